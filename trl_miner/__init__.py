@@ -1,0 +1,35 @@
+"""MINER for TRL: reinforcement learning that also learns from prompts it already answers right.
+
+The public names load on first use, so that `import trl_miner` (and with it `trl-miner --help`) costs milliseconds: it
+imports neither torch nor trl.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .config import MinerGRPOConfig as MinerGRPOConfig
+    from .miner import MinerAdvantages as MinerAdvantages
+    from .miner import miner_advantages as miner_advantages
+    from .trainer import MinerGRPOTrainer as MinerGRPOTrainer
+
+_MODULE_OF = {
+    "MinerGRPOConfig": "config",
+    "MinerGRPOTrainer": "trainer",
+    "MinerAdvantages": "miner",
+    "miner_advantages": "miner",
+}
+__all__ = [*_MODULE_OF, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}. Its public names: {sorted(_MODULE_OF)}.")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,63 @@
+"""The processes that share a batch. The mathematics asks a `World` for what is global and knows nothing else of them.
+
+# N = rows of the global batch, B = rows of this process, N = size * B, in rank order
+"""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+class World:
+    """A single process: the global batch is the local batch."""
+
+    size: int = 1
+    rank: int = 0
+
+    def gather(self, values_B: Tensor) -> Tensor:
+        """(B, ...) -> (N, ...): the rows of every process in rank order. Every process must call it, with one shape."""
+        return values_B
+
+    def sum(self, value: Tensor) -> Tensor:
+        """The sum of `value` over the processes, same shape. Every process must call it."""
+        return value
+
+    def local_slice(self, num_local_rows: int) -> slice:
+        """Where this process's B rows stand in the global N."""
+        return slice(self.rank * num_local_rows, (self.rank + 1) * num_local_rows)
+
+
+class DistributedWorld(World):
+    """The processes of the default `torch.distributed` group (gloo, NCCL)."""
+
+    def __init__(self) -> None:
+        if not (dist.is_available() and dist.is_initialized()):
+            raise RuntimeError(
+                "DistributedWorld needs an initialised torch.distributed group: none is. Launch with "
+                "`accelerate launch` or `torchrun`, or use World() for a single process."
+            )
+        self.size = dist.get_world_size()
+        self.rank = dist.get_rank()
+
+    def gather(self, values_B: Tensor) -> Tensor:
+        values_B = values_B.contiguous()
+        values_N = values_B.new_empty((self.size * values_B.shape[0], *values_B.shape[1:]))
+        dist.all_gather_into_tensor(values_N, values_B)
+        return values_N
+
+    def sum(self, value: Tensor) -> Tensor:
+        total = value.clone()
+        dist.all_reduce(total)
+        return total
+
+
+def current_world() -> World:
+    """The world this process was launched into."""
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        return DistributedWorld()
+    return World()
+
+
+def accumulation_dtype(device: torch.device) -> torch.dtype:
+    """The widest float the device has. Sums over millions of tokens lose digits in float32; Apple's MPS has no other."""
+    return torch.float32 if device.type == "mps" else torch.float64

@@ -1,0 +1,99 @@
+"""Prompt groups: (N,) rollouts <-> (P, G) groups, and the three kinds of group of the paper.
+
+# N = P*G rollouts of the global batch, rows of one prompt adjacent; P prompts, G = num_generations rollouts each
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class GroupKinds(NamedTuple):
+    """Which rollouts stand in positive homogeneous, heterogeneous and negative homogeneous groups: three (N,) bools,
+    of which each row has exactly one."""
+
+    is_ph_N: Tensor
+    is_he_N: Tensor
+    is_nh_N: Tensor
+
+
+def grouped(values_N: Tensor, num_generations: int, name: str = "values_N") -> Tensor:
+    """View (N,) as (P, G).
+
+    Args:
+        values_N: One value per rollout of the global batch; rows of one prompt are adjacent.
+        num_generations: G, rollouts per prompt, at least 2.
+        name: What the error calls `values_N`.
+
+    Raises:
+        ValueError: G below 2, a shape other than (N,), or an N that does not fill whole groups.
+    """
+    if num_generations < 2:
+        raise ValueError(
+            f"num_generations must be at least 2, because a rollout is judged against its group: got "
+            f"{num_generations}. Sample two or more rollouts per prompt."
+        )
+    if values_N.dim() != 1:
+        raise ValueError(f"{name} must have shape (N,): got {tuple(values_N.shape)}. Pass one value per rollout.")
+    if values_N.numel() % num_generations:
+        raise ValueError(
+            f"{name} must hold whole groups: got {values_N.numel()} values for num_generations={num_generations}. "
+            f"Pass the gathered values, before they are sliced per process."
+        )
+    return values_N.view(-1, num_generations)
+
+
+def homogeneous(values_N: Tensor, num_generations: int) -> Tensor:
+    """(N,) bool: is every value of the rollout's group the same?
+
+    Compared by value, not by standard deviation: six rewards of 0.3 can have a float32 std of 3e-8, and the published
+    code (pixas/Miner @ 4d2a76c) then takes them for heterogeneous. A NaN (unscorable) equals nothing, so its group is
+    not homogeneous.
+    """
+    values_PG = grouped(values_N, num_generations)
+    is_homogeneous_P = values_PG.amax(dim=1) == values_PG.amin(dim=1)
+    return is_homogeneous_P.repeat_interleave(num_generations)
+
+
+def group_kinds(
+    rewards_N: Tensor,
+    num_generations: int,
+    *,
+    correct_threshold: float = 1.0,
+    verifier_rewards_N: Tensor | None = None,
+    advantages_N: Tensor | None = None,
+) -> GroupKinds:
+    """Split the global batch into positive homogeneous (PH), heterogeneous (HE) and negative homogeneous (NH) groups.
+
+    PH: every rollout is correct, and no extrinsic signal tells them apart. NH: none is correct, likewise. HE: the rest.
+    "No extrinsic signal" means equal total rewards and, where given, equal extrinsic advantages: a group whose format
+    or length reward still differs belongs to GRPO. An unscorable rollout (NaN) makes its group HE.
+
+    Args:
+        rewards_N: (N,) total rewards of the global batch.
+        num_generations: G, at least 2.
+        correct_threshold: A rollout is correct when its verifier reward is at or above this, in reward units.
+        verifier_rewards_N: (N,) rewards of the verifier alone; default: the total rewards.
+        advantages_N: (N,) extrinsic advantages, where equal totals do not imply equal advantages (several rewards that
+            are normalised one by one).
+
+    Source: arXiv 2601.04731, section 2, equation 4. The published code decides by "std is 0 and the mean is not", so
+        with rewards of -1 and 1 an all-wrong group counts as PH; we follow the paper.
+    """
+    verifier_rewards_N = rewards_N if verifier_rewards_N is None else verifier_rewards_N
+    verifier_PG = grouped(verifier_rewards_N, num_generations, "verifier_rewards_N")
+    is_homogeneous_N = homogeneous(rewards_N, num_generations)
+    if advantages_N is not None:
+        is_homogeneous_N = is_homogeneous_N & homogeneous(advantages_N, num_generations)
+    # Both comparisons are False for NaN, so an unscorable rollout makes its group neither all right nor all wrong.
+    all_right_P = (verifier_PG >= correct_threshold).all(dim=1)
+    all_wrong_P = (verifier_PG < correct_threshold).all(dim=1)
+    is_ph_N = all_right_P.repeat_interleave(num_generations) & is_homogeneous_N
+    is_nh_N = all_wrong_P.repeat_interleave(num_generations) & is_homogeneous_N
+    return GroupKinds(is_ph_N, ~(is_ph_N | is_nh_N), is_nh_N)
+
+
+def group_mean(values_N: Tensor, num_generations: int) -> Tensor:
+    """(N,): the mean of the rollout's group, NaN left out; NaN where the whole group is NaN."""
+    return torch.nanmean(grouped(values_N, num_generations), dim=1).repeat_interleave(num_generations)

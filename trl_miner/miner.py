@@ -1,0 +1,409 @@
+"""MINER (arXiv 2601.04731): learn from the prompts that are already answered right.
+
+Intrinsic reward -> focal credit -> calibration: one function per equation of section 3, and `miner_advantages`, which
+composes them.
+
+# N = P*G rollouts of the global batch, rows of one prompt adjacent; T padded completion tokens
+# K rollouts of positive homogeneous (PH) groups; HE heterogeneous, NH negative homogeneous groups
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .distributed import World, accumulation_dtype
+from .groups import GroupKinds, group_kinds, group_mean, grouped
+
+
+def group_relative_advantages(rewards_N: Tensor, num_generations: int, *, std_eps: float = 1e-4) -> Tensor:
+    """GRPO's advantage: A_i = (r_i - mean) / (std + eps), mean and sample std (n-1) over the rollout's group.
+
+    Args:
+        rewards_N: (N,) total rewards of the global batch; NaN where a rollout could not be scored.
+        num_generations: G, at least 2.
+        std_eps: Added to the standard deviation, in reward units. TRL: 1e-4, the published MINER code: 1e-6.
+
+    Returns:
+        (N,) advantages; 0 for an unscorable rollout.
+
+    Source: arXiv 2402.03300, section 4.1.2; arXiv 2601.04731, equation 2.
+    """
+    mean_N = group_mean(rewards_N, num_generations)
+    centred_N = rewards_N - mean_N
+    centred_PG = grouped(centred_N, num_generations)
+    count_P = (~centred_PG.isnan()).sum(dim=1).clamp(min=2)  # one scorable rollout: centred 0, so any divisor does
+    std_P = (centred_PG.square().nansum(dim=1) / (count_P - 1)).sqrt()
+    return (centred_N / (std_P.repeat_interleave(num_generations) + std_eps)).nan_to_num(nan=0.0)
+
+
+def intrinsic_rewards(old_logps_NT: Tensor, mask_NT: Tensor) -> Tensor:
+    """How unsure the policy was of its own rollout: r_int_i = -(1/T_i) sum_j log pi_old(o_ij).
+
+    Args:
+        old_logps_NT: (N, T) log-probs of the sampled tokens under the old (tempered) policy, in nats.
+        mask_NT: (N, T), non-zero where a token counts.
+
+    Returns:
+        (N,) mean negative log-likelihood per token, in nats. NaN for a row without tokens: it has no likelihood.
+
+    Source: arXiv 2601.04731, section 3.1. An empty completion crashes the published code.
+    """
+    is_token_NT = mask_NT.bool()
+    nll_sum_N = _masked_nll_sum(old_logps_NT.masked_fill(~is_token_NT, 0.0))
+    return _mean_nll(nll_sum_N, is_token_NT.sum(dim=1))
+
+
+def intrinsic_advantages(intrinsic_N: Tensor, is_ph_N: Tensor, num_generations: int) -> Tensor:
+    """Centre in the group, keep the positive part: ReLU(r_int_i - mean_k r_int_k), on PH groups alone.
+
+    Not divided by the standard deviation: the absolute gap says whether a prompt is fragile or merely noisy.
+
+    Args:
+        intrinsic_N: (N,) intrinsic rewards; NaN rows (no tokens) are left out of their group's mean.
+        is_ph_N: (N,) bool.
+        num_generations: G, at least 2.
+
+    Returns:
+        (N,) non-negative; 0 outside PH groups and for NaN rows.
+
+    Source: arXiv 2601.04731, equation 6 and the positive filter below it.
+    """
+    centred_N = intrinsic_N - group_mean(intrinsic_N, num_generations)
+    return centred_N.clamp(min=0.0).nan_to_num(nan=0.0).masked_fill(~is_ph_N, 0.0)
+
+
+def focal_weights(old_logps_NT: Tensor, mask_NT: Tensor, gamma: float = 2.0) -> Tensor:
+    """w_ij = (1 - p_ij)^gamma with p = exp(old log-prob): the unsure tokens get the credit.
+
+    Args:
+        old_logps_NT: (N, T) log-probs, in nats. A positive one (rounding of a sure token) counts as p = 1.
+        mask_NT: (N, T), non-zero where a token counts.
+        gamma: Focus, at least 0; 0 is uniform.
+
+    Returns:
+        (N, T) weights in [0, 1], 0 at padding; constants for the gradient.
+
+    Source: arXiv 2601.04731, equation 7; arXiv 1708.02002.
+    """
+    # -expm1(x) is 1 - exp(x) without the cancellation that eats a sure token's weight.
+    weights_NT = torch.expm1(old_logps_NT).neg_().clamp_(min=0.0).pow_(gamma)
+    return weights_NT.masked_fill_(~mask_NT.bool(), 0.0)
+
+
+def uniform_weights(old_logps_NT: Tensor, mask_NT: Tensor, gamma: float = 2.0) -> Tensor:
+    """w_ij = 1 at every token (the paper's ablation w/o FW); `gamma` is not used."""
+    return mask_NT.bool().to(old_logps_NT.dtype)
+
+
+def rank_weights(old_logps_NT: Tensor, mask_NT: Tensor, gamma: float = 2.0) -> Tensor:
+    """w_ij = (n_i - rank_ij) / n_i, rank 0 the row's least likely token, n_i its tokens; `gamma` is not used.
+
+    Source: the published code's `credit_method=rank`; the paper has no such variant.
+    """
+    is_token_NT = mask_NT.bool()
+    order_NT = old_logps_NT.masked_fill(~is_token_NT, torch.inf).argsort(dim=1, stable=True)
+    ranks_NT = torch.arange(order_NT.shape[1], device=order_NT.device).expand_as(order_NT)
+    rank_of_NT = torch.empty_like(order_NT).scatter_(1, order_NT, ranks_NT)
+    count_N1 = is_token_NT.sum(dim=1, keepdim=True)
+    weights_NT = (count_N1 - rank_of_NT) / count_N1.clamp(min=1)
+    return weights_NT.to(old_logps_NT.dtype).masked_fill_(~is_token_NT, 0.0)
+
+
+def inverse_weights(old_logps_NT: Tensor, mask_NT: Tensor, gamma: float = 2.0) -> Tensor:
+    """w_ij = softmax_j(-gamma * old log-prob) over the row's tokens: a row's weights sum to 1.
+
+    Source: the published code's `credit_method=inverse`; the paper has no such variant.
+    """
+    scores_NT = (old_logps_NT * -gamma).masked_fill_(~mask_NT.bool(), -torch.inf)
+    return torch.softmax(scores_NT, dim=1).nan_to_num_(nan=0.0)  # a row without tokens is all -inf
+
+
+CREDITS: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
+    "focal": focal_weights,
+    "uniform": uniform_weights,
+    "rank": rank_weights,
+    "inverse": inverse_weights,
+}
+INTRINSICS = ("nll", "constant")
+
+
+def calibration_scale(tau_ref: Tensor, tau_pos: Tensor, lambda_max: float | None) -> Tensor:
+    """min(1, lambda_max * tau_ref / tau_pos): PH signal never exceeds this share of the signal from mixed prompts.
+
+    Args:
+        tau_ref: Scalar, sum of abs(advantage) over the tokens of HE groups of the global batch.
+        tau_pos: Scalar, the same over PH groups, before calibration.
+        lambda_max: The share, at least 0; None: no cap (the paper's ablation w/o AC).
+
+    Returns:
+        Scalar in [0, 1]. 1 where there is nothing to cap, 0 where no mixed prompt gives a measure.
+
+    Source: arXiv 2601.04731, equation 9.
+    """
+    if lambda_max is None:
+        return torch.ones_like(tau_pos)
+    cap = lambda_max * tau_ref
+    return torch.where(tau_pos > cap, cap / tau_pos, torch.ones_like(tau_pos))
+
+
+@dataclass(frozen=True, eq=False)
+class MinerAdvantages:
+    """What `miner_advantages` found. Everything but `advantages_NT` speaks of the global batch.
+
+    Attributes:
+        advantages_NT: (N, T) token advantages, 0 at padding; with a `world`, this process's rows.
+        advantages_N: (N,) their mean over each rollout's tokens: what to show in a log.
+        scale: The calibration's factor, in [0, 1].
+        tau_ref: Sum of abs(advantage) over HE tokens.
+        tau_pos: Sum over PH tokens before calibration. NaN where the log-probs were not asked for.
+        intrinsic_reward: Mean NLL of the PH rollouts, in nats per token; NaN where there is none.
+        credit_weight: Mean weight of the PH tokens; NaN where there is none.
+        has_signal: Does any PH rollout get an advantage? Where not, the batch is plain GRPO.
+        is_ph_N, is_he_N, is_nh_N: (N,) bools, the kind of each rollout's group.
+    """
+
+    advantages_NT: Tensor
+    advantages_N: Tensor
+    scale: float
+    tau_ref: float
+    tau_pos: float
+    intrinsic_reward: float
+    credit_weight: float
+    has_signal: bool
+    is_ph_N: Tensor
+    is_he_N: Tensor
+    is_nh_N: Tensor
+
+
+def needs_old_logps(
+    kinds: GroupKinds,
+    advantages_N: Tensor,
+    *,
+    lambda_max: float | None = 1.5e-3,
+    credit: str = "focal",
+    intrinsic: str = "nll",
+) -> bool:
+    """Can the old log-probs change anything in this batch? If not, no forward needs to be spent on them.
+
+    They cannot without PH groups, under a cap of 0, without any signal from mixed prompts to measure the cap by, or
+    when neither the reward nor the credit looks at them. Global inputs, so every process comes to the same answer.
+    """
+    if intrinsic == "constant" and credit == "uniform":
+        return False
+    if lambda_max is not None and (lambda_max == 0 or not bool((advantages_N != 0)[kinds.is_he_N].any())):
+        return False
+    return bool(kinds.is_ph_N.any())
+
+
+def miner_advantages(
+    rewards_N: Tensor,
+    old_logps_NT: Tensor | None,
+    mask_NT: Tensor,
+    *,
+    num_generations: int,
+    gamma: float = 2.0,
+    lambda_max: float | None = 1.5e-3,
+    credit: str = "focal",
+    intrinsic: str = "nll",
+    constant_reward: float = 0.05,
+    std_eps: float = 1e-4,
+    correct_threshold: float = 1.0,
+    verifier_rewards_N: Tensor | None = None,
+    advantages_N: Tensor | None = None,
+    world: World | None = None,
+) -> MinerAdvantages:
+    """MINER's token advantages: GRPO's on mixed and all-wrong groups, calibrated intrinsic credit on all-right ones.
+
+    A_ij = (r_i - mean) / (std + eps) outside PH groups; on PH groups
+    A_ij = w_ij * ReLU(r_int_i - mean_k r_int_k) * min(1, lambda_max * tau_ref / tau_pos).
+
+    With a `world`, the NT tensors are this process's rows (T may differ between processes), the N tensors are global,
+    and every process must call. One collective of three numbers per rollout is all that is exchanged, so the result
+    does not depend on the number of processes or on where groups are cut. Only the log-probs of PH rows are read.
+
+    Args:
+        rewards_N: (N,) total rewards of the global batch; NaN: unscorable.
+        old_logps_NT: (N, T) log-probs of the sampled tokens under the old policy at the sampling temperature, in nats.
+            None where `needs_old_logps` is False.
+        mask_NT: (N, T), non-zero where a token counts.
+        num_generations: G, rollouts per prompt, at least 2.
+        gamma: Focus of the credit, at least 0.
+        lambda_max: Cap of the PH signal as a share of the HE signal, at least 0; None: no cap.
+        credit: "focal" (the paper), "uniform" (w/o FW), "rank" or "inverse" (the published code).
+        intrinsic: "nll" (the paper) or "constant": every PH rollout gets `constant_reward` instead (w/o IR, which the
+            paper does not calibrate: combine it with lambda_max=None).
+        constant_reward: In advantage units; the paper's appendix uses 0.05.
+        std_eps: Of GRPO's advantage, in reward units; not used when `advantages_N` is given.
+        correct_threshold: In units of the verifier's reward.
+        verifier_rewards_N: (N,) the verifier's reward alone, which decides what is correct; default: `rewards_N`.
+        advantages_N: (N,) extrinsic advantages computed elsewhere; default: GRPO's.
+        world: The processes that share the batch; default: this one alone.
+
+    Returns:
+        `MinerAdvantages`.
+
+    Raises:
+        ValueError: A knob out of range, shapes that disagree, groups that are not whole, or a log-prob of a PH token
+            that is NaN or infinite (the row is named; every process raises).
+
+    Source: arXiv 2601.04731, section 3. The published code lets two other caps replace lambda_max; we have none.
+    """
+    world = world or World()
+    _check(rewards_N, old_logps_NT, mask_NT, world, num_generations, gamma, lambda_max, credit, intrinsic)
+    if advantages_N is None:
+        advantages_N = group_relative_advantages(rewards_N, num_generations, std_eps=std_eps)
+    kinds = group_kinds(
+        rewards_N,
+        num_generations,
+        correct_threshold=correct_threshold,
+        verifier_rewards_N=verifier_rewards_N,
+        advantages_N=advantages_N,
+    )
+    if old_logps_NT is None and needs_old_logps(
+        kinds, advantages_N, lambda_max=lambda_max, credit=credit, intrinsic=intrinsic
+    ):
+        raise ValueError(
+            "old_logps_NT must be given when a positive homogeneous group can get a signal: got None. Compute the "
+            "log-probs of those rows under the old policy; needs_old_logps() says when they may be left out."
+        )
+
+    # What each row contributes, gathered once: number of tokens, summed NLL, summed credit weight.
+    local = world.local_slice(mask_NT.shape[0])
+    is_token_NT = mask_NT.bool()
+    ph_rows_K = kinds.is_ph_N[local].nonzero().squeeze(1)
+    weights_KT, row_sums_N3 = _credit_weights_and_row_sums(old_logps_NT, is_token_NT, ph_rows_K, credit, gamma)
+    tokens_N, nll_sum_N, weight_sum_N = world.gather(row_sums_N3).unbind(dim=1)
+    _check_finite(nll_sum_N)
+
+    # The global batch as vectors of N: the paper's sums over all tokens become sums over rows.
+    if intrinsic == "constant":
+        ph_advantages_N = constant_reward * (kinds.is_ph_N & (tokens_N > 0))
+    else:
+        ph_advantages_N = intrinsic_advantages(_mean_nll(nll_sum_N, tokens_N), kinds.is_ph_N, num_generations)
+    tau_ref = (advantages_N.abs() * tokens_N)[kinds.is_he_N].sum()
+    tau_pos = (ph_advantages_N * weight_sum_N).sum()
+    scale = calibration_scale(tau_ref, tau_pos, lambda_max)
+    ph_advantages_N = ph_advantages_N * scale
+    stats = _statistics(kinds.is_ph_N, tokens_N, nll_sum_N, weight_sum_N, scale, tau_ref, tau_pos, weights_KT)
+
+    advantages_NT = advantages_N[local].unsqueeze(1) * is_token_NT
+    if not stats["has_signal"]:  # PH rows keep GRPO's zero, bit for bit
+        return MinerAdvantages(advantages_NT, advantages_N, **stats, **kinds._asdict())
+    assert weights_KT is not None  # a signal is a weighted one
+    mined_KT = weights_KT.mul_(ph_advantages_N[local][ph_rows_K].unsqueeze(1))
+    advantages_NT.index_copy_(0, ph_rows_K, mined_KT.to(advantages_NT.dtype))
+    mined_N = ph_advantages_N * weight_sum_N / tokens_N.clamp(min=1)
+    row_means_N = torch.where(kinds.is_ph_N, mined_N.to(advantages_N.dtype), advantages_N)
+    return MinerAdvantages(advantages_NT, row_means_N, **stats, **kinds._asdict())
+
+
+def _masked_nll_sum(masked_logps_NT: Tensor) -> Tensor:
+    return -masked_logps_NT.sum(dim=1, dtype=accumulation_dtype(masked_logps_NT.device))
+
+
+def _mean_nll(nll_sum_N: Tensor, tokens_N: Tensor) -> Tensor:
+    return torch.where(tokens_N > 0, nll_sum_N / tokens_N.clamp(min=1), torch.nan)
+
+
+def _credit_weights_and_row_sums(
+    old_logps_NT: Tensor | None, is_token_NT: Tensor, ph_rows_K: Tensor, credit: str, gamma: float
+) -> tuple[Tensor | None, Tensor]:
+    """Credit weights (K, T) of the PH rows, None without log-probs to make them from; and (N, 3) per row: number of
+    tokens, summed NLL, summed weight (the last two 0 outside PH)."""
+    dtype = accumulation_dtype(is_token_NT.device)
+    row_sums_N3 = torch.zeros(is_token_NT.shape[0], 3, dtype=dtype, device=is_token_NT.device)
+    row_sums_N3[:, 0] = is_token_NT.sum(dim=1)
+    is_token_KT = is_token_NT[ph_rows_K]
+    if old_logps_NT is None:
+        if credit != "uniform":
+            return None, row_sums_N3
+        weights_KT = is_token_KT.float()
+    else:
+        logps_KT = old_logps_NT[ph_rows_K].float().masked_fill_(~is_token_KT, 0.0)
+        row_sums_N3[ph_rows_K, 1] = _masked_nll_sum(logps_KT)
+        weights_KT = CREDITS[credit](logps_KT, is_token_KT, gamma)
+    row_sums_N3[ph_rows_K, 2] = weights_KT.sum(dim=1, dtype=dtype)
+    return weights_KT, row_sums_N3
+
+
+def _statistics(
+    is_ph_N: Tensor,
+    tokens_N: Tensor,
+    nll_sum_N: Tensor,
+    weight_sum_N: Tensor,
+    scale: Tensor,
+    tau_ref: Tensor,
+    tau_pos: Tensor,
+    weights_KT: Tensor | None,
+) -> dict[str, Any]:
+    """The scalars of `MinerAdvantages`, read from the device in one go."""
+    ph_tokens = tokens_N[is_ph_N].sum()
+    intrinsic = _mean_nll(nll_sum_N, tokens_N)[is_ph_N].nanmean()
+    weight = weight_sum_N[is_ph_N].sum() / ph_tokens
+    values = torch.stack([scale, tau_ref, tau_pos, intrinsic, weight, ph_tokens]).tolist()
+    scale_, tau_ref_, tau_pos_, intrinsic_, weight_, ph_tokens_ = values
+    if weights_KT is None and ph_tokens_ > 0:  # nobody asked for the log-probs, because nothing could come of them
+        scale_, tau_pos_, intrinsic_, weight_ = 0.0, math.nan, math.nan, math.nan
+    return dict(
+        scale=scale_,
+        tau_ref=tau_ref_,
+        tau_pos=tau_pos_,
+        intrinsic_reward=intrinsic_,
+        credit_weight=weight_,
+        has_signal=scale_ > 0 and tau_pos_ > 0,
+    )
+
+
+def _check_finite(nll_sum_N: Tensor) -> None:
+    """Raised on every process alike, since the sums are global: no process is left waiting for the others."""
+    bad_rows = (~nll_sum_N.isfinite()).nonzero().flatten().tolist()
+    if bad_rows:
+        raise ValueError(
+            f"old_logps_NT must be finite at the tokens of positive homogeneous groups: row {bad_rows[0]} of the "
+            f"global batch sums to {nll_sum_N[bad_rows[0]].item()} ({len(bad_rows)} such rows). Mask the tokens whose "
+            f"log-prob is unknown, or look for a model that has diverged."
+        )
+
+
+def _check(
+    rewards_N: Tensor,
+    old_logps_NT: Tensor | None,
+    mask_NT: Tensor,
+    world: World,
+    num_generations: int,
+    gamma: float,
+    lambda_max: float | None,
+    credit: str,
+    intrinsic: str,
+) -> None:
+    grouped(rewards_N, num_generations, "rewards_N")
+    check_knobs(gamma=gamma, lambda_max=lambda_max, credit=credit, intrinsic=intrinsic)
+    if mask_NT.dim() != 2:
+        raise ValueError(f"mask_NT must have shape (N, T): got {tuple(mask_NT.shape)}.")
+    if old_logps_NT is not None and old_logps_NT.shape != mask_NT.shape:
+        raise ValueError(
+            f"old_logps_NT and mask_NT must have one shape: got {tuple(old_logps_NT.shape)} and "
+            f"{tuple(mask_NT.shape)}. Both cover the completion alone, without the prompt."
+        )
+    if mask_NT.shape[0] * world.size != rewards_N.shape[0]:
+        raise ValueError(
+            f"rewards_N must hold the rewards of all {world.size} process(es): got {rewards_N.shape[0]} rewards for "
+            f"{mask_NT.shape[0]} local rows. Gather the rewards first."
+        )
+
+
+def check_knobs(*, gamma: float, lambda_max: float | None, credit: str, intrinsic: str, prefix: str = "") -> None:
+    """Raise ValueError for a knob out of its range. `prefix` is what the caller's names of the knobs begin with."""
+    if not gamma >= 0:
+        raise ValueError(f"{prefix}gamma must be at least 0: got {gamma}. 0 is uniform credit, the paper uses 2.")
+    if lambda_max is not None and not lambda_max >= 0:
+        raise ValueError(
+            f"{prefix}lambda_max must be at least 0, or None for no cap: got {lambda_max}. The paper uses 1.5e-3."
+        )
+    for name, value, valid in (("credit", credit, CREDITS), ("intrinsic", intrinsic, INTRINSICS)):
+        if value not in valid:
+            raise ValueError(f"{prefix}{name} must be one of {', '.join(valid)}: got {value!r}.")
