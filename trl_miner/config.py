@@ -23,8 +23,8 @@ class MinerGRPOConfig(GRPOConfig):
             A rollout is correct when the verifier's reward is at or above this, in units of that reward before
             weighting.
         correct_reward_func (`str`, *optional*):
-            Name of the reward function that decides what is correct, as TRL logs it under `rewards/NAME/mean`. Default:
-            the first one.
+            Name of the reward function that decides what is correct, as TRL logs it under `rewards/NAME/mean`.
+            Default: the first one.
 
         > Parameters that control MINER
 

@@ -15,7 +15,7 @@ class World:
     rank: int = 0
 
     def gather(self, values_B: Tensor) -> Tensor:
-        """(B, ...) -> (N, ...): the rows of every process in rank order. Every process must call it, with one shape."""
+        """(B, ...) -> (N, ...): the rows of every process in rank order. Every process calls it, with one shape."""
         return values_B
 
     def sum(self, value: Tensor) -> Tensor:
@@ -59,5 +59,5 @@ def current_world() -> World:
 
 
 def accumulation_dtype(device: torch.device) -> torch.dtype:
-    """The widest float the device has. Sums over millions of tokens lose digits in float32; Apple's MPS has no other."""
+    """The widest float the device has: sums over millions of tokens lose digits in float32, but MPS has no other."""
     return torch.float32 if device.type == "mps" else torch.float64

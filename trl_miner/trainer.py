@@ -47,8 +47,8 @@ class MinerGRPOTrainer(GRPOTrainer):
     Drop-in for [`~trl.GRPOTrainer`] that also learns from prompts whose rollouts are all right
     (https://huggingface.co/papers/2601.04731).
 
-    Takes the arguments of [`~trl.GRPOTrainer`], with a [`MinerGRPOConfig`] as `args` (a plain `GRPOConfig` gets MINER's
-    defaults). Generation, rewards, loss and evaluation are TRL's own; what changes are the advantages of a training
+    Takes the arguments of [`~trl.GRPOTrainer`], with a [`MinerGRPOConfig`] as `args` (a plain `GRPOConfig` gets
+    MINER's defaults). Generation, rewards, loss and evaluation are TRL's own; what changes are the advantages of a training
     batch, which become (B, T) where an all-right prompt has something to teach, and stay TRL's (B,) where not.
 
     Which rollout is correct is decided by the first reward function (`correct_reward_func` names another) at
@@ -91,7 +91,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         super().__init__(model, reward_funcs, args, *rest, **kwargs)
         self.evaluation: dict[str, dict[str, float]] = {}  # {"before": {"pass@1": ...}, ...}, shown on the model card
         self._rewards_NF: Tensor | None = None
-        self._correct_index = self._find_correct_reward_func()
+        self.correct_index = self._find_correct_reward_func()
         self._check_reward_columns()
         if (
             args.advantage_estimator == "miner"
@@ -154,7 +154,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         assert rewards_NF is not None, "TRL scores a batch before it returns it"
         rewards_N = (rewards_NF * self.reward_weights.to(rewards_NF)).nansum(dim=1)
         rewards_N[rewards_NF.isnan().all(dim=1)] = torch.nan  # unscorable, as TRL defines it
-        verifier_rewards_N = rewards_NF[:, self._correct_index]
+        verifier_rewards_N = rewards_NF[:, self.correct_index]
         advantages_N = world.gather(output["advantages"])
         kinds = group_kinds(
             rewards_N,

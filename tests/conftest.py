@@ -1,0 +1,19 @@
+"""A real tokenizer and a real, untrained model, small enough to train for a few steps in a second."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test needs the network; fail at once where one would ask for it
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+import torch
+from harness import build_policy
+
+torch.set_num_threads(1)  # two pytest workers on two cores
+
+
+@pytest.fixture(scope="session")
+def policy(tmp_path_factory):
+    """Folder of a 2-layer, hidden-32 Qwen3 with random weights and the embedded world's tokenizer."""
+    return build_policy(tmp_path_factory.mktemp("policy"))

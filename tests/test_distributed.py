@@ -1,0 +1,131 @@
+"""The same global batch on 1, 2 and 4 real gloo processes, and a real trainer on 1 and 2."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from trl_miner import miner_advantages
+from trl_miner.distributed import DistributedWorld, World, current_world
+
+HERE = Path(__file__).parent
+NUM_GENERATIONS = 4
+# P: all right, H: mixed, N: all wrong; 24 rows, so that 2 and 4 processes cut groups in two (12 and 6 rows each)
+KINDS = ["P", "H", "N", "P", "H", "P"]
+
+
+def global_batch():
+    generator = torch.Generator().manual_seed(3)
+    rewards = {"P": [1.0] * 4, "N": [0.0] * 4, "H": [1.0, 0.0, 0.0, 1.0]}
+    rewards = torch.tensor([r for kind in KINDS for r in rewards[kind]])
+    logps = -3 * torch.rand(len(rewards), 9, generator=generator)
+    lengths = torch.randint(0, 10, (len(rewards),), generator=generator)
+    return rewards, logps, (torch.arange(9) < lengths.unsqueeze(1)).int()
+
+
+def worker(rank: int, size: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size)
+    world = current_world()
+    assert (world.size, world.rank) == (size, rank) and isinstance(world, DistributedWorld if size > 1 else World)
+    rewards, logps, mask = global_batch()
+    local = world.local_slice(len(rewards) // size)
+    # TRL pads each process to its own longest completion: cut the columns that this one does not use
+    width = int(mask[local].sum(dim=1).max())
+    results = {}
+    for name, change in {"plain": {}, "uncapped": {"lambda_max": None}, "rank": {"credit": "rank"}}.items():
+        found = miner_advantages(
+            rewards,
+            logps[local, :width],
+            mask[local, :width],
+            num_generations=NUM_GENERATIONS,
+            world=world,
+            **change,
+        )
+        padded = torch.zeros(found.advantages_NT.shape[0], 9)
+        padded[:, :width] = found.advantages_NT
+        results[name] = (world.gather(padded), found.advantages_N, found.scale, found.tau_ref, found.tau_pos)
+    results["sum"] = world.sum(torch.tensor(float(rank + 1)))
+    broken = logps.clone()
+    broken[21, 0], mask[21, 0] = float("nan"), 1  # the last process's row
+    try:
+        miner_advantages(rewards, broken[local], mask[local], num_generations=NUM_GENERATIONS, world=world)
+        results["error"] = None
+    except ValueError as error:
+        results["error"] = str(error)
+    torch.save(results, f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """By number of processes, each one's results."""
+    found = {}
+    for size in (1, 2, 4):
+        folder = tmp_path_factory.mktemp(f"world{size}")
+        mp.spawn(worker, args=(size, str(folder)), nprocs=size)
+        found[size] = [torch.load(folder / f"{rank}.pt") for rank in range(size)]
+    return found
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("case", ["plain", "uncapped", "rank"])
+def test_advantages_do_not_depend_on_the_number_of_processes(results, size, case):
+    alone, alone_means, *alone_scalars = results[1][0][case]
+    assert alone.abs().sum() > 0
+    for rank in range(size):
+        shared, means, *scalars = results[size][rank][case]
+        assert torch.allclose(shared, alone, rtol=1e-6, atol=1e-9)
+        assert torch.allclose(means, alone_means, rtol=1e-6, atol=1e-9)
+        assert scalars == pytest.approx(alone_scalars, rel=1e-6)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_bad_row_of_one_process_stops_them_all(results, size):
+    # a process that went on alone would wait in the next collective until its timeout
+    assert all("row 21 of the global batch" in result["error"] for result in results[size])
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_sums_are_global(results, size):
+    assert all(result["sum"] == sum(range(1, size + 1)) for result in results[size])  # 1 + 2, 1 + 2 + 3 + 4
+
+
+def test_a_distributed_world_needs_a_group():
+    with pytest.raises(RuntimeError, match="accelerate launch"):
+        DistributedWorld()
+
+
+def train_on(num_processes: int, policy: str, folder: Path) -> dict:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={num_processes}"]
+    script = [str(HERE / "distributed" / "train_worker.py"), policy, str(folder / f"out{num_processes}")]
+    environment = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
+    done = subprocess.run(
+        [*(command if num_processes > 1 else [sys.executable]), *script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads((folder / f"out{num_processes}" / "result.json").read_text())
+
+
+def test_a_trainer_on_two_processes_learns_what_it_learns_on_one(policy, tmp_path):
+    """12 rollouts in groups of 4: two processes hold 6 each, so that the middle group lies on both, and one of them
+    has more all-right rows to forward than the other."""
+    alone, shared = (train_on(n, policy, tmp_path) for n in (1, 2))
+    for source in ("forward", "sampler"):
+        one, two = alone[source], shared[source]
+        assert (one["num_processes"], two["num_processes"]) == (1, 2)
+        assert any(step["rollouts/recovered"] > 0 for step in one["steps"])
+        for step, same_step in zip(one["steps"], two["steps"], strict=True):
+            assert same_step == pytest.approx(step, rel=1e-5)
+        assert two["weights"] == pytest.approx(one["weights"], rel=1e-5)
+        assert two["logged_advantages"] == pytest.approx(one["logged_advantages"], rel=1e-4, abs=1e-8)

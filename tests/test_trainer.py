@@ -1,0 +1,362 @@
+import logging
+import math
+
+import pandas as pd
+import pytest
+import torch
+from harness import config, crc, metrics_of, mixed_reward, never_all_right, problems
+from trl import GRPOConfig, GRPOTrainer
+
+from trl_miner import MinerGRPOConfig, MinerGRPOTrainer, miner_advantages
+
+OWN_METRICS = ("groups/", "rollouts/", "miner/")
+
+
+class Recording(MinerGRPOTrainer):
+    """Keeps what TRL's loss is handed, and how many rows each no-grad forward had."""
+
+    def __init__(self, *args, **kwargs):
+        self.batches, self.forwarded = [], []
+        super().__init__(*args, **kwargs)
+
+    def _generate_and_score_completions(self, inputs):
+        batch = super()._generate_and_score_completions(inputs)
+        self.batches.append(batch)
+        return batch
+
+    def _get_per_token_logps_and_entropies(self, model, input_ids, *args, **kwargs):
+        if not torch.is_grad_enabled():
+            self.forwarded.append(len(input_ids))
+        return super()._get_per_token_logps_and_entropies(model, input_ids, *args, **kwargs)
+
+
+def trained(policy, tmp_path, cls=Recording, reward=mixed_reward, extra=None, config_cls=MinerGRPOConfig, **overrides):
+    args = config(tmp_path, cls=config_cls, **overrides)
+    trainer = cls(policy, reward, args, problems(), **(extra or {}))
+    trainer.train()
+    return trainer
+
+
+def weights(trainer):
+    return {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+
+
+def assert_same_run(found, expected):
+    for name, weight in weights(expected).items():
+        assert torch.equal(weights(found)[name], weight), name
+    assert trl_metrics(found) == trl_metrics(expected)
+
+
+def trl_metrics(trainer):
+    return [{k: v for k, v in log.items() if not k.startswith(OWN_METRICS)} for log in metrics_of(trainer)]
+
+
+@pytest.fixture(scope="module")
+def grpo(policy, tmp_path_factory):
+    return trained(policy, tmp_path_factory.mktemp("grpo"), cls=GRPOTrainer, config_cls=GRPOConfig)
+
+
+@pytest.fixture(scope="module")
+def miner(policy, tmp_path_factory):
+    return trained(policy, tmp_path_factory.mktemp("miner"))
+
+
+def test_miner_trains_on_prompts_that_grpo_wastes(miner, grpo):
+    logs = [log for log in miner.state.log_history if "reward" in log]
+    assert any(log["rollouts/recovered"] > 0 for log in logs)
+    assert any(not torch.equal(weights(miner)[n], w) for n, w in weights(grpo).items())
+
+
+@pytest.mark.parametrize("knobs", [dict(advantage_estimator="grpo"), dict(miner_lambda_max=0.0)])
+def test_switched_off_it_is_grpo_bit_for_bit(policy, tmp_path, grpo, knobs):
+    assert_same_run(trained(policy, tmp_path, **knobs), grpo)
+
+
+def test_without_all_right_prompts_it_is_grpo_bit_for_bit(policy, tmp_path):
+    expected = trained(policy, tmp_path / "a", cls=GRPOTrainer, config_cls=GRPOConfig, reward=never_all_right)
+    found = trained(policy, tmp_path / "b", reward=never_all_right)
+    assert_same_run(found, expected)
+    assert all(log["groups/ph"] == 0 for log in found.state.log_history if "reward" in log)
+
+
+def test_only_all_right_rows_are_forwarded_when_trl_has_no_log_probs(miner):
+    assert "old_per_token_logps" not in miner.batches[0]
+    expected = []
+    for log in (log for log in miner.state.log_history if "reward" in log):
+        if log["groups/ph"] and log["groups/he"]:  # without mixed prompts the cap is 0: nothing to compute
+            expected.append(round(log["groups/ph"] * 12))
+    assert miner.forwarded == expected and expected
+
+
+def test_no_forward_of_its_own_when_trl_has_log_probs(policy, tmp_path):
+    trainer = trained(policy, tmp_path, num_iterations=2, max_steps=4)
+    assert all("old_per_token_logps" in batch for batch in trainer.batches)
+    assert trainer.forwarded == [12, 12]  # TRL's own, one for each generation
+    assert any(batch["advantages"].dim() == 2 for batch in trainer.batches)
+
+
+def test_the_forward_over_ph_rows_gives_what_the_whole_batch_would(policy, tmp_path):
+    """Log-probs computed here over every row, with the model as it was when the batch was made."""
+    trainer = Recording(policy, mixed_reward, config(tmp_path, max_steps=1, learning_rate=0.0), problems())
+    trainer.train()
+    (batch,) = trainer.batches
+    with torch.no_grad():
+        logps, *_ = trainer._get_per_token_logps_and_entropies(
+            trainer.model,
+            torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
+            torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
+            batch["completion_ids"].shape[1],
+        )
+    decode = trainer.processing_class.batch_decode
+    prompts = decode(batch["prompt_ids"], skip_special_tokens=True)
+    rewards = mixed_reward(prompts, decode(batch["completion_ids"], skip_special_tokens=True))
+    expected = miner_advantages(torch.tensor(rewards), logps, batch["completion_mask"], num_generations=4)
+    assert expected.has_signal
+    assert torch.allclose(batch["advantages"], expected.advantages_NT, rtol=1e-5, atol=1e-9)
+
+
+def test_the_statistics_say_what_happened(miner):
+    for batch, log in zip(miner.batches, (log for log in miner.state.log_history if "reward" in log), strict=True):
+        assert log["groups/ph"] + log["groups/he"] + log["groups/nh"] == pytest.approx(1)
+        assert log["rollouts/used"] == pytest.approx(log["rollouts/grpo"] + log["rollouts/recovered"])
+        assert log["rollouts/grpo"] <= log["groups/he"]
+        assert log["miner/cap_binds"] == float(log["miner/scale"] < 1)
+        advantages = batch["advantages"] if batch["advantages"].dim() == 2 else batch["advantages"].unsqueeze(1)
+        assert log["rollouts/used"] == pytest.approx((advantages != 0).any(dim=1).float().mean().item())
+        paid = advantages * batch["completion_mask"]
+        total = log["miner/tau_ref"] + log["miner/scale"] * log.get("miner/tau_pos", 0.0)
+        assert paid.abs().sum().item() == pytest.approx(total, rel=1e-5)
+
+
+LOSSES = ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"]
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("loss_type", LOSSES)
+def test_every_loss_of_trl_takes_token_advantages(policy, tmp_path, caplog, loss_type, level):
+    with caplog.at_level(logging.WARNING, logger="trl_miner.trainer"):
+        trainer = trained(policy, tmp_path, loss_type=loss_type, importance_sampling_level=level, max_steps=2)
+    assert any(batch["advantages"].dim() == 2 for batch in trainer.batches)
+    losses = [log["loss"] for log in trainer.state.log_history if "loss" in log]
+    assert losses and all(math.isfinite(loss) for loss in losses)
+    averages = level == "sequence" and loss_type not in ("cispo", "vespo")
+    assert sum("averages the advantage" in record.message for record in caplog.records) == int(averages)
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        dict(scale_rewards="batch"),
+        dict(scale_rewards="none"),
+        dict(mask_truncated_completions=True),
+        dict(gradient_accumulation_steps=2, per_device_train_batch_size=6),  # a group lies in two micro-batches
+        dict(steps_per_generation=4, gradient_accumulation_steps=2),
+        dict(steps_per_generation=1, gradient_accumulation_steps=2),
+        dict(num_iterations=2, steps_per_generation=2),
+        dict(beta=0.04),
+        dict(top_entropy_quantile=0.5),
+        dict(off_policy_mask_threshold=0.5),
+        dict(entropy_coef=0.01),
+        dict(gradient_checkpointing=True, gradient_checkpointing_kwargs={"use_reentrant": True}),
+        dict(pad_to_multiple_of=8),
+        dict(multi_objective_aggregation="normalize_then_sum"),
+        dict(miner_credit="rank"),
+        dict(miner_credit="inverse"),
+        dict(miner_credit="uniform"),
+        dict(miner_intrinsic="constant", miner_lambda_max=None),
+        dict(miner_lambda_max=None),
+    ],
+    ids=lambda knobs: ",".join(f"{k}={v}" for k, v in knobs.items()),
+)
+def test_works_with_trls_settings(policy, tmp_path, knobs):
+    accepted = {k: v for k, v in knobs.items() if k in MinerGRPOConfig.__dataclass_fields__}
+    if accepted != knobs:  # the oldest TRL that is supported lacks some
+        assert set(knobs) - set(accepted) <= {"entropy_coef", "pad_to_multiple_of"}
+        pytest.skip(f"this TRL has no {set(knobs) - set(accepted)}")
+    trainer = trained(policy, tmp_path, max_steps=4, **knobs)
+    logs = [log for log in trainer.state.log_history if "reward" in log]
+    assert trainer.state.global_step == 4
+    assert all(math.isfinite(log["loss"]) for log in logs)
+    if not knobs.get("mask_truncated_completions"):  # an untrained policy hardly ever ends within 10 tokens
+        assert any(log["rollouts/recovered"] > 0 for log in logs)
+    for batch in trainer.batches:
+        assert batch["advantages"].isfinite().all()
+
+
+def test_a_masked_truncated_completion_teaches_nothing(policy, tmp_path):
+    trainer = trained(policy, tmp_path, mask_truncated_completions=True, miner_lambda_max=None)
+    empty = [batch["completion_mask"].sum(dim=1) == 0 for batch in trainer.batches]
+    assert any(rows.any() for rows in empty)
+    for batch, rows in zip(trainer.batches, empty, strict=True):
+        if batch["advantages"].dim() == 2:
+            assert (batch["advantages"][rows] == 0).all()
+
+
+def length_reward(completions, **kwargs):
+    return [len(completion) / 100 for completion in completions]
+
+
+def constant_reward(completions, **kwargs):
+    return [1.0] * len(completions)
+
+
+def unscorable_reward(prompts, completions, **kwargs):
+    rewards = mixed_reward(prompts, completions)
+    return [None if crc(c) % 7 == 0 else r for c, r in zip(completions, rewards, strict=True)]
+
+
+def test_a_differing_second_reward_is_never_overridden(policy, tmp_path):
+    trainer = trained(policy, tmp_path, reward=[mixed_reward, length_reward], reward_weights=[1.0, 0.1])
+    for log in (log for log in trainer.state.log_history if "reward" in log):
+        assert log["rollouts/recovered"] == 0 and log["groups/ph"] == 0
+
+
+def test_correctness_is_the_first_rewards_own_or_the_named_ones(policy, tmp_path):
+    first = trained(policy, tmp_path / "a", reward=[mixed_reward, constant_reward])
+    named = trained(
+        policy, tmp_path / "b", reward=[constant_reward, mixed_reward], correct_reward_func="mixed_reward"
+    )
+    other = trained(policy, tmp_path / "c", reward=[constant_reward, mixed_reward])
+    shares = [[log["groups/ph"] for log in t.state.log_history if "reward" in log] for t in (first, named, other)]
+    assert shares[0][0] == shares[1][0] > 0
+    assert shares[2][0] > shares[1][0]  # a constant 1 "verifies" the all-wrong prompts too
+
+
+def test_unscorable_rollouts_teach_nothing_and_their_group_is_not_ph(policy, tmp_path):
+    trainer = trained(policy, tmp_path, reward=unscorable_reward)
+    assert all(batch["advantages"].isfinite().all() for batch in trainer.batches)
+    assert any(log.get("groups/he", 0) > log.get("rollouts/grpo", 1) for log in trainer.state.log_history)
+
+
+def fixed_rollouts(prompts, trainer, logprob=-1.0):
+    """A rollout_func: tokens and log-probs that follow from the prompt and the row."""
+    tokenizer = trainer.processing_class
+    prompt_ids = [tokenizer(prompt)["input_ids"] for prompt in prompts]
+    vocabulary = len(tokenizer)
+    completion_ids = [
+        [5 + (crc(prompt) + 31 * row + 7 * j) % (vocabulary - 5) for j in range(4 + row % 3)]
+        for row, prompt in enumerate(prompts)
+    ]
+    logprobs = [[logprob * (1 + row % 4) for _ in ids] for row, ids in enumerate(completion_ids)]
+    return {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": logprobs}
+
+
+def test_the_samplers_own_log_probs_save_the_forward(policy, tmp_path):
+    trainer = trained(policy, tmp_path, extra={"rollout_func": fixed_rollouts}, max_steps=2)
+    assert trainer.forwarded == []
+    mined = [batch for batch in trainer.batches if batch["advantages"].dim() == 2]
+    assert mined
+    # rows of a group have NLL 1, 2, 3, 4, mean 2.5 -> the last two are paid
+    assert any(log["miner/intrinsic_reward"] == pytest.approx(2.5) for log in trainer.state.log_history if "reward" in log)
+
+
+def test_tokens_that_the_sampler_could_not_score_are_left_out_and_counted(policy, tmp_path):
+    def with_nan(prompts, trainer):
+        rollouts = fixed_rollouts(prompts, trainer)
+        for logprobs in rollouts["logprobs"]:
+            logprobs[0] = float("nan")
+        return rollouts
+
+    trainer = trained(policy, tmp_path, extra={"rollout_func": with_nan}, max_steps=2)
+    for batch, log in zip(trainer.batches, trainer.state.log_history, strict=False):
+        assert log["miner/unscored_tokens"] == 12
+        advantages = batch["advantages"]
+        assert advantages.dim() == 2 and advantages.isfinite().all()
+        is_mined = (advantages > 0).any(dim=1) & (advantages[:, 0] == 0)
+        assert is_mined.any()  # paid, but not at its unscored first token
+        assert (advantages[:, 0] != 0).any()  # mixed groups keep theirs: GRPO needs no log-prob
+
+
+def test_tokens_from_the_environment_get_no_credit(policy, tmp_path):
+    def with_environment(prompts, trainer):
+        rollouts = fixed_rollouts(prompts, trainer)
+        rollouts["env_mask"] = [[1, 0] + [1] * (len(ids) - 2) for ids in rollouts["completion_ids"]]
+        for logprobs in rollouts["logprobs"]:
+            logprobs[1] = -50.0  # must not count in the NLL either
+        return rollouts
+
+    trainer = trained(policy, tmp_path, extra={"rollout_func": with_environment}, max_steps=1)
+    (batch,) = trainer.batches
+    assert (batch["advantages"][:, 1] == 0).all() and (batch["advantages"][:, 0] != 0).any()
+    assert trainer.state.log_history[0]["miner/intrinsic_reward"] == pytest.approx(2.5)
+
+
+def test_lora_with_a_reference_model(policy, tmp_path):
+    from peft import LoraConfig
+
+    peft_config = LoraConfig(r=4, target_modules=["q_proj", "v_proj"])
+    trainer = trained(policy, tmp_path, extra={"peft_config": peft_config}, beta=0.01, max_steps=3)
+    assert any(log.get("rollouts/recovered", 0) > 0 for log in trainer.state.log_history)
+
+
+def test_evaluation_is_plain_grpo_and_does_not_disturb_training(policy, tmp_path, miner):
+    trainer = trained(
+        policy,
+        tmp_path,
+        extra={"eval_dataset": problems(6)},
+        eval_strategy="steps",
+        eval_steps=2,
+        per_device_eval_batch_size=12,
+        num_generations_eval=2,
+    )
+    evaluated = [log for log in trainer.state.log_history if "eval_reward" in log]
+    assert evaluated and not any(key.startswith("eval_miner") for log in evaluated for key in log)
+    shapes = {batch["advantages"].dim() for batch in trainer.batches if len(batch["advantages"]) == 12}
+    assert 1 in shapes
+
+
+def test_the_completions_table_shows_the_advantages_that_were_used(policy, tmp_path):
+    trainer = trained(policy, tmp_path, log_completions=True, max_steps=2, num_completions_to_print=0)
+    for step, batch in enumerate(trainer.batches, start=1):
+        table = pd.read_parquet(tmp_path / "completions" / f"completions_{step:05d}.parquet")
+        advantages, mask = batch["advantages"], batch["completion_mask"]
+        if advantages.dim() == 2:
+            advantages = advantages.sum(dim=1) / mask.sum(dim=1)
+        assert table["advantage"].tolist() == pytest.approx(advantages.tolist(), rel=1e-5, abs=1e-9)
+
+
+def test_a_script_written_for_grpo_config_runs_unchanged(policy, tmp_path, miner):
+    trainer = trained(policy, tmp_path, config_cls=GRPOConfig)
+    assert isinstance(trainer.args, MinerGRPOConfig)
+    assert_same_run(trainer, miner)
+
+
+def test_without_a_config_it_has_miners_defaults(policy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    # TRL's default is bf16, which transformers refuses on a machine without a GPU
+    monkeypatch.setattr("transformers.training_args.is_torch_bf16_gpu_available", lambda: True)
+    args = MinerGRPOTrainer(policy, mixed_reward, None, problems()).args
+    assert isinstance(args, MinerGRPOConfig) and args.output_dir.endswith("-MINER")
+
+
+def test_a_missing_reward_column_is_named_before_training(policy, tmp_path):
+    def judged(completions, answer_key, **kwargs):
+        return [1.0] * len(completions)
+
+    with pytest.raises(ValueError, match="'judged' needs the column.*answer_key.*prompt, solution, level"):
+        MinerGRPOTrainer(policy, judged, config(tmp_path), problems())
+
+
+def test_an_unknown_correct_reward_func_is_named(policy, tmp_path):
+    with pytest.raises(ValueError, match="got 'accuracy', there are mixed_reward"):
+        MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, correct_reward_func="accuracy"), problems())
+
+
+def test_the_model_card_names_the_method_and_what_it_did(miner):
+    from pathlib import Path
+
+    miner.create_model_card(model_name="tiny")
+    card = (Path(miner.args.output_dir) / "README.md").read_text()
+    assert "huggingface.co/papers/2601.04731" in card and "`miner_lambda_max` | `0.0015`" in card
+    assert "Prompts with all rollouts right" in card and "[None]" not in card and '"None"' not in card
+
+
+def test_batches_of_one_kind_train_on_quietly(policy, tmp_path, caplog, recwarn):
+    for value in (1.0, 0.0):
+        constant = lambda completions, value=value, **kwargs: [value] * len(completions)  # noqa: E731
+        constant.__name__ = "constant"
+        trainer = trained(policy, tmp_path, reward=constant, max_steps=3)
+        assert trainer.forwarded == []  # nothing could come of it
+        assert all(log["rollouts/used"] == 0 for log in trainer.state.log_history if "reward" in log)
+    ours = [r for r in caplog.records if r.name.startswith("trl_miner")]
+    assert not ours and not [w for w in recwarn if "trl_miner" in str(w.filename)]

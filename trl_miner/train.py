@@ -1,0 +1,239 @@
+"""The script behind `accelerate launch -m trl_miner.train --config RECIPE` and `trl-miner train --config RECIPE`."""
+
+import difflib
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from datasets import load_dataset
+from transformers import ProgressCallback
+from transformers.trainer_utils import get_last_checkpoint
+from trl import (
+    DatasetMixtureConfig,
+    ModelConfig,
+    ScriptArguments,
+    TrlParser,
+    get_dataset,
+    get_peft_config,
+    get_quantization_config,
+)
+from trl.models import unwrap_model_for_generation
+
+from . import rewards
+from .config import MinerGRPOConfig
+from .data import arithmetic
+from .evaluation.generate import sample_completions
+from .evaluation.metrics import pass_at_k
+from .progress import ShortProgressCallback
+from .trainer import MinerGRPOTrainer
+from .viewing.curves import draw_training
+
+_TRL_REWARDS = ("accuracy_reward", "reasoning_accuracy_reward", "think_format_reward", "get_soft_overlong_punishment")
+
+
+@dataclass
+class MinerScriptArguments(ScriptArguments):
+    """What a recipe may set besides the trainer's, the model's and the data set mixture's arguments."""
+
+    reward_funcs: list[str] = field(
+        default_factory=lambda: ["math_reward"],
+        metadata={
+            "help": f"Reward functions: math_reward, TRL's {', '.join(_TRL_REWARDS)}, or dotted import paths such as "
+            "my_lib.rewards.my_reward. The first one decides what is correct."
+        },
+    )
+    soft_overlong_cache: int = field(
+        default=256,
+        metadata={
+            "help": "For get_soft_overlong_punishment: completions longer than max_completion_length minus this lose "
+            "reward, in tokens."
+        },
+    )
+    score_problems: int = field(
+        default=0,
+        metadata={"help": "Held-out problems to score before and after training; 0 scores none."},
+    )
+    score_samples: int = field(default=8, metadata={"help": "Completions sampled per held-out problem."})
+
+
+PARSED_TYPES = (MinerScriptArguments, MinerGRPOConfig, ModelConfig, DatasetMixtureConfig)
+
+
+def make_parser() -> TrlParser:
+    return TrlParser(PARSED_TYPES, prog="trl-miner train")
+
+
+def check_recipe(arguments: Sequence[str], parser: TrlParser) -> None:
+    """Raise for a recipe that is not there, is no mapping, or has a key that nothing takes.
+
+    TRL hands unknown keys on to `accelerate launch`, where a typo fails far from its cause, or passes unnoticed.
+    """
+    import yaml
+
+    if "--config" not in arguments:
+        return
+    position = list(arguments).index("--config") + 1
+    if position == len(arguments):
+        raise ValueError("--config must be followed by the path of a recipe: got nothing.")
+    path = Path(arguments[position])
+    if not path.is_file():
+        raise ValueError(f"--config must name a recipe: got {path}, which is not a file. Try recipes/arithmetic/.")
+    recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if not isinstance(recipe, dict):
+        raise ValueError(f"{path} must hold a mapping of settings: got {type(recipe).__name__}.")
+    known = {action.dest for action in parser._actions} | {"env"}
+    for key in recipe:
+        if key not in known:
+            close = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"Did you mean '{close[0]}'?" if close else "Settings of accelerate go on the command line."
+            raise ValueError(f"{path}: unknown key '{key}'. {hint}")
+
+
+def load_reward_funcs(args: MinerScriptArguments, config: MinerGRPOConfig) -> list[Callable[..., Any]]:
+    """The functions that `reward_funcs` names."""
+    return [_load_reward_func(name, args, config) for name in args.reward_funcs]
+
+
+def _load_reward_func(name: str, args: MinerScriptArguments, config: MinerGRPOConfig) -> Callable[..., Any]:
+    import trl.rewards
+
+    if name == "get_soft_overlong_punishment":
+        return trl.rewards.get_soft_overlong_punishment(config.max_completion_length, args.soft_overlong_cache)
+    if name in _TRL_REWARDS:
+        return getattr(trl.rewards, name)
+    if name == "math_reward":
+        return rewards.math_reward
+    module, _, function = name.rpartition(".")
+    if not module:
+        raise ValueError(
+            f"reward_funcs must name known rewards or import paths: got '{name}'. Known: math_reward, "
+            f"{', '.join(_TRL_REWARDS)}; a path has a dot, such as my_lib.rewards.{name}."
+        )
+    sys.path.insert(0, os.getcwd())
+    try:
+        return getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"reward_funcs: '{name}' could not be imported from {os.getcwd()}: {error}.") from error
+
+
+def load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any:
+    """The data set of the recipe, by split. `trl_miner/arithmetic` is the embedded world."""
+    if mixture.datasets:
+        return get_dataset(mixture)
+    if args.dataset_name == arithmetic.NAME:
+        return {split: arithmetic.load_dataset(split) for split in ("train", "test")}
+    if args.dataset_name:
+        return load_dataset(args.dataset_name, name=args.dataset_config, streaming=args.dataset_streaming)
+    raise ValueError(
+        f"dataset_name must be given: a Hub id, a folder, or {arithmetic.NAME} for the embedded problems. "
+        f"Or give a mixture with `datasets`."
+    )
+
+
+def score(trainer: MinerGRPOTrainer, problems: Any, num_samples: int, seed: int) -> dict[str, float]:
+    """Pass@1 and Pass@n of the trainer's model on held-out problems, judged by the trainer's first reward function.
+
+    Every process must call it: each samples its share, and all get the result.
+    """
+    accelerator = trainer.accelerator
+    share = problems.select(range(accelerator.process_index, len(problems), accelerator.num_processes))
+    with unwrap_model_for_generation(trainer.model_wrapped, accelerator) as model:
+        samples = sample_completions(
+            model,
+            trainer.processing_class,
+            share["prompt"],
+            num_samples=num_samples,
+            max_new_tokens=trainer.max_completion_length,
+            temperature=trainer.temperature,
+            seed=seed + accelerator.process_index,
+        )
+    columns = {name: [value for value in share[name] for _ in range(num_samples)] for name in share.column_names}
+    completions = [completion for group in samples for completion in group]
+    verifier = partial(trainer.reward_funcs[trainer.correct_index], completions=completions)
+    judged = [(r is not None and r >= trainer.args.correct_threshold) for r in verifier(**columns)]
+    counts = [sum(judged[i : i + num_samples]) for i in range(0, len(judged), num_samples)]
+    num_correct = torch.tensor(gather_object(counts))
+    return {f"pass@{k}": pass_at_k(num_samples, num_correct, k).mean().item() for k in sorted({1, num_samples})}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = make_parser()
+    check_recipe(arguments, parser)
+    script_args, config, model_args, mixture = parser.parse_args_and_config(arguments)
+    run(script_args, config, model_args, mixture)
+
+
+def run(
+    args: MinerScriptArguments, config: MinerGRPOConfig, model_args: ModelConfig, mixture: DatasetMixtureConfig
+) -> MinerGRPOTrainer:
+    """Train one recipe: score, train, score, save, draw. Returns the trainer."""
+    reward_funcs = load_reward_funcs(args, config)
+    data = load_data(args, mixture)
+    model = model_args.model_name_or_path
+    if model == arithmetic.NAME:
+        model = str(arithmetic.base_model())
+    config.model_init_kwargs = {
+        "revision": model_args.model_revision,
+        "attn_implementation": model_args.attn_implementation,
+        "dtype": model_args.dtype,
+        **(config.model_init_kwargs or {}),
+    }
+    trainer = MinerGRPOTrainer(
+        model=model,
+        reward_funcs=reward_funcs,
+        args=config,
+        train_dataset=data[args.dataset_train_split],
+        eval_dataset=data[args.dataset_test_split] if config.eval_strategy != "no" else None,
+        quantization_config=get_quantization_config(model_args),
+        peft_config=get_peft_config(model_args),
+    )
+    if not config.disable_tqdm:
+        trainer.remove_callback(ProgressCallback)
+        trainer.add_callback(ShortProgressCallback)
+
+    def score_as(moment: str) -> None:
+        if args.score_problems:
+            problems = data[args.dataset_test_split]
+            problems = problems.select(range(min(args.score_problems, len(problems))))
+            trainer.evaluation[moment] = score(trainer, problems, args.score_samples, config.seed)
+            shown = ", ".join(f"{name} {value:.3f}" for name, value in trainer.evaluation[moment].items())
+            trainer.accelerator.print(f"{moment} training, on {len(problems)} held-out problems: {shown}")
+
+    checkpoint = _checkpoint(config)
+    score_as("before")
+    trainer.train(resume_from_checkpoint=checkpoint)
+    score_as("after")
+    trainer.save_model(config.output_dir)
+    trainer.save_state()
+    trainer.create_model_card(model_name=Path(config.output_dir).name, dataset_name=args.dataset_name)
+    if trainer.is_world_process_zero():
+        if trainer.evaluation:
+            (Path(config.output_dir) / "evaluation.json").write_text(json.dumps(trainer.evaluation, indent=2) + "\n")
+        picture = draw_training(config.output_dir)
+        print(f"Model, card and log are in {config.output_dir}; the picture is {picture}.")
+    if config.push_to_hub:
+        trainer.push_to_hub(dataset_name=args.dataset_name)
+    if hasattr(trainer, "end"):  # transformers 5.18 and later: closes trackers and the process group
+        trainer.end()
+    return trainer
+
+
+def _checkpoint(config: MinerGRPOConfig) -> str | None:
+    """`resume_from_checkpoint`, where `latest` is the newest one in output_dir, or none for a first start."""
+    wanted = config.resume_from_checkpoint
+    if wanted not in ("latest", "true", "True", True):
+        return wanted
+    return get_last_checkpoint(config.output_dir) if Path(config.output_dir).is_dir() else None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Pictures of a run. Reads run folders alone: no model, no trainer."""
