@@ -9,9 +9,7 @@ def kinds_of(rewards, num_generations=2, **kwargs):
     kinds = group_kinds(torch.tensor(rewards), num_generations, **kwargs)
     assert torch.equal(sum(kind.int() for kind in kinds), torch.ones(len(rewards), dtype=torch.int))
     first = slice(None, None, num_generations)
-    return "".join(
-        "PHN"[kind] for kind in torch.stack([k[first] for k in kinds]).float().argmax(dim=0).tolist()
-    )
+    return "".join("PHN"[kind] for kind in torch.stack([k[first] for k in kinds]).float().argmax(dim=0).tolist())
 
 
 def test_kinds_follow_correctness():

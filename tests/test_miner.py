@@ -161,9 +161,7 @@ def batches(draw, max_groups=5):
 @given(batches(), st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0]), st.sampled_from([0.0, 1e-3, 0.1, 10.0]))
 def test_agrees_with_the_paper_scalar_by_scalar(batch, gamma, lambda_max):
     rewards, logps, mask, num_generations = batch
-    found = miner_advantages(
-        rewards, logps, mask, num_generations=num_generations, gamma=gamma, lambda_max=lambda_max
-    )
+    found = miner_advantages(rewards, logps, mask, num_generations=num_generations, gamma=gamma, lambda_max=lambda_max)
     expected, tau_ref, tau_pos, scale = oracle(
         rewards.tolist(), logps.double().tolist(), mask.tolist(), num_generations, gamma, lambda_max
     )
@@ -249,7 +247,9 @@ def test_log_probs_outside_ph_groups_are_never_read():
 
 def test_an_empty_rollout_is_left_out_of_its_groups_mean():
     # NLL 1, 2 and none: mean 1.5 -> 0, .5, 0. Counted as NLL 0 it would be mean 1 -> 0, 1, 0.
-    intrinsic = intrinsic_rewards(torch.tensor([[-1.0, -1.0], [-2.0, -2.0], [-9.0, -9.0]]), torch.tensor([[1, 1], [1, 1], [0, 0]]))
+    intrinsic = intrinsic_rewards(
+        torch.tensor([[-1.0, -1.0], [-2.0, -2.0], [-9.0, -9.0]]), torch.tensor([[1, 1], [1, 1], [0, 0]])
+    )
     assert intrinsic[:2].tolist() == [1.0, 2.0] and intrinsic[2].isnan()
     assert intrinsic_advantages(intrinsic, torch.ones(3, dtype=torch.bool), 3).tolist() == [0.0, 0.5, 0.0]
 

@@ -169,10 +169,6 @@ def test_every_loss_of_trl_takes_token_advantages(policy, tmp_path, caplog, loss
     ids=lambda knobs: ",".join(f"{k}={v}" for k, v in knobs.items()),
 )
 def test_works_with_trls_settings(policy, tmp_path, knobs):
-    accepted = {k: v for k, v in knobs.items() if k in MinerGRPOConfig.__dataclass_fields__}
-    if accepted != knobs:  # the oldest TRL that is supported lacks some
-        assert set(knobs) - set(accepted) <= {"entropy_coef", "pad_to_multiple_of"}
-        pytest.skip(f"this TRL has no {set(knobs) - set(accepted)}")
     trainer = trained(policy, tmp_path, max_steps=4, **knobs)
     logs = [log for log in trainer.state.log_history if "reward" in log]
     assert trainer.state.global_step == 4
@@ -213,9 +209,7 @@ def test_a_differing_second_reward_is_never_overridden(policy, tmp_path):
 
 def test_correctness_is_the_first_rewards_own_or_the_named_ones(policy, tmp_path):
     first = trained(policy, tmp_path / "a", reward=[mixed_reward, constant_reward])
-    named = trained(
-        policy, tmp_path / "b", reward=[constant_reward, mixed_reward], correct_reward_func="mixed_reward"
-    )
+    named = trained(policy, tmp_path / "b", reward=[constant_reward, mixed_reward], correct_reward_func="mixed_reward")
     other = trained(policy, tmp_path / "c", reward=[constant_reward, mixed_reward])
     shares = [[log["groups/ph"] for log in t.state.log_history if "reward" in log] for t in (first, named, other)]
     assert shares[0][0] == shares[1][0] > 0
@@ -247,7 +241,9 @@ def test_the_samplers_own_log_probs_save_the_forward(policy, tmp_path):
     mined = [batch for batch in trainer.batches if batch["advantages"].dim() == 2]
     assert mined
     # rows of a group have NLL 1, 2, 3, 4, mean 2.5 -> the last two are paid
-    assert any(log["miner/intrinsic_reward"] == pytest.approx(2.5) for log in trainer.state.log_history if "reward" in log)
+    assert any(
+        log["miner/intrinsic_reward"] == pytest.approx(2.5) for log in trainer.state.log_history if "reward" in log
+    )
 
 
 def test_tokens_that_the_sampler_could_not_score_are_left_out_and_counted(policy, tmp_path):

@@ -113,6 +113,7 @@ class MinerGRPOConfig(GRPOConfig):
             return args
         config = cls.__new__(cls)
         own = {f.name: f.default for f in fields(cls) if f.name not in vars(args) and f.default is not MISSING}
-        vars(config).update(vars(args), **own)
+        for name, value in {**vars(args), **own}.items():
+            setattr(config, name, value)
         config._check_own_fields()
         return config

@@ -10,7 +10,6 @@ composes them.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,7 +53,7 @@ def intrinsic_rewards(old_logps_NT: Tensor, mask_NT: Tensor) -> Tensor:
     """
     is_token_NT = mask_NT.bool()
     nll_sum_N = _masked_nll_sum(old_logps_NT.masked_fill(~is_token_NT, 0.0))
-    return _mean_nll(nll_sum_N, is_token_NT.sum(dim=1))
+    return nll_sum_N / is_token_NT.sum(dim=1)  # 0 / 0 is NaN
 
 
 def intrinsic_advantages(intrinsic_N: Tensor, is_ph_N: Tensor, num_generations: int) -> Tensor:
@@ -129,6 +128,8 @@ CREDITS: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
     "inverse": inverse_weights,
 }
 INTRINSICS = ("nll", "constant")
+# Elements looked at in one go: what stays in a processor's cache, or what keeps a GPU busy (tests/bench/advantage.py).
+CPU_BLOCK, GPU_BLOCK = 2**17, 2**22
 
 
 def calibration_scale(tau_ref: Tensor, tau_pos: Tensor, lambda_max: float | None) -> Tensor:
@@ -263,99 +264,96 @@ def miner_advantages(
         verifier_rewards_N=verifier_rewards_N,
         advantages_N=advantages_N,
     )
-    if old_logps_NT is None and needs_old_logps(
-        kinds, advantages_N, lambda_max=lambda_max, credit=credit, intrinsic=intrinsic
-    ):
-        raise ValueError(
-            "old_logps_NT must be given when a positive homogeneous group can get a signal: got None. Compute the "
-            "log-probs of those rows under the old policy; needs_old_logps() says when they may be left out."
-        )
+    may_mine = bool(kinds.is_ph_N.any())
+    if old_logps_NT is None and not (intrinsic == "constant" and credit == "uniform"):
+        if needs_old_logps(kinds, advantages_N, lambda_max=lambda_max, credit=credit, intrinsic=intrinsic):
+            raise ValueError(
+                "old_logps_NT must be given when a positive homogeneous group can get a signal: got None. Compute the "
+                "log-probs of those rows under the old policy; needs_old_logps() says when they may be left out."
+            )
+        may_mine = False
 
     # What each row contributes, gathered once: number of tokens, summed NLL, summed credit weight.
     local = world.local_slice(mask_NT.shape[0])
-    is_token_NT = mask_NT.bool()
-    ph_rows_K = kinds.is_ph_N[local].nonzero().squeeze(1)
-    weights_KT, row_sums_N3 = _credit_weights_and_row_sums(old_logps_NT, is_token_NT, ph_rows_K, credit, gamma)
+    is_mined_N = kinds.is_ph_N & may_mine
+    advantages_NT, row_sums_N3 = _first_pass(
+        advantages_N[local], old_logps_NT, mask_NT, is_mined_N[local], CREDITS[credit], gamma
+    )
     tokens_N, nll_sum_N, weight_sum_N = world.gather(row_sums_N3).unbind(dim=1)
     _check_finite(nll_sum_N)
 
     # The global batch as vectors of N: the paper's sums over all tokens become sums over rows.
+    intrinsic_N = torch.where(tokens_N > 0, nll_sum_N / tokens_N.clamp(min=1), torch.nan)
     if intrinsic == "constant":
-        ph_advantages_N = constant_reward * (kinds.is_ph_N & (tokens_N > 0))
+        mined_N = constant_reward * (is_mined_N & (tokens_N > 0))
     else:
-        ph_advantages_N = intrinsic_advantages(_mean_nll(nll_sum_N, tokens_N), kinds.is_ph_N, num_generations)
+        mined_N = intrinsic_advantages(intrinsic_N, is_mined_N, num_generations)
     tau_ref = (advantages_N.abs() * tokens_N)[kinds.is_he_N].sum()
-    tau_pos = (ph_advantages_N * weight_sum_N).sum()
+    tau_pos = (mined_N * weight_sum_N).sum()
     scale = calibration_scale(tau_ref, tau_pos, lambda_max)
-    ph_advantages_N = ph_advantages_N * scale
-    stats = _statistics(kinds.is_ph_N, tokens_N, nll_sum_N, weight_sum_N, scale, tau_ref, tau_pos, weights_KT)
-
-    advantages_NT = advantages_N[local].unsqueeze(1) * is_token_NT
+    intrinsic_mean = intrinsic_N[is_mined_N].nanmean()
+    weight_mean = weight_sum_N.sum() / tokens_N[is_mined_N].sum()
+    # read from the device in one go
+    values = torch.stack([scale, tau_ref, tau_pos, intrinsic_mean, weight_mean, kinds.is_ph_N.sum()]).tolist()
+    stats = dict(zip(("scale", "tau_ref", "tau_pos", "intrinsic_reward", "credit_weight"), values, strict=False))
+    stats["has_signal"] = stats["scale"] > 0 and stats["tau_pos"] > 0
+    if old_logps_NT is None:
+        stats["intrinsic_reward"] = math.nan
+    if not may_mine and values[-1]:  # PH groups, but log-probs left out because nothing could come of them
+        stats.update(scale=0.0, tau_pos=math.nan)
     if not stats["has_signal"]:  # PH rows keep GRPO's zero, bit for bit
+        if may_mine:
+            advantages_NT = advantages_N[local].unsqueeze(1) * mask_NT.bool()
         return MinerAdvantages(advantages_NT, advantages_N, **stats, **kinds._asdict())
-    assert weights_KT is not None  # a signal is a weighted one
-    mined_KT = weights_KT.mul_(ph_advantages_N[local][ph_rows_K].unsqueeze(1))
-    advantages_NT.index_copy_(0, ph_rows_K, mined_KT.to(advantages_NT.dtype))
-    mined_N = ph_advantages_N * weight_sum_N / tokens_N.clamp(min=1)
-    row_means_N = torch.where(kinds.is_ph_N, mined_N.to(advantages_N.dtype), advantages_N)
-    return MinerAdvantages(advantages_NT, row_means_N, **stats, **kinds._asdict())
+
+    # PH rows hold their weights so far, the others their advantage.
+    mined_N = mined_N * scale
+    factors_N = torch.where(is_mined_N, mined_N, 1.0).to(advantages_NT.dtype)
+    advantages_NT.mul_(factors_N[local].unsqueeze(1))
+    means_N = (mined_N * weight_sum_N / tokens_N.clamp(min=1)).to(advantages_N.dtype)
+    return MinerAdvantages(advantages_NT, torch.where(is_mined_N, means_N, advantages_N), **stats, **kinds._asdict())
+
+
+def _first_pass(
+    advantages_N: Tensor,
+    old_logps_NT: Tensor | None,
+    mask_NT: Tensor,
+    is_ph_N: Tensor,
+    credit: Callable[[Tensor, Tensor, float], Tensor],
+    gamma: float,
+) -> tuple[Tensor, Tensor]:
+    """One look at every token of this process.
+
+    Returns (N, T), the credit weights in PH rows and the advantage in the others, 0 at padding; and (N, 3) per row:
+    number of tokens, summed NLL and summed weight (the latter two 0 outside PH).
+
+    In blocks of rows that fit the processor's cache. As whole-batch operations the same lines keep six tensors of the
+    batch's size alive and take three times as long (tests/bench/advantage.py).
+    """
+    num_rows, num_tokens = mask_NT.shape
+    row_sums_N3 = torch.zeros(num_rows, 3, dtype=accumulation_dtype(mask_NT.device), device=mask_NT.device)
+    out_NT = torch.empty(num_rows, num_tokens, dtype=torch.float32, device=mask_NT.device)
+    block = max(1, (CPU_BLOCK if mask_NT.device.type == "cpu" else GPU_BLOCK) // max(1, num_tokens))
+    for rows in (~is_ph_N).nonzero().squeeze(1).split(block):
+        is_token = mask_NT[rows].bool()
+        row_sums_N3[rows, 0] = is_token.sum(dim=1).to(row_sums_N3.dtype)
+        out_NT[rows] = advantages_N[rows].unsqueeze(1) * is_token
+    for rows in is_ph_N.nonzero().squeeze(1).split(block):
+        is_token = mask_NT[rows].bool()
+        row_sums_N3[rows, 0] = is_token.sum(dim=1).to(row_sums_N3.dtype)
+        if old_logps_NT is not None:
+            logps = old_logps_NT[rows].float().masked_fill_(~is_token, 0.0)
+            row_sums_N3[rows, 1] = _masked_nll_sum(logps)
+            weights = credit(logps, is_token, gamma)
+        else:  # a constant reward, spread evenly
+            weights = is_token.float()
+        row_sums_N3[rows, 2] = weights.sum(dim=1, dtype=row_sums_N3.dtype)
+        out_NT[rows] = weights
+    return out_NT, row_sums_N3
 
 
 def _masked_nll_sum(masked_logps_NT: Tensor) -> Tensor:
     return -masked_logps_NT.sum(dim=1, dtype=accumulation_dtype(masked_logps_NT.device))
-
-
-def _mean_nll(nll_sum_N: Tensor, tokens_N: Tensor) -> Tensor:
-    return torch.where(tokens_N > 0, nll_sum_N / tokens_N.clamp(min=1), torch.nan)
-
-
-def _credit_weights_and_row_sums(
-    old_logps_NT: Tensor | None, is_token_NT: Tensor, ph_rows_K: Tensor, credit: str, gamma: float
-) -> tuple[Tensor | None, Tensor]:
-    """Credit weights (K, T) of the PH rows, None without log-probs to make them from; and (N, 3) per row: number of
-    tokens, summed NLL, summed weight (the last two 0 outside PH)."""
-    dtype = accumulation_dtype(is_token_NT.device)
-    row_sums_N3 = torch.zeros(is_token_NT.shape[0], 3, dtype=dtype, device=is_token_NT.device)
-    row_sums_N3[:, 0] = is_token_NT.sum(dim=1)
-    is_token_KT = is_token_NT[ph_rows_K]
-    if old_logps_NT is None:
-        if credit != "uniform":
-            return None, row_sums_N3
-        weights_KT = is_token_KT.float()
-    else:
-        logps_KT = old_logps_NT[ph_rows_K].float().masked_fill_(~is_token_KT, 0.0)
-        row_sums_N3[ph_rows_K, 1] = _masked_nll_sum(logps_KT)
-        weights_KT = CREDITS[credit](logps_KT, is_token_KT, gamma)
-    row_sums_N3[ph_rows_K, 2] = weights_KT.sum(dim=1, dtype=dtype)
-    return weights_KT, row_sums_N3
-
-
-def _statistics(
-    is_ph_N: Tensor,
-    tokens_N: Tensor,
-    nll_sum_N: Tensor,
-    weight_sum_N: Tensor,
-    scale: Tensor,
-    tau_ref: Tensor,
-    tau_pos: Tensor,
-    weights_KT: Tensor | None,
-) -> dict[str, Any]:
-    """The scalars of `MinerAdvantages`, read from the device in one go."""
-    ph_tokens = tokens_N[is_ph_N].sum()
-    intrinsic = _mean_nll(nll_sum_N, tokens_N)[is_ph_N].nanmean()
-    weight = weight_sum_N[is_ph_N].sum() / ph_tokens
-    values = torch.stack([scale, tau_ref, tau_pos, intrinsic, weight, ph_tokens]).tolist()
-    scale_, tau_ref_, tau_pos_, intrinsic_, weight_, ph_tokens_ = values
-    if weights_KT is None and ph_tokens_ > 0:  # nobody asked for the log-probs, because nothing could come of them
-        scale_, tau_pos_, intrinsic_, weight_ = 0.0, math.nan, math.nan, math.nan
-    return dict(
-        scale=scale_,
-        tau_ref=tau_ref_,
-        tau_pos=tau_pos_,
-        intrinsic_reward=intrinsic_,
-        credit_weight=weight_,
-        has_signal=scale_ > 0 and tau_pos_ > 0,
-    )
 
 
 def _check_finite(nll_sum_N: Tensor) -> None:

@@ -289,7 +289,7 @@ class MinerGRPOTrainer(GRPOTrainer):
 def _select_rows(batch: dict[str, Any], rows_K: Tensor) -> dict[str, Any]:
     """The rows of a batch as TRL returns it; images are stored apart from rows, so TRL's own helpers cut them."""
     batch = split_pixel_values_by_grid(batch)
-    selected = {}
+    selected: dict[str, Any] = {}
     for name, value in batch.items():
         if isinstance(value, list):
             selected[name] = [value[row] for row in rows_K.tolist()]

@@ -1,0 +1,104 @@
+"""How long the method itself takes, at the paper's size: 128 prompts x 16 rollouts x 8192 tokens.
+
+    python tests/bench/advantage.py [--write]
+
+Against plain GRPO advantages, and against the floor: reading the log-probs and the mask and writing the advantages
+once, in one pass. Target: at most 6 x the floor, at most two extra (N, T) float32 tensors alive at once (the result is
+one of them), and time linear in N x T.
+"""
+
+import time
+
+import torch
+from common import machine, memory_mib, quartiles, report, reset_peak_memory, table
+
+from trl_miner import miner_advantages
+from trl_miner.miner import group_relative_advantages
+
+G = 16
+REPEATS = 7
+
+
+def batch(num_prompts: int, num_tokens: int, ph_share: float):
+    """Rewards, log-probs and mask (int64, as TRL makes it): `ph_share` of the prompts all right, the rest mixed.
+    Lengths are log-normal with a mean of a quarter of the cap, as reasoning lengths are."""
+    generator = torch.Generator().manual_seed(0)
+    num_rows = num_prompts * G
+    rewards = (torch.rand(num_rows, generator=generator) < 0.5).float()
+    rewards[: round(num_prompts * ph_share) * G] = 1.0
+    logps = torch.empty(num_rows, num_tokens).exponential_(4.0, generator=generator).neg_()
+    lengths = torch.empty(num_rows).log_normal_(-1.7, 0.8, generator=generator).mul(num_tokens).clamp(1, num_tokens)
+    mask = (torch.arange(num_tokens) < lengths.unsqueeze(1)).long()
+    return rewards, logps, mask
+
+
+def seconds(function) -> tuple[float, float, float]:
+    function()
+    times = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return quartiles(times)
+
+
+def extra_memory(function) -> float:
+    """Peak of the resident set above what it was before, in MiB, the result included."""
+    before = memory_mib("VmRSS")
+    reset_peak_memory()
+    result = function()
+    peak = memory_mib("VmHWM") - before
+    del result
+    return peak
+
+
+def main() -> None:
+    rows, baseline = [], {}
+    for num_prompts, num_tokens, ph_share in (
+        (128, 8192, 0.0),
+        (128, 8192, 0.25),
+        (128, 8192, 0.65),
+        (128, 8192, 1.0),
+        (128, 4096, 0.65),
+        (64, 8192, 0.65),
+        (32, 8192, 0.65),
+    ):
+        rewards, logps, mask = batch(num_prompts, num_tokens, ph_share)
+        out = torch.empty_like(logps)
+        tensor_mib = out.numel() * 4 / 2**20
+        floor = seconds(lambda: torch.add(logps, mask, out=out))[1]  # noqa: B023
+        grpo = seconds(lambda: group_relative_advantages(rewards, G).unsqueeze(1) * mask)[1]  # noqa: B023
+        run = lambda: miner_advantages(rewards, logps, mask, num_generations=G, lambda_max=None)  # noqa: B023, E731
+        low, median, high = seconds(run)
+        extra = extra_memory(run) / tensor_mib
+        per_element = median / out.numel()
+        baseline.setdefault(ph_share, per_element)
+        rows.append(
+            [
+                f"{num_prompts} x {G} x {num_tokens}",
+                f"{ph_share:.0%}",
+                f"{floor * 1e3:.0f}",
+                f"{grpo * 1e3:.0f}",
+                f"{median * 1e3:.0f} ({low * 1e3:.0f} to {high * 1e3:.0f})",
+                f"{median / floor:.1f}",
+                f"{per_element / baseline[ph_share]:.2f}",
+                f"{extra:.2f}",
+            ]
+        )
+    header = [
+        "prompts x G x tokens",
+        "PH share",
+        "floor, ms",
+        "GRPO (N, T), ms",
+        "MINER, ms (quartiles)",
+        "x floor",
+        "time per element, relative",
+        "extra (N, T) float32 at the peak",
+    ]
+    text = f"# The advantage computation\n\n{__doc__.split('Against')[0].splitlines()[0]}\n\n{machine()}\n"
+    text += f"Median of {REPEATS} after one warm-up. `python tests/bench/advantage.py --write`\n\n"
+    report("advantage", text + table(header, rows))
+
+
+if __name__ == "__main__":
+    main()

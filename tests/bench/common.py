@@ -1,0 +1,61 @@
+"""What the benchmarks share: the machine's name, honest statistics, tables."""
+
+import os
+import platform
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+
+def machine() -> str:
+    """Processor, cores, memory and versions, for the head of a result file."""
+    import transformers
+    import trl
+
+    model = platform.processor() or platform.machine()
+    if Path("/proc/cpuinfo").is_file():
+        lines = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+        model = lines[0].split(":")[1].strip() if lines else model
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return (
+        f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB{gpu}; Python {platform.python_version()}, "
+        f"torch {torch.__version__} ({torch.get_num_threads()} threads), transformers {transformers.__version__}, "
+        f"trl {trl.__version__}"
+    )
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    low, median, high = statistics.quantiles(values, n=4)
+    return low, median, high
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [list(header), ["---"] * len(header), *([str(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def reset_peak_memory() -> None:
+    """Linux: let the peak of the resident set start anew."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def memory_mib(field: str) -> float:
+    """VmRSS (now) or VmHWM (peak), in MiB."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) / 1024
+    raise KeyError(field)
+
+
+def report(name: str, text: str) -> None:
+    """Print, and with `--write` commit to tests/bench/results/NAME.md."""
+    print(text)
+    if "--write" in sys.argv:
+        path = Path(__file__).parent / "results" / f"{name}.md"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text + "\n")
+        print(f"written to {path}")
