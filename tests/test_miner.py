@@ -124,7 +124,10 @@ def oracle(rewards, logps, mask, num_generations, gamma, lambda_max, threshold=1
                         advantages[i][j] = (rewards[i] - mean) / (std + eps)
                         tau_ref += abs(advantages[i][j])
         elif group[0] >= threshold:
-            nll = {i: -sum(x for x, m in zip(logps[i], mask[i]) if m) / sum(mask[i]) for i in rows if sum(mask[i])}
+            nll = {}
+            for i in rows:
+                if sum(mask[i]):
+                    nll[i] = -sum(logps[i][j] for j in range(num_tokens) if mask[i][j]) / sum(mask[i])
             for i in nll:
                 gain = max(0.0, nll[i] - sum(nll.values()) / len(nll))
                 for j in range(num_tokens):

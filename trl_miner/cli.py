@@ -32,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def train(arguments: list[str]) -> int:
     """Start `accelerate launch -m trl_miner.train`. What the script does not know goes to accelerate, as in TRL's own
     command line: `--num_processes 4`, or `--accelerate_config` with a file or a name that TRL ships."""
+    import torch
     from accelerate.commands.launch import launch_command, launch_command_parser
     from trl.cli.accelerate_config import resolve_accelerate_config_argument
 
@@ -41,7 +42,9 @@ def train(arguments: list[str]) -> int:
     check_recipe(arguments, parser)
     launch_arguments = _unknown_to(parser, arguments)
     script_arguments = _without(arguments, launch_arguments)
-    launch_arguments = resolve_accelerate_config_argument(launch_arguments) or _launch_defaults()
+    launch_arguments = resolve_accelerate_config_argument(launch_arguments)
+    if not torch.cuda.is_available():
+        launch_arguments = _launch_on_cpu(launch_arguments)
     launch_args = launch_command_parser().parse_args([*launch_arguments, "-m", "trl_miner.train", *script_arguments])
     try:
         launch_command(launch_args)
@@ -72,13 +75,18 @@ def _without(arguments: Sequence[str], taken_out: Sequence[str]) -> list[str]:
     return kept
 
 
-def _launch_defaults() -> list[str]:
-    """Without a GPU, say what accelerate would otherwise guess and warn about; with one, let it look."""
-    import torch
-
-    if torch.cuda.is_available():
-        return []
-    return ["--cpu", *"--num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no".split()]
+def _launch_on_cpu(launch_arguments: list[str]) -> list[str]:
+    """Say what accelerate would otherwise guess and warn about."""
+    if (
+        "--num_processes" in launch_arguments
+        and launch_arguments[launch_arguments.index("--num_processes") + 1] != "1"
+    ):
+        raise ValueError(
+            "--num_processes on a machine without a GPU: accelerate would start one process and say nothing. Use "
+            "`torchrun --nproc_per_node 2 -m trl_miner.train --config RECIPE` for two."
+        )
+    defaults = ["--cpu", *"--num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no".split()]
+    return launch_arguments or defaults
 
 
 if __name__ == "__main__":

@@ -67,8 +67,8 @@ def group_kinds(
     """Split the global batch into positive homogeneous (PH), heterogeneous (HE) and negative homogeneous (NH) groups.
 
     PH: every rollout is correct, and no extrinsic signal tells them apart. NH: none is correct, likewise. HE: the
-    rest. "No extrinsic signal" means equal total rewards and, where given, equal extrinsic advantages: a group whose format
-    or length reward still differs belongs to GRPO. An unscorable rollout (NaN) makes its group HE.
+    rest. "No extrinsic signal" means equal total rewards and, where given, equal extrinsic advantages: a group whose
+    format or length reward still differs belongs to GRPO. An unscorable rollout (NaN) makes its group HE.
 
     Args:
         rewards_N: (N,) total rewards of the global batch.

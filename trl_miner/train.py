@@ -62,6 +62,12 @@ class MinerScriptArguments(ScriptArguments):
         metadata={"help": "Held-out problems to score before and after training; 0 scores none."},
     )
     score_samples: int = field(default=8, metadata={"help": "Completions sampled per held-out problem."})
+    base_model_steps: int | None = field(
+        default=None,
+        metadata={
+            "help": f"For {arithmetic.NAME}: SFT steps of the base model, fewer for a quick look. Default: all."
+        },
+    )
 
 
 PARSED_TYPES = (MinerScriptArguments, MinerGRPOConfig, ModelConfig, DatasetMixtureConfig)
@@ -180,7 +186,8 @@ def run(
     data = load_data(args, mixture)
     model = model_args.model_name_or_path
     if model == arithmetic.NAME:
-        model = str(arithmetic.base_model())
+        steps = {} if args.base_model_steps is None else {"steps": args.base_model_steps}
+        model = str(arithmetic.base_model(arithmetic.BaseModelSettings(**steps)))
     config.model_init_kwargs = {
         "revision": model_args.model_revision,
         "attn_implementation": model_args.attn_implementation,

@@ -48,8 +48,9 @@ class MinerGRPOTrainer(GRPOTrainer):
     (https://huggingface.co/papers/2601.04731).
 
     Takes the arguments of [`~trl.GRPOTrainer`], with a [`MinerGRPOConfig`] as `args` (a plain `GRPOConfig` gets
-    MINER's defaults). Generation, rewards, loss and evaluation are TRL's own; what changes are the advantages of a training
-    batch, which become (B, T) where an all-right prompt has something to teach, and stay TRL's (B,) where not.
+    MINER's defaults). Generation, rewards, loss and evaluation are TRL's own; what changes are the advantages of a
+    training batch, which become (B, T) where an all-right prompt has something to teach, and stay TRL's (B,) where
+    not.
 
     Which rollout is correct is decided by the first reward function (`correct_reward_func` names another) at
     `correct_threshold`. The log-probs under the old policy are those that TRL computed, else those of the sampler (a

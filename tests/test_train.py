@@ -1,0 +1,156 @@
+"""The run that the README promises, and what a wrong call gets."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trl_miner import cli
+from trl_miner.train import MinerScriptArguments, check_recipe, load_data, load_reward_funcs, make_parser
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+REDUCED = "--base_model_steps 30 --max_steps 4 --logging_steps 1 --score_problems 6 --score_samples 2".split()
+
+
+def readme_run():
+    """The first command of the README, without its installation."""
+    (command,) = re.findall(r"pip install -e \. && trl-miner (train --config \S+)", README)
+    return command.split()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The README's first command in a reduced form, in a fresh process, as a user runs it."""
+    output = tmp_path_factory.mktemp("run") / "miner"
+    cache = tmp_path_factory.mktemp("cache")
+    command = [sys.executable, "-m", "trl_miner.cli", *readme_run(), *REDUCED, "--output_dir", str(output)]
+    environment = os.environ | {"TRL_MINER_CACHE": str(cache), "OMP_NUM_THREADS": "2"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=420)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return output, done, cache
+
+
+def test_the_readmes_run_leaves_what_it_promises(finished):
+    output, done, _ = finished
+    for name in ("model.safetensors", "tokenizer.json", "README.md", "trainer_state.json", "training.png"):
+        assert (output / name).stat().st_size > 0, name
+    scores = json.loads((output / "evaluation.json").read_text())
+    assert set(scores) == {"before", "after"}
+    assert all(set(s) == {"pass@1", "pass@2"} and 0 <= s["pass@1"] <= s["pass@2"] <= 1 for s in scores.values())
+    steps = [
+        log["step"]
+        for log in json.loads((output / "trainer_state.json").read_text())["log_history"]
+        if "reward" in log
+    ]
+    assert steps == [1, 2, 3, 4]
+    assert "before training, on 6 held-out problems: pass@1" in done.stdout
+    card = (output / "README.md").read_text()
+    assert "### Evaluation" in card and "| pass@1 |" in card and "None" not in card.split("### Settings")[0]
+
+
+def test_the_saved_model_answers(finished):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    output, _, _ = finished
+    tokenizer, model = AutoTokenizer.from_pretrained(output), AutoModelForCausalLM.from_pretrained(output)
+    prompt = tokenizer(
+        load_data(MinerScriptArguments(dataset_name="trl_miner/arithmetic"), no_mixture())["test"][0]["prompt"],
+        return_tensors="pt",
+    )
+    tokens = model.generate(**prompt, max_new_tokens=8, do_sample=False)
+    assert tokenizer.decode(tokens[0, prompt["input_ids"].shape[1] :])
+
+
+def test_a_finished_run_can_be_prolonged(finished):
+    """`--resume_from_checkpoint latest` without a checkpoint starts anew; with one it goes on after it."""
+    output, _, cache = finished
+    again = output.parent / "again"
+    arguments = [*readme_run(), *REDUCED, "--output_dir", str(again), "--resume_from_checkpoint", "latest"]
+    arguments += ["--score_problems", "0", "--save_strategy", "steps", "--save_steps", "2"]
+    environment = os.environ | {"TRL_MINER_CACHE": str(cache)}
+    for max_steps in ("2", "4"):
+        command = [sys.executable, "-m", "trl_miner.train", *arguments[1:], "--max_steps", max_steps]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-4000:]
+    logs = json.loads((again / "trainer_state.json").read_text())["log_history"]
+    assert [log["step"] for log in logs if "reward" in log] == [1, 2, 3, 4]
+
+
+def no_mixture():
+    from trl import DatasetMixtureConfig
+
+    return DatasetMixtureConfig()
+
+
+def write_recipe(folder, text):
+    path = folder / "recipe.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_an_unknown_key_is_named_with_the_likely_one(tmp_path, capsys):
+    path = write_recipe(tmp_path, "lerning_rate: 1e-4\n")
+    assert cli.main(["train", "--config", path]) == 2
+    assert "unknown key 'lerning_rate'. Did you mean 'learning_rate'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("num_machines: 2\n", "unknown key 'num_machines'"),
+        ("- a\n", "must hold a mapping of settings: got list"),
+        ("", "must hold a mapping of settings: got NoneType"),
+    ],
+)
+def test_a_recipe_that_is_none_is_refused(tmp_path, text, named):
+    with pytest.raises(ValueError, match=named):
+        check_recipe(["--config", write_recipe(tmp_path, text)], make_parser())
+
+
+def test_a_missing_recipe_is_named():
+    with pytest.raises(ValueError, match="got nowhere.yaml, which is not a file"):
+        check_recipe(["--config", "nowhere.yaml"], make_parser())
+    with pytest.raises(ValueError, match="got nothing"):
+        check_recipe(["--config"], make_parser())
+
+
+def test_several_processes_without_a_gpu_are_refused(capsys):
+    assert cli.main([*readme_run(), "--num_processes", "2"]) == 2
+    assert "torchrun --nproc_per_node 2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [("math_rewards", "got 'math_rewards'. Known: math_reward"), ("os.path.nothing", "could not be imported")],
+)
+def test_an_unknown_reward_is_named(tmp_path, name, named):
+    with pytest.raises(ValueError, match=named):
+        load_reward_funcs(MinerScriptArguments(reward_funcs=[name]), None)
+
+
+def test_rewards_load_by_name_and_by_path(tmp_path):
+    from harness import config
+
+    from trl_miner.rewards import math_reward
+
+    args = MinerScriptArguments(reward_funcs=["math_reward", "get_soft_overlong_punishment", "zlib.crc32"])
+    loaded = load_reward_funcs(args, config(tmp_path))
+    assert loaded[0] is math_reward and all(callable(function) for function in loaded)
+
+
+def test_a_run_without_data_says_what_to_give():
+    with pytest.raises(ValueError, match="dataset_name must be given.*trl_miner/arithmetic"):
+        load_data(MinerScriptArguments(), no_mixture())
+
+
+def test_arguments_split_between_script_and_accelerate():
+    parser = make_parser()
+    arguments = ["--config", "r.yaml", "--num_processes", "4", "--max_steps", "3", "--main_process_port", "1"]
+    unknown = cli._unknown_to(parser, arguments)
+    assert unknown == ["--num_processes", "4", "--main_process_port", "1"]
+    assert cli._without(arguments, unknown) == ["--config", "r.yaml", "--max_steps", "3"]
