@@ -14,7 +14,10 @@ from trl_miner.train import MinerScriptArguments, check_recipe, load_data, load_
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-REDUCED = "--base_model_steps 30 --max_steps 4 --logging_steps 1 --score_problems 6 --score_samples 2".split()
+REDUCED = (
+    "--base_model_steps 30 --max_steps 4 --logging_steps 1 --score_problems 6 --score_samples 2 "
+    "--per_device_train_batch_size 32 --num_generations 4 --max_completion_length 24"
+).split()
 
 
 def readme_run():

@@ -24,6 +24,14 @@ class Recording(MinerGRPOTrainer):
         self.batches.append(batch)
         return batch
 
+    @property
+    def token_advantages(self):
+        """By batch, (B, T): what every token that counts in the loss gets, 0 at the others."""
+        for batch in self.batches:
+            mask = batch["completion_mask"] * batch.get("tool_mask", 1)
+            advantages = batch["advantages"]
+            yield (advantages if advantages.dim() == 2 else advantages.unsqueeze(1)) * mask
+
     def _get_per_token_logps_and_entropies(self, model, input_ids, *args, **kwargs):
         if not torch.is_grad_enabled():
             self.forwarded.append(len(input_ids))
@@ -112,20 +120,19 @@ def test_the_forward_over_ph_rows_gives_what_the_whole_batch_would(policy, tmp_p
     rewards = mixed_reward(prompts, decode(batch["completion_ids"], skip_special_tokens=True))
     expected = miner_advantages(torch.tensor(rewards), logps, batch["completion_mask"], num_generations=4)
     assert expected.has_signal
-    assert torch.allclose(batch["advantages"], expected.advantages_NT, rtol=1e-5, atol=1e-9)
+    assert torch.allclose(next(trainer.token_advantages), expected.advantages_NT, rtol=1e-5, atol=1e-9)
 
 
 def test_the_statistics_say_what_happened(miner):
-    for batch, log in zip(miner.batches, (log for log in miner.state.log_history if "reward" in log), strict=True):
+    logs = [log for log in miner.state.log_history if "reward" in log]
+    for advantages, log in zip(miner.token_advantages, logs, strict=True):
         assert log["groups/ph"] + log["groups/he"] + log["groups/nh"] == pytest.approx(1)
         assert log["rollouts/used"] == pytest.approx(log["rollouts/grpo"] + log["rollouts/recovered"])
         assert log["rollouts/grpo"] <= log["groups/he"]
         assert log["miner/cap_binds"] == float(log["miner/scale"] < 1)
-        advantages = batch["advantages"] if batch["advantages"].dim() == 2 else batch["advantages"].unsqueeze(1)
         assert log["rollouts/used"] == pytest.approx((advantages != 0).any(dim=1).float().mean().item())
-        paid = advantages * batch["completion_mask"]
         total = log["miner/tau_ref"] + log["miner/scale"] * log.get("miner/tau_pos", 0.0)
-        assert paid.abs().sum().item() == pytest.approx(total, rel=1e-5)
+        assert advantages.abs().sum().item() == pytest.approx(total, rel=1e-5)
 
 
 LOSSES = ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"]
@@ -179,15 +186,6 @@ def test_works_with_trls_settings(policy, tmp_path, knobs):
         assert batch["advantages"].isfinite().all()
 
 
-def test_a_masked_truncated_completion_teaches_nothing(policy, tmp_path):
-    trainer = trained(policy, tmp_path, mask_truncated_completions=True, miner_lambda_max=None)
-    empty = [batch["completion_mask"].sum(dim=1) == 0 for batch in trainer.batches]
-    assert any(rows.any() for rows in empty)
-    for batch, rows in zip(trainer.batches, empty, strict=True):
-        if batch["advantages"].dim() == 2:
-            assert (batch["advantages"][rows] == 0).all()
-
-
 def length_reward(completions, **kwargs):
     return [len(completion) / 100 for completion in completions]
 
@@ -235,6 +233,18 @@ def fixed_rollouts(prompts, trainer, logprob=-1.0):
     return {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": logprobs}
 
 
+@pytest.mark.parametrize("loss_type", ["luspo", "dapo", "sapo"])
+def test_a_tiny_cap_leaves_grpos_own_update_alone(policy, tmp_path, loss_type):
+    """The batch goes through as (B, T), yet all that PH rows add is a billionth: TRL's update, padding included."""
+    knobs = dict(loss_type=loss_type, max_steps=2, optim="sgd", learning_rate=0.1)
+    ragged = {"rollout_func": fixed_rollouts}
+    grpo = trained(policy, tmp_path, cls=GRPOTrainer, config_cls=GRPOConfig, extra=ragged, **knobs)
+    found = trained(policy, tmp_path, extra=ragged, miner_lambda_max=1e-9, **knobs)
+    assert any(batch["advantages"].dim() == 2 for batch in found.batches)
+    for name, weight in weights(grpo).items():
+        assert torch.allclose(weights(found)[name], weight, rtol=1e-5, atol=1e-7), name
+
+
 def test_the_samplers_own_log_probs_save_the_forward(policy, tmp_path):
     trainer = trained(policy, tmp_path, extra={"rollout_func": fixed_rollouts}, max_steps=2)
     assert trainer.forwarded == []
@@ -244,6 +254,24 @@ def test_the_samplers_own_log_probs_save_the_forward(policy, tmp_path):
     assert any(
         log["miner/intrinsic_reward"] == pytest.approx(2.5) for log in trainer.state.log_history if "reward" in log
     )
+
+
+def test_a_masked_truncated_completion_does_not_count_in_its_group(policy, tmp_path):
+    def some_end(prompts, trainer):
+        rollouts = fixed_rollouts(prompts, trainer)
+        for row, ids in enumerate(rollouts["completion_ids"]):
+            if row % 4 != 3:
+                ids[-1] = trainer.processing_class.eos_token_id
+        return rollouts
+
+    extra = {"rollout_func": some_end}
+    trainer = trained(policy, tmp_path, extra=extra, mask_truncated_completions=True, max_steps=1)
+    (batch,) = trainer.batches
+    assert (batch["completion_mask"].sum(dim=1) == 0).sum() == 3
+    # NLL 1, 2, 3 and none: mean 2, and one of the group is above it. Counted as 0, the mean were 1.5, and two.
+    log = trainer.state.log_history[0]
+    assert log["miner/intrinsic_reward"] == pytest.approx(2.0)
+    assert log["rollouts/recovered"] == pytest.approx(1 / 12)
 
 
 def test_tokens_that_the_sampler_could_not_score_are_left_out_and_counted(policy, tmp_path):
@@ -273,8 +301,11 @@ def test_tokens_from_the_environment_get_no_credit(policy, tmp_path):
 
     trainer = trained(policy, tmp_path, extra={"rollout_func": with_environment}, max_steps=1)
     (batch,) = trainer.batches
-    assert (batch["advantages"][:, 1] == 0).all() and (batch["advantages"][:, 0] != 0).any()
-    assert trainer.state.log_history[0]["miner/intrinsic_reward"] == pytest.approx(2.5)
+    assert (batch["tool_mask"][:, 1] == 0).all()
+    log = trainer.state.log_history[0]
+    assert log["miner/intrinsic_reward"] == pytest.approx(2.5)
+    paid = next(trainer.token_advantages).abs().sum().item()
+    assert paid == pytest.approx(log["miner/tau_ref"] + log["miner/scale"] * log["miner/tau_pos"], rel=1e-5)
 
 
 def test_lora_with_a_reference_model(policy, tmp_path):
@@ -303,12 +334,10 @@ def test_evaluation_is_plain_grpo_and_does_not_disturb_training(policy, tmp_path
 
 def test_the_completions_table_shows_the_advantages_that_were_used(policy, tmp_path):
     trainer = trained(policy, tmp_path, log_completions=True, max_steps=2, num_completions_to_print=0)
-    for step, batch in enumerate(trainer.batches, start=1):
+    for step, (batch, advantages) in enumerate(zip(trainer.batches, trainer.token_advantages, strict=True), start=1):
         table = pd.read_parquet(tmp_path / "completions" / f"completions_{step:05d}.parquet")
-        advantages, mask = batch["advantages"], batch["completion_mask"]
-        if advantages.dim() == 2:
-            advantages = advantages.sum(dim=1) / mask.sum(dim=1)
-        assert table["advantage"].tolist() == pytest.approx(advantages.tolist(), rel=1e-5, abs=1e-9)
+        means = advantages.sum(dim=1) / batch["completion_mask"].sum(dim=1)
+        assert table["advantage"].tolist() == pytest.approx(means.tolist(), rel=1e-5, abs=1e-9)
 
 
 def test_a_script_written_for_grpo_config_runs_unchanged(policy, tmp_path, miner):

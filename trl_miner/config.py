@@ -24,7 +24,7 @@ class MinerGRPOConfig(GRPOConfig):
             weighting.
         correct_reward_func (`str`, *optional*):
             Name of the reward function that decides what is correct, as TRL logs it under `rewards/NAME/mean`.
-            Default: the first one.
+            Default: the first one. A rollout that it leaves unscored makes its prompt count as mixed.
 
         > Parameters that control MINER
 
@@ -107,7 +107,8 @@ class MinerGRPOConfig(GRPOConfig):
         """The same settings with MINER's defaults, so that a script written for `GRPOConfig` runs unchanged.
 
         `GRPOConfig` derives fields from each other and from the launched processes when it is made, and refuses to do
-        it twice. So its state is taken over as it is.
+        it twice. So its state is taken over as it is. (Of a subclass of yours the fields are kept, not the methods:
+        derive it from `MinerGRPOConfig` instead.)
         """
         if isinstance(args, cls):
             return args

@@ -5,6 +5,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from trl import GRPOConfig
+
+from .config import MinerGRPOConfig
+
 # Where TRL's template goes on after the method; tests/test_trl_contract.py watches both.
 MARKER = "### Framework versions"
 NO_BASE_MODEL = "[None](https://huggingface.co/None)"
@@ -20,7 +24,7 @@ def describe_run(
     card: str,
     *,
     base_model: str | None,
-    args: Any,
+    args: MinerGRPOConfig,
     log_history: Sequence[Mapping[str, Any]],
     evaluation: Mapping[str, Mapping[str, float]],
 ) -> str:
@@ -44,8 +48,8 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def _settings(args: Any) -> str:
-    own = {f.name for f in fields(args)} - {f.name for f in fields(type(args).__mro__[1])}
+def _settings(args: MinerGRPOConfig) -> str:
+    own = {f.name for f in fields(MinerGRPOConfig)} - {f.name for f in fields(GRPOConfig)}
     method = args.advantage_estimator
     shown = [name for name in own if method == "miner" or not name.startswith("miner_")]
     basic = [

@@ -221,14 +221,15 @@ def run(
     score_as("after")
     trainer.save_model(config.output_dir)
     trainer.save_state()
-    trainer.create_model_card(model_name=Path(config.output_dir).name, dataset_name=args.dataset_name)
+    hub_dataset = None if args.dataset_name == arithmetic.NAME else args.dataset_name  # the embedded one has no page
+    trainer.create_model_card(model_name=Path(config.output_dir).name, dataset_name=hub_dataset)
     if trainer.is_world_process_zero():
         if trainer.evaluation:
             (Path(config.output_dir) / "evaluation.json").write_text(json.dumps(trainer.evaluation, indent=2) + "\n")
         picture = draw_training(config.output_dir)
         print(f"Model, card and log are in {config.output_dir}; the picture is {picture}.")
     if config.push_to_hub:
-        trainer.push_to_hub(dataset_name=args.dataset_name)
+        trainer.push_to_hub(dataset_name=hub_dataset)
     if hasattr(trainer, "end"):  # transformers 5.18 and later: closes trackers and the process group
         trainer.end()
     return trainer

@@ -38,6 +38,7 @@ _REWARD_KWARGS = {
     "log_metric",
     "environments",
 }
+_NOT_FORWARDED = {"prompt", "completion", "completion_ids"}  # columns that TRL keeps to itself
 # With these losses a sequence-level ratio makes the gradient that of the row's mean advantage.
 _AVERAGED_BY_SEQUENCE_RATIO = {"grpo", "bnpo", "dr_grpo", "dapo", "sapo", "luspo"}
 
@@ -132,7 +133,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         for name, function in zip(self.reward_func_names, self.reward_funcs, strict=True):
             if isinstance(function, torch.nn.Module):
                 continue
-            missing = _required_parameters(function) - _REWARD_KWARGS - set(columns)
+            missing = _required_parameters(function) - _REWARD_KWARGS - (set(columns) - _NOT_FORWARDED)
             if missing:
                 raise ValueError(
                     f"The reward function '{name}' needs the column(s) {', '.join(sorted(missing))}, which the "
@@ -197,7 +198,9 @@ class MinerGRPOTrainer(GRPOTrainer):
         if not mined.has_signal:
             return output  # TRL's own (B,): bit for bit GRPO, metrics included
         self._replace_logged_advantages(mined.advantages_N)
-        return {**output, "advantages": mined.advantages_NT}
+        # At padding TRL's own number: TRL 1.9 averages "luspo" over it, and so must find what it would have put there.
+        advantages_BT = torch.where(mask_BT.bool(), mined.advantages_NT, output["advantages"].unsqueeze(1))
+        return {**output, "advantages": advantages_BT}
 
     def _old_logps(self, output: dict[str, Any], mask_BT: Tensor, is_ph_N: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probs (B, T) of the sampled tokens under the old policy, right at least on PH rows, and the mask of the

@@ -31,6 +31,7 @@ def draw_training(run: str | Path, path: str | Path | None = None) -> Path:
         The path written.
     """
     from matplotlib.figure import Figure  # the object interface: no display, no global state
+    from matplotlib.ticker import MaxNLocator
 
     logs = read_log(run)
     if not logs:
@@ -58,11 +59,12 @@ def draw_training(run: str | Path, path: str | Path | None = None) -> Path:
         },
     )
     for axes, title in ((reward, "Reward"), (kinds, "Share of prompts"), (rollouts, "Share of rollouts that teach")):
-        axes.set(title=title, xlabel="step")
+        axes.set(title=title, xlabel="step", ylim=None if axes is reward else (-0.02, 1.02))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
-        if axes is not reward:
-            axes.set_ylim(-0.02, 1.02)
-            axes.legend(frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+        if axes is not reward:  # below, where no line can run through it
+            axes.legend(frameon=False, ncols=3, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.16))
     path = Path(run) / "training.png" if path is None else Path(path)
     figure.savefig(path, dpi=150)
     return path
