@@ -373,6 +373,13 @@ def test_log_probs_are_asked_for_only_where_they_can_matter(rewards, knobs, need
         assert torch.equal(without.advantages_NT, given.advantages_NT)
 
 
+def test_rewards_may_be_bools_and_log_probs_part_of_a_graph():
+    rewards, logps, mask = random_batch([1.0, 1.0, 1.0, 0.0])
+    expected = miner_advantages(rewards, logps, mask, num_generations=2).advantages_NT
+    found = miner_advantages(rewards.bool(), logps.requires_grad_(), mask.bool(), num_generations=2).advantages_NT
+    assert torch.equal(found, expected) and not found.requires_grad
+
+
 def test_an_empty_batch_is_no_error():
     found = miner_advantages(torch.zeros(0), torch.zeros(0, 3), torch.zeros(0, 3), num_generations=2)
     assert found.advantages_NT.shape == (0, 3) and not found.has_signal

@@ -200,6 +200,7 @@ def needs_old_logps(
     return bool(kinds.is_ph_N.any())
 
 
+@torch.no_grad()
 def miner_advantages(
     rewards_N: Tensor,
     old_logps_NT: Tensor | None,
@@ -255,6 +256,7 @@ def miner_advantages(
     """
     world = world or World()
     _check(rewards_N, old_logps_NT, mask_NT, world, num_generations, gamma, lambda_max, credit, intrinsic)
+    rewards_N = rewards_N.float()  # 0 and 1 may come as integers or bools
     if advantages_N is None:
         advantages_N = group_relative_advantages(rewards_N, num_generations, std_eps=std_eps)
     kinds = group_kinds(
@@ -264,18 +266,18 @@ def miner_advantages(
         verifier_rewards_N=verifier_rewards_N,
         advantages_N=advantages_N,
     )
-    may_mine = bool(kinds.is_ph_N.any())
-    if old_logps_NT is None and not (intrinsic == "constant" and credit == "uniform"):
-        if needs_old_logps(kinds, advantages_N, lambda_max=lambda_max, credit=credit, intrinsic=intrinsic):
-            raise ValueError(
-                "old_logps_NT must be given when a positive homogeneous group can get a signal: got None. Compute the "
-                "log-probs of those rows under the old policy; needs_old_logps() says when they may be left out."
-            )
-        may_mine = False
+    leaves_logps_out = old_logps_NT is None and not (intrinsic == "constant" and credit == "uniform")
+    if leaves_logps_out and needs_old_logps(
+        kinds, advantages_N, lambda_max=lambda_max, credit=credit, intrinsic=intrinsic
+    ):
+        raise ValueError(
+            "old_logps_NT must be given when a positive homogeneous group can get a signal: got None. Compute the "
+            "log-probs of those rows under the old policy; needs_old_logps() says when they may be left out."
+        )
 
     # What each row contributes, gathered once: number of tokens, summed NLL, summed credit weight.
     local = world.local_slice(mask_NT.shape[0])
-    is_mined_N = kinds.is_ph_N & may_mine
+    is_mined_N = kinds.is_ph_N & (not leaves_logps_out)
     advantages_NT, row_sums_N3 = _first_pass(
         advantages_N[local], old_logps_NT, mask_NT, is_mined_N[local], CREDITS[credit], gamma
     )
@@ -291,27 +293,29 @@ def miner_advantages(
     tau_ref = (advantages_N.abs() * tokens_N)[kinds.is_he_N].sum()
     tau_pos = (mined_N * weight_sum_N).sum()
     scale = calibration_scale(tau_ref, tau_pos, lambda_max)
-    intrinsic_mean = intrinsic_N[is_mined_N].nanmean()
-    weight_mean = weight_sum_N.sum() / tokens_N[is_mined_N].sum()
-    # read from the device in one go
-    values = torch.stack([scale, tau_ref, tau_pos, intrinsic_mean, weight_mean, kinds.is_ph_N.sum()]).tolist()
-    stats = dict(zip(("scale", "tau_ref", "tau_pos", "intrinsic_reward", "credit_weight"), values, strict=False))
-    stats["has_signal"] = stats["scale"] > 0 and stats["tau_pos"] > 0
+    stats = _scalars(
+        scale=scale,
+        tau_ref=tau_ref,
+        tau_pos=tau_pos,
+        intrinsic_reward=intrinsic_N[is_mined_N].nanmean(),
+        credit_weight=weight_sum_N.sum() / tokens_N[is_mined_N].sum(),
+    )
     if old_logps_NT is None:
         stats["intrinsic_reward"] = math.nan
-    if not may_mine and values[-1]:  # PH groups, but log-probs left out because nothing could come of them
-        stats.update(scale=0.0, tau_pos=math.nan)
-    if not stats["has_signal"]:  # PH rows keep GRPO's zero, bit for bit
-        if may_mine:
-            advantages_NT = advantages_N[local].unsqueeze(1) * mask_NT.bool()
-        return MinerAdvantages(advantages_NT, advantages_N, **stats, **kinds._asdict())
+    if leaves_logps_out and kinds.is_ph_N.any():  # left out because nothing could come of them
+        stats |= dict(scale=0.0, tau_pos=math.nan)
+    has_signal = stats["scale"] > 0 and stats["tau_pos"] > 0
+    if not has_signal:  # PH rows keep GRPO's zero, bit for bit
+        advantages_NT = advantages_N[local].unsqueeze(1) * mask_NT.bool()
+        return MinerAdvantages(advantages_NT, advantages_N, **stats, has_signal=False, **kinds._asdict())
 
     # PH rows hold their weights so far, the others their advantage.
     mined_N = mined_N * scale
     factors_N = torch.where(is_mined_N, mined_N, 1.0).to(advantages_NT.dtype)
     advantages_NT.mul_(factors_N[local].unsqueeze(1))
     means_N = (mined_N * weight_sum_N / tokens_N.clamp(min=1)).to(advantages_N.dtype)
-    return MinerAdvantages(advantages_NT, torch.where(is_mined_N, means_N, advantages_N), **stats, **kinds._asdict())
+    means_N = torch.where(is_mined_N, means_N, advantages_N)
+    return MinerAdvantages(advantages_NT, means_N, **stats, has_signal=True, **kinds._asdict())
 
 
 def _first_pass(
@@ -322,13 +326,13 @@ def _first_pass(
     credit: Callable[[Tensor, Tensor, float], Tensor],
     gamma: float,
 ) -> tuple[Tensor, Tensor]:
-    """One look at every token of this process.
+    """One look at every token of this process, in blocks of rows.
 
-    Returns (N, T), the credit weights in PH rows and the advantage in the others, 0 at padding; and (N, 3) per row:
-    number of tokens, summed NLL and summed weight (the latter two 0 outside PH).
+    As operations on the whole batch the same lines keep four tensors of its size alive and take three times as long.
 
-    In blocks of rows that fit the processor's cache. As whole-batch operations the same lines keep six tensors of the
-    batch's size alive and take three times as long (tests/bench/advantage.py).
+    Returns:
+        (N, T): the credit weights in PH rows, the advantage in the others, 0 at padding.
+        (N, 3): each row's number of tokens, summed NLL and summed weight (the latter two 0 outside PH).
     """
     num_rows, num_tokens = mask_NT.shape
     row_sums_N3 = torch.zeros(num_rows, 3, dtype=accumulation_dtype(mask_NT.device), device=mask_NT.device)
@@ -354,6 +358,11 @@ def _first_pass(
 
 def _masked_nll_sum(masked_logps_NT: Tensor) -> Tensor:
     return -masked_logps_NT.sum(dim=1, dtype=accumulation_dtype(masked_logps_NT.device))
+
+
+def _scalars(**values: Tensor) -> dict[str, float]:
+    """Read from the device in one go."""
+    return dict(zip(values, torch.stack([*values.values()]).tolist(), strict=True))
 
 
 def _check_finite(nll_sum_N: Tensor) -> None:
