@@ -10,6 +10,7 @@ composes them.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -360,7 +361,7 @@ def _masked_nll_sum(masked_logps_NT: Tensor) -> Tensor:
     return -masked_logps_NT.sum(dim=1, dtype=accumulation_dtype(masked_logps_NT.device))
 
 
-def _scalars(**values: Tensor) -> dict[str, float]:
+def _scalars(**values: Tensor) -> dict[str, Any]:
     """Read from the device in one go."""
     return dict(zip(values, torch.stack([*values.values()]).tolist(), strict=True))
 

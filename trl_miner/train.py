@@ -184,6 +184,49 @@ def run(
     """Train one recipe: score, train, score, save, draw. Returns the trainer."""
     reward_funcs = load_reward_funcs(args, config)
     data = load_data(args, mixture)
+    trainer = _build_trainer(args, config, model_args, reward_funcs, data)
+    output = Path(config.output_dir)
+    scores = output / "evaluation.json"
+
+    def score_as(moment: str) -> None:
+        if not args.score_problems:
+            return
+        problems = data[args.dataset_test_split]
+        problems = problems.select(range(min(args.score_problems, len(problems))))
+        trainer.evaluation[moment] = score(trainer, problems, args.score_samples, config.seed)
+        shown = ", ".join(f"{name} {value:.3f}" for name, value in trainer.evaluation[moment].items())
+        trainer.accelerator.print(f"{moment} training, on {len(problems)} held-out problems: {shown}")
+        if trainer.is_world_process_zero():
+            output.mkdir(parents=True, exist_ok=True)
+            scores.write_text(json.dumps(trainer.evaluation, indent=2) + "\n")
+
+    checkpoint = _checkpoint(config)
+    if checkpoint and scores.is_file():  # the scores before training are those of the first start
+        trainer.evaluation = json.loads(scores.read_text())
+    else:
+        score_as("before")
+    trainer.train(resume_from_checkpoint=checkpoint)
+    score_as("after")
+    trainer.save_model(config.output_dir)
+    trainer.save_state()
+    hub_dataset = None if args.dataset_name == arithmetic.NAME else args.dataset_name  # the embedded one has no page
+    trainer.create_model_card(model_name=output.name, dataset_name=hub_dataset)
+    if trainer.is_world_process_zero():
+        print(f"Model, card and log are in {output}; {_draw(output)}")
+    if config.push_to_hub:
+        trainer.push_to_hub(dataset_name=hub_dataset)
+    if hasattr(trainer, "end"):  # transformers 5.18 and later: closes trackers and the process group
+        trainer.end()
+    return trainer
+
+
+def _build_trainer(
+    args: MinerScriptArguments,
+    config: MinerGRPOConfig,
+    model_args: ModelConfig,
+    reward_funcs: list[Callable[..., Any]],
+    data: Any,
+) -> MinerGRPOTrainer:
     model = model_args.model_name_or_path
     if model == arithmetic.NAME:
         steps = {} if args.base_model_steps is None else {"steps": args.base_model_steps}
@@ -206,33 +249,15 @@ def run(
     if not config.disable_tqdm:
         trainer.remove_callback(ProgressCallback)
         trainer.add_callback(ShortProgressCallback)
-
-    def score_as(moment: str) -> None:
-        if args.score_problems:
-            problems = data[args.dataset_test_split]
-            problems = problems.select(range(min(args.score_problems, len(problems))))
-            trainer.evaluation[moment] = score(trainer, problems, args.score_samples, config.seed)
-            shown = ", ".join(f"{name} {value:.3f}" for name, value in trainer.evaluation[moment].items())
-            trainer.accelerator.print(f"{moment} training, on {len(problems)} held-out problems: {shown}")
-
-    checkpoint = _checkpoint(config)
-    score_as("before")
-    trainer.train(resume_from_checkpoint=checkpoint)
-    score_as("after")
-    trainer.save_model(config.output_dir)
-    trainer.save_state()
-    hub_dataset = None if args.dataset_name == arithmetic.NAME else args.dataset_name  # the embedded one has no page
-    trainer.create_model_card(model_name=Path(config.output_dir).name, dataset_name=hub_dataset)
-    if trainer.is_world_process_zero():
-        if trainer.evaluation:
-            (Path(config.output_dir) / "evaluation.json").write_text(json.dumps(trainer.evaluation, indent=2) + "\n")
-        picture = draw_training(config.output_dir)
-        print(f"Model, card and log are in {config.output_dir}; the picture is {picture}.")
-    if config.push_to_hub:
-        trainer.push_to_hub(dataset_name=hub_dataset)
-    if hasattr(trainer, "end"):  # transformers 5.18 and later: closes trackers and the process group
-        trainer.end()
     return trainer
+
+
+def _draw(output: Path) -> str:
+    """A picture that cannot be drawn must not cost a finished run its way to the Hub."""
+    try:
+        return f"the picture is {draw_training(output)}."
+    except (ValueError, OSError) as error:
+        return f"there is no picture: {error}"
 
 
 def _checkpoint(config: MinerGRPOConfig) -> str | None:

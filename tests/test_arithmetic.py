@@ -1,0 +1,337 @@
+"""The embedded world: its problems, its tokenizer, and the cache of its base model."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trl_miner.data import arithmetic
+from trl_miner.data.arithmetic import (
+    LEVELS,
+    BaseModelSettings,
+    Problem,
+    base_model,
+    build_tokenizer,
+    is_test,
+    load_dataset,
+    problem,
+    solution,
+)
+from trl_miner.rewards import math_reward
+
+# Big enough to build, far too small to solve anything.
+TINY = BaseModelSettings(
+    hidden_size=16, num_layers=1, num_heads=2, intermediate_size=16, rows=64, steps=4, batch_size=8
+)
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+seeds = st.integers(0, 2**32)
+levels = st.sampled_from(LEVELS)
+
+
+def totals(text):
+    """The results that a solution states, in order, without the boxed one."""
+    return [int(found) for found in re.findall(r"(?: = | is | gives | makes )(\d+)", text.split(r"\boxed")[0])]
+
+
+# Problems and solutions
+
+
+def test_the_same_seed_gives_the_same_problem_and_solution():
+    first, second = (random.Random(7) for _ in range(2))
+    for level in LEVELS:
+        chain = problem(first, level)
+        assert chain == problem(second, level)
+        assert solution(chain, first, 0.5) == solution(chain, second, 0.5)
+
+
+def test_a_problem_reads_as_its_text():
+    chain = Problem(17, (("+", 4), ("-", 9)))
+    assert chain.prompt == "Compute 17 + 4 - 9.\n"
+    assert chain.answer == 12  # 17 + 4 = 21, 21 - 9 = 12
+
+
+@given(seed=seeds, level=levels)
+def test_an_error_free_solution_is_right_step_by_step(seed, level):
+    rng = random.Random(seed)
+    chain = problem(rng, level)
+    text = solution(chain, rng, 0.0)
+    expected, total = [], chain.start
+    for sign, number in chain.steps:
+        total += number if sign == "+" else -number
+        expected.append(total)
+    assert totals(text) == expected
+    assert math_reward([text], [str(chain.answer)]) == [1.0]
+
+
+@given(seed=seeds, level=levels, step_error=st.sampled_from([0.0, 0.5, 1.0]))
+def test_running_totals_stay_within_0_to_99_even_after_errors(seed, level, step_error):
+    rng = random.Random(seed)
+    stated = totals(solution(problem(rng, level), rng, step_error))
+    assert len(stated) == level
+    assert all(0 <= total <= 99 for total in stated)
+
+
+def test_only_the_short_way_goes_wrong_and_as_often_as_asked():
+    rng = random.Random(0)
+    chain = Problem(50, (("+", 7), ("-", 3), ("+", 5)))  # 57, 54, 59; only the third step may be short
+    stated = [solution(chain, rng, 0.25) for _ in range(4000)]
+    is_short = [re.search(r", (\+|plus) 5", text) is not None for text in stated]
+    wrong = [totals(text) != [57, 54, 59] for text in stated]
+    assert not any(bad for bad, short in zip(wrong, is_short, strict=True) if not short)
+    assert 2280 < sum(is_short) < 2520  # share .6: mean 2400, standard deviation 31
+    assert 0.2 < sum(wrong) / sum(is_short) < 0.3  # mean .25, standard deviation .009
+
+
+def test_a_wrong_step_is_carried_on_to_the_answer():
+    chain = Problem(50, (("+", 7), ("-", 3), ("+", 5), ("+", 1)))
+    rng = random.Random(0)
+    texts = [
+        text
+        for text in (solution(chain, rng, 1.0) for _ in range(200))
+        if re.search(r", [a-z]+ \d+ (\+|plus) 1", text)
+    ]
+    slipped = [text for text in texts if totals(text)[2] != 59]  # the third step short and wrong, the fourth long
+    assert slipped
+    for text in slipped:
+        third, fourth = totals(text)[2:]
+        assert fourth == third + 1
+        assert rf"\boxed{{{fourth}}}" in text
+
+
+def test_correct_solutions_differ_in_wording():
+    chain = problem(random.Random(0), 3)
+    assert len({solution(chain, random.Random(seed)) for seed in range(50)}) > 40
+
+
+def test_an_unknown_level_or_split_is_named():
+    with pytest.raises(ValueError, match=r"level must be one of \(1, 2, 3, 4, 5\): got 6"):
+        problem(random.Random(0), 6)
+    with pytest.raises(ValueError, match="split must be .* got 'dev'"):
+        load_dataset("dev", 5)
+
+
+# The data set
+
+
+def test_the_data_set_is_deterministic_and_grows_by_appending():
+    rows = load_dataset("train", 60, seed=3).to_list()
+    assert rows == load_dataset("train", 60, seed=3).to_list()
+    assert rows[:25] == load_dataset("train", 25, seed=3).to_list()
+    assert rows != load_dataset("train", 60, seed=4).to_list()
+
+
+def test_the_split_does_not_depend_on_pythons_hash_seed():
+    script = (
+        "import random; from trl_miner.data.arithmetic import draw; rng = random.Random(0);"
+        "print([draw('test', 2, rng).prompt for _ in range(50)])"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(REPOSITORY)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    rng = random.Random(0)
+    assert outputs == {f"{[arithmetic.draw('test', 2, rng).prompt for _ in range(50)]}\n"}
+
+
+def test_no_problem_is_in_both_splits_or_twice_in_one():
+    train = {prompt for seed in range(3) for prompt in load_dataset("train", 1000, seed)["prompt"]}
+    test = [prompt for prompt in load_dataset("test", 300)["prompt"]]
+    assert len(set(test)) == 300
+    assert not train & set(test)
+
+
+def test_base_models_learn_from_train_problems_only():
+    rng = random.Random(0)
+    assert not any(is_test(arithmetic.draw("train", level, rng)) for level in LEVELS for _ in range(100))
+
+
+def test_levels_are_balanced_and_count_the_operations():
+    data = load_dataset("train", 100)
+    assert Counter(data["level"]) == dict.fromkeys(LEVELS, 20)
+    for row in data:
+        assert len(re.findall("[+-]", row["prompt"])) == row["level"]
+
+
+def test_every_gold_is_accepted_and_every_neighbour_is_not():
+    golds = load_dataset("train", 200)["solution"][:]
+    right = [rf"so \boxed{{{gold}}}." for gold in golds]
+    wrong = [rf"so \boxed{{{int(gold) + 1}}}." for gold in golds]
+    assert math_reward(right, golds) == [1.0] * 200
+    assert math_reward(wrong, golds) == [0.0] * 200
+
+
+def test_more_rows_than_there_are_problems_is_an_error():
+    with pytest.raises(ValueError, match="size must not exceed the different problems: got 5000, level 1"):
+        load_dataset("test", 5000)
+
+
+# The tokenizer
+
+
+@given(seed=seeds, level=levels)
+def test_decoding_gives_the_text_back_and_solutions_are_short(seed, level):
+    rng = random.Random(seed)
+    chain = problem(rng, level)
+    completion = solution(chain, rng, 0.1)
+    prompt_ids, completion_ids = (TOKENIZER(text)["input_ids"] for text in (chain.prompt, completion))
+    assert TOKENIZER.decode(prompt_ids + completion_ids) == chain.prompt + completion
+    # The cut between prompt and completion never falls within a token: SFT and sampling see the same tokens.
+    assert TOKENIZER(chain.prompt + completion)["input_ids"] == prompt_ids + completion_ids
+    assert TOKENIZER.unk_token_id not in prompt_ids + completion_ids
+    assert len(completion_ids) < 48  # and one more for the end of the sequence
+
+
+@given(st.text(st.characters(min_codepoint=32, max_codepoint=126)))
+def test_any_printable_text_is_lossless(text):
+    assert TOKENIZER.decode(TOKENIZER(text)["input_ids"]) == text
+
+
+def test_special_tokens_and_padding_side():
+    batch = TOKENIZER(["Compute 1 + 2.\n", "Compute 1 + 2 - 3.\n"], padding=True)
+    assert batch["attention_mask"][0][:2] == [0, 0]  # on the left, as generation needs it
+    assert batch["input_ids"][0][0] == TOKENIZER.pad_token_id
+    assert len({TOKENIZER.pad_token_id, TOKENIZER.eos_token_id, TOKENIZER.unk_token_id}) == 3
+    assert TOKENIZER.bos_token is None
+    ids = TOKENIZER("17")["input_ids"] + [TOKENIZER.eos_token_id, TOKENIZER.pad_token_id]
+    assert TOKENIZER.decode(ids, skip_special_tokens=True) == "17"
+
+
+TOKENIZER = build_tokenizer()
+
+
+# The base model and its cache
+
+
+def caller(cache: Path, **settings) -> subprocess.Popen:
+    """A process that asks for the tiny base model, as a rank of a launcher would."""
+    script = (
+        "import sys; from trl_miner.data.arithmetic import BaseModelSettings, base_model;"
+        "print(base_model(BaseModelSettings(**eval(sys.argv[1])), sys.argv[2]))"
+    )
+    kwargs = {name: getattr(TINY, name) for name in TINY.__dataclass_fields__} | settings
+    return subprocess.Popen(
+        [sys.executable, "-c", script, repr(kwargs), str(cache)],
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY), "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "nowhere"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def folders(cache: Path) -> list[Path]:
+    return [path for path in cache.glob("*") if path.is_dir()]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A cache where one build was killed and two processes then asked for the model at once; and what they printed."""
+    cache = tmp_path_factory.mktemp("cache")
+    killed = caller(cache)
+    deadline = time.monotonic() + 60
+    while not folders(cache) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    after_kill = [path.name for path in folders(cache)]
+    both = [caller(cache) for _ in range(2)]
+    printed = [process.communicate(timeout=120) for process in both]
+    return cache, after_kill, printed
+
+
+def test_a_killed_build_leaves_nothing_that_looks_whole(built):
+    cache, after_kill, _ = built
+    assert len(after_kill) == 1 and ".building-" in after_kill[0]
+    assert after_kill[0] not in {path.name for path in folders(cache)}  # the next build sweeps up
+
+
+def test_two_processes_at_once_build_once(built):
+    cache, _, printed = built
+    assert [out.strip() for out, _ in printed] == [str(folders(cache)[0])] * 2, printed
+    assert len(folders(cache)) == 1
+    # one said that it builds, in one line; the other waited
+    assert sorted(err.count("training one (4 steps") for _, err in printed) == [0, 1], printed
+    assert sorted(len(err.splitlines()) for _, err in printed) == [0, 1], printed
+
+
+def test_the_base_model_loads_like_any_other(built):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    cache, _, _ = built
+    model = AutoModelForCausalLM.from_pretrained(folders(cache)[0])
+    tokenizer = AutoTokenizer.from_pretrained(folders(cache)[0])
+    assert tokenizer.padding_side == "left"
+    assert tokenizer.get_vocab() == TOKENIZER.get_vocab()
+    assert model.config.vocab_size == len(tokenizer)
+    assert (model.config.eos_token_id, model.config.pad_token_id) == (tokenizer.eos_token_id, tokenizer.pad_token_id)
+    text = "Compute 17 + 4.\nso 17 + 4 = 21"
+    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+
+
+def test_a_second_call_trains_nothing_even_from_a_read_only_cache(built, monkeypatch, capsys):
+    cache, _, _ = built
+    weights = folders(cache)[0] / "model.safetensors"
+    before = weights.stat().st_mtime_ns
+    monkeypatch.setattr(subprocess, "Popen", None)
+    monkeypatch.setattr(Path, "mkdir", None)  # a read-only disk
+    assert base_model(TINY, cache) == weights.parent
+    assert weights.stat().st_mtime_ns == before
+    assert capsys.readouterr().err == ""
+
+
+def test_a_rebuilt_base_model_has_the_same_weights_and_other_settings_another_folder(built, tmp_path, monkeypatch):
+    cache, _, _ = built
+    monkeypatch.setenv("TRL_MINER_CACHE", str(tmp_path))  # also: where it is kept without an argument
+    again = base_model(TINY)
+    assert again == tmp_path / folders(cache)[0].name
+    assert (again / "model.safetensors").read_bytes() == (folders(cache)[0] / "model.safetensors").read_bytes()
+    monkeypatch.setattr(arithmetic, "_run_training", lambda settings, building: None)
+    assert base_model(replace(TINY, seed=1)) != again
+
+
+def test_the_cache_follows_xdg_without_the_own_variable(tmp_path, monkeypatch):
+    monkeypatch.delenv("TRL_MINER_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(arithmetic, "_run_training", lambda settings, building: None)
+    assert base_model(TINY).parent == tmp_path / "trl_miner"
+
+
+def test_an_unusable_cache_names_the_folder_and_the_way_out(tmp_path):
+    (tmp_path / "file").write_text("in the way")  # works for root too, whom no permission stops
+    with pytest.raises(OSError, match=rf"{tmp_path}/file/cache cannot .*Set TRL_MINER_CACHE"):
+        base_model(TINY, tmp_path / "file" / "cache")
+
+
+def test_a_failed_training_quotes_its_last_lines_and_leaves_no_folder(tmp_path, monkeypatch):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nseq 100 199\necho the reason >&2\nexit 3\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(RuntimeError, match="(?s)failed with exit status 3. Its last lines:\n181\n.*the reason"):
+        base_model(TINY, tmp_path / "cache")
+    assert folders(tmp_path / "cache") == []
+
+
+def test_the_training_sees_no_launcher_and_no_gpu():
+    launched = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "1", "ACCELERATE_USE_CPU": "1"}
+    launched |= {"TORCHELASTIC_RUN_ID": "x", "PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0"}
+    clean = arithmetic._clean_environment(launched)
+    assert clean["PATH"] == "/bin"
+    assert clean["CUDA_VISIBLE_DEVICES"] == ""
+    assert not clean.keys() & (launched.keys() - {"PATH", "CUDA_VISIBLE_DEVICES"})

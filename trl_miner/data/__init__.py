@@ -1,0 +1,1 @@
+"""Prompts and golds, one module per data set; `arithmetic` is the world that needs no download."""
