@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trl_miner import cli
-from trl_miner.train import MinerScriptArguments, check_recipe, load_data, load_reward_funcs, make_parser
+from trl_miner.train import MinerScriptArguments, check_recipe, load_data, load_reward_funcs, main, make_parser
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -157,3 +157,18 @@ def test_arguments_split_between_script_and_accelerate():
     unknown = cli._unknown_to(parser, arguments)
     assert unknown == ["--num_processes", "4", "--main_process_port", "1"]
     assert cli._without(arguments, unknown) == ["--config", "r.yaml", "--max_steps", "3"]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "named"),
+    [
+        (dict(model_name_or_path=None), ValueError, "model_name_or_path must be given"),
+        (dict(output_dir="/dev/null/out"), OSError, "output_dir must be a folder that can be written: /dev/null/out"),
+    ],
+)
+def test_what_a_run_cannot_do_without_is_missed_before_it_starts(tmp_path, change, error, named):
+    recipe = dict(model_name_or_path="m", dataset_name="trl_miner/arithmetic", output_dir=str(tmp_path)) | change
+    recipe |= dict(use_cpu=True, bf16=False)
+    path = write_recipe(tmp_path, "".join(f"{k}: {json.dumps(v)}\n" for k, v in recipe.items()))
+    with pytest.raises(error, match=named):
+        main(["--config", path])

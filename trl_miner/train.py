@@ -5,6 +5,7 @@ import importlib
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,7 +30,7 @@ from trl.models import unwrap_model_for_generation
 
 from . import rewards
 from .config import MinerGRPOConfig
-from .data import arithmetic
+from .data import arithmetic, base_model
 from .evaluation.generate import sample_completions
 from .evaluation.metrics import pass_at_k
 from .progress import ShortProgressCallback
@@ -182,6 +183,7 @@ def run(
     args: MinerScriptArguments, config: MinerGRPOConfig, model_args: ModelConfig, mixture: DatasetMixtureConfig
 ) -> MinerGRPOTrainer:
     """Train one recipe: score, train, score, save, draw. Returns the trainer."""
+    _check_writable(Path(config.output_dir))
     reward_funcs = load_reward_funcs(args, config)
     data = load_data(args, mixture)
     trainer = _build_trainer(args, config, model_args, reward_funcs, data)
@@ -197,7 +199,6 @@ def run(
         shown = ", ".join(f"{name} {value:.3f}" for name, value in trainer.evaluation[moment].items())
         trainer.accelerator.print(f"{moment} training, on {len(problems)} held-out problems: {shown}")
         if trainer.is_world_process_zero():
-            output.mkdir(parents=True, exist_ok=True)
             scores.write_text(json.dumps(trainer.evaluation, indent=2) + "\n")
 
     checkpoint = _checkpoint(config)
@@ -228,9 +229,13 @@ def _build_trainer(
     data: Any,
 ) -> MinerGRPOTrainer:
     model = model_args.model_name_or_path
+    if not model:
+        raise ValueError(
+            f"model_name_or_path must be given: a Hub id, a folder, or {arithmetic.NAME} for the embedded base model."
+        )
     if model == arithmetic.NAME:
         steps = {} if args.base_model_steps is None else {"steps": args.base_model_steps}
-        model = str(arithmetic.base_model(arithmetic.BaseModelSettings(**steps)))
+        model = str(base_model.base_model(base_model.BaseModelSettings(**steps)))
     config.model_init_kwargs = {
         "revision": model_args.model_revision,
         "attn_implementation": model_args.attn_implementation,
@@ -250,6 +255,16 @@ def _build_trainer(
         trainer.remove_callback(ProgressCallback)
         trainer.add_callback(ShortProgressCallback)
     return trainer
+
+
+def _check_writable(output: Path) -> None:
+    """Before the run, not when the first checkpoint is due."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=output):
+            pass
+    except OSError as error:
+        raise OSError(f"output_dir must be a folder that can be written: {output} cannot ({error}).") from error
 
 
 def _draw(output: Path) -> str:
