@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from trl_miner.data import base_model as module
+from trl_miner.data.arithmetic import build_tokenizer
 from trl_miner.data.base_model import BaseModelSettings, base_model
 
 # Big enough to build, far too small to solve anything.

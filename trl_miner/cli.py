@@ -1,6 +1,7 @@
 """`trl-miner`: one command, the work in the modules it names."""
 
 import argparse
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -85,8 +86,11 @@ def _launch_on_cpu(launch_arguments: list[str]) -> list[str]:
             "--num_processes on a machine without a GPU: accelerate would start one process and say nothing. Use "
             "`torchrun --nproc_per_node 2 -m trl_miner.train --config RECIPE` for two."
         )
-    defaults = ["--cpu", *"--num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no".split()]
-    return launch_arguments or defaults
+    # Small models spend more than a few threads on waiting for each other.
+    threads = os.environ.get("OMP_NUM_THREADS") or str(min(4, os.cpu_count() or 1))
+    defaults = "--cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no "
+    defaults += f"--num_cpu_threads_per_process {threads}"
+    return launch_arguments or defaults.split()
 
 
 if __name__ == "__main__":

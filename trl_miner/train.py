@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -172,6 +173,8 @@ def score(trainer: MinerGRPOTrainer, problems: Any, num_samples: int, seed: int)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
+    # TRL's own use of a name that transformers has renamed; nothing that the reader of this log could change
+    warnings.filterwarnings("ignore", message=".*gradient_checkpointing. is deprecated", category=FutureWarning)
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = make_parser()
     check_recipe(arguments, parser)
