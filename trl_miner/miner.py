@@ -307,7 +307,8 @@ def miner_advantages(
         stats |= dict(scale=0.0, tau_pos=math.nan)
     has_signal = stats["scale"] > 0 and stats["tau_pos"] > 0
     if not has_signal:  # PH rows keep GRPO's zero, bit for bit
-        advantages_NT = advantages_N[local].unsqueeze(1) * mask_NT.bool()
+        rows = is_mined_N[local].nonzero().squeeze(1)
+        advantages_NT[rows] = advantages_N[local][rows].unsqueeze(1) * mask_NT[rows].bool()
         return MinerAdvantages(advantages_NT, advantages_N, **stats, has_signal=False, **kinds._asdict())
 
     # PH rows hold their weights so far, the others their advantage.
