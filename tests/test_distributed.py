@@ -129,3 +129,8 @@ def test_a_trainer_on_two_processes_learns_what_it_learns_on_one(policy, tmp_pat
             assert same_step == pytest.approx(step, rel=1e-5)
         assert two["weights"] == pytest.approx(one["weights"], rel=1e-5)
         assert two["logged_advantages"] == pytest.approx(one["logged_advantages"], rel=1e-4, abs=1e-8)
+    # ZeRO-3 and FSDP hang when one process does a forward that another does not: as many on each, whatever its rows
+    here, there = shared["forward"]["ph_rows"]
+    assert any(-(-a // 2) != -(-b // 2) for a, b in zip(here, there, strict=True))  # micro-batches of 2 rows
+    first, second = shared["forward"]["forwards"]
+    assert first == second and len(first) == len(here)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 from accelerate import PartialState
+from accelerate.utils import gather_object
 from harness import config, crc, mixed_reward, problems
 
 from trl_miner import MinerGRPOTrainer
@@ -35,12 +36,31 @@ def rollouts(prompts, trainer, source):
     }
 
 
+class Counting(MinerGRPOTrainer):
+    """Counts the all-right rows of this process, and the forwards it takes to score them."""
+
+    def __init__(self, *args, **kwargs):
+        self.ph_rows, self.forwards = [], []
+        super().__init__(*args, **kwargs)
+
+    def _forward_ph_rows(self, output, is_ph_N):
+        rows = len(output["advantages"])
+        first = self.accelerator.process_index * rows
+        self.ph_rows.append(int(is_ph_N[first : first + rows].sum()))
+        return super()._forward_ph_rows(output, is_ph_N)
+
+    def _get_per_token_logps_and_entropies(self, model, input_ids, *args, **kwargs):
+        if not torch.is_grad_enabled():
+            self.forwards.append(-(-len(input_ids) // kwargs["batch_size"]))
+        return super()._get_per_token_logps_and_entropies(model, input_ids, *args, **kwargs)
+
+
 def train(source):
     settings = dict(max_steps=3, log_completions=True, num_completions_to_print=0, ddp_find_unused_parameters=False)
-    num_processes = config(output).world_size
-    args = config(output, per_device_train_batch_size=GLOBAL_BATCH // num_processes, **settings)
+    micro_batch = GLOBAL_BATCH // config(output).world_size // 3
+    args = config(output, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=3, **settings)
     rollout_func = partial(rollouts, source=source)
-    trainer = MinerGRPOTrainer(policy, mixed_reward, args, problems(), rollout_func=rollout_func)
+    trainer = Counting(policy, mixed_reward, args, problems(), rollout_func=rollout_func)
     trainer.train()
     names = ("groups/ph", "rollouts/recovered", "miner/tau_ref", "miner/tau_pos", "miner/scale", "loss", "grad_norm")
     return {
@@ -48,6 +68,8 @@ def train(source):
         "steps": [{n: log[n] for n in names if n in log} for log in trainer.state.log_history if "reward" in log],
         "weights": [p.double().square().sum().item() for p in trainer.model.parameters()],
         "logged_advantages": list(trainer._logs["advantages"]),
+        "ph_rows": gather_object([trainer.ph_rows]),
+        "forwards": gather_object([trainer.forwards]),
     }
 
 
