@@ -248,6 +248,16 @@ def test_log_probs_outside_ph_groups_are_never_read():
     assert torch.equal(miner_advantages(rewards, logps, mask, num_generations=2).advantages_NT, clean.advantages_NT)
 
 
+def test_rounding_on_a_ph_group_counts_as_nothing():
+    # six rewards of 1.3 have the float32 mean 1.3 + 1e-7, so GRPO gives each -1e-3: as much as MINER's own signal
+    rewards, logps, mask = random_batch([1.3] * 6 + [1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    assert (group_relative_advantages(rewards, 6)[:6] < -1e-4).all()
+    found = miner_advantages(rewards, logps, mask, num_generations=6)
+    he_alone = miner_advantages(rewards[6:], logps[6:], mask[6:], num_generations=6)
+    assert found.has_signal and found.tau_ref == he_alone.tau_ref
+    assert (found.advantages_NT[:6] >= 0).all()
+
+
 def test_an_empty_rollout_is_left_out_of_its_groups_mean():
     # NLL 1, 2 and none: mean 1.5 -> 0, .5, 0. Counted as NLL 0 it would be mean 1 -> 0, 1, 0.
     intrinsic = intrinsic_rewards(

@@ -21,7 +21,7 @@ class Recording(MinerGRPOTrainer):
 
     def _generate_and_score_completions(self, inputs):
         batch = super()._generate_and_score_completions(inputs)
-        self.batches.append(batch)
+        self.batches.append({**batch, "is_training": self.model.training})
         return batch
 
     @property
@@ -274,11 +274,12 @@ def test_a_masked_truncated_completion_does_not_count_in_its_group(policy, tmp_p
     assert log["rollouts/recovered"] == pytest.approx(1 / 12)
 
 
-def test_tokens_that_the_sampler_could_not_score_are_left_out_and_counted(policy, tmp_path):
+@pytest.mark.parametrize("unknown", [float("nan"), None, -float("inf")])
+def test_tokens_that_the_sampler_could_not_score_are_left_out_and_counted(policy, tmp_path, unknown):
     def with_nan(prompts, trainer):
         rollouts = fixed_rollouts(prompts, trainer)
         for logprobs in rollouts["logprobs"]:
-            logprobs[0] = float("nan")
+            logprobs[0] = unknown
         return rollouts
 
     trainer = trained(policy, tmp_path, extra={"rollout_func": with_nan}, max_steps=2)
@@ -316,7 +317,7 @@ def test_lora_with_a_reference_model(policy, tmp_path):
     assert any(log.get("rollouts/recovered", 0) > 0 for log in trainer.state.log_history)
 
 
-def test_evaluation_is_plain_grpo_and_does_not_disturb_training(policy, tmp_path, miner):
+def test_evaluation_is_plain_grpo_and_leaves_no_trace_in_the_training_log(policy, tmp_path):
     trainer = trained(
         policy,
         tmp_path,
@@ -324,12 +325,14 @@ def test_evaluation_is_plain_grpo_and_does_not_disturb_training(policy, tmp_path
         eval_strategy="steps",
         eval_steps=2,
         per_device_eval_batch_size=12,
-        num_generations_eval=2,
+        max_steps=4,
     )
     evaluated = [log for log in trainer.state.log_history if "eval_reward" in log]
-    assert evaluated and not any(key.startswith("eval_miner") for log in evaluated for key in log)
-    shapes = {batch["advantages"].dim() for batch in trainer.batches if len(batch["advantages"]) == 12}
-    assert 1 in shapes
+    assert len(evaluated) == 2 and not any("miner" in key for log in evaluated for key in log)
+    modes = [batch["is_training"] for batch in trainer.batches]
+    assert modes.count(False) == 4  # two evaluations of 6 prompts x 4 rollouts in batches of 12
+    assert all(batch["advantages"].dim() == 1 for batch in trainer.batches if not batch["is_training"])
+    assert any(batch["advantages"].dim() == 2 for batch in trainer.batches if batch["is_training"])
 
 
 def test_the_completions_table_shows_the_advantages_that_were_used(policy, tmp_path):
