@@ -8,6 +8,7 @@ from harness import config, crc, metrics_of, mixed_reward, never_all_right, prob
 from trl import GRPOConfig, GRPOTrainer
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer, miner_advantages
+from trl_miner.trainer import _select_rows
 
 OWN_METRICS = ("groups/", "rollouts/", "miner/")
 
@@ -341,6 +342,24 @@ def test_the_completions_table_shows_the_advantages_that_were_used(policy, tmp_p
         table = pd.read_parquet(tmp_path / "completions" / f"completions_{step:05d}.parquet")
         means = advantages.sum(dim=1) / batch["completion_mask"].sum(dim=1)
         assert table["advantage"].tolist() == pytest.approx(means.tolist(), rel=1e-5, abs=1e-9)
+
+
+def test_the_images_of_the_selected_rows_come_along():
+    """Qwen-VL's layout: pixel rows and grids of all images in one tensor each, told apart by num_images."""
+    grids = torch.tensor([[1, 1, 2], [1, 1, 1], [1, 2, 2], [1, 1, 3]])  # 2, 1, 4 and 3 pixel rows
+    batch = {
+        "completion_ids": torch.arange(8).view(4, 2),
+        "num_images": [1, 2, 0, 1],
+        "image_grid_thw": grids,
+        "pixel_values": torch.arange(10.0).unsqueeze(1),
+        "num_items_in_batch": torch.tensor(8),
+    }
+    selected = _select_rows(batch, torch.tensor([3, 1]))
+    assert selected["completion_ids"].tolist() == [[6, 7], [2, 3]]
+    assert selected["num_images"] == [1, 2]
+    assert selected["image_grid_thw"].tolist() == grids[[3, 1, 2]].tolist()
+    assert selected["pixel_values"].flatten().tolist() == [7, 8, 9, 2, 3, 4, 5, 6]
+    assert selected["num_items_in_batch"] == 8 and batch["num_images"] == [1, 2, 0, 1]
 
 
 def test_a_script_written_for_grpo_config_runs_unchanged(policy, tmp_path, miner):

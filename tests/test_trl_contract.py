@@ -13,7 +13,7 @@ from trl import GRPOTrainer
 
 from trl_miner import MinerGRPOTrainer
 from trl_miner.model_card import MARKER, NO_BASE_MODEL
-from trl_miner.trainer import _AVERAGED_BY_SEQUENCE_RATIO, _REWARD_KWARGS
+from trl_miner.trainer import _AVERAGED_BY_SEQUENCE_RATIO, _MULTIMODAL_KEYS, _REWARD_KWARGS
 
 WRITTEN_AGAINST = "1.16.0"
 
@@ -42,11 +42,18 @@ def test_the_forward_takes_what_it_is_given():
     assert hasattr(GRPOTrainer, name), moved(f"GRPOTrainer.{name} (gone)")
     found = inspect.signature(getattr(GRPOTrainer, name)).parameters
     needed = {"model", "input_ids", "attention_mask", "logits_to_keep", "batch_size"}
-    assert needed <= set(found), moved(f"GRPOTrainer.{name}{tuple(found)}")
-    multimodal = {"pixel_values", "image_grid_thw", "num_images", "pixel_attention_mask", "image_sizes"}
-    assert multimodal <= set(found), moved(f"GRPOTrainer.{name}{tuple(found)}")
-    required = {n for n, p in found.items() if p.default is inspect.Parameter.empty} - {"self"}
+    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in found.values())  # TRL 1.14
+    assert takes_any or needed | set(_MULTIMODAL_KEYS) <= set(found), moved(f"GRPOTrainer.{name}{tuple(found)}")
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    required = {n for n, p in found.items() if p.default is inspect.Parameter.empty and p.kind in named} - {"self"}
     assert required <= needed, moved(f"GRPOTrainer.{name} (it now requires {required - needed})")
+
+
+def test_no_multimodal_input_is_unknown():
+    """Whatever the loss hands to the forward besides tokens, the forward over PH rows must hand to it as well."""
+    source = inspect.getsource(GRPOTrainer._compute_loss)
+    passed = set(re.findall(r'(\w+)=inputs\.get\("\1"\)', source)) - {"importance_sampling_ratio"}
+    assert passed == set(_MULTIMODAL_KEYS), moved("GRPOTrainer._compute_loss (what it hands to the forward)")
 
 
 def test_constructor_starts_with_model_rewards_and_args():

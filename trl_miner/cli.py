@@ -44,7 +44,7 @@ def train(arguments: list[str]) -> int:
     launch_arguments = _unknown_to(parser, arguments)
     script_arguments = _without(arguments, launch_arguments)
     launch_arguments = resolve_accelerate_config_argument(launch_arguments)
-    if not torch.cuda.is_available():
+    if not torch.accelerator.is_available():
         launch_arguments = _launch_on_cpu(launch_arguments)
     launch_args = launch_command_parser().parse_args([*launch_arguments, "-m", "trl_miner.train", *script_arguments])
     try:

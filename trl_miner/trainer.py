@@ -38,6 +38,11 @@ _REWARD_KWARGS = {
     "log_metric",
     "environments",
 }
+# What TRL's forward takes besides tokens. (Its signature does not say in every version: 1.14 has **kwargs.)
+_MULTIMODAL_KEYS = (
+    *("pixel_values", "image_grid_thw", "num_images", "pixel_attention_mask", "spatial_shapes", "num_tiles"),
+    *("image_sizes", "token_type_ids", "mm_token_type_ids", "image_position_ids"),
+)
 _NOT_FORWARDED = {"prompt", "completion", "completion_ids"}  # columns that TRL keeps to itself
 # With these losses a sequence-level ratio makes the gradient that of the row's mean advantage.
 _AVERAGED_BY_SEQUENCE_RATIO = {"grpo", "bnpo", "dr_grpo", "dapo", "sapo", "luspo"}
@@ -226,7 +231,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         num_chunks = -(-int(is_ph_N.view(-1, num_rows).sum(dim=1).max()) // chunk_size)
         num_dummies = max(0, (num_chunks - 1) * chunk_size + 1 - len(rows_K))
         batch = _select_rows(output, torch.cat([rows_K, rows_K.new_zeros(num_dummies)]))
-        multimodal = {name: batch[name] for name in self._multimodal_keys if name in batch}
+        multimodal = {name: batch[name] for name in _MULTIMODAL_KEYS if name in batch}
         with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
             logps_KT, *_ = self._get_per_token_logps_and_entropies(
                 self.model,
@@ -239,13 +244,6 @@ class MinerGRPOTrainer(GRPOTrainer):
         logps_BT = logps_KT.new_zeros(num_rows, num_tokens)
         logps_BT[rows_K] = logps_KT[: len(rows_K)]
         return logps_BT
-
-    @property
-    def _multimodal_keys(self) -> set[str]:
-        """What TRL's forward takes besides tokens, whatever this version of TRL knows of."""
-        known = {"model", "input_ids", "attention_mask", "logits_to_keep", "batch_size"}
-        names = inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters
-        return {name for name in names if name not in known | {"self", "compute_entropy", "compute_aux_loss"}}
 
     def _log_rollouts(self, kinds: GroupKinds, teaches_N: Tensor, is_mined_N: Tensor) -> None:
         shares = torch.stack([*kinds, teaches_N, is_mined_N, teaches_N | is_mined_N]).float().mean(dim=1).tolist()
