@@ -7,6 +7,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+# torch 2.13 renamed it and warns about the old name
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
 
 class World:
     """A single process: the global batch is the local batch."""
@@ -42,7 +45,7 @@ class DistributedWorld(World):
     def gather(self, values_B: Tensor) -> Tensor:
         values_B = values_B.contiguous()
         values_N = values_B.new_empty((self.size * values_B.shape[0], *values_B.shape[1:]))
-        dist.all_gather_into_tensor(values_N, values_B)
+        _all_gather(values_N, values_B)
         return values_N
 
     def sum(self, value: Tensor) -> Tensor:
