@@ -275,7 +275,7 @@ def test_a_masked_truncated_completion_does_not_count_in_its_group(policy, tmp_p
     assert log["rollouts/recovered"] == pytest.approx(1 / 12)
 
 
-@pytest.mark.parametrize("unknown", [float("nan"), None, -float("inf")])
+@pytest.mark.parametrize("unknown", [float("nan"), -float("inf")])  # newer TRL makes vLLM's None a NaN
 def test_tokens_that_the_sampler_could_not_score_are_left_out_and_counted(policy, tmp_path, unknown):
     def with_nan(prompts, trainer):
         rollouts = fixed_rollouts(prompts, trainer)
