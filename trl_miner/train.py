@@ -9,7 +9,6 @@ import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -165,8 +164,8 @@ def score(trainer: MinerGRPOTrainer, problems: Any, num_samples: int, seed: int)
         )
     columns = {name: [value for value in share[name] for _ in range(num_samples)] for name in share.column_names}
     completions = [completion for group in samples for completion in group]
-    verifier = partial(trainer.reward_funcs[trainer.correct_index], completions=completions)
-    judged = [(r is not None and r >= trainer.args.correct_threshold) for r in verifier(**columns)]
+    verdicts = trainer.reward_funcs[trainer.correct_index](completions=completions, **columns)
+    judged = [(r is not None and r >= trainer.args.correct_threshold) for r in verdicts]
     counts = [sum(judged[i : i + num_samples]) for i in range(0, len(judged), num_samples)]
     num_correct = torch.tensor(gather_object(counts))
     return {f"pass@{k}": pass_at_k(num_samples, num_correct, k).mean().item() for k in sorted({1, num_samples})}
