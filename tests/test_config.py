@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from harness import config
 from trl import GRPOConfig
@@ -16,7 +18,25 @@ def test_the_defaults_are_the_papers(tmp_path):
     [
         (dict(num_generations=1), "num_generations must be at least 2.*got 1"),
         (dict(num_generations=0), "num_generations must be at least 2.*got 0"),
-        (dict(advantage_estimator="minor"), "advantage_estimator must be one of grpo, miner: got 'minor'"),
+        (dict(advantage_estimator="minor"), "advantage_estimator must be one of entropy_adv, grpo,.*: got 'minor'"),
+        (dict(advantage_estimator=["miner", "ucas"]), "the method first: got .'miner', 'ucas'."),
+        (dict(miner_nh_scale=-1.0), "miner_nh_scale must be at least 0: got -1.0"),
+        (dict(ucas_beta_pos=-0.1), "ucas_beta_pos must be at least 0.0: got -0.1. The default is 0.25"),
+        (dict(entropy_adv_kappa=0.5), "entropy_adv_kappa must be at least 1.0: got 0.5"),
+        (dict(policy_loss="ppo"), "policy_loss must be one of clip, clip_cov, kl_cov, bapo: got 'ppo'"),
+        (dict(clip_cov_ratio=1.5), "clip_cov_ratio must be at most 1.0: got 1.5"),
+        (dict(clip_cov_low=6.0), "clip_cov_high must be at least 6.0: got 5.0"),
+        (dict(bapo_low_max=0.4), "bapo_low_max must be at least 0.5: got 0.4"),
+        (dict(policy_loss="kl_cov", importance_sampling_level="sequence"), "kl_cov works on the ratio of each token"),
+        (dict(policy_loss="bapo", loss_type="cispo"), "works inside a clipped loss: got loss_type='cispo'"),
+        (dict(policy_loss="kl_cov", delta=3.0), "nothing to bound: got delta=3.0"),
+        (
+            dict(policy_loss="bapo", steps_per_generation=3, gradient_accumulation_steps=2, num_iterations=2),
+            "Make steps_per_generation a multiple of gradient_accumulation_steps",
+        ),
+        (dict(dynamic_sampling=True), "drops the all-right prompts that MINER learns from"),
+        (dict(dynamic_sampling_max_rounds=0), "dynamic_sampling_max_rounds must be at least 1: got 0"),
+        (dict(dynamic_sampling_oversample=0.5), "dynamic_sampling_oversample must be at least 1.0: got 0.5"),
         (dict(miner_gamma=-2.0), "miner_gamma must be at least 0: got -2.0"),
         (dict(miner_lambda_max=-1e-3), "miner_lambda_max must be at least 0.*got -0.001"),
         (dict(miner_lambda_max=float("nan")), "miner_lambda_max must be at least 0.*got nan"),
@@ -48,4 +68,4 @@ def test_every_own_field_has_help_text():
     own = set(MinerGRPOConfig.__dataclass_fields__) - set(GRPOConfig.__dataclass_fields__)
     for name in own:
         assert MinerGRPOConfig.__dataclass_fields__[name].metadata["help"].endswith("."), name
-        assert f"{name} (`" in MinerGRPOConfig.__doc__, name
+        assert re.search(rf"^ +(\w+, )*{name}(, \w+)* \(`", MinerGRPOConfig.__doc__, re.M), name

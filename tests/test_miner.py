@@ -1,9 +1,8 @@
-import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
+from harness import assert_matches_golden, golden_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,21 +20,7 @@ from trl_miner.miner import (
     rank_weights,
 )
 
-GOLDEN = Path(__file__).parent / "golden"
 NAN = float("nan")
-# pays all-wrong groups, which is not in the paper and waits for its own knob
-NOT_MINER = {"incorrect_scale_0.5"}
-
-
-def golden_cases(name):
-    cases = json.loads((GOLDEN / f"{name}.json").read_text())["cases"]
-    return [pytest.param(case, id=case["name"]) for case in cases if case["name"] not in NOT_MINER]
-
-
-def assert_matches_golden(found, case):
-    expected = torch.tensor(case["advantages"])
-    assert (found - expected).abs().max() <= 1e-6 * expected.abs().max()
-    assert torch.equal(found[(expected == 0).all(dim=1)], expected[(expected == 0).all(dim=1)])
 
 
 def run_case(case, **overrides):
@@ -45,6 +30,7 @@ def run_case(case, **overrides):
         gamma=hyper["gamma"],
         lambda_max=hyper["scale_by_normal"] or None,
         credit=hyper["credit_method"],
+        nh_scale=hyper["incorrect_scale"],
         std_eps=1e-6,  # the published code's
     )
     return miner_advantages(

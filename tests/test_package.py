@@ -21,7 +21,9 @@ def test_importing_the_package_imports_nothing_heavy():
     assert not heavy & modules_after("import trl_miner, trl_miner.cli")
 
 
-@pytest.mark.parametrize("module", ["groups", "distributed", "miner", "advantages", "evaluation.metrics"])
+@pytest.mark.parametrize(
+    "module", ["groups", "distributed", "miner", "advantages", "token_losses", "sampling", "evaluation.metrics"]
+)
 def test_the_mathematics_needs_torch_alone(module):
     assert not {"trl", "transformers", "datasets", "accelerate"} & modules_after(f"import trl_miner.{module}")
 

@@ -4,60 +4,21 @@ import math
 import pandas as pd
 import pytest
 import torch
-from harness import config, crc, metrics_of, mixed_reward, never_all_right, problems
+from harness import (
+    Recording,
+    assert_same_run,
+    config,
+    crc,
+    mixed_reward,
+    never_all_right,
+    problems,
+    trained,
+    weights,
+)
 from trl import GRPOConfig, GRPOTrainer
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer, miner_advantages
 from trl_miner.trainer import _select_rows
-
-OWN_METRICS = ("groups/", "rollouts/", "miner/")
-
-
-class Recording(MinerGRPOTrainer):
-    """Keeps what TRL's loss is handed, and how many rows each no-grad forward had."""
-
-    def __init__(self, *args, **kwargs):
-        self.batches, self.forwarded = [], []
-        super().__init__(*args, **kwargs)
-
-    def _generate_and_score_completions(self, inputs):
-        batch = super()._generate_and_score_completions(inputs)
-        self.batches.append({**batch, "is_training": self.model.training})
-        return batch
-
-    @property
-    def token_advantages(self):
-        """By batch, (B, T): what every token that counts in the loss gets, 0 at the others."""
-        for batch in self.batches:
-            mask = batch["completion_mask"] * batch.get("tool_mask", 1)
-            advantages = batch["advantages"]
-            yield (advantages if advantages.dim() == 2 else advantages.unsqueeze(1)) * mask
-
-    def _get_per_token_logps_and_entropies(self, model, input_ids, *args, **kwargs):
-        if not torch.is_grad_enabled():
-            self.forwarded.append(len(input_ids))
-        return super()._get_per_token_logps_and_entropies(model, input_ids, *args, **kwargs)
-
-
-def trained(policy, tmp_path, cls=Recording, reward=mixed_reward, extra=None, config_cls=MinerGRPOConfig, **overrides):
-    args = config(tmp_path, cls=config_cls, **overrides)
-    trainer = cls(policy, reward, args, problems(), **(extra or {}))
-    trainer.train()
-    return trainer
-
-
-def weights(trainer):
-    return {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
-
-
-def assert_same_run(found, expected):
-    for name, weight in weights(expected).items():
-        assert torch.equal(weights(found)[name], weight), name
-    assert trl_metrics(found) == trl_metrics(expected)
-
-
-def trl_metrics(trainer):
-    return [{k: v for k, v in log.items() if not k.startswith(OWN_METRICS)} for log in metrics_of(trainer)]
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,10 @@ from harness import config, mixed_reward, problems
 from trl import GRPOTrainer
 
 from trl_miner import MinerGRPOTrainer
+from trl_miner.config import AVERAGED_BY_SEQUENCE_RATIO
 from trl_miner.model_card import MARKER, NO_BASE_MODEL
-from trl_miner.trainer import _AVERAGED_BY_SEQUENCE_RATIO, _MULTIMODAL_KEYS, _REWARD_KWARGS
+from trl_miner.token_losses import CLIPPED_LOSSES
+from trl_miner.trainer import _COMPLETION_IDS, _COMPLETIONS, _EXTRA_FIELDS, _MULTIMODAL_KEYS, _REWARD_KWARGS
 
 WRITTEN_AGAINST = "1.16.0"
 
@@ -27,7 +29,10 @@ def moved(what):
     [
         ("_calculate_rewards", ["self", "inputs", "prompts", "completions", "completion_ids_list"]),
         ("_generate_and_score_completions", ["self", "inputs"]),
+        ("_generate", ["self", "prompts"]),
         ("_compute_loss", ["self", "model", "inputs"]),
+        ("_get_train_sampler", ["self", "dataset"]),
+        ("get_train_dataloader", ["self"]),
         ("create_model_card", ["self", "model_name", "dataset_name", "tags"]),
     ],
 )
@@ -66,6 +71,7 @@ def test_constructor_starts_with_model_rewards_and_args():
     [
         ("trl.models.utils", "disable_gradient_checkpointing"),
         ("trl.models", "unwrap_model_for_generation"),
+        ("trl.trainer.utils", "RepeatSampler"),
         ("trl.trainer.utils", "split_pixel_values_by_grid"),
         ("trl.trainer.utils", "unsplit_pixel_values_by_grid"),
         ("trl.cli.accelerate_config", "resolve_accelerate_config_argument"),
@@ -91,6 +97,15 @@ def test_helpers_are_where_they_were(module, name):
         ("_compute_loss", r'inputs\["completion_mask"\]', "the loss masks by completion_mask"),
         ("_compute_loss", r'inputs\["tool_mask"\]', "and by tool_mask"),
         ("_prepare_inputs", r"_generate_and_score_completions\(generation_batch\)", "one call per generation"),
+        (
+            "_prepare_inputs",
+            r"_buffered_inputs\[self\._step % self\.args\.steps_per_generation\]",
+            "the slices of a generation batch follow each other",
+        ),
+        ("_generate_and_score_completions", r"= self\._generate\(prompts\)", "one call generates"),
+        ("_generate_and_score_completions", r"_pending_extra_logs\.clear\(\)", "extra columns wait for the batch"),
+        ("_generate_and_score_completions", r"for key, values in extra_fields\.items\(\)", "rollouts add columns"),
+        ("training_step", r"self\._step \+= 1", "micro-batches are counted"),
     ],
 )
 def test_source_facts(method, fact, what):
@@ -111,7 +126,40 @@ def test_no_loss_type_is_unknown():
     found = set(re.findall(r'self\.loss_type [!=]= "(\w+)"', source)) | {
         name for names in lists for name in re.findall(r'"(\w+)"', names)
     }
-    assert found == _AVERAGED_BY_SEQUENCE_RATIO | {"cispo", "vespo"}, moved("GRPOTrainer._compute_loss (its losses)")
+    assert found == AVERAGED_BY_SEQUENCE_RATIO | {"cispo", "vespo"}, moved("GRPOTrainer._compute_loss (its losses)")
+
+
+def test_the_loss_looks_for_its_inputs_after_its_forward():
+    """`policy_loss` puts other advantages and bounds in their place between the two."""
+    source = inspect.getsource(GRPOTrainer._compute_loss)
+    forward = source.index("self._get_per_token_logps_and_entropies(")
+    assert source.count("self._get_per_token_logps_and_entropies(") == 1, moved("GRPOTrainer._compute_loss (forwards)")
+    for what in ('inputs["advantages"]', 'inputs.get("old_per_token_logps")', "self.epsilon_low", "self.epsilon_high"):
+        assert source.index(what) > forward, moved(f"GRPOTrainer._compute_loss (when it reads {what})")
+    for loss_type in CLIPPED_LOSSES:
+        assert f'"{loss_type}"' in source, moved(f"GRPOTrainer._compute_loss (loss_type {loss_type})")
+    assert "torch.clamp(coef_1, 1 - self.epsilon_low, 1 + self.epsilon_high)" in source, moved("the clipped loss")
+
+
+def test_a_generation_is_the_tuple_it_was(stepped):
+    trainer, _ = stepped
+    rows = [problems()[i]["prompt"] for i in range(4)]
+    generated = trainer._generate(rows)
+    ids, completions = generated[_COMPLETION_IDS], generated[_COMPLETIONS]
+    assert trainer.processing_class.batch_decode(ids, skip_special_tokens=True) == completions, moved("_generate")
+    assert not generated[_EXTRA_FIELDS], moved("GRPOTrainer._generate (extra fields)")
+    source = inspect.getsource(GRPOTrainer._generate_and_score_completions)
+    names = re.search(r"\(\s*((?:\w+,\s*)+)\) = self\._generate\(prompts\)", source).group(1)
+    names = [name.strip() for name in names.split(",") if name.strip()]
+    assert names.index("completion_ids_list") == _COMPLETION_IDS, moved("GRPOTrainer._generate (what it returns)")
+    assert names.index("completions") == _COMPLETIONS, moved("GRPOTrainer._generate (what it returns)")
+    assert names.index("extra_fields") == _EXTRA_FIELDS, moved("GRPOTrainer._generate (what it returns)")
+
+
+def test_the_sampler_can_be_told_to_repeat_nothing(stepped):
+    sampler = stepped[0]._get_train_sampler(problems(10))
+    sampler.mini_repeat_count = sampler.batch_size = sampler.repeat_count = 1
+    assert list(sampler) == list(range(10)), moved("RepeatSampler")
 
 
 @pytest.fixture(scope="module")
@@ -140,9 +188,12 @@ def test_the_attributes_are_what_they_were(stepped):
     assert trainer.reward_func_names == ["mixed_reward"], moved("GRPOTrainer.reward_func_names")
     assert trainer.reward_weights.tolist() == [1.0], moved("GRPOTrainer.reward_weights")
     assert (trainer.num_generations, trainer.rollout_func) == (4, None), moved("GRPOTrainer.num_generations")
+    assert (trainer.epsilon_low, trainer.epsilon_high) == (0.2, 0.2), moved("GRPOTrainer.epsilon_low")
+    assert (trainer._step, trainer._buffered_inputs) == (0, None), moved("GRPOTrainer._step")
+    assert isinstance(trainer._pending_extra_logs, collections.defaultdict), moved("GRPOTrainer._pending_extra_logs")
 
 
-@pytest.mark.parametrize("loss_type", sorted(_AVERAGED_BY_SEQUENCE_RATIO | {"cispo", "vespo"}))
+@pytest.mark.parametrize("loss_type", sorted(AVERAGED_BY_SEQUENCE_RATIO | {"cispo", "vespo"}))
 def test_the_loss_takes_an_advantage_for_every_token(stepped, loss_type):
     """No trainer inside TRL passes (B, T) any more. A constant row must mean what one number does, bit for bit."""
     trainer, batch = stepped
@@ -172,6 +223,7 @@ def test_only_trainer_touches_what_is_private():
     package = Path(inspect.getfile(MinerGRPOTrainer)).parent
     private = re.compile(
         r"_calculate_rewards|_generate_and_score_completions|_compute_loss|_get_per_token_logps|\b_metrics\[|\b_logs\["
+        r"|\b_generate\(|_buffered_inputs|_pending_extra_logs|_get_train_sampler"
     )
     users = {path.name for path in package.rglob("*.py") if private.search(path.read_text())}
     assert users == {"trainer.py"}

@@ -1,12 +1,24 @@
 """`MinerGRPOConfig`: TRL's `GRPOConfig` and the method's own knobs."""
 
+import logging
 import math
 from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
 
 from trl import GRPOConfig
 
-from .advantages import ESTIMATORS
+from .advantages import ESTIMATORS, TOKEN_LEVEL, parse_estimator
 from .miner import CREDITS, INTRINSICS, check_knobs
+from .token_losses import CLIPPED_LOSSES, OFF_POLICY_ONLY, POLICY_LOSSES
+
+logger = logging.getLogger(__name__)
+
+# With these losses of TRL a sequence-level ratio makes the gradient that of the row's mean advantage.
+AVERAGED_BY_SEQUENCE_RATIO = {"grpo", "bnpo", "dr_grpo", "dapo", "sapo", "luspo"}
+
+
+def _knob(default: Any, help: str) -> Any:
+    return field(default=default, metadata={"help": help})
 
 
 @dataclass
@@ -18,7 +30,10 @@ class MinerGRPOConfig(GRPOConfig):
         > Parameters that control the advantages
 
         advantage_estimator (`str`, *optional*, defaults to `"miner"`):
-            `"miner"` (https://huggingface.co/papers/2601.04731) or `"grpo"`, which is TRL's own, bit for bit.
+            `"miner"` (https://huggingface.co/papers/2601.04731); `"grpo"`, which is TRL's own, bit for bit;
+            `"reinforce_pp"` and `"reinforce_pp_baseline"` (https://huggingface.co/papers/2501.03262); `"ucas"`
+            (https://huggingface.co/papers/2510.10649); `"entropy_adv"` (https://huggingface.co/papers/2506.14758). Or
+            one of the last four with MINER on the all-right prompts: `"ucas+miner"`, also as a list.
         correct_threshold (`float`, *optional*, defaults to `1.0`):
             A rollout is correct when the verifier's reward is at or above this, in units of that reward before
             weighting.
@@ -40,40 +55,111 @@ class MinerGRPOConfig(GRPOConfig):
             ablation w/o IR, which it does not calibrate: set `miner_lambda_max: null` with it).
         miner_constant_reward (`float`, *optional*, defaults to `0.05`):
             That constant, in advantage units.
+        miner_nh_scale (`float`, *optional*, defaults to `0.0`):
+            Punishes confidence in all-wrong prompts, under the same cap, as the published code can. 0, the paper's,
+            leaves them alone.
+
+        > Parameters that control UCAS and Entropy-Adv
+
+        ucas_beta_pos (`float`, *optional*, defaults to `0.25`):
+            How much more an unsure right rollout is rewarded, per standard deviation of confidence.
+        ucas_beta_neg (`float`, *optional*, defaults to `0.35`):
+            How much more a sure wrong rollout is punished.
+        ucas_token_coef (`float`, *optional*, defaults to `0.05`):
+            Largest tax on a token with a high logit, in advantage units.
+        entropy_adv_alpha (`float`, *optional*, defaults to `0.4`):
+            Weight of a token's entropy in its advantage, in advantage units per nat.
+        entropy_adv_kappa (`float`, *optional*, defaults to `2.0`):
+            The bonus is at most 1/kappa of the advantage.
+
+        > Parameters that control the loss
+
+        policy_loss (`str`, *optional*, defaults to `"clip"`):
+            `"clip"` is the one that `loss_type` names. `"clip_cov"`, `"kl_cov"`
+            (https://huggingface.co/papers/2505.22617) and `"bapo"` (https://huggingface.co/papers/2510.18927) act
+            inside it, for `loss_type` grpo, bnpo, dr_grpo and dapo at token level.
+        clip_cov_ratio (`float`, *optional*, defaults to `2e-4`):
+            Share of the tokens that Clip-Cov leaves out of the gradient. The method sets `epsilon: 1.0` with it.
+        clip_cov_low, clip_cov_high (`float`, *optional*, default to `1.0` and `5.0`):
+            Covariance between which tokens are candidates, in advantage units times nats.
+        kl_cov_ratio (`float`, *optional*, defaults to `2e-3`):
+            Share of the tokens that KL-Cov penalises.
+        kl_cov_coef (`float`, *optional*, defaults to `1.0`):
+            Weight of that penalty.
+        bapo_target (`float`, *optional*, defaults to `1.0`):
+            Positive over negative contribution that BAPO's bounds are to reach; 1 is a positive share of 50 %.
+        bapo_low_start, bapo_low_max, bapo_low_step (`float`, *optional*, default to `0.5`, `0.95`, `0.05`):
+            Lower bound of the probability ratio: where its search starts, ends, and by what steps.
+        bapo_high_start, bapo_high_max, bapo_high_step (`float`, *optional*, default to `1.5`, `3.0`, `0.1`):
+            Upper bound, likewise.
+
+        > Parameters that control the sampling of prompts
+
+        dynamic_sampling (`bool`, *optional*, defaults to `False`):
+            DAPO's (https://huggingface.co/papers/2503.14476): prompts whose rollouts are all right or all wrong are
+            dropped and others drawn until the batch is full. Not in evaluation. A run has as many steps as without,
+            and passes over its data the sooner: `sampling/epoch` says how far it is.
+        dynamic_sampling_max_rounds (`int`, *optional*, defaults to `10`):
+            Generations per batch, the first included, before it is filled up with the best there is.
+        dynamic_sampling_oversample (`float`, *optional*, defaults to `1.0`):
+            A refill draws this many times the prompts that are missing. Above 1, fewer rounds and more rollouts; a
+            mixed prompt too many waits for the next batch, where it is generated anew.
+        dynamic_sampling_require_full (`bool`, *optional*, defaults to `False`):
+            Raise when a batch cannot be filled, instead of warning.
     """
 
-    advantage_estimator: str = field(
-        default="miner", metadata={"help": f"Advantage estimator: {', '.join(sorted(ESTIMATORS))}."}
+    advantage_estimator: str = _knob(
+        "miner", f"Advantage estimator: {', '.join(sorted(ESTIMATORS))}; or one of them with MINER: ucas+miner."
     )
-    correct_threshold: float = field(
-        default=1.0,
-        metadata={"help": "A rollout is correct when the verifier's reward is at or above this, in reward units."},
+    correct_threshold: float = _knob(
+        1.0, "A rollout is correct when the verifier's reward is at or above this, in reward units."
     )
-    correct_reward_func: str | None = field(
-        default=None,
-        metadata={"help": "Name of the reward function that decides what is correct. Default: the first one."},
+    correct_reward_func: str | None = _knob(
+        None, "Name of the reward function that decides what is correct. Default: the first one."
     )
-    miner_gamma: float = field(
-        default=2.0, metadata={"help": "Focus of MINER's token credit (1 - p)^gamma, at least 0; 0 is uniform."}
+    miner_gamma: float = _knob(2.0, "Focus of MINER's token credit (1 - p)^gamma, at least 0; 0 is uniform.")
+    miner_lambda_max: float | None = _knob(
+        1.5e-3,
+        "Cap of the signal from all-right prompts, as a share of the signal from mixed prompts. 0: plain GRPO; inf "
+        "(or null in a recipe): no cap.",
     )
-    miner_lambda_max: float | None = field(
-        default=1.5e-3,
-        metadata={
-            "help": "Cap of the signal from all-right prompts, as a share of the signal from mixed prompts. 0: plain "
-            "GRPO; inf (or null in a recipe): no cap."
-        },
+    miner_credit: str = _knob("focal", f"MINER's token credit: {', '.join(CREDITS)}.")
+    miner_intrinsic: str = _knob("nll", f"MINER's intrinsic reward: {', '.join(INTRINSICS)}.")
+    miner_constant_reward: float = _knob(0.05, "Reward of miner_intrinsic=constant, in advantage units.")
+    miner_nh_scale: float = _knob(
+        0.0, "Weight of MINER's punishment of sure all-wrong prompts, under the cap; 0: none."
     )
-    miner_credit: str = field(default="focal", metadata={"help": f"MINER's token credit: {', '.join(CREDITS)}."})
-    miner_intrinsic: str = field(
-        default="nll", metadata={"help": f"MINER's intrinsic reward: {', '.join(INTRINSICS)}."}
+    ucas_beta_pos: float = _knob(0.25, "UCAS: extra reward of unsure right rollouts, per standard deviation.")
+    ucas_beta_neg: float = _knob(0.35, "UCAS: extra punishment of sure wrong rollouts, per standard deviation.")
+    ucas_token_coef: float = _knob(0.05, "UCAS: largest tax on a token with a high logit, in advantage units.")
+    entropy_adv_alpha: float = _knob(0.4, "Entropy-Adv: weight of a token's entropy, in advantage units per nat.")
+    entropy_adv_kappa: float = _knob(2.0, "Entropy-Adv: the bonus is at most 1/kappa of the advantage; above 1.")
+    policy_loss: str = _knob("clip", f"What acts inside the loss: {', '.join(POLICY_LOSSES)}.")
+    clip_cov_ratio: float = _knob(2e-4, "Clip-Cov: share of the tokens left out of the gradient, in [0, 1].")
+    clip_cov_low: float = _knob(1.0, "Clip-Cov: smallest covariance of a candidate, in advantage units times nats.")
+    clip_cov_high: float = _knob(5.0, "Clip-Cov: largest covariance of a candidate.")
+    kl_cov_ratio: float = _knob(2e-3, "KL-Cov: share of the tokens penalised, in [0, 1].")
+    kl_cov_coef: float = _knob(1.0, "KL-Cov: weight of the penalty |lp - old lp|.")
+    bapo_target: float = _knob(1.0, "BAPO: positive over negative contribution to reach.")
+    bapo_low_start: float = _knob(0.5, "BAPO: first lower bound of the probability ratio.")
+    bapo_low_max: float = _knob(0.95, "BAPO: last lower bound.")
+    bapo_low_step: float = _knob(0.05, "BAPO: step of the lower bound.")
+    bapo_high_start: float = _knob(1.5, "BAPO: first upper bound of the probability ratio.")
+    bapo_high_max: float = _knob(3.0, "BAPO: last upper bound.")
+    bapo_high_step: float = _knob(0.1, "BAPO: step of the upper bound.")
+    dynamic_sampling: bool = _knob(
+        False, "DAPO: drop prompts that are all right or all wrong and draw others instead."
     )
-    miner_constant_reward: float = field(
-        default=0.05, metadata={"help": "Reward of miner_intrinsic=constant, in advantage units."}
+    dynamic_sampling_max_rounds: int = _knob(10, "Generations per batch, the first included, before it is filled up.")
+    dynamic_sampling_oversample: float = _knob(
+        1.0, "Prompts drawn in a refill, as a multiple of those missing; at least 1."
     )
+    dynamic_sampling_require_full: bool = _knob(False, "Raise when a batch cannot be filled, instead of warning.")
 
     def __post_init__(self) -> None:
         self._check_own_fields()
         super().__post_init__()
+        self._check_combinations()
 
     def _check_own_fields(self) -> None:
         if self.num_generations < 2:
@@ -81,26 +167,102 @@ class MinerGRPOConfig(GRPOConfig):
                 f"num_generations must be at least 2, because a rollout is judged against its group: got "
                 f"{self.num_generations}. The paper uses 16."
             )
-        if self.advantage_estimator not in ESTIMATORS:
-            raise ValueError(
-                f"advantage_estimator must be one of {', '.join(sorted(ESTIMATORS))}: got "
-                f"{self.advantage_estimator!r}."
-            )
+        self.advantage_estimator = "+".join(parse_estimator(self.advantage_estimator))
         if math.isnan(self.correct_threshold):
             raise ValueError("correct_threshold must be a number: got nan. Verifiers that give 0 or 1 need 1.0.")
-        if not self.miner_constant_reward >= 0:
-            raise ValueError(
-                f"miner_constant_reward must be at least 0: got {self.miner_constant_reward}. The paper uses 0.05."
-            )
         if self.miner_lambda_max is not None and math.isinf(self.miner_lambda_max) and self.miner_lambda_max > 0:
             self.miner_lambda_max = None  # on a command line, inf is the only way to say "no cap"
-        check_knobs(
-            gamma=self.miner_gamma,
-            lambda_max=self.miner_lambda_max,
-            credit=self.miner_credit,
-            intrinsic=self.miner_intrinsic,
-            prefix="miner_",
-        )
+        check_knobs(**self.knobs("miner"), prefix="miner_")
+        self._check_ranges()
+        self._check_policy_loss()
+        self._check_dynamic_sampling()
+
+    def knobs(self, method: str) -> dict[str, Any]:
+        """The settings of one method by the names that its function takes: those with the method's prefix."""
+        prefix = f"{method}_"
+        return {f.name.removeprefix(prefix): getattr(self, f.name) for f in fields(self) if f.name.startswith(prefix)}
+
+    def _check_ranges(self) -> None:
+        at_least = {name: 0.0 for name in ("ucas_beta_pos", "ucas_beta_neg", "ucas_token_coef", "entropy_adv_alpha")}
+        at_least |= {name: 0.0 for name in ("clip_cov_ratio", "kl_cov_ratio", "kl_cov_coef", "bapo_target")}
+        at_least |= {name: 0.0 for name in ("bapo_low_start", "bapo_low_step", "bapo_high_step")}
+        at_least |= {"dynamic_sampling_max_rounds": 1, "dynamic_sampling_oversample": 1.0}
+        # bounds that are a method's own sense: a bonus below the advantage, a range with an inside
+        at_least |= {"entropy_adv_kappa": 1.0, "clip_cov_high": self.clip_cov_low, "bapo_high_start": 1.0}
+        at_least |= {"bapo_low_max": self.bapo_low_start, "bapo_high_max": self.bapo_high_start}
+        at_most = {"clip_cov_ratio": 1.0, "kl_cov_ratio": 1.0, "bapo_low_max": 1.0}
+        for sign, limits in ((1, at_least), (-1, at_most)):
+            for name, limit in limits.items():
+                value = getattr(self, name)
+                if not sign * value >= sign * limit:
+                    rule = "at least" if sign == 1 else "at most"
+                    default = type(self).__dataclass_fields__[name].default
+                    raise ValueError(f"{name} must be {rule} {limit}: got {value}. The default is {default}.")
+
+    def _check_policy_loss(self) -> None:
+        loss = self.policy_loss
+        if loss not in POLICY_LOSSES:
+            raise ValueError(f"policy_loss must be one of {', '.join(POLICY_LOSSES)}: got {loss!r}.")
+        if loss == "clip":
+            return
+        if self.importance_sampling_level != "token":
+            raise ValueError(
+                f"policy_loss={loss} works on the ratio of each token: got importance_sampling_level="
+                f"{self.importance_sampling_level!r}. Set it to 'token', or policy_loss to 'clip'."
+            )
+        if self.loss_type not in CLIPPED_LOSSES:
+            raise ValueError(
+                f"policy_loss={loss} works inside a clipped loss: got loss_type={self.loss_type!r}. Use one of "
+                f"{', '.join(sorted(CLIPPED_LOSSES))}."
+            )
+        if loss == "kl_cov" and self.delta is not None:
+            raise ValueError(
+                f"policy_loss=kl_cov has no clipping, so that delta has nothing to bound: got delta={self.delta}. "
+                f"Leave it out."
+            )
+
+    def _check_dynamic_sampling(self) -> None:
+        if self.dynamic_sampling and "miner" in parse_estimator(self.advantage_estimator):
+            raise ValueError(
+                f"dynamic_sampling drops the all-right prompts that MINER learns from: got advantage_estimator="
+                f"{self.advantage_estimator!r}. Set it to grpo (that is DAPO), or leave dynamic_sampling out."
+            )
+
+    def _check_combinations(self) -> None:
+        """What depends on fields that `GRPOConfig` derives."""
+        names = [name for name in parse_estimator(self.advantage_estimator) if name in TOKEN_LEVEL]
+        credit = "" if names != ["miner"] else self.miner_credit
+        if (
+            names
+            and credit != "uniform"
+            and self.importance_sampling_level == "sequence"
+            and self.loss_type in AVERAGED_BY_SEQUENCE_RATIO
+        ):
+            what = f"miner_credit='{credit}'" if credit else f"advantage_estimator='{self.advantage_estimator}'"
+            logger.warning(
+                f"importance_sampling_level='sequence' with loss_type='{self.loss_type}' averages the advantage over "
+                f"each rollout, so {what} does not reach single tokens. Use importance_sampling_level='token' for it"
+                + (", or miner_credit='uniform' to silence this." if credit else ".")
+            )
+        accumulation, cycle = self.gradient_accumulation_steps, self.steps_per_generation * self.num_iterations
+        shown = f"gradient_accumulation_steps={accumulation}, steps_per_generation={self.steps_per_generation}, "
+        shown += f"num_iterations={self.num_iterations}"
+        if self.policy_loss in OFF_POLICY_ONLY and accumulation % cycle == 0:
+            logger.warning(
+                f"policy_loss={self.policy_loss} does nothing strictly on-policy, where every probability ratio is 1: "
+                f"got {shown}. Raise steps_per_generation or num_iterations, as "
+                f"recipes/arithmetic/{self.policy_loss}.yaml does."
+            )
+        elif self.policy_loss == "bapo" and self.steps_per_generation % accumulation:
+            raise ValueError(
+                f"policy_loss=bapo searches its bounds over a whole optimiser batch, which must lie in one generation "
+                f"batch: got {shown}. Make steps_per_generation a multiple of gradient_accumulation_steps."
+            )
+        if self.dynamic_sampling and self.eval_strategy != "no":
+            logger.warning(
+                "dynamic_sampling is for training: evaluation drops no prompt, so that eval_reward and reward are not "
+                "means over the same kind of prompts."
+            )
 
     @classmethod
     def from_grpo_config(cls, args: GRPOConfig) -> "MinerGRPOConfig":
@@ -117,4 +279,5 @@ class MinerGRPOConfig(GRPOConfig):
         for name, value in {**vars(args), **own}.items():
             setattr(config, name, value)
         config._check_own_fields()
+        config._check_combinations()
         return config

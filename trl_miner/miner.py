@@ -161,10 +161,11 @@ class MinerAdvantages:
         advantages_N: (N,) their mean over each rollout's tokens: what to show in a log.
         scale: The calibration's factor, in [0, 1].
         tau_ref: Sum of abs(advantage) over HE tokens.
-        tau_pos: Sum over PH tokens before calibration. NaN where the log-probs were not asked for.
+        tau_pos: Sum over PH tokens (and NH, with `nh_scale`) before calibration. NaN where the log-probs were not
+            asked for.
         intrinsic_reward: Mean NLL of the PH rollouts, in nats per token; NaN where there is none.
         credit_weight: Mean weight of the PH tokens; NaN where there is none.
-        has_signal: Does any PH rollout get an advantage? Where not, the batch is plain GRPO.
+        has_signal: Does MINER give any rollout an advantage? Where not, the batch is plain GRPO.
         is_ph_N, is_he_N, is_nh_N: (N,) bools, the kind of each rollout's group.
     """
 
@@ -188,17 +189,19 @@ def needs_old_logps(
     lambda_max: float | None = 1.5e-3,
     credit: str = "focal",
     intrinsic: str = "nll",
+    nh_scale: float = 0.0,
 ) -> bool:
     """Can the old log-probs change anything in this batch? If not, no forward needs to be spent on them.
 
-    They cannot without PH groups, under a cap of 0, without any signal from mixed prompts to measure the cap by, or
-    when neither the reward nor the credit looks at them. Global inputs, so every process comes to the same answer.
+    They cannot without PH (or, with `nh_scale`, NH) groups, under a cap of 0, without any signal from mixed prompts to
+    measure the cap by, or when neither the reward nor the credit looks at them. Global inputs, so every process comes
+    to the same answer.
     """
-    if intrinsic == "constant" and credit == "uniform":
-        return False
     if lambda_max is not None and (lambda_max == 0 or not bool((advantages_N != 0)[kinds.is_he_N].any())):
         return False
-    return bool(kinds.is_ph_N.any())
+    if nh_scale > 0 and bool(kinds.is_nh_N.any()):
+        return True
+    return not (intrinsic == "constant" and credit == "uniform") and bool(kinds.is_ph_N.any())
 
 
 @torch.no_grad()
@@ -213,10 +216,13 @@ def miner_advantages(
     credit: str = "focal",
     intrinsic: str = "nll",
     constant_reward: float = 0.05,
+    nh_scale: float = 0.0,
     std_eps: float = 1e-4,
     correct_threshold: float = 1.0,
     verifier_rewards_N: Tensor | None = None,
     advantages_N: Tensor | None = None,
+    base_NT: Tensor | None = None,
+    kinds: GroupKinds | None = None,
     world: World | None = None,
 ) -> MinerAdvantages:
     """MINER's token advantages: GRPO's on mixed and all-wrong groups, calibrated intrinsic credit on all-right ones.
@@ -225,8 +231,9 @@ def miner_advantages(
     A_ij = w_ij * ReLU(r_int_i - mean_k r_int_k) * min(1, lambda_max * tau_ref / tau_pos).
 
     With a `world`, the NT tensors are this process's rows (T may differ between processes), the N tensors are global,
-    and every process must call. One collective of three numbers per rollout is all that is exchanged, so the result
-    does not depend on the number of processes or on where groups are cut. Only the log-probs of PH rows are read.
+    and every process must call. One collective of four numbers per rollout is all that is exchanged, so the result
+    does not depend on the number of processes or on where groups are cut. Only the log-probs of PH rows (and of NH
+    rows with `nh_scale`) are read.
 
     Args:
         rewards_N: (N,) total rewards of the global batch; NaN: unscorable.
@@ -240,10 +247,16 @@ def miner_advantages(
         intrinsic: "nll" (the paper) or "constant": every PH rollout gets `constant_reward` instead (w/o IR, which the
             paper does not calibrate: combine it with lambda_max=None).
         constant_reward: In advantage units; the paper's appendix uses 0.05.
+        nh_scale: Punish confidence in all-wrong (NH) groups: their rollouts get
+            -nh_scale * w_ij * ReLU(mean_k r_int_k - r_int_i), which counts in tau_pos and falls under the cap. At
+            least 0, and 0 (none) in the paper; the published code's `incorrect_scale`.
         std_eps: Of GRPO's advantage, in reward units; not used when `advantages_N` is given.
         correct_threshold: In units of the verifier's reward.
         verifier_rewards_N: (N,) the verifier's reward alone, which decides what is correct; default: `rewards_N`.
         advantages_N: (N,) extrinsic advantages computed elsewhere; default: GRPO's.
+        base_NT: (N, T) token advantages of another method for the groups that MINER leaves alone, whose means over
+            the rollouts are `advantages_N`. tau_ref is then theirs.
+        kinds: The kinds of the groups, where they are already known; default: found from the rewards.
         world: The processes that share the batch; default: this one alone.
 
     Returns:
@@ -256,75 +269,81 @@ def miner_advantages(
     Source: arXiv 2601.04731, section 3. The published code lets two other caps replace lambda_max; we have none.
     """
     world = world or World()
-    _check(rewards_N, old_logps_NT, mask_NT, world, num_generations, gamma, lambda_max, credit, intrinsic)
+    knobs: dict[str, Any] = dict(lambda_max=lambda_max, credit=credit, intrinsic=intrinsic, nh_scale=nh_scale)
+    check_knobs(gamma=gamma, **knobs)
+    _check(rewards_N, old_logps_NT, mask_NT, world, num_generations)
     rewards_N = rewards_N.float()  # 0 and 1 may come as integers or bools
     if advantages_N is None:
         advantages_N = group_relative_advantages(rewards_N, num_generations, std_eps=std_eps)
-    kinds = group_kinds(
+    kinds = kinds or group_kinds(
         rewards_N,
         num_generations,
         correct_threshold=correct_threshold,
         verifier_rewards_N=verifier_rewards_N,
         advantages_N=advantages_N,
     )
-    leaves_logps_out = old_logps_NT is None and not (intrinsic == "constant" and credit == "uniform")
-    if leaves_logps_out and needs_old_logps(
-        kinds, advantages_N, lambda_max=lambda_max, credit=credit, intrinsic=intrinsic
-    ):
+    if old_logps_NT is None and needs_old_logps(kinds, advantages_N, **knobs):
         raise ValueError(
-            "old_logps_NT must be given when a positive homogeneous group can get a signal: got None. Compute the "
+            "old_logps_NT must be given when a homogeneous group can get a signal: got None. Compute the "
             "log-probs of those rows under the old policy; needs_old_logps() says when they may be left out."
         )
 
-    # What each row contributes, gathered once: number of tokens, summed NLL, summed credit weight.
+    # What each row contributes, gathered once: tokens, summed NLL, summed credit weight, summed abs(base).
     local = world.local_slice(mask_NT.shape[0])
-    is_mined_N = kinds.is_ph_N & (not leaves_logps_out)
-    advantages_NT, row_sums_N3 = _first_pass(
-        advantages_N[local], old_logps_NT, mask_NT, is_mined_N[local], CREDITS[credit], gamma
+    looks_away = old_logps_NT is None and not (intrinsic == "constant" and credit == "uniform")
+    is_mined_N = (kinds.is_ph_N | (kinds.is_nh_N & (nh_scale > 0))) & (not looks_away)
+    advantages_NT, row_sums_N4 = _first_pass(
+        advantages_N[local], base_NT, old_logps_NT, mask_NT, is_mined_N[local], CREDITS[credit], gamma
     )
-    tokens_N, nll_sum_N, weight_sum_N = world.gather(row_sums_N3).unbind(dim=1)
+    tokens_N, nll_sum_N, weight_sum_N, base_sum_N = world.gather(row_sums_N4).unbind(dim=1)
     _check_finite(nll_sum_N)
 
     # The global batch as vectors of N: the paper's sums over all tokens become sums over rows.
     intrinsic_N = torch.where(tokens_N > 0, nll_sum_N / tokens_N.clamp(min=1), torch.nan)
+    is_ph_N = kinds.is_ph_N & is_mined_N
     if intrinsic == "constant":
-        mined_N = constant_reward * (is_mined_N & (tokens_N > 0))
+        mined_N = constant_reward * (is_ph_N & (tokens_N > 0))
     else:
-        mined_N = intrinsic_advantages(intrinsic_N, is_mined_N, num_generations)
-    tau_ref = (advantages_N.abs() * tokens_N)[kinds.is_he_N].sum()
-    tau_pos = (mined_N * weight_sum_N).sum()
+        mined_N = intrinsic_advantages(intrinsic_N, is_ph_N, num_generations)
+    if nh_scale > 0:  # the wrong answers that the policy was surest of: the same centred NLL, from below
+        mined_N = mined_N - nh_scale * intrinsic_advantages(-intrinsic_N, kinds.is_nh_N & is_mined_N, num_generations)
+    tau_ref = base_sum_N[kinds.is_he_N].sum()
+    tau_pos = (mined_N.abs() * weight_sum_N).sum()
     scale = calibration_scale(tau_ref, tau_pos, lambda_max)
     stats = _scalars(
         scale=scale,
         tau_ref=tau_ref,
         tau_pos=tau_pos,
-        intrinsic_reward=intrinsic_N[is_mined_N].nanmean(),
-        credit_weight=weight_sum_N.sum() / tokens_N[is_mined_N].sum(),
+        intrinsic_reward=intrinsic_N[is_ph_N].nanmean(),
+        credit_weight=weight_sum_N[is_ph_N].sum() / tokens_N[is_ph_N].sum(),
     )
     if old_logps_NT is None:
         stats["intrinsic_reward"] = math.nan
-    if leaves_logps_out and kinds.is_ph_N.any():  # left out because nothing could come of them
+    if looks_away and kinds.is_ph_N.any():  # left out because nothing could come of them
         stats |= dict(scale=0.0, tau_pos=math.nan)
     has_signal = stats["scale"] > 0 and stats["tau_pos"] > 0
-    if not has_signal:  # PH rows keep GRPO's zero, bit for bit
+    if not has_signal and base_NT is None:  # mined rows keep GRPO's zero, bit for bit
         rows = is_mined_N[local].nonzero().squeeze(1)
         advantages_NT[rows] = advantages_N[local][rows].unsqueeze(1) * mask_NT[rows].bool()
         return MinerAdvantages(advantages_NT, advantages_N, **stats, has_signal=False, **kinds._asdict())
 
-    # PH rows hold their weights so far, the others their advantage.
-    mined_N = mined_N * scale
+    # Mined rows hold their weights so far, the others their advantage. Without a signal the other method's advantages
+    # of all-right rollouts go all the same: they are MINER's, and MINER has nothing to say.
+    mined_N = mined_N * (scale if has_signal else 0.0)
+    is_mined_N = is_mined_N | (kinds.is_ph_N & (base_NT is not None))
     factors_N = torch.where(is_mined_N, mined_N, 1.0).to(advantages_NT.dtype)
     advantages_NT.mul_(factors_N[local].unsqueeze(1))
     means_N = (mined_N * weight_sum_N / tokens_N.clamp(min=1)).to(advantages_N.dtype)
     means_N = torch.where(is_mined_N, means_N, advantages_N)
-    return MinerAdvantages(advantages_NT, means_N, **stats, has_signal=True, **kinds._asdict())
+    return MinerAdvantages(advantages_NT, means_N, **stats, has_signal=has_signal, **kinds._asdict())
 
 
 def _first_pass(
     advantages_N: Tensor,
+    base_NT: Tensor | None,
     old_logps_NT: Tensor | None,
     mask_NT: Tensor,
-    is_ph_N: Tensor,
+    is_mined_N: Tensor,
     credit: Callable[[Tensor, Tensor, float], Tensor],
     gamma: float,
 ) -> tuple[Tensor, Tensor]:
@@ -333,29 +352,36 @@ def _first_pass(
     As operations on the whole batch the same lines keep four tensors of its size alive and take three times as long.
 
     Returns:
-        (N, T): the credit weights in PH rows, the advantage in the others, 0 at padding.
-        (N, 3): each row's number of tokens, summed NLL and summed weight (the latter two 0 outside PH).
+        (N, T): the credit weights in mined rows, the advantage in the others, 0 at padding.
+        (N, 4): each row's number of tokens; in mined rows its summed NLL and summed weight; in the others its summed
+            abs(advantage).
     """
     num_rows, num_tokens = mask_NT.shape
-    row_sums_N3 = torch.zeros(num_rows, 3, dtype=accumulation_dtype(mask_NT.device), device=mask_NT.device)
+    row_sums_N4 = torch.zeros(num_rows, 4, dtype=accumulation_dtype(mask_NT.device), device=mask_NT.device)
     out_NT = torch.empty(num_rows, num_tokens, dtype=torch.float32, device=mask_NT.device)
     block = max(1, (CPU_BLOCK if mask_NT.device.type == "cpu" else GPU_BLOCK) // max(1, num_tokens))
-    for rows in (~is_ph_N).nonzero().squeeze(1).split(block):
+    for rows in (~is_mined_N).nonzero().squeeze(1).split(block):
         is_token = mask_NT[rows].bool()
-        row_sums_N3[rows, 0] = is_token.sum(dim=1).to(row_sums_N3.dtype)
-        out_NT[rows] = advantages_N[rows].unsqueeze(1) * is_token
-    for rows in is_ph_N.nonzero().squeeze(1).split(block):
+        row_sums_N4[rows, 0] = is_token.sum(dim=1).to(row_sums_N4.dtype)
+        if base_NT is None:
+            out_NT[rows] = advantages_N[rows].unsqueeze(1) * is_token
+            row_sums_N4[rows, 3] = advantages_N[rows].abs() * row_sums_N4[rows, 0]
+        else:
+            advantages = base_NT[rows].float().masked_fill_(~is_token, 0.0)
+            out_NT[rows] = advantages
+            row_sums_N4[rows, 3] = advantages.abs().sum(dim=1, dtype=row_sums_N4.dtype)
+    for rows in is_mined_N.nonzero().squeeze(1).split(block):
         is_token = mask_NT[rows].bool()
-        row_sums_N3[rows, 0] = is_token.sum(dim=1).to(row_sums_N3.dtype)
+        row_sums_N4[rows, 0] = is_token.sum(dim=1).to(row_sums_N4.dtype)
         if old_logps_NT is not None:
             logps = old_logps_NT[rows].float().masked_fill_(~is_token, 0.0)
-            row_sums_N3[rows, 1] = _masked_nll_sum(logps)
+            row_sums_N4[rows, 1] = _masked_nll_sum(logps)
             weights = credit(logps, is_token, gamma)
         else:  # a constant reward, spread evenly
             weights = is_token.float()
-        row_sums_N3[rows, 2] = weights.sum(dim=1, dtype=row_sums_N3.dtype)
+        row_sums_N4[rows, 2] = weights.sum(dim=1, dtype=row_sums_N4.dtype)
         out_NT[rows] = weights
-    return out_NT, row_sums_N3
+    return out_NT, row_sums_N4
 
 
 def _masked_nll_sum(masked_logps_NT: Tensor) -> Tensor:
@@ -384,13 +410,8 @@ def _check(
     mask_NT: Tensor,
     world: World,
     num_generations: int,
-    gamma: float,
-    lambda_max: float | None,
-    credit: str,
-    intrinsic: str,
 ) -> None:
     grouped(rewards_N, num_generations, "rewards_N")
-    check_knobs(gamma=gamma, lambda_max=lambda_max, credit=credit, intrinsic=intrinsic)
     if mask_NT.dim() != 2:
         raise ValueError(f"mask_NT must have shape (N, T): got {tuple(mask_NT.shape)}.")
     if old_logps_NT is not None and old_logps_NT.shape != mask_NT.shape:
@@ -405,7 +426,16 @@ def _check(
         )
 
 
-def check_knobs(*, gamma: float, lambda_max: float | None, credit: str, intrinsic: str, prefix: str = "") -> None:
+def check_knobs(
+    *,
+    gamma: float,
+    lambda_max: float | None,
+    credit: str,
+    intrinsic: str,
+    nh_scale: float = 0.0,
+    constant_reward: float = 0.05,
+    prefix: str = "",
+) -> None:
     """Raise ValueError for a knob out of its range. `prefix` is what the caller's names of the knobs begin with."""
     if not gamma >= 0:
         raise ValueError(f"{prefix}gamma must be at least 0: got {gamma}. 0 is uniform credit, the paper uses 2.")
@@ -413,6 +443,12 @@ def check_knobs(*, gamma: float, lambda_max: float | None, credit: str, intrinsi
         raise ValueError(
             f"{prefix}lambda_max must be at least 0, or None for no cap: got {lambda_max}. The paper uses 1.5e-3."
         )
+    if not nh_scale >= 0:
+        raise ValueError(
+            f"{prefix}nh_scale must be at least 0: got {nh_scale}. 0, the paper's, leaves NH groups alone."
+        )
+    if not constant_reward >= 0:
+        raise ValueError(f"{prefix}constant_reward must be at least 0: got {constant_reward}. The paper uses 0.05.")
     for name, value, valid in (("credit", credit, CREDITS), ("intrinsic", intrinsic, INTRINSICS)):
         if value not in valid:
             raise ValueError(f"{prefix}{name} must be one of {', '.join(valid)}: got {value!r}.")

@@ -1,8 +1,8 @@
 """`MinerGRPOTrainer`: TRL's `GRPOTrainer` with another advantage. The only file that touches TRL's private methods;
 `tests/test_trl_contract.py` watches each of them.
 
-# N rollouts of the global generation batch, B of this process, K of its positive homogeneous (PH) ones
-# F reward functions, T padded completion tokens
+# N rollouts of the global generation batch, B of this process, K of those that a forward is spent on
+# F reward functions, T padded completion tokens; P prompts of a round of dynamic sampling
 """
 
 import inspect
@@ -10,21 +10,29 @@ import logging
 import math
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from accelerate.utils import gather_object
+from datasets import IterableDataset
 from torch import Tensor
 from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
-from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
+from trl.trainer.utils import RepeatSampler, split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
+from .advantages import SCORED_BY, Estimate, Rollouts, estimate
 from .config import MinerGRPOConfig
 from .distributed import current_world
 from .groups import GroupKinds, group_kinds
-from .miner import MinerAdvantages, miner_advantages, needs_old_logps
+from .logits import STATISTICS, check_logits, watch_logits
 from .model_card import describe_run
+from .run_state import RunState
+from .sampling import BatchFill, Filled, PromptStream, differs_in_correctness, share_out
+from .token_losses import POLICY_LOSSES, Surrogate
 
 logger = logging.getLogger(__name__)
 
@@ -44,19 +52,27 @@ _MULTIMODAL_KEYS = (
     *("image_sizes", "token_type_ids", "mm_token_type_ids", "image_position_ids"),
 )
 _NOT_FORWARDED = {"prompt", "completion", "completion_ids"}  # columns that TRL keeps to itself
-# With these losses a sequence-level ratio makes the gradient that of the row's mean advantage.
-_AVERAGED_BY_SEQUENCE_RATIO = {"grpo", "bnpo", "dr_grpo", "dapo", "sapo", "luspo"}
+# Where in the tuple of TRL's `_generate` these stand.
+_COMPLETION_IDS, _COMPLETIONS, _EXTRA_FIELDS = 1, 3, 5
+
+
+class _Generation(NamedTuple):
+    """What dynamic sampling has already done of TRL's next batch."""
+
+    generated: tuple[Any, ...]  # what TRL's _generate returns, this process's rows
+    rewards_NF: Tensor
+    filled: Filled
 
 
 class MinerGRPOTrainer(GRPOTrainer):
     """
     Drop-in for [`~trl.GRPOTrainer`] that also learns from prompts whose rollouts are all right
-    (https://huggingface.co/papers/2601.04731).
+    (https://huggingface.co/papers/2601.04731), and trains the methods that this is compared with.
 
     Takes the arguments of [`~trl.GRPOTrainer`], with a [`MinerGRPOConfig`] as `args` (a plain `GRPOConfig` gets
     MINER's defaults). Generation, rewards, loss and evaluation are TRL's own; what changes are the advantages of a
     training batch, which become (B, T) where an all-right prompt has something to teach, and stay TRL's (B,) where
-    not.
+    not. `policy_loss` and `dynamic_sampling` change more, and are off by default. Evaluation is always plain GRPO.
 
     Which rollout is correct is decided by the first reward function (`correct_reward_func` names another) at
     `correct_threshold`. The log-probs under the old policy are those that TRL computed, else those of the sampler (a
@@ -97,19 +113,42 @@ class MinerGRPOTrainer(GRPOTrainer):
         args = self._own_config(model, args)
         super().__init__(model, reward_funcs, args, *rest, **kwargs)
         self.evaluation: dict[str, dict[str, float]] = {}  # {"before": {"pass@1": ...}, ...}, shown on the model card
+        self._estimator = tuple(args.advantage_estimator.split("+"))
+        if "miner" not in self._estimator:  # the model card must not credit it
+            self._name, self._paper, self._tag_names = GRPOTrainer._name, GRPOTrainer._paper, GRPOTrainer._tag_names
         self._rewards_NF: Tensor | None = None
+        self._wanted: set[str] = set()  # what the next no-grad forward is to find out besides log-probs
+        self._captured: dict[str, Tensor] = {}  # and what it found, (rows, T) each
+        self._scores: dict[str, tuple[Tensor, Tensor]] = {}  # (B, T) values of this batch, (N,) rows where they hold
+        self._loss_inputs: dict[str, Any] | None = None
+        self.epsilon_low: float
+        self.epsilon_high: float
+        self._bounds: Surrogate | None = None  # BAPO's, for the optimiser batch under way
+        self._generation: _Generation | None = None
+        self._stream: PromptStream | None = None
+        self.add_callback(RunState())
         self.correct_index = self._find_correct_reward_func()
         self._check_reward_columns()
-        if (
-            args.advantage_estimator == "miner"
-            and args.miner_credit != "uniform"
-            and args.importance_sampling_level == "sequence"
-            and args.loss_type in _AVERAGED_BY_SEQUENCE_RATIO
-        ):
-            logger.warning(
-                f"importance_sampling_level='sequence' with loss_type='{args.loss_type}' averages the advantage over "
-                f"each rollout, so miner_credit='{args.miner_credit}' does not reach single tokens. Use "
-                f"importance_sampling_level='token' for it, or miner_credit='uniform' to silence this."
+        if "ucas" in self._estimator:
+            check_logits(self.model)
+        if args.dynamic_sampling:
+            self._check_dynamic_sampling()
+
+    def _check_dynamic_sampling(self) -> None:
+        """What dynamic sampling cannot do must show now, not when the first batch is short."""
+        if isinstance(self.train_dataset, IterableDataset):
+            raise ValueError(
+                "dynamic_sampling draws prompts by their index: got a streaming training set. Load it without "
+                "streaming, or leave dynamic_sampling out."
+            )
+        images = {"image", "images"} & set(self.train_dataset.column_names)
+        if self.tools or getattr(self, "environment_factories", None) or images:
+            raise ValueError("dynamic_sampling works on prompts of text alone: got tools, environments or images.")
+        num_prompts, batch = len(self.train_dataset), self.args.generation_batch_size // self.num_generations
+        if num_prompts < 2 * batch:
+            raise ValueError(
+                f"dynamic_sampling needs a training set to refill from, of at least two batches: got {num_prompts} "
+                f"prompts for batches of {batch}. Use more prompts, or a smaller batch."
             )
 
     @staticmethod
@@ -145,13 +184,39 @@ class MinerGRPOTrainer(GRPOTrainer):
                     f"training set does not have: its columns are {', '.join(columns)}. Rename or add a column."
                 )
 
+    def _generate(self, prompts: Any) -> tuple[Any, ...]:
+        return super()._generate(prompts) if self._generation is None else self._generation.generated
+
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
-        self._rewards_NF = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        if self._generation is not None:
+            self._rewards_NF = self._generation.rewards_NF
+        else:
+            self._rewards_NF = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         return self._rewards_NF
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-        output = super()._generate_and_score_completions(inputs)
-        return self._estimate_advantages(output) if self.model.training else output
+        if not self.model.training:
+            return super()._generate_and_score_completions(inputs)
+        num_generated = len(inputs) * current_world().size
+        if self.args.dynamic_sampling:
+            inputs, self._generation = self._draw_mixed_prompts(len(inputs))
+            num_generated = self._generation.filled.num_generated * self.num_generations
+        # What an estimator asks of every row comes for next to nothing with TRL's own forward, where TRL makes one.
+        self._wanted = set().union(*(SCORED_BY.get(name, ()) for name in self._estimator))
+        try:
+            output = super()._generate_and_score_completions(inputs)
+        finally:
+            self._generation, self._wanted = None, set()
+        captured, self._captured = self._captured, {}
+        if "old_per_token_logps" in output:  # else what was captured is of the reference model
+            captured = {"old_logps": output["old_per_token_logps"], **captured}
+            everywhere_N = current_world().gather(torch.ones_like(output["advantages"], dtype=torch.bool))
+            self._scores = {name: (value, everywhere_N) for name, value in captured.items()}
+        self._run_state.generated += num_generated
+        try:
+            return self._estimate_advantages(output)
+        finally:
+            self._scores = {}
 
     def _estimate_advantages(self, output: dict[str, Any]) -> dict[str, Any]:
         """TRL's batch with the advantages of the chosen estimator, in a new dict."""
@@ -159,111 +224,350 @@ class MinerGRPOTrainer(GRPOTrainer):
         world = current_world()
         rewards_NF, self._rewards_NF = self._rewards_NF, None
         assert rewards_NF is not None, "TRL scores a batch before it returns it"
-        rewards_N = (rewards_NF * self.reward_weights.to(rewards_NF)).nansum(dim=1)
-        rewards_N[rewards_NF.isnan().all(dim=1)] = torch.nan  # unscorable, as TRL defines it
-        verifier_rewards_N = rewards_NF[:, self.correct_index]
+        rewards_N = self._total_rewards(rewards_NF)
         advantages_N = world.gather(output["advantages"])
         kinds = group_kinds(
             rewards_N,
             self.num_generations,
             correct_threshold=self.args.correct_threshold,
-            verifier_rewards_N=verifier_rewards_N,
+            verifier_rewards_N=rewards_NF[:, self.correct_index],
             advantages_N=advantages_N,
-        )
-        teaches_N = (advantages_N != 0) & kinds.is_he_N
-        if self.args.advantage_estimator == "grpo":
-            self._log_rollouts(kinds, teaches_N, torch.zeros_like(teaches_N))
-            return output
-
-        knobs = dict(
-            lambda_max=self.args.miner_lambda_max, credit=self.args.miner_credit, intrinsic=self.args.miner_intrinsic
         )
         mask_BT = output["completion_mask"]
         if "tool_mask" in output:
             mask_BT = mask_BT * output["tool_mask"]
-        old_logps_BT = None
-        if needs_old_logps(kinds, advantages_N, **knobs):
-            old_logps_BT, mask_BT = self._old_logps(output, mask_BT, kinds.is_ph_N)
-        mined = miner_advantages(
-            rewards_N,
-            old_logps_BT,
-            mask_BT,
-            num_generations=self.num_generations,
-            gamma=self.args.miner_gamma,
-            constant_reward=self.args.miner_constant_reward,
-            correct_threshold=self.args.correct_threshold,
-            verifier_rewards_N=verifier_rewards_N,
-            advantages_N=advantages_N,
-            world=world,
-            **knobs,
-        )
-        is_mined_N = (mined.advantages_N > 0) & kinds.is_ph_N if mined.has_signal else torch.zeros_like(teaches_N)
-        self._log_rollouts(kinds, teaches_N, is_mined_N)
-        self._log_miner(mined, time.perf_counter() - start)
-        if not mined.has_signal:
+        score = partial(self._score, output, mask_BT)
+        rollouts = Rollouts(rewards_N, advantages_N, mask_BT, kinds, self.num_generations, score, world)
+        found = estimate(self._estimator, rollouts, self.args.knobs)
+        self._log_estimate(kinds, advantages_N, found, time.perf_counter() - start)
+        if found.advantages is None:
             return output  # TRL's own (B,): bit for bit GRPO, metrics included
-        self._replace_logged_advantages(mined.advantages_N)
-        # At padding TRL's own number: TRL 1.9 averages "luspo" over it, and so must find what it would have put there.
-        advantages_BT = torch.where(mask_BT.bool(), mined.advantages_NT, output["advantages"].unsqueeze(1))
-        return {**output, "advantages": advantages_BT}
+        self._replace_logged_advantages(found.advantages_N)
+        advantages = found.advantages
+        if advantages.dim() == 2:
+            # At padding TRL's own number: TRL 1.9 averages "luspo" over it, and so must find what it would have there.
+            advantages = torch.where(mask_BT.bool(), advantages, output["advantages"].unsqueeze(1))
+        return {**output, "advantages": advantages}
 
-    def _old_logps(self, output: dict[str, Any], mask_BT: Tensor, is_ph_N: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probs (B, T) of the sampled tokens under the old policy, right at least on PH rows, and the mask of the
-        tokens that have one. The same source on every process, since it follows from the configuration."""
-        if "old_per_token_logps" in output:
-            return output["old_per_token_logps"], mask_BT
-        if "sampling_per_token_logps" in output:
-            logps_BT = output["sampling_per_token_logps"]
-            is_unknown_BT = mask_BT.bool() & ~logps_BT.isfinite()  # vLLM gives NaN for a token it could not score
-            num_unknown = current_world().sum(is_unknown_BT.sum()).item()
-            self._metrics["train"]["miner/unscored_tokens"].append(float(num_unknown))
-            is_ph_B = is_ph_N[current_world().local_slice(mask_BT.shape[0])]
-            return logps_BT, mask_BT * ~(is_unknown_BT & is_ph_B.unsqueeze(1))
-        return self._forward_ph_rows(output, is_ph_N), mask_BT
+    def _total_rewards(self, rewards_NF: Tensor) -> Tensor:
+        rewards_N = (rewards_NF * self.reward_weights.to(rewards_NF)).nansum(dim=1)
+        rewards_N[rewards_NF.isnan().all(dim=1)] = torch.nan  # unscorable, as TRL defines it
+        return rewards_N
+
+    def _score(
+        self, output: dict[str, Any], mask_BT: Tensor, names: Collection[str], is_row_N: Tensor
+    ) -> dict[str, Tensor]:
+        """`Rollouts.score`: from TRL's forward, else the sampler's log-probs, else a forward over those rows alone.
+        The same source on every process, since it follows from the configuration and from global rows."""
+        missing = {
+            name for name in names if name not in self._scores or bool((is_row_N & ~self._scores[name][1]).any())
+        }
+        if "old_logps" in missing and "sampling_per_token_logps" in output:
+            missing.remove("old_logps")
+            logps_BT, mask_BT = self._sampler_logps(output["sampling_per_token_logps"], mask_BT, is_row_N)
+            self._scores["old_logps"] = (logps_BT, torch.ones_like(is_row_N))
+        if missing:
+            for name, value in self._forward_rows(output, is_row_N, missing).items():
+                self._scores[name] = (value, is_row_N)
+        return {"mask": mask_BT, **{name: self._scores[name][0] for name in names}}
+
+    def _sampler_logps(self, logps_BT: Tensor, mask_BT: Tensor, is_row_N: Tensor) -> tuple[Tensor, Tensor]:
+        """The sampler's log-probs, and the mask of the tokens that have one: vLLM gives NaN where it could not say."""
+        is_unknown_BT = mask_BT.bool() & ~logps_BT.isfinite()
+        num_unknown = current_world().sum(is_unknown_BT.sum()).item()
+        self._metrics["train"]["miner/unscored_tokens"].append(float(num_unknown))
+        is_row_B = is_row_N[current_world().local_slice(mask_BT.shape[0])]
+        return logps_BT, mask_BT * ~(is_unknown_BT & is_row_B.unsqueeze(1))
 
     @torch.no_grad()
-    def _forward_ph_rows(self, output: dict[str, Any], is_ph_N: Tensor) -> Tensor:
-        """One forward over this process's PH rows, in chunks of the training batch: (B, T), 0 on other rows."""
+    def _forward_rows(self, output: dict[str, Any], is_row_N: Tensor, names: Collection[str]) -> dict[str, Tensor]:
+        """One forward over some rows of this process, in chunks of the training batch: (B, T) each, 0 on other rows.
+        The log-probs come with it, asked for or not."""
         num_rows, num_tokens = output["completion_ids"].shape
         chunk_size = self.args.per_device_train_batch_size
-        rows_K = is_ph_N[current_world().local_slice(num_rows)].nonzero().squeeze(1)
-        # ZeRO-3 and FSDP hang unless every process does as many forwards as the one with the most PH rows.
-        num_chunks = -(-int(is_ph_N.view(-1, num_rows).sum(dim=1).max()) // chunk_size)
+        rows_K = is_row_N[current_world().local_slice(num_rows)].nonzero().squeeze(1)
+        # ZeRO-3 and FSDP hang unless every process does as many forwards as the one with the most of such rows.
+        num_chunks = -(-int(is_row_N.view(-1, num_rows).sum(dim=1).max()) // chunk_size)
         num_dummies = max(0, (num_chunks - 1) * chunk_size + 1 - len(rows_K))
         batch = _select_rows(output, torch.cat([rows_K, rows_K.new_zeros(num_dummies)]))
         multimodal = {name: batch[name] for name in _MULTIMODAL_KEYS if name in batch}
+        self._wanted = set(names) - {"old_logps"}
         with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
             logps_KT, *_ = self._get_per_token_logps_and_entropies(
                 self.model,
-                input_ids=torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
-                attention_mask=torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
-                logits_to_keep=num_tokens,
+                torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
+                torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
+                num_tokens,
                 batch_size=chunk_size,
                 **multimodal,
             )
-        logps_BT = logps_KT.new_zeros(num_rows, num_tokens)
-        logps_BT[rows_K] = logps_KT[: len(rows_K)]
-        return logps_BT
+        captured, self._captured = {"old_logps": logps_KT, **self._captured}, {}
+        values = {name: value.new_zeros(num_rows, num_tokens) for name, value in captured.items()}
+        for name, value in captured.items():
+            values[name][rows_K] = value[: len(rows_K)]
+        return values
 
-    def _log_rollouts(self, kinds: GroupKinds, teaches_N: Tensor, is_mined_N: Tensor) -> None:
-        shares = torch.stack([*kinds, teaches_N, is_mined_N, teaches_N | is_mined_N]).float().mean(dim=1).tolist()
-        names = ("groups/ph", "groups/he", "groups/nh", "rollouts/grpo", "rollouts/recovered", "rollouts/used")
-        for name, share in zip(names, shares, strict=True):
-            self._metrics["train"][name].append(share)
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, *args: Any, **kwargs: Any
+    ) -> tuple[Any, ...]:
+        wanted, self._wanted = self._wanted, set()  # of the first forward alone: the next may be the reference's
+        if "entropies" in wanted:
+            kwargs["compute_entropy"] = True
+        with (
+            nullcontext({})
+            if wanted.isdisjoint(STATISTICS)
+            else self._watch_logits(
+                input_ids[:, -logits_to_keep:], attention_mask[:, -logits_to_keep:], kwargs["batch_size"]
+            ) as statistics
+        ):
+            found = super()._get_per_token_logps_and_entropies(
+                model, input_ids, attention_mask, logits_to_keep, *args, **kwargs
+            )
+        if wanted:
+            self._captured = {**statistics, **({"entropies": found[1]} if "entropies" in wanted else {})}
+        if self._loss_inputs is not None:
+            self._rewrite_loss_inputs(found[0])
+        return found
 
-    def _log_miner(self, mined: MinerAdvantages, seconds: float) -> None:
+    def _watch_logits(self, token_ids_BT: Tensor, mask_BT: Tensor, batch_size: int) -> Any:
+        length = torch.tensor([token_ids_BT.shape[1]], device=token_ids_BT.device)
+        rows = batch_size * int(current_world().gather(length).max())  # as many calls of the head on every process
+        return watch_logits(
+            self.accelerator.unwrap_model(self.model),
+            token_ids_BT,
+            mask_BT,
+            temperature=self.temperature,
+            elements=rows * self.model.config.get_text_config().vocab_size,
+        )
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        if self.args.policy_loss == "clip" or not self.model.training:
+            return super()._compute_loss(model, inputs)
+        if self.args.policy_loss == "bapo" and self.current_gradient_accumulation_steps > 1:
+            self._search_bounds()
+        # TRL looks for advantages, old log-probs and bounds after its forward, which `_rewrite_loss_inputs` follows.
+        self._loss_inputs = dict(inputs)
+        bounds = self.epsilon_low, self.epsilon_high
+        try:
+            return super()._compute_loss(model, self._loss_inputs)
+        finally:
+            self._loss_inputs = None
+            self.epsilon_low, self.epsilon_high = bounds
+
+    def _rewrite_loss_inputs(self, logps_BT: Tensor) -> None:
+        """Between TRL's forward and TRL's loss: the advantages and bounds that `policy_loss` wants it to see."""
+        inputs = self._loss_inputs
+        assert inputs is not None
+        found = self._bounds if self._bounds is not None else self._surrogate(logps_BT, inputs)
+        if self._bounds is None:
+            inputs["advantages"] = found.advantages_BT
+            self._log_surrogate(found)
+        if found.clip_low is not None and found.clip_high is not None:
+            self.epsilon_low, self.epsilon_high = 1 - found.clip_low, found.clip_high - 1
+
+    def _surrogate(self, logps_BT: Tensor, inputs: dict[str, Any]) -> Surrogate:
+        mask_BT = inputs["completion_mask"]
+        if "tool_mask" in inputs:
+            mask_BT = mask_BT * inputs["tool_mask"]
+        advantages = inputs["advantages"]
+        old_logps_BT = inputs.get("old_per_token_logps")
+        method = POLICY_LOSSES[self.args.policy_loss]
+        assert method is not None
+        return method(
+            logps_BT,
+            logps_BT.detach() if old_logps_BT is None else old_logps_BT,
+            advantages if advantages.dim() == 2 else advantages.unsqueeze(1).expand(mask_BT.shape),
+            mask_BT,
+            world=current_world(),
+            **self._loss_context(),
+            **self.args.knobs(self.args.policy_loss),
+        )
+
+    def _loss_context(self) -> dict[str, Any]:
+        if self.args.policy_loss != "clip_cov":
+            return {}
+        # From the place in the run, so that a resumed one draws the same tokens; the same on every process.
+        micro_step = self._step % self.current_gradient_accumulation_steps
+        generator = torch.Generator()
+        generator.manual_seed(((self.args.seed * 2**32 + self.state.global_step) * 2**10 + micro_step) % 2**63)
+        return {"generator": generator, "epsilon_low": self.epsilon_low, "epsilon_high": self.epsilon_high}
+
+    @torch.no_grad()
+    def _search_bounds(self) -> None:
+        """BAPO's bounds for all micro-batches of this optimiser step, at its first: one forward over each of them."""
+        if self._step % self.current_gradient_accumulation_steps:
+            return
+        first = self._step % self.args.steps_per_generation
+        batches = self._buffered_inputs[first : first + self.current_gradient_accumulation_steps]
+        logps = []
+        with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
+            for batch in batches:
+                found, *_ = self._get_per_token_logps_and_entropies(
+                    self.model,
+                    torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
+                    torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
+                    batch["completion_ids"].shape[1],
+                    **{name: batch[name] for name in _MULTIMODAL_KEYS if name in batch},
+                )
+                logps.append(found)
+        names = ("completion_mask", "tool_mask", "advantages", "old_per_token_logps")
+        inputs = {name: torch.cat([batch[name] for batch in batches]) for name in names if name in batches[0]}
+        self._bounds = self._surrogate(torch.cat(logps), inputs)
+        self._log_surrogate(self._bounds)
+
+    def _log_surrogate(self, found: Surrogate) -> None:
+        for name, value in found.metrics.items():
+            self._metrics["train"][name].append(value)
+
+    @property
+    def _run_state(self) -> RunState:
+        """Looked up each time: transformers may put another in its place when it resumes."""
+        return next(c for c in self.callback_handler.callbacks if isinstance(c, RunState))
+
+    def get_train_dataloader(self) -> Any:
+        dataloader = super().get_train_dataloader()
+        self._prompt_rows = dataloader.dataset
+        return dataloader
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+        loss = super().training_step(*args, **kwargs)
+        # A checkpoint inside a generation cycle leads back to the cycle's own prompts, as it does in TRL.
+        if self._stream is not None and self._step % (self.args.steps_per_generation * self.num_iterations) == 0:
+            self._run_state.stream = self._stream.state()
+        return loss
+
+    def _prompt_stream(self) -> PromptStream:
+        state = self._run_state
+        if self._stream is None or state.has_begun:
+            sampler = self._get_train_sampler(self._prompt_rows)
+            if not isinstance(sampler, RepeatSampler):
+                raise ValueError(
+                    f"dynamic_sampling needs TRL's RepeatSampler: got {type(sampler).__name__} from "
+                    f"_get_train_sampler. Leave dynamic_sampling out, or order the training set beforehand."
+                )
+            # The same order, prompt by prompt, and to the last one.
+            sampler.mini_repeat_count = sampler.batch_size = sampler.repeat_count = 1
+            self._stream = PromptStream(sampler, len(self._prompt_rows))
+            if state.stream is not None:
+                self._stream.load_state(state.stream)
+            state.has_begun = False
+        return self._stream
+
+    def _draw_mixed_prompts(self, num_rows: int) -> tuple[list[Any], _Generation]:
+        """Generate and score until the batch is full of prompts that differ in correctness: this process's rows of the
+        data set, and what is already done of them. All decisions are from gathered rewards, so every process makes the
+        same ones and as many rounds."""
+        world, stream = current_world(), self._prompt_stream()
+        num_groups = num_rows * world.size // self.num_generations
+        fill = BatchFill(
+            stream,
+            num_groups,
+            multiple=world.size // math.gcd(world.size, self.num_generations),
+            max_rounds=self.args.dynamic_sampling_max_rounds,
+            oversample=self.args.dynamic_sampling_oversample,
+        )
+        rounds = []
+        for indices in fill:
+            rounds.append(self._generate_round(indices))
+            rewards_NF = rounds[-1][2]
+            kept = differs_in_correctness(
+                rewards_NF[:, self.correct_index],
+                self.num_generations,
+                correct_threshold=self.args.correct_threshold,
+            )
+            spread = self._total_rewards(rewards_NF).view(-1, self.num_generations)
+            fill.record(kept.tolist(), (spread.amax(dim=1) - spread.amin(dim=1)).nan_to_num(nan=0.0).tolist())
+        filled = fill.finish()
+        self._log_sampling(filled, num_groups, stream.epoch)
+        return self._assemble(rounds, filled)
+
+    def _generate_round(self, indices: list[int]) -> tuple[list[Any], tuple[Any, ...], Tensor, dict[str, list[Any]]]:
+        """Rows of this process, what TRL generated for them, the gathered rewards, and what rewards had to log."""
+        repeated = [index for index in indices for _ in range(self.num_generations)]
+        mine = repeated[current_world().local_slice(len(repeated) // current_world().size)]
+        rows = self.data_collator([self._prompt_rows[index] for index in mine])
+        prompts = [row["prompt"] for row in rows]
+        generated = super()._generate(prompts)
+        for i, row in enumerate(rows):  # as TRL hands what a rollout_func found to the reward functions
+            for name, values in (generated[_EXTRA_FIELDS] or {}).items():
+                row[name] = values[i] if isinstance(values, list) else values
+        rewards_NF = super()._calculate_rewards(rows, prompts, generated[_COMPLETIONS], generated[_COMPLETION_IDS])
+        extra = {name: values for name, values in self._pending_extra_logs.items() if len(values) == len(rows)}
+        self._pending_extra_logs.clear()
+        return rows, generated, rewards_NF, extra
+
+    def _assemble(self, rounds: list[Any], filled: Filled) -> tuple[list[Any], _Generation]:
+        """The batch's rows, wherever they were generated, on the process that TRL's order gives them to."""
+        world, size = current_world(), self.num_generations
+        wanted = [(r, size * place + i) for r, place in filled.groups for i in range(size)]
+        rewards_NF = torch.stack([rounds[r][2][row] for r, row in wanted])
+        if len(rounds) == 1:  # every process has what it needs
+            rows, generated, _, extra = rounds[0]
+            self._pending_extra_logs.update(extra)
+            return rows, _Generation(generated, rewards_NF, filled)
+        payloads = [
+            [
+                (
+                    row,
+                    [part[i] if _is_per_row(part, len(rows)) else None for part in generated],
+                    {name: values[i] for name, values in extra.items()},
+                )
+                for i, row in enumerate(rows)
+            ]
+            for rows, generated, _, extra in rounds
+        ]
+        # TRL gathers prompts and completions as objects as well, to log them; this is of that size.
+        mine = share_out(payloads, wanted, world, gather_object)
+        rows, first = rounds[0][:2]
+        generated = tuple(
+            [columns[k] for _, columns, _ in mine] if _is_per_row(part, len(rows)) else part
+            for k, part in enumerate(first)
+        )
+        for name in {name for _, _, extra in mine for name in extra}:
+            self._pending_extra_logs[name].extend(extra.get(name) for _, _, extra in mine)
+        return [row for row, _, _ in mine], _Generation(generated, rewards_NF, filled)
+
+    def _log_sampling(self, filled: Filled, num_groups: int, epoch: float) -> None:
         values = {
-            "tau_ref": mined.tau_ref,
-            "tau_pos": mined.tau_pos,
-            "scale": mined.scale,
-            "cap_binds": float(mined.scale < 1),
-            "intrinsic_reward": mined.intrinsic_reward,
-            "credit_weight": mined.credit_weight,
-            "seconds": seconds,
+            "generated": filled.num_generated * self.num_generations,
+            "kept": filled.num_kept * self.num_generations,
+            "dropped": filled.num_dropped * self.num_generations,
+            "rounds": filled.num_rounds,
+            "full": filled.num_kept / num_groups,
+            "epoch": epoch,
         }
         for name, value in values.items():
-            if not math.isnan(value):  # not defined in this batch, and older TRL would average it to NaN
-                self._metrics["train"][f"miner/{name}"].append(value)
+            self._metrics["train"][f"sampling/{name}"].append(float(value))
+        if filled.num_kept < num_groups:
+            message = (
+                f"Dynamic sampling found {filled.num_kept} mixed prompts for a batch of {num_groups}, in "
+                f"{filled.num_rounds} rounds and {filled.num_generated} prompts. "
+            )
+            if self.args.dynamic_sampling_require_full:
+                raise RuntimeError(
+                    message + "dynamic_sampling_require_full forbids to fill it up. Use harder or easier prompts, or "
+                    "raise dynamic_sampling_max_rounds."
+                )
+            if self.is_world_process_zero():
+                logger.warning(message + "The rest of the batch is made up of prompts that do not differ.")
+
+    def _log_estimate(self, kinds: GroupKinds, advantages_N: Tensor, found: Estimate, seconds: float) -> None:
+        metrics = self._metrics["train"]
+        teaches_N = (advantages_N != 0) & kinds.is_he_N  # under GRPO
+        used_N = (found.advantages_N != 0) & (teaches_N | (found.advantages_N != advantages_N))
+        shares = torch.stack([*kinds, teaches_N, used_N & ~teaches_N, used_N]).float().mean(dim=1).tolist()
+        names = ("groups/ph", "groups/he", "groups/nh", "rollouts/grpo", "rollouts/recovered", "rollouts/used")
+        for name, share in zip(names, shares, strict=True):
+            metrics[name].append(share)
+        state = self._run_state
+        state.used += int(used_N.sum())
+        # Running totals: not appended, because TRL logs the mean of what it finds.
+        metrics["rollouts/generated_total"] = [float(state.generated)]
+        metrics["rollouts/used_total"] = [float(state.used)]
+        for name, value in found.metrics.items():
+            metrics[name].append(value)
+        if self._estimator != ("grpo",):
+            metrics[f"{self._estimator[-1]}/seconds"].append(seconds)
 
     def _replace_logged_advantages(self, advantages_N: Tensor) -> None:
         """TRL has logged its own advantages by now; the completions table should show what the loss will use."""
@@ -300,6 +604,10 @@ def _select_rows(batch: dict[str, Any], rows_K: Tensor) -> dict[str, Any]:
         else:
             selected[name] = value
     return unsplit_pixel_values_by_grid(selected)
+
+
+def _is_per_row(part: Any, num_rows: int) -> bool:
+    return isinstance(part, list) and len(part) == num_rows
 
 
 def _required_parameters(function: Callable[..., Any]) -> set[str]:

@@ -43,11 +43,11 @@ class Counting(MinerGRPOTrainer):
         self.ph_rows, self.forwards = [], []
         super().__init__(*args, **kwargs)
 
-    def _forward_ph_rows(self, output, is_ph_N):
+    def _forward_rows(self, output, is_row_N, names):
         rows = len(output["advantages"])
         first = self.accelerator.process_index * rows
-        self.ph_rows.append(int(is_ph_N[first : first + rows].sum()))
-        return super()._forward_ph_rows(output, is_ph_N)
+        self.ph_rows.append(int(is_row_N[first : first + rows].sum()))
+        return super()._forward_rows(output, is_row_N, names)
 
     def _get_per_token_logps_and_entropies(self, model, input_ids, *args, **kwargs):
         if not torch.is_grad_enabled():

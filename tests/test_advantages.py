@@ -1,0 +1,238 @@
+"""The methods that MINER is compared with, against the numbers of their own code."""
+
+import pytest
+import torch
+from harness import assert_matches_golden, golden_cases
+
+from trl_miner.advantages import (
+    ESTIMATORS,
+    Rollouts,
+    entropy_advantages,
+    estimate,
+    parse_estimator,
+    reinforce_pp_advantages,
+    ucas_advantages,
+)
+from trl_miner.config import MinerGRPOConfig
+from trl_miner.groups import group_kinds
+from trl_miner.miner import group_relative_advantages
+
+NAN = float("nan")
+G = 4
+
+
+def tensors(case, *names):
+    return [torch.tensor(case[name]) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("case", "subtracts"),
+    [
+        pytest.param(*golden_cases("reinforce_plus_plus")[0].values, False, id="reinforce_pp"),
+        pytest.param(*golden_cases("reinforce_plus_plus_baseline")[0].values, True, id="reinforce_pp_baseline"),
+    ],
+)
+def test_reinforce_pp_agrees_with_the_published_code(case, subtracts):
+    rewards, mask = tensors(case, "rewards", "mask")
+    advantages = reinforce_pp_advantages(rewards, mask.sum(dim=1), case["G"], subtract_group_mean=subtracts)
+    assert_matches_golden(advantages.unsqueeze(1) * mask, case)
+
+
+@pytest.mark.parametrize("case", golden_cases("entropy_adv"))
+def test_entropy_adv_agrees_with_the_published_code(case):
+    rewards, entropies, mask = tensors(case, "rewards", "entropies", "mask")
+    grpo = group_relative_advantages(rewards, case["G"], std_eps=1e-6)
+    assert_matches_golden(entropy_advantages(grpo, entropies, mask, **case["hyper"]), case)
+
+
+@pytest.mark.parametrize("case", golden_cases("ucas_upstream"))
+def test_ucas_agrees_with_upstream(case):
+    rewards, logits, certainty, mask = tensors(case, "rewards", "token_logits", "self_certainty", "mask")
+    grpo = group_relative_advantages(rewards, case["G"], std_eps=1e-6)
+    found = ucas_advantages(rewards, grpo, logits, certainty, mask, num_generations=case["G"], **case["hyper"])
+    assert_matches_golden(found, case)
+
+
+def test_reinforce_pp_by_hand():
+    # rewards 1 and 0 on 3 and 1 tokens: mean .75, squares 3 * .0625 + .5625 = .75, / (4 - 1) = .25
+    found = reinforce_pp_advantages(torch.tensor([1.0, 0.0]), torch.tensor([3, 1]), 2)
+    assert found.tolist() == pytest.approx([0.25 / 0.5, -0.75 / 0.5])
+
+
+@pytest.mark.parametrize("subtracts", [False, True])
+def test_an_unscorable_rollout_is_left_out_of_the_whitening(subtracts):
+    rewards, tokens = torch.tensor([1.0, 0.0, NAN, NAN]), torch.tensor([3, 1, 9, 9])
+    found = reinforce_pp_advantages(rewards, tokens, 2, subtract_group_mean=subtracts)
+    assert torch.equal(found[:2], reinforce_pp_advantages(rewards[:2], tokens[:2], 2, subtract_group_mean=subtracts))
+    assert found[2:].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("tokens", [[0, 0], [1, 0]])
+def test_a_batch_without_two_tokens_gives_finite_advantages(tokens):
+    assert reinforce_pp_advantages(torch.tensor([1.0, 0.0]), torch.tensor(tokens), 2).isfinite().all()
+
+
+def test_entropy_adv_by_hand():
+    # A 1.5: .4 * 1 = .4 below the limit .75, .4 * 5 = 2 above it; A -.5: limit .25; A 0: no bonus
+    advantages, entropies = torch.tensor([1.5, -0.5, 0.0]), torch.tensor([[1.0, 5.0], [1.0, 0.5], [9.0, 9.0]])
+    found = entropy_advantages(advantages, entropies, torch.tensor([[1, 1], [1, 1], [1, 0]]))
+    assert found.flatten().tolist() == pytest.approx([1.9, 2.25, -0.25, -0.3, 0.0, 0.0])
+
+
+def test_ucas_taxes_a_homogeneous_group_by_its_tokens_alone():
+    # logits 0, 1, 3 over the batch: tax .05 * (0, 1/3, 1)
+    rewards, logits = torch.ones(2), torch.tensor([[0.0, 1.0], [3.0, 99.0]])
+    mask, certainty = torch.tensor([[1, 1], [1, 0]]), torch.tensor([[2.0, 4.0], [1.0, 1.0]])
+    found = ucas_advantages(rewards, torch.zeros(2), logits, certainty, mask, num_generations=2)
+    assert found.flatten().tolist() == pytest.approx([0.0, -0.05 / 3, -0.05, 0.0])
+
+
+def test_ucas_rewards_the_unsure_right_answer_more():
+    rewards, certainty = torch.tensor([1.0, 1.0, 0.0, 0.0]), torch.tensor([[1.0], [3.0], [1.0], [3.0]])
+    grpo = group_relative_advantages(rewards, G)
+    found = ucas_advantages(rewards, grpo, torch.zeros(4, 1), certainty, torch.ones(4, 1), num_generations=G)
+    unsure_right, sure_right, unsure_wrong, sure_wrong = found.flatten().tolist()
+    assert unsure_right > grpo[0] > sure_right > 0 > unsure_wrong > grpo[2] > sure_wrong
+
+
+def batch(seed=0):
+    """Six groups of four with all kinds, one unscorable rollout and one without tokens; scores of every token."""
+    generator = torch.Generator().manual_seed(seed)
+    rewards = torch.tensor([1, 1, 1, 1, 1, 0, 0, 1, 0, 0, 0, 0, 1, 1, 1, 1, 0, 1, 1, NAN, 1, 0, 0, 0]).float()
+    lengths = torch.randint(1, 8, (24,), generator=generator)
+    lengths[5] = 0
+    mask = (torch.arange(7) < lengths.unsqueeze(1)).int()
+    scores = {
+        "old_logps": -3 * torch.rand(24, 7, generator=generator),
+        "entropies": 4 * torch.rand(24, 7, generator=generator),
+        "token_logits": 20 * torch.rand(24, 7, generator=generator),
+        "self_certainty": 9 * torch.rand(24, 7, generator=generator),
+    }
+    return rewards, mask, scores
+
+
+def run(name, rewards, mask, scores, asked=None, **changes):
+    advantages = group_relative_advantages(rewards, G)
+    kinds = group_kinds(rewards, G, advantages_N=advantages)
+
+    def score(names, is_row):
+        if asked is not None:
+            asked.extend((name, is_row) for name in names)
+        return {"mask": mask, **{name: scores[name] for name in names}}
+
+    config = MinerGRPOConfig("unused", use_cpu=True, bf16=False, **changes)
+    found = estimate(parse_estimator(name), Rollouts(rewards, advantages, mask, kinds, G, score), config.knobs)
+    values = advantages if found.advantages is None else found.advantages
+    return values if values.dim() == 2 else values.unsqueeze(1) * mask
+
+
+NAMES = [*ESTIMATORS, "ucas+miner", "entropy_adv+miner", "reinforce_pp+miner"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_padding_holds_changes_nothing(name):
+    rewards, mask, scores = batch()
+    poisoned = {key: value.masked_fill(mask == 0, 1e4) for key, value in scores.items()}
+    clean = run(name, rewards, mask, scores)
+    assert clean.abs().sum() > 0 and (clean[mask == 0] == 0).all()
+    assert torch.equal(run(name, rewards, mask, poisoned), clean)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_order_of_the_prompts_does_not_matter(name):
+    rewards, mask, scores = batch()
+    order = (torch.tensor([3, 0, 5, 1, 4, 2])[:, None] * G + torch.arange(G)).flatten()
+    permuted = run(name, rewards[order], mask[order], {key: value[order] for key, value in scores.items()})
+    assert torch.allclose(permuted, run(name, rewards, mask, scores)[order], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("name", "neutral"),
+    [
+        ("ucas", dict(ucas_beta_pos=0.0, ucas_beta_neg=0.0, ucas_token_coef=0.0)),
+        ("entropy_adv", dict(entropy_adv_alpha=0.0)),
+        ("miner", dict(miner_lambda_max=0.0)),
+        ("miner", dict(miner_nh_scale=0.5, miner_lambda_max=0.0)),
+    ],
+)
+def test_at_its_neutral_setting_a_method_is_grpo_and_asks_for_nothing(name, neutral):
+    rewards, mask, scores = batch()
+    asked = []
+    assert torch.equal(run(name, rewards, mask, scores, asked, **neutral), run("grpo", rewards, mask, scores))
+    assert not asked
+
+
+def test_the_formulas_themselves_are_grpo_at_neutral_settings():
+    rewards, mask, scores = batch()
+    grpo = group_relative_advantages(rewards, G)
+    expected = grpo.unsqueeze(1) * mask
+    assert torch.equal(entropy_advantages(grpo, scores["entropies"], mask, alpha=0.0), expected)
+    knobs = dict(num_generations=G, beta_pos=0.0, beta_neg=0.0, token_coef=0.0)
+    found = ucas_advantages(rewards, grpo, scores["token_logits"], scores["self_certainty"], mask, **knobs)
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [
+        ("grpo", set()),
+        ("reinforce_pp", set()),
+        ("reinforce_pp_baseline", set()),
+        ("entropy_adv", {"entropies"}),
+        ("ucas", {"token_logits", "self_certainty"}),
+        ("miner", {"old_logps"}),
+        ("ucas+miner", {"token_logits", "self_certainty", "old_logps"}),
+    ],
+)
+def test_a_method_asks_for_no_more_than_it_needs(name, names):
+    asked = []
+    run(name, *batch(), asked)
+    assert {what for what, _ in asked} == names
+
+
+def test_rows_that_cannot_change_are_not_asked_for():
+    rewards, mask, scores = batch()
+    asked = []
+    run("entropy_adv+miner", rewards, mask, scores, asked)
+    rows = dict(asked)
+    assert torch.equal(rows["entropies"], group_relative_advantages(rewards, G) != 0)
+    assert torch.equal(rows["old_logps"], group_kinds(rewards, G).is_ph_N)
+
+
+@pytest.mark.parametrize("base", ["ucas", "entropy_adv", "reinforce_pp"])
+def test_with_miner_on_top_the_other_method_keeps_the_mixed_prompts_and_sets_the_cap(base):
+    rewards, mask, scores = batch()
+    kinds = group_kinds(rewards, G)
+    other, both = (run(name, rewards, mask, scores) for name in (base, f"{base}+miner"))
+    assert torch.equal(both[~kinds.is_ph_N], other[~kinds.is_ph_N])
+    # the cap binds here: all-right tokens get 1.5e-3 of what the other method gives mixed ones
+    share = both[kinds.is_ph_N].abs().sum() / other[kinds.is_he_N].abs().sum()
+    assert share.item() == pytest.approx(1.5e-3, rel=1e-5)
+
+
+def test_without_a_mixed_prompt_the_other_method_does_not_pay_all_right_ones_either():
+    rewards, mask, scores = batch()
+    both = run("ucas+miner", torch.ones(24), mask, scores)
+    assert run("ucas", torch.ones(24), mask, scores).abs().sum() > 0 and both.abs().sum() == 0
+
+
+@pytest.mark.parametrize("form", ["ucas+miner", ["ucas", "miner"], ("ucas", "miner"), "ucas + miner"])
+def test_a_combination_can_be_written_as_a_list(form):
+    assert parse_estimator(form) == ("ucas", "miner")
+
+
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        ("minor", "got 'minor'"),
+        ("", "must be one of"),
+        ([], "must be one of"),
+        ("miner+ucas", "the method first"),
+        ("ucas+entropy_adv", "with miner"),
+        ("ucas+ucas+miner", "one method"),
+        ("grpo+miner", "plain miner"),
+    ],
+)
+def test_a_name_that_makes_no_sense_is_answered_with_those_that_do(form, words):
+    with pytest.raises(ValueError, match=words):
+        parse_estimator(form)

@@ -1,0 +1,398 @@
+"""The other methods inside the trainer: what they ask of it, what they do to TRL's run, and what they refuse."""
+
+import logging
+
+import pytest
+import torch
+from harness import Recording, assert_same_run, config, crc, metrics_of, mixed_reward, problems, trained
+from test_resume import At, stop_training
+from trl import GRPOConfig, GRPOTrainer
+
+from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
+from trl_miner.advantages import ESTIMATORS
+from trl_miner.logits import STATISTICS, logit_statistics
+from trl_miner.token_losses import POLICY_LOSSES
+
+OFF_POLICY = dict(per_device_train_batch_size=4, steps_per_generation=3, gradient_accumulation_steps=1)
+# Three optimiser steps for each generation, with rates that make the ratios move.
+OFF_POLICY_RUN = dict(**OFF_POLICY, max_steps=6, learning_rate=3e-2, advantage_estimator="grpo")
+
+
+def logs_of(trainer):
+    return [log for log in trainer.state.log_history if "reward" in log]
+
+
+def all_mixed(prompts, completions, **kwargs):
+    """Right and wrong take turns, so that every group is mixed."""
+    return [float(i % 2) for i in range(len(prompts))]
+
+
+@pytest.fixture(scope="module")
+def grpo(policy, tmp_path_factory):
+    return trained(policy, tmp_path_factory.mktemp("grpo"), cls=GRPOTrainer, config_cls=GRPOConfig)
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        dict(advantage_estimator="ucas", ucas_beta_pos=0.0, ucas_beta_neg=0.0, ucas_token_coef=0.0),
+        dict(advantage_estimator="entropy_adv", entropy_adv_alpha=0.0),
+        dict(advantage_estimator="grpo", policy_loss="clip_cov", clip_cov_ratio=0.0),
+        dict(advantage_estimator="grpo", policy_loss="kl_cov"),  # strictly on-policy
+        dict(
+            advantage_estimator="grpo",
+            policy_loss="bapo",
+            **dict(bapo_low_start=0.8, bapo_low_max=0.8, bapo_high_start=1.2, bapo_high_max=1.2),
+        ),
+    ],
+    ids=lambda knobs: knobs.get("policy_loss", knobs["advantage_estimator"]),
+)
+def test_at_its_neutral_setting_a_method_is_grpo_bit_for_bit(policy, tmp_path, grpo, knobs):
+    assert_same_run(trained(policy, tmp_path, **knobs), grpo)
+
+
+@pytest.mark.parametrize("knobs", [{}, OFF_POLICY], ids=["on-policy", "off-policy"])
+def test_dynamic_sampling_of_mixed_prompts_is_grpo_bit_for_bit(policy, tmp_path, knobs):
+    settings = dict(reward=all_mixed, num_train_epochs=2, max_steps=-1, **knobs)
+    expected = trained(policy, tmp_path / "a", cls=GRPOTrainer, config_cls=GRPOConfig, **settings)
+    found = trained(policy, tmp_path / "b", advantage_estimator="grpo", dynamic_sampling=True, **settings)
+    assert_same_run(found, expected)  # 48 prompts in threes: two whole passes, in the order of TRL's sampler
+    assert logs_of(found)[-1]["sampling/epoch"] == 2.0
+
+
+@pytest.mark.parametrize("name", ["grpo", "reinforce_pp", "reinforce_pp_baseline"])
+def test_a_method_that_needs_no_scores_costs_no_forward(policy, tmp_path, name):
+    assert trained(policy, tmp_path, advantage_estimator=name, max_steps=2).forwarded == []
+
+
+@pytest.mark.parametrize("name", ["ucas", "entropy_adv", "ucas+miner"])
+def test_where_trl_makes_a_forward_the_scores_come_with_it(policy, tmp_path, name):
+    trainer = trained(policy, tmp_path, advantage_estimator=name, num_iterations=2, max_steps=4)
+    assert trainer.forwarded == [12, 12]  # TRL's own, one for each generation
+    assert all(batch["advantages"].dim() == 2 for batch in trainer.batches)
+
+
+def test_entropy_adv_forwards_the_rows_that_have_an_advantage(policy, tmp_path):
+    trainer = trained(policy, tmp_path, advantage_estimator="entropy_adv", max_steps=3)
+    expected = [round(12 * log["rollouts/grpo"]) for log in logs_of(trainer) if log["rollouts/grpo"]]
+    assert trainer.forwarded == expected and expected
+
+
+def direct_scores(trainer, batch):
+    """From whole logits, without TRL: entropies, and what UCAS asks for."""
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+    with torch.no_grad():
+        logits = trainer.model(input_ids=ids, attention_mask=mask).logits.float() / trainer.temperature
+    logits = logits[:, -batch["completion_ids"].shape[1] - 1 : -1]
+    logps = logits.log_softmax(dim=-1)
+    return {
+        "entropies": -(logps.exp() * logps).sum(dim=-1),
+        "token_logits": logits.gather(2, batch["completion_ids"].unsqueeze(2)).squeeze(2),
+        "self_certainty": logits.logsumexp(dim=-1) - logits.mean(dim=-1),
+        "old_logps": logps.gather(2, batch["completion_ids"].unsqueeze(2)).squeeze(2),
+    }
+
+
+class Scoring(Recording):
+    """Asks for every score of some rows, before the estimator does."""
+
+    asked = torch.arange(12) % 5 != 1
+
+    def _estimate_advantages(self, output):
+        mask = output["completion_mask"]
+        names = ("old_logps", "entropies", *STATISTICS)
+        self.found = self._score(output, mask, names, self.asked), direct_scores(self, output), mask.bool()
+        return super()._estimate_advantages(output)
+
+
+@pytest.mark.parametrize("peft", [False, True], ids=["full", "lora"])
+@pytest.mark.parametrize("num_iterations", [1, 2], ids=["own forward", "TRL's forward"])
+def test_the_scores_are_those_of_the_whole_logits(policy, tmp_path, monkeypatch, num_iterations, peft):
+    monkeypatch.setattr("trl_miner.logits.LOGITS_BLOCK", 500)  # a few tokens of the 49-token vocabulary
+    extra = {}
+    if peft:
+        from peft import LoraConfig
+
+        extra["peft_config"] = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    settings = dict(num_iterations=num_iterations, max_steps=1, learning_rate=0.0, temperature=0.7)
+    trainer = trained(
+        policy,
+        tmp_path,
+        cls=Scoring,
+        extra=extra,
+        advantage_estimator="ucas",
+        per_device_train_batch_size=12,
+        **settings,
+    )
+    found, expected, is_token = trainer.found
+    is_token = is_token & Scoring.asked.unsqueeze(1)
+    for name, values in expected.items():
+        assert torch.allclose(found[name][is_token], values[is_token], atol=1e-5), name
+    assert is_token.sum() > 50
+
+
+def test_the_head_never_sees_more_than_a_chunk(policy, tmp_path, monkeypatch):
+    monkeypatch.setattr("trl_miner.logits.LOGITS_BLOCK", 1000)
+    sizes = []
+    trainer = Recording(policy, mixed_reward, config(tmp_path, advantage_estimator="ucas", max_steps=1), problems())
+    head = trainer.model.get_output_embeddings()
+
+    def seen(module, arguments, output):
+        if not trainer.model.is_gradient_checkpointing and output.dim() == 2:  # generation's have three dimensions
+            sizes.append(output.numel())
+
+    head.register_forward_hook(seen)
+    trainer.train()
+    assert len(sizes) > 3 and max(sizes) <= 1000 + head.weight.shape[0]
+
+
+def test_chunks_change_no_number():
+    torch.manual_seed(0)
+    head = torch.nn.Linear(8, 50)
+    hidden, ids = torch.randn(21, 8), torch.randint(0, 50, (21,))
+    whole = logit_statistics(head, hidden, ids, temperature=0.7)
+    for chunks in (2, 5, 21, 40):  # more chunks than tokens: some are empty, and the head is called all the same
+        for found, expected in zip(
+            logit_statistics(head, hidden, ids, temperature=0.7, num_chunks=chunks), whole, strict=True
+        ):
+            assert torch.allclose(found, expected, rtol=1e-5, atol=1e-6)
+    # two equal logits: log-sum-exp less mean is log 2
+    flat = logit_statistics(lambda h: torch.zeros(1, 2), torch.zeros(1, 8), torch.tensor([0]))
+    assert [x.item() for x in flat] == pytest.approx([0.0, 0.6931472])
+
+
+@pytest.mark.parametrize("name", [name for name, function in POLICY_LOSSES.items() if function])
+def test_off_policy_the_method_changes_the_run(policy, tmp_path, name):
+    plain = trained(policy, tmp_path / "plain", **OFF_POLICY_RUN)
+    settings = {
+        "clip_cov": dict(clip_cov_ratio=0.2, clip_cov_low=0.1, epsilon=1.0, epsilon_high=1.0),
+        "kl_cov": dict(kl_cov_ratio=0.2),
+        "bapo": dict(bapo_target=2.0),
+    }[name]
+    found = trained(policy, tmp_path / "found", policy_loss=name, **OFF_POLICY_RUN, **settings)
+    assert any(not torch.equal(a, b) for a, b in zip(found.model.parameters(), plain.model.parameters(), strict=True))
+    assert any(key.startswith(f"{name}/") for log in found.state.log_history for key in log)
+    assert all(p.isfinite().all() for p in found.model.parameters())
+
+
+@pytest.mark.parametrize("policy_loss", ["clip_cov", "kl_cov", "bapo"])
+def test_evaluation_is_plain_grpo(policy, tmp_path, policy_loss):
+    settings = dict(max_steps=1, advantage_estimator="grpo", per_device_eval_batch_size=12)
+    losses = []
+    for name in ("clip", policy_loss):
+        trainer = MinerGRPOTrainer(
+            policy,
+            mixed_reward,
+            config(tmp_path / name, policy_loss=name, num_iterations=2, **settings),
+            problems(),
+            eval_dataset=problems(3),
+        )
+        torch.manual_seed(0)
+        losses.append(trainer.evaluate()["eval_loss"])
+    assert losses[0] == losses[1]
+
+
+def test_bapo_has_one_pair_of_bounds_for_an_optimiser_batch_however_it_is_cut(policy, tmp_path):
+    """24 rollouts in two optimiser batches: 12 at once, or three times 4."""
+    settings = dict(max_steps=4, advantage_estimator="grpo", policy_loss="bapo", bapo_target=1.5, learning_rate=3e-2)
+    whole = trained(policy, tmp_path / "a", per_device_train_batch_size=12, steps_per_generation=2, **settings)
+    cut = dict(per_device_train_batch_size=4, steps_per_generation=6, gradient_accumulation_steps=3)
+    parts = trained(policy, tmp_path / "b", **cut, **settings)
+    names = ("bapo/clip_low", "bapo/clip_high", "bapo/positive_share")
+    for log, other in zip(logs_of(whole), logs_of(parts), strict=False):
+        assert [other.get(n) for n in names] == pytest.approx([log.get(n) for n in names], rel=1e-4)
+    assert {log["bapo/clip_low"] for log in logs_of(whole)} != {0.5}
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_clip_cov_drops_the_same_tokens_after_a_resume(policy, tmp_path, accumulation):
+    settings = dict(
+        OFF_POLICY_RUN,
+        policy_loss="clip_cov",
+        clip_cov_ratio=0.1,
+        clip_cov_low=0.01,
+        steps_per_generation=2 * accumulation,
+        gradient_accumulation_steps=accumulation,
+        per_device_train_batch_size=12 // accumulation,
+        max_steps=8,
+        save_strategy="steps",
+        save_steps=4,
+    )
+    whole = trained(policy, tmp_path / "whole", **settings)
+    trained(policy, tmp_path / "cut", extra=dict(callbacks=[At(4, stop_training)]), **settings)
+    resumed = Recording(policy, mixed_reward, config(tmp_path / "cut", **settings), problems())
+    resumed.train(resume_from_checkpoint=str(tmp_path / "cut" / "checkpoint-4"))
+    assert metrics_of(resumed)[:8] == metrics_of(whole)[:8]
+    assert any(log["clip_cov/dropped"] > 0 for log in logs_of(whole))
+    for found, expected in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(found, expected)
+
+
+class Drawing(Recording):
+    """Keeps the prompts of every batch that is trained on, and of every generation."""
+
+    def __init__(self, *args, **kwargs):
+        self.kept, self.generated = [], []
+        super().__init__(*args, **kwargs)
+
+    def _generate_round(self, indices):
+        self.generated.append(indices)
+        return super()._generate_round(indices)
+
+    def _generate_and_score_completions(self, inputs):
+        batch = super()._generate_and_score_completions(inputs)
+        texts = self.processing_class.batch_decode(batch["prompt_ids"], skip_special_tokens=True)
+        self.kept.append(texts[:: self.num_generations])
+        return batch
+
+
+DYNAMIC = dict(advantage_estimator="grpo", dynamic_sampling=True, max_steps=6)
+
+
+def half_mixed(prompts, completions, **kwargs):
+    """By prompt, a quarter all right, a quarter all wrong, and the rest right and wrong by turns."""
+    return [[1.0, 0.0, i % 2.0, i % 2.0][crc(p) % 4] for i, p in enumerate(prompts)]
+
+
+def is_mixed(row):
+    return crc(row["prompt"]) % 4 >= 2
+
+
+def test_dynamic_sampling_draws_in_order_and_trains_on_mixed_prompts_alone(policy, tmp_path):
+    """Over more than a pass of 12 prompts, against the same rule written down as a loop."""
+    rows = problems(12)
+    args = config(tmp_path, **DYNAMIC)
+    trainer = Drawing(policy, half_mixed, args, rows)
+    trainer.train()
+    order, expected, generated = [*range(12)] * 9, [], []
+    for _ in range(6):
+        kept = []
+        while len(kept) < 3:
+            indices, order = order[: 3 - len(kept)], order[3 - len(kept) :]
+            generated.append(indices)
+            kept += [i for i in indices if is_mixed(rows[i])]
+        expected.append(kept)
+    assert trainer.generated == generated
+    assert [[rows["prompt"].index(p) for p in texts] for texts in trainer.kept] == expected
+    log = logs_of(trainer)[-1]
+    assert log["groups/he"] == 1.0 and log["sampling/full"] == 1.0
+    assert log["sampling/generated"] == log["sampling/kept"] + log["sampling/dropped"]
+    assert log["rollouts/generated_total"] == 4 * sum(len(indices) for indices in generated)
+    assert log["sampling/epoch"] == pytest.approx(sum(len(indices) for indices in generated) / 12)
+    assert any(log["sampling/rounds"] > 1 for log in logs_of(trainer))
+
+
+def test_the_rewards_that_trl_sees_belong_to_the_completions_it_sees(policy, tmp_path):
+    """Rows of several rounds in one batch: advantages, logged texts and extra columns must not be mixed up."""
+
+    def logging_reward(prompts, completions, log_extra, **kwargs):
+        log_extra("digest", [crc(p + c) for p, c in zip(prompts, completions, strict=True)])
+        return half_mixed(prompts, completions)
+
+    trainer = Drawing(policy, logging_reward, config(tmp_path, **DYNAMIC), problems(12))
+    trainer.train()
+    logs = trainer._logs
+    assert len(logs["prompt"]) == 12
+    digests = [crc(p + c) for p, c in zip(logs["prompt"], logs["completion"], strict=True)]
+    assert list(logs["extra"]["digest"]) == digests
+    assert list(logs["rewards"]["logging_reward"]) == [i % 2.0 for i in range(12)]
+
+
+@pytest.mark.parametrize(("spg", "stop"), [(1, 3), (1, 4), (2, 4)])
+def test_dynamic_sampling_goes_on_after_a_resume_as_if_nothing_had_been(policy, tmp_path, spg, stop):
+    settings = dict(DYNAMIC, save_strategy="steps", save_steps=stop, steps_per_generation=spg)
+    settings |= dict(per_device_train_batch_size=12 // spg, gradient_accumulation_steps=1, max_steps=8)
+    whole = Drawing(policy, half_mixed, config(tmp_path / "whole", **settings), problems(12))
+    whole.train()
+    cut = Drawing(
+        policy, half_mixed, config(tmp_path / "cut", **settings), problems(12), callbacks=[At(stop, stop_training)]
+    )
+    cut.train()
+    resumed = Drawing(policy, half_mixed, config(tmp_path / "cut", **settings), problems(12))
+    resumed.train(resume_from_checkpoint=str(tmp_path / "cut" / f"checkpoint-{stop}"))
+    assert cut.generated + resumed.generated == whole.generated
+    assert cut.kept + resumed.kept == whole.kept
+    assert metrics_of(resumed)[:8] == metrics_of(whole)[:8]  # running totals included
+
+
+def test_a_resume_inside_a_generation_cycle_draws_that_cycles_prompts_again(policy, tmp_path):
+    settings = dict(
+        DYNAMIC, save_strategy="steps", save_steps=3, steps_per_generation=2, per_device_train_batch_size=6
+    )
+    settings |= dict(gradient_accumulation_steps=1)
+    cut = Drawing(policy, half_mixed, config(tmp_path, **settings), problems(12), callbacks=[At(3, stop_training)])
+    cut.train()
+    resumed = Drawing(policy, half_mixed, config(tmp_path, **settings), problems(12))
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    assert resumed.kept[0] == cut.kept[-1] and len(resumed.kept) == 2
+
+
+def test_a_batch_that_cannot_be_filled_is_filled_up_with_a_warning(policy, tmp_path, caplog):
+    def one_kind(prompts, completions, **kwargs):
+        return [1.0] * len(prompts)
+
+    settings = dict(DYNAMIC, max_steps=1, dynamic_sampling_max_rounds=2)
+    with caplog.at_level(logging.WARNING, logger="trl_miner.trainer"):
+        trainer = trained(policy, tmp_path, cls=Drawing, reward=one_kind, **settings)
+    assert "found 0 mixed prompts for a batch of 3, in 2 rounds and 6 prompts" in caplog.text
+    assert logs_of(trainer)[0]["sampling/full"] == 0 and [len(i) for i in trainer.generated] == [3, 3]
+
+
+def test_or_it_raises_when_that_is_asked_for(policy, tmp_path):
+    settings = dict(DYNAMIC, dynamic_sampling_max_rounds=2, dynamic_sampling_require_full=True)
+    with pytest.raises(RuntimeError, match="forbids to fill it up"):
+        trained(policy, tmp_path, reward=lambda prompts, **kwargs: [0.0] * len(prompts), **settings)
+
+
+def test_evaluation_drops_no_prompt(policy, tmp_path, caplog):
+    settings = dict(DYNAMIC, eval_strategy="steps", eval_steps=2, per_device_eval_batch_size=12, max_steps=2)
+    with caplog.at_level(logging.WARNING, logger="trl_miner.config"):
+        args = config(tmp_path, **settings)
+    assert "evaluation drops no prompt" in caplog.text
+    trainer = Drawing(policy, half_mixed, args, problems(12), eval_dataset=problems(6))
+    trainer.train()
+    evaluated = [b for b in trainer.batches if not b["is_training"]]
+    assert sum(len(b["advantages"]) for b in evaluated) == 6 * 4  # every prompt, G rollouts each
+
+
+def test_a_data_set_too_small_to_refill_from_is_refused_before_training(policy, tmp_path):
+    with pytest.raises(ValueError, match="at least two batches: got 5 prompts for batches of 3"):
+        MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, **DYNAMIC), problems(5))
+
+
+def test_a_streaming_data_set_is_refused(policy, tmp_path):
+    with pytest.raises(ValueError, match="streaming"):
+        MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, **DYNAMIC), problems().to_iterable_dataset())
+
+
+def test_a_model_that_changes_its_logits_afterwards_is_refused_for_ucas(policy, tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(policy)
+    model.config.final_logit_softcapping = 30.0
+    with pytest.raises(ValueError, match="final_logit_softcapping"):
+        MinerGRPOTrainer(model, mixed_reward, config(tmp_path, advantage_estimator="ucas"), problems())
+
+
+@pytest.mark.parametrize("name", sorted(set(ESTIMATORS) - {"miner"}))
+def test_the_model_card_does_not_credit_miner_for_another_method(policy, tmp_path, name):
+    args = config(tmp_path, advantage_estimator=name)
+    trainer = MinerGRPOTrainer(policy, mixed_reward, args, problems())
+    trainer.create_model_card(model_name="m")
+    card = (tmp_path / "README.md").read_text()
+    assert "2601.04731" not in card and f"`{name}`" in card
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (dict(policy_loss="kl_cov"), "does nothing strictly on-policy"),
+        (dict(policy_loss="bapo"), "does nothing strictly on-policy"),
+        (dict(advantage_estimator="ucas", importance_sampling_level="sequence"), "advantage_estimator='ucas'"),
+    ],
+)
+def test_a_setting_without_effect_is_warned_of(tmp_path, caplog, settings, words):
+    with caplog.at_level(logging.WARNING, logger="trl_miner.config"):
+        config(tmp_path, cls=MinerGRPOConfig, **settings)
+    assert words in caplog.text

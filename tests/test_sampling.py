@@ -1,0 +1,200 @@
+"""Dynamic sampling: the exact prompts drawn, kept and dropped."""
+
+import json
+
+import pytest
+import torch
+from harness import GOLDEN
+from trl.rewards import get_soft_overlong_punishment
+from trl.trainer.utils import RepeatSampler
+
+from trl_miner.distributed import World
+from trl_miner.sampling import BatchFill, PromptStream, differs_in_correctness, share_out
+
+NAN = float("nan")
+
+
+def helper_cases(kind):
+    cases = json.loads((GOLDEN / "dapo_helpers.json").read_text())["cases"]
+    return [pytest.param(case, id=case["name"]) for case in cases if case["kind"] == kind]
+
+
+@pytest.mark.parametrize("case", [c for c in helper_cases("filter") if c.values[0]["num_prompt_in_batch"] in (3, 4)])
+def test_the_same_groups_are_kept_as_by_the_published_code(case):
+    rewards = torch.tensor(case.get("acc", case["rewards"]))[:-1]  # the last prompt has a single rollout: not ours
+    kept = differs_in_correctness(rewards, 4)
+    assert [f"p{i}" for i in kept.nonzero().flatten().tolist()] == [
+        uid for uid in case["kept_uids"] if uid != "single"
+    ]
+
+
+@pytest.mark.parametrize("case", helper_cases("overlong"))
+def test_trls_overlong_penalty_is_dapos_up_to_the_cutoff(case):
+    punish = get_soft_overlong_punishment(case["max_resp_len"], case["overlong_buffer_len"])
+    penalties = punish(completion_ids=[[0] * length for length in case["lengths"]])
+    for length, reward, penalty in zip(case["lengths"], case["rewards"], penalties, strict=True):
+        if length <= case["max_resp_len"]:  # nothing longer is ever generated
+            assert case["score"] + case["penalty_factor"] * penalty == pytest.approx(reward)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "kept"),
+    [
+        ([1, 1, 0, 1], True),
+        ([1, 1, 1, 1], False),
+        ([0, 0, 0, 0], False),
+        ([0.0, 0.5, 0.0, 0.5], False),  # part marks, none of them right
+        ([1, 1, NAN, NAN], False),  # nothing is known to be wrong
+        ([1, 0, NAN, NAN], True),
+        ([NAN, NAN, NAN, NAN], False),
+    ],
+)
+def test_a_group_is_kept_when_it_holds_a_right_and_a_wrong_rollout(rewards, kept):
+    assert differs_in_correctness(torch.tensor(rewards).float(), 4).item() is kept
+
+
+def stream(num_prompts, order=None):
+    return PromptStream(order or range(num_prompts), num_prompts)
+
+
+def fill_batches(prompts, is_mixed, count, num_groups, **settings):
+    """The batches' prompts, and all prompts of all rounds, when `is_mixed` says what the rollouts of each will be."""
+    batches, rounds = [], []
+    for _ in range(count):
+        fill, drawn = BatchFill(prompts, num_groups, **settings), []
+        for indices in fill:
+            drawn.append(indices)
+            fill.record([is_mixed(i) for i in indices], [0.0] * len(indices))
+        filled = fill.finish()
+        batches.append([drawn[r][place] for r, place in filled.groups])
+        rounds.append(drawn)
+    return batches, rounds
+
+
+def test_prompts_drawn_kept_and_dropped_over_two_epochs():
+    # ten prompts, the even ones mixed, four to a batch
+    prompts = stream(10)
+    batches, rounds = fill_batches(prompts, lambda i: i % 2 == 0, 3, 4)
+    assert rounds == [
+        [[0, 1, 2, 3], [4, 5], [6]],  # 0 2 | 4 | 6
+        [[7, 8, 9, 0], [1, 2], [3], [4]],  # 8 0 (of the second pass) | 2 | - | 4
+        [[5, 6, 7, 8], [9, 0], [1], [2]],  # 6 8 | 0 (third pass) | - | 2
+    ]
+    assert batches == [[0, 2, 4, 6], [8, 0, 2, 4], [6, 8, 0, 2]]
+    assert prompts.epoch == pytest.approx(2.3)
+
+
+def test_no_prompt_is_lost_or_repeated_within_an_epoch():
+    sampler = RepeatSampler(range(23), mini_repeat_count=1, batch_size=1, repeat_count=1, shuffle=True, seed=7)
+    prompts = PromptStream(sampler, 23)
+    _, rounds = fill_batches(prompts, lambda i: i % 3 == 0, 12, 5)
+    drawn = [i for batch in rounds for each in batch for i in each]
+    assert len(drawn) > 3 * 23
+    # a prompt that is passed over because its batch has it already comes a little later: count it where it comes
+    for batch in rounds:
+        indices = [i for each in batch for i in each]
+        assert len(indices) == len(set(indices))
+    times = torch.bincount(torch.tensor(drawn), minlength=23)
+    assert times.max() - times.min() <= 1
+
+
+def test_the_order_is_that_of_trls_sampler():
+    settings = dict(shuffle=True, seed=3)
+    trl_order = list(RepeatSampler(range(12), mini_repeat_count=2, batch_size=4, repeat_count=3, **settings))
+    expected = [trl_order[chunk * 24 + 2 * i] for chunk in range(3) for i in range(4)]
+    ours = PromptStream(RepeatSampler(range(12), mini_repeat_count=1, batch_size=1, **settings), 12)
+    assert [i for _ in range(3) for i in ours.draw(4, set())] == expected
+
+
+def test_a_batch_of_mixed_prompts_takes_one_round():
+    fill = BatchFill(stream(10), 4)
+    for indices in fill:
+        fill.record([True] * len(indices), [1.0] * len(indices))
+    filled = fill.finish()
+    assert filled.groups == [(0, 0), (0, 1), (0, 2), (0, 3)]
+    assert (filled.num_kept, filled.num_generated, filled.num_dropped, filled.num_rounds) == (4, 4, 0, 1)
+
+
+def test_after_the_last_round_the_batch_is_filled_with_the_best_there_is():
+    fill, spreads = BatchFill(stream(100), 4, max_rounds=2), iter([0.0, 0.0, 0.3, 0.0, 0.0, 0.0, 0.5])
+    for indices in fill:
+        fill.record([i == 1 for i in indices], [next(spreads) for _ in indices])
+    filled = fill.finish()
+    # 1 is mixed; then 6 and 2, whose lengths at least differ; then 0, the first of the rest
+    assert filled.groups == [(0, 0), (0, 1), (0, 2), (1, 2)]
+    assert (filled.num_kept, filled.num_generated, filled.num_dropped, filled.num_rounds) == (1, 7, 3, 2)
+
+
+def test_a_batch_never_holds_a_prompt_twice_even_when_it_takes_the_whole_data_set():
+    fill = BatchFill(stream(8), 4, max_rounds=100)
+    drawn = []
+    for indices in fill:
+        drawn += indices
+        fill.record([False] * len(indices), [0.0] * len(indices))
+    assert drawn == list(range(8))
+    assert len(fill.finish().groups) == 4
+
+
+def test_a_prompt_too_many_comes_first_in_the_next_batch():
+    prompts = stream(20)
+    batches, rounds = fill_batches(prompts, lambda i: i != 0, 2, 4, oversample=3.0)
+    # one is missing after 0..3: three are drawn, the first is taken, the other two wait
+    assert rounds[0] == [[0, 1, 2, 3], [4, 5, 6]] and batches == [[1, 2, 3, 4], [5, 6, 7, 8]]
+
+
+def test_every_round_can_be_shared_out_evenly():
+    # 3 processes and groups of 4: every round must hold a multiple of 3 prompts
+    _, rounds = fill_batches(stream(60), lambda i: i % 2 == 0, 3, 6, multiple=3)
+    assert all(len(indices) % 3 == 0 for batch in rounds for indices in batch)
+    assert any(len(batch) > 1 for batch in rounds)
+
+
+@pytest.mark.parametrize("after", range(8))
+def test_a_resumed_stream_goes_on_where_the_other_stopped(after):
+    def shuffled():
+        return PromptStream(RepeatSampler(range(9), mini_repeat_count=1, batch_size=1, shuffle=True, seed=1), 9)
+
+    settings = dict(is_mixed=lambda i: i % 2 == 0, num_groups=3, oversample=2.0)
+    first = shuffled()
+    fill_batches(first, count=after, **settings)
+    state = json.loads(json.dumps(first.state()))
+    resumed = shuffled()
+    resumed.load_state(state)
+    assert resumed.epoch == first.epoch
+    assert fill_batches(resumed, count=6, **settings) == fill_batches(first, count=6, **settings)
+
+
+def test_the_state_of_other_data_is_refused():
+    first = stream(50)
+    first.draw(40, set())
+    with pytest.raises(ValueError, match="same training set"):
+        stream(10).load_state(first.state())
+
+
+def test_an_order_that_drops_prompts_is_refused():
+    dropping = RepeatSampler(range(10), mini_repeat_count=2, batch_size=4)
+    with pytest.raises(ValueError, match="got 16 indices, 8 of them different"):
+        PromptStream(dropping, 10).draw(1, set())
+
+
+def test_rows_go_to_the_process_that_the_order_of_the_batch_gives_them():
+    # two processes, two rounds of 4 and 2 rows; the batch takes rows 1, 2 of the first and both of the second
+    def worlds():
+        for rank in (0, 1):
+            world = World()
+            world.size, world.rank = 2, rank
+            yield world
+
+    rounds = {0: [["a0", "a1"], ["b0"]], 1: [["a2", "a3"], ["b1"]]}
+    wanted, sent = [(0, 1), (0, 2), (1, 0), (1, 1)], []
+    for world in worlds():
+        share_out(rounds[world.rank], wanted, world, lambda items: sent.extend(items) or [*items, *_missing(items)])
+    assert sorted(row for _, row in sent) == ["a1", "a2", "b0", "b1"]  # what is dropped is not sent
+    for world, expected in zip(worlds(), (["a1", "a2"], ["b0", "b1"]), strict=True):
+        assert share_out(rounds[world.rank], wanted, world, lambda items: sent) == expected
+
+
+def _missing(items):
+    """The other process's rows, unknown yet: any will do to count what is sent."""
+    there = {place for place, _ in items}
+    return [(place, None) for place in [(0, 1), (0, 2), (1, 0), (1, 1)] if place not in there]

@@ -1,0 +1,232 @@
+"""Clip-Cov, KL-Cov and BAPO: what TRL's own loss makes of them, against the numbers of their published code."""
+
+import pytest
+import torch
+from harness import config, golden_cases, mixed_reward, problems
+from trl import GRPOTrainer
+
+from trl_miner import MinerGRPOTrainer
+from trl_miner.token_losses import bapo, clip_cov, covariances, kl_cov
+
+PAPER_BAPO = dict(bapo_target=0.5, delta=3.0)
+SETTINGS = {
+    "loss_vanilla": lambda h: dict(delta=h["c"], epsilon=h["low"], epsilon_high=h["high"]),
+    "loss_gspo": lambda h: dict(
+        importance_sampling_level="sequence", loss_type="grpo", epsilon=h["low"], epsilon_high=h["high"]
+    ),
+    "loss_clip_cov": lambda h: dict(
+        policy_loss="clip_cov",
+        epsilon=h["low"],
+        epsilon_high=h["high"],
+        clip_cov_ratio=h["clip_cov_ratio"],
+        clip_cov_low=h["clip_cov_lb"],
+        clip_cov_high=h["clip_cov_ub"],
+    ),
+    "loss_kl_cov": lambda h: dict(policy_loss="kl_cov", kl_cov_ratio=h["kl_cov_ratio"], kl_cov_coef=h["ppo_kl_coef"]),
+    "loss_bapo": lambda h: dict(
+        policy_loss="bapo",
+        delta=h["clip_ratio_c"],
+        bapo_target=h["adv_ratio_target"],
+        bapo_low_start=h["ratio_lower_start"],
+        bapo_low_max=h["ratio_lower_max"],
+        bapo_low_step=h["ratio_lower_step"],
+        bapo_high_start=h["ratio_upper_start"],
+        bapo_high_max=h["ratio_upper_max"],
+        bapo_high_step=h["ratio_upper_step"],
+    ),
+}
+
+
+def trainer_for(policy, tmp_path, **settings):
+    settings = {"loss_type": "bnpo", "num_iterations": 2, **settings}  # bnpo: the token mean of the golden numbers
+    trainer = MinerGRPOTrainer(
+        policy, mixed_reward, config(tmp_path, advantage_estimator="grpo", **settings), problems()
+    )
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    return trainer
+
+
+def loss_of(trainer, case, monkeypatch, generator=None):
+    """TRL's loss on the golden log-probs (no model gives exactly these: the forward's result is put in its place)."""
+    logps = torch.tensor(case["log_prob"], requires_grad=True)
+    forward = lambda self, model, ids, *args, **kwargs: (logps, torch.zeros_like(logps), None)  # noqa: E731
+    monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", forward)
+    if generator is not None:
+        context = {**trainer._loss_context(), "generator": generator}
+        monkeypatch.setattr(trainer, "_loss_context", lambda: context)
+    mask = torch.tensor(case["mask"])
+    batch = {
+        "prompt_ids": torch.zeros(len(mask), 1, dtype=torch.long),
+        "prompt_mask": torch.ones(len(mask), 1, dtype=torch.long),
+        "completion_ids": torch.zeros_like(mask),
+        "completion_mask": mask,
+        "advantages": torch.tensor(case["advantages"]) if "advantages" in case else torch.zeros(len(mask)),
+        "num_items_in_batch": mask.sum(),
+    }
+    for key, name in (("old_log_prob", "old_per_token_logps"), ("ref_log_prob", "ref_per_token_logps")):
+        if key in case:
+            batch[name] = torch.tensor(case[key])
+    before = {name: value.clone() for name, value in batch.items()}
+    loss = trainer._compute_loss(trainer.model, batch)
+    loss.backward()
+    assert batch.keys() == before.keys() and all(torch.equal(batch[name], value) for name, value in before.items())
+    return loss.item(), logps.grad
+
+
+def assert_loss_matches(found, case, key="loss"):
+    loss, grad = found
+    expected = torch.tensor(case["grad_log_prob"])
+    assert loss == pytest.approx(case[key], rel=1e-6, abs=1e-8)
+    assert (grad - expected).abs().max() <= 1e-6 * expected.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [pytest.param(name, *c.values, id=f"{name}-{c.id}") for name in SETTINGS for c in golden_cases(name)],
+)
+def test_loss_and_gradient_agree_with_the_published_code(policy, tmp_path, monkeypatch, name, case):
+    trainer = trainer_for(policy, tmp_path, **SETTINGS[name](case["hyper"]))
+    seed = case.get("torch_manual_seed")
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    assert_loss_matches(loss_of(trainer, case, monkeypatch, generator), case)
+    metrics = trainer._metrics["train"]
+    if name == "loss_bapo":
+        assert metrics["bapo/clip_low"] == pytest.approx([case["result"]["clip_low"]])
+        assert metrics["bapo/clip_high"] == pytest.approx([case["result"]["clip_high"]])
+        share = case["result"]["pos_neg_ratio"]
+        assert metrics["bapo/positive_share"] == pytest.approx([share / (1 + share)])
+    if name == "loss_clip_cov":
+        tokens = torch.tensor(case["mask"]).sum().item()
+        assert metrics["clip_cov/dropped"] == pytest.approx([len(case["dropped_tokens"]) / tokens])
+
+
+@pytest.mark.parametrize("case", golden_cases("loss_kl_k3"))
+def test_trls_kl_term_is_the_papers(policy, tmp_path, monkeypatch, case):
+    """But for a clamp: at one token the log-ratio is 24 nats, where the published code counts 10 and no gradient."""
+    mask, (row, column) = torch.tensor(case["mask"]), (1, 1)
+    mask[row, column] = 0
+    tokens = mask.sum().item()
+    trainer = trainer_for(policy, tmp_path, beta=1.0, use_bias_correction_kl=False)
+    loss, grad = loss_of(trainer, {**case, "mask": mask.tolist()}, monkeypatch)
+    # means over 28 tokens and one clamped to 10, against means over the 28
+    found = ((loss * tokens + 10) / (tokens + 1), grad * tokens / (tokens + 1))
+    assert_loss_matches(found, case, "kl_loss")
+
+
+NEUTRAL = {
+    "clip_cov": dict(clip_cov_ratio=0.0),
+    "bapo": dict(bapo_low_start=0.8, bapo_low_max=0.8, bapo_high_start=1.2, bapo_high_max=1.2),
+    "kl_cov": dict(kl_cov_ratio=0.0),
+}
+
+
+@pytest.mark.parametrize("name", ["clip_cov", "bapo"])
+def test_at_its_neutral_setting_a_method_is_grpo_bit_for_bit(policy, tmp_path, monkeypatch, name):
+    case = golden_cases("loss_kl_cov")[0].values[0]
+    plain = loss_of(trainer_for(policy, tmp_path), case, monkeypatch)
+    found = loss_of(trainer_for(policy, tmp_path, policy_loss=name, **NEUTRAL[name]), case, monkeypatch)
+    assert found[0] == plain[0] and torch.equal(found[1], plain[1])
+
+
+def test_kl_cov_without_a_token_to_penalise_is_policy_gradient_without_clipping(policy, tmp_path, monkeypatch):
+    case = golden_cases("loss_kl_cov")[0].values[0]
+    plain = loss_of(trainer_for(policy, tmp_path, epsilon=1.0, epsilon_high=1e9), case, monkeypatch)
+    found = loss_of(trainer_for(policy, tmp_path, policy_loss="kl_cov", kl_cov_ratio=0.0), case, monkeypatch)
+    assert found[0] == plain[0] and torch.equal(found[1], plain[1])
+
+
+def test_kl_cov_has_grpos_gradient_strictly_on_policy_bit_for_bit(policy, tmp_path, monkeypatch):
+    case = dict(golden_cases("loss_kl_cov")[0].values[0])
+    case["old_log_prob"] = case["log_prob"]
+    plain = loss_of(trainer_for(policy, tmp_path), case, monkeypatch)
+    found = loss_of(trainer_for(policy, tmp_path, policy_loss="kl_cov", kl_cov_ratio=0.2), case, monkeypatch)
+    assert found[0] == plain[0] and torch.equal(found[1], plain[1])
+
+
+def test_the_bounds_of_one_batch_do_not_stay_for_the_next(policy, tmp_path, monkeypatch):
+    trainer = trainer_for(policy, tmp_path, policy_loss="bapo", **PAPER_BAPO)
+    before = trainer.epsilon_low, trainer.epsilon_high
+    loss_of(trainer, golden_cases("loss_bapo")[0].values[0], monkeypatch)
+    assert (trainer.epsilon_low, trainer.epsilon_high) == before
+
+
+def batch(seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    logps, old = (-3 * torch.rand(8, 6, generator=generator) for _ in range(2))
+    advantages = torch.randn(8, 1, generator=generator).expand(8, 6).clone()
+    mask = (torch.arange(6) < torch.randint(0, 7, (8, 1), generator=generator)).int()
+    return logps, old, advantages, mask
+
+
+METHODS = {
+    "clip_cov": lambda *batch, **kw: clip_cov(
+        *batch, ratio=0.2, low=0.1, generator=torch.Generator().manual_seed(0), **kw
+    ),
+    "kl_cov": lambda *batch, **kw: kl_cov(*batch, ratio=0.2, **kw),
+    "bapo": lambda *batch, **kw: bapo(*batch, target=0.9, **kw),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_padding_holds_changes_nothing(name):
+    logps, old, advantages, mask = batch()
+    poisoned = [x.masked_fill(mask == 0, 1e4) for x in (logps, old, advantages)]
+    clean, found = METHODS[name](logps, old, advantages, mask), METHODS[name](*poisoned, mask)
+    assert torch.equal(found.advantages_BT[mask == 1], clean.advantages_BT[mask == 1])
+    assert (found.clip_low, found.clip_high, found.metrics) == (clean.clip_low, clean.clip_high, clean.metrics)
+    assert found.advantages_BT[mask == 1].isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["kl_cov", "bapo"])  # what Clip-Cov picks at random depends on the order
+def test_the_order_of_the_rows_does_not_matter(name):
+    rows = torch.tensor([3, 0, 7, 1, 5, 2, 6, 4])
+    clean, found = METHODS[name](*batch()), METHODS[name](*(x[rows] for x in batch()))
+    assert torch.allclose(found.advantages_BT, clean.advantages_BT[rows])
+    assert (found.clip_low, found.clip_high) == (clean.clip_low, clean.clip_high)
+
+
+def test_clip_cov_drops_whatever_the_order_when_every_candidate_goes():
+    rows = torch.tensor([3, 0, 7, 1, 5, 2, 6, 4])
+    clean, found = (clip_cov(*(x[order] for x in batch()), ratio=1.0, low=0.1) for order in (torch.arange(8), rows))
+    assert torch.equal(found.advantages_BT, clean.advantages_BT[rows])
+    assert 0 < clean.metrics["clip_cov/dropped"] < 1
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_batch_without_tokens_is_left_alone(name):
+    logps, old, advantages, mask = batch()
+    found = METHODS[name](logps, old, advantages, torch.zeros_like(mask))
+    assert torch.equal(found.advantages_BT, advantages)
+
+
+def test_covariance_by_hand():
+    # A 2 and 0 (mean 1), lp -1 and -3 (mean -2): 1 * 1 and -1 * -1; the third token is padding
+    found = covariances(
+        torch.tensor([[-1.0, -3.0, 50.0]]), torch.tensor([[2.0, 0.0, 50.0]]), torch.tensor([[1, 1, 0]])
+    )
+    assert found.tolist() == [[1.0, 1.0, float("-inf")]]
+
+
+@pytest.mark.parametrize(
+    ("target", "low", "high"),
+    # ratios 4 (A 1) and .25 (A -2): positive min(4, high), negative 2 * max(.25, low)
+    [
+        (0.0, 0.5, 1.5),  # 1.5 / 1 = 1.5
+        (1.4, 0.5, 1.5),
+        (1.6, 0.9, 3.0),  # 1.5 / (2 * .9) is less still: the upper bound must rise, 3 / 1.8 = 1.67
+        (9.9, 0.9, 3.0),
+    ],
+)
+def test_bapo_by_hand(target, low, high):
+    logps = torch.tensor([[4.0, 0.25]]).log()
+    bounds = dict(low_start=0.5, low_max=0.9, low_step=0.2, high_start=1.5, high_max=3.0, high_step=1.5)
+    advantages = torch.tensor([[1.0, -2.0]])
+    found = bapo(logps, torch.zeros(1, 2), advantages, torch.ones(1, 2), target=target, **bounds)
+    assert (found.clip_low, found.clip_high) == pytest.approx((low, high))
+
+
+def test_bapo_without_negative_tokens_has_nothing_to_search_for():
+    found = bapo(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 2), torch.ones(1, 2), target=9.0)
+    assert (found.clip_low, found.clip_high) == (0.5, 1.5)
+    assert found.metrics["bapo/positive_share"] == 1.0

@@ -1,0 +1,108 @@
+"""What UCAS asks of the logits, found during a forward that never holds more than a chunk of them.
+
+# B rolled-out rows, T padded completion tokens, K scored tokens, H hidden size, V vocabulary size
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Elements of logits held in one go: 256 MiB in float32, and half of it again in the model's own type.
+LOGITS_BLOCK = 2**26
+STATISTICS = ("token_logits", "self_certainty")
+# How models change logits after their head, where `logit_statistics` does not look.
+_CHANGES = ("final_logit_softcapping", "logit_scale", "output_multiplier", "lm_head_multiplier", "logits_scaling")
+
+
+@torch.no_grad()
+def logit_statistics(
+    head: Callable[[Tensor], Tensor],
+    hidden_KH: Tensor,
+    token_ids_K: Tensor,
+    *,
+    temperature: float = 1.0,
+    num_chunks: int = 1,
+) -> tuple[Tensor, Tensor]:
+    """The sampled token's logit, and how far the log-sum-exp of all logits lies above their mean.
+
+    Args:
+        head: Takes hidden states (k, H) to logits (k, V).
+        hidden_KH: (K, H) last hidden states that predict the tokens.
+        token_ids_K: (K,) the sampled tokens.
+        temperature: The sampling temperature, by which logits are divided.
+        num_chunks: Calls of `head`, each on about K / num_chunks tokens. The peak is one chunk's logits, in the
+            model's type and in float32. It is a number of calls, not a size, because a sharded head is gathered at
+            every call, so that all processes must make as many.
+
+    Returns:
+        (K,) and (K,), both float32, of the tempered logits.
+    """
+    token_logits, certainties = [], []
+    for hidden, ids in zip(hidden_KH.tensor_split(num_chunks), token_ids_K.tensor_split(num_chunks), strict=True):
+        logits = head(hidden).float().div_(temperature)
+        token_logits.append(logits.gather(1, ids.unsqueeze(1)).squeeze(1))
+        means, largest = logits.mean(dim=1), logits.amax(dim=1)
+        # in place: torch.logsumexp would hold the chunk once more
+        certainties.append(logits.sub_(largest.unsqueeze(1)).exp_().sum(dim=1).log_().add_(largest).sub_(means))
+        del logits  # before the next chunk's are made
+    return torch.cat(token_logits), torch.cat(certainties)
+
+
+def check_logits(model: Any) -> None:
+    """Raise ValueError for a model whose logits are not what its head gives."""
+    config = model.config.get_text_config()
+    changed = [name for name in _CHANGES if getattr(config, name, None) not in (None, 1.0)]
+    if changed:
+        raise ValueError(
+            f"advantage_estimator=ucas takes the logits as the model's head gives them, and {type(model).__name__} "
+            f"changes them afterwards: {', '.join(changed)}. Use another estimator for it."
+        )
+
+
+@contextmanager
+def watch_logits(
+    model: Any, token_ids_BT: Tensor, mask_BT: Tensor, *, temperature: float, elements: int
+) -> Iterator[dict[str, Tensor]]:
+    """Yields a dict that holds `STATISTICS`, (B, T) each and 0 at padding, once the model has run over the B rows.
+
+    A hook on the body of the model, where the last hidden states are: a fused head is never called as a module, and
+    gives no logits away.
+
+    Args:
+        model: A causal language model of transformers, or a PEFT model around one. It may see the rows in chunks, in
+            order, each row ending with its T completion tokens.
+        token_ids_BT: (B, T) completion tokens.
+        mask_BT: (B, T), non-zero where a token counts.
+        temperature: The sampling temperature.
+        elements: Logits in the largest chunk of rows on any process; decides how often the head is called.
+    """
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT's
+    head = model.get_output_embeddings()
+    num_tokens = token_ids_BT.shape[1]
+    statistics = {name: torch.zeros(token_ids_BT.shape, device=token_ids_BT.device) for name in STATISTICS}
+    seen = 0
+
+    def look(module: Any, arguments: Any, output: Any) -> None:
+        nonlocal seen
+        hidden = output.last_hidden_state[:, -num_tokens - 1 : -1]
+        rows = slice(seen, seen + len(hidden))
+        seen += len(hidden)
+        is_token = mask_BT[rows].bool()
+        found = logit_statistics(
+            lambda hidden_KH: head(hidden_KH.to(head.weight.dtype)),
+            hidden[is_token],
+            token_ids_BT[rows][is_token],
+            temperature=temperature,
+            num_chunks=-(-elements // LOGITS_BLOCK),
+        )
+        for name, values in zip(STATISTICS, found, strict=True):
+            statistics[name][rows][is_token] = values
+
+    handle = model.base_model.register_forward_hook(look)
+    try:
+        yield statistics
+    finally:
+        handle.remove()

@@ -1,0 +1,243 @@
+"""DAPO's dynamic sampling (arXiv 2503.14476, section 3.2): which prompts to draw, keep and drop.
+
+Decisions alone, without a model. Every process makes the same ones from the same global rewards, and so stays in step
+with the others.
+
+# N = P*G rollouts of one round, P prompts of it, G = num_generations rollouts each
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from .distributed import World
+from .groups import grouped
+
+
+def differs_in_correctness(
+    verifier_rewards_N: Tensor, num_generations: int, *, correct_threshold: float = 1.0
+) -> Tensor:
+    """(P,) bool: does the group hold a correct and an incorrect rollout? An unscorable one (NaN) is neither.
+
+    Args:
+        verifier_rewards_N: (N,) rewards of the verifier alone, before any shaping by length.
+        num_generations: G, at least 2.
+        correct_threshold: A rollout is correct when its reward is at or above this.
+
+    Source: arXiv 2503.14476, section 3.2: 0 < number of correct rollouts < G. The published code decides by whether
+        the standard deviation of a metric is above 0, which keeps groups of wrong answers with unequal part marks.
+    """
+    rewards_PG = grouped(verifier_rewards_N, num_generations, "verifier_rewards_N")
+    return (rewards_PG >= correct_threshold).any(dim=1) & (rewards_PG < correct_threshold).any(dim=1)
+
+
+class PromptStream:
+    """The prompts of a data set, pass after pass, each exactly once in a pass, in the order of a sampler.
+
+    Args:
+        order: Gives one pass at each `iter()`: every index once. A shuffling one must be seeded, since `load_state`
+            winds a fresh one forward.
+        num_prompts: Length of a pass, at least 1.
+
+    Raises:
+        ValueError: A pass that does not hold every index once.
+    """
+
+    def __init__(self, order: Iterable[int], num_prompts: int) -> None:
+        self._order = order
+        self._num_prompts = num_prompts
+        self._passes = 0  # begun so far
+        self._pass: list[int] = []
+        self._position = 0
+        self._waiting: list[int] = []  # drawn, but to be drawn again before anything else
+
+    @property
+    def epoch(self) -> float:
+        """Passes over the data so far."""
+        if not self._passes:
+            return 0.0
+        return self._passes - 1 + (self._position - len(self._waiting)) / self._num_prompts
+
+    def draw(self, count: int, taken: set[int]) -> list[int]:
+        """The next `count` prompts that are not in `taken`, which they join; fewer when every prompt is taken.
+
+        A prompt that is passed over, because it is in the batch already, comes first in the next batch.
+        """
+        drawn: list[int] = []
+        passed_over: list[int] = []
+        while len(drawn) < count and len(taken) < self._num_prompts:
+            index = self._next()
+            if index in taken:
+                passed_over.append(index)
+            else:
+                taken.add(index)
+                drawn.append(index)
+        self._waiting = passed_over + self._waiting
+        return drawn
+
+    def put_back(self, indices: Sequence[int]) -> None:
+        """These come first in the next draw."""
+        self._waiting = [*indices, *self._waiting]
+
+    def state(self) -> dict[str, Any]:
+        """Where the stream stands, as JSON."""
+        return {"passes": self._passes, "position": self._position, "waiting": list(self._waiting)}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go to where another stream over the same data stood. Call it on a fresh one.
+
+        Raises:
+            ValueError: The state is that of a longer data set.
+        """
+        if max([state["position"], *(index + 1 for index in state["waiting"])]) > self._num_prompts:
+            raise ValueError(
+                f"The sampling state must come from the same training set: it names prompt "
+                f"{max([state['position'], *state['waiting']])}, there are {self._num_prompts}. Resume with the data "
+                f"of the first start."
+            )
+        while self._passes < state["passes"]:
+            self._begin_pass()
+        self._position = state["position"]
+        self._waiting = list(state["waiting"])
+
+    def _next(self) -> int:
+        if self._waiting:
+            return self._waiting.pop(0)
+        if self._position == len(self._pass):
+            self._begin_pass()
+        self._position += 1
+        return self._pass[self._position - 1]
+
+    def _begin_pass(self) -> None:
+        self._pass = [int(index) for index in self._order]
+        if sorted(self._pass) != list(range(self._num_prompts)):
+            raise ValueError(
+                f"The order of the prompts must hold each of the {self._num_prompts} once: got {len(self._pass)} "
+                f"indices, {len(set(self._pass))} of them different. Pass a sampler that drops and repeats nothing."
+            )
+        self._position = 0
+        self._passes += 1
+
+
+@dataclass
+class _Round:
+    indices: list[int]
+    keep: list[bool] = field(default_factory=list)
+    spread: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A full batch.
+
+    Attributes:
+        groups: (round, place in that round) of each group, in the order in which they were drawn.
+        num_kept: How many of them differ in correctness; the rest fills the batch up.
+        num_generated, num_dropped: Groups in all rounds, and those of them that are not in the batch.
+        num_rounds: Rounds it took.
+    """
+
+    groups: list[tuple[int, int]]
+    num_kept: int
+    num_generated: int
+    num_dropped: int
+    num_rounds: int
+
+
+class BatchFill:
+    """Fill one batch of prompts: `for indices in fill: ...; fill.record(...)`, then `fill.finish()`.
+
+    Args:
+        stream: Where prompts come from.
+        num_groups: Prompts that make a full batch.
+        multiple: Every round must hold a multiple of so many prompts, to be shared out evenly among the processes.
+            `num_groups` must be one.
+        max_rounds: Rounds in all, the first included.
+        oversample: A refill draws this many times the prompts that are missing, never more than a full batch.
+    """
+
+    def __init__(
+        self,
+        stream: PromptStream,
+        num_groups: int,
+        *,
+        multiple: int = 1,
+        max_rounds: int = 10,
+        oversample: float = 1.0,
+    ) -> None:
+        self._stream = stream
+        self._num_groups = num_groups
+        self._multiple = multiple
+        self._max_rounds = max_rounds
+        self._oversample = oversample
+        self._taken: set[int] = set()
+        self._rounds: list[_Round] = []
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """The prompts of each round, for as long as groups are missing, rounds are left, and so are prompts."""
+        while len(self._rounds) < self._max_rounds and (missing := self._num_groups - self.num_kept) > 0:
+            wanted = missing if not self._rounds else math.ceil(missing * self._oversample)
+            wanted = min(self._num_groups, math.ceil(wanted / self._multiple) * self._multiple)
+            indices = self._stream.draw(wanted, self._taken)
+            if len(indices) < wanted:  # every prompt of the data set is in this batch
+                self._stream.put_back(indices)
+                return
+            self._rounds.append(_Round(indices))
+            yield indices
+
+    @property
+    def num_kept(self) -> int:
+        return sum(sum(each.keep) for each in self._rounds)
+
+    def record(self, keep: Sequence[bool], spread: Sequence[float]) -> None:
+        """What became of the round just drawn: which groups differ in correctness, and the spread of their rewards."""
+        self._rounds[-1].keep, self._rounds[-1].spread = list(keep), list(spread)
+
+    def finish(self) -> Filled:
+        """The batch. Kept groups beyond a full batch go back to the stream; missing ones are made up from the dropped,
+        those first whose rewards at least differ in something (a length penalty), then the ones drawn first."""
+        places = [(r, p) for r, each in enumerate(self._rounds) for p in range(len(each.indices))]
+        kept = [(r, p) for r, p in places if self._rounds[r].keep[p]]
+        surplus = kept[self._num_groups :]
+        self._stream.put_back([self._rounds[r].indices[p] for r, p in surplus])
+        groups = kept[: self._num_groups]
+        dropped = [(r, p) for r, p in places if not self._rounds[r].keep[p]]
+        dropped.sort(key=lambda place: -self._rounds[place[0]].spread[place[1]])
+        groups = sorted(groups + dropped[: self._num_groups - len(groups)])
+        return Filled(
+            groups,
+            num_kept=min(len(kept), self._num_groups),
+            num_generated=len(places),
+            num_dropped=len(places) - len(groups),
+            num_rounds=len(self._rounds),
+        )
+
+
+def share_out(
+    rounds: Sequence[Sequence[Any]],
+    wanted: Sequence[tuple[int, int]],
+    world: World,
+    gather: Callable[[list[Any]], list[Any]],
+) -> list[Any]:
+    """This process's share of the wanted rows, wherever they were generated.
+
+    Args:
+        rounds: The rows of this process in each round. All processes hold as many of a round, in rank order.
+        wanted: (round, row of that round on all processes) of each row of the batch, in order; their number is a
+            multiple of the number of processes.
+        world: The processes.
+        gather: Makes one list of the lists of all processes. Every one must call.
+
+    Returns:
+        The rows of this process, `len(wanted) / world.size`.
+    """
+    chosen = set(wanted)
+    here: dict[tuple[int, int], Any] = {}
+    for number, rows in enumerate(rounds):
+        first = world.local_slice(len(rows)).start
+        here |= {(number, first + i): row for i, row in enumerate(rows) if (number, first + i) in chosen}
+    everywhere = dict(gather([*here.items()]))
+    return [everywhere[place] for place in wanted[world.local_slice(len(wanted) // world.size)]]
