@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,18 @@ import torch.multiprocessing as mp
 
 from trl_miner import miner_advantages
 from trl_miner.distributed import DistributedWorld, World, current_world
+from trl_miner.token_losses import bapo, clip_cov, kl_cov
 
 HERE = Path(__file__).parent
 NUM_GENERATIONS = 4
 # P: all right, H: mixed, N: all wrong; 24 rows, so that 2 and 4 processes cut groups in two (12 and 6 rows each)
 KINDS = ["P", "H", "N", "P", "H", "P"]
+# What distributed/train_worker.py trains
+CASES = (
+    *("forward", "sampler", "grpo", "reinforce_pp", "reinforce_pp_baseline", "ucas", "entropy_adv", "ucas+miner"),
+    *("miner_nh", "clip_cov", "kl_cov", "bapo"),
+    *("dynamic_sampling", "dynamic_sampling_oversampled", "dynamic_sampling_not_full"),
+)
 
 
 def global_batch():
@@ -51,6 +59,7 @@ def worker(rank: int, size: int, folder: str) -> None:
         padded = torch.zeros(found.advantages_NT.shape[0], 9)
         padded[:, :width] = found.advantages_NT
         results[name] = (world.gather(padded), found.advantages_N, found.scale, found.tau_ref, found.tau_pos)
+    results |= run_token_losses(world, rewards, logps, mask, local, width)
     results["sum"] = world.sum(torch.tensor(float(rank + 1)))
     broken = logps.clone()
     broken[21, 0], mask[21, 0] = float("nan"), 1  # the last process's row
@@ -61,6 +70,24 @@ def worker(rank: int, size: int, folder: str) -> None:
         results["error"] = str(error)
     torch.save(results, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
+
+
+def run_token_losses(world, rewards, logps, mask, local, width):
+    """As the losses see them: (all rows, advantages that every token gets, bounds, metrics)."""
+    old = logps - torch.linspace(-1, 1, logps.numel()).view_as(logps)
+    rows = [x[local, :width] for x in (logps, old, rewards.unsqueeze(1).expand_as(logps) - 0.5, mask)]
+    results = {}
+    for name, method in {
+        "clip_cov": partial(clip_cov, ratio=0.1, low=0.0, generator=torch.Generator().manual_seed(5)),
+        "kl_cov": partial(kl_cov, ratio=0.1),
+        "bapo": partial(bapo, target=2.0),
+    }.items():
+        found = method(*rows, world=world)
+        padded = torch.zeros(len(rows[0]), 9)
+        padded[:, :width] = found.advantages_BT * rows[3]
+        numbers = [found.clip_low or 0, found.clip_high or 0, *found.metrics.values()]
+        results[name] = (world.gather(padded), torch.tensor(numbers))
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +111,19 @@ def test_advantages_do_not_depend_on_the_number_of_processes(results, size, case
         assert torch.allclose(shared, alone, rtol=1e-6, atol=1e-9)
         assert torch.allclose(means, alone_means, rtol=1e-6, atol=1e-9)
         assert scalars == pytest.approx(alone_scalars, rel=1e-6)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("case", ["clip_cov", "kl_cov", "bapo"])
+def test_token_losses_do_not_depend_on_the_number_of_processes(results, size, case):
+    """Clip-Cov's random choice included."""
+    alone, alone_numbers = results[1][0][case]
+    plain = results[1][0]["bapo"][0]
+    assert case == "bapo" or 0 < (alone != plain).sum() < 12  # a tenth of 108 tokens, less the padding
+    for rank in range(size):
+        shared, numbers = results[size][rank][case]
+        assert torch.allclose(shared, alone, rtol=1e-5, atol=1e-6)
+        assert torch.allclose(numbers, alone_numbers, rtol=1e-6)
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -117,20 +157,42 @@ def train_on(num_processes: int, policy: str, folder: Path) -> dict:
     return json.loads((folder / f"out{num_processes}" / "result.json").read_text())
 
 
-def test_a_trainer_on_two_processes_learns_what_it_learns_on_one(policy, tmp_path):
-    """12 rollouts in groups of 4: two processes hold 6 each, so that the middle group lies on both, and one of them
-    has more all-right rows to forward than the other."""
-    alone, shared = (train_on(n, policy, tmp_path) for n in (1, 2))
-    for source in ("forward", "sampler"):
-        one, two = alone[source], shared[source]
-        assert (one["num_processes"], two["num_processes"]) == (1, 2)
-        assert any(step["rollouts/recovered"] > 0 for step in one["steps"])
-        for step, same_step in zip(one["steps"], two["steps"], strict=True):
-            assert same_step == pytest.approx(step, rel=1e-5)
-        assert two["weights"] == pytest.approx(one["weights"], rel=1e-5)
-        assert two["logged_advantages"] == pytest.approx(one["logged_advantages"], rel=1e-4, abs=1e-8)
-    # ZeRO-3 and FSDP hang when one process does a forward that another does not: as many on each, whatever its rows
-    here, there = shared["forward"]["ph_rows"]
+@pytest.fixture(scope="module")
+def trained(policy, tmp_path_factory):
+    """By number of processes, what each method came to."""
+    folder = tmp_path_factory.mktemp("trained")
+    return {n: train_on(n, policy, folder) for n in (1, 2)}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_trainer_on_two_processes_learns_what_it_learns_on_one(trained, name):
+    """12 rollouts in groups of 4: two processes hold 6 each, so that the middle group lies on both."""
+    one, two = trained[1][name], trained[2][name]
+    assert (one["num_processes"], two["num_processes"]) == (1, 2)
+    for step, same_step in zip(one["steps"], two["steps"], strict=True):
+        assert same_step == pytest.approx(step, rel=1e-5, abs=1e-7)
+    assert two["weights"] == pytest.approx(one["weights"], rel=1e-5)
+    assert two["logged_advantages"] == pytest.approx(one["logged_advantages"], rel=1e-4, abs=1e-8)
+    assert two["logged_completions"] == one["logged_completions"]
+
+
+def test_the_methods_did_something(trained):
+    steps = {name: found["steps"] for name, found in trained[1].items()}
+    assert steps.keys() == set(CASES)
+    assert all(any(step["rollouts/recovered"] > 0 for step in steps[name]) for name in ("forward", "sampler"))
+    for name in ("clip_cov", "kl_cov", "bapo"):
+        plain = [step["loss"] for step in steps["grpo"]]
+        assert any(key.startswith(f"{name}/") for step in steps[name] for key in step), name
+        assert [step["loss"] for step in steps[name]] != plain, name
+    assert any(step["sampling/rounds"] > 1 for step in steps["dynamic_sampling"])
+    assert any(step["sampling/full"] < 1 for step in steps["dynamic_sampling_not_full"])
+
+
+def test_every_process_does_as_many_forwards(trained):
+    """ZeRO-3 and FSDP hang when one process does a forward that another does not: as many on each, whatever its rows,
+    though one of them has more all-right rows than the other."""
+    shared = trained[2]["forward"]
+    here, there = shared["ph_rows"]
     assert any(-(-a // 2) != -(-b // 2) for a, b in zip(here, there, strict=True))  # micro-batches of 2 rows
-    first, second = shared["forward"]["forwards"]
+    first, second = shared["forwards"]
     assert first == second and len(first) == len(here)

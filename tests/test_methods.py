@@ -5,12 +5,14 @@ import logging
 import pytest
 import torch
 from harness import Recording, assert_same_run, config, crc, metrics_of, mixed_reward, problems, trained
+from peft import LoraConfig
 from test_resume import At, stop_training
 from trl import GRPOConfig, GRPOTrainer
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
-from trl_miner.advantages import ESTIMATORS
+from trl_miner.advantages import ESTIMATORS, entropy_advantages, ucas_advantages
 from trl_miner.logits import STATISTICS, logit_statistics
+from trl_miner.miner import group_relative_advantages
 from trl_miner.token_losses import POLICY_LOSSES
 
 OFF_POLICY = dict(per_device_train_batch_size=4, steps_per_generation=3, gradient_accumulation_steps=1)
@@ -72,6 +74,31 @@ def test_where_trl_makes_a_forward_the_scores_come_with_it(policy, tmp_path, nam
     assert all(batch["advantages"].dim() == 2 for batch in trainer.batches)
 
 
+@pytest.mark.parametrize("peft", [False, True], ids=["full", "lora"])
+@pytest.mark.parametrize("name", ["ucas", "entropy_adv"])
+def test_the_reference_models_forward_is_not_taken_for_the_policys(policy, tmp_path, name, peft):
+    """With beta and strictly on-policy, TRL's only forward is the reference's."""
+    extra = {"peft_config": LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights=False)} if peft else {}
+    trainer = trained(
+        policy, tmp_path, extra=extra, advantage_estimator=name, beta=0.1, max_steps=1, learning_rate=0.0
+    )
+    batch = trainer.batches[0]
+    expected = direct_scores(trainer, batch)
+    grpo = group_relative_advantages(torch.tensor(mixed_reward(*texts_of(trainer))), 4)
+    if name == "entropy_adv":
+        wanted = entropy_advantages(grpo, expected["entropies"], batch["completion_mask"])
+    else:
+        rewards = torch.tensor(mixed_reward(*texts_of(trainer)))
+        scores = expected["token_logits"], expected["self_certainty"], batch["completion_mask"]
+        wanted = ucas_advantages(rewards, grpo, *scores, num_generations=4)
+    assert len(trainer.forwarded) == 2  # the reference's, and its own
+    assert torch.allclose(next(trainer.token_advantages), wanted, atol=1e-5)
+
+
+def texts_of(trainer):
+    return list(trainer._logs["prompt"]), list(trainer._logs["completion"])
+
+
 def test_entropy_adv_forwards_the_rows_that_have_an_advantage(policy, tmp_path):
     trainer = trained(policy, tmp_path, advantage_estimator="entropy_adv", max_steps=3)
     expected = [round(12 * log["rollouts/grpo"]) for log in logs_of(trainer) if log["rollouts/grpo"]]
@@ -110,11 +137,7 @@ class Scoring(Recording):
 @pytest.mark.parametrize("num_iterations", [1, 2], ids=["own forward", "TRL's forward"])
 def test_the_scores_are_those_of_the_whole_logits(policy, tmp_path, monkeypatch, num_iterations, peft):
     monkeypatch.setattr("trl_miner.logits.LOGITS_BLOCK", 500)  # a few tokens of the 49-token vocabulary
-    extra = {}
-    if peft:
-        from peft import LoraConfig
-
-        extra["peft_config"] = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    extra = {"peft_config": LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights=False)} if peft else {}
     settings = dict(num_iterations=num_iterations, max_steps=1, learning_rate=0.0, temperature=0.7)
     trainer = trained(
         policy,

@@ -308,20 +308,25 @@ class MinerGRPOTrainer(GRPOTrainer):
         return values
 
     def _get_per_token_logps_and_entropies(
-        self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, *args: Any, **kwargs: Any
+        self,
+        model: Any,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        **kwargs: Any,
     ) -> tuple[Any, ...]:
-        wanted, self._wanted = self._wanted, set()  # of the first forward alone: the next may be the reference's
+        # Of the first forward alone, and of this model: others are the reference's, which has no entropies to give.
+        wanted, self._wanted = self._wanted if model is self.model else set(), set()
         if "entropies" in wanted:
             kwargs["compute_entropy"] = True
-        with (
-            nullcontext({})
-            if wanted.isdisjoint(STATISTICS)
-            else self._watch_logits(
-                input_ids[:, -logits_to_keep:], attention_mask[:, -logits_to_keep:], kwargs["batch_size"]
-            ) as statistics
-        ):
+        watch: Any = nullcontext({})
+        if not wanted.isdisjoint(STATISTICS):
+            completions = input_ids[:, -logits_to_keep:], attention_mask[:, -logits_to_keep:]
+            watch = self._watch_logits(*completions, batch_size or len(input_ids))
+        with watch as statistics:
             found = super()._get_per_token_logps_and_entropies(
-                model, input_ids, attention_mask, logits_to_keep, *args, **kwargs
+                model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs
             )
         if wanted:
             self._captured = {**statistics, **({"entropies": found[1]} if "entropies" in wanted else {})}

@@ -1,6 +1,6 @@
 """Train three steps on rollouts that depend on the prompt and the *global* row alone, and write down what came out.
 
-Once with the log-probs left to the trainer's own forward, once with the sampler's.
+MINER with the log-probs left to the trainer's own forward and with the sampler's, then every other method.
 Run by test_distributed.py: train_worker.py POLICY OUTPUT
 """
 
@@ -12,9 +12,10 @@ from pathlib import Path
 import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from harness import config, crc, mixed_reward, problems
+from harness import OWN_METRICS, config, crc, metrics_of, mixed_reward, problems
 
 from trl_miner import MinerGRPOTrainer
+from trl_miner.advantages import ESTIMATORS
 
 torch.set_num_threads(1)
 policy, output = sys.argv[1:]
@@ -55,24 +56,51 @@ class Counting(MinerGRPOTrainer):
         return super()._get_per_token_logps_and_entropies(model, input_ids, *args, **kwargs)
 
 
-def train(source):
-    settings = dict(max_steps=3, log_completions=True, num_completions_to_print=0, ddp_find_unused_parameters=False)
-    micro_batch = GLOBAL_BATCH // config(output).world_size // 3
-    args = config(output, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=3, **settings)
+def train(name, *, source="forward", micro_batches=1, **settings):
+    settings |= dict(max_steps=3, log_completions=True, num_completions_to_print=0, ddp_find_unused_parameters=False)
+    folder = Path(output, name)
+    micro_batch = GLOBAL_BATCH // config(folder).world_size // micro_batches
+    args = config(
+        folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=micro_batches, **settings
+    )
     rollout_func = partial(rollouts, source=source)
     trainer = Counting(policy, mixed_reward, args, problems(), rollout_func=rollout_func)
     trainer.train()
-    names = ("groups/ph", "rollouts/recovered", "miner/tau_ref", "miner/tau_pos", "miner/scale", "loss", "grad_norm")
+    logs = [log for log in metrics_of(trainer) if "reward" in log]
     return {
         "num_processes": trainer.accelerator.num_processes,
-        "steps": [{n: log[n] for n in names if n in log} for log in trainer.state.log_history if "reward" in log],
+        # sums over rows in another order: everything to six digits, but no more
+        "steps": [{n: log[n] for n in log if n.startswith(COMPARED)} for log in logs],
         "weights": [p.double().square().sum().item() for p in trainer.model.parameters()],
         "logged_advantages": list(trainer._logs["advantages"]),
+        "logged_completions": list(trainer._logs["completion"]),
         "ph_rows": gather_object([trainer.ph_rows]),
         "forwards": gather_object([trainer.forwards]),
     }
 
 
-results = {source: train(source) for source in ("forward", "sampler")}
+COMPARED = ("loss", "grad_norm", "reward", *OWN_METRICS)
+# Off-policy from the second step on, with one micro-batch: which rows share one depends on TRL's shuffling.
+OFF_POLICY = dict(num_iterations=3, learning_rate=3e-2, advantage_estimator="grpo")
+CASES = {
+    "forward": dict(micro_batches=3),
+    "sampler": dict(micro_batches=3, source="sampler"),
+    **{name: dict(advantage_estimator=name) for name in ESTIMATORS if name != "miner"},
+    "ucas+miner": dict(advantage_estimator="ucas+miner"),
+    "miner_nh": dict(miner_nh_scale=0.5, miner_lambda_max=None),
+    "clip_cov": dict(OFF_POLICY, policy_loss="clip_cov", clip_cov_ratio=1.0, clip_cov_low=0.05),
+    "kl_cov": dict(OFF_POLICY, policy_loss="kl_cov", kl_cov_ratio=0.2),
+    "bapo": dict(OFF_POLICY, policy_loss="bapo", bapo_target=2.0),
+    "dynamic_sampling": dict(advantage_estimator="grpo", dynamic_sampling=True),
+    "dynamic_sampling_oversampled": dict(
+        advantage_estimator="grpo", dynamic_sampling=True, dynamic_sampling_oversample=2.0
+    ),
+    "dynamic_sampling_not_full": dict(
+        advantage_estimator="grpo", dynamic_sampling=True, dynamic_sampling_max_rounds=2
+    ),
+}
+results = {name: train(name, **settings) for name, settings in CASES.items()}
 if PartialState().is_main_process:
     Path(output, "result.json").write_text(json.dumps(results))
+# Left to the exit of the interpreter, gloo's threads can outlive what they use.
+PartialState().destroy_process_group()
