@@ -389,6 +389,15 @@ def test_a_streaming_data_set_is_refused(policy, tmp_path):
         MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, **DYNAMIC), problems().to_iterable_dataset())
 
 
+def test_a_loss_that_does_not_pass_through_trls_is_refused(policy, tmp_path):
+    """The kernel itself is not installed here: only the attribute by which TRL before 1.14 says that it is used."""
+    args = config(tmp_path, advantage_estimator="grpo", policy_loss="clip_cov")
+    trainer = MinerGRPOTrainer(policy, mixed_reward, args, problems())
+    trainer.use_liger_kernel = True
+    with pytest.raises(ValueError, match="does not reach Liger's loss"):
+        trainer._check_policy_loss()
+
+
 def test_a_model_that_changes_its_logits_afterwards_is_refused_for_ucas(policy, tmp_path):
     from transformers import AutoModelForCausalLM
 

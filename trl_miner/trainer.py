@@ -131,8 +131,17 @@ class MinerGRPOTrainer(GRPOTrainer):
         self._check_reward_columns()
         if "ucas" in self._estimator:
             check_logits(self.model)
+        if args.policy_loss != "clip":
+            self._check_policy_loss()
         if args.dynamic_sampling:
             self._check_dynamic_sampling()
+
+    def _check_policy_loss(self) -> None:
+        if getattr(self, "use_liger_kernel", False):  # until TRL 1.13, another loss than `_compute_loss`
+            raise ValueError(
+                f"policy_loss={self.args.policy_loss} does not reach Liger's loss: got use_liger_kernel=True with TRL "
+                f"below 1.14. Leave use_liger_kernel out, or upgrade TRL."
+            )
 
     def _check_dynamic_sampling(self) -> None:
         """What dynamic sampling cannot do must show now, not when the first batch is short."""
@@ -141,7 +150,7 @@ class MinerGRPOTrainer(GRPOTrainer):
                 "dynamic_sampling draws prompts by their index: got a streaming training set. Load it without "
                 "streaming, or leave dynamic_sampling out."
             )
-        images = {"image", "images"} & set(self.train_dataset.column_names)
+        images = {"image", "images"} & set(getattr(self.train_dataset, "column_names", ()))
         if self.tools or getattr(self, "environment_factories", None) or images:
             raise ValueError("dynamic_sampling works on prompts of text alone: got tools, environments or images.")
         num_prompts, batch = len(self.train_dataset), self.args.generation_batch_size // self.num_generations
@@ -183,6 +192,8 @@ class MinerGRPOTrainer(GRPOTrainer):
                     f"The reward function '{name}' needs the column(s) {', '.join(sorted(missing))}, which the "
                     f"training set does not have: its columns are {', '.join(columns)}. Rename or add a column."
                 )
+
+    # The advantages of a generation batch.
 
     def _generate(self, prompts: Any) -> tuple[Any, ...]:
         return super()._generate(prompts) if self._generation is None else self._generation.generated
@@ -345,6 +356,8 @@ class MinerGRPOTrainer(GRPOTrainer):
             elements=rows * self.model.config.get_text_config().vocab_size,
         )
 
+    # Inside the loss: `policy_loss`.
+
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         if self.args.policy_loss == "clip" or not self.model.training:
             return super()._compute_loss(model, inputs)
@@ -423,6 +436,8 @@ class MinerGRPOTrainer(GRPOTrainer):
     def _log_surrogate(self, found: Surrogate) -> None:
         for name, value in found.metrics.items():
             self._metrics["train"][name].append(value)
+
+    # Which prompts: `dynamic_sampling`.
 
     @property
     def _run_state(self) -> RunState:
@@ -555,6 +570,8 @@ class MinerGRPOTrainer(GRPOTrainer):
                 )
             if self.is_world_process_zero():
                 logger.warning(message + "The rest of the batch is made up of prompts that do not differ.")
+
+    # What the run says of itself.
 
     def _log_estimate(self, kinds: GroupKinds, advantages_N: Tensor, found: Estimate, seconds: float) -> None:
         metrics = self._metrics["train"]
