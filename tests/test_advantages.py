@@ -95,6 +95,15 @@ def test_ucas_rewards_the_unsure_right_answer_more():
     assert unsure_right > grpo[0] > sure_right > 0 > unsure_wrong > grpo[2] > sure_wrong
 
 
+def test_ucas_never_taxes_a_right_answer_below_zero():
+    # A is +-.707 (less the eps); the tax is 2 on the surest token, 0 on the other
+    rewards, logits = torch.tensor([1.0, 0.0]), torch.tensor([[0.0, 1.0], [0.0, 1.0]])
+    grpo = group_relative_advantages(rewards, 2)
+    knobs = dict(num_generations=2, token_coef=2.0)
+    found = ucas_advantages(rewards, grpo, logits, torch.ones(2, 2), torch.ones(2, 2), **knobs)
+    assert found.flatten().tolist() == pytest.approx([0.7070, 0.0, -0.7070, -2.7070], abs=1e-4)
+
+
 def batch(seed=0):
     """Six groups of four with all kinds, one unscorable rollout and one without tokens; scores of every token."""
     generator = torch.Generator().manual_seed(seed)

@@ -322,10 +322,11 @@ def test_the_rewards_that_trl_sees_belong_to_the_completions_it_sees(policy, tmp
     assert list(logs["rewards"]["logging_reward"]) == [i % 2.0 for i in range(12)]
 
 
-@pytest.mark.parametrize(("spg", "stop"), [(1, 3), (1, 4), (2, 4)])
-def test_dynamic_sampling_goes_on_after_a_resume_as_if_nothing_had_been(policy, tmp_path, spg, stop):
+@pytest.mark.parametrize(("spg", "stop", "restores"), [(1, 3, False), (1, 4, True), (2, 4, False)])
+def test_dynamic_sampling_goes_on_after_a_resume_as_if_nothing_had_been(policy, tmp_path, spg, stop, restores):
     settings = dict(DYNAMIC, save_strategy="steps", save_steps=stop, steps_per_generation=spg)
     settings |= dict(per_device_train_batch_size=12 // spg, gradient_accumulation_steps=1, max_steps=8)
+    settings |= dict(restore_callback_states_from_checkpoint=restores)  # transformers then makes the callbacks anew
     whole = Drawing(policy, half_mixed, config(tmp_path / "whole", **settings), problems(12))
     whole.train()
     cut = Drawing(
