@@ -1,5 +1,7 @@
 """The methods that MINER is compared with, against the numbers of their own code."""
 
+import math
+
 import pytest
 import torch
 from harness import assert_matches_golden, golden_cases
@@ -102,6 +104,17 @@ def test_ucas_never_taxes_a_right_answer_below_zero():
     knobs = dict(num_generations=2, token_coef=2.0)
     found = ucas_advantages(rewards, grpo, logits, torch.ones(2, 2), torch.ones(2, 2), **knobs)
     assert found.flatten().tolist() == pytest.approx([0.7070, 0.0, -0.7070, -2.7070], abs=1e-4)
+
+
+def test_ucas_leaves_out_a_rollout_that_has_no_tokens_or_no_score():
+    """The third of four has no tokens, so no confidence; the last is unscorable, so nothing falls on it."""
+    rewards, certainty = torch.tensor([1.0, 0.0, 1.0, NAN]), torch.tensor([[1.0], [3.0], [50.0], [2.0]])
+    logits, mask = torch.arange(4.0).unsqueeze(1), torch.tensor([[1], [1], [0], [1]])
+    grpo = group_relative_advantages(rewards, G)
+    found = ucas_advantages(rewards, grpo, logits, certainty, mask, num_generations=G, token_coef=0.1)
+    # confidences 1, 3, 2: z-scores -1, 1, 0; logits 0, 1, 3: taxes 0, .1 / 3
+    expected = [grpo[0] * math.exp(0.25), grpo[1] * math.exp(0.35) - 0.1 / 3, 0.0, 0.0]
+    assert found.flatten().tolist() == pytest.approx([float(x) for x in expected], rel=1e-5)
 
 
 def batch(seed=0):

@@ -200,6 +200,16 @@ def test_a_batch_without_tokens_is_left_alone(name):
     assert torch.equal(found.advantages_BT, advantages)
 
 
+def test_clip_cov_leaves_alone_what_is_clipped_already():
+    # A 2 and 0, lp -1 and -3: both covariances are 1, so both are candidates; a ratio of e^2 with A 2 is clipped
+    logps, advantages = torch.tensor([[-1.0, -3.0]]), torch.tensor([[2.0, 0.0]])
+    settings = dict(ratio=1.0, low=0.5, epsilon_high=1.0)
+    found = clip_cov(logps, logps, advantages, torch.ones(1, 2), **settings)
+    assert found.metrics["clip_cov/dropped"] == 1.0 and found.advantages_BT.tolist() == [[0.0, 0.0]]
+    found = clip_cov(logps, logps - 2, advantages, torch.ones(1, 2), **settings)
+    assert found.metrics["clip_cov/dropped"] == 0.5 and found.advantages_BT.tolist() == [[2.0, 0.0]]
+
+
 def test_covariance_by_hand():
     # A 2 and 0 (mean 1), lp -1 and -3 (mean -2): 1 * 1 and -1 * -1; the third token is padding
     found = covariances(

@@ -329,7 +329,7 @@ def miner_advantages(
 
     # Mined rows hold their weights so far, the others their advantage. Without a signal the other method's advantages
     # of all-right rollouts go all the same: they are MINER's, and MINER has nothing to say.
-    mined_N = mined_N * (scale if has_signal else 0.0)
+    mined_N = mined_N * scale
     is_mined_N = is_mined_N | (kinds.is_ph_N & (base_NT is not None))
     factors_N = torch.where(is_mined_N, mined_N, 1.0).to(advantages_NT.dtype)
     advantages_NT.mul_(factors_N[local].unsqueeze(1))
