@@ -198,6 +198,7 @@ def test_a_batch_without_tokens_is_left_alone(name):
     logps, old, advantages, mask = batch()
     found = METHODS[name](logps, old, advantages, torch.zeros_like(mask))
     assert torch.equal(found.advantages_BT, advantages)
+    assert name != "bapo" or (found.clip_low, found.clip_high) == (0.5, 1.5)
 
 
 def test_clip_cov_leaves_alone_what_is_clipped_already():
@@ -208,6 +209,15 @@ def test_clip_cov_leaves_alone_what_is_clipped_already():
     assert found.metrics["clip_cov/dropped"] == 1.0 and found.advantages_BT.tolist() == [[0.0, 0.0]]
     found = clip_cov(logps, logps - 2, advantages, torch.ones(1, 2), **settings)
     assert found.metrics["clip_cov/dropped"] == 0.5 and found.advantages_BT.tolist() == [[2.0, 0.0]]
+
+
+def test_a_share_of_none_drops_none():
+    """The published code drops one token all the same."""
+    logps, old, advantages, mask = batch()
+    found = clip_cov(logps, old, advantages, mask, ratio=0.0, low=-99.0, high=99.0)
+    assert found.advantages_BT is advantages
+    found = clip_cov(logps, old, advantages, mask, ratio=1e-9, low=-99.0, high=99.0)
+    assert (found.advantages_BT != advantages).sum() == 1
 
 
 def test_covariance_by_hand():
