@@ -138,16 +138,10 @@ class Scoring(Recording):
 def test_the_scores_are_those_of_the_whole_logits(policy, tmp_path, monkeypatch, num_iterations, peft):
     monkeypatch.setattr("trl_miner.logits.LOGITS_BLOCK", 500)  # a few tokens of the 49-token vocabulary
     extra = {"peft_config": LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights=False)} if peft else {}
-    settings = dict(num_iterations=num_iterations, max_steps=1, learning_rate=0.0, temperature=0.7)
-    trainer = trained(
-        policy,
-        tmp_path,
-        cls=Scoring,
-        extra=extra,
-        advantage_estimator="ucas",
-        per_device_train_batch_size=12,
-        **settings,
-    )
+    # in three chunks of rows
+    settings = dict(per_device_train_batch_size=4, gradient_accumulation_steps=3, num_iterations=num_iterations)
+    settings |= dict(advantage_estimator="ucas", max_steps=1, learning_rate=0.0, temperature=0.7)
+    trainer = trained(policy, tmp_path, cls=Scoring, extra=extra, **settings)
     found, expected, is_token = trainer.found
     is_token = is_token & Scoring.asked.unsqueeze(1)
     for name, values in expected.items():
