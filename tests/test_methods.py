@@ -246,6 +246,18 @@ def test_clip_cov_drops_the_same_tokens_after_a_resume(policy, tmp_path, accumul
         assert torch.equal(found, expected)
 
 
+def test_clip_cov_draws_anew_at_every_micro_batch(policy, tmp_path):
+    args = config(tmp_path, advantage_estimator="grpo", policy_loss="clip_cov")
+    trainer = MinerGRPOTrainer(policy, mixed_reward, args, problems())
+    trainer.current_gradient_accumulation_steps = 2
+    seeds = set()
+    for trainer.state.global_step in (0, 1, 2):
+        for trainer._step in (0, 1):
+            seeds.add(trainer._loss_context()["generator"].initial_seed())
+    trainer.args.seed += 1
+    assert len(seeds) == 6 and trainer._loss_context()["generator"].initial_seed() not in seeds
+
+
 class Drawing(Recording):
     """Keeps the prompts of every batch that is trained on, and of every generation."""
 
