@@ -18,7 +18,7 @@ def modules_after(statement):
 
 def test_importing_the_package_imports_nothing_heavy():
     heavy = {"torch", "trl", "transformers", "datasets", "accelerate", "numpy", "matplotlib"}
-    assert not heavy & modules_after("import trl_miner, trl_miner.cli")
+    assert not heavy & modules_after("import trl_miner, trl_miner.cli, trl_miner.compare")
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_the_mathematics_needs_torch_alone(module):
     assert not {"trl", "transformers", "datasets", "accelerate"} & modules_after(f"import trl_miner.{module}")
 
 
-@pytest.mark.parametrize("module", ["curves"])
+@pytest.mark.parametrize("module", ["curves", "tables"])
 def test_pictures_need_no_model(module):
     assert not {"torch", "trl", "transformers"} & modules_after(f"import trl_miner.viewing.{module}")
 

@@ -1,5 +1,6 @@
 """The run that the README promises, and what a wrong call gets."""
 
+import errno
 import json
 import os
 import re
@@ -8,9 +9,20 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from harness import metrics_of
 
 from trl_miner import cli
-from trl_miner.train import MinerScriptArguments, check_recipe, load_data, load_reward_funcs, main, make_parser
+from trl_miner.files import write_whole
+from trl_miner.train import (
+    MinerScriptArguments,
+    check_recipe,
+    load_data,
+    load_reward_funcs,
+    main,
+    make_parser,
+    run,
+)
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -172,3 +184,77 @@ def test_what_a_run_cannot_do_without_is_missed_before_it_starts(tmp_path, chang
     path = write_recipe(tmp_path, "".join(f"{k}: {json.dumps(v)}\n" for k, v in recipe.items()))
     with pytest.raises(error, match=named):
         main(["--config", path])
+
+
+def tiny_run(policy, output, *options):
+    """Train in this process, with dropout: what was drawn, and in which mode, shows in the weights."""
+    recipe = dict(model_name_or_path=policy, dataset_name="trl_miner/arithmetic", output_dir=str(output), use_cpu=True)
+    recipe |= dict(bf16=False, per_device_train_batch_size=8, num_generations=4, max_completion_length=8, max_steps=4)
+    recipe |= dict(learning_rate=1e-2, advantage_estimator="grpo", reward_funcs=["harness.mixed_reward"])
+    recipe |= dict(score_problems=4, score_samples=2, save_strategy="steps", save_steps=2, disable_tqdm=True, seed=3)
+    recipe |= dict(logging_steps=1, gradient_checkpointing=True, model_init_kwargs=dict(attention_dropout=0.2))
+    output.mkdir(exist_ok=True)
+    path = write_recipe(output, "".join(f"{key}: {json.dumps(value)}\n" for key, value in recipe.items()))
+    return run(*make_parser().parse_args_and_config(["--config", path, *options]))
+
+
+@pytest.fixture(scope="module")
+def unscored(policy, tmp_path_factory):
+    return tiny_run(policy, tmp_path_factory.mktemp("unscored"))
+
+
+def assert_same_weights(trainer, other):
+    for found, expected in zip(trainer.model.parameters(), other.model.parameters(), strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_scoring_in_between_changes_nothing_but_the_scores(policy, unscored, tmp_path):
+    scored = tiny_run(policy, tmp_path, "--score_steps", "1")
+    assert_same_weights(scored, unscored)
+    assert metrics_of(scored)[:4] == metrics_of(unscored)[:4] and any(m["grad_norm"] for m in metrics_of(scored)[:4])
+    assert list(scored.evaluation) == ["before", "step 1", "step 2", "step 3", "after"]
+    assert {moment: scored.evaluation[moment] for moment in unscored.evaluation} == unscored.evaluation
+    assert scored.model.is_gradient_checkpointing
+    assert json.loads((tmp_path / "evaluation.json").read_text()) == scored.evaluation
+    assert "Step 1" not in (tmp_path / "README.md").read_text()
+    assert "| Metric | Before | After |" in (tmp_path / "README.md").read_text()
+
+
+def test_a_resumed_run_keeps_its_scores_up_to_the_checkpoint(policy, unscored, tmp_path):
+    """Killed after step 3, and while checkpoint 4 was being written: goes on from checkpoint 2."""
+    tiny_run(policy, tmp_path, "--score_steps", "1")
+    (tmp_path / "checkpoint-4" / "trainer_state.json").unlink()
+    scores = {moment: {"pass@1": 0.25} for moment in ("before", "step 1", "step 2", "step 3", "after")}
+    (tmp_path / "evaluation.json").write_text(json.dumps(scores))
+    resumed = tiny_run(policy, tmp_path, "--score_steps", "1", "--resume_from_checkpoint", "latest")
+    assert_same_weights(resumed, unscored)
+    kept = [moment for moment, found in resumed.evaluation.items() if found == {"pass@1": 0.25}]
+    assert kept == ["before", "step 1", "step 2"]
+    assert list(resumed.evaluation) == [*kept, "step 3", "after"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (dict(score_steps=5), "score_steps needs problems to score: got score_steps=5 and score_problems=0"),
+        (dict(score_problems=4, score_steps=-1), "score_steps must be at least 0: got -1"),
+        (dict(score_samples=0), "score_samples must be at least 1: got 0"),
+    ],
+)
+def test_scores_that_cannot_be_had_are_refused(settings, named):
+    with pytest.raises(ValueError, match=named):
+        MinerScriptArguments(**settings)
+
+
+def test_a_file_is_never_half_written(tmp_path, monkeypatch):
+    path = tmp_path / "evaluation.json"
+    write_whole(path, "first")
+
+    def full_disk(self, text, **kwargs):
+        self.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full_disk)  # a disk cannot be filled up here
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(path, "second")
+    assert path.read_text() == "first"

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -20,9 +21,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         add_help=False,
         help="train a recipe through accelerate: trl-miner train --config recipes/arithmetic/miner.yaml",
     )
+    _add_compare(commands)
     args, rest = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
     try:
-        return {"train": train}[args.command](rest)
+        return compare(args, rest) if args.command == "compare" else train(rest)
     except ValueError as error:
         print(f"trl-miner {args.command}: error: {error}", file=sys.stderr)
         return 2
@@ -30,11 +32,67 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _add_compare(commands: Any) -> None:
+    parser = commands.add_parser(
+        "compare",
+        allow_abbrev=False,  # --seed is not --seeds
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        help="train several recipes with several seeds, and print one table",
+        usage="trl-miner compare --recipes FILE [FILE ...] --seeds N [--steps N] [--output FOLDER] "
+        "[options of trl-miner train]",
+        description="Train every recipe with the seeds 1 to N, one run after another, and print one table: Pass@k,\n"
+        "steps to GRPO's best Pass@1, time, rollouts; mean and standard deviation over the seeds.",
+        epilog="Any other option goes to every `trl-miner train`: --learning_rate 2e-4. Called again, it skips\n"
+        "finished runs and goes on with the others. Held-out problems are scored about 10 times while a run\n"
+        "trains (--score_steps sets how often, in optimiser steps).",
+    )
+    parser.add_argument("--recipes", nargs="+", required=True, metavar="FILE", help="recipes, named by method")
+    parser.add_argument("--seeds", type=int, required=True, metavar="N", help="number of seeds, at least 1")
+    parser.add_argument(
+        "--steps", type=int, metavar="N", help="generation batches of every run (default: what its recipe says)"
+    )
+    parser.add_argument(
+        "--output",
+        default="runs/compare",
+        metavar="FOLDER",
+        help="for comparison.md, comparison.json, and RECIPE/seedK with the model, scores and log.txt of each run "
+        "(default: runs/compare)",
+    )
+
+
+def compare(args: argparse.Namespace, options: list[str]) -> int:
+    """Run `trl_miner.compare`; `options` go to every training."""
+    from .compare import compare as run
+
+    return run(args.recipes, seeds=args.seeds, output=args.output, steps=args.steps, options=options)
+
+
 def train(arguments: list[str]) -> int:
-    """Start `accelerate launch -m trl_miner.train`. What the script does not know goes to accelerate, as in TRL's own
-    command line: `--num_processes 4`, or `--accelerate_config` with a file or a name that TRL ships."""
+    """Start `accelerate launch -m trl_miner.train`."""
+    from accelerate.commands.launch import launch_command
+
+    try:
+        launch_command(plan_launch(arguments))
+    except (subprocess.CalledProcessError, RuntimeError) as error:  # its own output has said why
+        return getattr(error, "returncode", 1)
+    return 0
+
+
+def plan_launch(arguments: list[str]) -> argparse.Namespace:
+    """The arguments of accelerate's launcher. What the script does not know goes to it, as in TRL's own command line:
+    `--num_processes 4`, or `--accelerate_config` with a file or a name that TRL ships.
+
+    Args:
+        arguments: Of `trl-miner train`.
+
+    Returns:
+        What `accelerate.commands.launch.launch_command` takes.
+
+    Raises:
+        ValueError: A recipe that is none, or a launch that would not do what it says.
+    """
     import torch
-    from accelerate.commands.launch import launch_command, launch_command_parser
+    from accelerate.commands.launch import launch_command_parser
     from trl.cli.accelerate_config import resolve_accelerate_config_argument
 
     from .train import check_recipe, make_parser
@@ -47,11 +105,12 @@ def train(arguments: list[str]) -> int:
     if not torch.accelerator.is_available():
         launch_arguments = _launch_on_cpu(launch_arguments)
     launch_args = launch_command_parser().parse_args([*launch_arguments, "-m", "trl_miner.train", *script_arguments])
-    try:
-        launch_command(launch_args)
-    except (subprocess.CalledProcessError, RuntimeError) as error:  # its own output has said why
-        return getattr(error, "returncode", 1)
-    return 0
+    if launch_args.training_script != "trl_miner.train":  # accelerate takes the first stray word for a script
+        raise ValueError(
+            f"Every argument must belong to an option: got '{launch_args.training_script}' alone. See trl-miner train "
+            f"--help."
+        )
+    return launch_args
 
 
 def _unknown_to(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:

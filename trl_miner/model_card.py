@@ -1,11 +1,8 @@
 """What the model card says beyond TRL's: the method's settings, what became of the prompts, and the evaluation."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
-
-from trl import GRPOConfig
 
 from .config import MinerGRPOConfig
 
@@ -35,7 +32,8 @@ def describe_run(
         base_model: Name or folder of the model that was trained; TRL names no model for a local folder.
         args: The `MinerGRPOConfig`.
         log_history: `trainer.state.log_history`.
-        evaluation: Measured scores in [0, 1] by moment and metric, {"before": {"pass@1": 0.5}, "after": ...}.
+        evaluation: Measured scores in [0, 1] by moment and metric, {"before": {"pass@1": 0.5}, "after": ...}. Those
+            in between ("step 50") are left out.
     """
     card = card.replace(NO_BASE_MODEL, f"`{Path(base_model).name}`" if base_model else "a model made in code")
     card = card.replace('model="None"', f'model="{args.output_dir}"')
@@ -49,9 +47,12 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _settings(args: MinerGRPOConfig) -> str:
-    own = {f.name for f in fields(MinerGRPOConfig)} - {f.name for f in fields(GRPOConfig)}
-    method = args.advantage_estimator
-    shown = [name for name in own if method == "miner" or not name.startswith("miner_")]
+    """Which method it was, with the settings that had a part in it."""
+    methods = [*args.advantage_estimator.split("+"), *({args.policy_loss} - {"clip"})]
+    shown = {"advantage_estimator", "policy_loss", "correct_threshold", "correct_reward_func", "dynamic_sampling"}
+    shown |= {f"{method}_{name}" for method in methods for name in args.knobs(method)}
+    if args.dynamic_sampling:
+        shown |= {f"dynamic_sampling_{name}" for name in args.knobs("dynamic_sampling")}
     basic = [
         "loss_type",
         "num_generations",
@@ -59,6 +60,11 @@ def _settings(args: MinerGRPOConfig) -> str:
         "learning_rate",
         "beta",
         "epsilon",
+        "epsilon_high",
+        "delta",
+        "importance_sampling_level",
+        "steps_per_generation",
+        "num_iterations",
         "max_completion_length",
     ]
     rows = [[f"`{name}`", f"`{getattr(args, name)}`"] for name in [*sorted(shown), *basic]]
@@ -74,6 +80,7 @@ def _prompts(log_history: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _scores(evaluation: Mapping[str, Mapping[str, float]]) -> str:
+    evaluation = {moment: scores for moment, scores in evaluation.items() if not moment.startswith("step ")}
     if not evaluation:
         return ""
     metrics = list(dict.fromkeys(metric for scores in evaluation.values() for metric in scores))

@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import inspect
 import json
 import os
 import sys
@@ -15,8 +16,7 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 from datasets import load_dataset
-from transformers import ProgressCallback
-from transformers.trainer_utils import get_last_checkpoint
+from transformers import ProgressCallback, TrainerCallback
 from trl import (
     DatasetMixtureConfig,
     ModelConfig,
@@ -33,6 +33,7 @@ from .config import MinerGRPOConfig
 from .data import arithmetic, base_model
 from .evaluation.generate import sample_completions
 from .evaluation.metrics import pass_at_k
+from .files import write_whole
 from .progress import ShortProgressCallback
 from .trainer import MinerGRPOTrainer
 from .viewing.curves import draw_training
@@ -63,12 +64,33 @@ class MinerScriptArguments(ScriptArguments):
         metadata={"help": "Held-out problems to score before and after training; 0 scores none."},
     )
     score_samples: int = field(default=8, metadata={"help": "Completions sampled per held-out problem."})
+    score_steps: int = field(
+        default=0,
+        metadata={
+            "help": "Score the held-out problems during training too, every so many optimiser steps; 0: only before "
+            "and after. Changes nothing in the training but its duration."
+        },
+    )
     base_model_steps: int | None = field(
         default=None,
         metadata={
             "help": f"For {arithmetic.NAME}: SFT steps of the base model, fewer for a quick look. Default: all."
         },
     )
+
+    def __post_init__(self) -> None:
+        for name, least, hint in (
+            ("score_problems", 0, "0 scores none"),
+            ("score_samples", 1, "The default is 8"),
+            ("score_steps", 0, "0 scores before and after training only"),
+        ):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}. {hint}.")
+        if self.score_steps and not self.score_problems:
+            raise ValueError(
+                f"score_steps needs problems to score: got score_steps={self.score_steps} and score_problems=0. Set "
+                f"score_problems, or leave score_steps out."
+            )
 
 
 PARSED_TYPES = (MinerScriptArguments, MinerGRPOConfig, ModelConfig, DatasetMixtureConfig)
@@ -148,11 +170,16 @@ def load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any:
 def score(trainer: MinerGRPOTrainer, problems: Any, num_samples: int, seed: int) -> dict[str, float]:
     """Pass@1 and Pass@n of the trainer's model on held-out problems, judged by the trainer's first reward function.
 
-    Every process must call it: each samples its share, and all get the result.
+    Every process must call it: each samples its share, and all get the result. The model, its mode and the random
+    state stay as they were, so that a run may be scored while it trains.
     """
     accelerator = trainer.accelerator
     share = problems.select(range(accelerator.process_index, len(problems), accelerator.num_processes))
-    with unwrap_model_for_generation(trainer.model_wrapped, accelerator) as model:
+    # It turns gradient checkpointing off and on again: as it was, where this TRL takes the settings (1.9 does not, nor
+    # in its own generation, so there too scoring changes nothing).
+    kwargs = {"gradient_checkpointing_kwargs": trainer.args.gradient_checkpointing_kwargs}
+    kwargs = kwargs if kwargs.keys() <= inspect.signature(unwrap_model_for_generation).parameters.keys() else {}
+    with unwrap_model_for_generation(trainer.model_wrapped, accelerator, **kwargs) as model:
         samples = sample_completions(
             model,
             trainer.processing_class,
@@ -163,12 +190,60 @@ def score(trainer: MinerGRPOTrainer, problems: Any, num_samples: int, seed: int)
             seed=seed + accelerator.process_index,
         )
     columns = {name: [value for value in share[name] for _ in range(num_samples)] for name in share.column_names}
+    columns["prompts"] = columns.pop("prompt")  # as TRL calls them
     completions = [completion for group in samples for completion in group]
     verdicts = trainer.reward_funcs[trainer.correct_index](completions=completions, **columns)
     judged = [(r is not None and r >= trainer.args.correct_threshold) for r in verdicts]
     counts = [sum(judged[i : i + num_samples]) for i in range(0, len(judged), num_samples)]
     num_correct = torch.tensor(gather_object(counts))
     return {f"pass@{k}": pass_at_k(num_samples, num_correct, k).mean().item() for k in sorted({1, num_samples})}
+
+
+class HeldOutScores(TrainerCallback):
+    """Scores held-out problems every so many optimiser steps, and whenever asked.
+
+    They are kept in `trainer.evaluation`, and by the main process in `evaluation.json` of the run folder, by moment:
+    {"before": {"pass@1": 0.5, ...}, "step 50": ..., "after": ...}.
+
+    Args:
+        trainer: Whose model is scored.
+        problems: The held-out problems; None scores nothing.
+        num_samples: Completions per problem.
+        every: Optimiser steps between two scores while training; 0: none.
+    """
+
+    def __init__(self, trainer: MinerGRPOTrainer, problems: Any, num_samples: int, every: int) -> None:
+        self.trainer, self.problems, self.num_samples, self.every = trainer, problems, num_samples, every
+        self.path = Path(trainer.args.output_dir) / "evaluation.json"
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        # the last step is scored as "after"
+        if self.every and state.global_step % self.every == 0 and state.global_step < state.max_steps:
+            self.record(f"step {state.global_step}")
+
+    def record(self, moment: str) -> None:
+        """Score the model as it is now. Every process must call it."""
+        if self.problems is None:
+            return
+        trainer = self.trainer
+        scores = score(trainer, self.problems, self.num_samples, trainer.args.seed)
+        trainer.evaluation[moment] = scores
+        title = moment if moment.startswith("step") else f"{moment} training"
+        shown = ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
+        trainer.accelerator.print(f"{title}, on {len(self.problems)} held-out problems: {shown}")
+        if trainer.is_world_process_zero():
+            write_whole(self.path, json.dumps(trainer.evaluation, indent=2) + "\n")
+
+    def restore(self, checkpoint: str | None) -> bool:
+        """Take over the scores up to a checkpoint from the run's earlier life. Whether there were any."""
+        if checkpoint is None or not self.path.is_file():
+            return False
+        done = json.loads((Path(checkpoint) / "trainer_state.json").read_text(encoding="utf-8"))["global_step"]
+        for moment, scores in json.loads(self.path.read_text(encoding="utf-8")).items():
+            step = moment.removeprefix("step ")
+            if moment == "before" or (step.isdigit() and int(step) <= done):
+                self.trainer.evaluation[moment] = scores
+        return True
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -190,26 +265,13 @@ def run(
     data = load_data(args, mixture)
     trainer = _build_trainer(args, config, model_args, reward_funcs, data)
     output = Path(config.output_dir)
-    scores = output / "evaluation.json"
-
-    def score_as(moment: str) -> None:
-        if not args.score_problems:
-            return
-        problems = data[args.dataset_test_split]
-        problems = problems.select(range(min(args.score_problems, len(problems))))
-        trainer.evaluation[moment] = score(trainer, problems, args.score_samples, config.seed)
-        shown = ", ".join(f"{name} {value:.3f}" for name, value in trainer.evaluation[moment].items())
-        trainer.accelerator.print(f"{moment} training, on {len(problems)} held-out problems: {shown}")
-        if trainer.is_world_process_zero():
-            scores.write_text(json.dumps(trainer.evaluation, indent=2) + "\n")
-
+    scores = HeldOutScores(trainer, _held_out(args, data), args.score_samples, args.score_steps)
+    trainer.add_callback(scores)
     checkpoint = _checkpoint(config)
-    if checkpoint and scores.is_file():  # the scores before training are those of the first start
-        trainer.evaluation = json.loads(scores.read_text())
-    else:
-        score_as("before")
+    if not scores.restore(checkpoint):
+        scores.record("before")
     trainer.train(resume_from_checkpoint=checkpoint)
-    score_as("after")
+    scores.record("after")
     trainer.save_model(config.output_dir)
     trainer.save_state()
     hub_dataset = None if args.dataset_name == arithmetic.NAME else args.dataset_name  # the embedded one has no page
@@ -221,6 +283,13 @@ def run(
     if hasattr(trainer, "end"):  # transformers 5.18 and later: closes trackers and the process group
         trainer.end()
     return trainer
+
+
+def _held_out(args: MinerScriptArguments, data: Any) -> Any:
+    if not args.score_problems:
+        return None
+    problems = data[args.dataset_test_split]
+    return problems.select(range(min(args.score_problems, len(problems))))
 
 
 def _build_trainer(
@@ -278,11 +347,14 @@ def _draw(output: Path) -> str:
 
 
 def _checkpoint(config: MinerGRPOConfig) -> str | None:
-    """`resume_from_checkpoint`, where `latest` is the newest one in output_dir, or none for a first start."""
+    """`resume_from_checkpoint`, where `latest` is the newest whole one in output_dir, or none for a first start."""
     wanted = config.resume_from_checkpoint
     if wanted not in ("latest", "true", "True", True):
         return wanted
-    return get_last_checkpoint(config.output_dir) if Path(config.output_dir).is_dir() else None
+    # transformers writes the state last: without it, the process died while it saved
+    folders = [state.parent for state in Path(config.output_dir).glob("checkpoint-*/trainer_state.json")]
+    steps = {int(folder.name.partition("-")[2]): str(folder) for folder in folders if folder.name[11:].isdigit()}
+    return steps[max(steps)] if steps else None
 
 
 if __name__ == "__main__":

@@ -1,0 +1,243 @@
+"""Two recipes are really trained, each as a user would; what a wrong call gets; and that nothing is left behind."""
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from trl_miner import cli
+from trl_miner.compare import _score_steps, compare, parse_recipe
+
+TINY = dict(
+    dataset_name="trl_miner/arithmetic",
+    max_steps=2,
+    per_device_train_batch_size=8,
+    num_generations=4,
+    max_completion_length=8,
+    score_problems=4,
+    score_samples=2,
+    use_cpu=True,
+    bf16=False,
+    gradient_checkpointing=False,
+    logging_steps=1,
+    save_strategy="no",
+)
+
+
+def write_recipe(folder, name, **settings):
+    path = folder / f"{name}.yaml"
+    path.write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in (TINY | settings).items()))
+    return path
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    return write_recipe(tmp_path, "grpo", advantage_estimator="grpo", model_name_or_path="m")
+
+
+def command(recipes, output, *options):
+    """The command as a user gives it, with one thread for each run."""
+    names = [str(path) for path in recipes]
+    return [sys.executable, "-m", "trl_miner.cli", "compare", "--recipes", *names, "--seeds", "1", *options] + [
+        *("--output", str(output))
+    ]
+
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+
+def run(*arguments):
+    return subprocess.run(command(*arguments), env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
+
+
+def session_of(leader):
+    """Living processes of a session."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, ProcessLookupError, PermissionError):
+            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+    return found
+
+
+def child_of(process):
+    return next((child.pid for child in psutil.Process(process.pid).children()), None)
+
+
+def wait_until(condition, process, seconds=180):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert process.poll() is None and time.monotonic() < end, process.communicate()
+        time.sleep(0.05)
+    return found
+
+
+@pytest.fixture(scope="module")
+def stopped_and_finished(policy, tmp_path_factory):
+    """A comparison that SIGTERM stops in its first run, and the same command again."""
+    folder = tmp_path_factory.mktemp("compare")
+    recipes = [
+        write_recipe(folder, "grpo", model_name_or_path=policy, advantage_estimator="grpo"),
+        write_recipe(folder, "broken", model_name_or_path=str(folder / "nowhere")),
+        write_recipe(folder, "miner", model_name_or_path=policy, steps_per_generation=2, max_steps=4),
+    ]
+    output = folder / "out"
+    process = subprocess.Popen(
+        command(recipes, output), env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_until((output / "grpo" / "seed1" / "log.txt").is_file, process)
+    child = wait_until(lambda: child_of(process), process)
+    wait_until(lambda: len(session_of(child)) > 1, process)  # the launcher has started the training
+    blocked = pytest.raises(ValueError, match=f"in use by process {process.pid}, or by a run that it left")
+    with blocked:
+        compare(recipes, seeds=1, output=output)
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=60)
+    return recipes, output, (process.returncode, said, session_of(child)), run(recipes, output)
+
+
+def test_sigterm_ends_the_run_and_all_that_it_started(stopped_and_finished):
+    code, (_, said), left = stopped_and_finished[2]
+    assert code == 143 and left == []
+    assert said.endswith("stopped by SIGTERM. The same command goes on from here.\n")
+
+
+def test_ctrl_c_while_recipes_are_read_leaves_no_child(recipe, tmp_path):
+    process = subprocess.Popen(command([recipe], tmp_path / "out"), env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    child = wait_until(lambda: child_of(process), process)
+    process.send_signal(signal.SIGINT)
+    assert "stopped by SIGINT" in process.communicate(timeout=60)[1]
+    assert process.returncode == 130 and session_of(child) == []
+
+
+def test_one_line_per_run_and_a_failing_one_costs_only_itself(stopped_and_finished):
+    _, output, _, done = stopped_and_finished
+    assert done.returncode == 1, done.stderr
+    first, second, third, _, *table = done.stdout.splitlines()
+    assert first.startswith("[1/3] grpo seed 1: Pass@1 0.00, ")
+    log = output / "broken" / "seed1" / "log.txt"
+    assert second == f"[2/3] broken seed 1: failed with exit code 1, see {log}" and "nowhere" in log.read_text()
+    assert third.startswith("[3/3] miner seed 1: Pass@1 0.00, ")
+    assert (output / "comparison.md").read_text().splitlines() == table
+    assert [line.split()[1] for line in table[2:5]] == ["grpo", "broken", "miner"]
+
+
+def test_the_numbers_come_from_the_runs(stopped_and_finished):
+    rows = json.loads((stopped_and_finished[1] / "comparison.json").read_text())["rows"]
+    grpo, broken, miner = rows
+    # 2 optimiser steps of 8 rollouts; 4 optimiser steps are 2 generations of 2 * 8 rollouts
+    assert [row["rollouts_generated"]["mean"] for row in (grpo, miner)] == [16, 32]
+    assert grpo["pass@1"] == {"mean": 0.0, "std": None, "runs": 1} and broken["pass@1"] is None
+    assert all(row["seconds_per_step"]["mean"] > 0 for row in (grpo, miner))
+
+
+def test_runs_are_scored_while_they_train(stopped_and_finished):
+    output = stopped_and_finished[1]
+    moments = {
+        name: list(json.loads((output / name / "seed1" / "evaluation.json").read_text())) for name in ("grpo", "miner")
+    }
+    assert moments == {"grpo": ["before", "step 1", "after"], "miner": ["before", "step 2", "after"]}
+
+
+def test_finished_runs_are_skipped_and_others_settings_refused(stopped_and_finished):
+    (grpo, _, _), output, _, _ = stopped_and_finished
+    again = run([grpo], output)
+    assert again.returncode == 0 and again.stdout.startswith("[1/1] grpo seed 1: Pass@1 0.00, finished before\n")
+    other = run([grpo], output, "--max_steps", "3")
+    assert other.returncode == 2 and f"{output / 'grpo' / 'seed1'} must be free or hold the same run" in other.stderr
+    assert "wanted '--score_steps 1 --max_steps 3'. Give another --output, or delete that folder" in other.stderr
+
+
+def test_wrong_calls_are_refused_before_anything_is_read(recipe, tmp_path):
+    twin = tmp_path / "twin" / "grpo.yaml"
+    twin.parent.mkdir()
+    twin.write_text(recipe.read_text())
+    for recipes, seeds, options, named in (
+        ([recipe], 0, [], "--seeds must be at least 1: got 0"),
+        ([tmp_path / "nowhere.yaml"], 1, [], "nowhere.yaml, which is none"),
+        ([recipe, twin], 1, [], "Recipes must differ in their names"),
+        ([recipe], 1, ["--seed", "3"], "--seed is set by compare for every run: give --seeds"),
+        ([recipe], 1, ["--output-dir=x"], "--output-dir is set by compare for every run: give --output"),
+        ([], 1, [], "got none"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            compare(recipes, seeds=seeds, output=tmp_path / "out", options=options)
+    with pytest.raises(ValueError, match="--steps must be at least 1: got 0"):
+        compare([recipe], seeds=1, output=tmp_path / "out", steps=0)
+    with pytest.raises(ValueError, match="--steps and --max_steps both set the length of a run: got --steps 5"):
+        compare([recipe], seeds=1, output=tmp_path / "out", steps=5, options=["--max_steps", "3"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_wrong_recipes_and_options_are_named(recipe, tmp_path):
+    cases = [
+        (write_recipe(tmp_path, "a", lerning_rate=1), [], "a.yaml: unknown key 'lerning_rate'. Did you mean"),
+        (write_recipe(tmp_path, "b", max_steps="x"), [], "b.yaml: argument --max_steps.*: invalid int value: 'x'"),
+        (write_recipe(tmp_path, "c", miner_gamma=-1), [], "c.yaml: miner_gamma"),
+        (write_recipe(tmp_path, "d", reward_funcs=["math_rewards"]), [], "d.yaml: reward_funcs must name known"),
+        (recipe, ["--score_problems", "0"], "score_problems must be at least 1 to compare: got 0"),
+        (recipe, ["--max_stepz", "4"], "grpo.yaml: unrecognized arguments: --max_stepz"),
+        (recipe, ["stray"], "Every argument must belong to an option: got 'stray'"),
+    ]
+    for path, options, named in cases:
+        with pytest.raises(ValueError, match=named):
+            parse_recipe(path, options)
+
+
+def test_the_command_line_reports_an_error_of_the_reading_child(tmp_path, capfd):
+    path = write_recipe(tmp_path, "typo", lerning_rate=1)
+    assert cli.main(["compare", "--recipes", str(path), "--seeds", "1", "--output", str(tmp_path / "out")]) == 2
+    assert f"trl-miner compare: error: {path}: unknown key 'lerning_rate'" in capfd.readouterr().err
+
+
+def test_a_recipe_is_parsed_with_its_options_and_leaves_no_variables(tmp_path):
+    path = write_recipe(tmp_path, "long", max_steps=300, num_iterations=3, score_problems=0, env={"TINY_MARK": "1"})
+    facts = parse_recipe(path, ["--advantage_estimator", "grpo"])
+    # 1 slice * 3 iterations: 3 optimiser steps per generation, 100 generations, so every 10, or 30 optimiser steps
+    assert facts["optimiser_steps_per_step"] == 3 and facts["is_grpo"]
+    assert facts["options"][:4] == ["--score_steps", "30", "--score_problems", "200"]
+    assert "TINY_MARK" not in os.environ
+
+
+def test_a_number_of_steps_means_generations_for_every_recipe(tmp_path):
+    plain = write_recipe(tmp_path, "plain")
+    cut = write_recipe(tmp_path, "cut", steps_per_generation=4, num_iterations=2)
+    for path, optimiser_steps in ((plain, 60), (cut, 480)):  # 4 slices, twice each
+        options = parse_recipe(path, [], steps=60)["options"]
+        assert options[options.index("--max_steps") + 1] == str(optimiser_steps)
+        assert options[options.index("--score_steps") + 1] == str(optimiser_steps // 10)
+
+
+def test_scores_are_asked_for_about_ten_times():
+    assert _score_steps(150, 1) == 15 and _score_steps(40, 1) == 4 and _score_steps(2, 1) == 1
+    assert _score_steps(160, 16) == 16  # 10 generations of 16 optimiser steps
+    assert _score_steps(100, 0.25) == 10  # 400 generations, 4 per optimiser step
+    assert _score_steps(-1, 2) == 40  # epochs: every 20 generations
+
+
+def test_a_folder_that_is_not_compares_own_is_left_alone(recipe, tmp_path):
+    folder = tmp_path / "out" / "grpo" / "seed1"
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").touch()
+    with pytest.raises(ValueError, match="it holds files but no run.json. Give another --output"):
+        compare([recipe], seeds=1, output=tmp_path / "out")
+
+
+def test_a_lock_left_by_a_dead_process_does_not_count(recipe, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".lock").write_text("1\n")
+    with (tmp_path / "out" / ".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(ValueError, match="is in use by process 1"):
+            compare([recipe], seeds=1, output=tmp_path / "out")
+    path = write_recipe(tmp_path, "typo", lerning_rate=1)
+    with pytest.raises(ValueError, match="unknown key"):  # so it got past the lock
+        compare([path], seeds=1, output=Path(tmp_path / "out"))

@@ -1,0 +1,235 @@
+"""Several runs in one table, from what they leave in their folders.
+
+A *step* in here is one generation batch, as in the papers, however many optimiser steps a recipe makes of it.
+"""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .curves import read_log
+
+NOT_AVAILABLE = "n/a"
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What a comparison reads from one run; None: the run did not record it.
+
+    Attributes:
+        method: Name of the recipe.
+        seed: Of the run.
+        scores: Measured scores by step and metric, {0: {"pass@1": 0.5}, 15: ...}; 0 is before training.
+        seconds_per_step: Mean duration of a step, without the scoring.
+        generated: Rollouts generated, those dropped by dynamic sampling included.
+        used: Share of them that had a gradient.
+    """
+
+    method: str
+    seed: int
+    scores: Mapping[float, Mapping[str, float]]
+    seconds_per_step: float | None
+    generated: float | None
+    used: float | None
+
+    @property
+    def final(self) -> Mapping[str, float]:
+        return self.scores[max(self.scores)]
+
+
+def summarise_run(folder: str | Path) -> RunSummary:
+    """Read a finished run.
+
+    Args:
+        folder: Run folder of `trl-miner compare`, with `run.json`, `evaluation.json` and `trainer_state.json`.
+
+    Returns:
+        Its numbers.
+
+    Raises:
+        FileNotFoundError: One of the files is missing.
+        ValueError: The run has not been scored after training.
+    """
+    folder = Path(folder)
+    settings, evaluation, state = (
+        _read_json(folder / name) for name in ("run.json", "evaluation.json", "trainer_state.json")
+    )
+    if "after" not in evaluation:
+        raise ValueError(f"{folder} must hold a finished run: it was not scored after training. Run compare again.")
+    per_step = settings["optimiser_steps_per_step"]
+    scores = {_optimiser_step(moment, state) / per_step: found for moment, found in evaluation.items()}
+    logs = read_log(folder)
+    seconds = _mean_step_time(logs)
+    generated, used = (_last(logs, f"rollouts/{name}_total") for name in ("generated", "used"))
+    return RunSummary(
+        method=settings["method"],
+        seed=settings["seed"],
+        scores=scores,
+        seconds_per_step=None if seconds is None else seconds * per_step,
+        generated=generated,
+        used=used / generated if generated and used is not None else None,
+    )
+
+
+def compare_runs(
+    runs: Sequence[RunSummary], methods: Sequence[str], *, num_seeds: int, baseline: str | None
+) -> dict[str, Any]:
+    """The numbers of the table.
+
+    Args:
+        runs: The finished runs.
+        methods: The rows, in order.
+        num_seeds: Runs that each method should have.
+        baseline: The method whose best Pass@1 is the mark to reach; None: there is none.
+
+    Returns:
+        What `comparison_table` takes and `comparison.json` holds: "rows", with a {"mean", "std", "runs"} or None by
+        column; "target", the Pass@1 to reach and the step where the baseline's mean did; "largest_k"; "num_seeds".
+    """
+    target = _target([run for run in runs if run.method == baseline])
+    largest_k = max((int(name.split("@")[1]) for run in runs for name in run.final), default=1)
+    rows = []
+    for method in methods:
+        own = [run for run in runs if run.method == method]
+        steps = [_steps_to(run, target["pass@1"]) for run in own] if target else []
+        rows.append(
+            {
+                "method": method,
+                "runs": len(own),
+                "pass@1": _spread([run.final.get("pass@1") for run in own]),
+                f"pass@{largest_k}": _spread([run.final.get(f"pass@{largest_k}") for run in own]),
+                "steps_to_target": _spread(steps),
+                "seconds_per_step": _spread([run.seconds_per_step for run in own]),
+                "rollouts_generated": _spread([run.generated for run in own]),
+                "rollouts_used": _spread([run.used for run in own]),
+            }
+        )
+    return {"baseline": baseline, "target": target, "largest_k": largest_k, "num_seeds": num_seeds, "rows": rows}
+
+
+def comparison_table(comparison: Mapping[str, Any]) -> str:
+    """The numbers of `compare_runs` as Markdown that is also readable as it stands.
+
+    Args:
+        comparison: What `compare_runs` returned.
+
+    Returns:
+        A table and the notes that it needs.
+    """
+    k = comparison["largest_k"]
+    lines = [["Method", "Pass@1", *([f"Pass@{k}"] if k > 1 else [])]]
+    lines[0] += ["Steps to GRPO's best Pass@1", "Seconds per step", "Rollouts generated", "Rollouts with a gradient"]
+    for row in comparison["rows"]:
+        cells = [_method(row, comparison["num_seeds"]), _show(row["pass@1"], "{:.3f}")]
+        cells += [_show(row[f"pass@{k}"], "{:.3f}")] if k > 1 else []
+        cells += [_steps_cell(row, comparison["target"]), _show(row["seconds_per_step"], "{:.2f}")]
+        cells += [_show(row["rollouts_generated"], "{:,.0f}"), _show(row["rollouts_used"], "{:.1%}")]
+        lines.append(cells)
+    return _markdown(lines) + "\n" + "\n".join(f"- {note}" for note in _notes(comparison)) + "\n"
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing. Give the folder of a finished run of `trl-miner compare`.")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _optimiser_step(moment: str, state: Mapping[str, Any]) -> int:
+    if moment in ("before", "after"):
+        return 0 if moment == "before" else state["global_step"]
+    return int(moment.removeprefix("step "))
+
+
+def _mean_step_time(logs: Sequence[Mapping[str, Any]]) -> float | None:
+    """A log holds the mean since the log before, so that it counts for as many optimiser steps."""
+    seconds, counted, before = 0.0, 0, 0
+    for log in logs:
+        if log.get("step_time") is not None:
+            seconds += log["step_time"] * (log["step"] - before)
+            counted += log["step"] - before
+        before = log["step"]
+    return seconds / counted if counted else None
+
+
+def _last(logs: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    return next((log[name] for log in reversed(logs) if log.get(name) is not None), None)
+
+
+def _target(runs: Sequence[RunSummary]) -> dict[str, float] | None:
+    """The best mean over these runs of Pass@1, among the steps at which all of them were scored."""
+    if not runs:
+        return None
+    steps = set.intersection(*(set(run.scores) for run in runs))
+    means = {step: statistics.fmean(run.scores[step]["pass@1"] for run in runs) for step in sorted(steps)}
+    best = max(means, key=lambda step: means[step])  # the first of equals
+    return {"pass@1": means[best], "step": best}
+
+
+def _steps_to(run: RunSummary, wanted: float) -> float | None:
+    return next((step for step in sorted(run.scores) if run.scores[step]["pass@1"] >= wanted), None)
+
+
+def _spread(values: Sequence[float | None]) -> dict[str, Any] | None:
+    """Mean and sample standard deviation of the values that are there."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    std = statistics.stdev(known) if len(known) > 1 else None
+    return {"mean": statistics.fmean(known), "std": std, "runs": len(known)}
+
+
+def _show(spread: Mapping[str, Any] | None, form: str) -> str:
+    if spread is None:
+        return NOT_AVAILABLE
+    shown = form.format(spread["mean"])
+    return shown if spread["std"] is None else f"{shown} ± {form.format(spread['std'])}"
+
+
+def _method(row: Mapping[str, Any], num_seeds: int) -> str:
+    return row["method"] if row["runs"] == num_seeds else f"{row['method']} ({row['runs']} of {num_seeds} runs)"
+
+
+def _steps_cell(row: Mapping[str, Any], target: Mapping[str, float] | None) -> str:
+    if target is None or not row["runs"]:
+        return NOT_AVAILABLE
+    if row["steps_to_target"] is None:
+        return f"not reached (0 of {row['runs']})"
+    reached = row["steps_to_target"]["runs"]
+    shown = _show(row["steps_to_target"], "{:.0f}")
+    return shown if reached == row["runs"] else f"{shown} ({reached} of {row['runs']})"
+
+
+def _notes(comparison: Mapping[str, Any]) -> list[str]:
+    target, baseline = comparison["target"], comparison["baseline"]
+    if target is not None:
+        mark = (
+            f"GRPO's best Pass@1: {target['pass@1']:.3f}, the best mean over the runs of {baseline} at a scored step "
+            f"(step {target['step']:.0f}). Each run counts with its first scored step at or above it; before training "
+            f"is step 0."
+        )
+    elif baseline is None:
+        mark = (
+            f"Steps to GRPO's best Pass@1 are {NOT_AVAILABLE}: no recipe has advantage_estimator grpo and neither "
+            f"another policy_loss nor dynamic_sampling."
+        )
+    else:
+        mark = f"Steps to GRPO's best Pass@1 are {NOT_AVAILABLE}: no run of {baseline} has finished."
+    return [
+        "Mean ± sample standard deviation over the seeds. Pass@k after training, on the held-out problems.",
+        "A step is one generation batch: the optimiser's steps divided by "
+        "(steps_per_generation * num_iterations / gradient_accumulation_steps).",
+        mark,
+    ]
+
+
+def _markdown(lines: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    shown = []
+    for line in (lines[0], rule, *lines[1:]):
+        first, *rest = zip(line, widths, strict=True)
+        shown.append(f"| {' | '.join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in rest)])} |")
+    return "\n".join(shown) + "\n"
