@@ -98,7 +98,17 @@ def metrics_of(trainer, without=("time", "seconds", "runtime", "per_second")):
     ]
 
 
-OWN_METRICS = ("groups/", "rollouts/", "miner/", "sampling/", "clip_cov/", "kl_cov/", "bapo/", "ucas/", "entropy_adv/")
+OWN_METRICS = (
+    "groups/",
+    "rollouts/",
+    "miner/",
+    "dynamic_sampling/",
+    "clip_cov/",
+    "kl_cov/",
+    "bapo/",
+    "ucas/",
+    "entropy_adv/",
+)
 
 
 class Recording(MinerGRPOTrainer):

@@ -184,8 +184,8 @@ def test_the_methods_did_something(trained):
         plain = [step["loss"] for step in steps["grpo"]]
         assert any(key.startswith(f"{name}/") for step in steps[name] for key in step), name
         assert [step["loss"] for step in steps[name]] != plain, name
-    assert any(step["sampling/rounds"] > 1 for step in steps["dynamic_sampling"])
-    assert any(step["sampling/full"] < 1 for step in steps["dynamic_sampling_not_full"])
+    assert any(step["dynamic_sampling/rounds"] > 1 for step in steps["dynamic_sampling"])
+    assert any(step["dynamic_sampling/full"] < 1 for step in steps["dynamic_sampling_not_full"])
 
 
 def test_every_process_does_as_many_forwards(trained):

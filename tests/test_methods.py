@@ -53,13 +53,15 @@ def test_at_its_neutral_setting_a_method_is_grpo_bit_for_bit(policy, tmp_path, g
     assert_same_run(trained(policy, tmp_path, **knobs), grpo)
 
 
-@pytest.mark.parametrize("knobs", [{}, OFF_POLICY], ids=["on-policy", "off-policy"])
+@pytest.mark.parametrize(
+    "knobs", [{}, OFF_POLICY, dict(shuffle_dataset=True)], ids=["on-policy", "off-policy", "shuffled"]
+)
 def test_dynamic_sampling_of_mixed_prompts_is_grpo_bit_for_bit(policy, tmp_path, knobs):
     settings = dict(reward=all_mixed, num_train_epochs=2, max_steps=-1, **knobs)
     expected = trained(policy, tmp_path / "a", cls=GRPOTrainer, config_cls=GRPOConfig, **settings)
     found = trained(policy, tmp_path / "b", advantage_estimator="grpo", dynamic_sampling=True, **settings)
     assert_same_run(found, expected)  # 48 prompts in threes: two whole passes, in the order of TRL's sampler
-    assert logs_of(found)[-1]["sampling/epoch"] == 2.0
+    assert logs_of(found)[-1]["dynamic_sampling/epoch"] == 2.0
 
 
 @pytest.mark.parametrize("name", ["grpo", "reinforce_pp", "reinforce_pp_baseline"])
@@ -217,9 +219,13 @@ def test_bapo_has_one_pair_of_bounds_for_an_optimiser_batch_however_it_is_cut(po
     cut = dict(per_device_train_batch_size=4, steps_per_generation=6, gradient_accumulation_steps=3)
     parts = trained(policy, tmp_path / "b", **cut, **settings)
     names = ("bapo/clip_low", "bapo/clip_high", "bapo/positive_share")
-    for log, other in zip(logs_of(whole), logs_of(parts), strict=False):
-        assert [other.get(n) for n in names] == pytest.approx([log.get(n) for n in names], rel=1e-4)
-    assert {log["bapo/clip_low"] for log in logs_of(whole)} != {0.5}
+    found, expected = (
+        [[log[n] for n in names] for log in t.state.log_history if names[0] in log] for t in (parts, whole)
+    )
+    assert len(expected) == 4  # the second of each two is off-policy
+    for bounds, other_bounds in zip(expected, found, strict=True):
+        assert other_bounds == pytest.approx(bounds, rel=1e-4)
+    assert len({tuple(bounds) for bounds in expected}) == 4
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])
@@ -305,27 +311,47 @@ def test_dynamic_sampling_draws_in_order_and_trains_on_mixed_prompts_alone(polic
     assert trainer.generated == generated
     assert [[rows["prompt"].index(p) for p in texts] for texts in trainer.kept] == expected
     log = logs_of(trainer)[-1]
-    assert log["groups/he"] == 1.0 and log["sampling/full"] == 1.0
-    assert log["sampling/generated"] == log["sampling/kept"] + log["sampling/dropped"]
+    assert log["groups/he"] == 1.0 and log["dynamic_sampling/full"] == 1.0
+    assert log["dynamic_sampling/generated"] == log["dynamic_sampling/kept"] + log["dynamic_sampling/dropped"]
     assert log["rollouts/generated_total"] == 4 * sum(len(indices) for indices in generated)
-    assert log["sampling/epoch"] == pytest.approx(sum(len(indices) for indices in generated) / 12)
-    assert any(log["sampling/rounds"] > 1 for log in logs_of(trainer))
+    assert log["dynamic_sampling/epoch"] == pytest.approx(sum(len(indices) for indices in generated) / 12)
+    assert any(log["dynamic_sampling/rounds"] > 1 for log in logs_of(trainer))
 
 
-def test_the_rewards_that_trl_sees_belong_to_the_completions_it_sees(policy, tmp_path):
+@pytest.mark.parametrize(("judge", "rounds"), [(half_mixed, 2), (all_mixed, 1)], ids=["several rounds", "one round"])
+def test_the_rewards_that_trl_sees_belong_to_the_completions_it_sees(policy, tmp_path, judge, rounds):
     """Rows of several rounds in one batch: advantages, logged texts and extra columns must not be mixed up."""
 
     def logging_reward(prompts, completions, log_extra, **kwargs):
         log_extra("digest", [crc(p + c) for p, c in zip(prompts, completions, strict=True)])
-        return half_mixed(prompts, completions)
+        return judge(prompts, completions)
 
     trainer = Drawing(policy, logging_reward, config(tmp_path, **DYNAMIC), problems(12))
     trainer.train()
     logs = trainer._logs
-    assert len(logs["prompt"]) == 12
+    assert len(logs["prompt"]) == 12 and logs_of(trainer)[-1]["dynamic_sampling/rounds"] >= rounds
     digests = [crc(p + c) for p, c in zip(logs["prompt"], logs["completion"], strict=True)]
     assert list(logs["extra"]["digest"]) == digests
     assert list(logs["rewards"]["logging_reward"]) == [i % 2.0 for i in range(12)]
+
+
+def test_what_a_rollout_func_finds_out_reaches_the_reward(policy, tmp_path):
+    def rollouts(prompts, trainer):
+        encode = trainer.processing_class
+        ids = [[5 + crc(p) % 20, 6 + i % 7] for i, p in enumerate(prompts)]
+        marks = [crc(p) for p in prompts]
+        logprobs = [[-1.0, -1.0] for _ in ids]
+        return dict(
+            prompt_ids=[encode(p)["input_ids"] for p in prompts], completion_ids=ids, logprobs=logprobs, mark=marks
+        )
+
+    def marked(prompts, completions, mark, **kwargs):
+        assert mark == [crc(p) for p in prompts]
+        return half_mixed(prompts, completions)
+
+    trainer = trained(policy, tmp_path, cls=Drawing, reward=marked, extra=dict(rollout_func=rollouts), **DYNAMIC)
+    assert any(log["dynamic_sampling/rounds"] > 1 for log in logs_of(trainer))
+    assert all(log["groups/he"] == 1.0 for log in logs_of(trainer))
 
 
 @pytest.mark.parametrize(("spg", "stop", "restores"), [(1, 3, False), (1, 4, True), (2, 4, False)])
@@ -366,7 +392,7 @@ def test_a_batch_that_cannot_be_filled_is_filled_up_with_a_warning(policy, tmp_p
     with caplog.at_level(logging.WARNING, logger="trl_miner.trainer"):
         trainer = trained(policy, tmp_path, cls=Drawing, reward=one_kind, **settings)
     assert "found 0 mixed prompts for a batch of 3, in 2 rounds and 6 prompts" in caplog.text
-    assert logs_of(trainer)[0]["sampling/full"] == 0 and [len(i) for i in trainer.generated] == [3, 3]
+    assert logs_of(trainer)[0]["dynamic_sampling/full"] == 0 and [len(i) for i in trainer.generated] == [3, 3]
 
 
 def test_or_it_raises_when_that_is_asked_for(policy, tmp_path):

@@ -31,7 +31,7 @@ METHODS = {
     "miner_wo_ir": {"miner/tau_ref"},
     "miner_wo_fw": {"miner/tau_ref"},
     "miner_wo_ac": {"miner/tau_ref"},
-    "dapo": {"sampling/kept"},
+    "dapo": {"dynamic_sampling/kept"},
     "gspo": set(),
     "reinforce_pp": {"reinforce_pp/seconds"},
     "reinforce_pp_baseline": {"reinforce_pp_baseline/seconds"},

@@ -98,7 +98,7 @@ class MinerGRPOConfig(GRPOConfig):
         dynamic_sampling (`bool`, *optional*, defaults to `False`):
             DAPO's (https://huggingface.co/papers/2503.14476): prompts whose rollouts are all right or all wrong are
             dropped and others drawn until the batch is full. Not in evaluation. A run has as many steps as without,
-            and passes over its data the sooner: `sampling/epoch` says how far it is.
+            and passes over its data the sooner: `dynamic_sampling/epoch` says how far it is.
         dynamic_sampling_max_rounds (`int`, *optional*, defaults to `10`):
             Generations per batch, the first included, before it is filled up with the best there is.
         dynamic_sampling_oversample (`float`, *optional*, defaults to `1.0`):

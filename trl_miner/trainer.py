@@ -557,7 +557,7 @@ class MinerGRPOTrainer(GRPOTrainer):
             "epoch": epoch,
         }
         for name, value in values.items():
-            self._metrics["train"][f"sampling/{name}"].append(float(value))
+            self._metrics["train"][f"dynamic_sampling/{name}"].append(float(value))
         if filled.num_kept < num_groups:
             message = (
                 f"Dynamic sampling found {filled.num_kept} mixed prompts for a batch of {num_groups}, in "

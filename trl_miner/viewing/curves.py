@@ -63,7 +63,7 @@ def draw_training(run: str | Path, path: str | Path | None = None) -> Path:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
-        if axes is not reward:  # below, where no line can run through it
+        if axes is not reward and axes.has_data():  # below, where no line can run through it
             axes.legend(frameon=False, ncols=3, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.16))
     path = Path(run) / "training.png" if path is None else Path(path)
     figure.savefig(path, dpi=150)
