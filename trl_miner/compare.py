@@ -215,7 +215,7 @@ def _score_steps(max_steps: int, per_step: float) -> int:
 def _check_call(paths: Sequence[Path], seeds: int, steps: int | None, options: Sequence[str]) -> None:
     """What can be known without reading a recipe."""
     if seeds < 1:
-        raise ValueError(f"--seeds must be at least 1: got {seeds}. MINER's figures want 3.")
+        raise ValueError(f"--seeds must be at least 1: got {seeds}. 3 give a mean and its spread.")
     if steps is not None and steps < 1:
         raise ValueError(f"--steps must be at least 1: got {steps}. Leave it out for what the recipes say.")
     if not paths:
