@@ -47,7 +47,7 @@ def trainer_for(policy, tmp_path, **settings):
     return trainer
 
 
-def loss_of(trainer, case, monkeypatch, generator=None):
+def loss_of(trainer, case, monkeypatch, generator=None, tool_mask=None):
     """TRL's loss on the golden log-probs (no model gives exactly these: the forward's result is put in its place)."""
     logps = torch.tensor(case["log_prob"], requires_grad=True)
     forward = lambda self, model, ids, *args, **kwargs: (logps, torch.zeros_like(logps), None)  # noqa: E731
@@ -67,6 +67,8 @@ def loss_of(trainer, case, monkeypatch, generator=None):
     for key, name in (("old_log_prob", "old_per_token_logps"), ("ref_log_prob", "ref_per_token_logps")):
         if key in case:
             batch[name] = torch.tensor(case[key])
+    if tool_mask is not None:
+        batch["tool_mask"] = tool_mask
     before = {name: value.clone() for name, value in batch.items()}
     loss = trainer._compute_loss(trainer.model, batch)
     loss.backward()
@@ -142,6 +144,18 @@ def test_kl_cov_has_grpos_gradient_strictly_on_policy_bit_for_bit(policy, tmp_pa
     plain = loss_of(trainer_for(policy, tmp_path), case, monkeypatch)
     found = loss_of(trainer_for(policy, tmp_path, policy_loss="kl_cov", kl_cov_ratio=0.2), case, monkeypatch)
     assert found[0] == plain[0] and torch.equal(found[1], plain[1])
+
+
+@pytest.mark.parametrize("name", ["loss_clip_cov", "loss_kl_cov", "loss_bapo"])
+def test_tokens_of_a_tool_are_as_padding(policy, tmp_path, monkeypatch, name):
+    case = golden_cases(name)[0].values[0]
+    mask = torch.tensor(case["mask"])
+    tool_mask = (torch.arange(mask.shape[1]) % 4 != 1).int().expand_as(mask)
+    settings = SETTINGS[name](case["hyper"])
+    found = loss_of(trainer_for(policy, tmp_path, **settings), case, monkeypatch, tool_mask=tool_mask)
+    masked = {**case, "mask": (mask * tool_mask).tolist()}
+    expected = loss_of(trainer_for(policy, tmp_path, **settings), masked, monkeypatch)
+    assert found[0] == expected[0] and torch.equal(found[1], expected[1])
 
 
 def test_the_bounds_of_one_batch_do_not_stay_for_the_next(policy, tmp_path, monkeypatch):

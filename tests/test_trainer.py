@@ -42,6 +42,15 @@ def test_switched_off_it_is_grpo_bit_for_bit(policy, tmp_path, grpo, knobs):
     assert_same_run(trained(policy, tmp_path, **knobs), grpo)
 
 
+def test_what_rounding_leaves_of_an_advantage_is_not_counted_as_use(policy, tmp_path):
+    """The float32 mean of six 0.3 is not 0.3: TRL's advantage is some 1e-4 where it should be 0."""
+    settings = dict(advantage_estimator="grpo", num_generations=6, max_steps=1)
+    trainer = trained(policy, tmp_path, reward=lambda prompts, **kwargs: [0.3] * len(prompts), **settings)
+    assert (trainer.batches[0]["advantages"] != 0).any()
+    log = next(log for log in trainer.state.log_history if "reward" in log)
+    assert log["rollouts/used"] == log["rollouts/grpo"] == log["rollouts/used_total"] == 0
+
+
 def test_without_all_right_prompts_it_is_grpo_bit_for_bit(policy, tmp_path):
     expected = trained(policy, tmp_path / "a", cls=GRPOTrainer, config_cls=GRPOConfig, reward=never_all_right)
     found = trained(policy, tmp_path / "b", reward=never_all_right)
