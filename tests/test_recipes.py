@@ -64,6 +64,14 @@ def test_the_arithmetic_recipes_differ_in_the_method_alone(name):
     assert other["output_dir"] == f"runs/arithmetic/{name}"
 
 
+@pytest.mark.parametrize("form", ["[ucas, miner]", "ucas+miner"])
+def test_a_recipe_can_write_a_combination_as_a_list(tmp_path, form):
+    path = tmp_path / "both.yaml"
+    path.write_text(f"output_dir: x\nuse_cpu: true\nbf16: false\nadvantage_estimator: {form}\n")
+    _, config, _, _ = make_parser().parse_args_and_config(["--config", str(path)])
+    assert config.advantage_estimator == "ucas+miner"
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_they_all_train_on_as_many_rollouts(name):
     path = str(ARITHMETIC / f"{name}.yaml")

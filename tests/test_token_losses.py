@@ -119,7 +119,6 @@ def test_trls_kl_term_is_the_papers(policy, tmp_path, monkeypatch, case):
 NEUTRAL = {
     "clip_cov": dict(clip_cov_ratio=0.0),
     "bapo": dict(bapo_low_start=0.8, bapo_low_max=0.8, bapo_high_start=1.2, bapo_high_max=1.2),
-    "kl_cov": dict(kl_cov_ratio=0.0),
 }
 
 
