@@ -9,8 +9,9 @@ with the others.
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from .distributed import World
@@ -214,6 +215,69 @@ class BatchFill:
             num_dropped=len(places) - len(groups),
             num_rounds=len(self._rounds),
         )
+
+
+class GeneratedRound(NamedTuple):
+    """What one round left on this process.
+
+    Attributes:
+        rows: Its rows of the data set.
+        generated: Columns of what was generated; a list as long as `rows` holds a value for each.
+        rewards_NF: (N, F) rewards of all processes, by reward function.
+        extra: Further columns, by name, to be logged.
+    """
+
+    rows: list[Any]
+    generated: tuple[Any, ...]
+    rewards_NF: Tensor
+    extra: dict[str, list[Any]]
+
+
+def assemble(
+    rounds: Sequence[GeneratedRound],
+    filled: Filled,
+    num_generations: int,
+    world: World,
+    gather: Callable[[list[Any]], list[Any]],
+) -> GeneratedRound:
+    """The rounds as one round of the batch's rows, each on the process that its place in the batch gives it to.
+
+    Args:
+        rounds: All of them, on every process.
+        filled: Which of their groups make the batch.
+        num_generations: G.
+        world: The processes.
+        gather: Makes one list of the lists of all processes. Every one must call.
+    """
+    wanted = [(r, num_generations * place + i) for r, place in filled.groups for i in range(num_generations)]
+    if len(rounds) == 1:  # every process has what it needs
+        return rounds[0]
+    rewards_NF = torch.stack([rounds[r].rewards_NF[row] for r, row in wanted])
+    whole = rounds[0].generated
+    is_column = [_is_column(part, len(rounds[0].rows)) for part in whole]
+    payloads = [
+        [
+            (
+                row,
+                [part[i] if per_row else None for part, per_row in zip(each.generated, is_column, strict=True)],
+                {name: values[i] for name, values in each.extra.items()},
+            )
+            for i, row in enumerate(each.rows)
+        ]
+        for each in rounds
+    ]
+    mine = share_out(payloads, wanted, world, gather)
+    generated = tuple(
+        [columns[k] for _, columns, _ in mine] if per_row else part
+        for k, (part, per_row) in enumerate(zip(whole, is_column, strict=True))
+    )
+    names = sorted({name for _, _, extra in mine for name in extra})
+    extra = {name: [extra.get(name) for _, _, extra in mine] for name in names}
+    return GeneratedRound([row for row, _, _ in mine], generated, rewards_NF, extra)
+
+
+def _is_column(part: Any, num_rows: int) -> bool:
+    return isinstance(part, list) and len(part) == num_rows
 
 
 def share_out(

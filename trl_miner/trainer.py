@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from accelerate.utils import gather_object
@@ -31,7 +31,7 @@ from .groups import GroupKinds, group_kinds
 from .logits import STATISTICS, check_logits, watch_logits
 from .model_card import describe_run
 from .run_state import RunState
-from .sampling import BatchFill, Filled, PromptStream, differs_in_correctness, share_out
+from .sampling import BatchFill, Filled, GeneratedRound, PromptStream, assemble, differs_in_correctness
 from .token_losses import POLICY_LOSSES, Surrogate
 
 logger = logging.getLogger(__name__)
@@ -54,14 +54,6 @@ _MULTIMODAL_KEYS = (
 _NOT_FORWARDED = {"prompt", "completion", "completion_ids"}  # columns that TRL keeps to itself
 # Where in the tuple of TRL's `_generate` these stand.
 _COMPLETION_IDS, _COMPLETIONS, _EXTRA_FIELDS = 1, 3, 5
-
-
-class _Generation(NamedTuple):
-    """What dynamic sampling has already done of TRL's next batch."""
-
-    generated: tuple[Any, ...]  # what TRL's _generate returns, this process's rows
-    rewards_NF: Tensor
-    filled: Filled
 
 
 class MinerGRPOTrainer(GRPOTrainer):
@@ -124,7 +116,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         self.epsilon_low: float
         self.epsilon_high: float
         self._bounds: Surrogate | None = None  # BAPO's, for the optimiser batch under way
-        self._generation: _Generation | None = None
+        self._generated: GeneratedRound | None = None  # what dynamic sampling has already done of TRL's next batch
         self._stream: PromptStream | None = None
         self.add_callback(RunState())
         self.correct_index = self._find_correct_reward_func()
@@ -196,11 +188,11 @@ class MinerGRPOTrainer(GRPOTrainer):
     # The advantages of a generation batch.
 
     def _generate(self, prompts: Any) -> tuple[Any, ...]:
-        return super()._generate(prompts) if self._generation is None else self._generation.generated
+        return super()._generate(prompts) if self._generated is None else self._generated.generated
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
-        if self._generation is not None:
-            self._rewards_NF = self._generation.rewards_NF
+        if self._generated is not None:
+            self._rewards_NF = self._generated.rewards_NF
         else:
             self._rewards_NF = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         return self._rewards_NF
@@ -210,14 +202,14 @@ class MinerGRPOTrainer(GRPOTrainer):
             return super()._generate_and_score_completions(inputs)
         num_generated = len(inputs) * current_world().size
         if self.args.dynamic_sampling:
-            inputs, self._generation = self._draw_mixed_prompts(len(inputs))
-            num_generated = self._generation.filled.num_generated * self.num_generations
+            self._generated, num_generated = self._draw_mixed_prompts(len(inputs))
+            inputs = self._generated.rows
         # What an estimator asks of every row comes for next to nothing with TRL's own forward, where TRL makes one.
         self._wanted = set().union(*(SCORED_BY.get(name, ()) for name in self._estimator))
         try:
             output = super()._generate_and_score_completions(inputs)
         finally:
-            self._generation, self._wanted = None, set()
+            self._generated, self._wanted = None, set()
         captured, self._captured = self._captured, {}
         if "old_per_token_logps" in output:  # else what was captured is of the reference model
             captured = {"old_logps": output["old_per_token_logps"], **captured}
@@ -473,10 +465,10 @@ class MinerGRPOTrainer(GRPOTrainer):
             state.has_begun = False
         return self._stream
 
-    def _draw_mixed_prompts(self, num_rows: int) -> tuple[list[Any], _Generation]:
-        """Generate and score until the batch is full of prompts that differ in correctness: this process's rows of the
-        data set, and what is already done of them. All decisions are from gathered rewards, so every process makes the
-        same ones and as many rounds."""
+    def _draw_mixed_prompts(self, num_rows: int) -> tuple[GeneratedRound, int]:
+        """Generate and score until the batch is full of prompts that differ in correctness: the batch as far as it is
+        done, and how many rollouts it took. All decisions are from gathered rewards, so every process makes the same
+        ones and as many rounds."""
         world, stream = current_world(), self._prompt_stream()
         num_groups = num_rows * world.size // self.num_generations
         fill = BatchFill(
@@ -489,7 +481,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         rounds = []
         for indices in fill:
             rounds.append(self._generate_round(indices))
-            rewards_NF = rounds[-1][2]
+            rewards_NF = rounds[-1].rewards_NF
             kept = differs_in_correctness(
                 rewards_NF[:, self.correct_index],
                 self.num_generations,
@@ -499,10 +491,12 @@ class MinerGRPOTrainer(GRPOTrainer):
             fill.record(kept.tolist(), (spread.amax(dim=1) - spread.amin(dim=1)).nan_to_num(nan=0.0).tolist())
         filled = fill.finish()
         self._log_sampling(filled, num_groups, stream.epoch)
-        return self._assemble(rounds, filled)
+        # TRL gathers prompts and completions as objects as well, to log them; this is of that size.
+        batch = assemble(rounds, filled, self.num_generations, world, gather_object)
+        self._pending_extra_logs.update(batch.extra)
+        return batch, filled.num_generated * self.num_generations
 
-    def _generate_round(self, indices: list[int]) -> tuple[list[Any], tuple[Any, ...], Tensor, dict[str, list[Any]]]:
-        """Rows of this process, what TRL generated for them, the gathered rewards, and what rewards had to log."""
+    def _generate_round(self, indices: list[int]) -> GeneratedRound:
         repeated = [index for index in indices for _ in range(self.num_generations)]
         mine = repeated[current_world().local_slice(len(repeated) // current_world().size)]
         rows = self.data_collator([self._prompt_rows[index] for index in mine])
@@ -514,38 +508,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         rewards_NF = super()._calculate_rewards(rows, prompts, generated[_COMPLETIONS], generated[_COMPLETION_IDS])
         extra = {name: values for name, values in self._pending_extra_logs.items() if len(values) == len(rows)}
         self._pending_extra_logs.clear()
-        return rows, generated, rewards_NF, extra
-
-    def _assemble(self, rounds: list[Any], filled: Filled) -> tuple[list[Any], _Generation]:
-        """The batch's rows, wherever they were generated, on the process that TRL's order gives them to."""
-        world, size = current_world(), self.num_generations
-        wanted = [(r, size * place + i) for r, place in filled.groups for i in range(size)]
-        rewards_NF = torch.stack([rounds[r][2][row] for r, row in wanted])
-        if len(rounds) == 1:  # every process has what it needs
-            rows, generated, _, extra = rounds[0]
-            self._pending_extra_logs.update(extra)
-            return rows, _Generation(generated, rewards_NF, filled)
-        payloads = [
-            [
-                (
-                    row,
-                    [part[i] if _is_per_row(part, len(rows)) else None for part in generated],
-                    {name: values[i] for name, values in extra.items()},
-                )
-                for i, row in enumerate(rows)
-            ]
-            for rows, generated, _, extra in rounds
-        ]
-        # TRL gathers prompts and completions as objects as well, to log them; this is of that size.
-        mine = share_out(payloads, wanted, world, gather_object)
-        rows, first = rounds[0][:2]
-        generated = tuple(
-            [columns[k] for _, columns, _ in mine] if _is_per_row(part, len(rows)) else part
-            for k, part in enumerate(first)
-        )
-        for name in {name for _, _, extra in mine for name in extra}:
-            self._pending_extra_logs[name].extend(extra.get(name) for _, _, extra in mine)
-        return [row for row, _, _ in mine], _Generation(generated, rewards_NF, filled)
+        return GeneratedRound(rows, generated, rewards_NF, extra)
 
     def _log_sampling(self, filled: Filled, num_groups: int, epoch: float) -> None:
         values = {
@@ -626,10 +589,6 @@ def _select_rows(batch: dict[str, Any], rows_K: Tensor) -> dict[str, Any]:
         else:
             selected[name] = value
     return unsplit_pixel_values_by_grid(selected)
-
-
-def _is_per_row(part: Any, num_rows: int) -> bool:
-    return isinstance(part, list) and len(part) == num_rows
 
 
 def _required_parameters(function: Callable[..., Any]) -> set[str]:
