@@ -76,25 +76,47 @@ def test_prompts_drawn_kept_and_dropped_over_two_epochs():
     prompts = stream(10)
     batches, rounds = fill_batches(prompts, lambda i: i % 2 == 0, 3, 4)
     assert rounds == [
-        [[0, 1, 2, 3], [4, 5], [6]],  # 0 2 | 4 | 6
-        [[7, 8, 9, 0], [1, 2], [3], [4]],  # 8 0 (of the second pass) | 2 | - | 4
-        [[5, 6, 7, 8], [9, 0], [1], [2]],  # 6 8 | 0 (third pass) | - | 2
+        # 0 and 2 of 4 are kept: 2 missing / (2/4) = 4 more, of which 4 and 6 are
+        [[0, 1, 2, 3], [4, 5, 6, 7]],
+        # 8, and 0 of the second pass; 4 more: 2 and 4
+        [[8, 9, 0, 1], [2, 3, 4, 5]],
+        # 6 and 8; 0 (of the third pass) and 2
+        [[6, 7, 8, 9], [0, 1, 2, 3]],
     ]
     assert batches == [[0, 2, 4, 6], [8, 0, 2, 4], [6, 8, 0, 2]]
-    assert prompts.epoch == pytest.approx(2.3)
+    assert prompts.epoch == pytest.approx(2.4)
+
+
+@pytest.mark.parametrize(
+    ("mixed", "rounds"),
+    [
+        (
+            {0, 1, 2},
+            [[0, 1, 2, 3], [4, 5], [6, 7], [8, 9]],
+        ),  # 1 / (3/4) = 2, then / (3/6) = 2, / (3/8) = 3, 2 are left
+        ({9}, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]),  # none of 4, nor of 8: never more than a batch; 2 are left
+        ({0, 1, 2, 5}, [[0, 1, 2, 3], [4, 5]]),
+    ],
+)
+def test_a_refill_draws_what_the_share_kept_so_far_asks_for(mixed, rounds):
+    fill, drawn = BatchFill(stream(10), 4), []
+    for indices in fill:
+        drawn.append(indices)
+        fill.record([i in mixed for i in indices], [0.0] * len(indices))
+    assert drawn == rounds
 
 
 def test_no_prompt_is_lost_or_repeated_within_an_epoch():
     sampler = RepeatSampler(range(23), mini_repeat_count=1, batch_size=1, repeat_count=1, shuffle=True, seed=7)
     prompts = PromptStream(sampler, 23)
-    _, rounds = fill_batches(prompts, lambda i: i % 3 == 0, 12, 5)
-    drawn = [i for batch in rounds for each in batch for i in each]
-    assert len(drawn) > 3 * 23
-    # a prompt that is passed over because its batch has it already comes a little later: count it where it comes
-    for batch in rounds:
-        indices = [i for each in batch for i in each]
-        assert len(indices) == len(set(indices))
-    times = torch.bincount(torch.tensor(drawn), minlength=23)
+    batches, rounds = fill_batches(prompts, lambda i: i % 3 == 0, 12, 5)
+    settled = []  # trained on or dropped; a mixed prompt too many goes back, to be drawn again
+    for batch, each_round in zip(batches, rounds, strict=True):
+        drawn = [i for indices in each_round for i in indices]
+        assert len(drawn) == len(set(drawn))
+        settled += [i for i in drawn if i in batch or i % 3]
+    assert len(settled) > 3 * 23
+    times = torch.bincount(torch.tensor(settled), minlength=23)
     assert times.max() - times.min() <= 1
 
 
@@ -116,13 +138,13 @@ def test_a_batch_of_mixed_prompts_takes_one_round():
 
 
 def test_after_the_last_round_the_batch_is_filled_with_the_best_there_is():
-    fill, spreads = BatchFill(stream(100), 4, max_rounds=2), iter([0.0, 0.0, 0.3, 0.0, 0.0, 0.0, 0.5])
+    fill, spreads = BatchFill(stream(100), 4, max_rounds=2), iter([0.0, 0.0, 0.3, 0.0, 0.0, 0.0, 0.5, 0.0])
     for indices in fill:
         fill.record([i == 1 for i in indices], [next(spreads) for _ in indices])
     filled = fill.finish()
     # 1 is mixed; then 6 and 2, whose lengths at least differ; then 0, the first of the rest
     assert filled.groups == [(0, 0), (0, 1), (0, 2), (1, 2)]
-    assert (filled.num_kept, filled.num_generated, filled.num_dropped, filled.num_rounds) == (1, 7, 3, 2)
+    assert (filled.num_kept, filled.num_generated, filled.num_dropped, filled.num_rounds) == (1, 8, 4, 2)
 
 
 def test_a_batch_never_holds_a_prompt_twice_even_when_it_takes_the_whole_data_set():
@@ -137,8 +159,8 @@ def test_a_batch_never_holds_a_prompt_twice_even_when_it_takes_the_whole_data_se
 
 def test_a_prompt_too_many_comes_first_in_the_next_batch():
     prompts = stream(20)
-    batches, rounds = fill_batches(prompts, lambda i: i != 0, 2, 4, oversample=3.0)
-    # one is missing after 0..3: three are drawn, the first is taken, the other two wait
+    batches, rounds = fill_batches(prompts, lambda i: i != 0, 2, 4, oversample=2.0)
+    # one is missing after 0..3: 2 * 1 / (3/4) = 3 are drawn, the first is taken, the other two wait
     assert rounds[0] == [[0, 1, 2, 3], [4, 5, 6]] and batches == [[1, 2, 3, 4], [5, 6, 7, 8]]
 
 

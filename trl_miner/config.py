@@ -102,8 +102,9 @@ class MinerGRPOConfig(GRPOConfig):
         dynamic_sampling_max_rounds (`int`, *optional*, defaults to `10`):
             Generations per batch, the first included, before it is filled up with the best there is.
         dynamic_sampling_oversample (`float`, *optional*, defaults to `1.0`):
-            A refill draws this many times the prompts that are missing. Above 1, fewer rounds and more rollouts; a
-            mixed prompt too many waits for the next batch, where it is generated anew.
+            A refill draws as many prompts as should fill the batch, going by the share of mixed ones so far, times
+            this. Above 1, fewer rounds and more rollouts; a mixed prompt too many waits for the next batch, where it
+            is generated anew.
         dynamic_sampling_require_full (`bool`, *optional*, defaults to `False`):
             Raise when a batch cannot be filled, instead of warning.
     """
@@ -152,7 +153,7 @@ class MinerGRPOConfig(GRPOConfig):
     )
     dynamic_sampling_max_rounds: int = _knob(10, "Generations per batch, the first included, before it is filled up.")
     dynamic_sampling_oversample: float = _knob(
-        1.0, "Prompts drawn in a refill, as a multiple of those missing; at least 1."
+        1.0, "Prompts drawn in a refill, as a multiple of those expected to fill the batch; at least 1."
     )
     dynamic_sampling_require_full: bool = _knob(False, "Raise when a batch cannot be filled, instead of warning.")
 

@@ -157,7 +157,9 @@ class BatchFill:
         multiple: Every round must hold a multiple of so many prompts, to be shared out evenly among the processes.
             `num_groups` must be one.
         max_rounds: Rounds in all, the first included.
-        oversample: A refill draws this many times the prompts that are missing, never more than a full batch.
+        oversample: A refill draws as many prompts as should fill the batch, going by the share that was kept of this
+            batch's so far, times this; never more than a full batch. Drawing what is missing and no more would take
+            ten rounds and not be done: of 128 prompts with every third mixed, two would still be missing.
     """
 
     def __init__(
@@ -180,11 +182,16 @@ class BatchFill:
     def __iter__(self) -> Iterator[list[int]]:
         """The prompts of each round, for as long as groups are missing, rounds are left, and so are prompts."""
         while len(self._rounds) < self._max_rounds and (missing := self._num_groups - self.num_kept) > 0:
-            wanted = missing if not self._rounds else math.ceil(missing * self._oversample)
+            wanted = missing
+            if self._rounds:
+                num_drawn = sum(len(each.indices) for each in self._rounds)
+                wanted = math.ceil(missing * num_drawn / max(1, self.num_kept) * self._oversample)
             wanted = min(self._num_groups, math.ceil(wanted / self._multiple) * self._multiple)
             indices = self._stream.draw(wanted, self._taken)
-            if len(indices) < wanted:  # every prompt of the data set is in this batch
-                self._stream.put_back(indices)
+            usable = len(indices) // self._multiple * self._multiple  # fewer, where the batch takes the last prompts
+            self._stream.put_back(indices[usable:])
+            del indices[usable:]
+            if not indices:
                 return
             self._rounds.append(_Round(indices))
             yield indices
