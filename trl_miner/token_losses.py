@@ -8,7 +8,6 @@ other advantages at some tokens, or other clipping bounds. All statistics are ov
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -123,7 +122,6 @@ def kl_cov(
     ratio: float = 2e-3,
     coef: float = 1.0,
     world: World | None = None,
-    **_: Any,
 ) -> Surrogate:
     """KL-Cov: a penalty coef * |lp - old lp| on the tokens of highest covariance; no clipping.
 
@@ -189,7 +187,6 @@ def bapo(
     high_max: float = 3.0,
     high_step: float = 0.1,
     world: World | None = None,
-    **_: Any,
 ) -> Surrogate:
     """BAPO: raise the clipping bounds until positive tokens contribute their share.
 

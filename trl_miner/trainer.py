@@ -236,9 +236,7 @@ class MinerGRPOTrainer(GRPOTrainer):
             verifier_rewards_N=rewards_NF[:, self.correct_index],
             advantages_N=advantages_N,
         )
-        mask_BT = output["completion_mask"]
-        if "tool_mask" in output:
-            mask_BT = mask_BT * output["tool_mask"]
+        mask_BT = _loss_mask(output)
         score = partial(self._score, output, mask_BT)
         rollouts = Rollouts(rewards_N, advantages_N, mask_BT, kinds, self.num_generations, score, world)
         found = estimate(self._estimator, rollouts, self.args.knobs)
@@ -282,7 +280,6 @@ class MinerGRPOTrainer(GRPOTrainer):
         is_row_B = is_row_N[current_world().local_slice(mask_BT.shape[0])]
         return logps_BT, mask_BT * ~(is_unknown_BT & is_row_B.unsqueeze(1))
 
-    @torch.no_grad()
     def _forward_rows(self, output: dict[str, Any], is_row_N: Tensor, names: Collection[str]) -> dict[str, Tensor]:
         """One forward over some rows of this process, in chunks of the training batch: (B, T) each, 0 on other rows.
         The log-probs come with it, asked for or not."""
@@ -293,22 +290,27 @@ class MinerGRPOTrainer(GRPOTrainer):
         num_chunks = -(-int(is_row_N.view(-1, num_rows).sum(dim=1).max()) // chunk_size)
         num_dummies = max(0, (num_chunks - 1) * chunk_size + 1 - len(rows_K))
         batch = _select_rows(output, torch.cat([rows_K, rows_K.new_zeros(num_dummies)]))
-        multimodal = {name: batch[name] for name in _MULTIMODAL_KEYS if name in batch}
         self._wanted = set(names) - {"old_logps"}
-        with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
-            logps_KT, *_ = self._get_per_token_logps_and_entropies(
-                self.model,
-                torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
-                torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
-                num_tokens,
-                batch_size=chunk_size,
-                **multimodal,
-            )
+        logps_KT = self._forward(batch, chunk_size)
         captured, self._captured = {"old_logps": logps_KT, **self._captured}, {}
         values = {name: value.new_zeros(num_rows, num_tokens) for name, value in captured.items()}
         for name, value in captured.items():
             values[name][rows_K] = value[: len(rows_K)]
         return values
+
+    @torch.no_grad()
+    def _forward(self, batch: dict[str, Any], batch_size: int | None = None) -> Tensor:
+        """Log-probs of the completion tokens under the policy as it is."""
+        with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
+            logps_BT, *_ = self._get_per_token_logps_and_entropies(
+                self.model,
+                torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
+                torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
+                batch["completion_ids"].shape[1],
+                batch_size,
+                **{name: batch[name] for name in _MULTIMODAL_KEYS if name in batch},
+            )
+        return logps_BT
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -376,9 +378,7 @@ class MinerGRPOTrainer(GRPOTrainer):
             self.epsilon_low, self.epsilon_high = 1 - found.clip_low, found.clip_high - 1
 
     def _surrogate(self, logps_BT: Tensor, inputs: dict[str, Any]) -> Surrogate:
-        mask_BT = inputs["completion_mask"]
-        if "tool_mask" in inputs:
-            mask_BT = mask_BT * inputs["tool_mask"]
+        mask_BT = _loss_mask(inputs)
         advantages = inputs["advantages"]
         old_logps_BT = inputs.get("old_per_token_logps")
         method = POLICY_LOSSES[self.args.policy_loss]
@@ -402,27 +402,15 @@ class MinerGRPOTrainer(GRPOTrainer):
         generator.manual_seed(((self.args.seed * 2**32 + self.state.global_step) * 2**10 + micro_step) % 2**63)
         return {"generator": generator, "epsilon_low": self.epsilon_low, "epsilon_high": self.epsilon_high}
 
-    @torch.no_grad()
     def _search_bounds(self) -> None:
         """BAPO's bounds for all micro-batches of this optimiser step, at its first: one forward over each of them."""
         if self._step % self.current_gradient_accumulation_steps:
             return
         first = self._step % self.args.steps_per_generation
         batches = self._buffered_inputs[first : first + self.current_gradient_accumulation_steps]
-        logps = []
-        with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
-            for batch in batches:
-                found, *_ = self._get_per_token_logps_and_entropies(
-                    self.model,
-                    torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
-                    torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
-                    batch["completion_ids"].shape[1],
-                    **{name: batch[name] for name in _MULTIMODAL_KEYS if name in batch},
-                )
-                logps.append(found)
         names = ("completion_mask", "tool_mask", "advantages", "old_per_token_logps")
         inputs = {name: torch.cat([batch[name] for batch in batches]) for name in names if name in batches[0]}
-        self._bounds = self._surrogate(torch.cat(logps), inputs)
+        self._bounds = self._surrogate(torch.cat([self._forward(batch) for batch in batches]), inputs)
         self._log_surrogate(self._bounds)
 
     def _log_surrogate(self, found: Surrogate) -> None:
@@ -589,6 +577,12 @@ def _select_rows(batch: dict[str, Any], rows_K: Tensor) -> dict[str, Any]:
         else:
             selected[name] = value
     return unsplit_pixel_values_by_grid(selected)
+
+
+def _loss_mask(batch: dict[str, Any]) -> Tensor:
+    """The tokens that count: of the completion, and not a tool's."""
+    mask_BT = batch["completion_mask"]
+    return mask_BT * batch["tool_mask"] if "tool_mask" in batch else mask_BT
 
 
 def _required_parameters(function: Callable[..., Any]) -> set[str]:
