@@ -307,7 +307,7 @@ class MinerGRPOTrainer(GRPOTrainer):
                 torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
                 torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
                 batch["completion_ids"].shape[1],
-                batch_size,
+                batch_size=batch_size,
                 **{name: batch[name] for name in _MULTIMODAL_KEYS if name in batch},
             )
         return logps_BT
