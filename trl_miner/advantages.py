@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .distributed import World, accumulation_dtype
 from .groups import GroupKinds, group_mean, grouped
-from .miner import miner_advantages, needs_old_logps
+from .miner import group_relative_advantages, is_mined, miner_advantages, needs_old_logps
 
 
 def reinforce_pp_advantages(
@@ -116,32 +116,22 @@ def ucas_advantages(
     world = world or World()
     is_token_BT = mask_BT.bool()
     local = world.local_slice(mask_BT.shape[0])
-    confidence_N = world.gather(_sum_tokens(self_certainty_BT, is_token_BT))
-    confidence_N = torch.where(world.gather(is_token_BT.any(dim=1)), confidence_N, torch.nan)
-    z_N = _z_scores(confidence_N, num_generations).to(advantages_N.dtype)
+    confidence_B = _sum_tokens(self_certainty_BT, is_token_BT)
+    confidence_N = world.gather(torch.where(is_token_BT.any(dim=1), confidence_B, torch.nan))
+    # a z-score in the group, which is what GRPO makes of rewards; 0 for a rollout without tokens
+    z_N = group_relative_advantages(confidence_N, num_generations, std_eps=1e-6).to(advantages_N.dtype)
     is_above_N = rewards_N > group_mean(rewards_N, num_generations)
     scaled_B = (advantages_N * torch.where(is_above_N, -beta_pos * z_N, beta_neg * z_N).exp())[local]
 
-    low, high = (
-        world.gather(extreme.view(1))
-        for extreme in (
-            token_logits_BT.masked_fill(~is_token_BT, torch.inf).amin(),
-            token_logits_BT.masked_fill(~is_token_BT, -torch.inf).amax(),
-        )
-    )
-    spread = (high.amax() - low.amin()).clamp(min=1e-8)  # one value everywhere: no token stands out
-    level_BT = ((token_logits_BT - low.amin()) / spread).masked_fill(~is_token_BT, 0.0)
+    lowest = token_logits_BT.masked_fill(~is_token_BT, torch.inf).amin()
+    highest = token_logits_BT.masked_fill(~is_token_BT, -torch.inf).amax()
+    extremes_W2 = world.gather(torch.stack([lowest, highest]).unsqueeze(0))  # of every process
+    lowest, highest = extremes_W2[:, 0].amin(), extremes_W2[:, 1].amax()
+    spread = (highest - lowest).clamp(min=1e-8)  # one value everywhere: no token stands out
+    level_BT = ((token_logits_BT - lowest) / spread).masked_fill(~is_token_BT, 0.0)
     taxed_BT = scaled_B.unsqueeze(1) - token_coef * level_BT
     taxed_BT = torch.where((scaled_B > 0).unsqueeze(1), taxed_BT.clamp(min=0.0), taxed_BT)
     return taxed_BT.masked_fill(~is_token_BT | rewards_N[local].isnan().unsqueeze(1), 0.0)
-
-
-def _z_scores(values_N: Tensor, num_generations: int) -> Tensor:
-    """(N,): z-score in the group, sample std + 1e-6; NaN left out of it and 0 in the result."""
-    centred_PG = grouped(values_N - group_mean(values_N, num_generations), num_generations)
-    count_P1 = (~centred_PG.isnan()).sum(dim=1, keepdim=True).clamp(min=2)
-    std_P1 = (centred_PG.square().nansum(dim=1, keepdim=True) / (count_P1 - 1)).sqrt()
-    return (centred_PG / (std_P1 + 1e-6)).nan_to_num(nan=0.0).flatten()
 
 
 def _sum_tokens(values_BT: Tensor, is_token_BT: Tensor) -> Tensor:
@@ -250,8 +240,7 @@ def _miner(rollouts: Rollouts, *, base: Estimate | None = None, **knobs: Any) ->
     knows = {name: knobs[name] for name in ("lambda_max", "credit", "intrinsic", "nh_scale")}
     old_logps_BT, mask_BT = None, rollouts.mask_BT
     if needs_old_logps(rollouts.kinds, advantages_N, **knows):
-        is_mined_N = rollouts.kinds.is_ph_N | (rollouts.kinds.is_nh_N & (knobs["nh_scale"] > 0))
-        scores = rollouts.score(("old_logps",), is_mined_N)
+        scores = rollouts.score(("old_logps",), is_mined(rollouts.kinds, knobs["nh_scale"]))
         old_logps_BT, mask_BT = scores["old_logps"], scores["mask"]
     mined = miner_advantages(
         rollouts.rewards_N,

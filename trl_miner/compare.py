@@ -189,8 +189,8 @@ def _facts(path: Path, options: list[str], steps: int | None) -> dict[str, Any]:
         "options": options,
         "optimiser_steps_per_step": per_step,
         "is_grpo": config.advantage_estimator == "grpo"
-        and getattr(config, "policy_loss", "clip") == "clip"
-        and not getattr(config, "dynamic_sampling", False),
+        and config.policy_loss == "clip"
+        and not config.dynamic_sampling,
     }
 
 

@@ -182,6 +182,11 @@ class MinerAdvantages:
     is_nh_N: Tensor
 
 
+def is_mined(kinds: GroupKinds, nh_scale: float = 0.0) -> Tensor:
+    """(N,) bool: the rollouts that MINER rules: those of PH groups, and with `nh_scale` of NH groups."""
+    return kinds.is_ph_N | (kinds.is_nh_N & (nh_scale > 0))
+
+
 def needs_old_logps(
     kinds: GroupKinds,
     advantages_N: Tensor,
@@ -291,7 +296,7 @@ def miner_advantages(
     # What each row contributes, gathered once: tokens, summed NLL, summed credit weight, summed abs(base).
     local = world.local_slice(mask_NT.shape[0])
     looks_away = old_logps_NT is None and not (intrinsic == "constant" and credit == "uniform")
-    is_mined_N = (kinds.is_ph_N | (kinds.is_nh_N & (nh_scale > 0))) & (not looks_away)
+    is_mined_N = is_mined(kinds, nh_scale) & (not looks_away)
     advantages_NT, row_sums_N4 = _first_pass(
         advantages_N[local], base_NT, old_logps_NT, mask_NT, is_mined_N[local], CREDITS[credit], gamma
     )

@@ -213,7 +213,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         captured, self._captured = self._captured, {}
         if "old_per_token_logps" in output:  # else what was captured is of the reference model
             captured = {"old_logps": output["old_per_token_logps"], **captured}
-            everywhere_N = current_world().gather(torch.ones_like(output["advantages"], dtype=torch.bool))
+            everywhere_N = output["advantages"].new_ones(current_world().size * len(output["advantages"])).bool()
             self._scores = {name: (value, everywhere_N) for name, value in captured.items()}
         self._run_state.generated += num_generated
         try:
