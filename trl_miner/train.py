@@ -1,6 +1,7 @@
 """The script behind `accelerate launch -m trl_miner.train --config RECIPE` and `trl-miner train --config RECIPE`."""
 
 import difflib
+import functools
 import importlib
 import inspect
 import json
@@ -28,16 +29,18 @@ from trl import (
 )
 from trl.models import unwrap_model_for_generation
 
-from . import rewards
+from . import grading, rewards
 from .config import MinerGRPOConfig
 from .data import arithmetic, base_model
 from .evaluation.generate import sample_completions
 from .evaluation.metrics import pass_at_k
 from .files import write_whole
+from .grading.pool import CPU_SECONDS
 from .progress import ShortProgressCallback
 from .trainer import MinerGRPOTrainer
 from .viewing.curves import draw_training
 
+_OWN_REWARDS = ("math_reward", "choice_reward")
 _TRL_REWARDS = ("accuracy_reward", "reasoning_accuracy_reward", "think_format_reward", "get_soft_overlong_punishment")
 
 
@@ -48,8 +51,8 @@ class MinerScriptArguments(ScriptArguments):
     reward_funcs: list[str] = field(
         default_factory=lambda: ["math_reward"],
         metadata={
-            "help": f"Reward functions: math_reward, TRL's {', '.join(_TRL_REWARDS)}, or dotted import paths such as "
-            "my_lib.rewards.my_reward. The first one decides what is correct."
+            "help": f"Reward functions: {', '.join(_OWN_REWARDS)}, TRL's {', '.join(_TRL_REWARDS)}, or dotted import "
+            "paths such as my_lib.rewards.my_reward. The first one decides what is correct."
         },
     )
     soft_overlong_cache: int = field(
@@ -58,6 +61,18 @@ class MinerScriptArguments(ScriptArguments):
             "help": "For get_soft_overlong_punishment: completions longer than max_completion_length minus this lose "
             "reward, in tokens."
         },
+    )
+    math_accept_unboxed: bool = field(
+        default=False,
+        metadata={"help": "For math_reward: look for a final answer in completions without a \\boxed{} too."},
+    )
+    judge_seconds: float = field(
+        default=CPU_SECONDS,
+        metadata={"help": "Limit for judging one answer, in seconds of CPU; over it, the answer scores None."},
+    )
+    judge_workers: int | None = field(
+        default=None,
+        metadata={"help": "Processes that judge answers, for each training process. Default: its share of the CPUs."},
     )
     score_problems: int = field(
         default=0,
@@ -138,13 +153,16 @@ def _load_reward_func(name: str, args: MinerScriptArguments, config: MinerGRPOCo
         return trl.rewards.get_soft_overlong_punishment(config.max_completion_length, args.soft_overlong_cache)
     if name in _TRL_REWARDS:
         return getattr(trl.rewards, name)
-    if name == "math_reward":
-        return rewards.math_reward
+    if name == "math_reward" and args.math_accept_unboxed:
+        # keeps its name: TRL logs rewards by it
+        return functools.wraps(rewards.math_reward)(functools.partial(rewards.math_reward, accept_unboxed=True))
+    if name in _OWN_REWARDS:
+        return getattr(rewards, name)
     module, _, function = name.rpartition(".")
     if not module:
         raise ValueError(
-            f"reward_funcs must name known rewards or import paths: got '{name}'. Known: math_reward, "
-            f"{', '.join(_TRL_REWARDS)}; a path has a dot, such as my_lib.rewards.{name}."
+            f"reward_funcs must name known rewards or import paths: got '{name}'. Known: "
+            f"{', '.join(_OWN_REWARDS + _TRL_REWARDS)}; a path has a dot, such as my_lib.rewards.{name}."
         )
     sys.path.insert(0, os.getcwd())
     try:
@@ -260,6 +278,7 @@ def run(
     args: MinerScriptArguments, config: MinerGRPOConfig, model_args: ModelConfig, mixture: DatasetMixtureConfig
 ) -> MinerGRPOTrainer:
     """Train one recipe: score, train, score, save, draw. Returns the trainer."""
+    grading.configure(args.judge_workers, args.judge_seconds)
     _check_writable(Path(config.output_dir))
     reward_funcs = load_reward_funcs(args, config)
     data = load_data(args, mixture)

@@ -1,0 +1,209 @@
+"""Verdicts, compared with what a reader of the rule would say."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trl_miner.grading import grade, math_answers
+from trl_miner.grading.choices import chosen, option_index
+
+
+def judged(answer, gold, **kwargs):
+    return grade("math", [answer], [gold], **kwargs)[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "verdict"),
+    [
+        (r"so it is \boxed{17}.", "17", 1.0),
+        (r"so it is \boxed{18}.", "17", 0.0),
+        (r"\boxed{17}", r"\boxed{17}", 1.0),  # the gold is already boxed
+        (r"\boxed{ 17 }", r"Hence $x=\boxed{17}$, as claimed.", 1.0),  # the gold is a whole solution
+        (r"\boxed{\dfrac{2}{4}}", r"\frac12", 1.0),
+        (r"\boxed{0.5}", r"\frac{1}{2}", 1.0),
+        (r"\boxed{\frac{1}{3}}", r"\frac{1}{2}", 0.0),
+        (r"\boxed{\sqrt{8}}", r"2\sqrt{2}", 1.0),
+        (r"\boxed{x = 5}", "5", 1.0),
+        (r"\boxed{007}", "7", 1.0),  # not plain integers: math-verify decides
+        (r"\boxed{1,000}", "1000", 1.0),
+        (r"\boxed {17}", "17", 1.0),
+    ],
+)
+def test_verdicts(answer, gold, verdict):
+    assert judged(answer, gold).score == verdict
+
+
+@pytest.mark.parametrize("gold", ["17", "-3", r"\frac{1}{2}", "(1, 2)", r"\{1, 2\}", r"\text{blue}", "x^2 + 1", "@#"])
+def test_a_gold_is_its_own_right_answer(gold):
+    assert judged(rf"The answer is \boxed{{{gold}}}.", gold).score == 1.0
+    assert math_answers.judge((gold,), gold) == 1.0  # not only at sight: math-verify agrees
+
+
+@pytest.mark.parametrize("answer", ["17", "The answer is 17.", "$17$", "", r"\boxed 17", r"\boxed{}"])
+def test_without_a_filled_box_nothing_is_right(answer):
+    assert judged(answer, "17").score == 0.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        ("The final answer is $\\frac{1}{2}$.", 1.0),
+        ("so we get 0.5", 1.0),
+        ("The final answer is $\\frac{1}{3}$.", 0.0),
+        ("", 0.0),
+        (r"\boxed{0.5}", 1.0),
+        (r"The answer is $\frac12$, no, \boxed{3}", 0.0),  # a box is still what counts
+        (r"The answer is 0.5, \boxed{0.5", 0.0),  # cut off in its box
+    ],
+)
+def test_answers_without_a_box_are_accepted_on_request(answer, verdict):
+    assert judged(answer, r"\frac{1}{2}", unboxed=True).score == verdict
+
+
+def test_a_box_cut_off_at_the_length_limit_is_no_answer():
+    assert judged(r"The answer is \boxed{17", "17").score == 0.0
+    assert judged(r"First \boxed{17}, so \boxed{1", "17").score == 0.0
+    assert math_answers.boxes(r"First \boxed{17}, so \boxed{1") == ()
+
+
+@pytest.mark.parametrize("answer", [r"\boxed{17} or \boxed{18}", r"\boxed{18} or \boxed{17}", r"\boxed{1} \boxed{x}"])
+def test_boxes_that_disagree_are_wrong_even_if_one_is_right(answer):
+    assert judged(answer, "17").score == 0.0
+    assert judged(answer, "17", votes=True).answer is None  # nor do they vote
+
+
+def test_one_value_in_two_boxes_is_one_answer():
+    assert judged(r"\boxed{17}, that is \boxed{17}", "17").score == 1.0
+    assert judged(r"\boxed{0.5}, that is \boxed{\frac{1}{2}}", "0.5").score == 1.0
+    assert judged(r"\boxed{0.5}, that is \boxed{\frac{1}{3}}", "0.5").score == 0.0
+
+
+@pytest.mark.parametrize("gold", ["", "  ", None, r"\frac{1}{", "1}", r"\boxed{}", r"\boxed{1", "7" * 10_001])
+def test_an_unparsable_gold_is_not_judged(gold):
+    assert (judged(r"\boxed{1}", gold).score, judged("", gold).reason) == (None, "gold")
+
+
+def test_an_answer_longer_than_any_gold_is_wrong_at_once():
+    assert judged(r"\boxed{" + "1+" * 5_001 + "1}", "5002").score == 0.0
+
+
+def test_boxes_come_last_first_without_repeats_and_balanced():
+    assert math_answers.boxes(r"\boxed{1} \boxed{\frac{1}{2}} \boxed{1} \boxed{\{2\}}") == (
+        r"\{2\}",
+        "1",
+        r"\frac{1}{2}",
+    )
+    assert math_answers.boxes(r"\boxed{\}}") == (r"\}",)
+
+
+def test_equal_answers_vote_alike():
+    answers = [r"\boxed{0.25}", r"\boxed{\frac14}", r"\boxed{x+1}", r"\boxed{1+x}", r"\boxed{12}", r"\boxed{12.0}"]
+    votes = [v.answer for v in grade("math", answers, ["7"] * 6, votes=True)]
+    assert votes[0] == votes[1] != votes[2] == votes[3] and votes[4] == votes[5] == "12"
+    right = [v.answer for v in grade("math", [r"\boxed{0.5}", r"\boxed{\frac24}"], ["1/2"] * 2, votes=True)]
+    assert right == ["1/2", "1/2"]
+    assert [v.answer for v in grade("math", ["no box", r"\boxed{7}"], ["7", "7"], votes=True)] == [None, "7"]
+
+
+numbers = st.integers(-(10**9) + 1, 10**9 - 1) | st.integers(-20, 20)
+
+
+@settings(max_examples=150, deadline=None)
+@given(gold=numbers, others=st.lists(numbers, max_size=2), repeat=st.booleans())
+def test_what_is_judged_at_sight_agrees_with_math_verify(gold, others, repeat):
+    found = math_answers.boxes("".join(rf"\boxed{{{number}}}" for number in others + [gold] * repeat))
+    assert math_answers.judge_at_sight(found, str(gold)) == math_answers.judge(found, str(gold))
+
+
+def test_a_gold_is_parsed_once_for_all_rollouts():
+    math_answers._parse_gold.cache_clear()
+    for box in ("x", "y", "z"):
+        math_answers.judge((box,), r"\frac{7}{9}")
+    assert math_answers._parse_gold.cache_info().misses == 1
+
+
+def test_math_verify_failing_makes_the_answer_wrong_and_the_gold_unscorable(monkeypatch):
+    import math_verify
+
+    parse = math_verify.parse
+    for failure in (RecursionError("too deep"), ValueError("what")):
+
+        def fail_on_letters(text, *args, failure=failure, **kwargs):
+            if "hostile" in text:
+                raise failure
+            return parse(text, *args, **kwargs)
+
+        monkeypatch.setattr(math_verify, "parse", fail_on_letters)
+        math_answers._parse_gold.cache_clear()
+        assert math_answers.judge(("hostile",), "17") == 0.0
+        assert math_answers.judge(("17",), "hostile") is None
+    math_answers._parse_gold.cache_clear()
+
+
+DRUGS = ("Aspirin", "Ibuprofen", "St. John's wort", "0.5 mg of digoxin", "None of the above")
+
+
+@pytest.mark.parametrize(
+    ("answer", "letter"),
+    [
+        ("The answer is B", "B"),
+        ("the answer is: (b).", "B"),
+        ("**The answer is B.** That is all.", "B"),
+        ("The answer is B. Ibuprofen", "B"),
+        ("The answer is option B) ibuprofen.", "B"),
+        ("The answer is\n\n Ibuprofen", "B"),
+        (r"The answer is \boxed{\text{B}}.", "B"),
+        ("The answer is `ibuprofen'", "B"),
+        ("The answer is ibuprofen (B).", "B"),
+        ("The answer is St. John's wort. It induces CYP3A4.", "C"),
+        ("The answer is 0.5 mg of digoxin.", "D"),
+        ("The answer is A. No, wait. The answer is E.", "E"),  # the last one
+        ("The answer is not aspirin.", None),
+        ("The answer is aspirin or ibuprofen.", None),
+        ("The answer is A, B and C.", None),
+        ("The answer is A. B.", None),  # two
+        ("The answer is A. Ibuprofen", None),  # the letter of one, the text of another
+        ("The answer is F.", None),
+        ("The answer is a drug.", None),  # no letter
+        ("The answer is", None),
+        ("The answer isB", None),
+        ("Aspirin", None),
+        ("", None),
+    ],
+)
+def test_choices(answer, letter):
+    index = chosen(answer, DRUGS)
+    assert (None if index is None else "ABCDE"[index]) == letter
+
+
+def test_a_choice_is_right_by_letter_or_text_of_the_gold():
+    for gold in ("B", "b", "ibuprofen", " Ibuprofen. "):
+        verdicts = grade("choice", ["The answer is B.", "The answer is A."], [gold] * 2, options=[DRUGS] * 2)
+        assert [v.score for v in verdicts] == [1.0, 0.0]
+        assert [v.answer for v in verdicts] == ["B", "A"]
+
+
+def test_a_gold_that_is_no_option_is_not_judged():
+    assert grade("choice", ["The answer is A."], ["F"], options=[DRUGS])[0].reason == "gold"
+    assert option_index("x", ("x", "X")) is None  # two options alike
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=200), st.sampled_from(["", "The answer is ", "The answer is B"]))
+def test_no_text_breaks_a_grader(text, start):
+    assert grade("choice", [start + text], ["B"], options=[DRUGS])[0].score in (0.0, 1.0)
+    assert math_answers.boxes(text) == () or "boxed" in text
+
+
+@pytest.mark.parametrize(
+    ("grader", "golds", "options", "message"),
+    [
+        ("maths", ["1"], None, "grader must be one of math, choice: got 'maths'"),
+        ("math", [], None, "one gold per answer: got 0 for 1 answers"),
+        ("choice", ["A"], None, "options must hold the options of every question: got none"),
+        ("choice", ["A"], [], "got 0 for 1 answers"),
+    ],
+)
+def test_bad_calls_are_named(grader, golds, options, message):
+    with pytest.raises(ValueError, match=message):
+        grade(grader, ["x"], golds, options=options)

@@ -1,0 +1,287 @@
+"""Hostile answers and killed processes: every answer gets its verdict, and nothing is left behind."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import psutil
+import pytest
+
+from trl_miner import grading
+from trl_miner.grading.pool import Pool
+from trl_miner.grading.worker import Job
+
+BOMBS = [
+    "9^{9^{9^{9}}}",
+    "10^{10^{9}}",
+    "1000000000!",
+    r"\sum_{i=1}^{10^7} \frac{1}{i!}",
+    "{" * 400 + "1" + "}" * 400,  # the parser backtracks
+]
+
+
+def job(content, gold="17"):
+    return Job((content,), "", gold, False)
+
+
+def scores(outcomes):
+    return [outcome.result.score if outcome.result else outcome.reason for outcome in outcomes]
+
+
+@pytest.fixture
+def pool():
+    pool = Pool(workers=2, seconds=1.0)
+    yield pool
+    pool.close()
+
+
+def hostile_answers(count, seed=0):
+    """Answers of the kinds that break verifiers; 1 in 100 would run for ever."""
+    rng = random.Random(seed)
+    kinds = [
+        lambda: r"\boxed{" * rng.randint(1, 50) + str(rng.random()),  # unbalanced
+        lambda: r"\boxed{" + "{" * rng.randint(1, 5) + "1" + "}" * rng.randint(1, 5),
+        lambda: r"\boxed{\frac{" + str(rng.random()) + "}{0}}",
+        lambda: r"\boxed{" + r"\sqrt{" * rng.randint(1, 30) + "x" + "}" * 30 + "}",
+        lambda: "".join(chr(rng.randint(0, 0x2FF)) for _ in range(300)),  # control characters
+        lambda: (
+            r"\boxed{" + "".join(chr(rng.randint(1, 127)) for _ in range(20)).replace("{", "").replace("}", "") + "}"
+        ),
+        lambda: rf"\boxed{{{rng.randint(0, 10**40)}}} \boxed{{{rng.randint(0, 10**40)}}}",
+        lambda: rf"\boxed{{\begin{{pmatrix}}{rng.random()}&\infty\end{{pmatrix}}}}",
+        lambda: r"\boxed{" + rng.choice(["!", "^", "_", "\\frac", "\\left(", "&", "%", "#"]) * rng.randint(1, 9) + "}",
+        lambda: rf"\boxed{{{rng.choice('≤∞π√')}{rng.randint(1, 99)}\text{{ cm}}^2}}",
+    ]
+    answers = [kinds[rng.randrange(len(kinds))]() for _ in range(count)]
+    for place in range(50, count, 100):
+        answers[place] = rf"\boxed{{{rng.choice(BOMBS)} + {place}}}"
+    answers[-1] = r"\boxed{" + "7" * 2**20 + "}"  # 1 MB
+    answers[-2] = "x" * 2**20 + r"\boxed{17}"
+    answers[-3] = r"\boxed{1}" * 2**17
+    return answers
+
+
+@pytest.mark.parametrize("where", ["main thread", "worker thread"])
+def test_thousands_of_hostile_answers_are_all_answered(where):
+    """2,500 from either thread; each has 0.5 s of CPU. One bad verdict, exception or hang fails."""
+    answers = hostile_answers(2500, seed=len(where))
+    grading.configure(workers=2, seconds=0.5)
+    pool = grading.shared_pool()
+    verdicts = []
+    try:
+        if where == "main thread":
+            verdicts += grading.grade("math", answers, ["17"] * len(answers), votes=True)
+        else:
+            thread = threading.Thread(
+                target=lambda: verdicts.extend(grading.grade("math", answers, ["17"] * len(answers), votes=True))
+            )
+            thread.start()
+            thread.join(200)
+        assert len(verdicts) == 2500
+        assert verdicts[-2].score == 1.0  # the one right answer, behind 1 MB of text
+        assert all(verdict.score in (0.0, None) for verdict in verdicts[:-2] + verdicts[-1:])
+        over = [verdict for verdict in verdicts if verdict.score is None]
+        assert {verdict.reason for verdict in over} <= {"limit", "died"} and 20 <= len(over) <= 60
+        # the pool is alive, and judges right
+        assert grading.grade("math", [r"\boxed{0.5}"], ["1/2"])[0].score == 1.0
+        workers = pool.pids()
+        assert 1 <= len(workers) <= 2
+    finally:
+        grading.configure()
+    assert not any(psutil.pid_exists(pid) for pid in workers)
+
+
+def test_every_bomb_is_stopped_at_its_limit(pool):
+    start = time.monotonic()
+    assert scores(pool.run([job(bomb) for bomb in BOMBS])) == ["limit"] * 5
+    # 5 bombs of 1 s of CPU on 2 workers, and their starts; the limit of the pool itself would be 4 s each
+    assert time.monotonic() - start < 5 * 5
+
+
+def test_a_killed_worker_costs_its_answer_only(pool):
+    pool.run([job("x")])  # start
+
+    def kill_one():
+        time.sleep(0.3)
+        os.kill(pool.pids()[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    # the first bomb is being judged when its worker is killed
+    outcomes = pool.run([job(BOMBS[0]), job("17.0"), job("18.0"), job(r"\frac{34}{2}")])
+    killer.join()
+    assert scores(outcomes) == ["died", 1.0, 0.0, 1.0]
+
+
+def test_a_worker_killed_while_idle_costs_nothing(pool):
+    pool.run([job("x"), job("y")])
+    killed = pool.pids()
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    wait_until_gone(killed)
+    assert scores(pool.run([job("17.0"), job("18.0")])) == [1.0, 0.0]
+
+
+def test_a_stopped_worker_is_replaced():
+    """SIGSTOP: its own timers cannot end it, so the pool must."""
+    pool = Pool(workers=1, seconds=0.2)
+    pool.run([job("x")])
+    os.kill(pool.pids()[0], signal.SIGSTOP)
+    assert scores(pool.run([job("17.0"), job("18.0")])) == ["limit", 0.0]
+    pool.close()
+
+
+def test_memory_is_bounded(pool):
+    # 10^(10^9) as an exact integer would need 400 MB, and its decimal text minutes; whichever limit it meets, it ends
+    before = psutil.virtual_memory().available
+    assert scores(pool.run([job("10^{10^{11}}")])) in (["limit"], ["died"], [0.0])
+    assert psutil.virtual_memory().available > before - 3 * 2**30
+
+
+def test_the_budget_ends_a_batch(pool):
+    pool.run([job("x"), job("y")])
+    outcomes = pool.run([job("17.0"), *[job(f"{bomb} + {i}") for i in range(10) for bomb in BOMBS]], budget=1.5)
+    assert scores(outcomes)[0] == 1.0
+    assert scores(outcomes)[-1] == "budget" and len(outcomes) == 51
+    assert scores(pool.run([job("17.0")])) == [1.0]
+
+
+def test_verdicts_do_not_depend_on_the_number_of_workers():
+    answers = hostile_answers(90, seed=3)[:-3] + [r"\boxed{17.0}", r"\boxed{\frac{34}{2}}"]  # one bomb
+    found = []
+    for workers in (1, 3):
+        grading.configure(workers=workers, seconds=2.0)
+        found.append(grading.grade("math", answers, ["17"] * len(answers), votes=True))
+    grading.configure()
+    assert found[0] == found[1] and [v.score for v in found[0][-2:]] == [1.0, 1.0]
+
+
+def test_threads_may_judge_at_once(pool):
+    results = {}
+
+    def judge(name):
+        results[name] = scores(pool.run([job(str(name) + ".0", str(name)), job("x", str(name))]))
+
+    threads = [threading.Thread(target=judge, args=(name,)) for name in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results == {name: [1.0, 0.0] for name in range(6)}
+
+
+def test_ctrl_c_ends_the_batch_and_leaves_the_pool_usable(pool):
+    pool.run([job("x"), job("y")])
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        pool.run([job(f"{BOMBS[0]} + {i}") for i in range(20)])
+    assert scores(pool.run([job("17.0")])) == [1.0]
+
+
+def script(code):
+    """The code in a process of its own, which tells its workers' pids first."""
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_until_gone(pids, seconds=10):
+    end = time.monotonic() + seconds
+    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids):
+        assert time.monotonic() < end, f"still there: {pids}"
+        time.sleep(0.05)
+
+
+def test_a_forked_child_gets_its_own_pool_and_leaves_the_parents_alone():
+    run = script("""
+        import os
+        from trl_miner.grading import grade, shared_pool
+        grade("math", ["\\\\boxed{0.5}"], ["1/2"])
+        parents = shared_pool().pids()
+        child = os.fork()
+        if child == 0:
+            right = grade("math", ["\\\\boxed{0.5}"], ["1/2"])[0].score == 1.0
+            other = not set(shared_pool().pids()) & set(parents)
+            os._exit(0 if right and other else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert grade("math", ["\\\\boxed{0.25}"], ["1/4"])[0].score == 1.0
+        assert shared_pool().pids() == parents
+        print("fine")
+    """)
+    out, err = run.communicate(timeout=60)
+    assert out.strip() == "fine", err
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_it_works_in_children_of_multiprocessing(method, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent(f"""
+        import multiprocessing
+        from trl_miner.grading import grade
+
+        def judge(box):
+            return grade("math", [box], ["1/2"])[0].score
+
+        if __name__ == "__main__":
+            judge("\\\\boxed{{0.5}}")
+            with multiprocessing.get_context("{method}").Pool(2) as pool:
+                print(pool.map(judge, ["\\\\boxed{{0.5}}", "\\\\boxed{{0.6}}"]))
+        """)
+    )
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=90)
+    assert done.stdout.strip() == "[1.0, 0.0]", done.stderr
+
+
+@pytest.mark.parametrize("how", ["exit", "sigkill", "sigterm", "exit while judging in a daemon thread"])
+def test_no_process_outlives_its_parent(how):
+    run = script(
+        """
+        import os, sys, threading, time
+        from trl_miner.grading import configure, grade, shared_pool
+        configure(workers=2, seconds=2)
+        grade("math", ["\\\\boxed{0.5}", "\\\\boxed{0.6}"], ["1/2"] * 2)
+        bombs = ["\\\\boxed{9^{9^{9^{9}}} + %d}" % i for i in range(2)]
+        threading.Thread(target=grade, args=("math", bombs, ["1/2"] * 2), daemon=True).start()
+        time.sleep(0.5)
+        print(*shared_pool().pids(), flush=True)
+        sys.stdin.readline()
+    """.replace("sys.stdin.readline()", "time.sleep(60)" if how.startswith("sig") else "pass")
+    )
+    workers = [int(pid) for pid in run.stdout.readline().split()]
+    assert len(workers) == 2
+    if how.startswith("sig"):
+        run.send_signal(signal.SIGKILL if how == "sigkill" else signal.SIGTERM)
+    run.communicate(timeout=30)
+    # an orphan in the middle of a bomb is ended by its own timer, after 2 s of CPU
+    wait_until_gone(workers)
+
+
+def test_a_worker_that_cannot_start_is_an_error_not_a_hang(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(RuntimeError, match="must start within 120 seconds: this one ended with status 1"):
+        Pool(workers=1).run([job("x")])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), [({"workers": 0}, "at least 1: got 0"), ({"seconds": 0}, "positive")]
+)
+def test_bad_settings_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Pool(**arguments)
+
+
+def test_the_ranks_of_one_machine_share_its_cpus(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
+    from trl_miner.grading.pool import default_workers
+
+    assert default_workers() == 8
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "16")
+    assert default_workers() == 4  # 64 / 16
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "128")
+    assert default_workers() == 1

@@ -1,0 +1,260 @@
+"""Judging in processes that can be killed: no answer, however hostile, can hang or crash the caller.
+
+Works from any thread, where math-verify's own limits (SIGALRM) do not exist. The workers are plain subprocesses: a
+fork of a training process would inherit its threads' locks and CUDA, and multiprocessing's spawn would import the
+user's script again, and train twice if that script has no `if __name__ == "__main__"`.
+"""
+
+import atexit
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import NamedTuple
+
+from .worker import Job, Result
+
+CPU_SECONDS = 5.0
+# On a busy machine 5 seconds of CPU take longer; a worker that has not answered after this is stuck.
+WALL_FACTOR = 4.0
+MEMORY_BYTES = 4 * 2**30
+MAX_WORKERS = 8
+START_SECONDS = 120.0
+GRACE_SECONDS = 1.0
+
+_pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()
+
+
+class Outcome(NamedTuple):
+    """A worker's result, or why there is none: "limit" (time), "died" (killed, out of memory), "budget" (the batch's)."""
+
+    result: Result | None
+    reason: str | None
+
+
+class Pool:
+    """Workers, started when first needed, replaced when one dies.
+
+    Args:
+        workers: Processes; default: the CPUs that this process may use, shared with the other local ranks, at most 8.
+        seconds: Limit for one answer, in seconds of the worker's CPU time; four times that in wall time.
+    """
+
+    def __init__(self, workers: int | None = None, seconds: float = CPU_SECONDS) -> None:
+        if workers is not None and workers < 1:
+            raise ValueError(
+                f"workers must be at least 1: got {workers}. Leave it out to use the CPUs that there are."
+            )
+        if not seconds > 0:
+            raise ValueError(f"seconds must be positive: got {seconds}. The default is {CPU_SECONDS}.")
+        self.size = workers or default_workers()
+        self.seconds = seconds
+        self._lock = threading.Lock()
+        self._workers: list[_Worker] = []
+        _pools.add(self)
+
+    def run(self, jobs: Sequence[Job], budget: float | None = None) -> list[Outcome]:
+        """Judge every job; each returns, whatever becomes of its worker.
+
+        Args:
+            jobs: What to judge.
+            budget: Seconds of wall time for all together; None: no limit. Jobs that are not done by then have
+                the reason "budget".
+
+        Returns:
+            One outcome per job, in order.
+
+        Raises:
+            RuntimeError: Workers do not even start.
+        """
+        outcomes: list[Outcome] = [Outcome(None, "budget")] * len(jobs)
+        waiting = deque(range(len(jobs)))
+        if not waiting:
+            return outcomes
+        with self._lock:
+            # The budget pays for judging, not for waiting until another thread's batch is done.
+            deadline = time.monotonic() + (float("inf") if budget is None else budget)
+            try:
+                while waiting or any(worker.job is not None for worker in self._workers):
+                    if time.monotonic() >= deadline:
+                        break
+                    self._hand_out(jobs, waiting)
+                    self._collect(outcomes, deadline)
+            finally:
+                # After the budget, or an exception (Ctrl-C): a worker that is still judging would answer too late.
+                for worker in [worker for worker in self._workers if worker.job is not None]:
+                    self._drop(worker)
+        return outcomes
+
+    def close(self) -> None:
+        """End the workers. The next `run` starts new ones."""
+        with self._lock:
+            for worker in self._workers:
+                worker.connection.close()  # all at once: each ends when it sees this
+            for worker in list(self._workers):
+                self._drop(worker, patience=GRACE_SECONDS)
+
+    def kill(self) -> None:
+        """End the workers at once, whatever another thread is doing with them."""
+        for worker in list(self._workers):
+            worker.process.kill()
+
+    def pids(self) -> list[int]:
+        """Process ids of the workers."""
+        return [worker.process.pid for worker in self._workers]
+
+    def forget(self) -> None:
+        """In a forked child: let go of the parent's workers without ending them."""
+        for worker in self._workers:
+            worker.connection.close()
+            worker.process.returncode = 0  # not our child: nothing to wait for
+        self._workers = []
+        self._lock = threading.Lock()
+
+    def _hand_out(self, jobs: Sequence[Job], waiting: deque[int]) -> None:
+        busy = sum(worker.job is not None for worker in self._workers)
+        for _ in range(min(self.size, len(waiting) + busy) - len(self._workers)):
+            self._workers.append(_Worker(self.seconds))
+        for worker in list(self._workers):
+            if waiting and worker.ready and worker.job is None:
+                if worker.take(waiting[0], jobs[waiting[0]]):
+                    waiting.popleft()
+                else:  # it died while idle: the job goes to another
+                    self._drop(worker)
+
+    def _collect(self, outcomes: list[Outcome], deadline: float) -> None:
+        """Wait until something happens, and note it."""
+        pending = [worker for worker in self._workers if worker.job is not None or not worker.ready]
+        next_event = min([deadline, *(worker.deadline for worker in pending)])
+        timeout = None if next_event == float("inf") else max(0.0, next_event - time.monotonic())
+        spoken = wait([worker.connection for worker in pending], timeout) if pending else []
+        for worker in pending:
+            if worker.connection in spoken:
+                try:
+                    message = worker.connection.recv()
+                except (EOFError, OSError):
+                    self._bury(worker, outcomes)
+                    continue
+                if worker.job is None:
+                    worker.ready, worker.deadline = True, float("inf")
+                else:
+                    outcomes[worker.job] = Outcome(message, None)
+                    worker.job, worker.deadline = None, float("inf")
+            elif time.monotonic() >= worker.deadline:
+                self._bury(worker, outcomes)
+
+    def _bury(self, worker: "_Worker", outcomes: list[Outcome]) -> None:
+        """Note why a worker's job has no result; the next round starts another worker."""
+        stuck = time.monotonic() >= worker.deadline
+        status = self._drop(worker, patience=0 if stuck else GRACE_SECONDS)
+        if worker.job is not None:
+            over = stuck or status in (-signal.SIGPROF, -signal.SIGALRM)
+            outcomes[worker.job] = Outcome(None, "limit" if over else "died")
+        elif not worker.ready:
+            raise RuntimeError(
+                f"A process for judging answers must start within {START_SECONDS:.0f} seconds: this one ended with "
+                f"status {status} (negative: a signal). What it wrote to stderr says why."
+            )
+
+    def _drop(self, worker: "_Worker", patience: float = 0) -> int:
+        self._workers.remove(worker)
+        return worker.end(patience)
+
+
+class _Worker:
+    """One process and the line to it."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.ready = False
+        self.job: int | None = None
+        self.deadline = time.monotonic() + START_SECONDS
+        ours, theirs = socket.socketpair()
+        command = f"main({theirs.fileno()}, {seconds}, {WALL_FACTOR * seconds}, {MEMORY_BYTES})"
+        package_root = str(Path(__file__).resolve().parents[2])
+        paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-c", f"from trl_miner.grading.worker import main; {command}"],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            )
+        self.connection = Connection(ours.detach())
+
+    def take(self, index: int, job: Job) -> bool:
+        """Start on a job; False if the process is gone."""
+        try:
+            self.connection.send(job)
+        except OSError:
+            return False
+        self.job = index
+        # The process ends itself at its limits; this is for one that cannot (stopped, or waiting for a disk).
+        self.deadline = time.monotonic() + WALL_FACTOR * self.seconds + GRACE_SECONDS
+        return True
+
+    def end(self, patience: float) -> int:
+        """Close the line, and kill the process if it lives on for `patience` seconds; its exit status."""
+        self.connection.close()
+        try:
+            # One that died has its own status, which says why.
+            return self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+
+def default_workers() -> int:
+    """The CPUs that this process may use, shared with the other training processes of this machine, 1 to 8."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(MAX_WORKERS, cpus // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
+
+
+_shared: Pool | None = None
+_settings: tuple[int | None, float] = (None, CPU_SECONDS)
+_shared_lock = threading.Lock()
+
+
+def shared_pool() -> Pool:
+    """This process's pool. It ends with the process; a forked child starts its own."""
+    global _shared
+    with _shared_lock:
+        if _shared is None:
+            _shared = Pool(*_settings)
+        return _shared
+
+
+def configure(workers: int | None = None, seconds: float = CPU_SECONDS) -> None:
+    """Set the size and the limit of this process's pool; arguments as for `Pool`."""
+    global _shared, _settings
+    replacement = Pool(workers, seconds)
+    with _shared_lock:
+        old, _shared, _settings = _shared, replacement, (workers, seconds)
+    if old is not None:
+        old.close()
+
+
+def _after_fork() -> None:
+    global _shared, _shared_lock
+    _shared_lock = threading.Lock()
+    _shared = None
+    for pool in _pools:
+        pool.forget()
+
+
+def _at_exit() -> None:
+    for pool in _pools:
+        pool.kill()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)
