@@ -1,0 +1,392 @@
+"""Result folders with known answers, their scores by hand, and the tables that show them."""
+
+import json
+import re
+
+import pytest
+
+from trl_miner.evaluation.score import compare_folders, comparison_markdown, score_folder
+from trl_miner.evaluation.tables import Table, latex, load_paper, markdown, paper_rows
+
+SETTINGS = {"model": "runs/me_and_you", "seed": 0, "temperature": 0.7, "top_p": 0.95, "max_tokens": 8192}
+
+
+def box(*answers):
+    """One text per answer; None: a text without one."""
+    return ["I give up." if answer is None else rf"So \boxed{{{answer}}}." for answer in answers]
+
+
+def write_benchmark(folder, name, answers, *, title="AIME2024", grader="math", levels=(), options=(), samples=None):
+    """`answers`: the gold and the sampled texts of each problem."""
+    path = folder / name
+    path.mkdir(parents=True)
+    asked = samples or max(len(texts) for _, texts in answers)
+    about = {"name": name, "title": title, "grader": grader, "samples": asked, "fingerprint": f"of {name}"}
+    (path / "benchmark.json").write_text(json.dumps(about | {"source": {}}))
+    problems, lines = [], []
+    for number, (gold, texts) in enumerate(answers):
+        level = levels[number] if levels else None
+        problems.append({"id": f"p{number}", "question": "?", "solution": gold, "options": options, "level": level})
+        for sample, text in enumerate(texts):
+            tokens = len(lines) + 1
+            lines.append(
+                {"problem": f"p{number}", "sample": sample, "seed": 1, "text": text}
+                | {"tokens": tokens, "truncated": tokens == 1}
+            )
+    (path / "problems.jsonl").write_text("".join(json.dumps(problem) + "\n" for problem in problems))
+    (path / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def write_folder(folder, **settings):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "settings.json").write_text(json.dumps(SETTINGS | settings))
+    return folder
+
+
+# c = 2 of 4 and 1 of 4
+TWO = [("7", box(7, 8, None, 7)), ("3", box(5, 5, 5, 3))]
+
+
+@pytest.fixture
+def result(tmp_path):
+    folder = write_folder(tmp_path / "one")
+    write_benchmark(folder, "aime24", TWO, levels=["2", "1"])
+    return folder
+
+
+def test_scores_by_hand(result):
+    scores = score_folder(result)["benchmarks"]["aime24"]
+    # pass@2: 1 - C(2,2)/C(4,2) = 5/6 and 1 - C(3,2)/C(4,2) = 1/2; pass@3: 1 and 3/4; pass@4: both
+    assert list(scores["pass@k"]) == ["1", "2", "3", "4"]
+    assert list(scores["pass@k"].values()) == pytest.approx([(0.5 + 0.25) / 2, (5 / 6 + 1 / 2) / 2, 1.75 / 2, 1])
+    # of all four, 7 wins 2:1 and 5 wins 3:1
+    assert list(scores["maj@k"]) == ["1", "2", "4"]
+    assert scores["maj@k"]["4"] == {"mean": 0.5, "std": 0, "std_of_problems": 0}
+    assert scores["problems"] == 2 and scores["samples"] == scores["k"] == 4
+    # tokens are 1 to 8, the first is cut off; the 95th percentile lies .65 of the way from 7 to 8
+    assert scores["tokens"] == pytest.approx({"mean": 4.5, "median": 4.5, "p95": 7.65})
+    assert scores["truncated"] == 1 / 8
+    assert scores["no_answer"] == 1 and scores["not_judged"] == {}
+    assert list(scores["levels"]) == ["1", "2"]
+    assert scores["levels"]["1"] == pytest.approx({"problems": 1, "pass@1": 0.25, "pass@k": 1})
+    assert scores["levels"]["2"] == pytest.approx({"problems": 1, "pass@1": 0.5, "pass@k": 1})
+    assert list(scores["per_problem"]) == ["p0", "p1"]
+    assert scores["per_problem"]["p1"] == pytest.approx({"pass@1": 0.25, "pass@k": 1})
+    # two problems: every mean of two of their scores is between the smaller and the larger
+    assert scores["intervals"]["pass@1"] == pytest.approx({"mean": 0.375, "low": 0.25, "high": 0.5})
+
+
+def test_files_hold_what_was_returned_and_a_second_call_agrees(result):
+    before = (result / "aime24" / "samples.jsonl").read_bytes()
+    scores = score_folder(result, resamples=200)
+    assert json.loads((result / "scores.json").read_text()) == scores
+    written = [(result / name).read_text() for name in ("scores.json", "scores.md", "scores.tex")]
+    score_folder(result, resamples=200)
+    assert written == [(result / name).read_text() for name in ("scores.json", "scores.md", "scores.tex")]
+    assert (result / "aime24" / "samples.jsonl").read_bytes() == before
+    assert "37.50" in written[1] and "P@4" in written[1]
+
+
+def test_deviations_of_votes(result):
+    votes = score_folder(result, repeats=400)["benchmarks"]["aime24"]["maj@k"]["1"]
+    # one sample of each: right with .5 and .25; deviations .5 and .433, of their mean sqrt(.25 + .1875)/2 = .331
+    assert votes["mean"] == pytest.approx(0.375, abs=0.06)
+    assert votes["std_of_problems"] == pytest.approx((0.5 + 0.433) / 2, abs=0.03)
+    assert votes["std"] == pytest.approx(0.331, abs=0.04)
+    assert score_folder(result, repeats=1)["benchmarks"]["aime24"]["maj@k"]["1"]["std"] is None
+
+
+def test_equal_answers_vote_together(tmp_path):
+    folder = write_folder(tmp_path)
+    write_benchmark(folder, "aime24", [(r"\frac{1}{2}", box("0.5", 3, r"\frac{1}{2}")), ("1", box("2/4", 1, "0.5"))])
+    # 1/2 twice against 3; then a half, written in two ways, twice against 1
+    scores = score_folder(folder)["benchmarks"]["aime24"]
+    assert {name: problem["pass@1"] for name, problem in scores["per_problem"].items()} == pytest.approx(
+        {"p0": 2 / 3, "p1": 1 / 3}
+    )
+    assert scores["maj@k"]["3"]["mean"] == 0.5 and scores["maj@k"]["3"]["std_of_problems"] == 0
+
+
+def test_unequal_wrong_answers_do_not_vote_together(tmp_path):
+    folder = write_folder(tmp_path)
+    write_benchmark(folder, "aime24", [("7", box(8, 7, 9, 7, 10)), ("8", box(8, 7, 9, 7, 8))])
+    # 7 wins 2:1:1:1; then 7 and 8 tie, so that the draw decides
+    votes = score_folder(folder, repeats=100)["benchmarks"]["aime24"]["maj@k"]["5"]
+    assert 0.6 < votes["mean"] < 0.9 and votes["std_of_problems"] == pytest.approx(0.25, abs=0.02)
+
+
+def test_choices(tmp_path):
+    folder = write_folder(tmp_path)
+    texts = ["The answer is B.", "The answer is zinc.", "The answer is iron.", "Perhaps."]
+    write_benchmark(folder, "medqa", [("B", texts)], title="MedQA", grader="choice", options=["iron", "zinc"])
+    scores = score_folder(folder)["benchmarks"]["medqa"]
+    assert (
+        scores["pass@k"]["1"] == pytest.approx(0.5) and scores["maj@k"]["4"]["mean"] == 1 and scores["no_answer"] == 1
+    )
+
+
+def test_what_cannot_be_judged_counts_as_wrong_and_is_counted(tmp_path):
+    folder = write_folder(tmp_path)
+    write_benchmark(folder, "aime24", [("7", box(7, 7)), ("", box(7, 8))])
+    scores = score_folder(folder)
+    assert scores["benchmarks"]["aime24"]["pass@k"] == pytest.approx({"1": 0.5, "2": 0.5})
+    assert scores["benchmarks"]["aime24"]["not_judged"] == {"gold": 2}
+    assert scores["benchmarks"]["aime24"]["no_answer"] == 0
+    assert scores["warnings"] == ["aime24: 2 of 4 samples were not judged and count as wrong: 2 (gold)."]
+    assert scores["warnings"][0] in (folder / "scores.md").read_text()
+
+
+def test_a_model_that_answers_nothing_scores_zero(tmp_path):
+    folder = write_folder(tmp_path)
+    write_benchmark(folder, "aime24", [("7", [""] * 2), ("8", ["", "hm"])])
+    scores = score_folder(folder)
+    found = scores["benchmarks"]["aime24"]
+    assert set(found["pass@k"].values()) == {0} and found["maj@k"]["2"]["mean"] == 0 and found["no_answer"] == 4
+    assert "every score is 0" in scores["warnings"][0]
+
+
+def test_a_broken_line_at_the_end_is_a_missing_sample(result):
+    path = result / "aime24" / "samples.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="1 of 8 are missing"):
+        score_folder(result)
+    scores = score_folder(result, partial=True)
+    # the first three of each: 2 boxes, one 7; none of 5, 5, 5
+    assert scores["benchmarks"]["aime24"]["pass@k"]["1"] == pytest.approx((1 / 3 + 0) / 2)
+    assert len(scores["warnings"]) == 2 and path.read_bytes() == before
+
+
+def test_a_broken_line_of_a_sample_that_is_there_is_only_reported(result):
+    with (result / "aime24" / "samples.jsonl").open("a") as stream:
+        stream.write('{"problem": "p0", "sam')
+    scores = score_folder(result)
+    assert scores["benchmarks"]["aime24"]["pass@k"]["1"] == pytest.approx(0.375) and len(scores["warnings"]) == 1
+
+
+def test_a_later_line_wins(result):
+    again = {"problem": "p1", "sample": 0, "seed": 1, "text": box(3)[0], "tokens": 5, "truncated": False}
+    with (result / "aime24" / "samples.jsonl").open("a") as stream:
+        stream.write(json.dumps(again) + "\n")
+    assert score_folder(result)["benchmarks"]["aime24"]["pass@k"]["1"] == pytest.approx(0.5)  # c = 2 and 2
+
+
+def test_unfinished_runs_need_partial(tmp_path):
+    folder = write_folder(tmp_path)
+    write_benchmark(folder, "aime24", [("7", box(7, 8, 7, 7)), ("3", box(3, 3)), ("1", [])], samples=4)
+    with pytest.raises(ValueError, match="6 of 12 are missing.*same `trl-miner eval`.*--partial"):
+        score_folder(folder)
+    scores = score_folder(folder, partial=True)
+    # the first two: 7 and 8, 3 and 3
+    assert scores["benchmarks"]["aime24"]["pass@k"] == pytest.approx({"1": 0.75, "2": 1})
+    assert scores["benchmarks"]["aime24"]["problems"] == 2
+    assert "1 of 3 problems" in scores["warnings"][0]
+    (folder / "aime24" / "samples.jsonl").unlink()
+    with pytest.raises(ValueError, match="nothing to score yet"):
+        score_folder(folder, partial=True)
+
+
+def test_samples_that_do_not_belong_are_not_scored(result):
+    path = result / "aime24" / "benchmark.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"samples": 2}))
+    scores = score_folder(result)  # 7, 8 and 5, 5
+    assert scores["benchmarks"]["aime24"]["pass@k"]["1"] == pytest.approx(0.25)
+    assert "4 samples beyond the 2 per problem" in scores["warnings"][0]
+    with (result / "aime24" / "samples.jsonl").open("a") as stream:
+        stream.write('{"problem": "p9", "sample": 0, "seed": 1, "text": "", "tokens": 1, "truncated": false}\n')
+    with pytest.raises(ValueError, match="'p9'"):
+        score_folder(result)
+
+
+def test_samples_beyond_do_not_stand_in_for_missing_ones(tmp_path):
+    folder = write_folder(tmp_path)
+    write_benchmark(folder, "aime24", [("7", box(7, 8, 7, 7)), ("3", [])], samples=2)
+    with pytest.raises(ValueError, match="2 of 4 are missing"):
+        score_folder(folder)
+
+
+@pytest.mark.parametrize("k", [0, 5])
+def test_k_must_not_exceed_the_samples(result, k):
+    with pytest.raises(ValueError, match=f"got k={k} for 4 samples"):
+        score_folder(result, k=k)
+    assert not (result / "scores.json").exists()
+
+
+def test_k_of_the_tables(result):
+    scores = score_folder(result, k=3)["benchmarks"]["aime24"]
+    assert scores["k"] == 3 and list(scores["maj@k"]) == ["1", "2", "3", "4"]
+    assert scores["intervals"]["pass@k"]["mean"] == pytest.approx(1.75 / 2)
+    assert "P@3" in (result / "scores.md").read_text()
+
+
+def test_folders_without_results_are_errors(tmp_path):
+    with pytest.raises(FileNotFoundError, match="settings.json is missing"):
+        score_folder(tmp_path)
+    with pytest.raises(FileNotFoundError, match="benchmark.json per benchmark"):
+        score_folder(write_folder(tmp_path))
+
+
+def test_the_papers_rows_stand_beside(tmp_path):
+    folder = write_folder(tmp_path, temperature=1.0)
+    write_benchmark(folder, "math500", [("7", box(7, 7))], title="MATH500")
+    write_benchmark(folder, "aime24", [("7", box(*[7] * 128))])
+    score_folder(folder, paper="Qwen/Qwen3-4B-Base")
+    page = (folder / "scores.md").read_text()
+    row = next(line for line in page.splitlines() if line.startswith("| Paper: MINER"))
+    # AIME2024 first, as in the paper; MATH500 has K=16 there, so that only its P@1 can stand here
+    cells = [cell.strip() for cell in row.split("|")[2:-1]]
+    assert cells == ["25.86", "73.33", "86.93", "-", f"{(25.86 + 86.93) / 2:.2f}", "-"]
+    assert "MATH500 (K=16)" in page and "temperature 0.7, here 1.0" in page
+    assert "67.00 ± 5.97" in page and "GSPO, Avg P@1" in page
+    assert "Paper: MINER & 25.86 & 73.33 & 86.93 & -" in (folder / "scores.tex").read_text()
+
+
+def test_the_model_itself_finds_its_rows(result):
+    score_folder(result)
+    assert "Paper:" not in (result / "scores.md").read_text()
+    write_folder(result, model="Qwen/Qwen3-8B-Base")
+    score_folder(result)
+    assert "Paper: GRPO" in (result / "scores.md").read_text()
+    with pytest.raises(ValueError, match="Qwen3-4B-Base, .*: got Qwen3-32B"):
+        score_folder(result, paper="Qwen3-32B")
+
+
+def test_latex_is_balanced_and_escaped(result):
+    score_folder(result, paper="Qwen3-4B-Base")
+    text = (result / "scores.tex").read_text()
+    assert r"runs/me\_and\_you" in text and r"\multicolumn{2}{c}{AIME2024}" in text
+    assert text.count(r"\begin{") == text.count(r"\end{") and text.count("{") == text.count("}")
+    assert "±" not in text and not re.search(r"(?<!\\)_", text)
+    for table in text.split(r"\begin{tabular}")[1:]:
+        columns = table[: table.index("}", 1)].count("c") + 1
+        body = table[table.index(r"\midrule") : table.index(r"\bottomrule")]
+        assert {line.count("&") for line in body.splitlines() if "&" in line} == {columns - 1}
+
+
+def test_tables_escape():
+    table = Table(r"50 % of {a_b} & c\d", [("", ["x^2"])], [("a|b~#$", ["1 ± 2"])])
+    shown = latex(table)
+    assert r"50 \% of \{a\_b\} \& c\textbackslash{}d" in shown and r"x\textasciicircum{}2" in shown
+    assert r"a|b\textasciitilde{}\#\$ & 1 $\pm$ 2 \\" in shown
+    assert markdown(table).splitlines()[2].count("|") == 3  # a name cannot add a column
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "expected"),
+    [
+        ("Qwen3-4B-Base", "Base", [9.51, 50.0]),
+        ("Qwen/Qwen3-8B-Base", "UCAS", [22.16, 70.0]),
+        ("Qwen/Qwen3-14B-Base", "MINER", [32.71, 73.33]),
+        ("OctoThinker/OctoThinker-8B-Hybrid-Base", "MINER", [14.11, 50.0]),
+        ("meta-llama/Llama-3.1-8B-Instruct", "GRPO", [None, None]),
+    ],
+)
+def test_paper_rows(name, row, expected):
+    found = paper_rows(name, ["AIME2024"])
+    assert found[row] == {"AIME2024": expected} and next(iter(found)) == "Base"
+
+
+def test_the_papers_averages_agree_with_its_columns_but_for_the_known_slips():
+    paper, wrong = load_paper(), []
+    for section in ("main", "ablation", "exploration"):
+        for model, rows in paper[section].items():
+            for method, row in rows.items():
+                assert set(row) - {"Avg"} <= set(paper["k"])
+                for place, metric in enumerate(("P@1", "P@K")):
+                    columns = [cells[place] for title, cells in row.items() if title != "Avg"]
+                    printed = row["Avg"][place]
+                    if printed is not None and abs(sum(columns) / len(columns) - printed) > 0.0151:
+                        wrong.append((model, method, "Avg", metric, printed))
+    slips = [
+        tuple(slip[key] for key in ("base_model", "row", "column", "metric", "printed")) for slip in paper["slips"]
+    ]
+    assert wrong == slips[:2]
+    # the third: one model, two numbers
+    assert [paper[section]["Qwen3-4B-Base"]["Base"]["AIME2025"][1] for section in ("main", "exploration")] == [
+        60,
+        43.33,
+    ]
+    same = {method for section in ("ablation", "exploration") for method in paper[section]["Qwen3-4B-Base"]}
+    for method in same & set(paper["main"]["Qwen3-4B-Base"]) - {"Base"}:
+        for section in ("ablation", "exploration"):
+            row = paper[section]["Qwen3-4B-Base"].get(method)
+            assert row in (None, paper["main"]["Qwen3-4B-Base"][method])
+
+
+@pytest.mark.parametrize("metric", ["pass_at_k", "maj_at_k"])
+def test_the_papers_tables_by_k_are_counts_of_ten_draws(metric):
+    tables = load_paper()[metric]["Qwen3-4B-Base"]
+    assert list(tables) == ["AIME2024", "AIME2025", "AMC23", "HMMT25"]
+    for title, rows in tables.items():
+        draws = 10 * (40 if title == "AMC23" else 30)
+        assert len(rows) == 6
+        for row in rows.values():
+            assert list(row) == [str(2**power) for power in range(8)]
+            for mean, _ in row.values():
+                assert round(mean * draws / 100) * 100 / draws == pytest.approx(mean, abs=0.0051)
+
+
+def test_the_papers_deviation_is_that_of_a_problem_over_the_draws():
+    # Maj@2 of the base model on HMMT25: 5 of 300 votes right. One problem at 1 of 10 and one at 4 of 10 give
+    # (sqrt(.1*.9) + sqrt(.4*.6)) / 30 = 2.63 %. As a deviation of ten means c/30 it would need the sum of c^2 to be
+    # 10 * ((.0263*30)^2 + .5^2) = 8.7, not a whole number
+    assert load_paper()["maj_at_k"]["Qwen3-4B-Base"]["HMMT25"]["Base"]["2"] == [1.67, 2.63]
+    assert 100 * ((0.1 * 0.9) ** 0.5 + (0.4 * 0.6) ** 0.5) / 30 == pytest.approx(2.63, abs=0.005)
+
+
+def test_the_papers_draws_at_the_largest_k_are_not_all_samples():
+    paper = load_paper()
+    for title, rows in paper["pass_at_k"]["Qwen3-4B-Base"].items():
+        for method, row in rows.items():
+            assert row["128"][0] < paper["main"]["Qwen3-4B-Base"][method][title][1] and row["128"][1] > 0
+
+
+def pair(tmp_path, **settings):
+    first, second = write_folder(tmp_path / "first"), write_folder(tmp_path / "second", seed=1, **settings)
+    golds = ["1", "2", "3"]
+    write_benchmark(first, "aime24", [(gold, box(gold, 9)) for gold in golds])
+    write_benchmark(second, "aime24", [(gold, box(gold, gold, 9, gold)) for gold in golds])
+    return first, second
+
+
+def test_compare_by_hand(tmp_path):
+    first, second = pair(tmp_path)
+    found = compare_folders([first, second], resamples=500)
+    assert found["warnings"] == []
+    one, two = found["comparisons"]
+    # pass@1 is 1/2 and 3/4 on each of three problems; of the eight swaps +++ and --- are as extreme
+    figures = [one[name] for name in ("first", "second", "difference", "low", "high", "p_value")]
+    assert figures == pytest.approx([0.5, 0.75, 0.25, 0.25, 0.25, 0.25])
+    # pass@2, the largest that both have: 1, and 1 - C(1,2)/C(4,2) = 1
+    assert two["metric"] == "pass@2" and two["difference"] == 0 and two["p_value"] == 1
+    page = comparison_markdown(found)
+    assert "25.00" in page and "[25.00, 25.00]" in page and "0.2500" in page
+    assert sorted(path.name for path in first.iterdir()) == ["aime24", "settings.json"]
+
+
+def test_a_folder_does_not_differ_from_itself(result):
+    assert {one["p_value"] for one in compare_folders([result, result], resamples=50)["comparisons"]} == {1}
+
+
+def test_compare_warns_of_other_settings_and_needs_the_same_problems(tmp_path):
+    first, second = pair(tmp_path, temperature=1.0)
+    write_benchmark(first, "amc23", [("1", box(1))], title="AMC23")
+    warnings = compare_folders([first, second], resamples=50)["warnings"]
+    assert len(warnings) == 2 and "temperature 0.7 and 1.0" in warnings[0] and "amc23" in warnings[1]
+    assert "seed" not in warnings[0]
+    path = second / "aime24" / "benchmark.json"
+    path.write_text(path.read_text().replace("of aime24", "other"))
+    with pytest.raises(ValueError, match="same problems.*other"):
+        compare_folders([first, second])
+
+
+def test_compare_needs_two_folders_with_something_in_common(tmp_path, result):
+    with pytest.raises(ValueError, match="at least two"):
+        compare_folders([result])
+    other = write_folder(tmp_path / "other")
+    write_benchmark(other, "amc23", [("1", box(1))])
+    with pytest.raises(ValueError, match="share a benchmark"):
+        compare_folders([result, other])
+    write_benchmark(other, "aime24", [("7", box(7)), ("3", [])])
+    assert compare_folders([result, other], partial=True, resamples=50)["comparisons"][0]["problems"] == 1

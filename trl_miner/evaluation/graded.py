@@ -1,0 +1,222 @@
+"""The samples of a result folder, graded.
+
+# P problems, n samples of each
+"""
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..grading import Verdict, grade
+from .metrics import pass_at_k
+from .samples import read_samples
+from .tables import load_paper
+
+NO_ANSWER = -1
+_RIGHT = 0  # all right answers to a problem are one answer
+
+
+@dataclass(frozen=True)
+class Graded:
+    """The graded samples of one benchmark.
+
+    Attributes:
+        name: Of its folder.
+        about: Its `benchmark.json`.
+        problems: Its problems with samples, in order.
+        correct_PN: bool, whether the verdict is right; not judged is wrong.
+        answers_PN: int64, equal where the answers are; NO_ANSWER where there is none.
+        tokens_PN: int64, length of each sample.
+        truncated_PN: bool, whether it was cut off.
+        no_answer: Samples that were judged and hold no answer.
+        not_judged: Samples by the reason why they could not be.
+        warnings: What a reader of its scores should know.
+    """
+
+    name: str
+    about: Mapping[str, Any]
+    problems: Sequence[Mapping[str, Any]]
+    correct_PN: Tensor
+    answers_PN: Tensor
+    tokens_PN: Tensor
+    truncated_PN: Tensor
+    no_answer: int
+    not_judged: Mapping[str, int]
+    warnings: Sequence[str]
+
+    @property
+    def num_samples(self) -> int:
+        return self.correct_PN.shape[1]
+
+    def pass_at(self, k: int) -> Tensor:
+        """(P,) pass@k from all samples."""
+        return pass_at_k(self.num_samples, self.correct_PN.sum(1), k)
+
+
+def benchmark_folders(folder: Path) -> list[Path]:
+    """The benchmarks of a result folder, in the paper's order and then by name.
+
+    Raises:
+        FileNotFoundError: There is none.
+    """
+    found = {path.parent: read_json(path)["title"] for path in folder.glob("*/benchmark.json")}
+    if not found:
+        raise FileNotFoundError(
+            f"{folder} must hold a folder with a benchmark.json per benchmark: found none. Give the --output of "
+            f"`trl-miner eval`."
+        )
+    order = {title: place for place, title in enumerate(load_paper()["k"])}
+    return sorted(found, key=lambda path: (order.get(found[path], len(order)), path.name))
+
+
+def read_graded(folder: Path, *, k: int | None, partial: bool, only: Collection[str] | None = None) -> list[Graded]:
+    """Read and grade a result folder.
+
+    Args:
+        folder: What `trl-miner eval` wrote.
+        k: The largest k that will be asked for; None: whatever there is.
+        partial: Take from each problem as many of its first samples as every problem has, and leave out those
+            without any, instead of an error.
+        only: Names of benchmarks; None: all.
+
+    Returns:
+        One entry per benchmark.
+
+    Raises:
+        FileNotFoundError: Not a result folder.
+        ValueError: Samples are missing, k exceeds their number, or files contradict each other.
+    """
+    paths = [path for path in benchmark_folders(folder) if only is None or path.name in only]
+    chosen = [_choose_samples(path, k, partial) for path in paths]  # all complaints come before any grading
+    return [_grade_benchmark(path.name, *found) for path, found in zip(paths, chosen, strict=True)]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A file of a result folder.
+
+    Raises:
+        FileNotFoundError: It is missing.
+        ValueError: It is not JSON.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing. Give the --output of `trl-miner eval`.")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} must be JSON: {error}. Restore it, or sample into a new folder.") from error
+
+
+def _choose_samples(
+    path: Path, k: int | None, partial: bool
+) -> tuple[dict[str, Any], list[dict[str, Any]], list[list[dict[str, Any]]], list[str]]:
+    """Of one benchmark: what it is, the problems to score, equally many samples of each, and warnings."""
+    about = read_json(path / "benchmark.json")
+    problems = _read_problems(path / "problems.jsonl")
+    by_key, warnings = read_samples(path / "samples.jsonl") if (path / "samples.jsonl").is_file() else ({}, [])
+    warnings = list(warnings)
+    asked = about["samples"]
+    samples_of: dict[str, list[dict[str, Any]]] = {problem["id"]: [] for problem in problems}
+    for problem, number in sorted(by_key, key=lambda key: key[1]):
+        if problem not in samples_of:
+            raise ValueError(
+                f"{path / 'samples.jsonl'} must hold samples of problems.jsonl: got one of {problem!r}. Sample into a "
+                f"new folder."
+            )
+        if number < asked:
+            samples_of[problem].append(by_key[problem, number])
+    if beyond := sum(number >= asked for _, number in by_key):
+        warnings.append(f"{beyond} samples beyond the {asked} per problem that were asked for are left out.")
+    total, have = asked * len(problems), sum(map(len, samples_of.values()))
+    if have < total:
+        if not partial or not have:
+            raise ValueError(
+                f"{path} must hold {asked} samples of each of its {len(problems)} problems: {total - have} of {total} "
+                f"are missing. The same `trl-miner eval` command samples them; "
+                + ("there is nothing to score yet." if not have else "--partial scores what is there.")
+            )
+        problems = [problem for problem in problems if samples_of[problem["id"]]]
+        asked = min(len(samples_of[problem["id"]]) for problem in problems)
+        warnings.append(
+            f"Unfinished: {total - have} of {total} samples are missing. Scored on the first {asked} of each problem; "
+            f"{len(samples_of) - len(problems)} of {len(samples_of)} problems without any are left out. Short answers "
+            f"may have come first."
+        )
+    if k is not None and not 1 <= k <= asked:
+        raise ValueError(
+            f"k must be between 1 and the samples per problem: got k={k} for {asked} samples in {path}. Sample more, "
+            f"or ask for a smaller k."
+        )
+    return about, problems, [samples_of[problem["id"]][:asked] for problem in problems], warnings
+
+
+def _read_problems(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing. Give the --output of `trl-miner eval`.")
+    lines = path.read_text(encoding="utf-8").split("\n")  # not splitlines: a question may hold other line ends
+    problems = [json.loads(line) for line in lines if line.strip()]
+    if not problems or len({problem["id"] for problem in problems}) < len(problems):
+        raise ValueError(
+            f"{path} must hold problems with different ids: got {len(problems)} lines. Sample into a new folder."
+        )
+    return problems
+
+
+def _grade_benchmark(
+    name: str,
+    about: Mapping[str, Any],
+    problems: Sequence[Mapping[str, Any]],
+    samples: Sequence[Sequence[Mapping[str, Any]]],
+    warnings: Sequence[str],
+) -> Graded:
+    pairs = [(problem, sample) for problem, several in zip(problems, samples, strict=True) for sample in several]
+    verdicts = grade(
+        about["grader"],
+        [sample["text"] for _, sample in pairs],
+        [problem["solution"] for problem, _ in pairs],
+        options=[problem.get("options") or () for problem, _ in pairs] if about["grader"] == "choice" else None,
+        votes=True,
+    )
+    shape = (len(problems), len(samples[0]))
+    ids = _answer_ids([str(problem["id"]) for problem, _ in pairs], verdicts)
+    not_judged = Counter(str(verdict.reason) for verdict in verdicts if verdict.score is None)
+    warnings = list(warnings)
+    if not_judged:
+        reasons = ", ".join(f"{count} ({reason})" for reason, count in sorted(not_judged.items()))
+        warnings.append(f"{not_judged.total()} of {len(pairs)} samples were not judged and count as wrong: {reasons}.")
+    no_answer = sum(
+        verdict.score is not None and number == NO_ANSWER for verdict, number in zip(verdicts, ids, strict=True)
+    )
+    if no_answer == len(pairs):
+        warnings.append("No sample holds an answer in the form that the prompt asks for: every score is 0.")
+    return Graded(
+        name=name,
+        about=about,
+        problems=problems,
+        correct_PN=torch.tensor([verdict.score == 1.0 for verdict in verdicts]).view(shape),
+        answers_PN=torch.tensor(ids).view(shape),
+        tokens_PN=torch.tensor([sample["tokens"] for _, sample in pairs]).view(shape),
+        truncated_PN=torch.tensor([bool(sample["truncated"]) for _, sample in pairs]).view(shape),
+        no_answer=no_answer,
+        not_judged=dict(sorted(not_judged.items())),
+        warnings=warnings,
+    )
+
+
+def _answer_ids(problems: Sequence[str], verdicts: Sequence[Verdict]) -> list[int]:
+    """Numbers that are equal where two answers to one problem are."""
+    seen: dict[tuple[str, str], int] = {}
+    ids = []
+    for problem, verdict in zip(problems, verdicts, strict=True):
+        if verdict.score == 1.0:
+            ids.append(_RIGHT)
+        elif verdict.answer is None:
+            ids.append(NO_ANSWER)
+        else:
+            ids.append(seen.setdefault((problem, verdict.answer), len(seen) + _RIGHT + 1))
+    return ids

@@ -1,0 +1,128 @@
+"""Several models on the same problems, problem by problem."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .graded import Graded, benchmark_folders, read_graded, read_json
+from .metrics import paired_difference
+from .tables import Table, markdown
+
+# settings in which two models may differ and still be sampled alike
+_NOT_SAMPLING = {"model", "revision", "adapter", "tokenizer", "fingerprint", "dtype", "seed", "backend", "versions"}
+
+
+def compare_folders(
+    folders: Sequence[str | Path],
+    *,
+    resamples: int = 10_000,
+    seed: int = 0,
+    k: int | None = None,
+    partial: bool = False,
+) -> dict[str, Any]:
+    """Compare the second and later models with the first, problem by problem. Writes nothing.
+
+    Args:
+        folders: At least two result folders.
+        resamples: Of the intervals, and swaps of the test.
+        seed: Of both.
+        k: The K of Pass@K; None: the largest that all have, for each benchmark.
+        partial: Compare unfinished runs, on the problems and samples that they have.
+
+    Returns:
+        "folders", "comparisons" (for each later folder, benchmark and metric the two means, their difference, its
+        interval and p) and "warnings".
+
+    Raises:
+        FileNotFoundError: Not a result folder.
+        ValueError: Fewer than two folders, no common benchmark, or benchmarks that are not the same.
+    """
+    if len(folders) < 2:
+        raise ValueError(f"A comparison needs at least two result folders: got {len(folders)}. Add one.")
+    paths = [Path(folder) for folder in folders]
+    settings = [read_json(path / "settings.json") for path in paths]
+    wanted = set.intersection(*({path.name for path in benchmark_folders(folder)} for folder in paths))
+    if not wanted:
+        raise ValueError(f"The folders must share a benchmark: got none in {', '.join(map(str, paths))}.")
+    _check_fingerprints(paths, wanted)
+    graded = [read_graded(path, k=k, partial=partial, only=wanted) for path in paths]
+    warnings = [
+        f"{path}, {one.name}: {text}"
+        for path, found in zip(paths, graded, strict=True)
+        for one in found
+        for text in one.warnings
+    ]
+    for path, other in zip(paths[1:], settings[1:], strict=True):
+        warnings += _setting_warnings(paths[0], settings[0], path, other)
+    for path in paths:
+        own = sorted({one.name for one in benchmark_folders(path)} - wanted)
+        warnings += [f"Only some folders have {', '.join(own)}, as {path} does: not compared."] if own else []
+    comparisons = []
+    for path, found in zip(paths[1:], graded[1:], strict=True):
+        for first, second in zip(graded[0], found, strict=True):
+            largest = k or min(one.num_samples for several in graded for one in several if one.name == first.name)
+            comparisons += [
+                {"folder": str(path)} | _pair(first, second, size, resamples, seed) for size in sorted({1, largest})
+            ]
+    return {"folders": [str(path) for path in paths], "comparisons": comparisons, "warnings": warnings}
+
+
+def comparison_markdown(comparison: Mapping[str, Any]) -> str:
+    """The numbers of `compare_folders` as Markdown that is also readable as it stands."""
+    rows = []
+    for one in comparison["comparisons"]:
+        first, second, difference, low, high = (
+            f"{100 * one[name]:.2f}" for name in ("first", "second", "difference", "low", "high")
+        )
+        cells = [one["title"], one["metric"], first, second, difference, f"[{low}, {high}]", f"{one['p_value']:.4f}"]
+        rows.append((one["folder"], cells))
+    columns = ["Benchmark", "Metric", "First", "This", "Difference", "95 % interval", "p"]
+    notes = [
+        f"Percent. First: {comparison['folders'][0]}. Positive: better than the first, on the same problems.",
+        "Interval: bootstrap over problems. p: two-sided sign-flip test over problems, not adjusted for the number "
+        "of rows.",
+        *(f"Warning: {warning}" for warning in comparison["warnings"]),
+    ]
+    return markdown(Table("Comparison", [("", columns)], rows, notes, corner="Folder"))
+
+
+def _pair(first: Graded, second: Graded, k: int, resamples: int, seed: int) -> dict[str, Any]:
+    """pass@k of two models on the problems that both have."""
+    scores = [
+        dict(zip((problem["id"] for problem in one.problems), one.pass_at(k).tolist(), strict=True))
+        for one in (first, second)
+    ]
+    common = [name for name in scores[0] if name in scores[1]]
+    a_P, b_P = (torch.tensor([score[name] for name in common], dtype=torch.float64) for score in scores)
+    found = paired_difference(a_P, b_P, resamples=resamples, seed=seed)
+    return {
+        "benchmark": first.name,
+        "title": first.about["title"],
+        "metric": f"pass@{k}",
+        "problems": len(common),
+        "first": a_P.mean().item(),
+        "second": b_P.mean().item(),
+        "difference": found.difference,
+        "low": found.low,
+        "high": found.high,
+        "p_value": found.p_value,
+    }
+
+
+def _check_fingerprints(paths: Sequence[Path], names: set[str]) -> None:
+    for name in sorted(names):
+        prints = [read_json(path / name / "benchmark.json").get("fingerprint") for path in paths]
+        for path, found in zip(paths, prints, strict=True):
+            if found != prints[0]:
+                raise ValueError(
+                    f"A comparison needs the same problems: {name} has fingerprint {prints[0]} in {paths[0]} and "
+                    f"{found} in {path}. Sample one of them again with the other's version of the benchmark."
+                )
+
+
+def _setting_warnings(first: Path, own: Mapping[str, Any], path: Path, other: Mapping[str, Any]) -> list[str]:
+    names = sorted(name for name in own.keys() | other.keys() if name not in _NOT_SAMPLING)
+    differing = [f"{name} {own.get(name)} and {other.get(name)}" for name in names if own.get(name) != other.get(name)]
+    return [f"{first} and {path} were not sampled alike: {'; '.join(differing)}."] if differing else []

@@ -1,0 +1,155 @@
+"""The file of samples: one JSON line each, appended as they finish, so that a kill loses only those in flight.
+
+{"problem": "aime24-3", "sample": 0, "seed": 123, "text": "...", "tokens": 57, "truncated": false, "limit": 8192}
+
+`limit` is the token budget it was sampled with. A truncated sample also keeps its `token_ids` where the backend gives
+them, so that it can be continued exactly. Of two lines for one (problem, sample) the later counts.
+"""
+
+import errno
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..files import write_whole
+
+Key = tuple[str, int]
+_TYPES = {"problem": str, "sample": int, "text": str, "tokens": int, "truncated": bool}
+
+
+def read_samples(path: str | Path) -> tuple[dict[Key, dict[str, Any]], list[str]]:
+    """The samples of a file, which stays as it is; without their `token_ids`, which only continuing them needs.
+
+    Args:
+        path: A `samples.jsonl`.
+
+    Returns:
+        The samples by (problem, sample), and what was wrong with the file, as sentences.
+    """
+    samples: dict[Key, dict[str, Any]] = {}
+    broken = []
+    with open(path, "rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            sample = _parse(line)
+            if sample is None:
+                broken.append(number)
+            else:
+                sample.pop("token_ids", None)
+                samples[sample["problem"], sample["sample"]] = sample
+    return samples, _complaints(path, broken)
+
+
+class SampleWriter:
+    """Appends samples to a file; opening repairs it. Keeps where each sample lies, not the samples.
+
+    Args:
+        path: Of the `samples.jsonl`; made if it is not there.
+
+    Attributes:
+        repairs: What was mended on opening, as sentences.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.repairs: list[str] = []
+        self._places: dict[Key, tuple[int, int]] = {}  # begin and length of the line
+        self._limits: dict[Key, int] = {}  # of those that were cut off
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        self._end = 0
+        broken = self._scan()
+        self.repairs = _complaints(self.path, broken)
+        if broken or not self._ends_with_newline():
+            self._rewrite(list(self._places))
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def read(self, key: Key) -> dict[str, Any]:
+        """One sample."""
+        begin, length = self._places[key]
+        return json.loads(os.pread(self._descriptor, length, begin))
+
+    def is_short(self, key: Key, limit: int) -> bool:
+        """Whether a sample was cut off under a smaller budget than `limit`, in tokens."""
+        return self._limits.get(key, limit) < limit
+
+    def append(self, sample: dict[str, Any]) -> None:
+        """Add one line, or replace an earlier one with its (problem, sample)."""
+        line = (json.dumps(sample, ensure_ascii=False) + "\n").encode("utf-8", errors="replace")
+        # One call: what a kill leaves is whole lines, and at most one broken one, which the next opening drops.
+        if os.write(self._descriptor, line) != len(line):
+            raise OSError(errno.ENOSPC, "No space left for a sample", str(self.path))
+        self._note(sample, len(line))
+
+    def finish(self, problems: Sequence[str]) -> None:
+        """Put the lines in order, by problem, then by sample, without those that later lines replaced; and close."""
+        rank = {problem: index for index, problem in enumerate(problems)}
+        ordered = sorted(self._places, key=lambda key: (rank.get(key[0], len(rank)), key[1]))
+        if sum(length for _, length in self._places.values()) < self._end or ordered != list(self._places):
+            self._rewrite(ordered)
+        self.close()
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _scan(self) -> list[int]:
+        """Find the samples of the file; the numbers of broken lines."""
+        broken = []
+        with open(self.path, "rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                sample = _parse(line)
+                if sample is None:
+                    broken.append(number)
+                    self._end += len(line)
+                else:
+                    self._note(sample, len(line))
+        return broken
+
+    def _note(self, sample: dict[str, Any], length: int) -> None:
+        key = sample["problem"], sample["sample"]
+        self._places[key] = self._end, length
+        self._end += length
+        self._limits.pop(key, None)
+        if sample["truncated"]:
+            self._limits[key] = sample.get("limit", 0)
+
+    def _ends_with_newline(self) -> bool:
+        return not self._end or os.pread(self._descriptor, 1, self._end - 1) == b"\n"
+
+    def _rewrite(self, order: Sequence[Key]) -> None:
+        def lines() -> Iterator[bytes]:
+            for key in order:
+                begin, length = self._places[key]
+                yield os.pread(self._descriptor, length, begin).rstrip(b"\n") + b"\n"
+
+        write_whole(self.path, lines())
+        self.close()
+        self._places, self._limits, self._end = {}, {}, 0
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND)
+        self._scan()
+
+
+def _complaints(path: str | Path, broken: Sequence[int]) -> list[str]:
+    if not broken:
+        return []
+    shown = ", ".join(map(str, broken[:5])) + (", ..." if len(broken) > 5 else "")
+    return [
+        f"{path}: {len(broken)} broken line{'s' * (len(broken) > 1)} left out (line {shown}), as a killed write "
+        f"leaves."
+    ]
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        sample = json.loads(line)
+    except ValueError:
+        return None
+    whole = isinstance(sample, dict) and all(isinstance(sample.get(name), kind) for name, kind in _TYPES.items())
+    return sample if whole else None
