@@ -1,0 +1,415 @@
+"""The table of benchmarks, on small files in the real formats (`tests/benchmarks/make.py`), and the prompts."""
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from trl_miner.data import arithmetic
+from trl_miner.data.prompts import build_prompt, guess_style
+from trl_miner.data.reading import Source, find_files, read_file, read_rows
+from trl_miner.evaluation.benchmarks import (
+    BENCHMARKS,
+    Problem,
+    fingerprint,
+    load,
+    load_with_record,
+    problems_of,
+    user_benchmark,
+)
+from trl_miner.evaluation.golds import accepts_gold
+from trl_miner.grading import grade
+
+HERE = Path(__file__).parent
+SMALL = HERE / "benchmarks"
+DOWNLOADED = [name for name in BENCHMARKS if name != "arithmetic"]
+MATH = [name for name in DOWNLOADED if BENCHMARKS[name].grader == "math"]
+
+
+def small_path(name):
+    (path,) = (path for path in SMALL.iterdir() if path.stem == name)
+    return path
+
+
+def small(name):
+    """The benchmark with the small file's number of problems: each has three."""
+    return dataclasses.replace(BENCHMARKS[name], problems=3)
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+# The table
+
+
+def test_the_table_asks_what_the_paper_asks():
+    expected = {  # problems and samples per problem, of the paper
+        "aime24": (30, 128), "aime25": (30, 128), "amc23": (40, 128), "hmmt25": (30, 128),
+        "math500": (500, 16), "olympiadbench": (581, 16),
+        "medqa": (1273, 4), "medmcqa": (4183, 4), "pubmedqa": (500, 4), "medxpertqa": (2450, 4), "mmlu_pro": (1535, 4),
+        "arithmetic": (200, 8),
+    }  # fmt: skip
+    assert {name: (b.problems, b.samples) for name, b in BENCHMARKS.items()} == expected
+    assert all(name == benchmark.name for name, benchmark in BENCHMARKS.items())
+    assert len({benchmark.title for benchmark in BENCHMARKS.values()}) == len(BENCHMARKS)
+
+
+def test_the_official_test_set_of_pubmedqa_has_500_ids():
+    from trl_miner.evaluation.columns import _pubmedqa_test_ids
+
+    assert len(_pubmedqa_test_ids()) == 500
+    assert all(found.isdigit() for found in _pubmedqa_test_ids())
+
+
+@pytest.mark.parametrize("name", DOWNLOADED)
+def test_a_small_file_in_the_real_format_loads(name):
+    problems, record = load_with_record(small(name), small_path(name))
+    assert len(problems) == 3
+    assert len({problem.id for problem in problems}) == 3
+    assert all(len(value) == 64 for value in record["files"].values())
+    options = [problem.options for problem in problems]
+    assert all(options) if BENCHMARKS[name].grader == "choice" else not any(options)
+
+
+def test_fields_that_need_work():
+    def of(name):
+        return load(small(name), small_path(name))
+
+    assert of("aime24")[0].id == "2024-III-1" and of("aime24")[0].solution == "84"
+    assert [problem.id for problem in of("aime25")] == ["aime25-0", "aime25-1", "aime25-2"]
+    assert [problem.solution for problem in of("amc23")] == ["27", "-3", "3.5"]
+    assert of("hmmt25")[1].level == "Algebra, Number Theory"
+    assert [problem.id for problem in of("olympiadbench")] == ["1601", "1603", "1604"]  # 1602 has two answers
+    assert [problem.solution for problem in of("olympiadbench")] == ["19", "n^2", "(2,2)"]
+    assert of("olympiadbench")[2].context == "All lines lie in a plane."
+    assert of("medqa")[0].options[-1] == "Vitamin K" and len(of("medqa")[0].options) == 5  # the sixth is padding
+    assert of("medmcqa")[1].solution == "D"  # cop 3
+    first = of("pubmedqa")[0]
+    assert (first.options, first.solution, first.context) == (
+        ("yes", "no", "maybe"), "A", "Tea is drunk.\nAll stayed awake.",
+    )  # fmt: skip
+    assert of("medxpertqa")[1].question == "Which bone carries the leg on the foot?"  # its choices are in `options`
+    assert [(problem.solution, problem.level) for problem in of("mmlu_pro")] == [
+        ("B", "biology"), ("J", "health"), ("A", "health"),
+    ]  # fmt: skip
+
+
+def test_the_original_medqa_loads_too():
+    options = [{"key": letter, "value": f"{letter} text"} for letter in "EDCBA"]
+    row = {"question": "Which?", "options": options, "answer_idx": "B", "answer": "B text", "meta_info": "step2&3"}
+    (problem,) = problems_of(BENCHMARKS["medqa"], [row])
+    assert problem.solution == "B"
+    assert problem.options == ("A text", "B text", "C text", "D text", "E text")
+
+
+def test_arithmetic_needs_no_download_and_its_prompt_is_the_worlds_own():
+    problems = load(BENCHMARKS["arithmetic"])
+    prompts = [build_prompt("verbatim", problem.question, style="plain") for problem in problems]
+    assert prompts == arithmetic.load_dataset("test")["prompt"][:]
+    assert prompts[0].endswith(".\n")
+    assert problems[0].level == "1"
+
+
+# The grader accepts its own golds, and only those
+
+
+@pytest.mark.parametrize("name", DOWNLOADED)
+def test_the_grader_accepts_every_gold_and_no_perturbed_one(name):
+    problems = load(small(name), small_path(name))
+    grader = BENCHMARKS[name].grader
+    assert accepts_gold(grader, problems) == [True] * 3
+    golds = [problem.solution for problem in problems]
+    if grader == "math":
+        wrong = [f"So it is \\boxed{{{gold}+1}}" for gold in golds]
+        wrong[-1] = "So it is \\boxed{\\text{Wednesday}}" if name == "math500" else wrong[-1]
+        options = None
+    else:
+        wrong = [f"The answer is {'B' if gold == 'A' else 'A'}." for gold in golds]
+        options = [problem.options for problem in problems]
+    assert [verdict.score for verdict in grade(grader, wrong, golds, options=options)] == [0.0] * 3
+
+
+def test_a_letter_that_is_also_an_option_is_still_a_good_gold():
+    # "The answer is B." names two options here, "(B) O" one.
+    problem = Problem("1", "Which blood group?", "B", ("A", "O", "B", "AB"))
+    assert accepts_gold("choice", [problem]) == [True]
+
+
+def test_a_gold_that_could_never_be_judged_is_not_accepted():
+    golds = ["7", "9^{9^{9^{9}}}", "\\frac{", ""]
+    problems = [Problem(str(index), "?", gold) for index, gold in enumerate(golds)]
+    assert accepts_gold("math", problems) == [True, False, False, False]
+
+
+def test_a_gold_that_the_grader_refuses_is_named(tmp_path):
+    path = write(
+        tmp_path / "a.jsonl", [{"problem": "Say it.", "answer": "\\frac{"}, {"problem": "1+1?", "answer": "2"}]
+    )
+    benchmark = user_benchmark("mine", path)
+    with pytest.raises(ValueError, match=r"not accept 1 of 2, problem 0 \(id mine-0\): '\\\\frac\{'"):
+        load(benchmark)
+    with pytest.warns(UserWarning, match="count as never solved"):
+        assert len(load(benchmark, strict=False)) == 2
+
+
+# Errors name the row
+
+
+def test_a_wrong_number_of_problems():
+    with pytest.raises(ValueError, match="AIME2024 must have 30 problems: got 3 of 3 rows"):
+        load(BENCHMARKS["aime24"], small_path("aime24"))
+    with pytest.raises(ValueError, match="OlympiadBench must have 581 problems: got 3 of 4 rows"):
+        load(BENCHMARKS["olympiadbench"], small_path("olympiadbench"))
+
+
+def changed(name, index, **values):
+    rows = read_file(small_path(name))
+    rows[index] |= values
+    return rows
+
+
+def test_a_missing_column():
+    rows = read_file(small_path("aime24"))
+    del rows[1]["Answer"]
+    with pytest.raises(
+        ValueError, match=r"AIME2024 needs the column Answer or answer: row 1 \(id 2024-III-2\) has ID,"
+    ):
+        problems_of(BENCHMARKS["aime24"], rows)
+    with pytest.raises(ValueError, match=r"PubMedQA needs the column pubid: row 0 has text"):
+        problems_of(BENCHMARKS["pubmedqa"], [{"text": "?"}])
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "values", "message"),
+    [
+        ("aime24", 2, {"ID": "2024-III-1"}, "rows 0 and 2 are both 2024-III-1"),
+        ("math500", 1, {"problem": "  "}, r"row 1 \(id test/algebra/2.json\): a question must not be empty"),
+        ("math500", 1, {"answer": None}, r"row 1 \(id test/algebra/2.json\): a gold must not be empty"),
+        ("olympiadbench", 0, {"final_answer": ["1", "2"]}, r"row 0 \(id 1601\): final_answer must be a list of one"),
+        ("medmcqa", 1, {"cop": -1}, r"row 1 \(id val-2\): the answer must be a letter or a number from 0: got '-1'"),
+        ("medmcqa", 1, {"cop": 7}, r"row 1 \(id val-2\): the gold must be one of 4 options: got H"),
+        (
+            "medxpertqa",
+            0,
+            {"options": {"A": "x", "C": "y"}},
+            r"the letters of options must be A, B, C, ...: got \['A'",
+        ),
+        ("medxpertqa", 0, {"options": "A or B"}, "options must be a list of texts or a text for each letter"),
+        (
+            "pubmedqa",
+            2,
+            {"final_decision": "perhaps"},
+            r"row 2 \(id 7497757\): final_decision must be yes, no or maybe",
+        ),
+    ],
+)
+def test_bad_content(name, index, values, message):
+    with pytest.raises(ValueError, match=message):
+        problems_of(BENCHMARKS[name], changed(name, index, **values))
+
+
+def test_without_a_network_the_error_says_what_is_missing_and_the_way_out(tmp_path):
+    code = "from trl_miner.evaluation.benchmarks import *; load(BENCHMARKS['aime25'], revision='v7')"
+    child = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "PYTHONPATH": str(HERE.parent)},
+        capture_output=True,
+        text=True,
+    )
+    last = child.stderr.strip().splitlines()[-1]
+    assert last.startswith("ConnectionError: A data set must be on the Hub or in a local file: could not get ")
+    assert "opencompass/AIME2025, config AIME2025-I and AIME2025-II, split test, revision v7" in last
+    assert "--local aime25=PATH" in last
+
+
+def test_what_datasets_loads_is_what_the_files_hold(tmp_path, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    shutil.copytree(SMALL / "aime25", tmp_path / "hub")
+    configs = "".join(
+        f"- config_name: {config}\n  data_files:\n  - split: test\n    path: {config.replace('AIME', 'aime')}.jsonl\n"
+        for config in BENCHMARKS["aime25"].configs
+    )
+    (tmp_path / "hub" / "README.md").write_text(f"---\nconfigs:\n{configs}---\n")
+    on_hub = dataclasses.replace(small("aime25"), hub=str(tmp_path / "hub"))  # a folder is loaded by the same call
+    problems, record = load_with_record(on_hub)
+    assert problems == load(small("aime25"), SMALL / "aime25")
+    assert record == {
+        "hub": str(tmp_path / "hub"), "configs": ["AIME2025-I", "AIME2025-II"], "split": "test", "revision": "main",
+        "commit": None,
+    }  # fmt: skip
+    with pytest.raises(ValueError, match=r"could not get .*split dev, revision main .*--local aime25=PATH"):
+        load(dataclasses.replace(on_hub, split="dev"))
+
+
+# Files
+
+
+def test_every_kind_of_file_gives_the_same_rows(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [{"a": "1", "b": "two\nlines\u2028here"}, {"a": "2", "b": 'a "quote", a comma'}]
+    write(tmp_path / "a.jsonl", rows)
+    (tmp_path / "b.json").write_text(json.dumps(rows))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "c.parquet")
+    (tmp_path / "d.csv").write_text('a,b\n1,"two\nlines\u2028here"\n2,"a ""quote"", a comma"\n', newline="")
+    for name in ("a.jsonl", "b.json", "c.parquet", "d.csv"):
+        assert read_file(tmp_path / name) == rows, name
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n{"a": ')
+    (tmp_path / "b.parquet").write_text("no")
+    (tmp_path / "c.json").write_text("[1]")
+    (tmp_path / "d.txt").write_text("")
+    with pytest.raises(ValueError, match="Line 2 of .*a.jsonl must be a JSON object"):
+        read_file(tmp_path / "a.jsonl")
+    with pytest.raises(ValueError, match="b.parquet must be a Parquet file"):
+        read_file(tmp_path / "b.parquet")
+    with pytest.raises(ValueError, match="Row 0 of .*c.json must be a JSON object: got int"):
+        read_file(tmp_path / "c.json")
+    with pytest.raises(ValueError, match=r"must end in .jsonl, .json, .parquet, .csv: got .*d.txt"):
+        read_file(tmp_path / "d.txt")
+    with pytest.raises(ValueError, match="which does not exist"):
+        read_rows(Source("x", "test"), tmp_path / "nowhere", flag="")
+
+
+def test_a_folder_holds_a_file_or_a_subfolder_per_config_or_everything_in_one(tmp_path):
+    both = load(small("aime25"), SMALL / "aime25")
+    (tmp_path / "AIME2025-I").mkdir()
+    (tmp_path / "AIME2025-II").mkdir()
+    shutil.copy(SMALL / "aime25" / "aime2025-I.jsonl", tmp_path / "AIME2025-I" / "test.jsonl")
+    with pytest.raises(ValueError, match="has none for AIME2025-II"):
+        load(small("aime25"), tmp_path)
+    shutil.copy(SMALL / "aime25" / "aime2025-II.jsonl", tmp_path / "AIME2025-II" / "test.jsonl")
+    assert load(small("aime25"), tmp_path) == both
+    one = tmp_path / "one"
+    one.mkdir()
+    parts = ["aime2025-I.jsonl", "aime2025-II.jsonl"]
+    (one / "all.jsonl").write_text("".join((SMALL / "aime25" / part).read_text() for part in parts))
+    assert load(small("aime25"), one) == both == load(small("aime25"), one / "all.jsonl")
+
+
+def test_of_a_copied_repository_only_the_split_is_read(tmp_path):
+    for name in ("data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet", "data/test-0.parquet"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert [file.name for file in find_files(tmp_path, (), "test")] == ["test-0.parquet"]
+    assert len(find_files(tmp_path, (), "train")) == 2
+    assert len(find_files(tmp_path, (), "validation")) == 3
+
+
+# One's own
+
+
+def test_a_benchmark_of_ones_own(tmp_path):
+    path = write(
+        tmp_path / "a.jsonl", [{"q": "1+1?", "a": 2, "id": "x", "hard": 3}, {"q": "2+2?", "a": "4", "id": "y"}]
+    )
+    mine = user_benchmark("mine", path, problem="q", answer="a", level="hard")
+    assert load(mine) == [Problem("x", "1+1?", "2", level="3"), Problem("y", "2+2?", "4")]
+    assert (mine.grader, mine.kind, mine.title) == ("math", "math", "mine")
+
+
+def test_a_choice_benchmark_of_ones_own(tmp_path):
+    rows = [
+        {"problem": "Odd?", "options": ["2", "3"], "answer": "B"},
+        {"problem": "Even?", "options": ["2", "3"], "answer": 0},
+    ]
+    mine = user_benchmark("mine", write(tmp_path / "a.jsonl", rows))
+    assert mine.grader == "choice"
+    assert [(problem.id, problem.solution) for problem in load(mine)] == [("mine-0", "B"), ("mine-1", "A")]
+
+
+def test_a_name_that_is_taken_or_unfit_and_a_file_without_rows(tmp_path):
+    empty = write(tmp_path / "a.jsonl", [])
+    for name in ("aime24", "a/b", ""):
+        with pytest.raises(ValueError, match="needs a name of letters"):
+            user_benchmark(name, empty)
+    with pytest.raises(ValueError, match="got none in"):
+        user_benchmark("mine", empty)
+
+
+def test_the_fingerprint_depends_on_all_that_matters_and_nothing_else():
+    problem = Problem("1", "Which?", "A", ("x", "y"), level="1")
+    same = dataclasses.replace(problem, level="2")
+    assert fingerprint([problem]) == fingerprint([same])
+    assert len(fingerprint([problem])) == 64
+    others = [{"id": "2"}, {"question": "What?"}, {"solution": "B"}, {"options": ("x", "z")}, {"context": "It is."}]
+    changed = {fingerprint([dataclasses.replace(problem, **other)]) for other in others}
+    assert len(changed | {fingerprint([problem])}) == 6
+    two = [problem, dataclasses.replace(problem, id="2")]
+    assert fingerprint(two) != fingerprint(two[::-1])
+
+
+# Prompts, literally
+
+INSTRUCTION = (
+    "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The assistant "
+    "first thinks about the reasoning process in the mind and then provides the user with the answer. The assistant "
+    r"thinks deeply and output the final answer within \boxed{}."
+)
+
+
+def test_the_math_prompt():
+    assert build_prompt("math", "1+1?", style="plain") == f"{INSTRUCTION}\n\nUser: 1+1?\n\nAssistant:"
+    assert build_prompt("math", "1+1?", style="chat") == [
+        {"role": "system", "content": INSTRUCTION},
+        {"role": "user", "content": "1+1?"},
+    ]
+
+
+def test_the_choice_prompt():
+    asked = (
+        "It was cold.\n\nWhat helps?\n\nA. hat\nB. ice\n\n"
+        "Please reason step by step and output the final answer as `The answer is'"
+    )
+    arguments = ("choice", "What helps?", ("hat", "ice"), "It was cold.")
+    assert build_prompt(*arguments, style="plain") == f"User: {asked}\n\nAssistant:"
+    assert build_prompt(*arguments, style="chat") == [{"role": "user", "content": asked}]
+
+
+def test_the_verbatim_prompt():
+    for style in ("plain", "chat"):
+        assert build_prompt("verbatim", "Compute 1 + 1.\n", style=style) == "Compute 1 + 1.\n"
+
+
+def test_prompts_that_make_no_sense():
+    with pytest.raises(ValueError, match="kind of a prompt must be one of math, choice, verbatim: got 'poem'"):
+        build_prompt("poem", "?", style="plain")
+    with pytest.raises(ValueError, match="must be plain or chat: got 'auto'"):
+        build_prompt("math", "?", style="auto")
+    with pytest.raises(ValueError, match="needs 2 to 26 options, one letter each: got 1"):
+        build_prompt("choice", "?", ("x",), style="plain")
+    with pytest.raises(ValueError, match='Only a "choice" prompt has options'):
+        build_prompt("math", "?", ("x", "y"), style="plain")
+
+
+@pytest.mark.parametrize(
+    ("name", "template", "style"),
+    [
+        ("Qwen/Qwen3-4B-Base", "{{ x }}", "plain"),
+        ("Qwen/Qwen3-4B-Base/", "{{ x }}", "plain"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "{{ x }}", "chat"),
+        ("meta-llama/Llama-3.1-8B", None, "plain"),
+        ("org/database-chat", "{{ x }}", "chat"),
+        ("/models/base/Qwen3-4B", "{{ x }}", "chat"),
+        ("qwen2.5_base", "{{ x }}", "plain"),
+    ],
+)
+def test_the_style_is_guessed_from_template_and_name(name, template, style):
+    assert guess_style(name, SimpleNamespace(chat_template=template)) == style
+
+
+def test_prompts_import_nothing_heavy():
+    code = "import sys, trl_miner.data.prompts; print({'torch', 'transformers', 'datasets'} & set(sys.modules))"
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=HERE.parent)
+    assert child.stdout.strip() == "set()", child.stderr

@@ -1,0 +1,344 @@
+"""Training sets: what is dropped, what overlaps with benchmarks, what is written."""
+
+import dataclasses
+import hashlib
+import json
+import random
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trl_miner.data import arithmetic
+from trl_miner.data.contamination import Overlap, find_overlaps, tokens
+from trl_miner.data.deepscaler import build_deepscaler
+from trl_miner.data.medical import MEDMCQA_TRAIN, build_medical, filtered_out, medmcqa_train_problems
+from trl_miner.data.prompts import build_prompt
+from trl_miner.data.writing import Options, prompt_lengths
+from trl_miner.evaluation.benchmarks import BENCHMARKS, Problem, load
+
+SMALL = Path(__file__).parent / "benchmarks"
+TEMPLATE = (
+    "{% for message in messages %}<{{ message.role }}>{{ message.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    """A folder with a tokenizer that has a chat template; nearly one token per character."""
+    folder = tmp_path_factory.mktemp("tokenizer")
+    built = arithmetic.build_tokenizer()
+    built.chat_template = TEMPLATE
+    built.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def aime25():
+    return load(dataclasses.replace(BENCHMARKS["aime25"], problems=3), SMALL / "aime25")
+
+
+def read(folder):
+    from datasets import load_dataset
+
+    return load_dataset(str(folder), split="train", cache_dir=str(Path(folder).parent / "cache"))
+
+
+# Contamination
+
+LONG = "Anna walks from home to school and back again every day of the week except on Sunday"
+
+
+def problem(question, name="p"):
+    return Problem(name, question, "1")
+
+
+def test_an_exact_overlap_does_not_depend_on_layout():
+    benchmark = {"b": [problem(r"Find $\left(\dfrac{1}{2}\right)^{2} + 3 \times x$.")]}
+    assert find_overlaps([r"find \( (\frac{1}{2})^2+3\cdot X \)"], benchmark) == [
+        Overlap(0, "b", "p", "exact", "find frac 1 2 ^ 2 + 3 * x")
+    ]
+
+
+def test_signs_and_functions_make_another_question():
+    benchmark = {"b": [problem("What is $2+3$?"), problem(r"Find the maximum of $\sin x$.", "q")]}
+    assert find_overlaps(["What is $2-3$?", r"Find the maximum of $\cos x$."], benchmark) == []
+
+
+def test_thirteen_words_in_a_row_overlap_and_twelve_do_not():
+    words = LONG.split()
+    benchmark = {"b": [problem(LONG)]}
+    thirteen = "Yesterday " + " ".join(words[2:15]) + " or so"
+    (overlap,) = find_overlaps(["nothing", thirteen], benchmark)
+    assert (overlap.row, overlap.kind, overlap.words) == (1, "13-gram", " ".join(words[2:15]).casefold())
+    assert find_overlaps(["Yesterday " + " ".join(words[2:14]) + " or so"], benchmark) == []
+
+
+def test_a_short_problem_matches_only_as_a_whole():
+    benchmark = {"b": [problem("Find the sum of the positive divisors of 28.")]}  # 9 words
+    longer = "Please do the following. Find the sum of the positive divisors of 28. Then tell us what you found."
+    assert find_overlaps([longer], benchmark) == []
+    assert [o.kind for o in find_overlaps(["find the sum of the positive divisors of 28"], benchmark)] == ["exact"]
+
+
+def test_signs_do_not_make_a_13_gram():
+    benchmark = {"b": [problem("Solve $x^2+y^2+z^2=1$ for whole numbers")]}
+    assert find_overlaps(["Show that $x^2+y^2+z^2=1$ is a sphere"], benchmark) == []
+
+
+def test_a_question_that_is_in_two_benchmarks_is_reported_for_both():
+    benchmarks = {"b": [problem(LONG)], "c": [problem("Before. " + LONG, "q")]}
+    found = find_overlaps([LONG], benchmarks)
+    assert [(o.benchmark, o.problem, o.kind) for o in found] == [("b", "p", "exact"), ("c", "q", "13-gram")]
+
+
+def test_a_question_without_words_overlaps_with_nothing():
+    assert find_overlaps(["", "?"], {"b": [problem("...")]}) == []
+    with pytest.raises(ValueError, match="n must be at least 2 words: got 1"):
+        find_overlaps([], {}, n=1)
+
+
+vocabulary = st.sampled_from([f"w{index}" for index in range(40)])
+texts = st.lists(vocabulary, min_size=0, max_size=30)
+
+
+@given(st.lists(texts, max_size=6), st.lists(texts, max_size=6), st.integers(2, 5))
+def test_overlaps_are_those_of_the_definition(questions, problems, n):
+    def overlaps(a, b):
+        runs = {tuple(a[start : start + n]) for start in range(len(a) - n + 1)}
+        return (a == b and bool(a)) or any(tuple(b[start : start + n]) in runs for start in range(len(b) - n + 1))
+
+    benchmark = {"b": [problem(" ".join(words), str(index)) for index, words in enumerate(problems)]}
+    found = {(o.row, int(o.problem)) for o in find_overlaps([" ".join(words) for words in questions], benchmark, n)}
+    assert found == {
+        (row, index)
+        for row, question in enumerate(questions)
+        for index, words in enumerate(problems)
+        if overlaps(question, words)
+    }
+
+
+@settings(max_examples=50)
+@given(st.text(max_size=200))
+def test_any_text_has_tokens_and_matches_itself(text):
+    found = find_overlaps([text], {"b": [problem(text)]})
+    assert [overlap.kind for overlap in found] == (["exact"] if tokens(text) else [])
+
+
+# DeepScaleR
+
+
+def test_deepscaler_is_cleaned_counted_and_reported(tokenizer, tmp_path, aime25):
+    written = build_deepscaler(
+        tmp_path / "out", Options(tokenizer, "plain"), benchmarks={"aime25": aime25}, source=SMALL / "deepscaler.jsonl"
+    )
+    assert written.dropped == {
+        "no question or no valid answer": 1,
+        "repeated question": 1,
+        "gold not accepted by the grader": 0,
+        "prompt over 1000 tokens": 1,
+    }
+    assert written.rows == 3  # 6 rows less 3
+    rows = read(tmp_path / "out").to_list()
+    assert [row["id"] for row in rows] == ["deepscaler-0", "deepscaler-1", "deepscaler-4"]
+    assert [row["solution"] for row in rows] == ["42", "\\frac{2}{3}", "56"]
+    assert {row["source"] for row in rows} == {"deepscaler"}
+    assert rows[0]["prompt"] == build_prompt("math", "Find $6\\cdot 7$.", style="plain")
+    (report,) = map(json.loads, (tmp_path / "out" / "contamination.jsonl").read_text().splitlines())
+    assert report == {
+        "row": 2, "benchmark": "aime25", "problem": "aime25-0", "kind": "exact", "id": "deepscaler-4",
+        "source": "deepscaler", "words": "find the sum of the positive divisors of 28",
+    }  # fmt: skip
+
+
+def test_decontamination_drops_what_it_reports(tokenizer, tmp_path, aime25):
+    options = Options(tokenizer, "plain", decontaminate=True)
+    source = SMALL / "deepscaler.jsonl"
+    written = build_deepscaler(tmp_path / "out", options, benchmarks={"aime25": aime25}, source=source)
+    assert written.dropped["overlap with a benchmark"] == 1
+    assert read(tmp_path / "out")["id"][:] == ["deepscaler-0", "deepscaler-1"]
+    assert len((tmp_path / "out" / "contamination.jsonl").read_text().splitlines()) == 1
+    with pytest.raises(ValueError, match="Decontamination needs benchmarks"):
+        build_deepscaler(tmp_path / "out", options, benchmarks={}, source=source)
+
+
+def test_the_chat_style_writes_messages_and_counts_the_template(tokenizer, tmp_path):
+    from transformers import AutoTokenizer
+
+    options = Options(tokenizer, "chat")
+    build_deepscaler(tmp_path / "out", options, benchmarks={}, source=SMALL / "deepscaler.jsonl")
+    prompts = read(tmp_path / "out")["prompt"][:]
+    assert [dict(message) for message in prompts[0]] == build_prompt("math", "Find $6\\cdot 7$.", style="chat")
+    loaded = AutoTokenizer.from_pretrained(tokenizer)
+    expected = loaded.apply_chat_template(prompts, add_generation_prompt=True, return_dict=True)["input_ids"]
+    assert prompt_lengths(prompts, options) == [len(ids) for ids in expected]
+    assert "Not compared with any benchmark." in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_the_length_limit_is_inclusive(tokenizer, tmp_path):
+    prompt = build_prompt("math", "Find $6\\cdot 7$.", style="plain")
+    (length,) = prompt_lengths([prompt], Options(tokenizer, "plain"))
+    short = json.dumps({"problem": "Find $6\\cdot 7$.", "answer": "42"})
+    longer = json.dumps({"problem": "Find $6\\cdot 7$!?", "answer": "42"})  # one token more
+    (tmp_path / "a.jsonl").write_text(f"{short}\n{longer}\n")
+    options = Options(tokenizer, "plain", max_prompt_tokens=length)
+    written = build_deepscaler(tmp_path / "out", options, benchmarks={}, source=tmp_path / "a.jsonl")
+    assert written.rows == 1 and written.dropped[f"prompt over {length} tokens"] == 1
+    with pytest.raises(ValueError, match="A training set must have rows: all were dropped"):
+        options = dataclasses.replace(options, max_prompt_tokens=5)
+        build_deepscaler(tmp_path / "out", options, benchmarks={}, source=tmp_path / "a.jsonl")
+
+
+def test_a_gold_the_grader_refuses_is_dropped_and_counted(tokenizer, tmp_path):
+    rows = [{"problem": "Say it.", "answer": "\\frac{"}, {"problem": "1+1?", "answer": 2}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = Options(tokenizer, "plain")
+    written = build_deepscaler(tmp_path / "out", options, benchmarks={}, source=tmp_path / "a.jsonl")
+    assert written.dropped["gold not accepted by the grader"] == 1
+    assert read(tmp_path / "out")["solution"][:] == ["2"]
+
+
+def test_the_chat_style_needs_a_chat_template(tmp_path):
+    arithmetic.build_tokenizer().save_pretrained(tmp_path / "tokenizer")
+    with pytest.raises(ValueError, match="Chat prompts need a chat template"):
+        build_deepscaler(
+            tmp_path / "out",
+            Options(str(tmp_path / "tokenizer"), "chat"),
+            benchmarks={},
+            source=SMALL / "deepscaler.jsonl",
+        )
+
+
+def test_a_column_that_is_missing_is_an_error_not_a_dropped_row(tokenizer, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"question": "1+1?", "answer": "2"}\n')
+    with pytest.raises(ValueError, match="DeepScaleR needs the column problem: row 0 has question, answer"):
+        build_deepscaler(tmp_path / "out", Options(tokenizer, "plain"), benchmarks={}, source=tmp_path / "a.jsonl")
+
+
+def test_the_same_rows_give_the_same_bytes_and_the_card_tells_the_hashes(tokenizer, tmp_path, aime25):
+    both = []
+    for name in ("one", "two"):
+        written = build_deepscaler(
+            tmp_path / name, Options(tokenizer, "plain"), benchmarks={"aime25": aime25},
+            source=SMALL / "deepscaler.jsonl",
+        )  # fmt: skip
+        both.append((written.content_sha256, (tmp_path / name / "train.parquet").read_bytes()))
+        card = (tmp_path / name / "README.md").read_text()
+        assert f"sha256 of train.parquet: {hashlib.sha256(both[-1][1]).hexdigest()}" in card
+        assert f"sha256 of the content: {written.content_sha256}" in card
+    assert both[0] == both[1]
+    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == [
+        "README.md", "contamination.jsonl", "train.parquet",
+    ]  # fmt: skip
+    source_sha256 = hashlib.sha256((SMALL / "deepscaler.jsonl").read_bytes()).hexdigest()
+    for line in ("| read | 6 |", "| dropped: repeated question | 1 |", "| written | 3 |", source_sha256,
+                 "1 rows overlap with a problem of a benchmark", "| aime25 | 3 | 1 | "):  # fmt: skip
+        assert line in card
+    other = build_deepscaler(
+        tmp_path / "chat", Options(tokenizer, "chat"), benchmarks={}, source=SMALL / "deepscaler.jsonl"
+    )
+    assert other.content_sha256 != both[0][0]
+
+
+# Medical
+
+
+def write_answers(root, texts, problems=None, temperature=0.0):
+    """A result folder of `trl-miner eval`; `texts` by id, in any order, with a broken last line."""
+    folder = root / "medmcqa_train"
+    folder.mkdir(parents=True, exist_ok=True)
+    problems = problems or medmcqa_train_problems(SMALL / "medmcqa_train.parquet")
+    fields = ("id", "question", "solution", "options", "level")
+    rows = [{field: getattr(asked, field) for field in fields} for asked in problems]
+    (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rest = {"sample": 0, "seed": 0, "tokens": 5, "truncated": False}
+    lines = [json.dumps({"problem": name, "text": text, **rest}) for name, text in texts]
+    (folder / "samples.jsonl").write_text("\n".join([*lines, '{"problem": "train-1", "sam']))
+    (root / "settings.json").write_text(json.dumps({"model": "some/model", "temperature": temperature}))
+    return root
+
+
+ANSWERS = [
+    ("train-2", "The answer is liver."),  # right
+    ("train-1", "The answer is A."),  # right, but the later line wins
+    ("train-3", "It might be C."),  # does not say "The answer is"
+    ("train-1", "The answer is B."),
+]
+
+
+def test_the_training_questions_of_medmcqa():
+    problems = medmcqa_train_problems(SMALL / "medmcqa_train.parquet")
+    assert [(asked.id, asked.solution) for asked in problems] == [("train-1", "A"), ("train-2", "B"), ("train-3", "C")]
+
+
+def test_questions_answered_right_are_filtered_out(tmp_path):
+    assert filtered_out(write_answers(tmp_path, ANSWERS)) == {"train-2"}
+
+
+def test_medical_is_medqa_and_what_is_left_of_medmcqa(tokenizer, tmp_path):
+    medqa = load(dataclasses.replace(BENCHMARKS["medqa"], problems=3), SMALL / "medqa.parquet")
+    written = build_medical(
+        tmp_path / "out",
+        Options(tokenizer, "plain"),
+        samples_folder=write_answers(tmp_path / "answers", ANSWERS),
+        benchmarks={"medqa": medqa},
+        medqa_source=SMALL / "medqa_train.parquet",
+        medmcqa_source=SMALL / "medmcqa_train.parquet",
+    )
+    assert written.dropped == {
+        "no question or no valid answer": 1,
+        "answered right by the filtering model": 1,
+        "repeated question": 1,
+        "gold not accepted by the grader": 0,
+        "prompt over 1000 tokens": 0,
+    }
+    rows = read(tmp_path / "out").to_list()  # 3 + 4 rows less 3
+    assert [(row["source"], row["id"], row["solution"]) for row in rows] == [
+        ("medqa_train", "medqa_train-0", "D"),
+        ("medqa_train", "medqa_train-1", "A"),
+        ("medmcqa_train", "train-1", "A"),
+        ("medmcqa_train", "train-3", "C"),
+    ]
+    assert rows[2]["options"] == ["Ear", "Knee", "Wrist", "Foot"]
+    assert rows[2]["prompt"] == build_prompt("choice", "The stapes lies in the", rows[2]["options"], style="plain")
+    assert "some/model" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_missing_answers_are_counted(tmp_path):
+    root = write_answers(tmp_path, ANSWERS[:2])
+    with pytest.raises(ValueError, match=r"1 of 3 have none in .* Run the same command again"):
+        filtered_out(root)
+
+
+def test_answers_to_another_question_are_missing_answers(tmp_path):
+    problems = medmcqa_train_problems(SMALL / "medmcqa_train.parquet")
+    root = write_answers(tmp_path, ANSWERS, [dataclasses.replace(problems[0], question="?"), *problems[1:]])
+    with pytest.raises(ValueError, match="1 of 3 have none"):
+        filtered_out(root, problems)
+
+
+def test_answers_must_be_greedy_and_there(tmp_path):
+    with pytest.raises(ValueError, match="were sampled at temperature 0.7"):
+        filtered_out(write_answers(tmp_path / "a", ANSWERS, temperature=0.7))
+    with pytest.raises(ValueError, match="there is no such file"):
+        filtered_out(tmp_path / "b")
+
+
+def test_medmcqa_train_is_the_benchmarks_row_with_another_split():
+    assert (MEDMCQA_TRAIN.hub, MEDMCQA_TRAIN.split) == ("openlifescienceai/medmcqa", "train")
+
+
+def test_comparing_is_quick():
+    """About 2 s for 40,000 questions of 60 words on one core; here 2,000, with much room for a busy machine."""
+    rng = random.Random(0)
+    words = [f"word{index}" for index in range(2000)]
+    questions = [" ".join(rng.choices(words, k=60)) for _ in range(2000)]
+    benchmarks = {str(b): [problem(" ".join(rng.choices(words, k=60)), str(p)) for p in range(100)] for b in range(12)}
+    planted = benchmarks["3"][7].question
+    questions[1234] += " " + planted
+    (overlap,) = find_overlaps(questions, benchmarks)
+    assert (overlap.row, overlap.benchmark, overlap.problem) == (1234, "3", "7")
+    assert re.fullmatch(r"word\d+( word\d+){12}", overlap.words)

@@ -1,0 +1,111 @@
+r"""Training questions that are also in a benchmark: the same question, or 13 words in a row in common.
+
+What is compared, of the question alone, without options and context:
+
+- Text is NFKC-normalised and case-folded. LaTeX that only lays out (`$`, `\left`, `\text`, `\displaystyle`, ...) is
+  dropped, and `\dfrac` counts as `\frac`; other commands are words by their name: `\sqrt{2}` is "sqrt 2".
+- Exact: words, and the signs + - * / = < > ^ ! % as words of their own, are equal. Braces, blanks and punctuation do
+  not count, so that "2+3" is "2 + 3" but not "2-3".
+- 13-gram: 13 words in a row are equal; signs do not count, or every x^2+y^2+z^2 would match. Problems of fewer than 13
+  words can only match exactly.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..evaluation.benchmarks import Problem
+
+NGRAM = 13  # words
+
+_LAYOUT = re.compile(
+    r"\\(?:left|right|[bB]igg?[lrm]?|text(?:bf|it|rm|sf|tt)?|math(?:rm|bf|it|sf|tt|bb|cal|frak)|operatorname|mbox"
+    r"|displaystyle|textstyle|limits|nolimits|quad|qquad|begin|end|hspace|vspace|phantom)(?![a-zA-Z])\*?"
+    r"|\\[,;:!>\s()\[\]{}|\\]"
+)
+_FRACTION = re.compile(r"\\[dt]frac(?![a-zA-Z])")
+_TIMES = re.compile(r"\\(?:times|cdot)(?![a-zA-Z])|[×·⋅]")
+# A hyphen between letters joins words, as in "two-digit"; elsewhere it is a minus.
+_HYPHEN = re.compile(r"(?<=[^\W\d_]{2})-(?=[^\W\d_]{2})")
+_TOKEN = re.compile(r"[^\W_]+|[-+*/=<>^!%]")
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """One training question that overlaps with one problem.
+
+    Attributes:
+        row: Index of the training question.
+        benchmark: Name of the benchmark.
+        problem: Id of the problem.
+        kind: "exact" or "13-gram".
+        words: What they share: the whole question, or its first 13 words in common.
+    """
+
+    row: int
+    benchmark: str
+    problem: str
+    kind: str
+    words: str
+
+
+def tokens(text: str) -> list[str]:
+    """Words and signs of a text, normalised as the module says."""
+    text = unicodedata.normalize("NFKC", text).replace("−", "-")
+    text = _LAYOUT.sub(" ", _TIMES.sub("*", _FRACTION.sub(r"\\frac", text)))
+    return _TOKEN.findall(_HYPHEN.sub(" ", text.casefold()))
+
+
+def find_overlaps(
+    questions: Iterable[str], benchmarks: Mapping[str, Sequence["Problem"]], n: int = NGRAM
+) -> list[Overlap]:
+    """All pairs of a training question and a benchmark problem that overlap.
+
+    Args:
+        questions: The training questions.
+        benchmarks: Problems by the benchmark's name.
+        n: Length of the shared run, in words, at least 2.
+
+    Returns:
+        One entry per pair, by row, then in the order of the benchmarks; "exact" where both hold.
+
+    Raises:
+        ValueError: n below 2.
+    """
+    if n < 2:
+        raise ValueError(f"n must be at least 2 words: got {n}. One word in common says nothing.")
+    exact: dict[tuple[str, ...], list[int]] = {}
+    grams: dict[tuple[str, ...], list[int]] = {}
+    problems = [(name, problem) for name, members in benchmarks.items() for problem in members]
+    for index, (_, problem) in enumerate(problems):
+        of_problem = tokens(problem.question)
+        if of_problem:
+            exact.setdefault(tuple(of_problem), []).append(index)
+        for gram in set(_grams(_words(of_problem), n)):
+            grams.setdefault(gram, []).append(index)
+    overlaps: list[Overlap] = []
+    for row, question in enumerate(questions):
+        of_question = tokens(question)
+        shared: dict[int, tuple[str, tuple[str, ...]]] = {}
+        for gram in _grams(_words(of_question), n):
+            if gram in grams:
+                for index in grams[gram]:
+                    shared.setdefault(index, (f"{n}-gram", gram))
+        whole = tuple(of_question)
+        shared |= {index: ("exact", whole) for index in exact.get(whole, ())}
+        for index in sorted(shared):
+            name, problem = problems[index]
+            kind, common = shared[index]
+            overlaps.append(Overlap(row, name, problem.id, kind, " ".join(common)))
+    return overlaps
+
+
+def _words(tokens: Sequence[str]) -> list[str]:
+    return [token for token in tokens if token.isalnum()]
+
+
+def _grams(words: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:
+    return zip(*(words[start:] for start in range(n)), strict=False)

@@ -1,0 +1,133 @@
+"""The medical training set of arXiv 2601.04731: MedQA, and of MedMCQA the questions that a model does not answer.
+
+The paper lets Llama-3.1-8B-Instruct answer all of MedMCQA's training questions, greedily, and drops those it gets
+right. That is three steps here: `medmcqa_train_problems` for the questions, `evaluation.run.sample_filter` for one
+greedy answer to each, and `build_medical`, which grades the answers and writes what is left.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..evaluation.benchmarks import BENCHMARKS, Problem
+from ..evaluation.samples import read_samples
+from .sources import read_part
+from .writing import Options, Part, Written, write_training_set
+
+MEDQA_TRAIN = dataclasses.replace(
+    BENCHMARKS["medqa"], name="medqa_train", title="MedQA (train)", split="train", problems=None
+)
+MEDMCQA_TRAIN = dataclasses.replace(
+    BENCHMARKS["medmcqa"], name="medmcqa_train", title="MedMCQA (train)", split="train", problems=None
+)
+
+
+def medmcqa_train_problems(source: str | Path | None = None, revision: str | None = None) -> list[Problem]:
+    """MedMCQA's training questions, to be answered greedily; bad rows are left out, as `build_medical` does.
+
+    Args:
+        source: A local file or folder in the format of the data set; None: from the Hub.
+        revision: Of the data set on the Hub; None: main.
+    """
+    return list(read_part(MEDMCQA_TRAIN, source, revision).problems)
+
+
+def build_medical(
+    folder: str | Path,
+    options: Options,
+    *,
+    samples_folder: str | Path,
+    benchmarks: Mapping[str, Sequence[Problem]],
+    medqa_source: str | Path | None = None,
+    medqa_revision: str | None = None,
+    medmcqa_source: str | Path | None = None,
+    medmcqa_revision: str | None = None,
+) -> Written:
+    """Write the training set: columns `prompt`, `solution` (a letter), `options`, `id`, `source`.
+
+    Args:
+        folder: Where to.
+        options: How to make it.
+        samples_folder: Result folder of `trl-miner eval` with greedy answers to `medmcqa_train_problems`.
+        benchmarks: What to compare with, by name; the paper's are in `MEDICAL_BENCHMARKS`.
+        medqa_source, medmcqa_source: Local files or folders; None: from the Hub.
+        medqa_revision, medmcqa_revision: Of the data sets on the Hub; None: main.
+
+    Raises:
+        ConnectionError: The Hub cannot be reached.
+        ValueError: Answers are missing or not greedy; see also `write_training_set` and `read_part`.
+    """
+    medqa = read_part(MEDQA_TRAIN, medqa_source, medqa_revision)
+    medmcqa = read_part(MEDMCQA_TRAIN, medmcqa_source, medmcqa_revision)
+    answered = filtered_out(samples_folder, medmcqa.problems)
+    kept = [problem for problem in medmcqa.problems if problem.id not in answered]
+    counts = {**medmcqa.dropped, "answered right by the filtering model": len(medmcqa.problems) - len(kept)}
+    record = {**medmcqa.record, "filtered_by": _settings(Path(samples_folder)).get("model")}
+    parts = [medqa, Part(medmcqa.name, record, medmcqa.read, kept, counts)]
+    title = "MedQA and MedMCQA for trl_miner"
+    return write_training_set(folder, title, parts, options, kind="choice", grader="choice", benchmarks=benchmarks)
+
+
+def filtered_out(samples_folder: str | Path, expected: Sequence[Problem] | None = None) -> set[str]:
+    """Ids of MedMCQA's training questions that the greedy answers get right.
+
+    Args:
+        samples_folder: Result folder of `trl-miner eval`, with a folder `medmcqa_train`.
+        expected: The questions that must have an answer; None: those in the folder's `problems.jsonl`.
+
+    Raises:
+        ValueError: There are no answers, some are missing or belong to another question, or they were not greedy.
+    """
+    from ..grading import grade
+
+    root = Path(samples_folder)
+    temperature = _settings(root).get("temperature")
+    if temperature:
+        raise ValueError(
+            f"The filtering answers must be greedy: those in {root} were sampled at temperature {temperature}. Answer "
+            f"again with --temperature 0, into another folder."
+        )
+    asked, texts = _answers(root / MEDMCQA_TRAIN.name)
+    if expected is None:
+        expected = [
+            Problem(row["id"], row["question"], row["solution"], tuple(row["options"])) for row in asked.values()
+        ]
+    answered = [
+        problem for problem in expected if problem.id in texts and _is_same(problem, asked.get(problem.id, {}))
+    ]
+    if len(answered) < len(expected):
+        raise ValueError(
+            f"Every training question of MedMCQA needs a greedy answer: {len(expected) - len(answered)} of "
+            f"{len(expected)} have none in {root}. Run the same command again: it goes on where it stopped. "
+            f"If it had finished, its questions are of another revision."
+        )
+    verdicts = grade(
+        "choice",
+        [texts[problem.id] for problem in answered],
+        [problem.solution for problem in answered],
+        options=[problem.options for problem in answered],
+    )
+    return {problem.id for problem, verdict in zip(answered, verdicts, strict=True) if verdict.score == 1.0}
+
+
+def _is_same(problem: Problem, row: Mapping[str, Any]) -> bool:
+    asked = (row.get("question"), row.get("solution"), tuple(row.get("options", ())))
+    return asked == (problem.question, problem.solution, problem.options)
+
+
+def _settings(root: Path) -> dict[str, Any]:
+    path = root / "settings.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _answers(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """The questions that were asked, by id, and the first answer to each."""
+    path = folder / "samples.jsonl"
+    if not path.is_file():
+        raise ValueError(f"Greedy answers must lie in {path}: there is no such file. Run `trl-miner data medical`.")
+    lines = (folder / "problems.jsonl").read_text(encoding="utf-8").splitlines()
+    samples, _ = read_samples(path)
+    texts = {problem: sample["text"] for (problem, number), sample in samples.items() if number == 0}
+    return {row["id"]: row for row in map(json.loads, lines)}, texts

@@ -1,0 +1,100 @@
+r"""Every prompt of this project, the same for training and evaluation. Imports nothing heavy.
+
+- "math": the paper's "Training and evaluation prompt". The paper prints `\\boxed{}` there; the second backslash is an
+  artefact of escaping. No blank follows "Assistant:": tokenizers put the blank in front of the next word.
+- "choice": the paper's sentence for medical questions, after the question and its options. How it frames them is not
+  said: options one per line, and "User: ... Assistant:" for base models, are our choice.
+- "verbatim": the question is the prompt, as in the embedded arithmetic world, whose base model knows no other text.
+
+Two styles: "plain" text for base models, "chat" messages for those with a chat template.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Literal
+
+Kind = Literal["math", "choice", "verbatim"]
+Style = Literal["plain", "chat"]
+Message = dict[str, str]
+
+KINDS = ("math", "choice", "verbatim")
+STYLES = ("plain", "chat")
+
+MATH_INSTRUCTION = (
+    "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The assistant "
+    "first thinks about the reasoning process in the mind and then provides the user with the answer. The assistant "
+    "thinks deeply and output the final answer within \\boxed{}."
+)
+CHOICE_INSTRUCTION = "Please reason step by step and output the final answer as `The answer is'"
+
+
+def build_prompt(
+    kind: Kind, question: str, options: Sequence[str] = (), context: str = "", *, style: Style
+) -> str | list[Message]:
+    """The prompt of one problem.
+
+    Args:
+        kind: "math", "choice" or "verbatim".
+        question: The question alone.
+        options: Texts of the choices, without letters; only for "choice", which needs two or more.
+        context: What the question is about, put before it with a blank line between.
+        style: "plain" or "chat".
+
+    Returns:
+        Text for "plain", messages for "chat"; the question itself for "verbatim", whatever the style.
+
+    Raises:
+        ValueError: An unknown kind or style, or options that do not fit the kind.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"The kind of a prompt must be one of {', '.join(KINDS)}: got {kind!r}. Choose one of these.")
+    if style not in STYLES:
+        raise ValueError(f"The style of a prompt must be plain or chat: got {style!r}. See `guess_style`.")
+    if kind != "choice" and options:
+        raise ValueError(f'Only a "choice" prompt has options: got {len(options)} for {kind!r}. Use kind="choice".')
+    text = f"{context}\n\n{question}" if context else question
+    if kind == "verbatim":
+        return text
+    if kind == "math":
+        if style == "plain":
+            return f"{MATH_INSTRUCTION}\n\nUser: {text}\n\nAssistant:"
+        return [{"role": "system", "content": MATH_INSTRUCTION}, {"role": "user", "content": text}]
+    text = f"{text}\n\n{_lettered(options)}\n\n{CHOICE_INSTRUCTION}"
+    return f"User: {text}\n\nAssistant:" if style == "plain" else [{"role": "user", "content": text}]
+
+
+def guess_style(model_name: str, tokenizer: Any) -> Style:
+    """The style that suits a model, by its tokenizer and its name.
+
+    A chat template alone does not tell: many base models ship one too (Qwen3-4B-Base). So "plain" means that there is
+    no template, or that the last part of the name has "base" as a word. A fine-tuned base model whose folder is named
+    otherwise is guessed wrong, so let users say it.
+
+    Args:
+        model_name: Hub id or path.
+        tokenizer: Its tokenizer.
+    """
+    last_part = model_name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
+    is_base = re.search(r"(?<![a-z])base(?![a-z])", last_part, re.IGNORECASE) is not None
+    return "chat" if getattr(tokenizer, "chat_template", None) and not is_base else "plain"
+
+
+def prompt_text(prompt: str | Sequence[Message], tokenizer: Any) -> str:
+    """The text of a prompt, ready for `tokenizer(text)`, which adds its begin-of-sequence token where it has one.
+
+    A chat template writes that token too; it is taken off here, or it would stand there twice.
+    """
+    text = prompt
+    if not isinstance(text, str):
+        text = tokenizer.apply_chat_template(text, tokenize=False, add_generation_prompt=True)
+    begin = tokenizer.bos_token
+    adds_it = bool(begin) and tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]
+    return text.removeprefix(begin) if adds_it else text
+
+
+def _lettered(options: Sequence[str]) -> str:
+    if not 2 <= len(options) <= 26:
+        raise ValueError(
+            f'A "choice" prompt needs 2 to 26 options, one letter each: got {len(options)}. Pass the option texts.'
+        )
+    return "\n".join(f"{chr(ord('A') + index)}. {option}" for index, option in enumerate(options))

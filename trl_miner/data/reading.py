@@ -1,0 +1,162 @@
+"""Rows of a data set, from the Hub or from local files of the same format, and where they came from."""
+
+import csv
+import hashlib
+import io
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set on the Hub.
+
+    Attributes:
+        hub: Its id.
+        configs: Names of the configurations to read, one after another; empty: the default one.
+        split: Name of the split.
+        revision: Branch, tag or commit.
+    """
+
+    hub: str
+    split: str
+    configs: tuple[str, ...] = ()
+    revision: str = "main"
+
+    def __str__(self) -> str:
+        configs = f", config {' and '.join(self.configs)}" if self.configs else ""
+        return f"{self.hub}{configs}, split {self.split}, revision {self.revision}"
+
+
+def read_rows(source: Source, local: str | Path | None = None, *, flag: str) -> tuple[list[Row], dict[str, Any]]:
+    """All rows, and a record of where they came from.
+
+    Args:
+        source: The data set on the Hub.
+        local: A file, or a folder of files, with the same rows: .jsonl, .json, .parquet or .csv. None: read the Hub.
+        flag: The option that names a local file, for the error message.
+
+    Returns:
+        The rows and, for the Hub, {"hub", "configs", "split", "revision", "commit"} (None where `datasets` does not
+        tell), for files {"files": {name: sha256}}.
+
+    Raises:
+        ConnectionError: The Hub cannot be reached, or does not give this data set.
+        ValueError: A config or split that the data set does not have, or a file that cannot be read.
+    """
+    if local is not None:
+        files = find_files(Path(local), source.configs, source.split)
+        rows = [row for file in files for row in read_file(file)]
+        return rows, {"files": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}}
+    rows, commit = _read_hub(source, flag)
+    record = {"hub": source.hub, "configs": list(source.configs), "split": source.split}
+    return rows, record | {"revision": source.revision, "commit": commit}
+
+
+def find_files(path: Path, configs: Sequence[str] = (), split: str = "") -> list[Path]:
+    """The data files that `path` stands for: itself, or those of a folder that belong to the configs and the split.
+
+    A folder may be a copy of a Hub repository. Files or subfolders named after the configs are taken, else all; of
+    these, files or subfolders named after the split, else all.
+
+    Raises:
+        ValueError: No such path, no data file in it, or files for some configs only.
+    """
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise ValueError(f"A local data set must be a file or a folder: got {path}, which does not exist.")
+    found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+    if not found:
+        raise ValueError(f"A local data set must hold {', '.join(SUFFIXES)} files: got none in {path}.")
+    of_config = {config: [file for file in found if _named_after(file, path, config)] for config in configs}
+    missing = [config for config, files in of_config.items() if not files]
+    if configs and not missing:
+        found = [file for files in of_config.values() for file in files]
+    elif len(missing) < len(configs):
+        raise ValueError(
+            f"A folder with a file per config must have all of {', '.join(configs)}: {path} has none for "
+            f"{', '.join(missing)}. Add it, or put all rows into one file."
+        )
+    return [file for file in found if split and _named_after(file, path, split)] or found
+
+
+def read_file(path: Path) -> list[Row]:
+    """All rows of one file.
+
+    Raises:
+        ValueError: A suffix that is not known, or content that does not parse; it names the line.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            return pq.read_table(path).to_pylist()
+        except pa.ArrowInvalid as error:
+            raise ValueError(f"{path} must be a Parquet file: {error}. Write it again.") from error
+    if suffix not in SUFFIXES:
+        raise ValueError(f"A data file must end in {', '.join(SUFFIXES)}: got {path}. Convert it to one of these.")
+    text = path.read_text(encoding="utf-8-sig")
+    if suffix == ".csv":
+        return [dict(row) for row in csv.DictReader(io.StringIO(text, newline=""))]  # "": line ends inside quotes stay
+    rows = list(_json_rows(path, text, lines=suffix == ".jsonl" or not text.lstrip().startswith("[")))
+    for index, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise ValueError(
+                f"Row {index} of {path} must be a JSON object: got {type(row).__name__}. Correct the file."
+            )
+    return rows
+
+
+def _json_rows(path: Path, text: str, *, lines: bool) -> Iterator[Any]:
+    if not lines:
+        try:
+            yield from json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path} must be a JSON list of objects: {error}. Correct the file.") from error
+        return
+    for number, line in enumerate(text.split("\n"), 1):  # splitlines would also cut at U+2028 inside a string
+        if line.strip():
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"Line {number} of {path} must be a JSON object: {error}. Correct it.") from error
+
+
+def _named_after(file: Path, folder: Path, name: str) -> bool:
+    name = name.casefold()
+    *parents, last = (part.casefold() for part in file.relative_to(folder).with_suffix("").parts)
+    return name in parents or re.match(rf"{re.escape(name)}(?![a-z0-9_])", last) is not None
+
+
+def _read_hub(source: Source, flag: str) -> tuple[list[Row], str | None]:
+    from datasets import load_dataset
+
+    rows: list[Row] = []
+    commit = None
+    for config in source.configs or (None,):
+        try:
+            loaded = load_dataset(source.hub, config, split=source.split, revision=source.revision)
+        except (OSError, ValueError) as error:
+            # `datasets` raises ConnectionError offline and when the Hub does not answer, DatasetNotFoundError for what
+            # is gone or gated, huggingface_hub its own when a file fails to arrive, all OSErrors; and ValueError for a
+            # config or split it does not know, also where an offline cache holds another one only.
+            kind = ConnectionError if isinstance(error, OSError) else ValueError
+            raise kind(
+                f"A data set must be on the Hub or in a local file: could not get {source} ({error}). "
+                f"Connect to the network once, so that it is kept, or download it elsewhere and pass {flag}."
+            ) from error
+        rows += loaded.to_list()
+        # Keys such as hf://datasets/owner/name@<commit>/data/test.parquet
+        found = re.search(r"@([0-9a-f]{40})/", " ".join(loaded.info.download_checksums or {}))
+        commit = found[1] if found else commit
+    return rows, commit

@@ -1,0 +1,62 @@
+"""Can the grader work with a gold? A verifier that refuses the gold itself would score every answer wrong, or none."""
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..grading import grade
+
+if TYPE_CHECKING:
+    from .benchmarks import Problem
+
+# Any plain number: against it, the verdict on most golds, which are integers, needs no mathematics.
+_OTHER_ANSWER = "\\boxed{-7919}"
+_SHOWN = 5
+
+
+def accepts_gold(grader: str, problems: Sequence["Problem"]) -> list[bool]:
+    """Whether the grader accepts the gold of each problem as its own answer.
+
+    For "math" it must also reach a verdict on some other number: the gold itself is recognised without mathematics,
+    even one that takes for ever to work out (9^{9^{9^9}}), against which no other form could be judged.
+
+    For "choice" the letter alone or the letter and the text must do: where an option's text is another's letter, as
+    with blood groups, the letter alone is ambiguous.
+    """
+    golds = [problem.solution for problem in problems]
+    if grader == "math":
+        own = grade("math", [f"\\boxed{{{gold}}}" for gold in golds], golds)
+        other = grade("math", [_OTHER_ANSWER] * len(golds), golds)
+        return [mine.score == 1.0 and its.score is not None for mine, its in zip(own, other, strict=True)]
+    options = [problem.options for problem in problems]
+    texts = [texts[ord(gold) - ord("A")] for texts, gold in zip(options, golds, strict=True)]
+    short = grade("choice", [f"The answer is {gold}." for gold in golds], golds, options=options)
+    full = [f"The answer is ({gold}) {text}." for gold, text in zip(golds, texts, strict=True)]
+    long = grade("choice", full, golds, options=options)
+    return [1.0 in (by_letter.score, by_both.score) for by_letter, by_both in zip(short, long, strict=True)]
+
+
+def check_golds(title: str, grader: str, problems: Sequence["Problem"], *, strict: bool) -> None:
+    """Refuse, or warn of, golds that the grader does not accept.
+
+    Args:
+        title: What to call the benchmark.
+        grader: "math" or "choice".
+        problems: Its problems.
+        strict: Refuse; False: warn.
+
+    Raises:
+        ValueError: With `strict`, naming the first few.
+    """
+    accepted = accepts_gold(grader, problems)
+    refused = [index for index, is_accepted in enumerate(accepted) if not is_accepted]
+    if not refused:
+        return
+    shown = "; ".join(f"problem {i} (id {problems[i].id}): {problems[i].solution!r}" for i in refused[:_SHOWN])
+    message = (
+        f"The grader {grader!r} must accept every gold of {title} as its own answer: it does not accept "
+        f"{len(refused)} of {len(problems)}, {shown}."
+    )
+    if strict:
+        raise ValueError(f"{message} Correct them, or load with strict=False and count them as never solved.")
+    warnings.warn(f"{message} They count as never solved.", stacklevel=4)
