@@ -1,64 +1,290 @@
-"""Sample completions with transformers. Imports torch and transformers on use."""
+"""`trl-miner eval`, the first half: sample answers to benchmarks into a folder. `score.py` is the second.
 
-from collections.abc import Sequence
+    OUT/settings.json               how everything in OUT was sampled
+    OUT/BENCHMARK/benchmark.json    what it is, where it came from
+    OUT/BENCHMARK/problems.jsonl    its problems, so that scoring needs no network
+    OUT/BENCHMARK/samples.jsonl     the samples; see `samples.py`
+
+Called again, it draws what is missing: samples that a kill took, more samples per problem, and, with a larger token
+budget, the rest of those that were cut off.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import torch
+from ..data.prompts import Style, build_prompt, guess_style, prompt_text
+from ..files import write_whole
+from .backends import Backend, Draw, Drawn
+from .benchmarks import Benchmark, Problem, fingerprint
+from .samples import Key, SampleWriter
+
+TEMPERATURE, TOP_P, MAX_TOKENS = 0.7, 0.95, 8192  # the paper's evaluation
 
 
-@torch.no_grad()
-def sample_completions(
-    model: Any,
-    tokenizer: Any,
-    prompts: Sequence[str],
-    *,
-    num_samples: int,
-    max_new_tokens: int,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    batch_size: int = 256,
-    seed: int = 0,
-) -> list[list[str]]:
-    """`num_samples` completions of each plain-text prompt, without special tokens.
+@dataclass(frozen=True)
+class Sampling:
+    """How to sample; the defaults are the paper's.
 
-    The caller's random state stays as it was. Results depend on `seed` and `batch_size`.
+    Attributes:
+        temperature: 0 is greedy.
+        top_p: Nucleus.
+        max_tokens: Cutoff of a completion, in tokens.
+        seed: Every sample's own seed is a hash of this, its problem's id and its number.
+    """
+
+    temperature: float = TEMPERATURE
+    top_p: float = TOP_P
+    max_tokens: int = MAX_TOKENS
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.temperature >= 0:
+            raise ValueError(f"temperature must be at least 0: got {self.temperature}. The paper's is {TEMPERATURE}.")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be above 0 and at most 1: got {self.top_p}. The paper's is {TOP_P}.")
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens must be at least 1: got {self.max_tokens}. The paper's is {MAX_TOKENS}.")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A benchmark with its problems, and how many samples of each."""
+
+    benchmark: Benchmark
+    problems: Sequence[Problem]
+    samples: int
+    source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class Prompts:
+    """Problems as the model sees them.
 
     Args:
-        model: A causal language model, unwrapped, on its device.
-        tokenizer: Its tokenizer, padding on the left.
-        prompts: Plain text, one per problem.
-        num_samples: Completions per prompt.
-        max_new_tokens: Cutoff, in tokens.
-        temperature: Of the sampling; 1.0 is the model itself.
-        top_p: Nucleus; 1.0 keeps every token.
-        batch_size: Completions per call of `generate`.
-        seed: Of the sampling.
+        tokenizer: The model's.
+        style: "plain" or "chat"; "auto": guessed from the name of the model.
+        model: That name.
+    """
+
+    def __init__(self, tokenizer: Any, style: str, model: str) -> None:
+        self.tokenizer = tokenizer
+        self.style: Style = guess_style(model, tokenizer) if style == "auto" else style  # type: ignore[assignment]
+        if self.style == "chat" and not getattr(tokenizer, "chat_template", None):
+            raise ValueError("--style chat needs a tokenizer with a chat template: this one has none. Use plain.")
+
+    def text(self, benchmark: Benchmark, problem: Problem) -> str:
+        """The prompt's text, less the begin-of-sequence token that the tokenizer adds by itself."""
+        prompt = build_prompt(benchmark.kind, problem.question, problem.options, problem.context, style=self.style)
+        return prompt_text(prompt, self.tokenizer)
+
+    def ids(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer(text)["input_ids"])
+
+
+def sample_seed(seed: int, problem: str, sample: int) -> int:
+    """A sample's own seed, 31 bits: some servers take no more."""
+    digest = hashlib.blake2b(json.dumps([seed, problem, sample]).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 33
+
+
+def generate(
+    output: str | Path,
+    tasks: Sequence[Task],
+    load_backend: Callable[[], Backend],
+    prompts: Prompts,
+    sampling: Sampling,
+    settings: Mapping[str, Any],
+    *,
+    say: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
+) -> int:
+    """Draw the samples that a folder lacks.
+
+    Args:
+        output: The folder.
+        tasks: What to sample.
+        load_backend: Loads the model; called only if there is something to do.
+        prompts: Renders problems.
+        sampling: How.
+        settings: What else decides on the samples: the model's name, revision and fingerprint, the backend. All but
+            "versions" must be the same when the folder is continued.
+        say: Takes messages for the user.
 
     Returns:
-        One list of `num_samples` strings per prompt, in order.
+        How many samples were drawn.
+
+    Raises:
+        ValueError: The folder holds samples that were drawn otherwise, or of other problems.
+        BlockingIOError: Another process is sampling into it.
     """
-    repeated = [prompt for prompt in prompts for _ in range(num_samples)]
-    completions: list[str] = []
-    was_training = model.training
-    model.eval()
-    devices = [model.device] if model.device.type == "cuda" else []
-    try:
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(seed)
-            for start in range(0, len(repeated), batch_size):
-                batch = tokenizer(repeated[start : start + batch_size], return_tensors="pt", padding=True)
-                tokens = model.generate(
-                    input_ids=batch["input_ids"].to(model.device),
-                    attention_mask=batch["attention_mask"].to(model.device),
-                    do_sample=True,
-                    temperature=temperature,
-                    top_p=top_p,
-                    top_k=0,
-                    max_new_tokens=max_new_tokens,
-                    pad_token_id=tokenizer.pad_token_id,
+    output = Path(output)
+    output.mkdir(parents=True, exist_ok=True)
+    with _only_one(output):
+        _settle(output, {**settings, **dataclasses.asdict(sampling), "style": prompts.style})
+        for task in tasks:
+            _write_task(output / task.benchmark.name, task)
+        todo = []
+        for task in tasks:
+            writer = SampleWriter(output / task.benchmark.name / "samples.jsonl")
+            for repair in writer.repairs:
+                say(repair)
+            todo.append((task, writer, _missing(task, writer, sampling.max_tokens)))
+        count = sum(len(keys) for _, _, keys in todo)
+        backend = load_backend() if count else None
+        for task, writer, keys in todo:
+            if backend is not None:
+                _sample(backend, task, writer, _draws(task, writer, keys, prompts, sampling), sampling, say)
+            writer.finish([problem.id for problem in task.problems])
+    return count
+
+
+def _missing(task: Task, writer: SampleWriter, limit: int) -> list[Key]:
+    """Samples that are not there, and those that were cut off under a smaller budget, in the order of the problems."""
+    keys = ((problem.id, number) for problem in task.problems for number in range(task.samples))
+    return [key for key in keys if key not in writer or writer.is_short(key, limit)]
+
+
+def _draws(task: Task, writer: SampleWriter, keys: Sequence[Key], prompts: Prompts, sampling: Sampling) -> list[Draw]:
+    problems = {problem.id: problem for problem in task.problems}
+    rendered: dict[str, tuple[str, tuple[int, ...]]] = {}
+    draws = []
+    for key in keys:
+        if key[0] not in rendered:
+            text = prompts.text(task.benchmark, problems[key[0]])
+            rendered[key[0]] = text, prompts.ids(text)
+        text, ids = rendered[key[0]]
+        offset = 0
+        if key in writer:
+            done = writer.read(key)
+            before = tuple(done.get("token_ids") or prompts.ids(text + done["text"])[len(ids) :])
+            text, ids, offset = text + done["text"], ids + before, len(before)
+        seed = sample_seed(sampling.seed, *key)
+        draws.append(Draw(key, seed, text, ids, offset, sampling.max_tokens - offset))
+    return draws
+
+
+def _sample(
+    backend: Backend,
+    task: Task,
+    writer: SampleWriter,
+    draws: list[Draw],
+    sampling: Sampling,
+    say: Callable[[str], None],
+) -> None:
+    from tqdm import tqdm
+
+    draws = _fit(backend, task, writer, draws, sampling, say)
+    total = len(task.problems) * task.samples
+    tokens = 0
+    with tqdm(total=total, initial=total - len(draws), unit="sample", desc=task.benchmark.name) as bar:
+        for drawn in backend.sample(draws, sampling.temperature, sampling.top_p):
+            writer.append(_line(drawn, writer, sampling.max_tokens))
+            tokens += drawn.tokens
+            elapsed = bar.format_dict["elapsed"] or 1
+            bar.set_postfix_str(f"{tokens / elapsed:.0f} tokens/s", refresh=False)
+            bar.update()
+
+
+def _fit(
+    backend: Backend,
+    task: Task,
+    writer: SampleWriter,
+    draws: list[Draw],
+    sampling: Sampling,
+    say: Callable[[str], None],
+) -> list[Draw]:
+    """Cut budgets to the model's context; what has no room left is written down as it is."""
+    if backend.context is None:
+        return draws
+    fitting, short = [], 0
+    for draw in draws:
+        room = backend.context - len(draw.ids)
+        short += room < draw.budget
+        if room >= 1:
+            fitting.append(dataclasses.replace(draw, budget=min(draw.budget, room)))
+        else:
+            writer.append(_line(Drawn(draw, "", 0, True, ()), writer, sampling.max_tokens))
+    if short:
+        say(
+            f"{task.benchmark.name}: {short} of {len(draws)} samples have less room than --max-tokens "
+            f"{sampling.max_tokens}: the model holds {backend.context} tokens with the prompt."
+        )
+    return fitting
+
+
+def _line(drawn: Drawn, writer: SampleWriter, limit: int) -> dict[str, Any]:
+    draw = drawn.draw
+    before: dict[str, Any] = writer.read(draw.key) if draw.key in writer else {"text": "", "tokens": 0}
+    sample = {
+        "problem": draw.key[0],
+        "sample": draw.key[1],
+        "seed": draw.seed,
+        "text": before["text"] + drawn.text,
+        "tokens": before["tokens"] + drawn.tokens,
+        "truncated": drawn.truncated,
+        "limit": limit,
+    }
+    if drawn.truncated and drawn.ids is not None:
+        sample["token_ids"] = [*draw.ids[len(draw.ids) - draw.offset :], *drawn.ids]
+    return sample
+
+
+def _settle(output: Path, settings: dict[str, Any]) -> None:
+    """Write down how the folder is sampled, or see that it was sampled like this so far; only a budget may grow."""
+    path = output / "settings.json"
+    if path.is_file():
+        known = json.loads(path.read_text(encoding="utf-8"))
+        for name in sorted({*known, *settings} - {"versions"}):
+            before, now = known.get(name), settings.get(name)
+            if before != now and not (name == "max_tokens" and now > before):
+                raise ValueError(
+                    f"A folder holds samples of one kind: {output} has {name} {before!r}, got {now!r}. Give the same, "
+                    f"or another --output."
                 )
-                texts = tokenizer.batch_decode(tokens[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
-                completions.extend(texts)
-    finally:
-        model.train(was_training)
-    return [completions[i * num_samples : (i + 1) * num_samples] for i in range(len(prompts))]
+    write_whole(path, json.dumps(settings, indent=2) + "\n")
+
+
+def _write_task(folder: Path, task: Task) -> None:
+    folder.mkdir(exist_ok=True)
+    path = folder / "benchmark.json"
+    benchmark = task.benchmark
+    now = {
+        "name": benchmark.name,
+        "title": benchmark.title,
+        "grader": benchmark.grader,
+        "samples": task.samples,
+        "fingerprint": fingerprint(task.problems),
+        "source": dict(task.source),
+    }
+    if path.is_file():
+        known = json.loads(path.read_text(encoding="utf-8"))
+        if known["fingerprint"] != now["fingerprint"]:
+            raise ValueError(
+                f"{folder} must hold samples of one set of problems: it was begun with others ({known['source']}). "
+                f"Give the same problems, or another --output."
+            )
+        now["samples"] = max(now["samples"], known["samples"])
+    lines = [json.dumps(dataclasses.asdict(problem), ensure_ascii=False) + "\n" for problem in task.problems]
+    write_whole(folder / "problems.jsonl", "".join(lines))
+    write_whole(path, json.dumps(now, indent=2, default=str) + "\n")
+
+
+@contextlib.contextmanager
+def _only_one(output: Path) -> Iterator[None]:
+    with open(output / ".lock", "w", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BlockingIOError(
+                error.errno,
+                "Only one process may sample into a folder: another trl-miner eval is at it. Wait, or give another "
+                "--output",
+                str(output),
+            ) from None
+        yield

@@ -1,0 +1,161 @@
+"""Pass@1 and Pass@k of a model while it trains, on problems held out, and the best model kept."""
+
+import inspect
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from transformers import Trainer, TrainerCallback
+from trl.models import unwrap_model_for_generation
+
+from ..data.prompts import prompt_text
+from ..files import write_whole
+from .generate import sample_seed
+from .metrics import pass_at_k
+from .sampler import DEFAULT_BATCH_SIZE, sample_completions
+
+BEST = "best"
+
+
+class EvaluationCallback(TrainerCallback):
+    """Scores held-out problems every so many optimiser steps, after the last, and whenever asked with `record`.
+
+    The scores go to the log and its trackers (`eval_pass@1`, `eval_pass@8`), into `evaluation`, and into
+    `evaluation.json` of the run folder, by moment: {"before": {"pass@1": 0.5, ...}, "step 50": ..., "after": ...}.
+    Every process samples its share. A sample depends on the seed, its problem and its number only, so the scores do
+    not depend on the number of processes; and scoring changes neither the model nor the random state, so a run may be
+    scored while it trains.
+
+    Args:
+        trainer: Whose model is scored.
+        problems: A data set with the columns `prompt` (plain text or messages) and what the judge takes, such as
+            `solution`; None scores nothing.
+        num_samples: Completions per problem, at the temperature of the training.
+        every: Optimiser steps between two scores while training; 0: none.
+        judge: A reward function; default: the trainer's first.
+        keep_best: Keep the model with the highest Pass@1 so far in `best/` of the run folder.
+        batch_size: Completions per call of `generate`.
+    """
+
+    def __init__(
+        self,
+        trainer: Any,
+        problems: Any,
+        num_samples: int = 8,
+        every: int = 0,
+        *,
+        judge: Callable[..., Any] | None = None,
+        keep_best: bool = False,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+    ) -> None:
+        self.trainer, self.problems, self.num_samples, self.every = trainer, problems, num_samples, every
+        self.judge = judge if judge is not None else trainer.reward_funcs[trainer.correct_index]
+        self.keep_best, self.batch_size = keep_best, batch_size
+        self.folder = Path(trainer.args.output_dir)
+        self.path = self.folder / "evaluation.json"
+        self.evaluation: dict[str, dict[str, float]] = trainer.evaluation  # for the model card
+        self.best = -1.0
+        self._new, self._kept, self._old = (self.folder / name for name in (f".{BEST}.new", BEST, f".{BEST}.old"))
+        if keep_best and trainer.is_world_process_zero() and self._old.exists() and not self._kept.exists():
+            os.replace(self._old, self._kept)  # killed between the two renames of `_keep`
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if "before" in self.evaluation and state.global_step == 0:
+            self._log(self.evaluation["before"])
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step >= state.max_steps:
+            self.record("after")
+        elif self.every and state.global_step % self.every == 0:
+            self.record(f"step {state.global_step}")
+
+    def record(self, moment: str) -> None:
+        """Score the model as it is now. Every process must call it."""
+        if self.problems is None:
+            return
+        trainer = self.trainer
+        scores = self.score()
+        self.evaluation[moment] = scores
+        title = moment if moment.startswith("step") else f"{moment} training"
+        shown = ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
+        trainer.accelerator.print(f"{title}, on {len(self.problems)} held-out problems: {shown}")
+        if moment != "before":  # the trackers have not begun: see `on_train_begin`
+            self._log(scores)
+        if trainer.is_world_process_zero():
+            write_whole(self.path, json.dumps(self.evaluation, indent=2) + "\n")
+        if self.keep_best and moment != "before" and scores["pass@1"] > self.best:
+            self._keep(moment, scores)
+
+    def score(self) -> dict[str, float]:
+        """Pass@1 and Pass@n of the trainer's model. Every process must call it, and all get the result."""
+        trainer, accelerator = self.trainer, self.trainer.accelerator
+        places = range(accelerator.process_index, len(self.problems), accelerator.num_processes)
+        share = self.problems.select(places)
+        texts = [prompt_text(prompt, trainer.processing_class) for prompt in share["prompt"]]
+        # It turns gradient checkpointing off and on again: as it was, where this TRL takes the settings (1.9 does not,
+        # nor in its own generation, so there too scoring changes nothing).
+        kwargs = {"gradient_checkpointing_kwargs": trainer.args.gradient_checkpointing_kwargs}
+        kwargs = kwargs if kwargs.keys() <= inspect.signature(unwrap_model_for_generation).parameters.keys() else {}
+        with unwrap_model_for_generation(trainer.model_wrapped, accelerator, **kwargs) as model:
+            samples = sample_completions(
+                model,
+                trainer.processing_class,
+                texts,
+                [[sample_seed(trainer.args.seed, str(i), n) for n in range(self.num_samples)] for i in places],
+                max_new_tokens=trainer.max_completion_length,
+                temperature=trainer.temperature,
+                batch_size=self.batch_size,
+            )
+        columns = {
+            name: [value for value in share[name] for _ in range(self.num_samples)] for name in share.column_names
+        }
+        columns["prompts"] = columns.pop("prompt")  # as TRL calls them
+        verdicts = self.judge(completions=[text for some in samples for text in some], **columns)
+        right = [(r is not None and r >= trainer.args.correct_threshold) for r in verdicts]
+        counts = [sum(right[i : i + self.num_samples]) for i in range(0, len(right), self.num_samples)]
+        num_correct = torch.tensor(gather_object(counts))
+        ks = sorted({1, self.num_samples})
+        return {f"pass@{k}": pass_at_k(self.num_samples, num_correct, k).mean().item() for k in ks}
+
+    def _log(self, scores: dict[str, float]) -> None:
+        # Not TRL's own `log`: it would flush the metrics of the training step that is still going on. And logging now
+        # must not count as the log that the step itself has coming.
+        due = self.trainer.control.should_log
+        Trainer.log(self.trainer, {f"eval_{name}": value for name, value in scores.items()})
+        self.trainer.control.should_log = due
+
+    def restore(self, checkpoint: str | None) -> bool:
+        """Take over the scores up to a checkpoint from the run's earlier life. Whether there were any."""
+        if checkpoint is None or not self.path.is_file():
+            return False
+        done = json.loads((Path(checkpoint) / "trainer_state.json").read_text(encoding="utf-8"))["global_step"]
+        for moment, scores in json.loads(self.path.read_text(encoding="utf-8")).items():
+            step = moment.removeprefix("step ")
+            if moment == "before" or (step.isdigit() and int(step) <= done):
+                self.evaluation[moment] = scores
+        kept = self._kept / "evaluation.json"
+        if self.keep_best and kept.is_file():
+            self.best = next(iter(json.loads(kept.read_text(encoding="utf-8")).values()))["pass@1"]
+        return True
+
+    def _keep(self, moment: str, scores: dict[str, float]) -> None:
+        """Save the model beside the one kept so far, then put it in its place: one of them is always whole."""
+        self.best = scores["pass@1"]
+        is_main = self.trainer.is_world_process_zero()
+        if is_main:
+            shutil.rmtree(self._new, ignore_errors=True)  # what a kill has left
+        self.trainer.accelerator.wait_for_everyone()
+        self.trainer.save_model(str(self._new))  # every process: with ZeRO-3 or FSDP the weights are gathered
+        if is_main:
+            write_whole(self._new / "evaluation.json", json.dumps({moment: scores}, indent=2) + "\n")
+            shutil.rmtree(self._old, ignore_errors=True)
+            if self._kept.exists():
+                os.replace(self._kept, self._old)
+            os.replace(self._new, self._kept)
+            shutil.rmtree(self._old, ignore_errors=True)
+        self.trainer.accelerator.wait_for_everyone()

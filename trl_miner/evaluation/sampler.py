@@ -1,0 +1,196 @@
+r"""Sampling with transformers, where a sample depends on its own seed and nothing else.
+
+`generate` draws all rows of a batch from one stream, so that a sample would depend on its batch and on what was
+sampled before. Here the noise of a row is a hash of (seed, position, token): the same whatever the batch, the number
+of processes, the device or a resumption, and a longer budget continues a sample exactly.
+
+The draw is an exponential race: with E_v ~ Exp(1), argmin_v E_v / p_v is a sample of p. (Gumbel-max, in other words.)
+"""
+
+# B rows of a batch, V tokens of the vocabulary
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, TopPLogitsWarper
+
+# splitmix64, as signed numbers
+_STEP = 0x9E3779B97F4A7C15 - 2**64
+_MULTIPLIERS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
+DEFAULT_BATCH_SIZE = 256
+
+
+def exponential_noise(seeds_B: Tensor, positions_B: Tensor, vocabulary: int) -> Tensor:
+    """Exp(1) noise for every token of the vocabulary, a function of (seed, position, token).
+
+    Args:
+        seeds_B: (B,) int64.
+        positions_B: (B,) int64, places in the completions, from 0.
+        vocabulary: V.
+
+    Returns:
+        (B, V) float32, above 0 and finite.
+    """
+    rows_B1 = _mix(_mix(seeds_B) + positions_B * _STEP).unsqueeze(1)
+    tokens_V = torch.arange(vocabulary, device=seeds_B.device) * _STEP
+    bits_BV = (_mix(rows_B1 + tokens_V) >> 11) & (2**53 - 1)
+    # In float32 a small u keeps its precision, and the small ones decide the race; a u rounded to 1 must stay finite.
+    uniform_BV = (bits_BV.float() + 0.5) * 2.0**-53
+    return -torch.log1p(-uniform_BV.clamp(max=1 - 2.0**-24))
+
+
+def _mix(values: Tensor) -> Tensor:
+    for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
+        values = (values ^ _shift(values, shift)) * multiplier
+    return values ^ _shift(values, 31)
+
+
+def _shift(values: Tensor, by: int) -> Tensor:
+    """To the right, without the sign."""
+    return (values >> by) & (2 ** (64 - by) - 1)
+
+
+class _Race(LogitsProcessor):
+    """Scores whose argmax is a sample of softmax(scores / temperature), cut to its nucleus."""
+
+    def __init__(self, seeds_B: Tensor, offsets_B: Tensor, width: int, temperature: float, top_p: float) -> None:
+        self.seeds_B, self.offsets_B, self.width, self.temperature = seeds_B, offsets_B, width, temperature
+        self.nucleus = TopPLogitsWarper(top_p) if top_p < 1 else None
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        scores_BV = scores.float() / self.temperature
+        if self.nucleus is not None:
+            scores_BV = self.nucleus(input_ids, scores_BV)
+        positions_B = self.offsets_B + (input_ids.shape[1] - self.width)
+        noise_BV = exponential_noise(self.seeds_B, positions_B, scores_BV.shape[1])
+        return scores_BV.log_softmax(dim=1) - noise_BV.log()
+
+
+@torch.no_grad()
+def sample_tokens(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    seeds: Sequence[int],
+    *,
+    pad_token_id: int,
+    eos_token_ids: Sequence[int],
+    max_new_tokens: int | Sequence[int],
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    offsets: Sequence[int] | None = None,
+    batch_size: int = DEFAULT_BATCH_SIZE,
+) -> Iterator[tuple[int, list[int], bool]]:
+    """Sample one completion of each prompt, batch by batch. The caller's random state is not touched.
+
+    Args:
+        model: A causal language model, unwrapped, on its device. Its own generation settings are not used.
+        prompts: N prompts, as token ids.
+        seeds: One for each prompt.
+        pad_token_id: Any token; it is masked.
+        eos_token_ids: A completion ends with any of these.
+        max_new_tokens: Cutoff, in tokens; one for all or one for each.
+        temperature: Of the sampling; 0 is greedy.
+        top_p: Nucleus; 1 keeps every token.
+        offsets: Tokens at the end of each prompt that belong to its completion already. Default: none.
+        batch_size: Completions per call of `generate`.
+
+    Yields:
+        (index of the prompt, its new tokens with the end-of-sequence token, whether it was cut off), in order.
+    """
+    limits = [max_new_tokens] * len(prompts) if isinstance(max_new_tokens, int) else list(max_new_tokens)
+    starts = list(offsets) if offsets is not None else [0] * len(prompts)
+    ends = set(eos_token_ids)
+    was_training = model.training
+    model.eval()
+    try:
+        for start in range(0, len(prompts), batch_size):
+            rows = range(start, min(start + batch_size, len(prompts)))
+            tokens = _sample_batch(
+                model, [prompts[i] for i in rows], [seeds[i] for i in rows], [starts[i] for i in rows],
+                GenerationConfig(
+                    max_new_tokens=max(limits[i] for i in rows), eos_token_id=list(ends) or None,
+                    pad_token_id=pad_token_id, do_sample=False,
+                    # unlike what a model's own settings may say; those of sampling have no part in a greedy search
+                    temperature=1.0, top_p=1.0, top_k=50, repetition_penalty=1.0,
+                ),
+                temperature, top_p,
+            )  # fmt: skip
+            for i, row in zip(rows, tokens, strict=True):
+                end = next((place + 1 for place, token in enumerate(row[: limits[i]]) if token in ends), None)
+                yield i, row[: limits[i] if end is None else end], end is None
+    finally:
+        model.train(was_training)
+
+
+def _sample_batch(
+    model: Any,
+    prompts: list[Sequence[int]],
+    seeds: list[int],
+    offsets: list[int],
+    config: GenerationConfig,
+    temperature: float,
+    top_p: float,
+) -> list[list[int]]:
+    width = max(map(len, prompts))
+    device = model.device
+    ids = torch.tensor([[config.pad_token_id] * (width - len(p)) + list(p) for p in prompts], device=device)
+    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
+    race = [_Race(torch.tensor(seeds, device=device), torch.tensor(offsets, device=device), width, temperature, top_p)]
+    tokens = model.generate(
+        input_ids=ids,
+        attention_mask=mask,
+        generation_config=config,
+        logits_processor=LogitsProcessorList(race if temperature > 0 else []),
+    )
+    return tokens[:, width:].tolist()
+
+
+def sample_completions(
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[str],
+    seeds: Sequence[Sequence[int]],
+    **settings: Any,
+) -> list[list[str]]:
+    """The texts of several completions of each prompt, without special tokens.
+
+    Args:
+        model: A causal language model, unwrapped, on its device.
+        tokenizer: Its tokenizer.
+        prompts: P plain texts.
+        seeds: For each prompt, one seed per completion.
+        **settings: max_new_tokens, temperature, top_p, batch_size of `sample_tokens`.
+
+    Returns:
+        For each prompt, its completions, in the order of its seeds.
+    """
+    ids = [tokenizer(prompt)["input_ids"] for prompt in prompts]
+    ends = eos_token_ids(model, tokenizer)
+    rows = [(place, seed) for place, some in enumerate(seeds) for seed in some]
+    sampled = sample_tokens(
+        model,
+        [ids[place] for place, _ in rows],
+        [seed for _, seed in rows],
+        pad_token_id=pad_token_id(tokenizer, ends),
+        eos_token_ids=ends,
+        **settings,
+    )
+    texts: list[list[str]] = [[] for _ in prompts]
+    for index, tokens, _ in sampled:
+        texts[rows[index][0]].append(tokenizer.decode(tokens, skip_special_tokens=True))
+    return texts
+
+
+def eos_token_ids(model: Any, tokenizer: Any) -> list[int]:
+    """Every token that ends a completion: the model's (a chat model has several) and the tokenizer's."""
+    config = getattr(model, "generation_config", None)
+    ends = config.eos_token_id if config is not None else None
+    ends = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+    return list(dict.fromkeys([*ends, *filter(lambda token: token is not None, [tokenizer.eos_token_id])]))
+
+
+def pad_token_id(tokenizer: Any, ends: Sequence[int]) -> int:
+    """A token to fill rows with; it is masked, so any will do."""
+    return tokenizer.pad_token_id if tokenizer.pad_token_id is not None else next(iter(ends), 0)
