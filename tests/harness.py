@@ -91,10 +91,11 @@ def config(output_dir, cls=MinerGRPOConfig, **overrides):
 
 
 def metrics_of(trainer, without=("time", "seconds", "runtime", "per_second")):
-    """The log, less what a clock measured."""
+    """The training log, less what a clock measured."""
     return [
         {key: value for key, value in log.items() if not any(word in key for word in without)}
         for log in trainer.state.log_history
+        if "eval_pass@1" not in log
     ]
 
 

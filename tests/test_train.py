@@ -1,6 +1,5 @@
 """The run that the README promises, and what a wrong call gets."""
 
-import errno
 import json
 import os
 import re
@@ -10,9 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from harness import metrics_of
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from trl_miner import cli
+from trl_miner import cli, rewards
+from trl_miner.commands import train as train_command
+from trl_miner.evaluation.in_training import EvaluationCallback
 from trl_miner.files import write_whole
 from trl_miner.train import (
     MinerScriptArguments,
@@ -166,9 +169,9 @@ def test_a_run_without_data_says_what_to_give():
 def test_arguments_split_between_script_and_accelerate():
     parser = make_parser()
     arguments = ["--config", "r.yaml", "--num_processes", "4", "--max_steps", "3", "--main_process_port", "1"]
-    unknown = cli._unknown_to(parser, arguments)
+    unknown = train_command._unknown_to(parser, arguments)
     assert unknown == ["--num_processes", "4", "--main_process_port", "1"]
-    assert cli._without(arguments, unknown) == ["--config", "r.yaml", "--max_steps", "3"]
+    assert train_command._without(arguments, unknown) == ["--config", "r.yaml", "--max_steps", "3"]
 
 
 @pytest.mark.parametrize(
@@ -214,6 +217,8 @@ def test_scoring_in_between_changes_nothing_but_the_scores(policy, unscored, tmp
     assert metrics_of(scored)[:4] == metrics_of(unscored)[:4] and any(m["grad_norm"] for m in metrics_of(scored)[:4])
     assert list(scored.evaluation) == ["before", "step 1", "step 2", "step 3", "after"]
     assert {moment: scored.evaluation[moment] for moment in unscored.evaluation} == unscored.evaluation
+    logged = [log["eval_pass@1"] for log in scored.state.log_history if "eval_pass@1" in log]
+    assert logged == [scores["pass@1"] for scores in scored.evaluation.values()]
     assert scored.model.is_gradient_checkpointing
     assert json.loads((tmp_path / "evaluation.json").read_text()) == scored.evaluation
     assert "Step 1" not in (tmp_path / "README.md").read_text()
@@ -239,6 +244,8 @@ def test_a_resumed_run_keeps_its_scores_up_to_the_checkpoint(policy, unscored, t
         (dict(score_steps=5), "score_steps needs problems to score: got score_steps=5 and score_problems=0"),
         (dict(score_problems=4, score_steps=-1), "score_steps must be at least 0: got -1"),
         (dict(score_samples=0), "score_samples must be at least 1: got 0"),
+        (dict(score_keep_best=True), "score_keep_best needs problems to score"),
+        (dict(score_problems=4, score_benchmark="aime"), "must name a benchmark, or be NAME=PATH: got 'aime'"),
     ],
 )
 def test_scores_that_cannot_be_had_are_refused(settings, named):
@@ -246,15 +253,78 @@ def test_scores_that_cannot_be_had_are_refused(settings, named):
         MinerScriptArguments(**settings)
 
 
-def test_a_file_is_never_half_written(tmp_path, monkeypatch):
+def test_the_best_model_is_kept(policy, tmp_path, monkeypatch):
+    """Pass@1 by a script, .2 .6 .4 .6: the second is kept, and the equal fourth does not replace it."""
+    scripted = iter([0.0, 0.2, 0.6, 0.4, 0.6])
+    monkeypatch.setattr(EvaluationCallback, "score", lambda self: {"pass@1": next(scripted)})
+    weights = {}
+    record = EvaluationCallback.record
+
+    def remember(self, moment):
+        weights[moment] = {name: value.clone() for name, value in self.trainer.model.state_dict().items()}
+        record(self, moment)
+
+    monkeypatch.setattr(EvaluationCallback, "record", remember)
+    trained = tiny_run(policy, tmp_path, "--score_steps", "1", "--score_keep_best", "true")
+    best = tmp_path / "best"
+    assert json.loads((best / "evaluation.json").read_text()) == {"step 2": {"pass@1": 0.6}}
+    kept = AutoModelForCausalLM.from_pretrained(best).state_dict()
+    assert all(torch.equal(kept[name], value) for name, value in weights["step 2"].items())
+    assert not torch.equal(next(iter(kept.values())), next(iter(trained.model.state_dict().values())))
+    assert AutoTokenizer.from_pretrained(best) and not list(tmp_path.glob(".best*"))
+    # a resumed run knows what it has to beat: .5 does not
+    scripted = iter([0.5] * 9)
+    monkeypatch.setattr(EvaluationCallback, "record", record)
+    more = [
+        "--score_steps",
+        "1",
+        "--score_keep_best",
+        "true",
+        "--resume_from_checkpoint",
+        "latest",
+        "--max_steps",
+        "6",
+    ]
+    tiny_run(policy, tmp_path, *more)
+    assert json.loads((best / "evaluation.json").read_text()) == {"step 2": {"pass@1": 0.6}}
+
+
+def test_a_benchmark_can_be_what_is_scored(policy, tmp_path):
+    rows = [{"problem": f"Compute {a} + 1.\n", "answer": str(a + 1)} for a in range(5)]
+    path = tmp_path / "dev.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    trained = tiny_run(policy, tmp_path / "run", "--score_benchmark", f"dev={path}", "--score_problems", "3")
+    assert trained.evaluation["after"].keys() == {"pass@1", "pass@2"}
+    callback = next(c for c in trained.callback_handler.callbacks if isinstance(c, EvaluationCallback))
+    assert callback.judge is rewards.math_reward and callback.problems["solution"] == ["1", "2", "3"]
+    assert "User: Compute 0 + 1." in callback.problems["prompt"][0]  # the evaluation's prompt
+
+
+def test_scores_do_not_depend_on_the_number_of_processes(policy, unscored, tmp_path):
+    """Two gloo processes score half of the problems each; the model before training is the same."""
+    recipe = json.loads(json.dumps(yaml.safe_load((Path(unscored.args.output_dir) / "recipe.yaml").read_text())))
+    recipe |= {"output_dir": str(tmp_path), "max_steps": 1, "per_device_train_batch_size": 4, "score_problems": 7}
+    scores = {}
+    for processes in (1, 2):
+        recipe["output_dir"] = str(tmp_path / str(processes))
+        path = write_recipe(tmp_path, json.dumps(recipe))
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
+        command += ["--master_port", "0", "--rdzv_endpoint", "localhost:0", "--rdzv_backend", "c10d"]
+        done = subprocess.run(
+            [*command, "-m", "trl_miner.train", "--config", path],
+            cwd=Path(__file__).parent, capture_output=True, text=True, timeout=200,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        scores[processes] = json.loads((tmp_path / str(processes) / "evaluation.json").read_text())["before"]
+    assert scores[1] == scores[2] and 0 < scores[1]["pass@1"] < 1
+
+
+def test_a_file_is_never_half_written(tmp_path):
+    """/dev/full in the place of the disk."""
     path = tmp_path / "evaluation.json"
     write_whole(path, "first")
-
-    def full_disk(self, text, **kwargs):
-        self.touch()
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_text", full_disk)  # a disk cannot be filled up here
+    (tmp_path / ".evaluation.json.tmp").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left"):
         write_whole(path, "second")
     assert path.read_text() == "first"

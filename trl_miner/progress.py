@@ -25,6 +25,8 @@ class ShortProgressCallback(ProgressCallback):
     """transformers' progress bar with `short_line` for the logs of training."""
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        if logs and any(key.startswith("eval_pass@") for key in logs):
+            return  # `EvaluationCallback` has said it
         if not logs or "reward" not in logs:
             super().on_log(args, state, control, logs=logs, **kwargs)
         elif state.is_world_process_zero and self.training_bar is not None:

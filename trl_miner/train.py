@@ -2,9 +2,8 @@
 
 import difflib
 import functools
+import gc
 import importlib
-import inspect
-import json
 import os
 import sys
 import tempfile
@@ -14,10 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from accelerate.utils import gather_object
-from datasets import load_dataset
-from transformers import ProgressCallback, TrainerCallback
+from datasets import Dataset, load_dataset
+from transformers import ProgressCallback
 from trl import (
     DatasetMixtureConfig,
     ModelConfig,
@@ -27,14 +24,14 @@ from trl import (
     get_peft_config,
     get_quantization_config,
 )
-from trl.models import unwrap_model_for_generation
 
 from . import grading, rewards
 from .config import MinerGRPOConfig
 from .data import arithmetic, base_model
-from .evaluation.generate import sample_completions
-from .evaluation.metrics import pass_at_k
-from .files import write_whole
+from .data.prompts import build_prompt, guess_style
+from .evaluation.benchmarks import BENCHMARKS, user_benchmark
+from .evaluation.benchmarks import load as load_benchmark
+from .evaluation.in_training import EvaluationCallback
 from .grading.pool import CPU_SECONDS
 from .progress import ShortProgressCallback
 from .trainer import MinerGRPOTrainer
@@ -86,6 +83,17 @@ class MinerScriptArguments(ScriptArguments):
             "and after. Changes nothing in the training but its duration."
         },
     )
+    score_benchmark: str | None = field(
+        default=None,
+        metadata={
+            "help": f"Score problems of a benchmark ({', '.join(BENCHMARKS)}) instead of the data set's test split: "
+            "its name, or NAME=PATH of a local file, also of one of your own with the columns problem and answer."
+        },
+    )
+    score_keep_best: bool = field(
+        default=False,
+        metadata={"help": "Keep the model with the highest Pass@1 so far in the folder `best` of output_dir."},
+    )
     base_model_steps: int | None = field(
         default=None,
         metadata={
@@ -101,10 +109,17 @@ class MinerScriptArguments(ScriptArguments):
         ):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}. {hint}.")
-        if self.score_steps and not self.score_problems:
+        for name in ("score_steps", "score_benchmark", "score_keep_best"):
+            if getattr(self, name) and not self.score_problems:
+                raise ValueError(
+                    f"{name} needs problems to score: got {name}={getattr(self, name)} and score_problems=0. Set "
+                    f"score_problems, or leave {name} out."
+                )
+        name, equals, path = (self.score_benchmark or "").partition("=")
+        if name and not path and name not in BENCHMARKS:
             raise ValueError(
-                f"score_steps needs problems to score: got score_steps={self.score_steps} and score_problems=0. Set "
-                f"score_problems, or leave score_steps out."
+                f"score_benchmark must name a benchmark, or be NAME=PATH: got {self.score_benchmark!r}. Known: "
+                f"{', '.join(BENCHMARKS)}."
             )
 
 
@@ -185,85 +200,6 @@ def load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any:
     )
 
 
-def score(trainer: MinerGRPOTrainer, problems: Any, num_samples: int, seed: int) -> dict[str, float]:
-    """Pass@1 and Pass@n of the trainer's model on held-out problems, judged by the trainer's first reward function.
-
-    Every process must call it: each samples its share, and all get the result. The model, its mode and the random
-    state stay as they were, so that a run may be scored while it trains.
-    """
-    accelerator = trainer.accelerator
-    share = problems.select(range(accelerator.process_index, len(problems), accelerator.num_processes))
-    # It turns gradient checkpointing off and on again: as it was, where this TRL takes the settings (1.9 does not, nor
-    # in its own generation, so there too scoring changes nothing).
-    kwargs = {"gradient_checkpointing_kwargs": trainer.args.gradient_checkpointing_kwargs}
-    kwargs = kwargs if kwargs.keys() <= inspect.signature(unwrap_model_for_generation).parameters.keys() else {}
-    with unwrap_model_for_generation(trainer.model_wrapped, accelerator, **kwargs) as model:
-        samples = sample_completions(
-            model,
-            trainer.processing_class,
-            share["prompt"],
-            num_samples=num_samples,
-            max_new_tokens=trainer.max_completion_length,
-            temperature=trainer.temperature,
-            seed=seed + accelerator.process_index,
-        )
-    columns = {name: [value for value in share[name] for _ in range(num_samples)] for name in share.column_names}
-    columns["prompts"] = columns.pop("prompt")  # as TRL calls them
-    completions = [completion for group in samples for completion in group]
-    verdicts = trainer.reward_funcs[trainer.correct_index](completions=completions, **columns)
-    judged = [(r is not None and r >= trainer.args.correct_threshold) for r in verdicts]
-    counts = [sum(judged[i : i + num_samples]) for i in range(0, len(judged), num_samples)]
-    num_correct = torch.tensor(gather_object(counts))
-    return {f"pass@{k}": pass_at_k(num_samples, num_correct, k).mean().item() for k in sorted({1, num_samples})}
-
-
-class HeldOutScores(TrainerCallback):
-    """Scores held-out problems every so many optimiser steps, and whenever asked.
-
-    They are kept in `trainer.evaluation`, and by the main process in `evaluation.json` of the run folder, by moment:
-    {"before": {"pass@1": 0.5, ...}, "step 50": ..., "after": ...}.
-
-    Args:
-        trainer: Whose model is scored.
-        problems: The held-out problems; None scores nothing.
-        num_samples: Completions per problem.
-        every: Optimiser steps between two scores while training; 0: none.
-    """
-
-    def __init__(self, trainer: MinerGRPOTrainer, problems: Any, num_samples: int, every: int) -> None:
-        self.trainer, self.problems, self.num_samples, self.every = trainer, problems, num_samples, every
-        self.path = Path(trainer.args.output_dir) / "evaluation.json"
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        # the last step is scored as "after"
-        if self.every and state.global_step % self.every == 0 and state.global_step < state.max_steps:
-            self.record(f"step {state.global_step}")
-
-    def record(self, moment: str) -> None:
-        """Score the model as it is now. Every process must call it."""
-        if self.problems is None:
-            return
-        trainer = self.trainer
-        scores = score(trainer, self.problems, self.num_samples, trainer.args.seed)
-        trainer.evaluation[moment] = scores
-        title = moment if moment.startswith("step") else f"{moment} training"
-        shown = ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
-        trainer.accelerator.print(f"{title}, on {len(self.problems)} held-out problems: {shown}")
-        if trainer.is_world_process_zero():
-            write_whole(self.path, json.dumps(trainer.evaluation, indent=2) + "\n")
-
-    def restore(self, checkpoint: str | None) -> bool:
-        """Take over the scores up to a checkpoint from the run's earlier life. Whether there were any."""
-        if checkpoint is None or not self.path.is_file():
-            return False
-        done = json.loads((Path(checkpoint) / "trainer_state.json").read_text(encoding="utf-8"))["global_step"]
-        for moment, scores in json.loads(self.path.read_text(encoding="utf-8")).items():
-            step = moment.removeprefix("step ")
-            if moment == "before" or (step.isdigit() and int(step) <= done):
-                self.trainer.evaluation[moment] = scores
-        return True
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     # TRL's own use of a name that transformers has renamed; nothing that the reader of this log could change
     warnings.filterwarnings("ignore", message=".*gradient_checkpointing. is deprecated", category=FutureWarning)
@@ -272,6 +208,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     check_recipe(arguments, parser)
     script_args, config, model_args, mixture = parser.parse_args_and_config(arguments)
     run(script_args, config, model_args, mixture)
+    # Free what holds the process group while Python is still whole: one of gloo's threads may need the interpreter for
+    # that, and aborts the process when it finds it finalized (one run in ten, measured on two CPU processes).
+    gc.collect()
 
 
 def run(
@@ -284,13 +223,17 @@ def run(
     data = load_data(args, mixture)
     trainer = _build_trainer(args, config, model_args, reward_funcs, data)
     output = Path(config.output_dir)
-    scores = HeldOutScores(trainer, _held_out(args, data), args.score_samples, args.score_steps)
+    problems, judge = _held_out(args, data, trainer)
+    scores = EvaluationCallback(
+        trainer, problems, args.score_samples, args.score_steps, judge=judge, keep_best=args.score_keep_best
+    )
     trainer.add_callback(scores)
     checkpoint = _checkpoint(config)
     if not scores.restore(checkpoint):
         scores.record("before")
     trainer.train(resume_from_checkpoint=checkpoint)
-    scores.record("after")
+    if "after" not in trainer.evaluation or config.load_best_model_at_end:  # no step was left, or it stopped early
+        scores.record("after")
     trainer.save_model(config.output_dir)
     trainer.save_state()
     hub_dataset = None if args.dataset_name == arithmetic.NAME else args.dataset_name  # the embedded one has no page
@@ -304,11 +247,26 @@ def run(
     return trainer
 
 
-def _held_out(args: MinerScriptArguments, data: Any) -> Any:
+def _held_out(args: MinerScriptArguments, data: Any, trainer: MinerGRPOTrainer) -> tuple[Any, Any]:
+    """The problems to score, and the reward function that judges them (None: the trainer's first)."""
     if not args.score_problems:
-        return None
-    problems = data[args.dataset_test_split]
-    return problems.select(range(min(args.score_problems, len(problems))))
+        return None, None
+    if args.score_benchmark is None:
+        problems = data[args.dataset_test_split]
+        return problems.select(range(min(args.score_problems, len(problems)))), None
+    name, _, path = args.score_benchmark.partition("=")
+    benchmark = BENCHMARKS[name] if name in BENCHMARKS else user_benchmark(name, path)
+    found = load_benchmark(benchmark, path or None)[: args.score_problems]
+    style = guess_style(trainer.model.config.name_or_path, trainer.processing_class)
+    rows = [
+        {
+            "prompt": build_prompt(benchmark.kind, p.question, p.options, p.context, style=style),
+            "solution": p.solution,
+            "options": list(p.options),
+        }
+        for p in found
+    ]
+    return Dataset.from_list(rows), rewards.choice_reward if benchmark.grader == "choice" else rewards.math_reward
 
 
 def _build_trainer(
