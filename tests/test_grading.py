@@ -186,6 +186,7 @@ def test_a_choice_is_right_by_letter_or_text_of_the_gold():
 def test_a_gold_that_is_no_option_is_not_judged():
     assert grade("choice", ["The answer is A."], ["F"], options=[DRUGS])[0].reason == "gold"
     assert option_index("x", ("x", "X")) is None  # two options alike
+    assert chosen("The answer is x.", ("x", "X")) is None and chosen("The answer is A.", ("x", "X")) == 0
 
 
 @settings(max_examples=200, deadline=None)

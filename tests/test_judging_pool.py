@@ -240,26 +240,73 @@ def test_it_works_in_children_of_multiprocessing(method, tmp_path):
 
 @pytest.mark.parametrize("how", ["exit", "sigkill", "sigterm", "exit while judging in a daemon thread"])
 def test_no_process_outlives_its_parent(how):
+    """Of a killed parent, a worker in the middle of a bomb is ended by its own timer, after 2 s of CPU here."""
+    killed = how.startswith("sig")
     run = script(
         """
-        import os, sys, threading, time
+        import threading, time
         from trl_miner.grading import configure, grade, shared_pool
-        configure(workers=2, seconds=2)
+        configure(workers=2, seconds=SECONDS)
         grade("math", ["\\\\boxed{0.5}", "\\\\boxed{0.6}"], ["1/2"] * 2)
         bombs = ["\\\\boxed{9^{9^{9^{9}}} + %d}" % i for i in range(2)]
         threading.Thread(target=grade, args=("math", bombs, ["1/2"] * 2), daemon=True).start()
         time.sleep(0.5)
         print(*shared_pool().pids(), flush=True)
-        sys.stdin.readline()
-    """.replace("sys.stdin.readline()", "time.sleep(60)" if how.startswith("sig") else "pass")
+        time.sleep(STAY)
+    """.replace("SECONDS", "2" if killed else "60").replace("STAY", "60" if killed else "0")
     )
     workers = [int(pid) for pid in run.stdout.readline().split()]
     assert len(workers) == 2
-    if how.startswith("sig"):
+    if killed:
         run.send_signal(signal.SIGKILL if how == "sigkill" else signal.SIGTERM)
     run.communicate(timeout=30)
-    # an orphan in the middle of a bomb is ended by its own timer, after 2 s of CPU
     wait_until_gone(workers)
+
+
+def test_a_forked_child_that_lives_on_does_not_keep_the_workers():
+    """It holds copies of the parent's lines to them; they end when the parent does all the same."""
+    run = script("""
+        import os, time
+        from trl_miner.grading import grade, shared_pool
+        grade("math", ["\\\\boxed{0.5}"], ["1/2"])
+        child = os.fork()
+        if child == 0:
+            os.close(1)
+            os.close(2)
+            time.sleep(60)
+            os._exit(0)
+        print(child, *shared_pool().pids(), flush=True)
+        time.sleep(60)
+    """)
+    child, *workers = map(int, run.stdout.readline().split())
+    run.kill()
+    run.wait()
+    try:
+        wait_until_gone(workers)
+        assert psutil.pid_exists(child)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_ctrl_c_reaches_the_whole_group_and_only_the_parent_speaks():
+    run = subprocess.Popen(
+        [sys.executable, "-c", """if True:
+            import time
+            from trl_miner.grading import grade
+            try:
+                grade("math", ["\\\\boxed{0.5}"], ["1/2"])
+                print("ready", flush=True)
+                grade("math", ["\\\\boxed{9^{9^{9^{9}}}}"], ["1/2"])
+            except KeyboardInterrupt:
+                time.sleep(0.5)
+                print(grade("math", ["\\\\boxed{0.5}"], ["1/2"])[0].score)
+        """],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert run.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    os.killpg(run.pid, signal.SIGINT)
+    assert run.communicate(timeout=30) == ("1.0\n", "")
 
 
 def test_a_worker_that_cannot_start_is_an_error_not_a_hang(monkeypatch):

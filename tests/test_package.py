@@ -28,6 +28,13 @@ def test_the_mathematics_needs_torch_alone(module):
     assert not {"trl", "transformers", "datasets", "accelerate"} & modules_after(f"import trl_miner.{module}")
 
 
+def test_judging_needs_neither_torch_nor_trl():
+    """Each worker starts with these imports."""
+    assert not {"torch", "trl", "transformers", "datasets"} & modules_after(
+        "import trl_miner.rewards, trl_miner.grading.worker"
+    )
+
+
 @pytest.mark.parametrize("module", ["curves", "tables"])
 def test_pictures_need_no_model(module):
     assert not {"torch", "trl", "transformers"} & modules_after(f"import trl_miner.viewing.{module}")

@@ -80,7 +80,8 @@ def test_what_is_not_judged_is_none_counted_and_said(where, caplog):
     assert "1 over the time limit" in caplog.text and "1 without a gold that can be parsed" in caplog.text
 
 
-def test_the_time_of_a_batch_is_limited():
+def test_the_time_of_a_batch_is_limited(caplog):
     completions = [rf"\boxed{{9^{{9^{{9^{{9}}}}}} + {i}}}" for i in range(20)] + [r"\boxed{17}"]
     # 20 bombs of 5 s each; the answer that needs no mathematics is judged all the same
     assert math_reward(completions, ["17"] * 21, batch_seconds=1.0) == [None] * 20 + [1.0]
+    assert "20 left over when the batch's time was up" in caplog.text

@@ -1,155 +1,36 @@
-"""`trl-miner`: one command, the work in the modules it names."""
+"""`trl-miner`: one command, the work in the modules that `commands` names."""
 
 import argparse
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     from . import __version__
+    from .commands import compare, data, evaluate, score, train
 
     parser = argparse.ArgumentParser(
-        prog="trl-miner", description="MINER for TRL: train, and see what the training did."
+        prog="trl-miner", description="MINER for TRL: train, evaluate, and see what the training did."
     )
     parser.add_argument("--version", action="version", version=f"trl-miner {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser(
-        "train",
-        add_help=False,
-        help="train a recipe through accelerate: trl-miner train --config recipes/arithmetic/miner.yaml",
-    )
-    _add_compare(commands)
+    for module in (train, evaluate, score, compare, data):
+        module.add(commands)
     args, rest = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
+    if rest and args.command not in ("train", "compare"):  # these hand options on
+        parser.error(f"unrecognized arguments: {' '.join(rest)}. See trl-miner {args.command} --help")
     try:
-        return compare(args, rest) if args.command == "compare" else train(rest)
-    except ValueError as error:
+        return args.run(args, rest)
+    except BrokenPipeError:  # `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (ValueError, OSError) as error:
+        # Bad input, a network or a disk: their messages say what to do, and a traceback would hide it.
         print(f"trl-miner {args.command}: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
-
-
-def _add_compare(commands: Any) -> None:
-    parser = commands.add_parser(
-        "compare",
-        allow_abbrev=False,  # --seed is not --seeds
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        help="train several recipes with several seeds, and print one table",
-        usage="trl-miner compare --recipes FILE [FILE ...] --seeds N [--steps N] [--output FOLDER] "
-        "[options of trl-miner train]",
-        description="Train every recipe with the seeds 1 to N, one run after another, and print one table: Pass@k,\n"
-        "steps to GRPO's best Pass@1, time, rollouts; mean and standard deviation over the seeds.",
-        epilog="Any other option goes to every `trl-miner train`: --learning_rate 2e-4. Called again, it skips\n"
-        "finished runs and goes on with the others. Held-out problems are scored about 10 times while a run\n"
-        "trains (--score_steps sets how often, in optimiser steps).",
-    )
-    parser.add_argument("--recipes", nargs="+", required=True, metavar="FILE", help="recipes, named by method")
-    parser.add_argument("--seeds", type=int, required=True, metavar="N", help="number of seeds, at least 1")
-    parser.add_argument(
-        "--steps", type=int, metavar="N", help="generation batches of every run (default: what its recipe says)"
-    )
-    parser.add_argument(
-        "--output",
-        default="runs/compare",
-        metavar="FOLDER",
-        help="for comparison.md, comparison.json, and RECIPE/seedK with the model, scores and log.txt of each run "
-        "(default: runs/compare)",
-    )
-
-
-def compare(args: argparse.Namespace, options: list[str]) -> int:
-    """Run `trl_miner.compare`; `options` go to every training."""
-    from .compare import compare as run
-
-    return run(args.recipes, seeds=args.seeds, output=args.output, steps=args.steps, options=options)
-
-
-def train(arguments: list[str]) -> int:
-    """Start `accelerate launch -m trl_miner.train`."""
-    from accelerate.commands.launch import launch_command
-
-    try:
-        launch_command(plan_launch(arguments))
-    except (subprocess.CalledProcessError, RuntimeError) as error:  # its own output has said why
-        return getattr(error, "returncode", 1)
-    return 0
-
-
-def plan_launch(arguments: list[str]) -> argparse.Namespace:
-    """The arguments of accelerate's launcher. What the script does not know goes to it, as in TRL's own command line:
-    `--num_processes 4`, or `--accelerate_config` with a file or a name that TRL ships.
-
-    Args:
-        arguments: Of `trl-miner train`.
-
-    Returns:
-        What `accelerate.commands.launch.launch_command` takes.
-
-    Raises:
-        ValueError: A recipe that is none, or a launch that would not do what it says.
-    """
-    import torch
-    from accelerate.commands.launch import launch_command_parser
-    from trl.cli.accelerate_config import resolve_accelerate_config_argument
-
-    from .train import check_recipe, make_parser
-
-    parser = make_parser()
-    check_recipe(arguments, parser)
-    launch_arguments = _unknown_to(parser, arguments)
-    script_arguments = _without(arguments, launch_arguments)
-    launch_arguments = resolve_accelerate_config_argument(launch_arguments)
-    if not torch.accelerator.is_available():
-        launch_arguments = _launch_on_cpu(launch_arguments)
-    launch_args = launch_command_parser().parse_args([*launch_arguments, "-m", "trl_miner.train", *script_arguments])
-    if launch_args.training_script != "trl_miner.train":  # accelerate takes the first stray word for a script
-        raise ValueError(
-            f"Every argument must belong to an option: got '{launch_args.training_script}' alone. See trl-miner train "
-            f"--help."
-        )
-    return launch_args
-
-
-def _unknown_to(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
-    """What argparse leaves over, in order. `--config` is TrlParser's own, and its recipe may fill required ones."""
-    arguments = list(arguments)
-    if "--config" in arguments:
-        position = arguments.index("--config")
-        del arguments[position : position + 2]
-    for action in parser._actions:
-        action.required = False
-    return parser.parse_known_args(arguments)[1]
-
-
-def _without(arguments: Sequence[str], taken_out: Sequence[str]) -> list[str]:
-    """`arguments` less the subsequence `taken_out`."""
-    left, kept = list(taken_out), []
-    for argument in arguments:
-        if left and argument == left[0]:
-            left.pop(0)
-        else:
-            kept.append(argument)
-    return kept
-
-
-def _launch_on_cpu(launch_arguments: list[str]) -> list[str]:
-    """Say what accelerate would otherwise guess and warn about."""
-    if (
-        "--num_processes" in launch_arguments
-        and launch_arguments[launch_arguments.index("--num_processes") + 1] != "1"
-    ):
-        raise ValueError(
-            "--num_processes on a machine without a GPU: accelerate would start one process and say nothing. Use "
-            "`torchrun --nproc_per_node 2 -m trl_miner.train --config RECIPE` for two."
-        )
-    # Small models spend more than a few threads on waiting for each other.
-    threads = os.environ.get("OMP_NUM_THREADS") or str(min(4, os.cpu_count() or 1))
-    defaults = "--cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no "
-    defaults += f"--num_cpu_threads_per_process {threads}"
-    return launch_arguments or defaults.split()
 
 
 if __name__ == "__main__":

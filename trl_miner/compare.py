@@ -157,7 +157,7 @@ def parse_recipe(path: str | Path, options: Sequence[str], steps: int | None = N
 def _facts(path: Path, options: list[str], steps: int | None) -> dict[str, Any]:
     import yaml
 
-    from .cli import plan_launch
+    from .commands.train import plan_launch
     from .config import MinerGRPOConfig
     from .train import check_recipe, load_reward_funcs, make_parser
 

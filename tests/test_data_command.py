@@ -1,0 +1,159 @@
+"""`trl-miner data`: from local files in the real format to a training set, with a model that filters."""
+
+import json
+from pathlib import Path
+
+import pytest
+from datasets import load_dataset
+
+from trl_miner import cli
+from trl_miner.data import arithmetic, base_model
+
+FILES = Path(__file__).parent / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory):
+    return base_model.base_model(base_model.BaseModelSettings(steps=5), cache_dir=tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+
+
+def test_deepscaler_becomes_prompts_and_golds(model_folder, tmp_path, capsys):
+    arguments = ["data", "deepscaler", "--tokenizer", str(model_folder), "--output", str(tmp_path / "out")]
+    arguments += ["--local", f"deepscaler={FILES / 'deepscaler.jsonl'}", "--check-against"]
+    assert cli.main(arguments) == 0
+    rows = load_dataset(str(tmp_path / "out"), split="train")
+    assert {"prompt", "solution"} <= set(rows.column_names) and len(rows) > 0
+    assert rows[0]["prompt"].startswith("A conversation between User and Assistant.")
+    assert f"{len(rows)} problems in {tmp_path / 'out'}" in capsys.readouterr().out
+
+
+def test_a_rewritten_folder_is_read_anew(model_folder, tmp_path):
+    """`datasets` keeps a copy of what it has read; a card with `configs` would make it give the old one."""
+    for count in (1, 2):
+        rows = [{"problem": f"What is {n} + {count}?", "answer": "4", "solution": ""} for n in range(count)]
+        (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        arguments = ["data", "deepscaler", "--tokenizer", str(model_folder), "--output", str(tmp_path / "out")]
+        assert cli.main([*arguments, "--local", f"deepscaler={tmp_path / 'rows.jsonl'}", "--check-against"]) == 0
+        assert len(load_dataset(str(tmp_path / "out"), split="train")) == count
+
+
+def test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill(model_folder, tmp_path, capsys, monkeypatch):
+    """The model knows no letters; its answers are replaced by right ones for the first two questions of MedMCQA."""
+    from trl_miner.evaluation.backends import Drawn, TransformersBackend
+
+    asked = []
+
+    def answer(self, draws, temperature, top_p):
+        assert temperature == 0
+        for index, draw in enumerate(draws):
+            if len(asked) == 1:
+                raise KeyboardInterrupt  # in the middle
+            asked.append(draw.key[0])
+            yield Drawn(draw, f"The answer is {golds[draw.key[0]]}." if index == 0 else "?", 3, False, None)
+
+    from trl_miner.data.medical import medmcqa_train_problems
+
+    problems = medmcqa_train_problems(FILES / "medmcqa_train.parquet")
+    golds = {problem.id: problem.solution for problem in problems}
+    monkeypatch.setattr(TransformersBackend, "sample", answer)
+    arguments = ["data", "medical", "--tokenizer", str(model_folder), "--filter-model", str(model_folder)]
+    arguments += ["--output", str(tmp_path / "out"), "--backend", "transformers", "--check-against", "--local"]
+    arguments += [f"{name}={FILES / name}.parquet" for name in ("medqa_train", "medmcqa_train")]
+    assert cli.main(arguments) == 130
+    first = list(asked)
+    asked += ["go on"]
+    assert cli.main(arguments) == 0
+    assert first + asked[2:] == [problem.id for problem in problems]  # each was asked once
+    rows = load_dataset(str(tmp_path / "out"), split="train")
+    right = {first[0], asked[2]}  # the first of each run
+    assert not {f"medmcqa_train/{i}" for i in right} & set(rows["id"]) and not right & set(rows["id"])
+    assert len([source for source in rows["source"] if source == "medmcqa_train"]) == len(problems) - 2
+    assert "dropped 2: answered right by the filtering model" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["deepscaler", "--check-against"], "--local deepscaler=PATH"),
+        (["deepscaler", "--check-against", "aime"], "--check-against must name benchmarks: got 'aime'"),
+        (["deepscaler", "--check-against", "aime24"], "--local aime24=PATH"),
+        (["deepscaler", "--max-prompt-tokens", "0", "--check-against"], "prompt"),
+    ],
+)
+def test_what_is_missing_is_named_with_its_flag(model_folder, tmp_path, arguments, message, capsys):
+    if "--max-prompt-tokens" in arguments:
+        arguments = [*arguments, "--local", f"deepscaler={FILES / 'deepscaler.jsonl'}"]
+    command = ["data", *arguments, "--tokenizer", str(model_folder), "--output", str(tmp_path / "out")]
+    assert cli.main(command) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out" / "train.parquet").exists()
+
+
+def test_contamination_is_reported_and_removed_on_request(model_folder, tmp_path):
+    """A DeepScaleR row that is AIME24's first problem."""
+    planted = json.loads((FILES / "aime24.jsonl").read_text().splitlines()[0])["Problem"]
+    rows = [
+        {"problem": planted, "answer": "1", "solution": ""},
+        {"problem": "What is 2 + 2?", "answer": "4", "solution": ""},
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    aime = tmp_path / "aime.jsonl"
+    lines = [json.loads(line) for line in (FILES / "aime24.jsonl").read_text().splitlines()]
+    more = [{**lines[0], "ID": f"x-{i}", "Problem": f"Problem {i}?"} for i in range(30 - len(lines))]
+    aime.write_text("".join(json.dumps(row) + "\n" for row in lines + more))
+    for flag, left in (([], 2), (["--decontaminate"], 1)):
+        out = tmp_path / f"out{left}"
+        arguments = ["data", "deepscaler", "--tokenizer", str(model_folder), "--output", str(out), *flag]
+        arguments += [
+            "--check-against",
+            "aime24",
+            "--local",
+            f"deepscaler={tmp_path / 'rows.jsonl'}",
+            f"aime24={aime}",
+        ]
+        assert cli.main(arguments) == 0
+        assert len(load_dataset(str(out), split="train")) == left
+        (overlap,) = map(json.loads, (out / "contamination.jsonl").read_text().splitlines())
+        assert overlap["benchmark"] == "aime24" and overlap["kind"] == "exact"
+
+
+def test_the_arithmetic_world_is_clean():
+    """The training split of the embedded world shares no problem with its test split."""
+    from trl_miner.data.contamination import find_overlaps
+    from trl_miner.evaluation.benchmarks import BENCHMARKS, load
+
+    train = arithmetic.load_dataset("train")["prompt"]
+    assert find_overlaps(train, {"arithmetic": load(BENCHMARKS["arithmetic"])}) == []
+
+
+def test_the_medical_set_trains_with_choice_reward(model_folder, tmp_path):
+    """From files to a training step: the options reach the reward, and what cannot be judged is logged."""
+    from trl_miner.data.medical import build_medical, medmcqa_train_problems
+    from trl_miner.data.writing import Options
+    from trl_miner.evaluation import run
+    from trl_miner.evaluation.run import ModelRequest
+    from trl_miner.train import make_parser
+    from trl_miner.train import run as train
+
+    source = FILES / "medmcqa_train.parquet"
+    run.sample_filter(ModelRequest(str(model_folder), backend="transformers"), tmp_path / "greedy", source, None)
+    assert len(medmcqa_train_problems(source)) == 3
+    build_medical(
+        tmp_path / "medical", Options(str(model_folder), "plain"), samples_folder=tmp_path / "greedy", benchmarks={},
+        medqa_source=FILES / "medqa_train.parquet", medmcqa_source=source,
+    )  # fmt: skip
+    recipe = {
+        "model_name_or_path": str(model_folder), "dataset_name": str(tmp_path / "medical"), "bf16": False,
+        "output_dir": str(tmp_path / "run"), "use_cpu": True, "max_steps": 1, "per_device_train_batch_size": 4,
+        "num_generations": 4, "max_completion_length": 4, "reward_funcs": ["choice_reward"], "logging_steps": 1,
+        "report_to": "none", "disable_tqdm": True,
+    }  # fmt: skip
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    trainer = train(*make_parser().parse_args_and_config(["--config", str(tmp_path / "recipe.yaml")]))
+    log = next(log for log in trainer.state.log_history if "reward" in log)
+    assert log["rewards/choice_reward/mean"] == 0.0 and log["choice_reward/not_judged"] == 0.0

@@ -1,0 +1,486 @@
+"""Sampling into folders: what a sample depends on, what a kill costs, how runs go on; with real models and servers."""
+
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from trl_miner import cli
+from trl_miner.data import arithmetic, base_model
+from trl_miner.data.prompts import prompt_text
+from trl_miner.evaluation import run
+from trl_miner.evaluation.benchmarks import BENCHMARKS, load
+from trl_miner.evaluation.generate import Prompts, Sampling, Task, sample_seed
+from trl_miner.evaluation.run import ModelRequest
+from trl_miner.evaluation.sampler import exponential_noise, sample_tokens
+from trl_miner.evaluation.samples import SampleWriter, read_samples
+from trl_miner.evaluation.score import score_folder
+
+
+def sample(problem, number, text="x"):
+    return {"problem": problem, "sample": number, "text": text, "tokens": 1, "truncated": False}
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory):
+    """The embedded base model after a part of its training: it ends most answers."""
+    cache = tmp_path_factory.mktemp("cache")
+    return base_model.base_model(base_model.BaseModelSettings(steps=80), cache_dir=cache)
+
+
+@pytest.fixture(scope="module")
+def loaded(model_folder):
+    return AutoModelForCausalLM.from_pretrained(model_folder), AutoTokenizer.from_pretrained(model_folder)
+
+
+PROMPTS = [problem["prompt"] for problem in arithmetic.load_dataset("test", 12)]
+
+
+def tokens_of(loaded, prompts, seeds, **kwargs):
+    model, tokenizer = loaded
+    kwargs = {"max_new_tokens": 30, "temperature": 1.0, "pad_token_id": tokenizer.pad_token_id, **kwargs}
+    ends = [tokenizer.eos_token_id]
+    found = sample_tokens(model, [tokenizer(p)["input_ids"] for p in prompts], seeds, eos_token_ids=ends, **kwargs)
+    return [(tokens, cut) for _, tokens, cut in found]
+
+
+def test_noise_is_exponential_and_independent_over_rows_positions_and_tokens():
+    noise = exponential_noise(torch.arange(2000), torch.zeros(2000, dtype=torch.long), 500)
+    # Exp(1) has mean 1 and variance 1; of a million draws the mean is off by 0.001
+    assert noise.mean().item() == pytest.approx(1, abs=0.005) and noise.var().item() == pytest.approx(1, abs=0.02)
+    assert (noise > 0).all() and noise.isfinite().all()
+    later = exponential_noise(torch.arange(2000), torch.ones(2000, dtype=torch.long), 500)
+    for a, b in ((noise[:-1], noise[1:]), (noise[:, :-1], noise[:, 1:]), (noise, later)):
+        correlation = ((a - 1) * (b - 1)).mean().item()
+        assert abs(correlation) < 0.005
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.floats(0.01, 1), min_size=2, max_size=6), st.integers(0, 2**31))
+def test_the_race_samples_its_distribution(weights, seed):
+    p = torch.tensor(weights) / sum(weights)
+    count = 20_000
+    noise = exponential_noise(torch.arange(seed, seed + count), torch.full((count,), 3), len(p))
+    shares = torch.bincount((p.log() - noise.log()).argmax(1), minlength=len(p)) / count
+    assert (shares - p).abs().max() < 5 * (0.25 / count) ** 0.5  # five standard deviations, at most
+
+
+def test_a_sample_depends_on_its_seed_alone(loaded):
+    seeds = [sample_seed(0, str(i), 0) for i in range(12)]
+    together = tokens_of(loaded, PROMPTS, seeds)
+    assert len({tuple(tokens) for tokens, _ in together}) > 6
+    assert tokens_of(loaded, PROMPTS, seeds, batch_size=5) == together
+    assert tokens_of(loaded, PROMPTS[::-1], seeds[::-1], batch_size=1) == together[::-1]
+    torch.rand(3)  # nor on the caller's random state
+    assert tokens_of(loaded, PROMPTS, seeds) == together
+    assert tokens_of(loaded, PROMPTS, [seed + 1 for seed in seeds]) != together
+
+
+def test_sampling_leaves_the_callers_random_state_and_mode_alone(loaded):
+    loaded[0].train()
+    before = torch.get_rng_state()
+    tokens_of(loaded, PROMPTS, range(12))
+    assert torch.equal(torch.get_rng_state(), before) and loaded[0].training
+
+
+def test_the_models_own_settings_change_nothing(loaded):
+    model = loaded[0]
+    plain = tokens_of(loaded, PROMPTS, range(12))
+    known = model.generation_config.to_dict()
+    model.generation_config.update(do_sample=True, top_k=1, repetition_penalty=5.0, temperature=0.1)
+    try:
+        assert tokens_of(loaded, PROMPTS, range(12)) == plain
+    finally:
+        model.generation_config.update(**known)
+
+
+def test_temperature_0_is_greedy_and_a_small_nucleus_too(loaded):
+    greedy = tokens_of(loaded, PROMPTS, range(12), temperature=0.0)
+    assert tokens_of(loaded, PROMPTS, range(50, 62), temperature=0.0) == greedy
+    assert tokens_of(loaded, PROMPTS, range(12), top_p=1e-6) == greedy
+    with torch.no_grad():
+        ids = loaded[1](PROMPTS[0], return_tensors="pt")["input_ids"]
+        assert greedy[0][0][0] == loaded[0](ids).logits[0, -1].argmax()
+
+
+def test_pass_1_agrees_with_transformers_own_sampling(loaded):
+    """The shares of first tokens over 3,000 samples of one prompt, against softmax(logits / T), nucleus and all."""
+    model, tokenizer = loaded
+    with torch.no_grad():
+        p = (model(tokenizer(PROMPTS[0], return_tensors="pt")["input_ids"]).logits[0, -1] / 0.7).softmax(0)
+    kept = p.sort(descending=True)
+    inside = kept.indices[: int((kept.values.cumsum(0) < 0.95).sum()) + 1]
+    expected = torch.zeros_like(p).index_put((inside,), p[inside] / p[inside].sum())
+    found = tokens_of(loaded, PROMPTS[:1] * 3000, range(3000), max_new_tokens=1, temperature=0.7, top_p=0.95)
+    shares = torch.bincount(torch.tensor([tokens[0] for tokens, _ in found]), minlength=len(p)) / 3000
+    assert (shares - expected).abs().max() < 5 * (0.25 / 3000) ** 0.5
+    assert set(shares.nonzero().flatten().tolist()) <= set(inside.tolist())
+
+
+def evaluate(model, output, *options):
+    """`trl-miner eval` in this process; its exit status."""
+    arguments = ["eval", "--model", str(model), "--benchmarks", "arithmetic", "--output", str(output)]
+    arguments += ["--backend", "transformers", "--resamples", "100"]
+    return cli.main([*arguments, *map(str, options)])
+
+
+def lines(output, benchmark="arithmetic"):
+    return [json.loads(line) for line in (Path(output) / benchmark / "samples.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def whole(model_folder, tmp_path_factory):
+    """An uninterrupted run: 30 problems, 3 samples."""
+    output = tmp_path_factory.mktemp("whole")
+    assert evaluate(model_folder, output, "--limit", 30, "--samples", 3, "--max-tokens", 20) == 0
+    return output
+
+
+def test_a_sample_is_one_line_in_order(whole):
+    samples = lines(whole)
+    assert [(s["problem"], s["sample"]) for s in samples] == [
+        (f"arithmetic-{i}", n) for i in range(30) for n in range(3)
+    ]
+    assert samples[4]["seed"] == sample_seed(0, "arithmetic-1", 1)
+    assert len({s["seed"] for s in samples}) == 90
+    assert all(("token_ids" in s) == s["truncated"] and s["tokens"] <= s["limit"] == 20 for s in samples)
+    assert 0 < sum(s["truncated"] for s in samples) < 90
+    settings = json.loads((whole / "settings.json").read_text())
+    assert (settings["temperature"], settings["top_p"], settings["style"]) == (0.7, 0.95, "plain")
+    assert len(settings["fingerprint"]["model"]) == 64 and settings["versions"]["transformers"]
+
+
+KILLER = """
+import json, os, random, signal, sys, time
+from pathlib import Path
+import torch, transformers  # once, before the forks
+from trl_miner import cli
+from trl_miner.evaluation import run, score  # noqa: F401
+from trl_miner.evaluation.samples import read_samples
+
+transformers.AutoModelForCausalLM.from_pretrained(sys.argv[4])  # imports its module
+torch.set_num_threads(1)  # a forked child has no other threads
+path, arguments = Path(sys.argv[1]), sys.argv[2:]
+rng, held = random.Random(0), []
+for _ in range(20):
+    before = path.stat().st_size if path.is_file() else 0
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        cli.main(arguments)
+        os._exit(0)
+    end = time.monotonic() + 30
+    while (path.stat().st_size if path.is_file() else 0) <= before and time.monotonic() < end:
+        time.sleep(0.001)
+    time.sleep(rng.random() * 0.08)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    held.append(len(read_samples(path)[0]))
+print(json.dumps(held))
+"""
+
+
+def test_killed_twenty_times_it_ends_as_if_never_killed(model_folder, whole, tmp_path):
+    """SIGKILL at random moments while it samples, each time from when it goes on writing."""
+    output = tmp_path / "out"
+    path = output / "arithmetic" / "samples.jsonl"
+    options = ["--limit", 30, "--samples", 3, "--max-tokens", 20, "--backend", "transformers", "--batch-size", 1]
+    arguments = ["eval", "--model", model_folder, "--benchmarks", "arithmetic", "--output", output, *options]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLER, str(path), *map(str, arguments)], capture_output=True, text=True, timeout=200
+    )
+    held = json.loads(done.stdout)
+    # nothing that was written is ever lost, and the kills came in the middle
+    assert held == sorted(held) and 0 < held[0] < 90 and len(set(held)) > 8, held
+    assert evaluate(model_folder, output, "--limit", 30, "--samples", 3, "--max-tokens", 20) == 0
+    assert path.read_bytes() == (whole / "arithmetic" / "samples.jsonl").read_bytes()
+
+
+def test_a_finished_run_draws_nothing(model_folder, whole, monkeypatch):
+    """Nor does it lose any when asked for fewer; another version of a package is no other kind of sample."""
+    monkeypatch.setattr(run, "_load_backend", None)  # would be called
+    settings = json.loads((whole / "settings.json").read_text())
+    (whole / "settings.json").write_text(json.dumps({**settings, "versions": {"torch": "1.0"}}))
+    before = (whole / "arithmetic" / "samples.jsonl").read_bytes()
+    for samples in (3, 2):
+        assert evaluate(model_folder, whole, "--limit", 30, "--samples", samples, "--max-tokens", 20) == 0
+        assert (whole / "arithmetic" / "samples.jsonl").read_bytes() == before
+        assert json.loads((whole / "scores.json").read_text())["benchmarks"]["arithmetic"]["samples"] == 3
+
+
+def test_more_samples_and_longer_ones_equal_a_run_that_had_them_from_the_start(model_folder, tmp_path):
+    short, long = tmp_path / "short", tmp_path / "long"
+    assert evaluate(model_folder, short, "--limit", 10, "--samples", 2, "--max-tokens", 8) == 0
+    assert sum(sample["truncated"] for sample in lines(short)) > 10
+    assert evaluate(model_folder, short, "--limit", 10, "--samples", 4, "--max-tokens", 8) == 0
+    assert evaluate(model_folder, short, "--limit", 10, "--samples", 4, "--max-tokens", 60) == 0
+    assert evaluate(model_folder, long, "--limit", 10, "--samples", 4, "--max-tokens", 60) == 0
+    assert [without(s, "limit") for s in lines(short)] == [without(s, "limit") for s in lines(long)]
+    assert json.loads((short / "arithmetic" / "benchmark.json").read_text())["samples"] == 4
+
+
+def without(sample, name):
+    return {key: value for key, value in sample.items() if key != name}
+
+
+def test_only_what_was_cut_off_is_continued(model_folder, tmp_path):
+    assert evaluate(model_folder, tmp_path, "--limit", 10, "--samples", 2, "--max-tokens", 20) == 0
+    before = {(s["problem"], s["sample"]): s for s in lines(tmp_path)}
+    assert evaluate(model_folder, tmp_path, "--limit", 10, "--samples", 2, "--max-tokens", 60) == 0
+    for after in lines(tmp_path):
+        known = before[after["problem"], after["sample"]]
+        assert after["text"].startswith(known["text"])
+        assert (after == known) == (not known["truncated"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--temperature", 1], "holds samples of one kind: .* has temperature 0.7, got 1.0"),
+        (["--seed", 7], "has seed 0, got 7"),
+        (["--max-tokens", 19], "has max_tokens 20, got 19"),
+        (["--limit", 29], "must hold samples of one set of problems"),
+        (["--k", 4], "k"),
+    ],
+)
+def test_a_folder_is_not_mixed(model_folder, whole, options, message, capsys):
+    import re
+
+    arguments = ["--limit", 30, "--samples", 3, "--max-tokens", 20, *options]
+    before = (whole / "arithmetic" / "samples.jsonl").read_bytes()
+    assert evaluate(model_folder, whole, *arguments) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert (whole / "arithmetic" / "samples.jsonl").read_bytes() == before
+
+
+def test_another_model_behind_the_same_path_is_noticed(tmp_path, model_folder, capsys):
+    import shutil
+
+    copy = tmp_path / "model"
+    shutil.copytree(model_folder, copy)
+    assert evaluate(copy, tmp_path / "out", "--limit", 2, "--samples", 1, "--max-tokens", 5) == 0
+    model = AutoModelForCausalLM.from_pretrained(copy)
+    with torch.no_grad():
+        next(model.parameters()).add_(1e-3)
+    model.save_pretrained(copy)
+    assert evaluate(copy, tmp_path / "out", "--limit", 2, "--samples", 1, "--max-tokens", 5) == 2
+    assert "has fingerprint" in capsys.readouterr().err
+
+
+def test_two_at_once_are_refused(model_folder, whole, capsys):
+    import fcntl
+
+    with open(whole / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert evaluate(model_folder, whole, "--limit", 30, "--samples", 3, "--max-tokens", 20) == 2
+    assert "Only one process may sample into a folder" in capsys.readouterr().err
+
+
+def test_a_full_disk_loses_nothing(tmp_path):
+    """/dev/full takes no byte: the error comes through, and what was there stays."""
+    writer = SampleWriter(tmp_path / "samples.jsonl")
+    writer.append(sample("a", 0))
+    os.close(writer._descriptor)
+    writer._descriptor = os.open("/dev/full", os.O_WRONLY)
+    with pytest.raises(OSError, match="No space left"):
+        writer.append(sample("a", 1))
+    assert list(read_samples(tmp_path / "samples.jsonl")[0]) == [("a", 0)]
+
+
+@settings(max_examples=60, deadline=None)
+@example(len(json.dumps(sample("p", 0, "eins"))), b"")  # whole but for its line end
+@given(st.integers(0, 400), st.binary(max_size=8))
+def test_a_file_cut_or_soiled_anywhere_is_repaired_and_reported(place, noise):
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "samples.jsonl"
+        texts = ["eins", "zwei \n drei", "∑ ☃", ""]
+        whole = b"".join(json.dumps(sample("p", n, text)).encode() + b"\n" for n, text in enumerate(texts))
+        path.write_bytes(whole[:place] + noise)
+        writer = SampleWriter(path)
+        assert all(writer.read(("p", n))["text"] == texts[n] for n in range(len(writer)))
+        for n, text in enumerate(texts):
+            if ("p", n) not in writer:
+                writer.append(sample("p", n, text))
+        writer.finish(["p"])
+        found, complaints = read_samples(path)
+        assert complaints == [] and [found["p", n]["text"] for n in range(4)] == texts
+        assert path.read_bytes().count(b"\n") == 4
+
+
+def test_of_two_lines_for_one_sample_the_later_counts(tmp_path):
+    writer = SampleWriter(tmp_path / "samples.jsonl")
+    for text in ("first", "second"):
+        writer.append(sample("a", 0, text))
+    assert read_samples(writer.path)[0]["a", 0]["text"] == "second"
+    writer.finish(["a"])
+    assert len(writer.path.read_text().splitlines()) == 1
+
+
+def test_a_model_that_answers_nothing_scores_zero_with_a_warning(tmp_path, model_folder, capsys):
+    model = AutoModelForCausalLM.from_pretrained(model_folder)
+    model.generation_config.eos_token_id = list(range(model.config.vocab_size))  # whatever it says, it has ended
+    model.save_pretrained(tmp_path / "mute")
+    AutoTokenizer.from_pretrained(model_folder).save_pretrained(tmp_path / "mute")
+    assert evaluate(tmp_path / "mute", tmp_path / "out", "--limit", 5, "--samples", 2) == 0
+    scores = json.loads((tmp_path / "out" / "scores.json").read_text())["benchmarks"]["arithmetic"]
+    assert scores["pass@k"]["1"] == 0.0
+    assert "answer" in capsys.readouterr().out
+
+
+def test_every_benchmark_of_the_table_goes_from_file_to_scores(model_folder, tmp_path):
+    """Fixtures in the real formats; the model knows no such text, and half of the prompts are too long for it."""
+    files = Path(__file__).parent / "benchmarks"
+    tasks = []
+    for benchmark in BENCHMARKS.values():
+        path = next(iter(files.glob(f"{benchmark.name}.*")), files / benchmark.name) if benchmark.hub else None
+        problems = load(dataclasses.replace(benchmark, problems=None), path)[:3]
+        tasks.append(Task(benchmark, problems, 2))
+    request = ModelRequest(str(model_folder), backend="transformers")
+    count = run.evaluate(tmp_path, request, tasks, Sampling(max_tokens=3))
+    assert count == sum(2 * len(task.problems) for task in tasks) and len(tasks) == 12
+    scores = score_folder(tmp_path, resamples=100)
+    assert list(scores["benchmarks"]) == list(BENCHMARKS)
+    table = (tmp_path / "scores.md").read_text()
+    assert all(benchmark.title in table for benchmark in BENCHMARKS.values())
+    prompts = Prompts(AutoTokenizer.from_pretrained(model_folder), "plain", "")
+    for task in tasks:
+        text = prompts.text(task.benchmark, task.problems[0])
+        expected = {"math": "\\boxed{}", "choice": "The answer is", "verbatim": "Compute"}[task.benchmark.kind]
+        assert expected in text and task.problems[0].question in text
+
+
+def test_an_own_file_is_a_benchmark(tmp_path, model_folder, capsys):
+    rows = [{"question": "Compute 1 + 1.\n", "gold": 2}, {"question": "Compute 2 + 1.\n", "gold": r"\frac{6}{2}"}]
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = [
+        "eval",
+        "--model",
+        str(model_folder),
+        "--benchmarks",
+        f"own={tmp_path / 'own.jsonl'}",
+        "--samples",
+        "2",
+    ]
+    arguments += ["--problem-column", "question", "--answer-column", "gold", "--max-tokens", "20"]
+    assert cli.main([*arguments, "--output", str(tmp_path / "out"), "--backend", "transformers"]) == 0
+    assert [s["problem"] for s in lines(tmp_path / "out", "own")] == ["own-0", "own-0", "own-1", "own-1"]
+    assert "| own" in capsys.readouterr().out.replace("|  own", "| own")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--benchmarks"], "--benchmarks must name at least one"),
+        (["--benchmarks", "aime"], "got 'aime'. Known: aime24"),
+        (["--benchmarks", "arithmetic", "arithmetic"], "each once: got arithmetic 2 times"),
+        (["--benchmarks", "arithmetic", "--samples", "0"], "samples must be at least 1: got 0"),
+        (["--benchmarks", "arithmetic", "--temperature", "-1"], "temperature must be at least 0"),
+        (["--benchmarks", "arithmetic", "--top-p", "0"], "top_p must be above 0"),
+        (["--benchmarks", "arithmetic", "--local", "aime24=x"], "--local must name one of --benchmarks: got aime24"),
+        (["--benchmarks", "arithmetic", "--local", "aime24"], "--local must be NAME=PATH"),
+        (["--benchmarks", "arithmetic", "--backend", "server"], "needs --base-url"),
+        (["--benchmarks", "arithmetic", "--backend", "vllm", "--base-url", "http://x"], "--base-url is for"),
+        (["--benchmarks", "arithmetic", "--style", "chat"], "needs a tokenizer with a chat template"),
+        (["--benchmarks", "arithmetic", "--model", "/not/there"], "got /not/there, which is not there"),
+        (["--benchmarks", "arithmetic", "--model", str(Path(__file__).parent)], "could not load the tokenizer of"),
+        (["--benchmarks", "aime24"], "--local aime24=PATH"),  # no network
+        (["--benchmarks", "own=/not/there.jsonl"], "/not/there.jsonl"),
+    ],
+)
+def test_bad_input_is_named(tmp_path, model_folder, options, message, capsys, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    arguments = ["eval", "--model", str(model_folder), "--output", str(tmp_path / "out"), "--max-tokens", "5"]
+    assert cli.main([*arguments, *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_lora_adapter_is_found_with_its_base(tmp_path, model_folder):
+    from peft import LoraConfig, get_peft_model
+
+    model = get_peft_model(
+        AutoModelForCausalLM.from_pretrained(model_folder), LoraConfig(r=4, init_lora_weights=False)
+    )
+    model.save_pretrained(tmp_path / "adapter")
+    settings = ["--limit", 3, "--samples", 1, "--max-tokens", 12, "--temperature", 0]
+    assert evaluate(tmp_path / "adapter", tmp_path / "alone", *settings) == 0
+    assert evaluate(model_folder, tmp_path / "both", "--adapter", tmp_path / "adapter", *settings) == 0
+    assert evaluate(model_folder, tmp_path / "base", *settings) == 0
+    alone, both, base = (lines(tmp_path / name) for name in ("alone", "both", "base"))
+    assert alone == both != base
+
+
+def test_the_begin_token_stands_once(loaded):
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer = AutoTokenizer.from_pretrained(loaded[1].name_or_path)
+    tokenizer.add_special_tokens({"bos_token": "<bos>"})
+    bos = tokenizer.bos_token_id
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", bos)])
+    tokenizer.chat_template = "{{ bos_token }}{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    messages = [{"role": "user", "content": "Compute 1 + 1.\n"}]
+    for prompt in (messages, messages[0]["content"]):
+        ids = tokenizer(prompt_text(prompt, tokenizer))["input_ids"]
+        assert ids[0] == bos and ids.count(bos) == 1
+
+
+@pytest.fixture(scope="module")
+def serving(model_folder, tmp_path_factory):
+    """`transformers serve` on the model; it samples only where the model's own settings say so."""
+    folder = tmp_path_factory.mktemp("served") / "model"
+    model = AutoModelForCausalLM.from_pretrained(model_folder)
+    model.generation_config.update(do_sample=True, top_k=0)
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model_folder).save_pretrained(folder)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [Path(sys.executable).with_name("transformers"), "serve", str(folder), "--port", str(port)]
+    log = open(folder.parent / "log", "w")
+    server = subprocess.Popen([*map(str, command), "--host", "127.0.0.1"], stdout=log, stderr=log)
+    url = f"http://127.0.0.1:{port}"
+    for _ in range(120):
+        try:
+            urllib.request.urlopen(url + "/health")
+            break
+        except OSError:
+            assert server.poll() is None, (folder.parent / "log").read_text()[-3000:]
+            time.sleep(0.25)
+    yield url, str(folder), server
+    server.kill()
+    server.wait()
+    log.close()
+
+
+def test_a_server_and_transformers_give_the_same_greedy_answers_and_a_like_pass_1(serving, tmp_path):
+    url, folder, _ = serving
+    served = ["--backend", "server", "--base-url", url, "--served-model", folder, "--concurrency", 4]
+    settings = ["--limit", 40, "--samples", 1, "--max-tokens", 20, "--temperature", 0]
+    arguments = ["eval", "--model", folder, "--benchmarks", "arithmetic", *settings, "--output"]
+    assert cli.main([*map(str, [*arguments, tmp_path / "server", *served])]) == 0
+    assert evaluate(folder, tmp_path / "local", *settings) == 0
+    kept = ("problem", "sample", "seed", "text", "truncated")
+    server, local = ([{k: s[k] for k in kept} for s in lines(tmp_path / name)] for name in ("server", "local"))
+    assert server == local
+
+
+def test_a_server_that_is_not_there_or_refuses_is_named(model_folder, tmp_path, capsys, monkeypatch):
+    from trl_miner.evaluation.backends import ServerBackend
+
+    monkeypatch.setattr(ServerBackend, "PAUSES", (0.1,))
+    command = ["eval", "--model", str(model_folder), "--benchmarks", "arithmetic", "--output", str(tmp_path / "out")]
+    assert cli.main([*command, "--base-url", "http://127.0.0.1:9"]) == 2
+    error = capsys.readouterr().err
+    assert "The server at http://127.0.0.1:9/v1 must answer" in error and "--base-url" in error

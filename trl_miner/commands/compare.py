@@ -1,0 +1,40 @@
+"""`trl-miner compare`: recipes by seeds, and one table."""
+
+import argparse
+from typing import Any
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "compare",
+        allow_abbrev=False,  # --seed is not --seeds
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        help="train several recipes with several seeds, and print one table",
+        usage="trl-miner compare --recipes FILE [FILE ...] --seeds N [--steps N] [--output FOLDER] "
+        "[options of trl-miner train]",
+        description="Train every recipe with the seeds 1 to N, one run after another, and print one table: Pass@k,\n"
+        "steps to GRPO's best Pass@1, time, rollouts; mean and standard deviation over the seeds.",
+        epilog="Any other option goes to every `trl-miner train`: --learning_rate 2e-4. Called again, it skips\n"
+        "finished runs and goes on with the others. Held-out problems are scored about 10 times while a run\n"
+        "trains (--score_steps sets how often, in optimiser steps).",
+    )
+    parser.add_argument("--recipes", nargs="+", required=True, metavar="FILE", help="recipes, named by method")
+    parser.add_argument("--seeds", type=int, required=True, metavar="N", help="number of seeds, at least 1")
+    parser.add_argument(
+        "--steps", type=int, metavar="N", help="generation batches of every run (default: what its recipe says)"
+    )
+    parser.add_argument(
+        "--output",
+        default="runs/compare",
+        metavar="FOLDER",
+        help="for comparison.md, comparison.json, and RECIPE/seedK with the model, scores and log.txt of each run "
+        "(default: runs/compare)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, options: list[str]) -> int:
+    """`options` go to every training."""
+    from ..compare import compare
+
+    return compare(args.recipes, seeds=args.seeds, output=args.output, steps=args.steps, options=options)

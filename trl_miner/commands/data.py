@@ -1,0 +1,128 @@
+"""`trl-miner data`: the paper's training sets, from the Hub or from local files."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from . import evaluate
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "data", help="make the paper's training sets: trl-miner data deepscaler --tokenizer ID"
+    )
+    sets = parser.add_subparsers(dest="dataset", required=True, metavar="SET")
+    deepscaler = sets.add_parser(
+        "deepscaler",
+        help="DeepScaleR, 40,000 mathematical problems",
+        description="DeepScaleR as prompts and golds: Parquet, and a card with counts and hashes.",
+    )
+    _add_options(deepscaler, "data/deepscaler")
+    deepscaler.add_argument("--revision", metavar="NAME", help="of the data set on the Hub (default: main)")
+    deepscaler.set_defaults(run=run_deepscaler)
+    medical = sets.add_parser(
+        "medical",
+        help="MedQA, and the MedMCQA questions that a model does not answer",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="MedQA (5 options) and MedMCQA, without the MedMCQA questions that --filter-model answers with\n"
+        "greedy decoding (the paper's: Llama-3.1-8B-Instruct): Parquet, and a card with counts and hashes.",
+        epilog="The same command again goes on where the filtering stopped. Its answers are kept in OUTPUT-filter.",
+    )
+    _add_options(medical, "data/medical")
+    medical.add_argument("--medqa-revision", metavar="NAME", help="of the data set on the Hub (default: main)")
+    medical.add_argument("--medmcqa-revision", metavar="NAME", help="of the data set on the Hub (default: main)")
+    evaluate.add_model(medical, prefix="filter-")
+    medical.set_defaults(run=run_medical)
+
+
+def _add_options(parser: argparse.ArgumentParser, output: str) -> None:
+    parser.add_argument(
+        "--tokenizer", required=True, metavar="ID", help="of the model to be trained: Hub id or folder"
+    )
+    parser.add_argument(
+        "--prompt-style", choices=("auto", "plain", "chat"), default="auto",
+        help="plain text for base models, messages for others (default: by the tokenizer's name and template)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-prompt-tokens", type=int, default=1000, metavar="N", help="drop longer prompts (default: 1000)"
+    )
+    parser.add_argument(
+        "--local", nargs="+", default=[], metavar="NAME=PATH",
+        help="local files instead of the Hub: deepscaler, medqa_train, medmcqa_train, or a benchmark's name",
+    )  # fmt: skip
+    parser.add_argument(
+        "--check-against", nargs="*", metavar="NAME",
+        help="benchmarks whose problems must not be in it (default: all of its field; none: no check)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--decontaminate", action="store_true", help="remove what overlaps with a benchmark, not only report it"
+    )
+    parser.add_argument("--output", default=output, metavar="FOLDER", help=f"default: {output}")
+
+
+def run_deepscaler(args: argparse.Namespace, rest: list[str]) -> int:
+    from ..data.deepscaler import build_deepscaler
+    from ..data.sources import MATH_BENCHMARKS
+
+    local = evaluate.local_files(args.local)
+    benchmarks = _benchmarks(args, local, MATH_BENCHMARKS)
+    written = build_deepscaler(
+        args.output, _options(args), benchmarks=benchmarks, source=local.get("deepscaler"), revision=args.revision
+    )
+    return _say(written)
+
+
+def run_medical(args: argparse.Namespace, rest: list[str]) -> int:
+    from ..data.medical import build_medical
+    from ..data.sources import MEDICAL_BENCHMARKS
+    from ..evaluation.run import ModelRequest, sample_filter
+
+    local = evaluate.local_files(args.local)
+    options = _options(args)
+    benchmarks = _benchmarks(args, local, MEDICAL_BENCHMARKS)
+    answers = Path(args.output.rstrip("/") + "-filter")  # not inside: `load_dataset(output)` would find it
+    # --tokenizer is that of the model to be trained
+    model = ModelRequest.from_arguments(argparse.Namespace(**{**vars(args), "tokenizer": None}))
+    sample_filter(model, answers, local.get("medmcqa_train"), args.medmcqa_revision)
+    written = build_medical(
+        args.output,
+        options,
+        samples_folder=answers,
+        benchmarks=benchmarks,
+        medqa_source=local.get("medqa_train"),
+        medqa_revision=args.medqa_revision,
+        medmcqa_source=local.get("medmcqa_train"),
+        medmcqa_revision=args.medmcqa_revision,
+    )
+    return _say(written)
+
+
+def _options(args: argparse.Namespace) -> Any:
+    from transformers import AutoTokenizer
+
+    from ..data.prompts import guess_style
+    from ..data.writing import Options
+
+    style = args.prompt_style
+    if style == "auto":
+        style = guess_style(args.tokenizer, AutoTokenizer.from_pretrained(args.tokenizer))
+    return Options(args.tokenizer, style, args.max_prompt_tokens, args.decontaminate)
+
+
+def _benchmarks(args: argparse.Namespace, local: dict[str, str], field: tuple[str, ...]) -> dict[str, Any]:
+    """The problems that the training set is compared with."""
+    from ..evaluation.benchmarks import BENCHMARKS, load
+
+    names = field if args.check_against is None else args.check_against
+    for name in names:
+        if name not in BENCHMARKS:
+            raise ValueError(f"--check-against must name benchmarks: got {name!r}. Known: {', '.join(BENCHMARKS)}.")
+    return {name: load(BENCHMARKS[name], local.get(name), strict=False) for name in names}
+
+
+def _say(written: Any) -> int:
+    print(f"{written.rows} problems in {written.folder}: train.parquet, README.md, contamination.jsonl.")
+    for reason, count in written.dropped.items():
+        print(f"  dropped {count}: {reason}")
+    print(f"  {len(written.overlaps)} overlaps with benchmarks; see contamination.jsonl")
+    return 0

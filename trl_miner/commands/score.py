@@ -1,0 +1,60 @@
+"""`trl-miner score`: score what `trl-miner eval` has sampled, and compare models on the same problems."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "score",
+        help="score folders of samples again, and compare the first with the others: trl-miner score evals/a evals/b",
+        description="Score folders that trl-miner eval has written; no model and no network are needed. With several, "
+        "each is compared with the first on the same problems.",
+    )
+    parser.add_argument("folders", nargs="+", metavar="FOLDER", help="an --output of trl-miner eval")
+    add_options(parser)
+    parser.add_argument("--output", metavar="FILE", help="write the comparison there too, as Markdown")
+    parser.set_defaults(run=run)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of the scoring, which `trl-miner eval` takes too."""
+    scoring = parser.add_argument_group("scoring")
+    scoring.add_argument("--k", type=int, metavar="K", help="of Pass@K and Maj@K (default: the number of samples)")
+    scoring.add_argument("--repeats", type=int, default=10, metavar="R", help="draws of a majority vote (default: 10)")
+    scoring.add_argument(
+        "--resamples", type=int, default=10_000, metavar="N", help="of the bootstrap intervals (default: 10000)"
+    )
+    scoring.add_argument(
+        "--partial", action="store_true", help="score an unfinished run with the samples that all problems have"
+    )
+    scoring.add_argument(
+        "--paper", metavar="MODEL", help="show the paper's rows for a base model beside, such as Qwen3-4B-Base"
+    )
+
+
+def run(args: argparse.Namespace, rest: list[str]) -> int:
+    return score_and_print([Path(folder) for folder in args.folders], args, args.output)
+
+
+def score_and_print(folders: list[Path], args: argparse.Namespace, output: str | None = None) -> int:
+    """Score each folder, compare the first with the others, and print the tables."""
+    from ..evaluation.score import compare_folders, comparison_markdown, score_folder
+    from ..files import write_whole
+
+    for folder in folders:
+        print(f"scoring {folder}", file=sys.stderr)  # tens of thousands of samples take a minute
+        score_folder(
+            folder, repeats=args.repeats, resamples=args.resamples, k=args.k, partial=args.partial, paper=args.paper
+        )
+        print((folder / "scores.md").read_text(encoding="utf-8"))
+        print(f"Scores and tables are in {folder}: scores.json, scores.md, scores.tex.")
+    if len(folders) > 1:
+        compared = compare_folders(folders, resamples=args.resamples, k=args.k, partial=args.partial)
+        text = comparison_markdown(compared)
+        print(f"\n{text}")
+        if output is not None:
+            write_whole(Path(output), text)
+    return 0
