@@ -34,7 +34,7 @@ _pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()
 
 
 class Outcome(NamedTuple):
-    """A worker's result, or why there is none: "limit" (time), "died" (killed, out of memory), "budget" (the batch's)."""
+    """A result, or why there is none: "limit" (time), "died" (killed, out of memory), "budget" (the batch's time)."""
 
     result: Result | None
     reason: str | None
@@ -106,6 +106,7 @@ class Pool:
         """End the workers at once, whatever another thread is doing with them."""
         for worker in list(self._workers):
             worker.process.kill()
+            worker.process.wait()
 
     def pids(self) -> list[int]:
         """Process ids of the workers."""
