@@ -127,6 +127,22 @@ def test_a_worker_killed_while_idle_costs_nothing(pool):
     assert scores(pool.run([job("17.0"), job("18.0")])) == [1.0, 0.0]
 
 
+def test_a_worker_killed_while_it_starts_is_replaced(pool):
+    killed = []
+
+    def kill_first():
+        while not pool.pids():
+            time.sleep(0.001)
+        killed.append(pool.pids()[0])
+        os.kill(killed[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_first)
+    killer.start()
+    assert scores(pool.run([job("17.0"), job("18.0")])) == [1.0, 0.0]
+    killer.join()
+    assert killed and killed[0] not in pool.pids()
+
+
 def test_a_stopped_worker_is_replaced():
     """SIGSTOP: its own timers cannot end it, so the pool must."""
     pool = Pool(workers=1, seconds=0.2)

@@ -28,6 +28,7 @@ WALL_FACTOR = 4.0
 MEMORY_BYTES = 4 * 2**30
 MAX_WORKERS = 8
 START_SECONDS = 120.0
+MAX_FAILED_STARTS = 3  # in a row
 GRACE_SECONDS = 1.0
 
 _pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()
@@ -59,6 +60,7 @@ class Pool:
         self.seconds = seconds
         self._lock = threading.Lock()
         self._workers: list[_Worker] = []
+        self._failed_starts = 0
         _pools.add(self)
 
     def run(self, jobs: Sequence[Job], budget: float | None = None) -> list[Outcome]:
@@ -146,6 +148,7 @@ class Pool:
                     continue
                 if worker.job is None:
                     worker.ready, worker.deadline = True, float("inf")
+                    self._failed_starts = 0
                 else:
                     outcomes[worker.job] = Outcome(message, None)
                     worker.job, worker.deadline = None, float("inf")
@@ -160,10 +163,13 @@ class Pool:
             over = stuck or status in (-signal.SIGPROF, -signal.SIGALRM)
             outcomes[worker.job] = Outcome(None, "limit" if over else "died")
         elif not worker.ready:
-            raise RuntimeError(
-                f"A process for judging answers must start within {START_SECONDS:.0f} seconds: this one ended with "
-                f"status {status} (negative: a signal). What it wrote to stderr says why."
-            )
+            self._failed_starts += 1
+            # One that somebody killed is replaced; one that ends by itself would do so again.
+            if status >= 0 or self._failed_starts >= MAX_FAILED_STARTS:
+                raise RuntimeError(
+                    f"A process for judging answers must start within {START_SECONDS:.0f} seconds: this one ended "
+                    f"with status {status} (negative: a signal). What it wrote to stderr says why."
+                )
 
     def _drop(self, worker: "_Worker", patience: float = 0) -> int:
         self._workers.remove(worker)
