@@ -96,6 +96,14 @@ def test_boxes_come_last_first_without_repeats_and_balanced():
     assert math_answers.boxes(r"\boxed{\}}") == (r"\}",)
 
 
+@pytest.mark.parametrize(
+    "box", ["10^{5000}", "-10^{5000}", r"\infty", "1 + i", r"\frac{1}{0}", "x^{1000000}", r"\emptyset"]
+)
+def test_any_wrong_answer_has_a_form(box):
+    (verdict,) = grade("math", [rf"\boxed{{{box}}}"], ["7"], votes=True)
+    assert verdict.score == 0.0 and verdict.answer and len(verdict.answer) < 50
+
+
 def test_equal_answers_vote_alike():
     answers = [r"\boxed{0.25}", r"\boxed{\frac14}", r"\boxed{x+1}", r"\boxed{1+x}", r"\boxed{12}", r"\boxed{12.0}"]
     votes = [v.answer for v in grade("math", answers, ["7"] * 6, votes=True)]

@@ -110,14 +110,14 @@ def _form(parsed: Sequence[Any]) -> str | None:
     answer = parsed[0]
     try:
         if getattr(answer, "is_number", False):
-            value = answer.evalf(12)
-            nearest = value.round() if value.is_real and value.is_finite else value
-            answer = nearest if value - nearest == 0 else value
+            answer = value = answer.evalf(12)
+            if value.is_real and abs(value) < 10**12 and value - value.round() == 0:
+                answer = value.round()
+        return str(answer).strip() or None
     except MemoryError:
         raise
-    except Exception:  # what sympy cannot evaluate is counted as it prints it
-        pass
-    return str(answer).strip() or None
+    except Exception:  # what sympy can neither evaluate nor print is counted as it stands in its box
+        return None
 
 
 def _closing_brace(text: str, start: int) -> int | None:
