@@ -476,6 +476,27 @@ def test_a_server_and_transformers_give_the_same_greedy_answers_and_a_like_pass_
     assert server == local
 
 
+def test_a_server_that_dies_costs_the_samples_in_flight(serving, tmp_path, monkeypatch, capsys, caplog):
+    from trl_miner.evaluation.backends import ServerBackend
+
+    url, folder, server = serving
+    monkeypatch.setattr(ServerBackend, "PAUSES", (0.1, 0.1))
+    append = SampleWriter.append
+
+    def kill_after_ten(self, sample):
+        append(self, sample)
+        if len(self) == 10:
+            server.kill()
+
+    monkeypatch.setattr(SampleWriter, "append", kill_after_ten)
+    arguments = ["eval", "--model", folder, "--benchmarks", "arithmetic", "--output", str(tmp_path / "out")]
+    served = ["--base-url", url, "--served-model", folder, "--concurrency", "4", "--max-tokens", "40"]
+    assert cli.main([*arguments, *served]) == 2
+    error = capsys.readouterr().err
+    assert "the same command goes on where this one stopped" in error and "trying again" in caplog.text
+    assert 10 <= len(lines(tmp_path / "out")) <= 14  # those in flight may have been done
+
+
 def test_a_server_that_is_not_there_or_refuses_is_named(model_folder, tmp_path, capsys, monkeypatch):
     from trl_miner.evaluation.backends import ServerBackend
 

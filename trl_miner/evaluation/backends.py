@@ -6,6 +6,7 @@ less: their kernels may round differently when other requests share the batch.
 """
 
 import json
+import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-BACKENDS = ("vllm", "server", "transformers")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -194,6 +195,7 @@ class ServerBackend:
         base_url = base_url.rstrip("/")
         self.url = base_url if base_url.endswith("/v1") else f"{base_url}/v1"
         self.concurrency, self.timeout = concurrency, timeout
+        self._complained = float("-inf")
         self.session = requests.Session()
         self.session.mount("http", requests.adapters.HTTPAdapter(pool_maxsize=concurrency))
         if os.environ.get("OPENAI_API_KEY"):
@@ -259,11 +261,19 @@ class ServerBackend:
                     break
             if pause is None or body is None:  # the first contact fails at once: most often the address is wrong
                 break
+            self._complain(problem)
             time.sleep(pause)
         raise ConnectionError(
             f"The server at {self.url} must answer: {method} {path} gave {problem}. Check --base-url and the server's "
             f"log; the same command goes on where this one stopped."
         )
+
+    def _complain(self, problem: str) -> None:
+        """Say that requests are being repeated: one voice for all threads, every ten seconds at most."""
+        now = time.monotonic()
+        if now - self._complained > 10:
+            self._complained = now
+            logger.warning("The server at %s does not answer (%s); trying again for two minutes.", self.url, problem)
 
 
 def local_folder(name: str, revision: str | None = None) -> str:

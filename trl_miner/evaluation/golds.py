@@ -58,5 +58,8 @@ def check_golds(title: str, grader: str, problems: Sequence["Problem"], *, stric
         f"{len(refused)} of {len(problems)}, {shown}."
     )
     if strict:
-        raise ValueError(f"{message} Correct them, or load with strict=False and count them as never solved.")
+        raise ValueError(
+            f"{message} Correct them, or pass --skip-bad-golds (strict=False in Python), which counts them as "
+            f"never solved."
+        )
     warnings.warn(f"{message} They count as never solved.", stacklevel=4)

@@ -83,7 +83,11 @@ class SampleWriter:
         line = (json.dumps(sample, ensure_ascii=False) + "\n").encode("utf-8", errors="replace")
         # One call: what a kill leaves is whole lines, and at most one broken one, which the next opening drops.
         if os.write(self._descriptor, line) != len(line):
-            raise OSError(errno.ENOSPC, "No space left for a sample", str(self.path))
+            raise OSError(
+                errno.ENOSPC,
+                "No space left for this sample: those before it are kept, and the same command goes on",
+                str(self.path),
+            )
         self._note(sample, len(line))
 
     def finish(self, problems: Sequence[str]) -> None:
