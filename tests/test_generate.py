@@ -464,11 +464,14 @@ def serving(model_folder, tmp_path_factory):
     log.close()
 
 
-def test_a_server_and_transformers_give_the_same_greedy_answers_and_a_like_pass_1(serving, tmp_path):
+def test_a_server_and_transformers_give_the_same_greedy_answers(serving, tmp_path):
     url, folder, _ = serving
     served = ["--backend", "server", "--base-url", url, "--served-model", folder, "--concurrency", 4]
     settings = ["--limit", 40, "--samples", 1, "--max-tokens", 20, "--temperature", 0]
     arguments = ["eval", "--model", folder, "--benchmarks", "arithmetic", *settings, "--output"]
+    # cut off at first, then continued
+    assert cli.main([*map(str, [*arguments, tmp_path / "server", *served, "--max-tokens", 6])]) == 0
+    assert all(sample["truncated"] and sample["tokens"] == 6 for sample in lines(tmp_path / "server"))
     assert cli.main([*map(str, [*arguments, tmp_path / "server", *served])]) == 0
     assert evaluate(folder, tmp_path / "local", *settings) == 0
     kept = ("problem", "sample", "seed", "text", "truncated")

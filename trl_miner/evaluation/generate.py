@@ -159,13 +159,15 @@ def _draws(task: Task, writer: SampleWriter, keys: Sequence[Key], prompts: Promp
             text = prompts.text(task.benchmark, problems[key[0]])
             rendered[key[0]] = text, prompts.ids(text)
         text, ids = rendered[key[0]]
-        offset = 0
+        offset, budget = 0, sampling.max_tokens
         if key in writer:
             done = writer.read(key)
+            budget -= done["tokens"]
+            # A server does not tell its tokens; the tokenizer may cut the text otherwise than the model wrote it.
             before = tuple(done.get("token_ids") or prompts.ids(text + done["text"])[len(ids) :])
             text, ids, offset = text + done["text"], ids + before, len(before)
         seed = sample_seed(sampling.seed, *key)
-        draws.append(Draw(key, seed, text, ids, offset, sampling.max_tokens - offset))
+        draws.append(Draw(key, seed, text, ids, offset, budget))
     return draws
 
 
