@@ -289,6 +289,22 @@ def test_the_best_model_is_kept(policy, tmp_path, monkeypatch):
     assert json.loads((best / "evaluation.json").read_text()) == {"step 2": {"pass@1": 0.6}}
 
 
+def test_a_best_model_between_two_renames_is_found_again(policy, unscored, tmp_path):
+    """A kill has left the one kept so far under its other name, and a new one half saved."""
+    for name in (".best.old", ".best.new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "which").write_text(name)
+    known, unscored.args.output_dir = unscored.args.output_dir, str(tmp_path)
+    try:
+        callback = EvaluationCallback(unscored, None, keep_best=True)
+        assert (tmp_path / "best" / "which").read_text() == ".best.old"
+        callback._keep("step 1", {"pass@1": 0.5})
+    finally:
+        unscored.args.output_dir = known
+    assert [path.name for path in tmp_path.iterdir()] == ["best"]
+    assert not (tmp_path / "best" / "which").exists() and AutoModelForCausalLM.from_pretrained(tmp_path / "best")
+
+
 def test_a_benchmark_can_be_what_is_scored(policy, tmp_path):
     rows = [{"problem": f"Compute {a} + 1.\n", "answer": str(a + 1)} for a in range(5)]
     path = tmp_path / "dev.jsonl"
