@@ -1,6 +1,11 @@
 """What several test files and the worker scripts share: a policy, problems, rewards, a config."""
 
+import contextlib
 import json
+import socket
+import subprocess
+import time
+import urllib.request
 import zlib
 from pathlib import Path
 
@@ -157,3 +162,31 @@ def assert_same_run(found, expected):
 
 def trl_metrics(trainer):
     return [{k: v for k, v in log.items() if not k.startswith(OWN_METRICS)} for log in metrics_of(trainer)]
+
+
+@contextlib.contextmanager
+def serving(command, folder, env=None):
+    """A real server in a process of its own, once it answers /health: its address and its process.
+
+    `command` gets the port as its last argument, after `--port`; what the server prints goes to a log in `folder`.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with open(folder / "log", "w") as log:
+        server = subprocess.Popen(
+            [*map(str, command), "--host", "127.0.0.1", "--port", str(port)], stdout=log, stderr=log, env=env
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(240):
+            try:
+                urllib.request.urlopen(url + "/health")
+                break
+            except OSError:
+                assert server.poll() is None, (folder / "log").read_text()[-3000:]
+                time.sleep(0.5)
+        yield url, server
+    finally:
+        server.kill()
+        server.wait()

@@ -1,15 +1,14 @@
 """Sampling into folders: what a sample depends on, what a kill costs, how runs go on; with real models and servers."""
 
+import argparse
 import dataclasses
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from pathlib import Path
 
+import harness
 import pytest
 import torch
 from hypothesis import example, given, settings
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from trl_miner import cli
+from trl_miner.commands import evaluate as evaluate_command
 from trl_miner.data import arithmetic, base_model
 from trl_miner.data.prompts import prompt_text
 from trl_miner.evaluation import run
@@ -166,6 +166,7 @@ import json, os, random, signal, sys, time
 from pathlib import Path
 import torch, transformers  # once, before the forks
 from trl_miner import cli
+from trl_miner.commands import evaluate as evaluate_command
 from trl_miner.evaluation import run, score  # noqa: F401
 from trl_miner.evaluation.samples import read_samples
 
@@ -362,6 +363,19 @@ def test_every_benchmark_of_the_table_goes_from_file_to_scores(model_folder, tmp
         assert expected in text and task.problems[0].question in text
 
 
+def test_the_command_line_repeats_the_defaults_and_the_table_rightly(capsys):
+    """It states them itself, so that --help needs no torch."""
+    with pytest.raises(SystemExit):
+        cli.main(["eval", "--help"])
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in BENCHMARKS)
+    parser = argparse.ArgumentParser()
+    evaluate_command.add(parser.add_subparsers())
+    args = parser.parse_args(["eval", "--model", "x"])
+    assert Sampling(args.temperature, args.top_p, args.max_tokens, args.seed) == Sampling()
+    assert ModelRequest.from_arguments(args) == ModelRequest("x")
+
+
 def test_an_own_file_is_a_benchmark(tmp_path, model_folder, capsys):
     rows = [{"question": "Compute 1 + 1.\n", "gold": 2}, {"question": "Compute 2 + 1.\n", "gold": r"\frac{6}{2}"}]
     (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -444,24 +458,9 @@ def serving(model_folder, tmp_path_factory):
     model.generation_config.update(do_sample=True, top_k=0)
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(model_folder).save_pretrained(folder)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [Path(sys.executable).with_name("transformers"), "serve", str(folder), "--port", str(port)]
-    log = open(folder.parent / "log", "w")
-    server = subprocess.Popen([*map(str, command), "--host", "127.0.0.1"], stdout=log, stderr=log)
-    url = f"http://127.0.0.1:{port}"
-    for _ in range(120):
-        try:
-            urllib.request.urlopen(url + "/health")
-            break
-        except OSError:
-            assert server.poll() is None, (folder.parent / "log").read_text()[-3000:]
-            time.sleep(0.25)
-    yield url, str(folder), server
-    server.kill()
-    server.wait()
-    log.close()
+    command = [Path(sys.executable).with_name("transformers"), "serve", folder]
+    with harness.serving(command, folder.parent) as (url, server):
+        yield url, str(folder), server
 
 
 def test_a_server_and_transformers_give_the_same_greedy_answers(serving, tmp_path):

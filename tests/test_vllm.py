@@ -7,12 +7,10 @@ pip uninstall -y torchvision torchaudio torchcodec
 import importlib.util
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 
+import harness
 import pytest
 
 spec = importlib.util.find_spec("vllm")
@@ -59,25 +57,10 @@ def evaluate(model_folder, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(model_folder, tmp_path_factory):
-    log = tmp_path_factory.mktemp("server") / "log"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model_folder)]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--enforce-eager"]
-    with open(log, "w") as out:
-        process = subprocess.Popen(command, env=ENVIRONMENT, stdout=out, stderr=out)
-    url = f"http://127.0.0.1:{port}"
-    for _ in range(240):
-        try:
-            urllib.request.urlopen(url + "/health")
-            break
-        except OSError:
-            assert process.poll() is None, log.read_text()[-3000:]
-            time.sleep(0.5)
-    yield url
-    process.terminate()
-    process.wait(30)
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model_folder]
+    command += ["--dtype", "float32", "--enforce-eager"]
+    with harness.serving(command, tmp_path_factory.mktemp("server"), ENVIRONMENT) as (url, _):
+        yield url
 
 
 def test_three_backends_agree(evaluate, server):

@@ -41,18 +41,23 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
 def score_and_print(folders: list[Path], args: argparse.Namespace, output: str | None = None) -> int:
     """Score each folder, compare the first with the others, and print the tables."""
+    from ..evaluation.graded import read_graded
     from ..evaluation.score import compare_folders, comparison_markdown, score_folder
+    from ..evaluation.tables import paper_rows
     from ..files import write_whole
 
+    if args.paper is not None:
+        paper_rows(args.paper, ())  # an unknown name is an error before the grading
+    common = {"resamples": args.resamples, "k": args.k, "partial": args.partial}
+    graded = []
     for folder in folders:
         print(f"scoring {folder}", file=sys.stderr)  # tens of thousands of samples take a minute
-        score_folder(
-            folder, repeats=args.repeats, resamples=args.resamples, k=args.k, partial=args.partial, paper=args.paper
-        )
+        graded.append(read_graded(folder, k=args.k, partial=args.partial))
+        score_folder(folder, repeats=args.repeats, paper=args.paper, graded=graded[-1], **common)
         print((folder / "scores.md").read_text(encoding="utf-8"))
         print(f"Scores and tables are in {folder}: scores.json, scores.md, scores.tex.")
     if len(folders) > 1:
-        compared = compare_folders(folders, resamples=args.resamples, k=args.k, partial=args.partial)
+        compared = compare_folders(folders, graded=graded, **common)
         text = comparison_markdown(compared)
         print(f"\n{text}")
         if output is not None:

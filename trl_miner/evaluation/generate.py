@@ -181,11 +181,18 @@ def _sample(
 ) -> None:
     from tqdm import tqdm
 
-    draws = _fit(backend, task, writer, draws, sampling, say)
+    fitting, full, short = _fit(draws, backend.context)
+    if short:
+        say(
+            f"{task.benchmark.name}: {short} of {len(draws)} samples have less room than --max-tokens "
+            f"{sampling.max_tokens}: the model holds {backend.context} tokens with the prompt."
+        )
+    for draw in full:
+        writer.append(_line(Drawn(draw, "", 0, True, ()), writer, sampling.max_tokens))
     total = len(task.problems) * task.samples
     tokens = 0
-    with tqdm(total=total, initial=total - len(draws), unit="sample", desc=task.benchmark.name) as bar:
-        for drawn in backend.sample(draws, sampling.temperature, sampling.top_p):
+    with tqdm(total=total, initial=total - len(fitting), unit="sample", desc=task.benchmark.name) as bar:
+        for drawn in backend.sample(fitting, sampling.temperature, sampling.top_p):
             writer.append(_line(drawn, writer, sampling.max_tokens))
             tokens += drawn.tokens
             elapsed = bar.format_dict["elapsed"] or 1
@@ -193,31 +200,22 @@ def _sample(
             bar.update()
 
 
-def _fit(
-    backend: Backend,
-    task: Task,
-    writer: SampleWriter,
-    draws: list[Draw],
-    sampling: Sampling,
-    say: Callable[[str], None],
-) -> list[Draw]:
-    """Cut budgets to the model's context; what has no room left is written down as it is."""
-    if backend.context is None:
-        return draws
-    fitting, short = [], 0
-    for draw in draws:
-        room = backend.context - len(draw.ids)
-        short += room < draw.budget
-        if room >= 1:
-            fitting.append(dataclasses.replace(draw, budget=min(draw.budget, room)))
-        else:
-            writer.append(_line(Drawn(draw, "", 0, True, ()), writer, sampling.max_tokens))
-    if short:
-        say(
-            f"{task.benchmark.name}: {short} of {len(draws)} samples have less room than --max-tokens "
-            f"{sampling.max_tokens}: the model holds {backend.context} tokens with the prompt."
-        )
-    return fitting
+def _fit(draws: list[Draw], context: int | None) -> tuple[list[Draw], list[Draw], int]:
+    """Cut budgets to the model's context.
+
+    Returns:
+        The draws with some room, those without any, and how many have less than they were to have.
+    """
+    if context is None:
+        return draws, [], 0
+    rooms = [context - len(draw.ids) for draw in draws]
+    short = sum(room < draw.budget for draw, room in zip(draws, rooms, strict=True))
+    fitting = [
+        dataclasses.replace(draw, budget=min(draw.budget, room))
+        for draw, room in zip(draws, rooms, strict=True)
+        if room >= 1
+    ]
+    return fitting, [draw for draw, room in zip(draws, rooms, strict=True) if room < 1], short
 
 
 def _line(drawn: Drawn, writer: SampleWriter, limit: int) -> dict[str, Any]:

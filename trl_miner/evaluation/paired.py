@@ -21,6 +21,7 @@ def compare_folders(
     seed: int = 0,
     k: int | None = None,
     partial: bool = False,
+    graded: Sequence[Sequence[Graded]] | None = None,
 ) -> dict[str, Any]:
     """Compare the second and later models with the first, problem by problem. Writes nothing.
 
@@ -30,6 +31,7 @@ def compare_folders(
         seed: Of both.
         k: The K of Pass@K; None: the largest that all have, for each benchmark.
         partial: Compare unfinished runs, on the problems and samples that they have.
+        graded: What `read_graded` gave for these folders, k and partial, where it is there already; None: grade now.
 
     Returns:
         "folders", "comparisons" (for each later folder, benchmark and metric the two means, their difference, its
@@ -47,7 +49,9 @@ def compare_folders(
     if not wanted:
         raise ValueError(f"The folders must share a benchmark: got none in {', '.join(map(str, paths))}.")
     _check_fingerprints(paths, wanted)
-    graded = [read_graded(path, k=k, partial=partial, only=wanted) for path in paths]
+    if graded is None:
+        graded = [read_graded(path, k=k, partial=partial, only=wanted) for path in paths]
+    graded = [[one for one in found if one.name in wanted] for found in graded]
     warnings = [
         f"{path}, {one.name}: {text}"
         for path, found in zip(paths, graded, strict=True)

@@ -4,6 +4,7 @@
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ def score_folder(
     k: int | None = None,
     partial: bool = False,
     paper: str | None = None,
+    graded: Sequence[Graded] | None = None,
 ) -> dict[str, Any]:
     """Score a result folder, and write `scores.json`, `scores.md` and `scores.tex` into it.
 
@@ -40,6 +42,7 @@ def score_folder(
         k: The K of Pass@K and Maj@K in the tables; None: the number of samples of each benchmark.
         partial: Score an unfinished run with the samples that every problem has.
         paper: A base model whose rows of the paper are shown beside; None: the model itself where the paper has it.
+        graded: What `read_graded` gave for this folder, k and partial, where it is there already; None: grade now.
 
     Returns:
         The content of `scores.json`. Scores are shares, not percent.
@@ -54,7 +57,8 @@ def score_folder(
     paper = known_base_model(str(settings.get("model", ""))) if paper is None else paper
     if paper is not None:
         paper_rows(paper, ())  # an unknown name is an error before the grading, which may take minutes
-    graded = read_graded(folder, k=k, partial=partial)
+    if graded is None:
+        graded = read_graded(folder, k=k, partial=partial)
     scores: dict[str, Any] = {
         "settings": settings,
         "repeats": repeats,
