@@ -5,6 +5,7 @@ from harness import config
 from trl import GRPOConfig
 
 from trl_miner import MinerGRPOConfig
+from trl_miner.config import accumulation_steps
 
 
 def test_the_defaults_are_the_papers(tmp_path):
@@ -20,6 +21,7 @@ def test_the_defaults_are_the_papers(tmp_path):
         (dict(num_generations=0), "num_generations must be at least 2.*got 0"),
         (dict(advantage_estimator="minor"), "advantage_estimator must be one of entropy_adv, grpo,.*: got 'minor'"),
         (dict(advantage_estimator=["miner", "ucas"]), "the method first: got .'miner', 'ucas'."),
+        (dict(watchdog_seconds=-1.0), "watchdog_seconds must be at least 0.0: got -1.0. The default is 300.0"),
         (dict(miner_nh_scale=-1.0), "miner_nh_scale must be at least 0: got -1.0"),
         (dict(ucas_beta_pos=-0.1), "ucas_beta_pos must be at least 0.0: got -0.1. The default is 0.25"),
         (dict(entropy_adv_kappa=0.5), "entropy_adv_kappa must be at least 1.0: got 0.5"),
@@ -62,6 +64,24 @@ def test_a_grpo_config_keeps_what_it_derived(tmp_path):
     assert {name: getattr(taken, name) for name in vars(plain)} == vars(plain)
     assert taken.generation_batch_size == 24 and taken.miner_gamma == 2.0
     assert MinerGRPOConfig.from_grpo_config(taken) is taken
+
+
+@pytest.mark.parametrize(("processes", "steps"), [(1, 16), (2, 8), (16, 1)])
+def test_the_batch_of_an_optimiser_step_does_not_depend_on_the_processes(processes, steps):
+    """64 rollouts: 4 a micro-batch, 16 / processes micro-batches. (On real processes: tests/test_accelerate.py.)"""
+    assert accumulation_steps(64, 4, processes) == steps
+
+
+def test_an_optimiser_batch_sets_the_accumulation(tmp_path):
+    args = config(tmp_path, per_device_train_batch_size=4, optimizer_batch_size=64)
+    assert (args.gradient_accumulation_steps, args.generation_batch_size) == (16, 64)
+    settings = dict(per_device_train_batch_size=4, optimizer_batch_size=16, generation_batch_size=64)
+    args = config(tmp_path, **settings)  # off-policy: four steps for each generation
+    assert (args.gradient_accumulation_steps, args.steps_per_generation) == (4, 16)
+    with pytest.raises(ValueError, match="got 62 for 4 x 1. Change the batch per device"):
+        config(tmp_path, per_device_train_batch_size=4, optimizer_batch_size=62)
+    with pytest.raises(ValueError, match="gradient_accumulation_steps=8. Leave one of them out"):
+        config(tmp_path, per_device_train_batch_size=4, optimizer_batch_size=64, gradient_accumulation_steps=8)
 
 
 def test_every_own_field_has_help_text():

@@ -137,7 +137,7 @@ def test_the_medical_set_trains_with_choice_reward(model_folder, tmp_path):
     from trl_miner.data.writing import Options
     from trl_miner.evaluation import run
     from trl_miner.evaluation.run import ModelRequest
-    from trl_miner.train import make_parser
+    from trl_miner.recipe import make_parser
     from trl_miner.train import run as train
 
     source = FILES / "medmcqa_train.parquet"

@@ -159,7 +159,8 @@ def _facts(path: Path, options: list[str], steps: int | None) -> dict[str, Any]:
 
     from .commands.train import plan_launch
     from .config import MinerGRPOConfig
-    from .train import check_recipe, load_reward_funcs, make_parser
+    from .recipe import check_recipe, make_parser
+    from .train import load_reward_funcs
 
     check_recipe(["--config", str(path)], make_parser())
     recipe = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
@@ -19,6 +20,22 @@ AVERAGED_BY_SEQUENCE_RATIO = {"grpo", "bnpo", "dr_grpo", "dapo", "sapo", "luspo"
 
 def _knob(default: Any, help: str) -> Any:
     return field(default=default, metadata={"help": help})
+
+
+def accumulation_steps(optimizer_batch_size: int, per_device_train_batch_size: int, num_processes: int) -> int:
+    """Micro-batches per optimiser step and process for a batch of `optimizer_batch_size` rollouts in all.
+
+    Raises:
+        ValueError: It cannot be made of whole micro-batches.
+    """
+    together = per_device_train_batch_size * num_processes
+    if optimizer_batch_size < 1 or optimizer_batch_size % together:
+        raise ValueError(
+            f"optimizer_batch_size must be a multiple of per_device_train_batch_size times the number of processes: "
+            f"got {optimizer_batch_size} for {per_device_train_batch_size} x {num_processes}. Change the batch per "
+            f"device, or launch another number of processes."
+        )
+    return optimizer_batch_size // together
 
 
 @dataclass
@@ -93,6 +110,18 @@ class MinerGRPOConfig(GRPOConfig):
         bapo_high_start, bapo_high_max, bapo_high_step (`float`, *optional*, default to `1.5`, `3.0`, `0.1`):
             Upper bound, likewise.
 
+        > Parameters that control the batch
+
+        optimizer_batch_size (`int`, *optional*):
+            Rollouts per optimiser step, over all processes: sets `gradient_accumulation_steps` to what the launched
+            processes need for it, so that one recipe is the same run on two GPUs and on eight. Default: as without.
+
+        > Parameters that control what happens when a part of the run stops
+
+        watchdog_seconds (`float`, *optional*, defaults to `300.0`):
+            A run in which nothing has moved for so long ends with an error that names the part and the step: the vLLM
+            server does not answer or generates no token, a process is stopped or dead, no process gets on. 0: never.
+
         > Parameters that control the sampling of prompts
 
         dynamic_sampling (`bool`, *optional*, defaults to `False`):
@@ -148,6 +177,12 @@ class MinerGRPOConfig(GRPOConfig):
     bapo_high_start: float = _knob(1.5, "BAPO: first upper bound of the probability ratio.")
     bapo_high_max: float = _knob(3.0, "BAPO: last upper bound.")
     bapo_high_step: float = _knob(0.1, "BAPO: step of the upper bound.")
+    watchdog_seconds: float = _knob(
+        300.0, "End the run with an error when no part of it has moved for so long, in seconds; 0: never."
+    )
+    optimizer_batch_size: int | None = _knob(
+        None, "Rollouts per optimiser step, over all processes; sets gradient_accumulation_steps."
+    )
     dynamic_sampling: bool = _knob(
         False, "DAPO: drop prompts that are all right or all wrong and draw others instead."
     )
@@ -159,6 +194,8 @@ class MinerGRPOConfig(GRPOConfig):
 
     def __post_init__(self) -> None:
         self._check_own_fields()
+        if self.optimizer_batch_size is not None:
+            self._set_accumulation(int(os.environ.get("WORLD_SIZE") or 1))
         super().__post_init__()
         self._check_combinations()
 
@@ -178,6 +215,22 @@ class MinerGRPOConfig(GRPOConfig):
         self._check_policy_loss()
         self._check_dynamic_sampling()
 
+    def __getstate__(self) -> dict[str, Any]:
+        # transformers pickles its arguments into every checkpoint and run folder: a token has no place there.
+        return {**self.__dict__, "hub_token": None}
+
+    def _set_accumulation(self, num_processes: int) -> None:
+        assert self.optimizer_batch_size is not None
+        given = int(getattr(self, "gradient_accumulation_steps"))  # noqa: B009 (mypy cannot see transformers' field)
+        wanted = accumulation_steps(self.optimizer_batch_size, self.per_device_train_batch_size, num_processes)
+        if given not in (1, wanted):
+            raise ValueError(
+                f"optimizer_batch_size sets gradient_accumulation_steps: got optimizer_batch_size="
+                f"{self.optimizer_batch_size}, which is {wanted} with {num_processes} processes, and "
+                f"gradient_accumulation_steps={given}. Leave one of them out."
+            )
+        self.gradient_accumulation_steps = wanted
+
     def knobs(self, method: str) -> dict[str, Any]:
         """The settings of one method by the names that its function takes: those with the method's prefix."""
         prefix = f"{method}_"
@@ -187,7 +240,7 @@ class MinerGRPOConfig(GRPOConfig):
         at_least = {name: 0.0 for name in ("ucas_beta_pos", "ucas_beta_neg", "ucas_token_coef", "entropy_adv_alpha")}
         at_least |= {name: 0.0 for name in ("clip_cov_ratio", "kl_cov_ratio", "kl_cov_coef", "bapo_target")}
         at_least |= {name: 0.0 for name in ("bapo_low_start", "bapo_low_step", "bapo_high_step")}
-        at_least |= {"dynamic_sampling_max_rounds": 1, "dynamic_sampling_oversample": 1.0}
+        at_least |= {"watchdog_seconds": 0.0, "dynamic_sampling_max_rounds": 1, "dynamic_sampling_oversample": 1.0}
         # bounds that are a method's own sense: a bonus below the advantage, a range with an inside
         at_least |= {"entropy_adv_kappa": 1.0, "clip_cov_high": self.clip_cov_low, "bapo_high_start": 1.0}
         at_least |= {"bapo_low_max": self.bapo_low_start, "bapo_high_max": self.bapo_high_start}
