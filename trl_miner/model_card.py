@@ -1,31 +1,83 @@
-"""What the model card says beyond TRL's: the method's settings, what became of the prompts, and the evaluation."""
+"""What the model card says beyond TRL's: the method's settings, what became of the prompts, the evaluation, where all
+that came from. A card is completed while training, and again from the run folder when it is pushed."""
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .config import MinerGRPOConfig
+from .hub.record import PAPERS, read_run_record, run_record
+
+if TYPE_CHECKING:
+    from huggingface_hub import EvalResult
+
+    from .config import MinerGRPOConfig
 
 # Where TRL's template goes on after the method; tests/test_trl_contract.py watches both.
 MARKER = "### Framework versions"
 NO_BASE_MODEL = "[None](https://huggingface.co/None)"
+# Of a run that was killed before TRL wrote its card.
+EMPTY_CARD = f"""---
+library_name: transformers
+tags:
+- generated_from_trainer
+- trl
+---
+
+# Model Card for model
+
+This model is a fine-tuned version of {NO_BASE_MODEL}.
+It has been trained using [TRL](https://github.com/huggingface/trl).
+
+{MARKER}
+
+"""
+PICTURE = "training.png"
 _SHOWN_METRICS = {
     "reward": "Reward",
     "groups/ph": "Prompts with all rollouts right",
     "rollouts/grpo": "Rollouts with an advantage under GRPO",
     "rollouts/used": "Rollouts with an advantage in this run",
 }
+_FRAMEWORKS = {"trl_miner": "trl_miner", "trl": "TRL", "transformers": "Transformers", "torch": "Pytorch"}
+_FRAMEWORKS["vllm"] = "vLLM"
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a card is completed with.
+
+    Attributes:
+        record: Content of `training.json`; None: an older run, whose card says what there is to say.
+        log_history: `log_history` of `trainer_state.json`.
+        evaluation: Measured scores in [0, 1] by moment and metric, {"before": {"pass@1": 0.5}, "after": ...}.
+        moment: The moment of these weights.
+        benchmarks: `benchmarks` of a `scores.json` of trl-miner eval, or None.
+        model_name: How the model is called: a repository on the Hub, or the last name of its folder.
+        is_adapter: The weights are a LoRA adapter.
+        has_picture: `training.png` lies beside the card.
+    """
+
+    record: Mapping[str, Any] | None
+    log_history: Sequence[Mapping[str, Any]]
+    evaluation: Mapping[str, Mapping[str, float]]
+    model_name: str
+    moment: str = "after"
+    benchmarks: Mapping[str, Any] | None = None
+    is_adapter: bool = False
+    has_picture: bool = False
 
 
 def describe_run(
     card: str,
     *,
     base_model: str | None,
-    args: MinerGRPOConfig,
+    args: "MinerGRPOConfig",
     log_history: Sequence[Mapping[str, Any]],
     evaluation: Mapping[str, Mapping[str, float]],
 ) -> str:
-    """TRL's model card with a section on this run before its framework versions.
+    """TRL's model card with what there is to say of this run.
 
     Args:
         card: The card's text as TRL wrote it.
@@ -35,10 +87,104 @@ def describe_run(
         evaluation: Measured scores in [0, 1] by moment and metric, {"before": {"pass@1": 0.5}, "after": ...}. Those
             in between ("step 50") are left out.
     """
-    card = card.replace(NO_BASE_MODEL, f"`{Path(base_model).name}`" if base_model else "a model made in code")
-    card = card.replace('model="None"', f'model="{args.output_dir}"')
-    sections = [_settings(args), _prompts(log_history), _scores(evaluation)]
-    return card.replace(MARKER, "\n".join(filter(None, sections)) + f"\n{MARKER}", 1)
+    folder = Path(args.output_dir)
+    record = read_run_record(folder)
+    if record is None:  # a script of the user's own, of which TRL knows the data set at most
+        found = re.search(r" on the \[([^\]]*)\]", card)
+        record = run_record(args, base_model=base_model, dataset=found[1] if found else None, held_out=None)
+    hub_model_id = getattr(args, "hub_model_id", None) if getattr(args, "push_to_hub", False) else None
+    facts = RunFacts(
+        record=record,
+        log_history=log_history,
+        evaluation=evaluation,
+        model_name=hub_model_id or folder.resolve().name,
+        is_adapter=(folder / "adapter_config.json").is_file(),
+        has_picture=(folder / PICTURE).is_file(),
+    )
+    return complete_card(card, facts)
+
+
+def complete_card(card: str, facts: RunFacts) -> str:
+    """A card with the metadata and the sections of this run, those of an earlier call replaced.
+
+    Args:
+        card: TRL's, as it was written or completed before, or `EMPTY_CARD`.
+        facts: What to say.
+    """
+    from huggingface_hub import ModelCard
+
+    parsed = ModelCard(card, ignore_metadata_errors=True)
+    _complete_metadata(parsed.data, facts)
+    metadata, text = str(parsed).split("\n---\n", 1)
+    sections = {
+        "Settings": _settings(facts.record),
+        "What became of the rollouts": _prompts(facts),
+        "Evaluation": _scores(facts.evaluation) + _benchmark_scores(facts.benchmarks),
+        "Licence": _licence(facts.record),
+    }
+    for title, body in sections.items():
+        if body or title != "Settings":  # those of an older run stay
+            text = re.sub(rf"^### {title}\n.*?(?=^##|\Z)", "", text, flags=re.MULTILINE | re.DOTALL)
+    added = "".join(f"### {title}\n\n{body}\n" for title, body in sections.items() if body)
+    text = text.replace(MARKER, f"{added}{MARKER}", 1)
+    return f"{metadata}\n---\n{_complete_text(text, facts)}"
+
+
+def _complete_metadata(data: Any, facts: RunFacts) -> None:
+    record = facts.record or {}
+    data.pop("licence", None)  # a slip in TRL's template
+    data["model_name"] = facts.model_name.rpartition("/")[2]
+    data["pipeline_tag"] = "text-generation"
+    if facts.is_adapter:
+        data["library_name"] = "peft"
+    if Path(str(data.get("base_model") or "")).is_absolute():  # peft's doing
+        data.pop("base_model")
+    for key, known in (("base_model", record.get("base_model")), ("datasets", record.get("dataset"))):
+        if known is not None and known["hub"]:
+            data[key] = known["name"] if key == "base_model" else [known["name"]]
+        elif facts.record is not None and (known is not None or key == "base_model"):
+            data.pop(key, None)  # TRL takes a folder that is gone, or any data set, for one of the Hub
+    if facts.is_adapter and data.get("base_model"):
+        data["base_model_relation"] = "adapter"
+    for key, value in (record.get("license") or {}).items():
+        data[key] = value
+    papers = [f"arxiv:{PAPERS[method][1]}" for method in record.get("methods", ()) if method in PAPERS]
+    tags = [tag for tag in data.get("tags") or () if not tag.startswith("base_model:")]  # peft's, with a folder
+    data["tags"] = sorted({*tags, *papers})
+    data["eval_results"] = _eval_results(facts) or None
+
+
+def _complete_text(text: str, facts: RunFacts) -> str:
+    """TRL's sentences, where they are wrong or lack something."""
+    record = facts.record or {}
+    base, dataset = record.get("base_model"), record.get("dataset")
+    if base is not None:
+        named = r"(fine-tuned version of )(\[[^\]]*\]\([^)]*\)|`[^`]*`)"
+        text = re.sub(named, lambda found: found[1] + _link(base), text, count=1)
+    text = text.replace(NO_BASE_MODEL, "a model made in code")
+    if dataset is not None:
+        text = re.sub(r" on the \S+ dataset\.$", ".", text, count=1, flags=re.MULTILINE)
+        said = f" on the {_link(dataset, 'datasets/')} dataset."
+        text = re.sub(r"(fine-tuned version of .*?)\.$", lambda m: m[1] + said, text, count=1, flags=re.MULTILINE)
+    text = re.sub(r"^# Model Card for .*$", f"# Model Card for {facts.model_name}", text, count=1, flags=re.MULTILINE)
+    text = re.sub(r'(pipeline\([^)]*model=)"[^"]*"', rf'\1"{facts.model_name}"', text, count=1)
+    return _complete_versions(text, record)
+
+
+def _complete_versions(text: str, record: Mapping[str, Any]) -> str:
+    own = {_FRAMEWORKS[name]: found for name, found in record.get("versions", {}).items()}
+    if record.get("git"):
+        own["trl_miner"] += f" (git {record['git']})"
+    for label in ("trl_miner", "vLLM"):
+        if label in own:
+            text = re.sub(rf"^- {label}: .*\n", "", text, flags=re.MULTILINE)
+    missing = [f"- {label}: {found}\n" for label, found in own.items() if f"\n- {label}: " not in text]
+    return text.replace(f"{MARKER}\n\n", f"{MARKER}\n\n{''.join(missing)}", 1)
+
+
+def _link(named: Mapping[str, Any], kind: str = "") -> str:
+    name = named["name"]
+    return f"[{name}](https://huggingface.co/{kind}{name})" if named["hub"] else f"`{name}`"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -46,37 +192,24 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def _settings(args: MinerGRPOConfig) -> str:
+def _settings(record: Mapping[str, Any] | None) -> str:
     """Which method it was, with the settings that had a part in it."""
-    methods = [*args.advantage_estimator.split("+"), *({args.policy_loss} - {"clip"})]
-    shown = {"advantage_estimator", "policy_loss", "correct_threshold", "correct_reward_func", "dynamic_sampling"}
-    shown |= {f"{method}_{name}" for method in methods for name in args.knobs(method)}
-    if args.dynamic_sampling:
-        shown |= {f"dynamic_sampling_{name}" for name in args.knobs("dynamic_sampling")}
-    basic = [
-        "loss_type",
-        "num_generations",
-        "temperature",
-        "learning_rate",
-        "beta",
-        "epsilon",
-        "epsilon_high",
-        "delta",
-        "importance_sampling_level",
-        "steps_per_generation",
-        "num_iterations",
-        "max_completion_length",
-    ]
-    rows = [[f"`{name}`", f"`{getattr(args, name)}`"] for name in [*sorted(shown), *basic]]
-    return "### Settings\n\n" + _table(["Setting", "Value"], rows)
+    if record is None:
+        return ""
+    methods = [PAPERS[method] for method in record["methods"] if method in PAPERS]
+    listed = "".join(f"- {name}: [arXiv {paper}](https://huggingface.co/papers/{paper})\n" for name, paper in methods)
+    rows = [[f"`{name}`", f"`{value}`"] for name, value in record["settings"].items()]
+    return f"{listed}\n{_table(['Setting', 'Value'], rows)}"
 
 
-def _prompts(log_history: Sequence[Mapping[str, Any]]) -> str:
-    logs = [log for log in log_history if log.get("groups/ph") is not None]
+def _prompts(facts: RunFacts) -> str:
+    logs = [log for log in facts.log_history if log.get("groups/ph") is not None]
     if not logs:
         return ""
     rows = [[title, _share(logs[0].get(key)), _share(logs[-1].get(key))] for key, title in _SHOWN_METRICS.items()]
-    return "### What became of the rollouts\n\n" + _table(["", "First step logged", "Last step logged"], rows)
+    table = _table(["", "First step logged", "Last step logged"], rows)
+    picture = f"\n![Reward, kinds of prompt, and rollouts that teach, by step]({PICTURE})\n"
+    return table + (picture if facts.has_picture else "")
 
 
 def _scores(evaluation: Mapping[str, Mapping[str, float]]) -> str:
@@ -85,7 +218,64 @@ def _scores(evaluation: Mapping[str, Mapping[str, float]]) -> str:
         return ""
     metrics = list(dict.fromkeys(metric for scores in evaluation.values() for metric in scores))
     rows = [[metric, *(_share(scores.get(metric)) for scores in evaluation.values())] for metric in metrics]
-    return "### Evaluation\n\n" + _table(["Metric", *(moment.capitalize() for moment in evaluation)], rows)
+    return _table(["Metric", *(moment.capitalize() for moment in evaluation)], rows)
+
+
+def _benchmark_scores(benchmarks: Mapping[str, Any] | None) -> str:
+    if not benchmarks:
+        return ""
+    rows = []
+    for one in benchmarks.values():
+        shown = [_share(one["intervals"][name]["mean"]) for name in ("pass@1", "pass@k", "maj@k")]
+        rows.append([one["title"], str(one["problems"]), str(one["samples"]), str(one["k"]), *shown])
+    header = ["Benchmark", "Problems", "Samples of each", "K", "Pass@1", "Pass@K", "Maj@K"]
+    return f"\n{_table(header, rows)}"
+
+
+def _licence(record: Mapping[str, Any] | None) -> str:
+    base = (record or {}).get("base_model")
+    if base is None:
+        return ""
+    licence = (record or {}).get("license") or {}
+    named = f": {licence.get('license_name', licence['license'])}" if licence else ", see there"
+    if base["hub"]:
+        return f"The licence of the base model, {_link(base)}, applies to this model{named}.\n"
+    return f"The licence of the base model, {_link(base)}, applies to this model; see the base model.\n"
+
+
+def _eval_results(facts: RunFacts) -> "list[EvalResult]":
+    """The `model-index`: what was measured of these very weights, as shares."""
+    from huggingface_hub import EvalResult
+
+    record = facts.record or {}
+    url = f"https://huggingface.co/{facts.model_name}" if "/" in facts.model_name else None
+    common: dict[str, Any] = {"task_type": "text-generation", "source_url": url}
+    results = []
+    held_out = record.get("held_out") or record.get("dataset") or {"name": "held-out problems"}
+    for metric, value in facts.evaluation.get(facts.moment, {}).items():
+        results.append(
+            EvalResult(
+                dataset_type=held_out["name"].replace(" ", "-"), dataset_name=f"{held_out['name']} (held out)",
+                metric_type=metric, metric_name=metric.capitalize(), metric_value=value,
+                source_name="trl_miner, while training" if url else None, **common,
+            )
+        )  # fmt: skip
+    for name, one in (facts.benchmarks or {}).items():
+        source = one.get("source") or {}
+        for metric in ("pass@1", "pass@k", "maj@k"):
+            known = metric.replace("k", str(one["k"]))
+            if known == "pass@1" and metric != "pass@1":
+                continue  # K is 1
+            results.append(
+                EvalResult(
+                    dataset_type=source.get("hub") or source.get("built_in") or name, dataset_name=one["title"],
+                    dataset_config=", ".join(source.get("configs") or ()) or None,
+                    dataset_split=source.get("split"), dataset_revision=source.get("commit"),
+                    metric_type=known, metric_name=known.capitalize(), metric_value=one["intervals"][metric]["mean"],
+                    source_name="trl-miner eval" if url else None, **common,
+                )
+            )  # fmt: skip
+    return results
 
 
 def _share(value: float | None) -> str:

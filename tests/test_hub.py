@@ -1,0 +1,569 @@
+"""A run on its way to the Hub, which is a server on loopback that speaks its protocol."""
+
+import contextlib
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import hub_server
+import pytest
+import yaml
+from huggingface_hub import ModelCard
+
+from trl_miner import cli
+from trl_miner.hub import folder as hub_folder
+from trl_miner.hub import training, upload
+from trl_miner.hub.record import RECORD, run_record, write_run_record
+
+TESTS = Path(__file__).parent
+TOKEN = "hf_planted0123456789planted"
+KEY = "planted-wandb-key-0123456789"
+
+
+@pytest.fixture
+def hub():
+    with hub_server.running() as hub:
+        yield hub
+
+
+@pytest.fixture
+def online(hub, monkeypatch):
+    """This process speaks to the server, and waits for nothing."""
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    sleep = time.sleep
+    monkeypatch.setattr("time.sleep", lambda seconds: sleep(min(seconds, 0.01)))
+    from huggingface_hub import close_session
+
+    close_session()
+    yield hub
+    close_session()
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory):
+    """As a user's, with planted secrets, and without the waiting between attempts."""
+    quick = tmp_path_factory.mktemp("quick")
+    (quick / "sitecustomize.py").write_text(
+        "import time\n_sleep = time.sleep\ntime.sleep = lambda seconds: _sleep(min(seconds, 0.01))\n"
+    )
+
+    def make(hub, **changes):
+        found = os.environ | {"HF_ENDPOINT": hub.url if hub else "http://127.0.0.1:9", "HF_HUB_OFFLINE": "0"}
+        found |= {"HF_TOKEN": TOKEN, "WANDB_API_KEY": KEY, "HF_HUB_DISABLE_XET": "1", "OMP_NUM_THREADS": "1"}
+        return found | {"PYTHONPATH": f"{quick}{os.pathsep}{TESTS}", "HF_HOME": str(quick / "home"), **changes}
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def finished(policy, environment, tmp_path_factory):
+    """A run of two steps whose Hub took the repository and then answered 500 to all that came: its folder, what it
+    printed, and its exit code."""
+    output = tmp_path_factory.mktemp("runs") / "tiny"
+    recipe = dict(model_name_or_path=policy, dataset_name="trl_miner/arithmetic", output_dir=str(output), use_cpu=True)
+    recipe |= dict(bf16=False, per_device_train_batch_size=8, num_generations=4, max_completion_length=8, max_steps=2)
+    recipe |= dict(reward_funcs=["harness.mixed_reward"], logging_steps=1, save_strategy="steps", save_steps=1)
+    recipe |= dict(score_problems=4, score_samples=2, score_steps=1, disable_tqdm=True, report_to="none")
+    recipe |= dict(push_to_hub=True, hub_model_id="me/tiny", hub_strategy="end", hub_private_repo=True)
+    path = output.parent / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+    with hub_server.running() as hub:
+        hub.fail("preupload")
+        done = subprocess.run(
+            [sys.executable, "-m", "trl_miner.train", "--config", str(path)],
+            env=environment(hub), cwd=TESTS, capture_output=True, text=True, timeout=200,
+        )  # fmt: skip
+        assert "me/tiny" in hub.repos and hub.files("me/tiny") == {}, done.stderr[-3000:]
+        attempts = sum("preupload" in request for request in hub.requests)
+    return SimpleNamespace(folder=output, done=done, attempts=attempts)
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    """A copy of that run, with the record of what it was."""
+    folder = tmp_path / "tiny"
+    shutil.copytree(finished.folder, folder)
+    record = json.loads((finished.folder / RECORD).read_text()) if (finished.folder / RECORD).is_file() else {}
+    known = {
+        "base_model": {"name": "org/base-model", "hub": True},
+        "dataset": {"name": "org/problems", "hub": True},
+        "held_out": {"name": "org/problems", "hub": True},
+        "methods": ["miner"],
+        "settings": {"advantage_estimator": "miner", "miner_gamma": "2.0"},
+        "license": {"license": "apache-2.0"},
+        "versions": {"trl_miner": "9.9", "trl": "1.16.0", "torch": "2.13.0", "vllm": "0.31.0"},
+        "git": "0123456789ab + changes",
+    }
+    (folder / RECORD).write_text(json.dumps(record | known))
+    return folder
+
+
+def push(environment, hub, *arguments, **changes):
+    """`trl-miner push` in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "trl_miner.cli", "push", *map(str, arguments)],
+        env=environment(hub, **changes), capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+
+
+def push_here(*arguments):
+    """`trl-miner push` in this process, which `online` has told where the Hub is: it starts at once."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = cli.main(["push", *map(str, arguments)])
+    return SimpleNamespace(returncode=code, stdout=out.getvalue(), stderr=err.getvalue())
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_that_cannot_push_ends_well(finished):
+    assert finished.done.returncode == 0, finished.done.stderr[-3000:]
+    # 5 attempts of ours, each 1 + 5 of huggingface_hub's
+    assert finished.attempts == 30
+    assert "The model was not pushed, and the training goes on." in finished.done.stdout
+    assert "500" in finished.done.stdout and "try again later" in finished.done.stdout
+    command = f"trl-miner push {finished.folder} --repo-id me/tiny --private"
+    assert command in finished.done.stdout
+    assert not list(finished.folder.glob(".push-*")) and (finished.folder / "model.safetensors").is_file()
+
+
+def test_what_arrives_is_what_the_dry_run_wrote_and_no_more(run, hub, environment, tmp_path):
+    dry = tmp_path / "dry"
+    done = push_here(run, "--repo-id", "me/tiny", "--dry-run", dry)
+    assert done.returncode == 0, done.stderr
+    sent = push(environment, hub, run, "--repo-id", "me/tiny", "--private")
+    assert sent.returncode == 0, sent.stderr
+    assert hub.files("me/tiny") == contents(dry) and hub.private == {"me/tiny"}
+    assert set(contents(dry)) == {
+        "README.md", "config.json", "evaluation.json", "generation_config.json", "log_history.json",
+        "model.safetensors", "tokenizer.json", "tokenizer_config.json", "training.png",
+    }  # fmt: skip
+    for name in ("model.safetensors", "config.json", "tokenizer.json", "evaluation.json"):
+        assert hub.files("me/tiny")[name] == (run / name).read_bytes(), name
+    assert "9 files" in done.stdout and "9 files" in sent.stdout and "Pushed to me/tiny." in sent.stdout
+    assert TOKEN not in sent.stdout + sent.stderr
+
+
+def test_no_secret_and_no_place_of_the_machine_is_published(finished, run, online):
+    sent = push_here(run, "--repo-id", "me/tiny", "--checkpoints")
+    printed = [finished.done.stdout, finished.done.stderr, sent.stdout, sent.stderr]
+    for revision in online.repos["me/tiny"]:
+        for name, content in online.files("me/tiny", revision).items():
+            assert TOKEN.encode() not in content and KEY.encode() not in content, name
+            assert str(finished.folder.parent).encode() not in content and str(run.parent).encode() not in content
+            assert str(Path.home()).encode() + b"/" not in content
+    assert not any(secret in text for secret in (TOKEN, KEY) for text in printed)
+    for path in finished.folder.rglob("*"):
+        assert path.is_dir() or TOKEN.encode() not in path.read_bytes(), path
+
+
+def test_a_file_with_a_secret_is_not_pushed(run, online):
+    config = json.loads((run / "generation_config.json").read_text())
+    (run / "generation_config.json").write_text(json.dumps(config | {"note": KEY}))
+    done = push_here(run, "--repo-id", "me/tiny")
+    assert done.returncode == 2 and "generation_config.json has the value of WANDB_API_KEY" in done.stderr
+    assert KEY not in done.stderr + done.stdout and online.repos == {}
+
+
+def test_the_card_that_arrives_can_be_read_by_the_hub(run, online, tmp_path):
+    scores = tmp_path / "evals"
+    scores.mkdir()
+    one = {"title": "AIME2024", "k": 8, "problems": 30, "samples": 8}
+    one["intervals"] = {name: {"mean": mean} for name, mean in (("pass@1", 0.25), ("pass@k", 0.5), ("maj@k", 0.3))}
+    one["source"] = {"hub": "Maxwell-Jia/AIME_2024", "configs": [], "split": "train", "commit": "abc"}
+    (scores / "scores.json").write_text(json.dumps({"settings": {}, "benchmarks": {"aime24": one}}))
+    (run / "evaluation.json").write_text(json.dumps({"before": {"pass@1": 0.1}, "after": {"pass@1": 0.75}}))
+    sent = push_here(run, "--repo-id", "me/tiny", "--evaluation", scores)
+    assert sent.returncode == 0, sent.stderr
+    text = online.files("me/tiny")["README.md"].decode()
+    card = ModelCard(text)
+    assert card.data.base_model == "org/base-model" and card.data.datasets == ["org/problems"]
+    assert card.data.license == "apache-2.0" and card.data.model_name == "tiny"
+    assert {"miner", "trl", "arxiv:2601.04731"} <= set(card.data.tags) and "licence" not in card.data.to_dict()
+    found = {(r.dataset_type, r.metric_type): r.metric_value for r in card.data.eval_results}
+    aime = "Maxwell-Jia/AIME_2024"
+    assert found == {
+        ("org/problems", "pass@1"): 0.75,
+        (aime, "pass@1"): 0.25,
+        (aime, "pass@8"): 0.5,
+        (aime, "maj@8"): 0.3,
+    }
+    assert {r.task_type for r in card.data.eval_results} == {"text-generation"}
+    assert {r.source_url for r in card.data.eval_results} == {"https://huggingface.co/me/tiny"}
+    assert (
+        "fine-tuned version of [org/base-model](https://huggingface.co/org/base-model) on the [org/problems]" in text
+    )
+    for said in (
+        "(training.png)",
+        "| AIME2024 | 30 | 8 | 8 | 0.250 |",
+        "| pass@1 | 0.100 | 0.750 |",
+        "- vLLM: 0.31.0",
+    ):
+        assert said in text, said
+    assert "- trl_miner: 9.9 (git 0123456789ab + changes)" in text and 'model="me/tiny"' in text
+    assert "The licence of the base model, [org/base-model]" in text
+    assert text.count("### Settings") == text.count("### Framework versions") == 1
+
+
+def test_each_checkpoint_becomes_a_revision(run, online):
+    scores = {moment: {"pass@1": 0.5} for moment in ("before", "step 1", "step 2", "after")}
+    (run / "evaluation.json").write_text(json.dumps(scores))
+    sent = push_here(run, "--repo-id", "me/tiny", "--checkpoints", "--revision", "trial")
+    assert sent.returncode == 0, sent.stderr
+    assert set(online.repos["me/tiny"]) == {"main", "trial", "checkpoint-1", "checkpoint-2"}
+    assert online.files("me/tiny") == {}  # --revision names another
+    for step in (1, 2):
+        files = online.files("me/tiny", f"checkpoint-{step}")
+        assert files["model.safetensors"] == (run / f"checkpoint-{step}" / "model.safetensors").read_bytes()
+        assert [log["step"] for log in json.loads(files["log_history.json"]) if "reward" in log][-1] == step
+        assert not [name for name in files if name.endswith((".pt", ".pth", ".bin"))]
+    # a score of later weights is none of this checkpoint's
+    assert set(json.loads(online.files("me/tiny", "checkpoint-1")["evaluation.json"])) == {"before", "step 1"}
+    first = online.files("me/tiny", "checkpoint-1")["model.safetensors"]
+    assert (
+        first
+        != online.files("me/tiny", "checkpoint-2")["model.safetensors"]
+        == online.files("me/tiny", "trial")["model.safetensors"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "status"),
+    [("repos/create", 500), ("commit/main", 429), ("commit/main", 0), ("PUT /lfs", 500), ("PUT /lfs", 0)],
+)
+def test_what_passes_is_tried_again(run, online, what, status):
+    online.fail(what, times=2, status=status)
+    done = push_here(run, "--repo-id", "me/tiny")
+    assert done.returncode == 0, done.stderr
+    assert online.files("me/tiny")["model.safetensors"] == (run / "model.safetensors").read_bytes()
+    assert sum(what in request for request in online.requests) >= 3
+    if what != "PUT /lfs":  # huggingface_hub's own
+        assert "The push to me/tiny failed, attempt 1 of 5" in done.stdout and "Again in 2 s" in done.stdout
+
+
+def test_what_does_not_pass_is_told(run, online):
+    online.fail("commit/")
+    done = push_here(run, "--repo-id", "me/tiny")
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "The push to me/tiny must reach the Hub: got" in done.stderr and "try again later" in done.stderr
+    assert sum("commit/main" in request for request in online.requests) == 5 and online.files("me/tiny") == {}
+
+
+def test_a_signed_address_is_not_printed(run, online):
+    online.fail("PUT /lfs", status=400)
+    done = push_here(run, "--repo-id", "me/tiny")
+    assert done.returncode == 2 and "Bad request" in done.stderr and "X-Signature" not in done.stderr
+    said = upload.explain(OSError("PUT https://host/lfs/1?X-Signature=abc&X-Id=2 failed"), "me/tiny")
+    assert "PUT https://host/lfs/1 failed" in said and "abc" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "said"),
+    [
+        (["--repo-id", "others/tiny"], {}, "403.*The token must have the right to write there"),
+        (["--repo-id", "me/tiny"], {"HF_TOKEN": "wrong"}, "401.*Log in with `hf auth login`"),
+        (["--repo-id", "me/tiny"], {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE forbids the network.*--dry-run"),
+        (["--repo-id", "tiny"], {}, "--repo-id must be USER/NAME: got 'tiny'"),
+        (["--repo-id", "me/ti ny"], {}, "--repo-id must be USER/NAME: got 'me/ti ny'"),
+        (["--repo-id", "me/tiny", "--evaluation", "/dev"], {}, "--evaluation must be a folder with scores.json"),
+        (["--repo-id", "me/tiny", "--dry-run", "/proc/dry"], {}, "/proc/dry"),
+        (["--repo-id", "me/tiny", "--dry-run", str(TESTS)], {}, "--dry-run must name an empty or a new folder"),
+    ],
+)
+def test_a_wrong_call_is_told_what_to_do(run, online, monkeypatch, arguments, changes, said):
+    if "HF_HUB_OFFLINE" in changes:  # read when huggingface_hub is imported
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    for name, value in changes.items():
+        monkeypatch.setenv(name, value)
+    done = push_here(run, *arguments)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert len(online.requests) < 10 and not online.blobs  # at once, and nothing sent
+    assert re.search(said, done.stderr), done.stderr
+
+
+def test_a_folder_without_a_whole_model_is_told(run, tmp_path):
+    with pytest.raises(FileNotFoundError, match="RUN must be the folder of a run: got .*nowhere, which is not there"):
+        hub_folder.find_model(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="must hold model.safetensors: .*empty does not"):
+        hub_folder.find_model(tmp_path / "empty")
+    (tmp_path / "empty" / "pytorch_model.bin").write_bytes(b"pickle")
+    with pytest.raises(ValueError, match="pytorch_model.bin is a pickle, which is not pushed"):
+        hub_folder.find_model(tmp_path / "empty")
+    shutil.rmtree(run / "checkpoint-1")
+    shutil.rmtree(run / "checkpoint-2")
+    (run / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:-1])
+    with pytest.raises(ValueError, match="model.safetensors must be whole: it is cut off"):
+        hub_folder.find_model(run)
+
+
+def test_of_a_killed_run_the_newest_whole_checkpoint_is_pushed(run, online):
+    for name in ("model.safetensors", "trainer_state.json", "README.md", "evaluation.json"):
+        (run / name).unlink()
+    cut = run / "checkpoint-3"
+    shutil.copytree(run / "checkpoint-2", cut)
+    (cut / "model.safetensors").write_bytes(b"\0" * 100)
+    shutil.copytree(run / "checkpoint-2", run / "checkpoint-4")
+    (run / "checkpoint-4" / "trainer_state.json").unlink()
+    done = push_here(run, "--repo-id", "me/tiny")
+    assert done.returncode == 0, done.stderr
+    assert "Warning:" in done.stdout and "its newest checkpoint, checkpoint-2" in done.stdout
+    files = online.files("me/tiny")
+    assert files["model.safetensors"] == (run / "checkpoint-2" / "model.safetensors").read_bytes()
+    text = files["README.md"].decode()  # which TRL had not written yet
+    assert ModelCard(text).data.base_model == "org/base-model" and "Prompts with all rollouts right" in text
+    assert "- TRL: 1.16.0\n" in text and "`miner_gamma` | `2.0`" in text
+
+
+def test_older_weights_of_a_prolonged_run_are_not_taken_for_its_model(run):
+    state = json.loads((run / "checkpoint-2" / "trainer_state.json").read_text())
+    assert hub_folder.find_model(run).weights == run
+    shutil.copytree(run / "checkpoint-2", run / "checkpoint-5")
+    (run / "checkpoint-5" / "trainer_state.json").write_text(json.dumps(state | {"global_step": 5}))
+    assert hub_folder.find_model(run).weights.name == "checkpoint-5"
+
+
+def test_a_push_that_was_killed_is_completed_by_the_next(run, hub, environment):
+    hub.fail("commit/main", times=1, status="hold")
+    command = [sys.executable, "-m", "trl_miner.cli", "push", str(run), "--repo-id", "me/tiny"]
+    first = subprocess.Popen(command, env=environment(hub), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert hub.reached.wait(60)
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    assert hub.files("me/tiny") == {} and hub.blobs  # the weights were there already
+    sent = sum("PUT" in request for request in hub.requests)
+    done = push(environment, hub, run, "--repo-id", "me/tiny")
+    assert done.returncode == 0, done.stderr
+    assert hub.files("me/tiny")["model.safetensors"] == (run / "model.safetensors").read_bytes()
+    assert sum("PUT" in request for request in hub.requests) == sent  # and were not sent twice
+
+
+def test_two_pushes_at_once_leave_one_whole_model(run, hub, environment):
+    command = [sys.executable, "-m", "trl_miner.cli", "push", str(run), "--repo-id", "me/tiny"]
+    both = [subprocess.Popen(command, env=environment(hub), stdout=subprocess.DEVNULL) for _ in range(2)]
+    assert [one.wait(100) for one in both] == [0, 0]
+    assert hub.files("me/tiny")["model.safetensors"] == (run / "model.safetensors").read_bytes()
+    assert len(hub.files("me/tiny")) == 9
+
+
+def test_of_a_lora_run_the_adapter_alone_is_pushed(run, online):
+    shutil.move(run / "model.safetensors", run / "adapter_model.safetensors")
+    (run / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "/data/models/base"}))
+    # peft's own way with the card
+    text = (run / "README.md").read_text()
+    (run / "README.md").write_text(
+        text.replace("tags:\n", "base_model: /data/models/base\ntags:\n- base_model:adapter:/data/models/base\n", 1)
+    )
+    online.repos["me/tiny"] = {"main": {"model.safetensors": b"of an earlier push", "notes.md": b"the user's"}}
+    done = push_here(run, "--repo-id", "me/tiny")
+    assert done.returncode == 0, done.stderr
+    assert "Warning: the adapter's base model is a folder of this machine, /data/models/base" in done.stdout
+    files = online.files("me/tiny")
+    assert files["adapter_config.json"] == (run / "adapter_config.json").read_bytes()
+    assert files["adapter_model.safetensors"] == (run / "adapter_model.safetensors").read_bytes()
+    assert "config.json" not in files and "model.safetensors" not in files and files["notes.md"] == b"the user's"
+    data = ModelCard(files["README.md"].decode()).data
+    assert (
+        data.library_name == "peft" and data.base_model == "org/base-model" and data.base_model_relation == "adapter"
+    )
+    assert "/data/models" not in files["README.md"].decode()
+
+
+class FakeTrainer(SimpleNamespace):
+    """What the functions for a training look at, around a run folder."""
+
+    def __init__(self, folder, **settings):
+        args = dict(output_dir=str(folder), hub_model_id="me/tiny", hub_token=None, hub_private_repo=None)
+        args |= dict(hub_revision=None, hub_strategy="every_save", hub_always_push=False) | settings
+        super().__init__(args=SimpleNamespace(**args), state=SimpleNamespace(global_step=2), control=None)
+        self.callback_handler = SimpleNamespace(on_push_begin=lambda *_: None)
+        self.hub_model_id, self.push_in_progress, self.saved = "me/tiny", None, 0
+
+    def is_world_process_zero(self):
+        return True
+
+    def save_model(self, _internal_call):
+        self.saved += 1
+
+    def create_model_card(self, model_name, **card):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("strategy", "place"),
+    [("every_save", None), ("checkpoint", "last-checkpoint"), ("all_checkpoints", "checkpoint-2")],
+)
+def test_a_checkpoint_is_pushed_while_the_run_goes_on(run, online, strategy, place):
+    (run / "checkpoint-2" / "README.md").write_text("peft's")
+    (run / ".push-left").mkdir()  # by a run that was killed
+    trainer = FakeTrainer(run, hub_strategy=strategy, hub_revision="trial")
+    training.open_repo(trainer, lambda: None)
+    assert not list(run.glob(".push-*"))
+    weights = (run / "checkpoint-2" / "model.safetensors").read_bytes()
+    online.fail("preupload/trial", times=1, status="hold")
+    training.push_checkpoint(trainer, str(run / "checkpoint-2"))
+    assert online.reached.wait(60)
+    shutil.rmtree(run / "checkpoint-2")  # save_total_limit
+    training.push_checkpoint(trainer, str(run / "checkpoint-1"))  # falls out: the other is under way
+    online.released.set()
+    trainer.push_in_progress.wait_until_done()
+    files = online.files("me/tiny", "trial")
+    assert files["model.safetensors"] == weights and not list(run.glob(".push-*"))
+    resumable = {name.partition("/")[2] for name in files if place and name.startswith(f"{place}/")}
+    assert ({"optimizer.pt", "trainer_state.json"} <= resumable) == (place is not None)
+    assert not [name for name in files if "training_args" in name or name.endswith("/README.md")]
+
+
+def test_nothing_is_pushed_before_the_end_if_the_recipe_says_so(run, online):
+    training.push_checkpoint(FakeTrainer(run, hub_strategy="end"), str(run / "checkpoint-2"))
+    assert online.requests == []
+
+
+def test_a_finished_training_is_pushed_with_its_settings(run, online, capsys):
+    trainer = FakeTrainer(run, hub_revision="trial", hub_private_repo=True)
+    assert training.push_trained(trainer, dataset_name="org/problems") and trainer.saved == 1
+    assert online.files("me/tiny", "trial")["model.safetensors"] == (run / "model.safetensors").read_bytes()
+    assert online.private == {"me/tiny"} and "Pushed to me/tiny." in capsys.readouterr().out
+    assert not list(run.glob(".push-*"))
+
+
+def test_a_failing_checkpoint_is_printed_and_the_run_goes_on(run, online, capsys):
+    online.fail("preupload")
+    trainer = FakeTrainer(run, hub_token="hf_of_the_recipe_0123456789")
+    training.push_checkpoint(trainer, str(run / "checkpoint-2"))
+    trainer.push_in_progress.wait_until_done()
+    (run / "checkpoint-1" / "model.safetensors").unlink()
+    training.push_checkpoint(trainer, str(run / "checkpoint-1"))
+    printed = capsys.readouterr().out
+    assert "The checkpoint of step 2 was not pushed, and the training goes on." in printed
+    assert "must hold model.safetensors" in printed and "hf_of_the_recipe" not in printed
+    assert not list(run.glob(".push-*"))
+
+
+def test_a_hub_that_refuses_is_told_before_the_training_and_one_in_trouble_is_not_waited_for(run, online, capsys):
+    trainer = FakeTrainer(run, hub_model_id="others/tiny")
+
+    def create():
+        from huggingface_hub import HfApi
+
+        HfApi().create_repo(trainer.args.hub_model_id)
+
+    with pytest.raises(ValueError, match="others/tiny must reach the Hub: got .*403.*right to write"):
+        training.open_repo(trainer, create)
+    online.fail("repos/create", status=503)
+    trainer.args.hub_model_id = "me/tiny"
+    training.open_repo(trainer, create)
+    assert "failed, and the training goes on" in capsys.readouterr().out and trainer.hub_model_id == "me/tiny"
+
+
+def test_the_record_of_a_run_names_no_place(policy, tmp_path, monkeypatch):
+    from harness import config
+    from transformers import Qwen3Config
+
+    data = tmp_path / "data" / "deepscaler"
+    data.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    args = config(tmp_path, advantage_estimator="ucas+miner", hub_token=TOKEN)
+    model = SimpleNamespace(config=Qwen3Config(name_or_path=policy))
+    trainer = SimpleNamespace(args=args, model=model, is_world_process_zero=lambda: True)
+    write_run_record(trainer, dataset="data/deepscaler", held_out=f"dev={tmp_path}/dev.jsonl")
+    text = (tmp_path / RECORD).read_text()
+    record = json.loads(text)
+    assert record["base_model"] == {"name": Path(policy).name, "hub": False}
+    assert record["dataset"] == {"name": "deepscaler", "hub": False} and record["held_out"]["name"] == "dev"
+    assert record["methods"] == ["ucas", "miner"] and record["settings"]["ucas_beta_pos"] == "0.25"
+    assert str(tmp_path) not in text and TOKEN not in text
+    assert set(record["versions"]) >= {"trl_miner", "trl", "transformers", "torch"}
+    named = run_record(args, base_model="Qwen/Qwen3-4B-Base", dataset="trl_miner/arithmetic", held_out=None)
+    assert named["base_model"]["hub"] and not named["dataset"]["hub"]
+
+
+def test_the_revision_says_whether_files_differ(tmp_path, monkeypatch):
+    import trl_miner.hub.record as record
+
+    git = ["git", "-c", "user.name=n", "-c", "user.email=e"]
+    inside = tmp_path / "record.py"
+    inside.write_text("1")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "m"]):
+        subprocess.run([*git, *command], cwd=tmp_path, check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], cwd=tmp_path, capture_output=True, text=True).stdout[:12]
+    monkeypatch.setattr(record, "__file__", str(inside))
+    assert record.git_revision() == head
+    (tmp_path / "untracked").write_text("")
+    assert record.git_revision() == head
+    inside.write_text("2")
+    assert record.git_revision() == f"{head} + changes"
+
+
+def test_an_index_names_the_weights(run, tmp_path):
+    """Two shards; a third one is left over from another save."""
+    for name in ("a", "b", "c"):
+        shutil.copy(run / "model.safetensors", run / f"{name}.safetensors")
+    (run / "model.safetensors").unlink()
+    shards = {"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}
+    (run / "model.safetensors.index.json").write_text(json.dumps(shards))
+    names = [path.name for path in hub_folder.weight_files(run)]
+    assert names == ["model.safetensors.index.json", "a.safetensors", "b.safetensors"]
+    (run / "b.safetensors").unlink()
+    with pytest.raises(ValueError, match="must hold b.safetensors"):
+        hub_folder.weight_files(run)
+
+
+def test_pauses_grow_and_end():
+    waited = []
+    attempts = iter([ConnectionError("no"), TimeoutError("no"), None])
+
+    def action():
+        if (error := next(attempts)) is not None:
+            raise error
+        return "done"
+
+    assert upload.with_retries(action, "It", pauses=(0.0, 0.001, 9.0), say=waited.append) == "done"
+    assert [text.split(":")[0] for text in waited] == ["It failed, attempt 1 of 4", "It failed, attempt 2 of 4"]
+    with pytest.raises(KeyError):  # no network's fault
+        upload.with_retries(lambda: {}["x"], "It", pauses=(9.0,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_lora_run_pushes_while_it_trains(policy, environment, tmp_path, processes):
+    """Real training, each checkpoint pushed; the first two commits meet a 500 each and are tried again."""
+    recipe = dict(model_name_or_path=policy, dataset_name="trl_miner/arithmetic", output_dir=str(tmp_path / "lora"))
+    recipe |= dict(use_cpu=True, bf16=False, per_device_train_batch_size=8, num_generations=4, max_steps=2)
+    recipe |= dict(max_completion_length=8, reward_funcs=["harness.mixed_reward"], save_strategy="steps", save_steps=1)
+    recipe |= dict(use_peft=True, lora_r=2, lora_target_modules=["q_proj", "v_proj"])
+    recipe |= dict(disable_tqdm=True, report_to="none")
+    recipe |= dict(push_to_hub=True, hub_model_id="me/lora", hub_strategy="checkpoint", hub_always_push=True)
+    recipe |= dict(hub_token=TOKEN)
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+    with hub_server.running() as hub:
+        hub.fail("commit", times=2)
+        done = subprocess.run(
+            [sys.executable, *launcher, "-m", "trl_miner.train", "--config", str(tmp_path / "recipe.yaml")],
+            env=environment(hub), cwd=TESTS, capture_output=True, text=True, timeout=200,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        files = hub.files("me/lora")
+    assert {"adapter_model.safetensors", "adapter_config.json", "README.md", "training.png"} <= set(files)
+    assert "last-checkpoint/trainer_state.json" in files and "last-checkpoint/optimizer.pt" in files
+    assert not any(name.endswith(("training_args.bin", "model.safetensors")) for name in set(files) - {
+        "adapter_model.safetensors", "last-checkpoint/adapter_model.safetensors"
+    })  # fmt: skip
+    assert files["adapter_model.safetensors"] == (tmp_path / "lora" / "adapter_model.safetensors").read_bytes()
+    assert TOKEN not in done.stdout + done.stderr and not any(TOKEN.encode() in content for content in files.values())
+    assert not list((tmp_path / "lora").glob(".push-*"))

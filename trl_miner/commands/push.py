@@ -1,0 +1,65 @@
+"""`trl-miner push`: a run to the Hub."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "push",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        help="publish a run on the Hub: trl-miner push runs/miner --repo-id USER/NAME",
+        description="Push the model of a run with its tokenizer, card, picture, log and scores; of a run that was\n"
+        "killed, its newest whole checkpoint. No optimiser state, no pickle, no log files.",
+        epilog="A LoRA run is pushed as its adapter alone. The token is HF_TOKEN's, or that of `hf auth login`.",
+    )
+    parser.add_argument("folder", metavar="RUN", help="output_dir of a run, or one of its checkpoints, or its `best`")
+    parser.add_argument("--repo-id", required=True, metavar="USER/NAME", help="repository; created if it is not there")
+    parser.add_argument("--private", action="store_true", help="make a new repository private")
+    parser.add_argument(
+        "--revision", metavar="BRANCH", help="branch to push to; created if it is not there (default: main)"
+    )
+    parser.add_argument(
+        "--checkpoints", action="store_true", help="push each checkpoint too, as branch checkpoint-STEP"
+    )
+    parser.add_argument(
+        "--evaluation", metavar="FOLDER", help="scores for the card: an --output of trl-miner eval of this model"
+    )
+    parser.add_argument("--dry-run", metavar="FOLDER", help="write there what would be pushed, and send nothing")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, rest: list[str]) -> int:
+    # The progress of the hashing is no news; that of a long upload is, to somebody who watches.
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    from ..hub.folder import read_scores
+    from ..hub.upload import check_repo_id, listing, plan, push_models, write_folder
+
+    check_repo_id(args.repo_id)
+    benchmarks = read_scores(Path(args.evaluation)) if args.evaluation else None
+    models = plan(Path(args.folder), checkpoints=args.checkpoints)
+    _warn(models[None].weights, Path(args.folder))
+    if args.dry_run is not None:
+        for folder in write_folder(models, Path(args.dry_run), args.repo_id, benchmarks):
+            print(f"{folder}, not pushed:\n{listing(folder)}")
+        return 0
+    push_models(
+        models, args.repo_id, private=True if args.private else None, revision=args.revision, benchmarks=benchmarks,
+        say=lambda text: print(text, flush=True),
+    )  # fmt: skip
+    print(f"Pushed to {args.repo_id}.")
+    return 0
+
+
+def _warn(weights: Path, run: Path) -> None:
+    """What a user may not expect, before anything is sent."""
+    from ..hub.folder import adapter_warning
+
+    if weights != run:
+        print(f"Warning: {run} holds no finished model; this is its newest checkpoint, {weights.name}.")
+    if warning := adapter_warning(weights):
+        print(warning)

@@ -1,0 +1,167 @@
+"""`training.json` of a run folder: what the model card says of a run, without a path of the machine or a secret."""
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ..files import write_whole
+
+RECORD = "training.json"
+PAPERS = {
+    "miner": ("MINER", "2601.04731"),
+    "grpo": ("GRPO", "2402.03300"),
+    "reinforce_pp": ("REINFORCE++", "2501.03262"),
+    "reinforce_pp_baseline": ("REINFORCE++ with the group's baseline", "2501.03262"),
+    "ucas": ("UCAS", "2510.10649"),
+    "entropy_adv": ("Entropy-Adv", "2506.14758"),
+    "clip_cov": ("Clip-Cov", "2505.22617"),
+    "kl_cov": ("KL-Cov", "2505.22617"),
+    "bapo": ("BAPO", "2510.18927"),
+    "gspo": ("GSPO", "2507.18071"),
+    "dynamic_sampling": ("Dynamic sampling (DAPO)", "2503.14476"),
+}
+_PACKAGES = ("trl", "transformers", "torch", "vllm")
+_SHOWN_OF_ALL = (
+    "loss_type",
+    "num_generations",
+    "temperature",
+    "learning_rate",
+    "beta",
+    "epsilon",
+    "epsilon_high",
+    "delta",
+    "importance_sampling_level",
+    "steps_per_generation",
+    "num_iterations",
+    "max_completion_length",
+)
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+def write_run_record(trainer: Any, *, dataset: str | None = None, held_out: str | None = None) -> None:
+    """Write `training.json` into the run folder. The main process does, the others return at once.
+
+    Args:
+        trainer: A `MinerGRPOTrainer`, before its training begins.
+        dataset: What it trains on, a Hub id or a folder.
+        held_out: What its held-out problems are from: a Hub id, the name of a benchmark, or NAME=PATH. Default: the
+            data set.
+    """
+    if not trainer.is_world_process_zero():
+        return
+    record = run_record(
+        trainer.args, base_model=trainer.model.config._name_or_path, dataset=dataset, held_out=held_out
+    )
+    if record["base_model"] is not None and record["base_model"]["hub"]:
+        record["license"] = license_of(record["base_model"]["name"])
+    write_whole(Path(trainer.args.output_dir) / RECORD, json.dumps(record, indent=2) + "\n")
+
+
+def read_run_record(run: Path) -> dict[str, Any] | None:
+    """What `write_run_record` wrote, or None.
+
+    Raises:
+        ValueError: The file is no JSON.
+    """
+    path = run / RECORD
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} must be JSON: {error}. Delete it to go without.") from error
+
+
+def run_record(args: Any, *, base_model: str | None, dataset: str | None, held_out: str | None) -> dict[str, Any]:
+    """The content of `training.json`.
+
+    Args:
+        args: The `MinerGRPOConfig`.
+        base_model: Hub id or folder; None or empty: made in code.
+        dataset: Hub id or folder.
+        held_out: See `write_run_record`.
+    """
+    return {
+        "base_model": _named(base_model),
+        "dataset": _named(dataset),
+        "held_out": _named(held_out.partition("=")[0]) if held_out else None,
+        "methods": _methods(args),
+        "settings": _settings(args),
+        "license": None,
+        "versions": _versions(),
+        "git": git_revision(),
+    }
+
+
+def _named(name: str | None) -> dict[str, Any] | None:
+    """A Hub id as it is, of a folder its last name only."""
+    if not name:
+        return None
+    if name.startswith("trl_miner/"):  # embedded: it looks like a Hub id, and is none
+        return {"name": name, "hub": False}
+    path = Path(name)
+    is_hub = _HUB_ID.fullmatch(name) is not None and not path.exists()
+    return {"name": name if is_hub else path.resolve().name, "hub": is_hub}
+
+
+def _methods(args: Any) -> list[str]:
+    """Keys of PAPERS."""
+    methods = [*args.advantage_estimator.split("+"), *({args.policy_loss} - {"clip"})]
+    methods += ["gspo"] if args.importance_sampling_level != "token" else []
+    return methods + (["dynamic_sampling"] if args.dynamic_sampling else [])
+
+
+def _settings(args: Any) -> dict[str, str]:
+    """The settings that had a part in it."""
+    shown = {"advantage_estimator", "policy_loss", "correct_threshold", "correct_reward_func", "dynamic_sampling"}
+    shown |= {f"{method}_{name}" for method in _methods(args) for name in args.knobs(method)}
+    return {name: str(getattr(args, name)) for name in [*sorted(shown), *_SHOWN_OF_ALL]}
+
+
+def _versions() -> dict[str, str]:
+    from .. import __version__
+
+    found = {"trl_miner": __version__}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def git_revision() -> str | None:
+    """The commit of this package's own checkout, else of the current folder's; "+ changes" if tracked files differ."""
+    package = Path(__file__).resolve().parent
+    for folder, of in ((package, ""), (Path.cwd(), " of the working folder")):
+        if of == "" and _git(folder, "ls-files", "--error-unmatch", Path(__file__).name) is None:
+            continue  # installed into an environment that happens to lie in a checkout
+        commit = _git(folder, "rev-parse", "--short=12", "HEAD")
+        if commit:
+            changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+            return commit.strip() + of + (" + changes" if changed else "")
+    return None
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):  # no git, or a file system that hangs: the card goes without
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def license_of(base_model: str) -> dict[str, str] | None:
+    """`license`, `license_name` and `license_link` of a model's card on the Hub; None: it cannot be read."""
+    from huggingface_hub import ModelCard
+
+    try:
+        data: Mapping[str, Any] = ModelCard.load(base_model).data.to_dict()
+    except Exception:  # offline, gated, without a card, with a broken one: the note says where to look
+        return None
+    found = {key: str(data[key]) for key in ("license", "license_name", "license_link") if data.get(key)}
+    return found if "license" in found else None

@@ -1,0 +1,198 @@
+"""A run that pushes while it trains. Nothing in here ends a training: what fails is printed, with what to run by hand.
+
+`MinerGRPOTrainer` calls these in the place of what transformers does, which would push `training_args.bin` (a pickle),
+completions and logs along with the model.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .folder import Model, adapter_warning, assemble, check_secrets, link
+from .upload import explain, is_transient, push_folder, with_retries
+
+_STAGED = ".push-"
+# A pickle of all settings, hub_token among them; and peft's card, which names the base model's folder.
+_NEVER = ("training_args.bin", "README.md")
+
+
+def push_safely(push: Callable[[], Any], trainer: Any, what: str = "The model") -> bool:
+    """Call `push`; whatever becomes of it, return.
+
+    Args:
+        push: What may fail.
+        trainer: For the command to run by hand.
+        what: The beginning of the message.
+
+    Returns:
+        Whether it succeeded.
+    """
+    try:
+        push()
+    except Exception as error:
+        args = trainer.args
+        options = " --private" if args.hub_private_repo else ""
+        options += f" --revision {args.hub_revision}" if getattr(args, "hub_revision", None) else ""
+        repo_id = trainer.hub_model_id or args.hub_model_id or "USER/NAME"
+        print(
+            f"{what} was not pushed, and the training goes on. {error}\n"
+            f"By hand: trl-miner push {args.output_dir} --repo-id {repo_id}{options}",
+            flush=True,
+        )
+        return False
+    return True
+
+
+def open_repo(trainer: Any, create: Callable[[], Any]) -> None:
+    """Create the repository before the training begins, as transformers does: `Trainer.init_hf_repo`.
+
+    Args:
+        trainer: Whose `hub_model_id` is set.
+        create: transformers' own method, with its arguments.
+
+    Raises:
+        ValueError: The Hub refuses: a wrong token or name must show now, and not after days.
+    """
+    if not trainer.is_world_process_zero():
+        return
+    trainer.hub_model_id, trainer.push_in_progress = trainer.args.hub_model_id, None
+    for left in Path(trainer.args.output_dir).glob(f"{_STAGED}*"):  # by a run that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    title = f"Opening {trainer.hub_model_id or 'the repository'} on the Hub"
+    try:
+        with_retries(create, title, pauses=(2.0, 8.0))
+    except Exception as error:
+        if not is_transient(error):
+            raise ValueError(explain(error, trainer.hub_model_id or "the Hub")) from error
+        print(f"{title} failed, and the training goes on: each push tries it again.", flush=True)
+
+
+def push_checkpoint(trainer: Any, checkpoint: str) -> None:
+    """Push the model of a checkpoint while the training goes on: `Trainer._push_from_checkpoint`. As in transformers,
+    `hub_strategy` says what, and a push still under way lets this one fall out unless `hub_always_push`.
+
+    Args:
+        trainer: A `MinerGRPOTrainer`.
+        checkpoint: The folder.
+    """
+    from huggingface_hub import HfApi
+    from transformers.utils.hub import PushInProgress
+
+    args = trainer.args
+    strategy = getattr(args.hub_strategy, "value", args.hub_strategy)
+    if not trainer.is_world_process_zero() or strategy == "end":
+        return
+    under_way = trainer.push_in_progress
+    if under_way is not None and not under_way.is_done() and not args.hub_always_push:
+        return
+    trainer.callback_handler.on_push_begin(args, trainer.state, trainer.control)
+    folder, step = Path(checkpoint), trainer.state.global_step
+    staged = Path(tempfile.mkdtemp(prefix=_STAGED, dir=args.output_dir))  # beside it: links keep what a run deletes
+
+    def push() -> None:
+        try:
+            _push(trainer, staged / "model", f"Training in progress, step {step}")
+            if (staged / "resume").is_dir():
+                place = "last-checkpoint" if strategy == "checkpoint" else folder.name
+                _push(trainer, staged / "resume", f"Training in progress, step {step}, checkpoint", place)
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+
+    def stage() -> None:
+        try:
+            _stage(trainer, Model(folder, Path(args.output_dir), step), staged / "model")
+            if strategy in ("checkpoint", "all_checkpoints"):
+                _stage_whole(folder, staged / "resume")
+        except BaseException:
+            shutil.rmtree(staged, ignore_errors=True)
+            raise
+
+    what = f"The checkpoint of step {step}"
+    if push_safely(stage, trainer, what):
+        job = HfApi().run_as_future(push_safely, push, trainer, what)
+        earlier = [] if under_way is None or under_way.is_done() else list(under_way.jobs)
+        trainer.push_in_progress = PushInProgress([*earlier, job])
+
+
+def push_trained(
+    trainer: Any,
+    commit_message: str = "End of training",
+    *,
+    token: str | None = None,
+    revision: str | None = None,
+    model_name: str | None = None,
+    **card: Any,
+) -> bool:
+    """Save the model and push it: `Trainer.push_to_hub`. Every process must call it.
+
+    Args:
+        trainer: A `MinerGRPOTrainer`.
+        commit_message: Of the commit.
+        token: Default: `hub_token`, or that of the environment.
+        revision: A branch; default: `hub_revision`, or main.
+        model_name: Of the card.
+        card: Further arguments of `create_model_card`.
+
+    Returns:
+        Whether it arrived; on processes but the main one True.
+    """
+    args = trainer.args
+    trainer.callback_handler.on_push_begin(args, trainer.state, trainer.control)
+    trainer.save_model(_internal_call=True)  # every process: with ZeRO-3 or FSDP the weights are gathered
+    output = Path(args.output_dir)
+    name = (trainer.hub_model_id or args.hub_model_id or output.resolve().name).rpartition("/")[2]
+    trainer.create_model_card(model_name=model_name or name, **card)
+    if not trainer.is_world_process_zero():
+        return True
+
+    def push() -> None:
+        under_way = getattr(trainer, "push_in_progress", None)
+        if under_way is not None:
+            under_way.wait_until_done()
+        with tempfile.TemporaryDirectory(prefix=_STAGED, dir=output) as folder:
+            _stage(trainer, Model(output, output), Path(folder), token)
+            _push(trainer, Path(folder), commit_message, token=token, revision=revision)
+        if warning := adapter_warning(output):
+            print(warning, flush=True)
+        print(f"Pushed to {trainer.hub_model_id}.", flush=True)
+
+    return push_safely(push, trainer)
+
+
+def _stage(trainer: Any, model: Model, target: Path, token: str | None = None) -> None:
+    target.mkdir(exist_ok=True)
+    if not trainer.hub_model_id:
+        trainer.init_hf_repo()  # a trainer that was not told to push, or could not reach the Hub
+    name = trainer.hub_model_id or model.run.resolve().name
+    assemble(model, target, name=name, place=link, secrets=[token, trainer.args.hub_token])
+
+
+def _stage_whole(checkpoint: Path, target: Path) -> None:
+    """All that a run needs to go on from it, optimiser included."""
+    for path in sorted(checkpoint.rglob("*")):
+        if path.is_file() and path.name not in _NEVER:
+            place = target / path.relative_to(checkpoint)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            link(path, place)
+    check_secrets(target, suffixes=(".json", ".jinja", ".txt"))
+
+
+def _push(
+    trainer: Any,
+    folder: Path,
+    message: str,
+    path_in_repo: str | None = None,
+    *,
+    token: str | None = None,
+    revision: str | None = None,
+) -> None:
+    args = trainer.args
+    if not trainer.hub_model_id:
+        raise OSError("hub_model_id must be known to push: it was not given, and the Hub could not be asked. Set it.")
+    push_folder(
+        folder, trainer.hub_model_id, message=message, private=args.hub_private_repo,
+        revision=revision or getattr(args, "hub_revision", None), token=token or args.hub_token,
+        path_in_repo=path_in_repo,
+    )  # fmt: skip

@@ -1,0 +1,226 @@
+"""To the Hub with patience: what may pass is tried again, what will not is explained."""
+
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from .folder import Model, assemble, check_secrets, copy, find_checkpoints, find_model
+
+T = TypeVar("T")
+PAUSES = (2.0, 8.0, 30.0, 60.0)  # seconds, between attempts; each attempt has huggingface_hub's own retries inside
+_TRANSIENT_STATUS = (408, 412, 425, 429, 500, 502, 503, 504)  # 412: somebody else has committed meanwhile
+# Weights under another name than those that are pushed would be loaded in their place.
+_REPLACED = ("model*.safetensors", "model.safetensors.index.json", "adapter_model.safetensors", "adapter_config.json")
+
+
+def check_repo_id(repo_id: str) -> None:
+    """Raise ValueError for what is no USER/NAME."""
+    from huggingface_hub.utils import HFValidationError, validate_repo_id
+
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise ValueError(f"--repo-id must be USER/NAME: got {repo_id!r}. {error}") from error
+    if repo_id.count("/") != 1:
+        raise ValueError(f"--repo-id must be USER/NAME: got {repo_id!r}. Put your name on the Hub before it.")
+
+
+def plan(run: Path, *, checkpoints: bool) -> dict[str | None, Model]:
+    """What goes to which revision of the repository; None: the one that the user names.
+
+    Raises:
+        FileNotFoundError: No such folder.
+        ValueError: No whole model in it.
+    """
+    models: dict[str | None, Model] = {None: find_model(run)}
+    if checkpoints:
+        models |= {f"checkpoint-{model.step}": model for model in find_checkpoints(run)}
+    return models
+
+
+def write_folder(models: Mapping[str | None, Model], target: Path, name: str, benchmarks: Any) -> Iterator[Path]:
+    """Write what would be pushed: into `target`, or, with checkpoints, into a folder per revision in it.
+
+    Raises:
+        ValueError: The folder is not empty.
+        OSError: It cannot be written.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ValueError(f"--dry-run must name an empty or a new folder: got {target}. Remove it, or name another.")
+    for revision, model in models.items():
+        folder = target if len(models) == 1 else target / (revision or "main")
+        folder.mkdir(parents=True, exist_ok=True)
+        yield assemble(model, folder, name=name, place=copy, benchmarks=benchmarks if revision is None else None)
+
+
+def push_models(
+    models: Mapping[str | None, Model],
+    repo_id: str,
+    *,
+    private: bool | None,
+    revision: str | None,
+    benchmarks: Any,
+    say: Callable[[str], None],
+) -> None:
+    """Push each model to its revision: the one without first, so that the others branch off from it.
+
+    Raises:
+        OSError: The Hub could not be reached, or refused.
+        ValueError: See `assemble`.
+    """
+    for branch, model in models.items():
+        with tempfile.TemporaryDirectory(prefix="trl-miner-push-") as folder:
+            scores = benchmarks if branch is None else None
+            assemble(model, Path(folder), name=repo_id, place=os.symlink, benchmarks=scores)
+            say(
+                f"{model.weights} goes to {repo_id}, revision {branch or revision or 'main'}:\n{listing(Path(folder))}"
+            )
+            message = "Upload model" if model.step is None else f"Upload model of step {model.step}"
+            push_folder(Path(folder), repo_id, private=private, revision=branch or revision, message=message, say=say)
+
+
+def push_folder(
+    folder: Path,
+    repo_id: str,
+    *,
+    message: str,
+    private: bool | None = None,
+    revision: str | None = None,
+    token: str | None = None,
+    path_in_repo: str | None = None,
+    say: Callable[[str], None] | None = None,
+) -> None:
+    """Create the repository and the revision where they are missing, and upload a folder.
+
+    Args:
+        folder: All of it is uploaded; weights under other names are removed from the repository's root.
+        repo_id: USER/NAME.
+        message: Of the commit.
+        private: Of a new repository; None: the user's default.
+        revision: A branch; None: main.
+        token: Default: that of the environment or of `hf auth login`.
+        path_in_repo: A folder there; None: its root.
+        say: Told of each new attempt; default: standard error.
+
+    Raises:
+        OSError: It failed, with what to do.
+    """
+    from huggingface_hub import HfApi
+
+    from .. import __version__
+
+    api = HfApi(token=token, library_name="trl_miner", library_version=__version__)
+
+    def push() -> None:
+        api.create_repo(repo_id, private=private, exist_ok=True)
+        if revision not in (None, "main"):
+            api.create_branch(repo_id, branch=revision, exist_ok=True)
+        api.upload_folder(
+            repo_id=repo_id, folder_path=folder, path_in_repo=path_in_repo, revision=revision, commit_message=message,
+            delete_patterns=None if path_in_repo else list(_REPLACED),
+        )  # fmt: skip
+
+    try:
+        with_retries(push, f"The push to {repo_id}", say=say)
+    except Exception as error:
+        raise OSError(explain(error, repo_id)) from error
+
+
+def with_retries(
+    action: Callable[[], T], title: str, *, pauses: Sequence[float] = PAUSES, say: Callable[[str], None] | None = None
+) -> T:
+    """Call it again, after longer and longer pauses, as long as it fails for what may pass: the network, 5xx, 429.
+
+    Args:
+        action: What may fail.
+        title: What it is, to be told of.
+        pauses: Seconds to wait between the attempts, of which there is one more.
+        say: Told of each failure; default: standard error.
+    """
+    say = say or (lambda text: print(text, file=sys.stderr, flush=True))
+    for attempt, pause in enumerate(pauses, start=1):
+        try:
+            return action()
+        except Exception as error:
+            if not is_transient(error):
+                raise
+            say(f"{title} failed, attempt {attempt} of {len(pauses) + 1}: {_short(error)}. Again in {pause:.0f} s.")
+        time.sleep(pause)
+    return action()
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether trying again may help."""
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    for link in _causes(error):
+        status = getattr(getattr(link, "response", None), "status_code", None)
+        if status is not None:
+            return status in _TRANSIENT_STATUS
+        if isinstance(link, OfflineModeIsEnabled):
+            return False
+        # httpx below huggingface_hub 2, httpx2 since: by name
+        is_network = any(base.__name__ == "TransportError" for base in type(link).__mro__)
+        if is_network or isinstance(link, (ConnectionError, TimeoutError)):
+            return True
+    return False
+
+
+def explain(error: BaseException, repo_id: str) -> str:
+    """A failure of the Hub in a sentence, with what to do."""
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    causes = list(_causes(error))
+    statuses = [getattr(getattr(link, "response", None), "status_code", None) for link in causes]
+    status = next((found for found in statuses if found is not None), None)
+    if any(isinstance(link, OfflineModeIsEnabled) for link in causes):
+        hint = "HF_HUB_OFFLINE forbids the network: unset it, or write the folder with --dry-run FOLDER."
+    elif status == 401:
+        hint = "Log in with `hf auth login`, or set HF_TOKEN to a token that may write."
+    elif status == 403:
+        hint = "The token must have the right to write there: make one at https://huggingface.co/settings/tokens."
+    elif is_transient(error):
+        hint = "The Hub or the network is in trouble: try again later. What has arrived is not sent twice."
+    else:
+        hint = "Nothing is lost: push again when that is put right."
+    return f"The push to {repo_id} must reach the Hub: got {_short(error)}. {hint}"
+
+
+def listing(folder: Path) -> str:
+    """The files of a folder with their sizes."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    sizes = [path.stat().st_size for path in files]
+    names = [str(path.relative_to(folder)) for path in files]
+    width = max(map(len, names))
+    lines = [f"  {name:<{width}}  {_size(size):>9}" for name, size in zip(names, sizes, strict=True)]
+    return "\n".join([*lines, f"  {f'{len(files)} files':<{width}}  {_size(sum(sizes)):>9}"])
+
+
+def _size(size: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _short(error: BaseException) -> str:
+    """The innermost message, on one line; addresses without their query, which may be a signature."""
+    last = list(_causes(error))[-1]
+    status = next((link for link in _causes(error) if getattr(link, "response", None) is not None), last)
+    text = " ".join(str(status).split()) or type(status).__name__
+    return re.sub(r"\?[\w%.-]+=\S+", "", text).rstrip(".")[:300]
+
+
+__all__ = ["check_repo_id", "check_secrets", "explain", "listing", "plan", "push_folder", "push_models"]
