@@ -381,13 +381,15 @@ def test_dynamic_sampling_goes_on_after_a_resume_as_if_nothing_had_been(policy, 
     assert metrics_of(resumed)[:8] == metrics_of(whole)[:8]  # running totals included
 
 
-def test_a_resume_inside_a_generation_cycle_draws_that_cycles_prompts_again(policy, tmp_path):
+def test_a_resume_without_the_cycles_rollouts_draws_that_cycles_prompts_again(policy, tmp_path):
+    """As after a change of the number of processes. (With them: tests/test_resume.py.)"""
     settings = dict(
         DYNAMIC, save_strategy="steps", save_steps=3, steps_per_generation=2, per_device_train_batch_size=6
     )
     settings |= dict(gradient_accumulation_steps=1)
     cut = Drawing(policy, half_mixed, config(tmp_path, **settings), problems(12), callbacks=[At(3, stop_training)])
     cut.train()
+    (tmp_path / "checkpoint-3" / "rollouts_0.pt").unlink()
     resumed = Drawing(policy, half_mixed, config(tmp_path, **settings), problems(12))
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
     assert resumed.kept[0] == cut.kept[-1] and len(resumed.kept) == 2

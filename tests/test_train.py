@@ -17,15 +17,8 @@ from trl_miner import cli, rewards
 from trl_miner.commands import train as train_command
 from trl_miner.evaluation.in_training import EvaluationCallback
 from trl_miner.files import write_whole
-from trl_miner.train import (
-    MinerScriptArguments,
-    check_recipe,
-    load_data,
-    load_reward_funcs,
-    main,
-    make_parser,
-    run,
-)
+from trl_miner.recipe import MinerScriptArguments, check_recipe, make_parser
+from trl_miner.train import load_data, load_reward_funcs, main, run
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -84,6 +77,7 @@ def test_the_saved_model_answers(finished):
     assert tokenizer.decode(tokens[0, prompt["input_ids"].shape[1] :])
 
 
+@pytest.mark.slow
 def test_a_finished_run_can_be_prolonged(finished):
     """`--resume_from_checkpoint latest` without a checkpoint starts anew; with one it goes on after it."""
     output, _, cache = finished
@@ -225,6 +219,13 @@ def test_scoring_in_between_changes_nothing_but_the_scores(policy, unscored, tmp
     assert "| Metric | Before | After |" in (tmp_path / "README.md").read_text()
 
 
+def test_trusting_remote_code_is_said_aloud(policy, tmp_path, capsys):
+    tiny_run(policy, tmp_path / "trusting", "--trust_remote_code", "true", "--score_problems", "0")
+    assert "trust_remote_code is on: code of the model's repository runs here." in capsys.readouterr().out
+    tiny_run(policy, tmp_path / "usual", "--score_problems", "0")
+    assert "trust_remote_code" not in capsys.readouterr().out
+
+
 def test_a_resumed_run_keeps_its_scores_up_to_the_checkpoint(policy, unscored, tmp_path):
     """Killed after step 3, and while checkpoint 4 was being written: goes on from checkpoint 2."""
     tiny_run(policy, tmp_path, "--score_steps", "1")
@@ -316,6 +317,7 @@ def test_a_benchmark_can_be_what_is_scored(policy, tmp_path):
     assert "User: Compute 0 + 1." in callback.problems["prompt"][0]  # the evaluation's prompt
 
 
+@pytest.mark.slow
 def test_scores_do_not_depend_on_the_number_of_processes(policy, unscored, tmp_path):
     """Two gloo processes score half of the problems each; the model before training is the same."""
     recipe = json.loads(json.dumps(yaml.safe_load((Path(unscored.args.output_dir) / "recipe.yaml").read_text())))

@@ -9,6 +9,7 @@ import pytest
 import torch
 import trl
 from harness import config, mixed_reward, problems
+from transformers import Trainer
 from trl import GRPOTrainer
 
 from trl_miner import MinerGRPOTrainer
@@ -34,6 +35,9 @@ def moved(what):
         ("_get_train_sampler", ["self", "dataset"]),
         ("get_train_dataloader", ["self"]),
         ("create_model_card", ["self", "model_name", "dataset_name", "tags"]),
+        ("_save_checkpoint", ["self", "model", "trial"]),
+        ("_get_output_dir", ["self", "trial"]),
+        ("_push_from_checkpoint", ["self", "checkpoint_folder"]),
     ],
 )
 def test_methods_keep_their_signatures(name, parameters):
@@ -77,10 +81,31 @@ def test_constructor_starts_with_model_rewards_and_args():
         ("trl.trainer.utils", "split_pixel_values_by_grid"),
         ("trl.trainer.utils", "unsplit_pixel_values_by_grid"),
         ("trl.cli.accelerate_config", "resolve_accelerate_config_argument"),
+        ("transformers.trainer_utils", "rotate_checkpoints"),
     ],
 )
 def test_helpers_are_where_they_were(module, name):
     assert hasattr(importlib.import_module(module), name), moved(f"{module}.{name} (gone)")
+
+
+def test_a_checkpoint_is_written_where_the_run_folder_is_said_to_be():
+    """`_save_checkpoint` of transformers: every path comes from `_get_output_dir`, and the state is written last."""
+    source = inspect.getsource(Trainer._save_checkpoint)
+    assert "run_dir = self._get_output_dir(trial=trial)" in source, moved("Trainer._save_checkpoint (its folder)")
+    assert "self.args.output_dir" not in source, moved("Trainer._save_checkpoint (its folder)")
+    written = ["self.save_model(", "self._save_optimizer_and_scheduler(", "self.state.save_to_json("]
+    places = [source.index(what) for what in written]
+    assert places == sorted(places), moved("Trainer._save_checkpoint (its order)")
+    assert source.index("self._push_from_checkpoint(") > places[-1], moved("Trainer._save_checkpoint (its push)")
+
+
+def test_training_begins_after_the_checkpoint_is_loaded():
+    """The watchdog starts, and the rollouts come back, between the two."""
+    source = inspect.getsource(Trainer._inner_training_loop)
+    begin = source.index("callback_handler.on_train_begin(")
+    assert source.index("self._prepare_for_training(") < begin < source.index("self._run_epoch("), moved(
+        "Trainer.train"
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,6 +133,11 @@ def test_helpers_are_where_they_were(module, name):
         ("_generate_and_score_completions", r"_pending_extra_logs\.clear\(\)", "extra columns wait for the batch"),
         ("_generate_and_score_completions", r"for key, values in extra_fields\.items\(\)", "rollouts add columns"),
         ("training_step", r"self\._step \+= 1", "micro-batches are counted"),
+        (
+            "_prepare_inputs",
+            r"self\._step % generate_every == 0 or self\._buffered_inputs is None",
+            "rollouts in the buffer are used up before others are generated",
+        ),
     ],
 )
 def test_source_facts(method, fact, what):
@@ -225,7 +255,8 @@ def test_only_trainer_touches_what_is_private():
     package = Path(inspect.getfile(MinerGRPOTrainer)).parent
     private = re.compile(
         r"_calculate_rewards|_generate_and_score_completions|_compute_loss|_get_per_token_logps|\b_metrics\[|\b_logs\["
-        r"|\b_generate\(|_buffered_inputs|_pending_extra_logs|_get_train_sampler"
+        r"|\b_generate\(|_buffered_inputs|_pending_extra_logs|_get_train_sampler|_prepare_inputs|_save_checkpoint\("
+        r"|_get_output_dir"
     )
     users = {path.name for path in package.rglob("*.py") if private.search(path.read_text())}
     assert users == {"trainer.py"}

@@ -10,29 +10,34 @@ import logging
 import math
 import textwrap
 import time
-from collections.abc import Callable, Collection
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
+from accelerate.utils import broadcast_object_list, gather_object
 from datasets import IterableDataset
 from torch import Tensor
+from transformers import TrainerCallback
+from transformers.trainer_utils import rotate_checkpoints
 from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import RepeatSampler, split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
+from . import checkpoints
 from .advantages import SCORED_BY, Estimate, Rollouts, estimate
 from .config import MinerGRPOConfig
 from .distributed import current_world
 from .groups import GroupKinds, group_kinds
+from .hub.training import open_repo, push_checkpoint, push_trained
 from .logits import STATISTICS, check_logits, watch_logits
 from .model_card import describe_run
 from .run_state import RunState
 from .sampling import BatchFill, Filled, GeneratedRound, PromptStream, assemble, differs_in_correctness
 from .token_losses import POLICY_LOSSES, Surrogate
+from .watchdog import GENERATION, RunStopped, Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +57,7 @@ _MULTIMODAL_KEYS = (
     *("image_sizes", "token_type_ids", "mm_token_type_ids", "image_position_ids"),
 )
 _NOT_FORWARDED = {"prompt", "completion", "completion_ids"}  # columns that TRL keeps to itself
+_STEP = "training step"
 # Where in the tuple of TRL's `_generate` these stand.
 _COMPLETION_IDS, _COMPLETIONS, _EXTRA_FIELDS = 1, 3, 5
 
@@ -118,7 +124,10 @@ class MinerGRPOTrainer(GRPOTrainer):
         self._bounds: Surrogate | None = None  # BAPO's, for the optimiser batch under way
         self._generated: GeneratedRound | None = None  # what dynamic sampling has already done of TRL's next batch
         self._stream: PromptStream | None = None
+        self._is_saving = False
+        self._resumed_from: Path | None = None  # until the rollouts in it are taken up
         self.add_callback(RunState())
+        self._watchdog = self._make_watchdog()
         self.correct_index = self._find_correct_reward_func()
         self._check_reward_columns()
         if "ucas" in self._estimator:
@@ -188,13 +197,17 @@ class MinerGRPOTrainer(GRPOTrainer):
     # The advantages of a generation batch.
 
     def _generate(self, prompts: Any) -> tuple[Any, ...]:
-        return super()._generate(prompts) if self._generated is None else self._generated.generated
+        if self._generated is not None:
+            return self._generated.generated
+        with self.watching(GENERATION):
+            return super()._generate(prompts)
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
         if self._generated is not None:
             self._rewards_NF = self._generated.rewards_NF
         else:
-            self._rewards_NF = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+            with self._watchdog.part("rewards"):
+                self._rewards_NF = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         return self._rewards_NF
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
@@ -430,7 +443,8 @@ class MinerGRPOTrainer(GRPOTrainer):
         return dataloader
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        loss = super().training_step(*args, **kwargs)
+        with self._watchdog.part(_STEP):
+            loss = super().training_step(*args, **kwargs)
         # A checkpoint inside a generation cycle leads back to the cycle's own prompts, as it does in TRL.
         if self._stream is not None and self._step % (self.args.steps_per_generation * self.num_iterations) == 0:
             self._run_state.stream = self._stream.state()
@@ -489,11 +503,13 @@ class MinerGRPOTrainer(GRPOTrainer):
         mine = repeated[current_world().local_slice(len(repeated) // current_world().size)]
         rows = self.data_collator([self._prompt_rows[index] for index in mine])
         prompts = [row["prompt"] for row in rows]
-        generated = super()._generate(prompts)
+        with self.watching(GENERATION):
+            generated = super()._generate(prompts)
         for i, row in enumerate(rows):  # as TRL hands what a rollout_func found to the reward functions
             for name, values in (generated[_EXTRA_FIELDS] or {}).items():
                 row[name] = values[i] if isinstance(values, list) else values
-        rewards_NF = super()._calculate_rewards(rows, prompts, generated[_COMPLETIONS], generated[_COMPLETION_IDS])
+        with self._watchdog.part("rewards"):
+            rewards_NF = super()._calculate_rewards(rows, prompts, generated[_COMPLETIONS], generated[_COMPLETION_IDS])
         extra = {name: values for name, values in self._pending_extra_logs.items() if len(values) == len(rows)}
         self._pending_extra_logs.clear()
         return GeneratedRound(rows, generated, rewards_NF, extra)
@@ -521,6 +537,138 @@ class MinerGRPOTrainer(GRPOTrainer):
                 )
             if self.is_world_process_zero():
                 logger.warning(message + "The rest of the batch is made up of prompts that do not differ.")
+
+    # Going on after a stop, and stopping when nothing gets on.
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """As in transformers; `resume_from_checkpoint` may also be "latest": the newest whole checkpoint, or none.
+
+        Raises:
+            RunStopped: Nothing has moved for `watchdog_seconds`. (With several processes they end at once, with exit
+                code 75, since a collective cannot be left by an exception.)
+        """
+        if self.accelerator.is_local_main_process:
+            checkpoints.recover(self.args.output_dir)
+        self.accelerator.wait_for_everyone()
+        checkpoint = checkpoints.agree_on(resume_from_checkpoint, self.args.output_dir)
+        self._resumed_from = None if checkpoint is None else Path(checkpoint)
+        try:
+            return super().train(checkpoint, *args, **kwargs)
+        except KeyboardInterrupt:
+            if self._watchdog.message is None:
+                raise
+            raise RunStopped(self._watchdog.message) from None
+        finally:
+            self._watchdog.stop()
+
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        if self._resumed_from is not None and self.model.training:
+            folder, self._resumed_from = self._resumed_from, None
+            place = self.accelerator.process_index, self.accelerator.num_processes
+            found = checkpoints.load_rollouts(folder, *place, self.accelerator.device)
+            if found is not None:
+                self._step, self._buffered_inputs = found["micro_step"], found["batches"]
+                self._run_state.stream = found["stream"]
+        return super()._prepare_inputs(generation_batch)
+
+    def _get_output_dir(self, trial: Any) -> str:
+        folder = super()._get_output_dir(trial)
+        return str(Path(folder, checkpoints.UNFINISHED)) if self._is_saving else folder
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """TRL's checkpoint, and the rollouts that it lies in the middle of, whole or not there at all."""
+        output, name = Path(self._get_output_dir(trial)), f"checkpoint-{self.state.global_step}"
+        is_local_main = self.accelerator.is_local_main_process
+        with self._watchdog.part("checkpoint", growing=output / checkpoints.UNFINISHED):
+            try:
+                if is_local_main:
+                    checkpoints.begin(output)
+                self.accelerator.wait_for_everyone()
+                self._is_saving = True
+                super()._save_checkpoint(model, trial)
+                self._save_rollouts(output / checkpoints.UNFINISHED / name)
+                if self.state.best_global_step and self.args.should_save:
+                    self._name_best_checkpoint(output, name)
+            except Exception as error:
+                if is_local_main:
+                    checkpoints.discard(output)
+                last = checkpoints.newest(output)
+                raise RuntimeError(
+                    f"{name} could not be written in {output}: {error}. The run can go on from "
+                    f"{last.name if last else 'the start: there is no other checkpoint'}."
+                ) from error
+            finally:
+                self._is_saving = False
+            self._finish_checkpoint(output, name)
+        if self.args.push_to_hub:
+            self._push_from_checkpoint(str(output / name))
+
+    def _finish_checkpoint(self, output: Path, name: str) -> None:
+        self.accelerator.wait_for_everyone()
+        if self.is_world_process_zero():
+            checkpoints.finish(output, name)
+            rotate_checkpoints(
+                output_dir=str(output),
+                save_total_limit=self.args.save_total_limit,
+                best_model_checkpoint=self.state.best_model_checkpoint,
+                use_mtime=True,
+            )
+        self.accelerator.wait_for_everyone()
+        # A node with a disk of its own still has its part of it.
+        if self.accelerator.is_local_main_process and (output / checkpoints.UNFINISHED / name).exists():
+            checkpoints.finish(output, name)
+        self.accelerator.wait_for_everyone()
+
+    def _name_best_checkpoint(self, output: Path, name: str) -> None:
+        """transformers looked for it where the checkpoint is being written."""
+        best = output / f"checkpoint-{self.state.best_global_step}"
+        if best.name == name or best.exists():
+            self.state.best_model_checkpoint = str(best)
+            self.state.save_to_json(str(output / checkpoints.UNFINISHED / name / "trainer_state.json"))
+
+    def _save_rollouts(self, folder: Path) -> None:
+        if self._step % (self.args.steps_per_generation * self.num_iterations) and self._buffered_inputs is not None:
+            place = self.accelerator.process_index, self.accelerator.num_processes
+            stream = None if self._stream is None else self._stream.state()
+            checkpoints.save_rollouts(folder, *place, self._buffered_inputs, micro_step=self._step, stream=stream)
+
+    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
+        open_repo(self, partial(super().init_hf_repo, token, private))
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        if not self._is_saving:  # once the checkpoint is in its place
+            push_checkpoint(self, checkpoint_folder)
+
+    def push_to_hub(self, *args: Any, **kwargs: Any) -> bool:
+        """Push the model, and say whether it arrived: see `trl_miner.hub.training.push_trained`."""
+        return push_trained(self, *args, **kwargs)
+
+    def _make_watchdog(self) -> Watchdog:
+        args, url = self.args, None
+        if args.use_vllm and args.vllm_mode == "server" and self.accelerator.is_main_process:
+            url = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
+        watchdog = Watchdog(args.watchdog_seconds, server_url=url and url.rstrip("/"), where=self._place_in_run)
+        if args.watchdog_seconds > 0:
+            self.add_callback(_StartWatchdog(self, watchdog))
+        engine = getattr(getattr(getattr(self, "vllm_generation", None), "llm", None), "llm_engine", None)
+        if engine is not None:  # colocated: each of its steps is a sign of life
+            engine.step = _with_beat(engine.step, watchdog)
+        return watchdog
+
+    def _place_in_run(self) -> str:
+        step = self.state.global_step
+        return f"step {step + 1}" if self._watchdog.is_in(_STEP) else f"after step {step}"
+
+    @contextmanager
+    def watching(self, part: str) -> Iterator[None]:
+        """Name what happens meanwhile to the watchdog, each forward of the model being a sign of life."""
+        embeddings = self.accelerator.unwrap_model(self.model).get_input_embeddings()
+        hook = embeddings.register_forward_pre_hook(lambda *_: self._watchdog.beat())
+        try:
+            with self._watchdog.part(part):
+                yield
+        finally:
+            hook.remove()
 
     # What the run says of itself.
 
@@ -563,6 +711,34 @@ class MinerGRPOTrainer(GRPOTrainer):
                 ),
                 encoding="utf-8",
             )
+
+
+class _StartWatchdog(TrainerCallback):
+    """Begins when the training does: loading a model or a checkpoint may take its time."""
+
+    def __init__(self, trainer: MinerGRPOTrainer, watchdog: Watchdog) -> None:
+        self.trainer, self.watchdog = trainer, watchdog
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        accelerator = self.trainer.accelerator
+        self.watchdog.start(accelerator.process_index, accelerator.num_processes, _from_main_process)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.watchdog.stop()
+
+
+def _from_main_process(value: int) -> int:
+    values = [value]
+    broadcast_object_list(values)
+    return values[0]
+
+
+def _with_beat(step: Callable[..., Any], watchdog: Watchdog) -> Callable[..., Any]:
+    def beating(*args: Any, **kwargs: Any) -> Any:
+        watchdog.beat()
+        return step(*args, **kwargs)
+
+    return beating
 
 
 def _select_rows(batch: dict[str, Any], rows_K: Tensor) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
+from accelerate.utils import broadcast_object_list, gather_object
 from transformers import Trainer, TrainerCallback
 from trl.models import unwrap_model_for_generation
 
@@ -101,7 +101,10 @@ class EvaluationCallback(TrainerCallback):
         # nor in its own generation, so there too scoring changes nothing).
         kwargs = {"gradient_checkpointing_kwargs": trainer.args.gradient_checkpointing_kwargs}
         kwargs = kwargs if kwargs.keys() <= inspect.signature(unwrap_model_for_generation).parameters.keys() else {}
-        with unwrap_model_for_generation(trainer.model_wrapped, accelerator, **kwargs) as model:
+        with (
+            trainer.watching("scoring"),
+            unwrap_model_for_generation(trainer.model_wrapped, accelerator, **kwargs) as model,
+        ):
             samples = sample_completions(
                 model,
                 trainer.processing_class,
@@ -130,18 +133,30 @@ class EvaluationCallback(TrainerCallback):
         self.trainer.control.should_log = due
 
     def restore(self, checkpoint: str | None) -> bool:
-        """Take over the scores up to a checkpoint from the run's earlier life. Whether there were any."""
-        if checkpoint is None or not self.path.is_file():
+        """Take over the scores up to a checkpoint from the run's earlier life. Whether there were any. Every process
+        must call it: one of them reads, so that they agree also where only its node has the folder."""
+        found = [self._read(checkpoint) if self.trainer.is_world_process_zero() else None]
+        broadcast_object_list(found)
+        if found[0] is None:
             return False
+        scores, self.best = found[0]
+        self.evaluation.update(scores)
+        return True
+
+    def _read(self, checkpoint: str | None) -> tuple[dict[str, dict[str, float]], float] | None:
+        """The scores that hold at a checkpoint, and the best so far."""
+        if checkpoint is None or not self.path.is_file():
+            return None
         done = json.loads((Path(checkpoint) / "trainer_state.json").read_text(encoding="utf-8"))["global_step"]
-        for moment, scores in json.loads(self.path.read_text(encoding="utf-8")).items():
+        scores = {}
+        for moment, found in json.loads(self.path.read_text(encoding="utf-8")).items():
             step = moment.removeprefix("step ")
             if moment == "before" or (step.isdigit() and int(step) <= done):
-                self.evaluation[moment] = scores
+                scores[moment] = found
         kept = self._kept / "evaluation.json"
-        if self.keep_best and kept.is_file():
-            self.best = next(iter(json.loads(kept.read_text(encoding="utf-8")).values()))["pass@1"]
-        return True
+        if not (self.keep_best and kept.is_file()):
+            return scores, self.best
+        return scores, next(iter(json.loads(kept.read_text(encoding="utf-8")).values()))["pass@1"]
 
     def _keep(self, moment: str, scores: dict[str, float]) -> None:
         """Save the model beside the one kept so far, then put it in its place: one of them is always whole."""
@@ -150,7 +165,8 @@ class EvaluationCallback(TrainerCallback):
         if is_main:
             shutil.rmtree(self._new, ignore_errors=True)  # what a kill has left
         self.trainer.accelerator.wait_for_everyone()
-        self.trainer.save_model(str(self._new))  # every process: with ZeRO-3 or FSDP the weights are gathered
+        # Every process: with ZeRO-3 or FSDP the weights are gathered. Internal: else transformers pushes it.
+        self.trainer.save_model(str(self._new), _internal_call=True)
         if is_main:
             write_whole(self._new / "evaluation.json", json.dumps({moment: scores}, indent=2) + "\n")
             shutil.rmtree(self._old, ignore_errors=True)

@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import NamedTuple
 
+from ..watchdog import beat
 from .worker import Job, Result
 
 CPU_SECONDS = 5.0
@@ -139,6 +140,7 @@ class Pool:
         next_event = min([deadline, *(worker.deadline for worker in pending)])
         timeout = None if next_event == float("inf") else max(0.0, next_event - time.monotonic())
         spoken = wait([worker.connection for worker in pending], timeout) if pending else []
+        beat()  # a batch may take as long as its budget
         for worker in pending:
             if worker.connection in spoken:
                 try:

@@ -1,0 +1,257 @@
+"""A run that hangs ends, names the part and the step, and one that is only slow does not end."""
+
+import contextlib
+import http.server
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from harness import config, mixed_reward, problems
+
+from trl_miner import MinerGRPOTrainer, checkpoints, grading, watchdog
+from trl_miner.data import arithmetic
+from trl_miner.rewards import math_reward
+from trl_miner.watchdog import RunStopped, Watchdog
+
+HERE = Path(__file__).parent
+LIMIT = 1.5
+
+
+@pytest.fixture
+def watching():
+    """Start a watchdog whose message is raised where the main thread hangs."""
+    started = []
+
+    def start(**settings):
+        dog = Watchdog(LIMIT, where=lambda: "step 7", **settings)
+        dog.start()
+        started.append(dog)
+        return dog
+
+    yield start
+    for dog in started:
+        dog.stop()
+
+
+@contextlib.contextmanager
+def left_alone(dog):
+    """The watchdog ends nothing meanwhile. (Its interrupt would end pytest.)"""
+    try:
+        yield
+    except KeyboardInterrupt:
+        pytest.fail(dog.message)
+
+
+def hang(dog, action):
+    """What a trainer makes of the watchdog's interrupt."""
+    with pytest.raises(KeyboardInterrupt):
+        action()
+    return dog.message
+
+
+def read_for_ever():
+    ours, _theirs = socket.socketpair()
+    ours.recv(1)
+
+
+class Server:
+    """Answers as vLLM does: /health, and /metrics with a number of tokens."""
+
+    def __init__(self):
+        server = self
+        server.tokens, server.grows, server.counts = 0.0, False, True
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                server.tokens += server.grows
+                name = 'vllm:generation_tokens_total{engine="0"}' if server.counts else "vllm:num_requests_running"
+                text = f"{name} {server.tokens}\n" if "metrics" in self.path else ""
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, *args):
+                pass
+
+        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}"
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+
+def test_a_main_thread_that_waits_for_ever_is_interrupted(watching, capfd):
+    dog = watching()
+
+    def stuck():
+        with dog.part("rewards"):
+            read_for_ever()
+
+    message = hang(dog, stuck)
+    assert "No process gets on: process 0 in the part 'rewards', step 7." in message
+    assert "watchdog_seconds" in message and "--resume_from_checkpoint latest" in message
+    assert "read_for_ever" in capfd.readouterr().err  # where it was
+
+
+def test_a_beat_keeps_a_slow_part_alive(watching):
+    dog = watching()
+    end = time.monotonic() + 3 * LIMIT
+    with left_alone(dog), dog.part("rewards"):
+        while time.monotonic() < end:
+            time.sleep(0.1)
+            watchdog.beat()
+
+
+def test_a_folder_that_grows_keeps_its_part_alive(watching, tmp_path):
+    dog = watching()
+    end = time.monotonic() + 3 * LIMIT
+    with left_alone(dog), dog.part("checkpoint", growing=tmp_path), open(tmp_path / "weights", "wb") as file:
+        while time.monotonic() < end:
+            file.write(b"0" * 10_000)
+            file.flush()
+            time.sleep(0.1)
+
+
+def test_a_server_that_generates_keeps_a_long_generation_alive_and_one_that_does_not_ends_it(watching):
+    server = Server()
+    server.grows = True
+    dog = watching(server_url=server.url)
+    with dog.part(watchdog.GENERATION):
+        with left_alone(dog):
+            time.sleep(3 * LIMIT)
+        server.grows = False
+        message = hang(dog, read_for_ever)
+    assert f"The vLLM server at {server.url} answers, but generates nothing" in message
+
+
+def test_a_server_that_does_not_count_its_tokens_is_trusted_as_long_as_it_answers(watching):
+    server = Server()
+    server.counts = False
+    dog = watching(server_url=server.url)
+    with left_alone(dog), dog.part(watchdog.GENERATION):
+        time.sleep(2 * LIMIT)
+
+
+def test_a_server_that_is_gone_is_named_though_the_main_thread_gets_on(watching):
+    server = Server()
+    dog = watching(server_url=server.url)
+
+    def get_on():
+        with dog.part("generation"):
+            while True:
+                time.sleep(0.05)
+                dog.beat()
+
+    time.sleep(LIMIT)
+    server.http.shutdown()
+    server.http.server_close()
+    assert f"The vLLM server at {server.url} does not answer; process 0 was in the part 'generation'" in hang(
+        dog, get_on
+    )
+
+
+def test_time_that_this_process_was_stopped_itself_does_not_count():
+    signs = watchdog._Signs(300)
+    signs.look(("process", 0), True, 0.0)
+    signs.look(("process", 1), True, 0.0)
+    assert signs.reason(3600.0, None) is not None
+    signs.forgive(3600.0 - 10)  # an hour of suspension, ten seconds of which the loop may have taken
+    assert signs.reason(3600.0, None) is None
+    assert signs.reason(3600.0 + 295, None).startswith("Process 0 does not answer: it was stopped, or is dead.")
+
+
+def test_an_error_carries_the_part_and_the_step_it_came_from(watching):
+    dog = watching()
+    with pytest.raises(ValueError) as caught, dog.part("training step"), dog.part("rewards"):
+        raise ValueError("the judge is out")
+    assert caught.value.__notes__ == ["This was in the part 'rewards', step 7."]
+
+
+def test_a_hanging_reward_function_ends_training_with_an_error(policy, tmp_path):
+    def hangs_in_step_2(prompts, completions, trainer_state, **kwargs):
+        if trainer_state.global_step == 1:
+            read_for_ever()
+        return mixed_reward(prompts, completions)
+
+    args = config(tmp_path, watchdog_seconds=2.0)
+    trainer = MinerGRPOTrainer(policy, hangs_in_step_2, args, problems())
+    with pytest.raises(RunStopped, match=r"process 0 in the part 'rewards', step 2\."):
+        trainer.train()
+    assert not [t for t in threading.enumerate() if t.name == "trl_miner.watchdog"]
+
+
+def test_judging_processes_that_cannot_start_are_named_with_the_step(policy, tmp_path, monkeypatch):
+    def judged(completions, solution, **kwargs):
+        return math_reward([rf"\boxed{{{number}/7}}" for number in range(len(completions))], solution=solution)
+
+    grading.configure(1)  # a pool that has started nothing yet
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    args = config(tmp_path, per_device_train_batch_size=4)
+    trainer = MinerGRPOTrainer(policy, judged, args, arithmetic.load_dataset("train", size=24))
+    try:
+        with pytest.raises(RuntimeError, match="A process for judging answers must start") as caught:
+            trainer.train()
+    finally:
+        grading.configure()
+    assert caught.value.__notes__ == ["This was in the part 'rewards', step 1."]
+
+
+def test_zero_seconds_never_ends_anything(policy, tmp_path):
+    trainer = MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, watchdog_seconds=0, max_steps=1), problems())
+    trainer.train()
+    assert trainer._watchdog._thread is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "victim"), [(signal.SIGSTOP, 1), (signal.SIGSTOP, 0), (signal.SIGKILL, 1)])
+def test_a_process_that_stops_ends_the_run(policy, tmp_path, how, victim):
+    """Two processes; one of them is stopped or killed in step 3, after the checkpoint of step 2."""
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc_per_node",
+        "2",
+        "--master_port",
+        str(free_port()),
+    ]
+    command += [__file__, policy, str(tmp_path), str(victim), str(int(how))]
+    environment = os.environ | {"PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    seconds = time.time() - float((tmp_path / "victim").read_text())
+    print(f"{how.name} of process {victim}: {seconds:.1f} s to the end of the run")
+    if how == signal.SIGSTOP:
+        message = f"Process {victim} does not answer: it was stopped, or is dead. It was last seen in the part "
+        message += "'rewards', step 3"
+        assert message in done.stderr, done.stderr[-3000:]
+        assert f"exitcode  : {watchdog.EXIT_CODE}" in done.stderr
+    else:  # torch's own launcher sees the death at once
+        assert "Signal 9 (SIGKILL) received by PID" in done.stderr
+    assert checkpoints.newest(tmp_path) == tmp_path / "checkpoint-2"
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def run_until_the_fault(policy, folder, victim, how):
+    def falls_in_step_3(prompts, completions, trainer_state, **kwargs):
+        time.sleep(1)  # long enough to be heard of
+        if trainer_state.global_step == 2 and int(os.environ["RANK"]) == victim:
+            Path(folder, "victim").write_text(str(time.time()))
+            os.kill(os.getpid(), how)
+        return mixed_reward(prompts, completions)
+
+    args = config(folder, per_device_train_batch_size=6, save_strategy="steps", save_steps=2, watchdog_seconds=4.0)
+    MinerGRPOTrainer(policy, falls_in_step_3, args, problems()).train()
+
+
+if __name__ == "__main__":
+    run_until_the_fault(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
