@@ -1,8 +1,6 @@
 """`trl-miner train`: start `accelerate launch -m trl_miner.train`."""
 
 import argparse
-import os
-import subprocess
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,18 +16,16 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace, arguments: list[str]) -> int:
     """`arguments` are those of the script and of accelerate's launcher."""
-    from accelerate.commands.launch import launch_command
+    from ..launching.accelerate_files import LAUNCHER
+    from ..launching.parts import Part
+    from ..launching.supervise import run_alone
 
-    try:
-        launch_command(plan_launch(arguments))
-    except (subprocess.CalledProcessError, RuntimeError) as error:  # its own output has said why
-        return getattr(error, "returncode", 1)
-    return 0
+    return run_alone(Part("training", [*LAUNCHER, *_launch_words(arguments)], {}))
 
 
 def plan_launch(arguments: list[str]) -> argparse.Namespace:
     """The arguments of accelerate's launcher. What the script does not know goes to it, as in TRL's own command line:
-    `--num_processes 4`, or `--accelerate_config` with a file or a name that TRL ships.
+    `--num_processes 4`. `accelerate_config`, of the recipe or the command line, becomes its `--config_file`.
 
     Args:
         arguments: Of `trl-miner train`.
@@ -40,26 +36,49 @@ def plan_launch(arguments: list[str]) -> argparse.Namespace:
     Raises:
         ValueError: A recipe that is none, or a launch that would not do what it says.
     """
+    from accelerate.commands.launch import launch_command_parser
+
+    return launch_command_parser().parse_args(_launch_words(arguments))
+
+
+def _launch_words(arguments: list[str]) -> list[str]:
     import torch
     from accelerate.commands.launch import launch_command_parser
-    from trl.cli.accelerate_config import resolve_accelerate_config_argument
 
-    from ..train import check_recipe, make_parser
+    from ..recipe import check_recipe, make_parser
 
     parser = make_parser()
     check_recipe(arguments, parser)
     launch_arguments = _unknown_to(parser, arguments)
     script_arguments = _without(arguments, launch_arguments)
-    launch_arguments = resolve_accelerate_config_argument(launch_arguments)
-    if not torch.accelerator.is_available():
+    config, several = _accelerate_config(parser, script_arguments)
+    if not torch.accelerator.is_available() and not several:
         launch_arguments = _launch_on_cpu(launch_arguments)
-    launch_args = launch_command_parser().parse_args([*launch_arguments, "-m", "trl_miner.train", *script_arguments])
-    if launch_args.training_script != "trl_miner.train":  # accelerate takes the first stray word for a script
-        raise ValueError(
-            f"Every argument must belong to an option: got '{launch_args.training_script}' alone. See trl-miner train "
-            f"--help."
-        )
-    return launch_args
+    words = [*config, *launch_arguments, "-m", "trl_miner.train", *script_arguments]
+    script = launch_command_parser().parse_args(words).training_script
+    if script != "trl_miner.train":  # accelerate takes the first stray word for a script
+        raise ValueError(f"Every argument must belong to an option: got '{script}' alone. See trl-miner train --help.")
+    return words
+
+
+def _accelerate_config(parser: argparse.ArgumentParser, script_arguments: list[str]) -> tuple[list[str], bool]:
+    """The launcher's option for the configuration that recipe or command line name, and whether it is one of several
+    processes on a CPU."""
+    import yaml
+
+    from ..launching.accelerate_files import find_file, is_single, read_file
+
+    recipe = None
+    name = parser.parse_known_args(script_arguments)[0].accelerate_config
+    if "--config" in script_arguments:
+        recipe = script_arguments[script_arguments.index("--config") + 1]
+        with open(recipe, encoding="utf-8") as file:
+            name = name or yaml.safe_load(file).get("accelerate_config")
+    if not name:
+        return [], False
+    path = find_file(name, recipe)
+    contents = read_file(path)
+    return ["--config_file", str(path)], bool(contents.get("use_cpu")) and not is_single(contents)
 
 
 def _unknown_to(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
@@ -86,16 +105,17 @@ def _without(arguments: Sequence[str], taken_out: Sequence[str]) -> list[str]:
 
 def _launch_on_cpu(launch_arguments: list[str]) -> list[str]:
     """Say what accelerate would otherwise guess and warn about."""
+    from ..launching.accelerate_files import CPU_FILE, cpu_threads
+
     if (
         "--num_processes" in launch_arguments
         and launch_arguments[launch_arguments.index("--num_processes") + 1] != "1"
     ):
         raise ValueError(
-            "--num_processes on a machine without a GPU: accelerate would start one process and say nothing. Use "
-            "`torchrun --nproc_per_node 2 -m trl_miner.train --config RECIPE` for two."
+            f"--num_processes on a machine without a GPU: accelerate would start one process and say nothing. Use "
+            f"`--accelerate_config {CPU_FILE}` or `torchrun --nproc_per_node 2 -m trl_miner.train --config RECIPE` "
+            f"for two."
         )
-    # Small models spend more than a few threads on waiting for each other.
-    threads = os.environ.get("OMP_NUM_THREADS") or str(min(4, os.cpu_count() or 1))
     defaults = "--cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no "
-    defaults += f"--num_cpu_threads_per_process {threads}"
+    defaults += f"--num_cpu_threads_per_process {cpu_threads()}"
     return launch_arguments or defaults.split()

@@ -1,0 +1,303 @@
+"""What `trl-miner launch` would start: commands, GPUs, addresses, and accelerate's files. Nothing is started here."""
+
+import dataclasses
+import importlib
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from accelerate.commands.config import load_config_from_file
+from accelerate.commands.config.config_args import ClusterConfig
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from trl.scripts import vllm_serve
+
+from trl_miner import cli
+from trl_miner.commands.train import plan_launch
+from trl_miner.launching.accelerate_files import LAUNCHER, Machines, find_file
+from trl_miner.launching.health import check_port
+from trl_miner.launching.parts import shown
+from trl_miner.launching.plan import make_plan
+
+ROOT = Path(__file__).parent.parent
+ACCELERATE = ROOT / "recipes" / "accelerate"
+SERVED = {"use_vllm": True, "vllm_mode": "server", "vllm_tensor_parallel_size": 2}
+LOOPBACK = "http://127.0.0.1:8000"
+
+
+@pytest.fixture(autouse=True)
+def no_gpus_of_the_environment(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    def write(**settings):
+        path = tmp_path / "recipes" / "recipe.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({"model_name_or_path": "org/model", "output_dir": str(tmp_path)} | settings))
+        return path
+
+    return write
+
+
+def value(command, option):
+    return command[command.index(option) + 1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "trls"),
+    [
+        ({}, {"dtype": "bfloat16"}),
+        ({"bf16": False}, {"dtype": "float32"}),
+        ({"fp16": True}, {"dtype": "float16"}),
+        ({"vllm_gpu_memory_utilization": 0.8}, {"gpu_memory_utilization": 0.8}),
+        ({"vllm_max_model_length": 9216, "vllm_server_port": 8123}, {"max_model_len": 9216, "port": 8123}),
+        ({"model_revision": "v2", "trust_remote_code": True}, {"revision": "v2", "trust_remote_code": True}),
+        ({"vllm_model_impl": "transformers"}, {"vllm_model_impl": "transformers"}),
+        ({"use_peft": True}, {}),  # TRL merges the adapter into what it sends: the server has the base model
+    ],
+)
+def test_the_server_gets_what_trl_itself_would_pass(recipe, settings, trls):
+    """Every word, in order. Two of TRL's own arguments differ from its defaults: the host and the log's level."""
+    arguments = dict(
+        model="org/model", tensor_parallel_size=2, host="127.0.0.1", dtype="bfloat16", log_level="warning"
+    )
+    trls_command = vllm_serve.build_command(vllm_serve.ScriptArguments(**{**arguments, **trls}))
+    plan = make_plan(recipe(**SERVED, **settings), num_gpus=4)
+    assert plan.server == trls_command
+
+
+@pytest.mark.parametrize(("version", "expected"), [("0.30.0", True), ("0.29.0", False), (None, False)])
+def test_scale_out_is_asked_of_a_vllm_that_has_it(recipe, monkeypatch, version, expected):
+    available = version is not None, version
+    utils = importlib.import_module("trl.import_utils")
+    monkeypatch.setattr(utils, "_is_package_available", lambda name, return_version=False: available)
+    command = make_plan(recipe(**SERVED), num_gpus=4).server
+    assert ("--enable-scale-out" in command) is expected
+    trls = vllm_serve.ScriptArguments("m", tensor_parallel_size=2, host="127.0.0.1", log_level="warning")
+    assert command[-7:] == vllm_serve.build_command(trls)[-7:]
+
+
+def test_program_and_flags_of_the_server_can_be_given(recipe):
+    plan = make_plan(
+        recipe(**SERVED), num_gpus=4, server_program="podman run 'my image'", server_args="--enforce-eager --seed 1"
+    )
+    assert plan.server[:3] == ["podman", "run", "my image"] and plan.server[3] == "--host"
+    assert plan.server[-3:] == ["--enforce-eager", "--seed", "1"]
+
+
+def test_server_and_training_share_the_gpus(recipe):
+    """8 GPUs, tensor parallel 2: the server has 0 and 1, six processes the others."""
+    plan = make_plan(recipe(**SERVED, accelerate_config="zero3"), ["--seed", "3"], num_gpus=8)
+    assert (plan.server_gpus, plan.train_gpus, plan.num_processes) == ((0, 1), (2, 3, 4, 5, 6, 7), 6)
+    assert plan.server_env == {"VLLM_SERVER_DEV_MODE": "1", "CUDA_VISIBLE_DEVICES": "0,1"}
+    assert plan.train_env == {"CUDA_VISIBLE_DEVICES": "2,3,4,5,6,7"}
+    assert value(plan.train, "--num_processes") == "6" and plan.accelerate["deepspeed_config"]["zero_stage"] == 3
+    assert plan.train[-8:] == ["-m", "trl_miner.train", "--config", plan.train[-5], "--seed", "3",
+                               "--vllm_server_base_url", LOOPBACK]  # fmt: skip
+    assert plan.server_url == LOOPBACK and not plan.notes
+
+
+def test_the_users_own_gpus_are_passed_on(recipe, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-8f6e, 7,3")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    plan = make_plan(recipe(**SERVED))
+    assert plan.server_env["CUDA_VISIBLE_DEVICES"] == "5,GPU-8f6e" and plan.train_env["CUDA_VISIBLE_DEVICES"] == "7,3"
+    colocated = make_plan(recipe(use_vllm=True, vllm_mode="colocate"))
+    assert colocated.server is None and colocated.server_url is None
+    assert colocated.train_env == {} and colocated.num_processes == 4  # all, as the user set them
+
+
+def test_one_gpu_is_all_that_a_file_for_one_gets(recipe):
+    """transformers would spread the one process over all that it sees."""
+    plan = make_plan(recipe(**SERVED, accelerate_config=str(ACCELERATE / "single_gpu.yaml")), num_gpus=4)
+    assert (plan.train_gpus, plan.num_processes, plan.train_env["CUDA_VISIBLE_DEVICES"]) == ((2,), 1, "2")
+    assert plan.notes == ["accelerate_config is for one GPU: 1 of 2 are not used."]
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "named"),
+    [
+        (SERVED, dict(num_gpus=2), "needs 2 for the vLLM server .* at least 1 for the training: got 2 visible GPUs"),
+        (SERVED, dict(num_gpus=1, part="server"), "got 1 visible GPU. Lower"),
+        ({}, dict(num_gpus=2, part="server"), "--only server needs a recipe with use_vllm: true"),
+        ({}, dict(num_gpus=2, num_processes=3), "needs a GPU: got 3 processes for 2"),
+        ({}, dict(num_gpus=-1), "num_gpus must be at least 0: got -1"),
+        (
+            {"accelerate_config": "zero3"},
+            dict(num_gpus=0),
+            r"for GPUs \(distributed_type: DEEPSPEED\): got no visible",
+        ),
+        ({"accelerate_config": "zero9"}, dict(num_gpus=2), "got zero9. See recipes/accelerate/; TRL's are fsdp1"),
+        ({"use_cpu": True}, dict(num_processes=2), "Several processes on a CPU need accelerate_config"),
+        ({"accelerate_config": str(ACCELERATE / "cpu_2_processes.yaml")}, dict(num_gpus=0), "use_cpu: true: got 2"),
+        ({"accelerate_config": str(ACCELERATE / "cpu_2_processes.yaml")}, dict(num_gpus=2), "Set use_cpu: true"),
+        (SERVED, dict(num_gpus=8, machines=Machines(2)), "vLLM server on one more: got part=both"),
+        (SERVED, dict(num_gpus=8, machines=Machines(2), part="train"), "needs the name of the one that runs the vLLM"),
+        (
+            {},
+            dict(num_gpus=8, machines=Machines(2), num_processes=3),
+            "multiple of the number of machines: got 3 for 2",
+        ),
+        (SERVED | {"vllm_server_base_url": "node:8000"}, dict(num_gpus=8), "must be an address with http:// in front"),
+    ],
+)
+def test_what_cannot_be_started_is_refused(recipe, settings, options, named):
+    with pytest.raises(ValueError, match=named):
+        make_plan(recipe(**settings), **options)
+
+
+def test_processes_on_a_cpu_come_from_the_file(recipe):
+    config = str(ACCELERATE / "cpu_2_processes.yaml")
+    plan = make_plan(recipe(use_cpu=True, accelerate_config=config), num_gpus=8)
+    assert (plan.num_processes, plan.train_gpus, plan.train_env) == (2, (), {})
+    alone = make_plan(recipe(use_cpu=True))
+    assert alone.num_processes == 1 and "--cpu" in alone.train and alone.accelerate == {}
+
+
+def test_a_run_on_three_nodes(recipe):
+    """Two train with 8 GPUs each, 16 processes; the third serves on 2 of its own."""
+    path = recipe(**SERVED, accelerate_config=str(ACCELERATE / "multi_node.yaml"))
+    machines = Machines(machine_rank=1, main_process_ip="n1", main_process_port=4444)
+    train = make_plan(path, num_gpus=8, part="train", server_host="n3", machines=machines)
+    assert (train.num_processes, train.num_machines, train.server) == (16, 2, None)
+    assert train.server_url == value(train.train, "--vllm_server_base_url") == "http://n3:8000"
+    for option, expected in (("machine_rank", "1"), ("main_process_ip", "n1"), ("main_process_port", "4444")):
+        assert value(train.train, f"--{option}") == expected
+    server = make_plan(path, num_gpus=8, part="server", server_host="n3")
+    assert server.train == [] and server.num_processes == 0 and value(server.server, "--host") == "n3"
+    assert server.server_env["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert "development endpoints, which need no password, are open" in server.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "url", "starts"),
+    [
+        ({"vllm_server_base_url": "http://node7:9000/x"}, "http://node7:9000/x", False),
+        ({"vllm_server_host": "node7", "vllm_server_port": 9000}, "http://node7:9000", False),
+        ({"vllm_server_base_url": "http://localhost:9000"}, "http://127.0.0.1:9000", True),
+        ({"vllm_server_host": "0.0.0.0"}, LOOPBACK, True),
+    ],
+)
+def test_a_server_that_the_recipe_has_elsewhere_is_not_started(recipe, settings, url, starts):
+    plan = make_plan(recipe(**SERVED, **settings), num_gpus=4)
+    assert plan.server_url == url == value(plan.train, "--vllm_server_base_url")
+    assert (plan.server is not None) is starts and len(plan.train_gpus) == (2 if starts else 4)
+    assert any("names a vLLM server on node7" in note for note in plan.notes) is not starts
+
+
+def test_a_server_that_listens_everywhere_is_said_to(recipe):
+    plan = make_plan(recipe(**SERVED), num_gpus=4, server_host="0.0.0.0")
+    assert value(plan.server, "--host") == "0.0.0.0" and plan.server_url == LOOPBACK and len(plan.notes) == 1
+
+
+def test_foreign_code_is_said_to_run(recipe):
+    assert "--trust-remote-code" not in make_plan(recipe(**SERVED), num_gpus=4).server
+    assert "trust_remote_code is on" in make_plan(recipe(trust_remote_code=True), num_gpus=4).notes[0]
+
+
+@pytest.mark.parametrize(("overrides", "expected"), [([], 1800), (["--vllm_server_timeout", "240"], 240)])
+def test_a_large_model_has_time_to_load(recipe, overrides, expected):
+    assert make_plan(recipe(**SERVED), overrides, num_gpus=4).server_seconds == expected
+
+
+def test_accelerates_file_is_found_beside_the_recipe_then_here_then_in_trl(tmp_path, monkeypatch):
+    recipes = tmp_path / "recipes"
+    recipes.mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert find_file("zero2", recipes / "r.yaml").parent.name == "accelerate_configs"
+    Path("zero2").write_text("{}")
+    assert find_file("zero2", recipes / "r.yaml") == Path("zero2")
+    (recipes / "zero2").write_text("{}")
+    assert find_file("zero2", recipes / "r.yaml") == recipes / "zero2"
+
+
+def test_train_takes_the_recipes_accelerate_config(recipe, monkeypatch):
+    path = recipe(accelerate_config="zero2")
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    assert Path(plan_launch(["--config", str(path)]).config_file).name == "zero2.yaml"
+    arguments = ["--config", str(path), "--accelerate_config", "fsdp2", "--num_processes", "4"]
+    launch = plan_launch(arguments)
+    assert Path(launch.config_file).name == "fsdp2.yaml" and launch.num_processes == 4
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    arguments[3] = str(ACCELERATE / "cpu_2_processes.yaml")
+    assert plan_launch(arguments).num_processes == 4  # a file for several on a CPU starts them
+
+
+def test_a_dry_run_prints_commands_that_can_be_pasted(recipe, capfd, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_planted")
+    path = recipe(**SERVED, hub_token="hf_in_the_recipe")
+    options = ["--run_name", "it's $HOME", "--hub_token", "hf_on_the_line"]
+    assert cli.main(["launch", str(path), "--num_gpus", "4", "--dry-run", *options]) == 0
+    printed = capfd.readouterr()
+    plan = make_plan(path, options, num_gpus=4)
+    lines = [shlex.split(line) for line in printed.out.splitlines() if not line.startswith("#")]
+    hidden = [word if word != "hf_on_the_line" else "***" for word in plan.train]
+    assert lines == [
+        ["VLLM_SERVER_DEV_MODE=1", "CUDA_VISIBLE_DEVICES=0,1", *plan.server],
+        ["CUDA_VISIBLE_DEVICES=2,3", *hidden],
+    ]
+    assert "hf_" not in printed.out + printed.err
+    assert not (path.parent.parent / "logs").exists()
+
+
+def test_secrets_on_a_command_line_are_not_shown():
+    command = ["x", "--api-key", "s1", "--hub_token=s2", "--tokens", "shown", "--max_tokens", "4"]
+    assert shown(command) == "x --api-key *** --hub_token=*** --tokens shown --max_tokens 4"
+
+
+def test_an_address_that_is_not_here_is_refused():
+    with pytest.raises(ValueError, match="must listen on an address of this machine: got 192.0.2.1:80"):
+        check_port("192.0.2.1", 8000)  # of TEST-NET-1, which no machine has
+
+
+@pytest.mark.parametrize("path", sorted(ACCELERATE.glob("*.yaml")), ids=lambda path: path.stem)
+def test_accelerate_takes_every_file(path):
+    text = path.read_text()
+    assert text.startswith("# "), "the first line says when to use it"
+    known = {field.name for field in dataclasses.fields(ClusterConfig)}
+    contents = yaml.safe_load(text)
+    assert set(contents) <= known
+    assert load_config_from_file(str(path)).num_processes == contents["num_processes"]
+    parser = launch_command_parser()
+    inner = set(contents.get("fsdp_config", {})) | set(contents.get("deepspeed_config", {}))
+    assert inner <= {action.dest for action in parser._actions}
+    args, *_ = _validate_launch_command(parser.parse_args(["--config_file", str(path), "script.py"]))
+    found = {"DEEPSPEED": args.use_deepspeed, "FSDP": args.use_fsdp, "MULTI_GPU": args.multi_gpu}
+    assert [kind for kind, chosen in found.items() if chosen] == [
+        kind for kind in found if kind == contents["distributed_type"]
+    ]
+    assert args.mixed_precision == ("no" if args.use_cpu else "bf16")
+    for name in inner:
+        assert getattr(args, name) == {**contents.get("fsdp_config", {}), **contents.get("deepspeed_config", {})}[name]
+
+
+def test_the_accelerate_files_are_the_promised_ones():
+    names = {"single_gpu", "ddp", "zero2", "zero3", "fsdp2", "multi_node", "cpu_2_processes"}
+    assert {path.stem for path in ACCELERATE.glob("*.yaml")} == names
+
+
+@pytest.mark.parametrize(("launcher", "code"), [(("-m", "accelerate.commands.launch"), 0), (LAUNCHER[1:], 7)])
+def test_two_processes_on_a_cpu_find_each_other(tmp_path, launcher, code):
+    """Through accelerate's own launcher; and through ours, which ends with the code of the process that failed."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import accelerate, os, sys\nstate = accelerate.PartialState(cpu=True)\n"
+        "os.write(1, f'found {state.num_processes} {state.backend}\\n'.encode())\nstate.wait_for_everyone()\n"
+        "rank = state.process_index\nstate.destroy_process_group()\nsys.exit(int(sys.argv[1]) * rank)\n"
+    )
+    config = ["--config_file", ACCELERATE / "cpu_2_processes.yaml", "--main_process_port", "0"]
+    done = subprocess.run(
+        [sys.executable, *launcher, *config, script, str(code)],
+        capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr[-3000:]
+    assert done.stdout.splitlines().count("found 2 gloo") == 2
+    assert ("Process 1 was the first to fail: it ended with exit code 7." in done.stderr) is (code == 7)
+    assert "CalledProcessError" not in done.stderr

@@ -1,0 +1,451 @@
+"""`trl-miner launch` with real processes: whatever ends or hangs, nothing stays behind, and launch says what it was.
+
+The vLLM server is played by a small HTTP server that answers /health, which stands where
+--server-command puts another program; the training by a few lines of Python. Both are handed to the supervisor as a
+plan; the commands of a real plan are tested in test_launch.py.
+"""
+
+import http.server
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from trl_miner import cli
+from trl_miner.commands import launch
+from trl_miner.launching import health as health_of_server
+from trl_miner.launching.plan import make_plan
+from trl_miner.launching.supervise import SERVER_ENDED, SERVER_NOT_READY, SERVER_SILENT
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parent.parent
+PLANTED = {"HF_TOKEN": "hf_planted1", "WANDB_API_KEY": "planted2"}
+SERVER = """
+import http.server, os, sys, time
+open(sys.argv[2], "w").write(str(os.getpid()))
+class Health(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(int(sys.argv[3])); self.end_headers()
+    def log_message(self, *args):
+        pass
+print("the server's first line", flush=True)
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Health).serve_forever()
+"""
+# A training that has a child in a session of its own, as torchrun's workers are, which ignores SIGTERM
+TRAINING = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); "
+                          "print('worker', flush=True); time.sleep(300)"], start_new_session=True,
+                         stdout=subprocess.PIPE)
+child.stdout.readline()
+print("step 1\\rstep 2", file=sys.stderr, flush=True)
+open(sys.argv[1] + ".new", "w").write(f"{os.getpid()} {child.pid}")
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+exec(sys.argv[2])
+"""
+DRIVER = """
+import json, sys
+from argparse import Namespace
+from pathlib import Path
+from trl_miner.launching.plan import Plan
+from trl_miner.launching.supervise import supervise
+given = json.loads(sys.argv[1])
+settings = Namespace(watchdog_seconds=given.pop("watchdog_seconds"))
+plan = Plan(settings, {}, 1, 1, (), (), notes=[], train_env={}, server_env={"VLLM_SERVER_DEV_MODE": "1"}, **given)
+sys.exit(supervise(plan, Path("logs"), grace=0.5))
+"""
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def until(condition, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+    return found
+
+
+def gone(pids):
+    def ended(pid):
+        try:
+            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+    return all(ended(pid) for pid in pids)
+
+
+class Launched:
+    """A launch in a process of its own."""
+
+    def __init__(self, folder, training="time.sleep(300)", health=200, patience=0.0, server_seconds=60.0, server=True):
+        self.folder, self.port = folder, free_port()
+        plan = {
+            "server": [sys.executable, "-c", SERVER, str(self.port), "server.pid", str(health)] if server else None,
+            "server_url": f"http://127.0.0.1:{self.port}" if server else None,
+            "server_listens": ["127.0.0.1", self.port],
+            "train": [sys.executable, "-c", TRAINING, "training.pids", training],
+            "server_seconds": server_seconds,
+            "watchdog_seconds": patience,
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", DRIVER, json.dumps(plan)], cwd=folder, env=os.environ | PLANTED,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def pids(self, *names):
+        files = [self.folder / name for name in names or ("server.pid", "training.pids")]
+        until(lambda: self.process.poll() is not None or all(f.is_file() and f.read_text().strip() for f in files))
+        return [int(pid) for file in files for pid in file.read_text().split()]
+
+    def end(self):
+        """Exit code, standard output and error, and the logs; nothing that it has started is left."""
+        out, err = (text.decode() for text in self.process.communicate(timeout=90))
+        files = [self.folder / name for name in ("server.pid", "training.pids")]
+        assert gone([int(pid) for file in files if file.is_file() for pid in file.read_text().split()])
+        logs = "".join(path.read_text() for path in (self.folder / "logs").glob("*"))
+        for secret in PLANTED.values():
+            assert secret not in out + err + logs
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def launched(tmp_path):
+    started = []
+
+    def start(**options):
+        started.append(Launched(tmp_path, **options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+
+
+def test_both_run_and_end(launched, tmp_path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "train.log").write_text("an earlier run\n")
+    code, out, err = launched(training="print('trained', flush=True)").end()
+    assert code == 0 and out == "step 1\rstep 2\ntrained\n"
+    assert "is healthy after" in err and "last lines" not in err
+    log = (tmp_path / "logs" / "train.log").read_bytes().decode()
+    assert log.startswith("an earlier run\n==== 20") and "step 1\rstep 2" in log and "trained" in log
+    server_log = (tmp_path / "logs" / "server.log").read_text()
+    assert "VLLM_SERVER_DEV_MODE=1" in server_log and "first line" in server_log and "first line" not in out + err
+
+
+def test_a_training_that_fails_ends_the_server(launched):
+    code, out, err = launched(training="print(*range(100), sep=chr(10)); sys.exit(7)").end()
+    assert code == 7 and out.endswith("98\n99\n")
+    reported = err[err.index("the training ended") :].splitlines()
+    assert reported[0] == "the training ended with exit code 7."
+    assert reported[1].endswith("the last lines of logs/train.log:") and len(reported) == 2 + 20
+    assert reported[-1] == "99"
+
+
+def test_a_training_that_is_killed_is_said_to_be(launched):
+    code, _, err = launched(training="os.kill(os.getpid(), 9)", server=False).end()
+    assert code == 128 + 9 and "the training ended by SIGKILL." in err
+    assert err.rstrip().split("\n")[-1] == "step 2"  # of a progress bar the last state
+
+
+def test_a_server_that_dies_ends_the_training(launched):
+    run = launched()
+    os.kill(run.pids()[0], signal.SIGKILL)
+    code, _, err = run.end()
+    assert code == SERVER_ENDED == 11
+    assert "the vLLM server ended by SIGKILL." in err and "logs/server.log:\nthe server's first line\n" in err
+
+
+def test_a_server_that_is_stopped_ends_the_training(launched):
+    run = launched(patience=1.5)
+    server, *_ = run.pids()
+    os.kill(server, signal.SIGSTOP)
+    code, _, err = run.end()
+    assert code == SERVER_SILENT == 12
+    assert "has not answered for 1.5 s (watchdog_seconds)" in err and "the server's first line" in err
+
+
+def test_a_server_that_answers_again_is_no_longer_silent():
+    status = 200
+
+    class Health(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *args):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Health) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        health = health_of_server.Health(f"http://127.0.0.1:{server.server_port}", interval=0.05)
+        until(lambda: health.was_good)
+        assert health.silence() == 0
+        status = 503
+        until(lambda: health.silence() > 0.2)
+        status = 200
+        until(lambda: health.silence() == 0)
+        health.stop()
+        server.shutdown()
+
+
+def test_a_server_that_never_gets_healthy_is_given_up(launched, tmp_path):
+    code, _, err = launched(health=503, server_seconds=1.5).end()
+    assert code == SERVER_NOT_READY == 10
+    assert "gave no sign of health within 1.5 s (vllm_server_timeout)" in err and "the server's first line" in err
+    assert not (tmp_path / "logs" / "train.log").exists()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_both(launched, signum):
+    run = launched(training="import signal; signal.signal(15, signal.SIG_IGN); time.sleep(300)")
+    run.pids()
+    run.process.send_signal(signum)
+    code, _, err = run.end()
+    assert code == 128 + signum and f"ended by {signum.name}" in err
+
+
+def test_ctrl_c_reaches_the_training_as_such(launched):
+    """So that Python raises KeyboardInterrupt, and what the script has to close is closed."""
+    run = launched(training="try:\n time.sleep(300)\nexcept KeyboardInterrupt:\n print('closed', flush=True)")
+    run.pids()
+    run.process.send_signal(signal.SIGINT)
+    code, out, _ = run.end()
+    assert code == 130 and "closed" in out
+
+
+def test_launch_that_is_killed_leaves_nothing(launched):
+    run = launched(training="import signal; signal.signal(15, signal.SIG_IGN); time.sleep(300)")
+    pids = run.pids()
+    assert len(pids) == 3
+    run.process.kill()
+    until(lambda: gone(pids))
+
+
+def test_a_guard_that_is_killed_leaves_nothing(launched):
+    run = launched()
+    training = psutil.Process(run.pids()[1])
+    training.parent().kill()
+    code, _, err = run.end()
+    assert code == 128 + 9 and "the training ended by SIGKILL" in err
+
+
+@pytest.fixture
+def guarded(tmp_path):
+    """A guard of this test's own: nobody above it collects what it leaves."""
+    started = []
+
+    def start(training):
+        command = [sys.executable, "-c", TRAINING, str(tmp_path / "pids"), training]
+        guard = [sys.executable, "-m", "trl_miner.launching.guard", str(os.getpid()), "0.5"]
+        started.append(subprocess.Popen([*guard, *command]))
+        until((tmp_path / "pids").is_file)
+        return started[0], [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+
+    yield start
+    started[0].kill()
+    started[0].wait()
+
+
+def test_the_guard_kills_what_does_not_heed_a_signal(guarded):
+    guard, pids = guarded(
+        "import signal; signal.signal(15, signal.SIG_IGN); open(sys.argv[1] + 's', 'w'); time.sleep(300)"
+    )
+    until(Path(guard.args[-2] + "s").is_file)
+    guard.terminate()
+    assert guard.wait(60) == -signal.SIGKILL
+    assert gone(pids)
+
+
+def test_the_guard_ends_as_the_command_does_and_leaves_no_child(guarded):
+    guard, pids = guarded("sys.exit(7)")
+    assert guard.wait(60) == 7
+    assert gone(pids)
+
+
+def test_the_command_does_not_outlive_its_guard(guarded):
+    guard, pids = guarded("time.sleep(300)")
+    guard.kill()
+    until(lambda: gone(pids[:1]))
+    psutil.Process(pids[1]).kill()  # launch collects it: test_a_guard_that_is_killed_leaves_nothing
+
+
+def test_a_port_that_is_taken_is_named(tmp_path, capfd):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(json.dumps({"use_vllm": True, "vllm_mode": "server", "use_cpu": True, "bf16": False,
+                                  "model_name_or_path": "m", "output_dir": str(tmp_path / "run")}))  # fmt: skip
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert cli.main(["launch", str(recipe), "--vllm_server_port", str(port)]) == 2
+    err = capfd.readouterr().err
+    assert f"got {port} on 127.0.0.1, where another process listens" in err and "--vllm_server_port" in err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture
+def tiny(policy, tmp_path):
+    """A recipe of one step on the 2-layer policy."""
+    path = tmp_path / "recipe.yaml"
+    settings = dict(model_name_or_path=policy, dataset_name="trl_miner/arithmetic", output_dir=str(tmp_path / "run"))
+    settings |= dict(use_cpu=True, bf16=False, max_steps=1, per_device_train_batch_size=4, num_generations=4)
+    settings |= dict(max_completion_length=4, save_strategy="no", gradient_checkpointing=False)
+    path.write_text(json.dumps(settings))
+    return path
+
+
+def test_a_real_run_leaves_its_model_and_no_secret(tiny, tmp_path):
+    command = [sys.executable, "-m", "trl_miner.cli", "launch", str(tiny)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=180, env=os.environ | PLANTED | {"OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / "run" / "model.safetensors").is_file() and "Model, card and log are in" in done.stdout
+    texts = [path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert any(b"-m trl_miner.train --config" in text for text in texts)
+    for secret in PLANTED.values():
+        assert not any(secret.encode() in text for text in [done.stdout.encode(), done.stderr.encode(), *texts])
+
+
+def test_train_that_is_ended_ends_accelerates_child(tiny, tmp_path):
+    (tmp_path / "slow_rewards.py").write_text(
+        "import os, time\nfrom pathlib import Path\nPath('pid').write_text(str(os.getpid()))\ntime.sleep(300)\n"
+    )
+    command = [sys.executable, "-m", "trl_miner.cli", "train", "--config", str(tiny)]
+    run = subprocess.Popen([*command, "--reward_funcs", "slow_rewards.reward"], cwd=tmp_path, stderr=subprocess.PIPE)
+    until(lambda: run.poll() is not None or (tmp_path / "pid").is_file() and (tmp_path / "pid").read_text())
+    worker = int((tmp_path / "pid").read_text())
+    run.terminate()
+    run.communicate(timeout=60)
+    assert run.returncode == 128 + signal.SIGTERM and gone([worker])
+
+
+# Slurm itself cannot be had here. What stands for it keeps what the script relies on: `scontrol show hostnames`, tasks
+# with SLURM_PROCID, a step that fails when a task does and ends the others, signals that are passed on.
+SCONTROL = "#!/bin/sh\nprintf 'n1\\nn2\\nn3\\n'\n"
+SRUN = """#!{python}
+import os, signal, subprocess, sys, time
+words, options = sys.argv[1:], {{}}
+while words[0].startswith("--"):
+    name, equals, value = words.pop(0).partition("=")
+    options[name] = value if equals else words.pop(0)
+assert options["--kill-on-bad-exit"] == "1" and len(options["--nodelist"].split(",")) == int(options["--nodes"])
+tasks = [subprocess.Popen(words, env=os.environ | dict(SLURM_PROCID=str(rank), SLURMD_NODENAME=node))
+         for rank, node in enumerate(options["--nodelist"].split(","))]
+signal.signal(15, lambda *args: [task.terminate() for task in tasks])
+codes = []
+while None in (codes := [task.poll() for task in tasks]):
+    if any(codes):
+        [task.terminate() for task in tasks if task.poll() is None]
+    time.sleep(.05)
+sys.exit(max(128 - code if code < 0 else code for code in codes))
+"""
+# In the place of trl-miner: notes how it was called, and waits for the code to end with
+TASK = """#!{python}
+import json, os, sys, time
+from pathlib import Path
+node = os.environ["SLURMD_NODENAME"]
+Path(node + ".new").write_text(json.dumps(dict(pid=os.getpid(), arguments=sys.argv[1:])))
+os.rename(node + ".new", node)
+while not Path(node + ".code").is_file():
+    time.sleep(.05)
+sys.exit(int(Path(node + ".code").read_text()))
+"""
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    """The Slurm script on three nodes, once all three tasks have started."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, text in (("scontrol", SCONTROL), ("srun", SRUN), ("trl-miner", TASK)):
+        (programs / name).write_text(text.format(python=sys.executable))
+        (programs / name).chmod(0o755)
+    monkeypatch.delenv("SLURM_PROCID", raising=False)
+    environment = os.environ | dict(
+        PATH=f"{programs}:{os.environ['PATH']}", SLURM_JOB_ID="7", SLURM_JOB_NODELIST="n[1-3]"
+    )
+    recipe = tmp_path / "it's a recipe.yaml"
+    config = ROOT / "recipes" / "accelerate" / "multi_node.yaml"
+    recipe.write_text(json.dumps({"use_vllm": True, "vllm_mode": "server", "accelerate_config": str(config),
+                                  "model_name_or_path": "m"}))  # fmt: skip
+    script = [ROOT / "recipes" / "slurm" / "train.slurm", recipe, "--learning_rate", "1e-6"]
+    process = subprocess.Popen(
+        ["bash", *map(str, script)], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+    )
+    until(lambda: process.poll() is not None or all((tmp_path / f"n{node}").is_file() for node in (1, 2, 3)))
+    yield process, {node: json.loads((tmp_path / node).read_text()) for node in ("n1", "n2", "n3")}, tmp_path
+    if process.poll() is None:
+        process.terminate()
+
+
+def plan_of(task):
+    """The plan that the real command makes of a task's arguments."""
+    import argparse
+
+    parser = argparse.ArgumentParser()
+    launch.add(parser.add_subparsers())
+    args, overrides = parser.parse_known_args(task["arguments"])
+    machines = launch.machines_of(args)
+    plan = make_plan(args.recipe, overrides, num_gpus=8, part=args.only, server_host=args.host, machines=machines)
+    return plan, machines
+
+
+def test_the_slurm_script_starts_each_side_on_its_nodes(job):
+    _, tasks, _ = job
+    server, _ = plan_of(tasks["n3"])
+    assert server.train == [] and server.server_listens == ("n3", 8000)
+    for rank, node in enumerate(("n1", "n2")):
+        plan, machines = plan_of(tasks[node])
+        assert plan.server is None and plan.server_url == "http://n3:8000" and plan.num_processes == 16
+        assert (machines.num_machines, machines.machine_rank) == (2, rank)
+        assert (machines.main_process_ip, machines.main_process_port) == ("n1", 20007)
+        assert plan.settings.learning_rate == 1e-6
+
+
+@pytest.mark.parametrize(
+    ("node", "code", "expected", "said"),
+    [
+        ("n3", 11, 11, "The vLLM server ended with exit code 11; ending the training."),
+        ("n3", 0, 1, "The vLLM server ended with exit code 0; ending the training."),
+        ("n2", 5, None, "The training ended with exit code"),
+    ],
+)
+def test_the_slurm_job_ends_when_a_side_does(job, node, code, expected, said):
+    process, tasks, folder = job
+    (folder / f"{node}.code").write_text(str(code))
+    err = process.communicate(timeout=60)[1]
+    assert said in err and process.returncode != 0 and expected in (None, process.returncode)
+    assert gone([task["pid"] for task in tasks.values()])
+
+
+def test_the_slurm_job_succeeds_with_the_training(job):
+    process, tasks, folder = job
+    for node in ("n1", "n2"):
+        (folder / f"{node}.code").write_text("0")
+    assert "The training ended with exit code 0" in process.communicate(timeout=60)[1]
+    assert process.returncode == 0 and gone([task["pid"] for task in tasks.values()])
+
+
+def test_the_slurm_job_that_is_cancelled_ends_both(job):
+    process, tasks, _ = job
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 143 and gone([task["pid"] for task in tasks.values()])

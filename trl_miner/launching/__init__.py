@@ -1,0 +1,1 @@
+"""What `trl-miner launch` starts, and how it is watched."""
