@@ -1,0 +1,250 @@
+"""`trl-miner doctor`: every check with a recipe that it must find fault with, here and on described machines."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from datasets import Dataset
+
+from trl_miner.cli import main
+from trl_miner.doctor import machine, report
+from trl_miner.doctor.machine import GIB
+
+RECIPES = Path(__file__).parent.parent / "recipes"
+GPU_RECIPE = {
+    "model_name_or_path": "Qwen/Qwen3-4B-Base",
+    "dataset_name": "nowhere",
+    "num_generations": 4,
+    "per_device_train_batch_size": 2,
+    "optimizer_batch_size": 16,
+    "max_completion_length": 1024,
+    "beta": 0.001,
+    "use_vllm": True,
+    "vllm_mode": "server",
+    "vllm_max_model_length": 2048,
+    "accelerate_config": "zero3",
+}
+
+
+@pytest.fixture
+def recipe(tmp_path, policy, monkeypatch):
+    """Writes a recipe: `recipe(...)` for this machine's CPU, `recipe(gpu=True, ...)` for GPUs."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def write(gpu=False, **settings):
+        common = {"output_dir": str(tmp_path / "out"), "max_steps": 10, "save_steps": 5}
+        on_cpu = {"model_name_or_path": policy, "dataset_name": "trl_miner/arithmetic", "use_cpu": True}
+        on_cpu |= {"bf16": False, "num_generations": 4, "per_device_train_batch_size": 8, "max_completion_length": 16}
+        path = tmp_path / "recipe.yaml"
+        path.write_text(yaml.safe_dump({**common, **(GPU_RECIPE if gpu else on_cpu), **settings}))
+        return path
+
+    return write
+
+
+def found(path, where=None, *overrides):
+    """Status and text by what each finding is about; of several the worst."""
+    where = machine.this_machine() if where is None else machine.described(where)
+    findings, _ = report.examine(path, list(overrides), where)
+    order = ["ok", "not checked", "warning", "FAILED"]
+    findings = sorted(findings, key=lambda finding: order.index(finding.status))
+    return {finding.about: (finding.status, finding.text) for finding in findings}
+
+
+def test_the_embedded_recipe_s_kind_passes_here_and_says_so(recipe, capsys):
+    assert main(["doctor", str(recipe())]) == 0
+    printed = capsys.readouterr().out
+    assert (
+        "on this machine" in printed and "accepts 20 of 20 golds" in printed and "0 failed, 0 not checked" in printed
+    )
+    assert "together" in printed
+
+
+def test_a_failure_is_exit_code_1_with_what_to_do(recipe, capsys):
+    # 8 rollouts in a micro-batch, 12 in a step
+    assert main(["doctor", str(recipe(optimizer_batch_size=12))]) == 1
+    printed = capsys.readouterr().out
+    assert "FAILED" in printed and "got 12 for 8 x 1. Change the batch per device" in printed
+
+
+def test_a_bad_recipe_or_machine_is_exit_code_2(recipe, capsys):
+    assert main(["doctor", str(recipe(learning_rte=1))]) == 2
+    assert "Did you mean 'learning_rate'" in capsys.readouterr().err
+    assert main(["doctor", str(recipe()), "--machine", "eight"]) == 2
+    assert "COUNTxMEMORY" in capsys.readouterr().err
+
+
+def test_overrides_count(recipe):
+    assert found(recipe(), None, "--optimizer_batch_size", "12")["batch"][0] == "FAILED"
+
+
+@pytest.mark.parametrize("text, number, gib", [("8x80GB", 8, 80), ("2 x 24", 2, 24), ("1x48gib", 1, 48)])
+def test_a_machine_can_be_described(text, number, gib):
+    gpus = machine.described(text).gpus
+    assert len(gpus) == number and all(0.98 * gib * GIB < gpu.free < gib * GIB for gpu in gpus)
+
+
+def test_a_file_describes_more_of_a_machine(recipe, tmp_path):
+    file = tmp_path / "machine.json"
+    versions = {"trl": "1.15.0", "vllm": "0.31.0", "transformers": "5.23.0", "deepspeed": "0.18.0"}
+    file.write_text(json.dumps({"gpus": 4, "gpu_memory_gb": 80, "disk_free_gb": 10, "versions": versions}))
+    result = found(recipe(gpu=True), str(file))
+    # two checkpoints, one being written, 14 bytes for each of 4.02 billion parameters, and the model
+    assert result["disk"][0] == "FAILED" and "got 10.0 GiB" in result["disk"][1]
+    where = machine.described(str(file))
+    texts = [finding.text for finding in report.examine(recipe(gpu=True), [], where)[0] if finding.about == "versions"]
+    assert any("trl must be" in text and "got 1.15.0" in text for text in texts)
+    assert any("transformers must be <5.18: got 5.23.0" in text for text in texts)
+    file.write_text("{")
+    with pytest.raises(ValueError, match="must be JSON"):
+        machine.described(str(file))
+    file.write_text('{"gpu": 4}')
+    with pytest.raises(ValueError, match="gpu_memory_gb"):
+        machine.described(str(file))
+
+
+def test_of_a_described_machine_nothing_that_is_here_is_called_ok(recipe):
+    result = found(recipe(gpu=True), "3x80GB")
+    assert {about for about, (status, _) in result.items() if status == "ok"} == {
+        "GPUs",
+        "batch",
+        "memory",
+        "vLLM memory",
+    }
+    assert {result[about][0] for about in ("versions", "ports", "output_dir", "disk", "data")} == {"not checked"}
+
+
+def test_gpus_that_are_missing_unequal_or_too_small(recipe, tmp_path):
+    path = recipe(gpu=True)
+    assert "needs 1 for the vLLM server" in found(path, "1x80GB")["plan"][1]
+    file = tmp_path / "machine.json"
+    file.write_text('{"gpu_memory_gb": [80, 80, 24]}')
+    assert found(path, str(file))["GPUs"][0] == "warning"
+    # 4.02 billion parameters, 16 bytes each on 1 GPU for training: 60 GiB and more
+    status, text = found(path, "2x48GB")["memory"]
+    assert status == "FAILED" and "train more GPUs, or a LoRA recipe" in text
+    assert found(path, "2x8GB")["vLLM memory"][0] == "FAILED"
+    assert found(recipe(gpu=True, vllm_tensor_parallel_size=3), "4x80GB")["vLLM memory"][0] == "FAILED"  # 32 heads
+
+
+def test_a_cpu_recipe_must_fit_into_the_memory(recipe, tmp_path):
+    file = tmp_path / "machine.json"
+    file.write_text('{"gpus": 0, "cpu_memory_gb": 0.001}')
+    assert found(recipe(), str(file))["memory"][0] == "FAILED"
+
+
+def test_the_optimiser_needs_cpu_memory_when_it_is_offloaded(recipe, tmp_path):
+    config = tmp_path / "offload.yaml"
+    zero = {"zero_stage": 3, "offload_optimizer_device": "cpu"}
+    config.write_text(yaml.safe_dump({"distributed_type": "DEEPSPEED", "deepspeed_config": zero}))
+    file = tmp_path / "machine.json"
+    # 4.02 billion parameters of 16 bytes: 59.9 GiB
+    for memory_gb, status in ((50, "FAILED"), (70, "ok")):
+        file.write_text(json.dumps({"gpus": 4, "gpu_memory_gb": 80, "cpu_memory_gb": memory_gb}))
+        assert found(recipe(gpu=True, accelerate_config=str(config)), str(file))["CPU memory"][0] == status
+
+
+def test_the_batch_says_how_far_off_policy_it_is(recipe):
+    assert "strictly on-policy: one optimiser step" in found(recipe())["batch"][1]
+    text = found(recipe(optimizer_batch_size=8, generation_batch_size=32))["batch"][1]
+    assert "off-policy: 4 optimiser steps of 8" in text and "2.5 generations in all" in text  # 10 steps / 4
+    assert found(recipe(policy_loss="kl_cov"))["batch"][0] == "warning"
+    assert "multiple" in found(recipe(per_device_train_batch_size=6))["batch"][1]  # groups of 4
+    assert found(recipe(generation_batch_size=12))["batch"][0] == "FAILED"  # micro-batches of 8
+
+
+@pytest.mark.parametrize("setting", ["vllm_server_port", "vllm_group_port"])
+def test_a_port_that_is_taken(recipe, setting, monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        path = recipe(gpu=True, **{setting: port})
+        here = machine.Machine("here", machine.described("4x80GB").gpus, 2**40)
+        about = [f for f in report.examine(path, [], here)[0] if f.about == "ports" and f.status == "FAILED"]
+    assert [f"got {port}" in finding.text and f"--{setting}" in finding.text for finding in about] == [True]
+
+
+def test_output_that_cannot_be_written_or_is_of_an_older_run(recipe, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert found(recipe(output_dir=str(tmp_path / "file" / "out")))["output_dir"][0] == "FAILED"
+    (tmp_path / "out" / "checkpoint-5").mkdir(parents=True)
+    status, text = found(recipe())["output_dir"]
+    assert status == "warning" and "checkpoint-5" in text and "--resume_from_checkpoint latest" in text
+    assert found(recipe(resume_from_checkpoint="latest"))["output_dir"][0] == "ok"
+
+
+def test_data_that_is_missing_or_lacks_a_column(recipe, tmp_path):
+    status, text = found(recipe(dataset_name=str(tmp_path / "deepscaler")))["data"]
+    assert status == "FAILED" and "trl-miner data deepscaler" in text
+    Dataset.from_list([{"prompt": "1 + 1", "answer": "2"}]).to_parquet(tmp_path / "set" / "train.parquet")
+    status, text = found(recipe(dataset_name=str(tmp_path / "set")))["data"]
+    assert status == "FAILED" and "solution (for math_reward): got prompt, answer" in text
+    assert "dataset_name must be given" in found(recipe(dataset_name=None))["data"][1]
+
+
+def test_golds_that_the_verifier_refuses_prompts_that_are_too_long_and_messages(recipe, tmp_path, policy):
+    # 13 tokens each; a limit of 20 less 16 for the completion leaves 4
+    rows = [{"prompt": "12 + 3 - 4 + 5", "solution": solution} for solution in ("16", "\\frac{")]
+    Dataset.from_list(rows).to_parquet(tmp_path / "set" / "train.parquet")
+    path = recipe(dataset_name=str(tmp_path / "set"))
+    assert "accept every gold as an answer: got 1 of 2" in found(path)["verifier"][1]
+    gpu = recipe(
+        gpu=True, model_name_or_path=policy, dataset_name=str(tmp_path / "set"), vllm_max_model_length=20,
+        max_completion_length=16,
+    )  # fmt: skip
+    assert "vllm_max_model_length=20" in found(gpu, "4x80GB")["prompts"][1]
+    chat = [{"prompt": [{"role": "user", "content": "1 + 1"}], "solution": "2"}]
+    Dataset.from_list(chat).to_parquet(tmp_path / "set" / "train.parquet")
+    assert "chat template" in found(recipe(dataset_name=str(tmp_path / "set")))["prompts"][1]
+
+
+def test_multiple_choice_golds_are_fed_as_choices(recipe, tmp_path):
+    rows = [{"prompt": "Which?", "solution": gold, "options": ["iron", "zinc"]} for gold in "AB"]
+    Dataset.from_list(rows).to_parquet(tmp_path / "set" / "train.parquet")
+    path = recipe(dataset_name=str(tmp_path / "set"), reward_funcs=["choice_reward"])
+    assert found(path)["verifier"] == ("ok", "choice_reward accepts 2 of 2 golds.")
+
+
+def test_a_login_is_needed_to_push_and_no_token_is_shown(recipe, monkeypatch, capsys):
+    secret = "hf_doctorsecret"
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", "/nonexistent")
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    path = recipe(push_to_hub=True)
+    assert found(path)["Hub"][0] == "FAILED"
+    monkeypatch.setenv("HF_TOKEN", secret)
+    monkeypatch.setenv("WANDB_API_KEY", secret)
+    assert main(["doctor", str(path)]) == 0
+    printed = capsys.readouterr()
+    assert "a token is there, not checked" in printed.out and secret not in printed.out + printed.err
+
+
+def test_a_tracker_that_is_not_installed(recipe):
+    status, text = found(recipe(report_to="no_such_tracker"))["tracker"]
+    assert status == "FAILED" and "pip install no_such_tracker" in text
+    assert "tracker" not in found(recipe(report_to="none"))
+
+
+def test_code_of_the_hub_is_a_warning(recipe):
+    assert found(recipe(trust_remote_code=True))["remote code"][0] == "warning"
+    assert "remote code" not in found(recipe())
+
+
+def test_an_unknown_model_is_not_checked_rather_than_ok(recipe):
+    result = found(recipe(gpu=True, model_name_or_path="nobody/nothing"), "4x80GB")
+    assert {result[about][0] for about in ("memory", "vLLM memory", "disk")} == {"not checked"}
+
+
+def test_a_hub_that_does_not_answer_costs_no_time():
+    left_out = ("_proxy", "hf_hub_offline")
+    environment = {name: value for name, value in os.environ.items() if not name.lower().endswith(left_out)}
+    environment["HF_ENDPOINT"] = "http://127.0.0.1:9"
+    command = [sys.executable, "-m", "trl_miner.cli", "doctor", str(RECIPES / "Qwen3-4B-Base" / "miner.yaml")]
+    done = subprocess.run([*command, "--machine", "4x80GB"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "Retrying" not in done.stderr, done.stderr[-2000:]
+    assert "from a table of known models" in done.stdout

@@ -1,0 +1,42 @@
+"""`trl-miner doctor`: will this recipe run here, or on a machine that is only described?"""
+
+import argparse
+import os
+from typing import Any
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "doctor",
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        help="check a recipe before it is started: trl-miner doctor recipes/arithmetic/miner.yaml",
+        usage="trl-miner doctor RECIPE [--machine 8x80GB | FILE.json] [options of trl-miner train]",
+        description="Check versions, GPUs, batch sizes, memory, ports, disk, login, data and verifier, and say what\n"
+        "to change. Starts nothing. Exit code 0, or 1 when a check failed.",
+        epilog="--machine describes one that is not here; what cannot be known of it is \"not checked\". A file\n"
+        'may say more: {"gpus": 8, "gpu_memory_gb": 80, "cpu_memory_gb": 1000, "disk_free_gb": 4000,\n'
+        '"versions": {"trl": "1.16.0", "vllm": "0.31.0"}}. Other options override the recipe: --learning_rate 1e-6.',
+    )  # fmt: skip
+    parser.add_argument("recipe", metavar="RECIPE", help="a recipe, such as recipes/Qwen3-4B-Base/miner.yaml")
+    parser.add_argument("--machine", metavar="WHAT", help="8x80GB, or a .json file (default: this machine)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, overrides: list[str]) -> int:
+    """`overrides` are settings of the recipe."""
+    from ..doctor import machine
+
+    if not machine.hub_answers():
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything imports huggingface_hub
+    from ..doctor import report
+    from ..doctor.context import FAILED
+
+    where = machine.described(args.machine) if args.machine else machine.this_machine()
+    findings, context = report.examine(args.recipe, overrides, where)
+    print(f"{args.recipe} on {where.name}")
+    print("\n".join(report.lines(findings)))
+    if context is not None:
+        print("\n".join(report.memory_table(context)))
+    print(report.summary(findings))
+    return 1 if any(finding.status == FAILED for finding in findings) else 0

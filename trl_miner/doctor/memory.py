@@ -1,0 +1,233 @@
+"""An estimate of the memory that a training process and a vLLM server need, part by part. Imports nothing heavy.
+
+Compared with measurements on a CPU only (tests/bench/results/memory.md). What a CPU does not have (buffers of ZeRO and
+NCCL, CUDA's own memory) is what the documentation of each says, or a rule of thumb.
+
+# K tokens of a micro-batch, prompt and completion; H hidden size; V vocabulary size; P parameters; N processes
+"""
+
+from dataclasses import dataclass
+
+from .machine import GIB
+from .models import Shape
+
+ADAM = 8  # bytes per parameter: two moments in float32
+TILE_TOKENS, TILE_VOCABULARY = 4096, 32_768  # trl.kernels.chunked_logprob, trl.trainer.utils: the head's tile
+TILES_WITHOUT_TRITON = 8  # of float32, as wide as the vocabulary, that its backward holds beside in torch operations
+CUDA_BYTES = 2 * GIB  # context, cuBLAS, NCCL: a rule of thumb
+FRAGMENTS = 1.1  # what is allocated anew in each micro-batch, over the sum of its tensors
+ZERO_BUCKET = 500_000_000  # DeepSpeed's reduce_bucket_size and allgather_bucket_size, in elements
+ZERO3_LIVE = 1_000_000_000  # its stage3_max_live_parameters; also sub_group_size, the parameters of one step
+SERVER_BYTES = 4 * GIB  # vLLM besides weights and KV cache: CUDA, graphs, activations, logits: a rule of thumb
+
+
+@dataclass(frozen=True)
+class Run:
+    """What of a recipe decides about memory.
+
+    Attributes:
+        sharding: none, ddp, zero1, zero2, zero3 or fsdp.
+        processes: Training processes in all.
+        rows: Rollouts of a micro-batch.
+        tokens: Of the longest rollout with its prompt.
+        is_checkpointed: Activations are computed again in the backward pass.
+        has_reference: A second model for the KL term.
+        weight_bytes: Of each weight as it is loaded.
+        is_mixed: Computes in 16 bits.
+        is_gpu: Triton's kernels, and CUDA's own memory.
+        offloads_optimizer: ZeRO keeps the optimiser's states in CPU memory.
+        optimizer_bytes: Per trained parameter; 8 for Adam in float32.
+        colocated: Bytes that a vLLM in the same process holds.
+    """
+
+    sharding: str = "none"
+    processes: int = 1
+    rows: int = 1
+    tokens: int = 1
+    is_checkpointed: bool = True
+    has_reference: bool = False
+    weight_bytes: int = 4
+    is_mixed: bool = False
+    is_gpu: bool = False
+    offloads_optimizer: bool = False
+    optimizer_bytes: int = ADAM
+    colocated: int = 0
+
+    @property
+    def is_zero(self) -> bool:
+        return self.sharding.startswith("zero")
+
+    @property
+    def computes_in(self) -> int:
+        """Bytes of an activation."""
+        return 2 if self.is_mixed or self.weight_bytes == 2 else 4
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes of one training process, by part. Of `one_of` only the largest counts: they are not there together."""
+
+    held: dict[str, int]
+    one_of: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.held.values()) + max(self.one_of.values(), default=0)
+
+
+def estimate_training(shape: Shape, run: Run) -> Estimate:
+    """The peak of one training process, from the second optimiser step on."""
+    held = _states(shape, run)
+    held["activations kept for the backward pass"] = _kept(shape, run)
+    one_of = {"one layer's backward": _layer_backward(shape, run), "the head's backward": _head_backward(shape, run)}
+    if run.is_zero:
+        share = shape.trainable // run.processes
+        one_of["optimiser step"] = 4 * (min(share, ZERO3_LIVE) if run.sharding == "zero3" else share)
+    one_of = {name: int(size * FRAGMENTS) for name, size in one_of.items()}
+    if run.is_gpu:
+        held["CUDA and NCCL (rule of thumb)"] = CUDA_BYTES
+    if run.colocated:
+        held["vLLM in the same process"] = run.colocated
+    return Estimate({name: size for name, size in held.items() if size}, one_of)
+
+
+def _states(shape: Shape, run: Run) -> dict[str, int]:
+    """Weights, gradients and optimiser states of this process."""
+    processes, trained = run.processes, shape.trainable
+    if run.is_zero:
+        stage = int(run.sharding[-1])
+        share = {level: processes if stage >= level else 1 for level in (1, 2, 3)}
+        weights = 2 * (shape.parameters + shape.adapter) // share[3]
+        gradients = 2 * trained // share[2]
+        optimizer = 0 if run.offloads_optimizer else (4 + run.optimizer_bytes) * trained // share[1]
+        reference = 2 * shape.parameters // share[3]
+        buckets = 2 * 2 * min(ZERO_BUCKET, trained)  # the second while the first is being sent
+        buckets += 2 * min(ZERO3_LIVE, shape.parameters) if stage == 3 else 2 * min(ZERO_BUCKET, trained)
+        name, extra = "ZeRO's buckets and gathered weights", buckets
+    else:
+        share = {1: processes if run.sharding == "fsdp" else 1}
+        own = (
+            4 if run.sharding == "fsdp" or shape.adapter else run.weight_bytes
+        )  # accelerate and PEFT raise to float32
+        frozen = shape.parameters if shape.adapter else 0
+        weights = (run.weight_bytes * frozen + own * trained) // share[1]
+        gradients = own * trained // share[1]
+        optimizer = run.optimizer_bytes * own // 4 * trained // share[1]
+        reference = run.weight_bytes * shape.parameters // share[1]
+        name, extra = _copies(shape, run, own)
+    sharded = f" (1/{processes})" if processes > 1 else ""
+    found = {
+        "weights": weights,
+        "gradients": gradients,
+        f"optimiser{sharded if run.sharding not in ('none', 'ddp') else ''}": optimizer,
+        "reference model": reference if run.has_reference else 0,
+        name: extra,
+    }
+    return found
+
+
+def _copies(shape: Shape, run: Run, own: int) -> tuple[str, int]:
+    """What stands beside float32 weights: DDP's buckets, autocast's copies, FSDP's gathered layers."""
+    copies = 2 * shape.parameters if run.is_mixed and run.weight_bytes == 4 and not run.is_checkpointed else 0
+    if run.sharding == "ddp":
+        return "DDP's buckets", own * shape.trainable + copies
+    if run.sharding == "fsdp":  # two layers, and the head
+        layer = (shape.parameters - shape.head) // shape.layers
+        return "gathered layers", (2 if run.is_mixed else 4) * (2 * layer + shape.head)
+    return "weights in 16 bits", copies
+
+
+def _layer_bytes(shape: Shape, run: Run) -> int:
+    """What one layer keeps for its backward pass, per token.
+
+    Each norm keeps its input in float32, what it normalised and its output; the attention its query, keys and values
+    (repeated to all heads), its output and a contiguous copy; the MLP gate, activation, up and their product.
+    """
+    width, kv_width = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    norms = 12 * 2 * shape.hidden + (12 * (width + kv_width) if shape.has_qk_norm else 0)
+    return norms + run.computes_in * (5 * width + 4 * shape.intermediate)
+
+
+def _mask_bytes(run: Run) -> int:
+    """The mask of padding and order that a layer's attention keeps, as numbers, for every pair of tokens."""
+    return run.computes_in * run.rows * run.tokens**2
+
+
+def _kept(shape: Shape, run: Run) -> int:
+    tokens = run.rows * run.tokens
+    is_half = run.is_zero or run.weight_bytes == 2  # the residual stream; under autocast it stays float32
+    per_layer = (2 if is_half else 4) * shape.hidden if run.is_checkpointed else _layer_bytes(shape, run)
+    adapter = _adapter_bytes(shape, run) if shape.adapter and not run.is_checkpointed else 0
+    masks = 0 if run.is_checkpointed else shape.layers * _mask_bytes(run)
+    return int(FRAGMENTS * (tokens * (shape.layers * per_layer + adapter) + masks))
+
+
+def _adapter_bytes(shape: Shape, run: Run) -> int:
+    """LoRA's own activations per token: a float32 copy of each of its inputs, where the model has another type."""
+    copies = 0 if run.computes_in == 4 else 4
+    width = shape.heads * shape.head_dim
+    return shape.layers * copies * (5 * shape.hidden + width + shape.intermediate)
+
+
+def _layer_backward(shape: Shape, run: Run) -> int:
+    """Gradients of one layer's activations; with checkpointing, the layer's activations too."""
+    tokens = run.rows * run.tokens
+    again = _layer_bytes(shape, run) if run.is_checkpointed else 0
+    if run.is_checkpointed and shape.adapter:
+        again += _adapter_bytes(shape, run) // shape.layers
+    masks = run.rows * run.tokens**2 + (_mask_bytes(run) if run.is_checkpointed else 0)  # the first is of truth values
+    return masks + tokens * (again + run.computes_in * 3 * shape.intermediate + 12 * shape.hidden)
+
+
+def _head_backward(shape: Shape, run: Run) -> int:
+    """TRL's fused head: a tile of logits at a time, gradients summed in float32."""
+    tokens = run.rows * run.tokens
+    rows = min(tokens, TILE_TOKENS)
+    tiles = run.computes_in * rows * TILE_VOCABULARY  # whole, however small the vocabulary
+    if not run.is_gpu:
+        tiles += 4 * TILES_WITHOUT_TRITON * rows * min(shape.vocabulary, TILE_VOCABULARY)
+    hidden = tokens * shape.hidden * (4 + 4 + 2 * run.computes_in)
+    head = shape.head * 4 if shape.is_head_trainable else 0
+    head += shape.head * 2 if head and run.computes_in == 2 else 0  # cast to the weights' type
+    return tiles + hidden + head
+
+
+def optimizer_in_cpu_memory(shape: Shape) -> int:
+    """When ZeRO keeps the optimiser there: float32 weights, gradients and Adam's moments, all shares together."""
+    return (4 + 4 + ADAM) * shape.trainable
+
+
+@dataclass(frozen=True)
+class ServerEstimate:
+    """Of each GPU of a vLLM server, in bytes; `sequences`: how many of full length its KV cache holds."""
+
+    weights: int
+    cache: int
+    sequences: float
+
+
+def estimate_server(
+    shape: Shape, gpu: int, *, tensor_parallel: int, utilization: float, length: int
+) -> ServerEstimate:
+    """A vLLM server's share of one GPU.
+
+    Args:
+        shape: Of the model.
+        gpu: Memory of one GPU, in bytes.
+        tensor_parallel: GPUs that share the model.
+        utilization: Share of the memory that vLLM may use.
+        length: Tokens of the longest sequence.
+    """
+    weights = 2 * shape.parameters // tensor_parallel
+    cache = int(gpu * utilization) - weights - SERVER_BYTES
+    kv_heads = max(shape.kv_heads / tensor_parallel, 1)
+    per_token = 2 * 2 * shape.layers * kv_heads * shape.head_dim
+    return ServerEstimate(weights, max(cache, 0), max(cache, 0) / (per_token * length))
+
+
+def checkpoint_bytes(shape: Shape, run: Run) -> int:
+    """One checkpoint on disk: weights, and the optimiser's states with the float32 weights where it holds them."""
+    weights = shape.adapter or shape.parameters
+    if run.is_zero:
+        return 2 * weights + (2 * shape.parameters if shape.adapter else 0) + (4 + ADAM) * shape.trainable
+    return 4 * weights + ADAM * shape.trainable

@@ -1,0 +1,124 @@
+"""How large a model is: counted on a model without weights, built from its configuration."""
+
+import argparse
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+# config.json of the Hub repositories, for machines that have neither the model nor a network.
+_QWEN3 = {"model_type": "qwen3", "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936}
+_LLAMA = {"model_type": "llama", "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256}
+_LLAMA |= {"hidden_size": 4096, "num_hidden_layers": 32, "intermediate_size": 14336, "num_attention_heads": 32}
+KNOWN: dict[str, dict[str, Any]] = {
+    "Qwen/Qwen3-4B-Base": _QWEN3
+    | {"hidden_size": 2560, "num_hidden_layers": 36, "intermediate_size": 9728, "num_attention_heads": 32}
+    | {"tie_word_embeddings": True},
+    "Qwen/Qwen3-8B-Base": _QWEN3
+    | {"hidden_size": 4096, "num_hidden_layers": 36, "intermediate_size": 12288, "num_attention_heads": 32}
+    | {"tie_word_embeddings": False},
+    "Qwen/Qwen3-14B-Base": _QWEN3
+    | {"hidden_size": 5120, "num_hidden_layers": 40, "intermediate_size": 17408, "num_attention_heads": 40}
+    | {"tie_word_embeddings": False},
+    "OctoThinker/OctoThinker-8B-Hybrid-Base": _LLAMA | {"tie_word_embeddings": False},
+    "meta-llama/Llama-3.1-8B-Instruct": _LLAMA | {"tie_word_embeddings": False},
+}
+# Their activations are counted; others have experts, states or towers that the estimate does not know.
+DENSE = {"qwen3", "qwen2", "llama", "mistral"}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a decoder. `parameters` are all of the base model, `trainable` those with a gradient, `head` those of
+    the output projection; `known` says where the numbers come from."""
+
+    model_type: str
+    hidden: int
+    layers: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    parameters: int
+    trainable: int
+    head: int
+    is_head_trainable: bool
+    known: str
+
+    @property
+    def has_qk_norm(self) -> bool:
+        return self.model_type == "qwen3"
+
+    @property
+    def adapter(self) -> int:
+        """Parameters besides the base model's."""
+        return self.trainable if self.trainable < self.parameters and not self.is_head_trainable else 0
+
+
+def find_config(settings: argparse.Namespace) -> tuple[Any, str]:
+    """The model's configuration, and where it was found.
+
+    Raises:
+        OSError: Nowhere.
+    """
+    from transformers import AutoConfig
+
+    from ..launching.plan import served_model
+
+    name = served_model(settings)
+    try:
+        code = bool(settings.trust_remote_code)
+        found = AutoConfig.from_pretrained(name, revision=settings.model_revision, trust_remote_code=code)
+        return found, "its configuration"
+    except (OSError, ValueError) as error:
+        if name not in KNOWN:
+            raise OSError(f"the configuration of {name} is not here ({type(error).__name__})") from error
+    fields = dict(KNOWN[name])
+    return AutoConfig.for_model(fields.pop("model_type"), **fields), "a table of known models"
+
+
+def measure(config: Any, settings: argparse.Namespace, known: str = "its configuration") -> Shape:
+    """Count a model's parameters.
+
+    Args:
+        config: Of transformers.
+        settings: `use_peft`, `lora_r`, `lora_target_modules` of the recipe.
+        known: Where the configuration was found.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    text = config.get_text_config()
+    heads = text.num_attention_heads
+    return Shape(
+        model_type=text.model_type,
+        hidden=text.hidden_size,
+        layers=text.num_hidden_layers,
+        intermediate=getattr(text, "intermediate_size", 0) or 0,
+        heads=heads,
+        kv_heads=getattr(text, "num_key_value_heads", None) or heads,
+        head_dim=getattr(text, "head_dim", None) or text.hidden_size // heads,
+        vocabulary=text.vocab_size,
+        parameters=parameters,
+        trainable=_adapter_parameters(model, settings) if settings.use_peft else parameters,
+        head=model.get_output_embeddings().weight.numel(),
+        is_head_trainable=not settings.use_peft,
+        known=known,
+    )
+
+
+def _adapter_parameters(model: Any, settings: argparse.Namespace) -> int:
+    """LoRA's: rank times (inputs + outputs) of each linear layer, as PEFT chooses them."""
+    from peft import LoraConfig, get_peft_model
+
+    targets = settings.lora_target_modules
+    if targets is not None and not isinstance(targets, str) and len(targets) == 1:
+        targets = targets[0]
+    lora = LoraConfig(r=settings.lora_r, target_modules=targets, task_type=settings.lora_task_type)
+    with warnings.catch_warnings():  # PEFT's own use of a name that transformers has renamed
+        warnings.simplefilter("ignore", FutureWarning)
+        adapted = get_peft_model(model, lora, low_cpu_mem_usage=True)
+    return sum(parameter.numel() for parameter in adapted.parameters() if parameter.requires_grad)
