@@ -2,26 +2,39 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
-from trl_miner.train import check_recipe, load_reward_funcs, main, make_parser
+from trl_miner.config import accumulation_steps
+from trl_miner.doctor import machine, report
+from trl_miner.doctor.context import FAILED
+from trl_miner.recipe import check_recipe, make_parser
+from trl_miner.train import load_reward_funcs, main
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 PATHS = [path for path in sorted(RECIPES.rglob("*.yaml")) if path.parent.name != "accelerate"]
+ON_CPU = ["--use_cpu", "true", "--bf16", "false"]  # what only a GPU has
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: str(path.relative_to(RECIPES)))
 def test_recipe_parses(path):
     parser = make_parser()
     check_recipe(["--config", str(path)], parser)
-    args, config, model_args, mixture = parser.parse_args_and_config(["--config", str(path)])
+    args, config, model_args, mixture = parser.parse_args_and_config(["--config", str(path), *ON_CPU])
     assert load_reward_funcs(args, config)
     parsed = {**vars(args), **vars(config), **vars(model_args), **vars(mixture)}
     for key, value in yaml.safe_load(path.read_text()).items():
-        assert parsed[key] == value or str(parsed[key]) == str(value), key
+        # TRL takes the only one of `lora_target_modules` out of its list
+        assert parsed[key] == value or str(parsed[key]) == str(value) or [parsed[key]] == value, key
+
+
+def header(path):
+    """The machine that the first lines name: GPUs, their GB, those of vLLM, those that train."""
+    found = re.search(r"^# (\d+) x (\d+) GB.*vLLM on (\d+), training on (\d+)", path.read_text(), re.MULTILINE)
+    return dict(zip(("gpus", "gb", "server", "train"), map(int, found.groups()), strict=True))
 
 
 # Each with what its log must hold, and no other's.
@@ -108,3 +121,107 @@ def test_a_recipe_runs(policy, tmp_path, name, caplog):
     assert METHODS[name] <= logged
     assert not logged & (set().union(*METHODS.values()) - METHODS[name])
     assert "does nothing" not in caplog.text
+
+
+# What the paper's tables have: main_table, scale_to14, octo_table, medical_cmp, and for 4 B the ones on exploration
+# and ablations. Its R++ may be either variant of REINFORCE++.
+BASELINES = {"grpo", "dapo", "reinforce_pp", "reinforce_pp_baseline", "gspo", "miner"}
+PAPER = {
+    "Qwen3-4B-Base": BASELINES
+    | {"ucas", "bapo", "kl_cov", "clip_cov", "entropy_adv", "miner_wo_ir", "miner_wo_fw", "miner_wo_ac"},
+    "Qwen3-8B-Base": BASELINES | {"ucas"},
+    "Qwen3-14B-Base": {"grpo", "miner"},
+    "OctoThinker-8B-Hybrid-Base": BASELINES,
+    "Llama-3.1-8B-Instruct": {"grpo", "miner"},
+}
+LARGE = [path for path in PATHS if path.parent.name != "arithmetic"]
+# Beside OF_THE_METHOD: how the same 2048 rollouts are cut, and DAPO's missing KL term.
+CUTS = {"generation_batch_size", "optimizer_batch_size", "num_iterations", "save_steps"}
+NO_KL = {"beta", "use_bias_correction_kl"}
+OF_LORA = {
+    *("use_peft", "lora_r", "lora_alpha", "lora_target_modules", "lora_dropout", "dtype", "learning_rate"),
+    *("per_device_train_batch_size", "vllm_tensor_parallel_size", "accelerate_config", "output_dir"),
+}
+large = pytest.mark.parametrize("path", LARGE, ids=lambda path: str(path.relative_to(RECIPES)))
+
+
+def different(one, other):
+    return {key for key in one | other if one.get(key) != other.get(key)}
+
+
+@pytest.mark.parametrize("folder", ["", "lora"])
+@pytest.mark.parametrize("model", PAPER)
+def test_there_is_a_recipe_for_all_that_the_paper_ran(model, folder):
+    assert {path.stem for path in (RECIPES / model / folder).glob("*.yaml")} == PAPER[model]
+
+
+@large
+def test_a_model_s_recipes_differ_in_the_method_alone(path):
+    grpo, other = (yaml.safe_load(file.read_text()) for file in (path.parent / "grpo.yaml", path))
+    assert different(grpo, other) <= OF_THE_METHOD - {"per_device_train_batch_size"} | CUTS | NO_KL
+    assert (NO_KL <= other.keys()) != (path.stem == "dapo")
+    assert other["output_dir"] == f"runs/{path.relative_to(RECIPES).with_suffix('')}"
+
+
+@pytest.mark.parametrize("model", PAPER)
+def test_the_methods_are_set_as_in_the_embedded_world(model):
+    """The same keys of the method, with the same values but for what is a number of tokens."""
+    keys = OF_THE_METHOD - {"output_dir", "per_device_train_batch_size", "steps_per_generation", "max_steps"}
+    keys -= {"logging_steps", "soft_overlong_cache", "reward_funcs", "delta"}
+    for method in PAPER[model]:
+        here, there = (
+            yaml.safe_load((RECIPES / name / f"{method}.yaml").read_text()) for name in (model, "arithmetic")
+        )
+        assert {key: here.get(key) for key in keys} == {key: there.get(key) for key in keys}, method
+
+
+@pytest.mark.parametrize("path", [path for path in LARGE if path.parent.name == "lora"], ids=lambda path: str(path))
+def test_a_lora_recipe_differs_from_its_sibling_in_lora_alone(path):
+    lora, full = (yaml.safe_load(file.read_text()) for file in (path, path.parent.parent / path.name))
+    assert different(lora, full) == OF_LORA - {"per_device_train_batch_size"} | (
+        {"per_device_train_batch_size"}
+        if lora["per_device_train_batch_size"] != full["per_device_train_batch_size"]
+        else set()
+    )
+    assert lora["learning_rate"] == pytest.approx(10 * full["learning_rate"])
+    assert "# Ours" in path.read_text()
+
+
+@large
+def test_a_run_is_the_paper_s_314_generations_of_2048_rollouts(path):
+    """On one process by TRL's own sums, and on those of the machine that the header names by ours."""
+    _, config, _, _ = make_parser().parse_args_and_config(["--config", str(path), *ON_CPU])
+    rows = config.per_device_train_batch_size
+    steps = config.steps_per_generation * config.num_iterations / config.gradient_accumulation_steps
+    assert (config.generation_batch_size, config.gradient_accumulation_steps * rows) == (
+        2048,
+        config.optimizer_batch_size,
+    )
+    assert (config.max_steps / steps, config.logging_steps / steps, config.save_steps / steps) == (314, 1, 20)
+    processes = header(path)["train"]
+    assert accumulation_steps(config.optimizer_batch_size, rows, processes) * rows * processes * steps == 2048 * (
+        config.num_iterations
+    )
+    assert 2048 // processes % config.num_generations == 0  # no group is split over processes
+
+
+@large
+def test_the_header_names_the_file_itself(path):
+    named = re.findall(r"trl-miner (?:doctor|launch) (\S+)", path.read_text())
+    assert named == [f"recipes/{path.relative_to(RECIPES)}"] * 2
+
+
+@pytest.mark.parametrize("folder", ["", "lora"])
+@pytest.mark.parametrize("model", PAPER)
+def test_doctor_passes_a_model_s_recipes_on_the_machine_that_they_name(model, folder, monkeypatch):
+    """One of each folder: the others differ in the method alone, and their batches are looked at above."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    path = RECIPES / model / folder / "miner.yaml"
+    named = header(path)
+    assert all(header(other) == named for other in path.parent.glob("*.yaml"))
+    findings, context = report.examine(path, [], machine.described(f"{named['gpus']}x{named['gb']}GB"))
+    assert not [finding for finding in findings if finding.status == FAILED], report.lines(findings)
+    about = {finding.about: finding.status for finding in findings}
+    assert about["memory"] == about["vLLM memory"] == about["batch"] == "ok"
+    assert (len(context.plan.server_gpus), len(context.plan.train_gpus)) == (named["server"], named["train"])
+    assert context.plan.accelerate["mixed_precision"] == "bf16"
