@@ -9,6 +9,7 @@ import urllib.request
 import zlib
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from datasets import Dataset
@@ -188,5 +189,31 @@ def serving(command, folder, env=None):
                 time.sleep(0.5)
         yield url, server
     finally:
-        server.kill()
+        parts = psutil.Process(server.pid).children(recursive=True)  # vLLM's engine outlives a server that is killed
+        for process in (server, *parts):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         server.wait()
+
+
+def rollouts_by_place(prompts, trainer):
+    """A `rollout_func` whose samples depend on the model, the step, and the place in the global batch: the same on one
+    process and on two."""
+    from trl_miner.evaluation.sampler import eos_token_ids, pad_token_id, sample_tokens
+
+    model, tokenizer = trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class
+    first = trainer.accelerator.process_index * len(prompts)
+    ends = eos_token_ids(model, tokenizer)
+    prompt_ids = [tokenizer(prompt)["input_ids"] for prompt in prompts]
+    completion_ids = [None] * len(prompts)
+    for row, ids, _ in sample_tokens(
+        model,
+        prompt_ids,
+        [trainer.state.global_step * 2**20 + first + row for row in range(len(prompts))],
+        pad_token_id=pad_token_id(tokenizer, ends),
+        eos_token_ids=ends,
+        max_new_tokens=trainer.max_completion_length,
+        temperature=trainer.temperature,
+    ):
+        completion_ids[row] = ids
+    return {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": None}

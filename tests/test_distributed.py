@@ -184,6 +184,7 @@ def test_the_methods_did_something(trained):
         plain = [step["loss"] for step in steps["grpo"]]
         assert any(key.startswith(f"{name}/") for step in steps[name] for key in step), name
         assert [step["loss"] for step in steps[name]] != plain, name
+        assert all(step["grad_norm"] > 0 for step in steps[name]), name
     assert any(step["dynamic_sampling/rounds"] > 1 for step in steps["dynamic_sampling"])
     assert any(step["dynamic_sampling/full"] < 1 for step in steps["dynamic_sampling_not_full"])
 

@@ -20,6 +20,8 @@ from trl_miner.advantages import ESTIMATORS
 torch.set_num_threads(1)
 policy, output = sys.argv[1:]
 GLOBAL_BATCH = 12
+# In this order the first batch has a mixed prompt, which the off-policy cases train on alone.
+PROBLEMS = problems().select(range(3, 48))
 
 
 def rollouts(prompts, trainer, source):
@@ -64,7 +66,7 @@ def train(name, *, source="forward", micro_batches=1, **settings):
         folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=micro_batches, **settings
     )
     rollout_func = partial(rollouts, source=source)
-    trainer = Counting(policy, mixed_reward, args, problems(), rollout_func=rollout_func)
+    trainer = Counting(policy, mixed_reward, args, PROBLEMS, rollout_func=rollout_func)
     trainer.train()
     logs = [log for log in metrics_of(trainer) if "reward" in log]
     return {

@@ -1,0 +1,110 @@
+"""Train three steps on rollouts that depend on the prompt and the *global* row alone, with the weights sharded as the
+environment says, and write down what came out. Run by test_sharding.py: train_worker.py POLICY OUTPUT
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from accelerate import PartialState
+from accelerate.state import AcceleratorState, DistributedType
+from accelerate.utils import gather_object
+from harness import OWN_METRICS, Recording, config, crc, metrics_of, mixed_reward, problems
+
+torch.set_num_threads(1)
+NUM_PROMPTS = 3
+GLOBAL_BATCH = 4 * NUM_PROMPTS  # in groups of 4: two processes hold 6 rows each, and the middle group lies on both
+COMPARED = ("loss", "grad_norm", "reward", *OWN_METRICS)
+CASES = {
+    "miner": dict(micro_batches=3),  # scores all-right rows in chunks: as many forwards on every process, or it hangs
+    "ucas+miner": dict(advantage_estimator="ucas+miner"),  # reads the logits of a head that is sharded too
+    "bapo": dict(advantage_estimator="grpo", policy_loss="bapo", num_iterations=3, learning_rate=3e-2),
+    # The checkpoint of step 2 lies inside a generation cycle; "resumed" goes on from it.
+    "saved": dict(num_iterations=2, steps_per_generation=3, micro_batches=3, save_steps=2, accumulation=1, steps=8),
+}
+
+
+def shard_on_a_cpu():
+    """accelerate 1.15 takes the settings of FSDP and DeepSpeed on a CPU and trains without either, as plain DDP: its
+    AcceleratorState looks at them only where it found a GPU. Once told, both work there, with gloo."""
+    init = AcceleratorState.__init__
+
+    def init_sharded(self, *args, deepspeed_plugin=None, fsdp_plugin=None, **kwargs):
+        init(self, *args, deepspeed_plugin=deepspeed_plugin, fsdp_plugin=fsdp_plugin, **kwargs)
+        if self.distributed_type != DistributedType.MULTI_CPU:
+            return
+        if fsdp_plugin is not None:
+            kind, self.fsdp_plugin = DistributedType.FSDP, fsdp_plugin
+        elif deepspeed_plugin is not None:
+            deepspeed_plugin.set_mixed_precision("no")
+            deepspeed_plugin.select(_from_accelerator_state=True)
+            kind, self.deepspeed_plugins = DistributedType.DEEPSPEED, deepspeed_plugin
+        else:
+            return
+        self.distributed_type = PartialState._shared_state["distributed_type"] = kind
+
+    AcceleratorState.__init__ = init_sharded
+
+
+def rollouts(prompts, trainer):
+    first = trainer.accelerator.process_index * len(prompts)
+    tokenizer = trainer.processing_class
+    completion_ids = [
+        [5 + (crc(p) + 31 * (first + i) + 7 * j) % (len(tokenizer) - 5) for j in range(3 + (first + i) % 5)]
+        for i, p in enumerate(prompts)
+    ]
+    return {
+        "prompt_ids": [tokenizer(p)["input_ids"] for p in prompts],
+        "completion_ids": completion_ids,
+        "logprobs": None,
+    }
+
+
+def train(name, policy, output, *, micro_batches=1, accumulation=None, steps=3, resume=None, **settings):
+    micro_batch = GLOBAL_BATCH // config(output).world_size // micro_batches
+    args = config(
+        output / name,
+        max_steps=steps,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=accumulation or micro_batches,
+        save_strategy="steps" if "save_steps" in settings else "no",
+        **settings,
+    )
+    rows = problems().select(range(NUM_PROMPTS, 48))  # by chance the first three prompts have no mixed one
+    trainer = Recording(policy, mixed_reward, args, rows, rollout_func=rollouts)
+    trainer.train(resume_from_checkpoint=resume)
+    weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)  # every process takes part
+    logs = [log for log in metrics_of(trainer) if "loss" in log]
+    return {
+        "num_processes": trainer.accelerator.num_processes,
+        "kind": trainer.accelerator.distributed_type.value,
+        "shard": sum(shard.numel() for shard in shards_of(trainer)),
+        # sums over rows in another order: everything to six digits, but no more
+        "steps": [{n: log[n] for n in log if n.startswith(COMPARED)} for log in logs],
+        "weights": {n: w.double().square().sum().item() for n, w in (weights or {}).items()},
+        "forwarded": gather_object([trainer.forwarded]),
+    }
+
+
+def shards_of(trainer):
+    """What this process holds: of the weights with FSDP2 and ZeRO-3, of the optimiser's copies of them with ZeRO-2."""
+    partitions = getattr(getattr(trainer.model_wrapped, "optimizer", None), "single_partition_of_fp32_groups", None)
+    for tensor in partitions or trainer.model.parameters():
+        tensor = getattr(tensor, "ds_tensor", tensor)
+        yield tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def main(policy, output):
+    output = Path(output)
+    shard_on_a_cpu()
+    results = {name: train(name, policy, output, **settings) for name, settings in CASES.items()}
+    checkpoint = str(output / "saved" / "checkpoint-2")
+    results["resumed"] = train("resumed", policy, output, resume=checkpoint, **CASES["saved"])
+    if PartialState().is_main_process:
+        (output / "result.json").write_text(json.dumps(results))
+    PartialState().destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

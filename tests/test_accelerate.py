@@ -1,0 +1,54 @@
+"""`accelerate launch` with two processes trains as one process does."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SETTINGS = "--rollout_func harness.rollouts_by_place --optimizer_batch_size 64 --num_generations 4 --max_steps 4 "
+SETTINGS += "--max_completion_length 24 --logging_steps 1 --score_problems 0 --disable_tqdm true"
+CLOCKED = ("time", "seconds", "runtime", "per_second")
+
+
+def losses(folder, launcher, *options):
+    command = [sys.executable, "-m", *launcher, "-m", "trl_miner.train", "--config", "recipes/arithmetic/miner.yaml"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, *SETTINGS.split(), "--output_dir", str(folder), *options],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads((folder / "trainer_state.json").read_text())["log_history"][:4]
+
+
+@pytest.mark.slow
+def test_the_arithmetic_recipe_on_two_processes_has_the_losses_of_one(tmp_path):
+    """The same 64 rollouts per step: 64 x 1, and 16 x 2 processes x 2 micro-batches."""
+    accelerate = ["accelerate.commands.launch", "--config_file"]
+    one = losses(
+        tmp_path / "one",
+        [*accelerate, "recipes/accelerate/single_gpu.yaml", "--cpu", "--mixed_precision", "no"],
+        "--per_device_train_batch_size",
+        "64",
+    )
+    two = losses(
+        tmp_path / "two",
+        [*accelerate, "recipes/accelerate/cpu_2_processes.yaml"],
+        "--per_device_train_batch_size",
+        "16",
+    )
+    assert max(log["groups/ph"] for log in one) > 0 and max(log["miner/tau_pos"] for log in one) > 0
+    for found, expected in zip(two, one, strict=True):
+        for name in expected:
+            if not any(word in name for word in CLOCKED):
+                assert math.isclose(found[name], expected[name], rel_tol=1e-3, abs_tol=1e-5), (name, found["step"])
+    assert (tmp_path / "two" / "model.safetensors").is_file()

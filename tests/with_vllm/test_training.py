@@ -1,0 +1,95 @@
+"""Training with real vLLM: the sampler's log-probs are the trainer's after every update, and MINER costs no forward.
+
+MINER and GRPO, in the training process and behind vLLM's server, on one process and on two, with heads tied to the
+embeddings and not, all weights and LoRA.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WORKER = Path(__file__).parent / "train_worker.py"
+METHODS = {
+    "grpo": {"advantage_estimator": "grpo"},
+    "miner": {"advantage_estimator": "miner"},
+    "grpo-lora": {"advantage_estimator": "grpo", "lora": True},
+    "miner-lora": {"advantage_estimator": "miner", "lora": True},
+    "grpo-uncorrected": {"advantage_estimator": "grpo", "vllm_importance_sampling_correction": False},
+    "miner-uncorrected": {"advantage_estimator": "miner", "vllm_importance_sampling_correction": False},
+    "control": {"advantage_estimator": "miner", "synced": False},
+}
+CORRECTED = [name for name in METHODS if not name.endswith("uncorrected") and name != "control"]
+HEADS = ("tied", "untied")
+ROWS = 24  # of a step, as train_worker.py has it
+DIFFERENCE = "sampling/sampling_logp_difference/max"
+
+
+@pytest.fixture(scope="module")
+def train(policies, vllm_environment, tmp_path_factory):
+    """The worker's runs on a number of processes: behind servers, by head, or with vLLM in the process."""
+
+    def run(num_processes, servers=None):
+        folder = tmp_path_factory.mktemp("trained")
+        runs = []
+        for head in HEADS:
+            where = {"vllm_mode": "server", "vllm_server_base_url": servers[head]} if servers else {}
+            where = where or {"vllm_mode": "colocate"}
+            for method, settings in METHODS.items():
+                # a port of its own, so that no run waits for the last one's to be free
+                port = {"vllm_group_port": 51216 + 100 * num_processes + len(runs)}
+                runs.append({"name": f"{head}-{method}", "model": policies[head], **where, **port, **settings})
+        (folder / "runs.json").write_text(json.dumps(runs))
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={num_processes}"]
+        command = [sys.executable, *(launcher if num_processes > 1 else []), WORKER, folder / "runs.json", folder]
+        done = subprocess.run(command, env=vllm_environment, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr[-5000:]
+        return json.loads((folder / "result.json").read_text())
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def servers(policies, serve, tmp_path_factory):
+    folders = {head: tmp_path_factory.mktemp(f"server-{head}") for head in HEADS}
+    with serve(policies["tied"], folders["tied"]) as (tied, _), serve(policies["untied"], folders["untied"]) as (u, _):
+        yield {"tied": tied, "untied": u}
+
+
+@pytest.fixture(scope="module", params=["colocate-1", "colocate-2", "server-1", "server-2"])
+def trained(request, train):
+    mode, _, num_processes = request.param.partition("-")
+    servers = request.getfixturevalue("servers") if mode == "server" else None
+    runs = train(int(num_processes), servers)
+    assert all(run["num_processes"] == int(num_processes) for run in runs.values())
+    return runs
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("method", CORRECTED)
+def test_the_sampler_has_the_trainers_weights_at_every_step(trained, head, method):
+    steps = trained[f"{head}-{method}"]["steps"]
+    assert len(steps) == 3 and all(step["grad_norm"] > 0 for step in steps)
+    assert max(step[DIFFERENCE] for step in steps) < 1e-4
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_without_weight_sync_it_shows(trained, head):
+    first, *others = (step[DIFFERENCE] for step in trained[f"{head}-control"]["steps"])
+    assert first < 1e-4 and min(others) > 0.1  # nothing was updated before the first generation
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("method", [name for name in METHODS if name.startswith("miner")])
+def test_miner_takes_no_forward_of_its_own(trained, head, method):
+    miner, grpo = (trained[f"{head}-{name}"] for name in (method, method.replace("miner", "grpo")))
+    # A third of the prompts all right and a third mixed, so that there was something to score; but for a step whose
+    # eight coins fell alike, and which gives no measure.
+    assert all(step["groups/ph"] == pytest.approx(1 / 3) for step in miner["steps"])
+    measured = [step["miner/tau_pos"] for step in miner["steps"] if step["groups/he"] > 0]
+    assert measured and min(measured) > 0
+    rows = ROWS // miner["num_processes"]
+    expected = [] if method.endswith("uncorrected") else [rows] * 3  # TRL's own, one a step
+    assert miner["forwarded"] == grpo["forwarded"] == [expected] * miner["num_processes"]

@@ -1,0 +1,76 @@
+"""Trains run after run with real vLLM, and writes down what each logged. Run by test_training.py, on one process or
+two: train_worker.py RUNS.json OUTPUT
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+import trl.generation.vllm_generation as vllm_generation
+from accelerate import PartialState
+from accelerate.utils import gather_object
+from harness import Recording, config, metrics_of, mixed_reward, problems
+from peft import LoraConfig
+from vllm.distributed import cleanup_dist_env_and_memory
+
+torch.set_num_threads(1)
+NUM_GENERATIONS, NUM_PROMPTS = 8, 3  # one prompt all right, one mixed but for 2 in 256 batches, one all wrong
+
+
+def one_engine_per_model(build):
+    """vLLM starts in 10 seconds; TRL sends all weights before a run's first generation, whatever the engine held."""
+    engines = {}
+
+    def engine(model, **settings):
+        if model not in engines:
+            engines[model] = build(model=model, **settings)
+        return engines[model]
+
+    return engine
+
+
+class SyncedOnce(Recording):
+    """The control: after the first generation no weights are sent."""
+
+    def training_step(self, *args, **kwargs):
+        loss = super().training_step(*args, **kwargs)
+        self.vllm_generation.sync_weights = lambda: None
+        return loss
+
+
+def train(name, model, folder, *, synced=True, lora=False, **settings):
+    num_processes = config(folder).world_size
+    args = config(
+        folder / name,
+        max_steps=3,
+        learning_rate=1e-2,
+        per_device_train_batch_size=NUM_PROMPTS * NUM_GENERATIONS // num_processes,
+        num_generations=NUM_GENERATIONS,
+        use_vllm=True,
+        vllm_max_model_length=128,
+        vllm_gpu_memory_utilization=0.1,
+        ddp_find_unused_parameters=False,
+        **settings,
+    )
+    adapters = {"peft_config": LoraConfig(r=4, target_modules="all-linear")} if lora else {}
+    trainer = (Recording if synced else SyncedOnce)(model, mixed_reward, args, problems(), **adapters)
+    trainer.train()
+    return {
+        "num_processes": trainer.accelerator.num_processes,
+        "steps": [log for log in metrics_of(trainer) if "reward" in log],
+        "forwarded": gather_object([trainer.forwarded]),
+    }
+
+
+def main(runs, output):
+    vllm_generation.LLM = one_engine_per_model(vllm_generation.LLM)
+    results = {run["name"]: train(folder=output, **run) for run in json.loads(runs.read_text())}
+    if PartialState().is_main_process:
+        (output / "result.json").write_text(json.dumps(results))
+    # Left to the exit of the interpreter, gloo's threads can outlive what they use; vLLM has groups of its own.
+    cleanup_dist_env_and_memory()
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))
