@@ -1,5 +1,6 @@
 """A run that was stopped, or killed, goes on as if it had not been."""
 
+import json
 import os
 import signal
 import subprocess
@@ -184,6 +185,19 @@ def test_a_folder_with_a_torn_state_is_no_checkpoint(tmp_path):
         if state is not None:
             (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
     assert checkpoints.newest(tmp_path) == tmp_path / "checkpoint-2"
+
+
+def test_the_best_checkpoint_is_named_by_its_place_in_the_run_folder(policy, tmp_path):
+    """transformers looks for it where the checkpoint is being written."""
+    settings = dict(eval_strategy="steps", eval_steps=2, save_strategy="steps", save_steps=2, max_steps=4)
+    settings |= dict(metric_for_best_model="reward", load_best_model_at_end=True, per_device_eval_batch_size=12)
+    args = config(tmp_path, save_total_limit=1, **settings)
+    trainer = Keeping(policy, mixed_reward, args, problems(), eval_dataset=problems(6))
+    trainer.train()  # and load the best at the end
+    best = str(tmp_path / f"checkpoint-{trainer.state.best_global_step}")
+    assert trainer.state.best_model_checkpoint == best and Path(best, "model.safetensors").is_file()
+    saved = json.loads((checkpoints.newest(tmp_path) / "trainer_state.json").read_text())
+    assert saved["best_model_checkpoint"] == best
 
 
 def test_resuming_from_nothing(policy, tmp_path):
