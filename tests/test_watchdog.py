@@ -20,7 +20,7 @@ from trl_miner.rewards import math_reward
 from trl_miner.watchdog import RunStopped, Watchdog
 
 HERE = Path(__file__).parent
-LIMIT = 1.5
+LIMIT = 2.5  # a loaded machine may keep a process waiting for a second
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_main_thread_that_waits_for_ever_is_interrupted(watching, capfd):
 
 def test_a_beat_keeps_a_slow_part_alive(watching):
     dog = watching()
-    end = time.monotonic() + 3 * LIMIT
+    end = time.monotonic() + 2 * LIMIT
     with left_alone(dog), dog.part("rewards"):
         while time.monotonic() < end:
             time.sleep(0.1)
@@ -108,7 +108,7 @@ def test_a_beat_keeps_a_slow_part_alive(watching):
 
 def test_a_folder_that_grows_keeps_its_part_alive(watching, tmp_path):
     dog = watching()
-    end = time.monotonic() + 3 * LIMIT
+    end = time.monotonic() + 2 * LIMIT
     with left_alone(dog), dog.part("checkpoint", growing=tmp_path), open(tmp_path / "weights", "wb") as file:
         while time.monotonic() < end:
             file.write(b"0" * 10_000)
@@ -122,7 +122,7 @@ def test_a_server_that_generates_keeps_a_long_generation_alive_and_one_that_does
     dog = watching(server_url=server.url)
     with dog.part(watchdog.GENERATION):
         with left_alone(dog):
-            time.sleep(3 * LIMIT)
+            time.sleep(2 * LIMIT)
         server.grows = False
         message = hang(dog, read_for_ever)
     assert f"The vLLM server at {server.url} answers, but generates nothing" in message
@@ -177,7 +177,7 @@ def test_a_hanging_reward_function_ends_training_with_an_error(policy, tmp_path)
             read_for_ever()
         return mixed_reward(prompts, completions)
 
-    args = config(tmp_path, watchdog_seconds=2.0)
+    args = config(tmp_path, watchdog_seconds=4.0)
     trainer = MinerGRPOTrainer(policy, hangs_in_step_2, args, problems())
     with pytest.raises(RunStopped, match=r"process 0 in the part 'rewards', step 2\."):
         trainer.train()
