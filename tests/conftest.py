@@ -1,6 +1,7 @@
 """A real tokenizer and a real, untrained model, small enough to train for a few steps in a second."""
 
 import os
+import signal
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test needs the network; fail at once where one would ask for it
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
@@ -11,6 +12,9 @@ import torch
 from harness import build_policy
 
 torch.set_num_threads(1)  # two pytest workers on two cores
+# Under nohup, or behind `&` in a script, Ctrl-C is ignored, by this process and by all that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
