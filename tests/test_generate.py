@@ -192,6 +192,7 @@ print(json.dumps(held))
 """
 
 
+@pytest.mark.slow
 def test_killed_twenty_times_it_ends_as_if_never_killed(model_folder, whole, tmp_path):
     """SIGKILL at random moments while it samples, each time from when it goes on writing."""
     output = tmp_path / "out"

@@ -66,7 +66,8 @@ def hostile_answers(count, seed=0):
     return answers
 
 
-@pytest.mark.parametrize("where", [pytest.param("main thread", marks=pytest.mark.slow), "worker thread"])
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["main thread", "worker thread"])
 def test_thousands_of_hostile_answers_are_all_answered(where):
     """2,500 from either thread; each has 0.5 s of CPU. One bad verdict, exception or hang fails."""
     answers = hostile_answers(2500, seed=len(where))
