@@ -136,6 +136,13 @@ def test_a_server_that_does_not_count_its_tokens_is_trusted_as_long_as_it_answer
         time.sleep(2 * LIMIT)
 
 
+def test_a_proxy_for_the_outer_world_is_not_asked_for_the_server(watching, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "")
+    server = Server()
+    assert watchdog._ask_server(server.url, 5.0) == (True, 0.0)
+
+
 def test_a_server_that_is_gone_is_named_though_the_main_thread_gets_on(watching):
     server = Server()
     dog = watching(server_url=server.url)

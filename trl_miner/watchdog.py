@@ -15,11 +15,12 @@ import sys
 import threading
 import time
 import traceback
-import urllib.request
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+from .launching.health import ask, is_healthy
 
 EXIT_CODE = 75  # sysexits' EX_TEMPFAIL: to try again may help
 GRACE_SECONDS = 20.0  # for the main thread to end by an exception, before the process is ended
@@ -291,17 +292,10 @@ class _Peers:
 
 def _ask_server(url: str, patience: float) -> tuple[bool, float | None]:
     """Whether a vLLM server answers, and how many tokens it has read and generated since it started, if it says."""
-    try:
-        with urllib.request.urlopen(f"{url}/health", timeout=patience):
-            pass
-    except (OSError, ValueError):  # an engine that has died answers 503, which is an OSError too
+    if not is_healthy(url, patience):
         return False, None
-    try:
-        with urllib.request.urlopen(f"{url}/metrics", timeout=patience) as answer:
-            lines = answer.read().decode("utf-8", "replace").splitlines()
-    except (OSError, ValueError):
-        return True, None
     names = ("vllm:generation_tokens_total", "vllm:prompt_tokens_total")
+    lines = (ask(url, "metrics", patience) or "").splitlines()
     values = [line.rpartition(" ")[2] for line in lines if line.startswith(names)]
     try:
         return True, sum(map(float, values)) if values else None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .folder import Model, assemble, check_secrets, copy, find_checkpoints, find_model
+from .folder import Model, assemble, copy, find_checkpoints, find_model
 
 T = TypeVar("T")
 PAUSES = (2.0, 8.0, 30.0, 60.0)  # seconds, between attempts; each attempt has huggingface_hub's own retries inside
@@ -221,6 +221,3 @@ def _short(error: BaseException) -> str:
     status = next((link for link in _causes(error) if getattr(link, "response", None) is not None), last)
     text = " ".join(str(status).split()) or type(status).__name__
     return re.sub(r"\?[\w%.-]+=\S+", "", text).rstrip(".")[:300]
-
-
-__all__ = ["check_repo_id", "check_secrets", "explain", "listing", "plan", "push_folder", "push_models"]

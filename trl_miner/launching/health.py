@@ -13,13 +13,18 @@ STARTING_SECONDS = 0.5  # between two questions until it is up
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
+def ask(url: str, path: str, timeout: float) -> str | None:
+    """The text that GET url/path gives with status 200 within `timeout` seconds, or None."""
+    try:
+        with _OPENER.open(f"{url.rstrip('/')}/{path}", timeout=timeout) as answer:
+            return answer.read().decode("utf-8", "replace") if answer.status == 200 else None
+    except (OSError, http.client.HTTPException, ValueError):  # an engine that has died answers 503, an OSError
+        return None
+
+
 def is_healthy(url: str, timeout: float) -> bool:
     """Does GET url/health give 200 within `timeout` seconds?"""
-    try:
-        with _OPENER.open(f"{url.rstrip('/')}/health", timeout=timeout) as answer:
-            return bool(answer.status == 200)
-    except (OSError, http.client.HTTPException, ValueError):
-        return False
+    return ask(url, "health", timeout) is not None
 
 
 class Health:
