@@ -167,9 +167,7 @@ def _build_trainer(
         raise ValueError(
             f"model_name_or_path must be given: a Hub id, a folder, or {arithmetic.NAME} for the embedded base model."
         )
-    if model == arithmetic.NAME:
-        steps = {} if args.base_model_steps is None else {"steps": args.base_model_steps}
-        model = str(base_model.base_model(base_model.BaseModelSettings(**steps)))
+    model = base_model.find_model(model, args.base_model_steps)
     if getattr(config, "trust_remote_code", False) and config.process_index == 0:
         print("trust_remote_code is on: code of the model's repository runs here.")
     config.model_init_kwargs = {

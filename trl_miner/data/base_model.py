@@ -60,6 +60,18 @@ class BaseModelSettings:
     format: int = FORMAT
 
 
+def find_model(name: str, steps: int | None = None) -> str:
+    """A model as it can be loaded: the embedded one as its folder, built if it is missing, any other as it is named.
+
+    Args:
+        name: A Hub id, a folder, or the embedded world's name.
+        steps: SFT steps of the embedded one; None: all.
+    """
+    if name != arithmetic.NAME:
+        return name
+    return str(base_model(BaseModelSettings() if steps is None else BaseModelSettings(steps=steps)))
+
+
 def base_model(settings: BaseModelSettings = BaseModelSettings(), cache_dir: str | Path | None = None) -> Path:
     """The folder with a base model and its tokenizer; trains the model first if the cache does not hold it.
 

@@ -131,12 +131,9 @@ def make_plan(
 
 def served_model(settings: argparse.Namespace) -> str:
     """The model as vLLM finds it. The embedded one is a folder of this machine, built here when it is missing."""
-    from ..data import arithmetic, base_model
+    from ..data import base_model
 
-    if settings.model_name_or_path != arithmetic.NAME:
-        return str(settings.model_name_or_path)
-    steps = {} if settings.base_model_steps is None else {"steps": settings.base_model_steps}
-    return str(base_model.base_model(base_model.BaseModelSettings(**steps)))
+    return base_model.find_model(str(settings.model_name_or_path), settings.base_model_steps)
 
 
 def _addresses(
