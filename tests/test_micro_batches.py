@@ -1,0 +1,271 @@
+"""Which rows share a piece, what is cut off them, and that nothing is lost or counted twice."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
+
+from trl_miner.distributed import World
+from trl_miner.micro_batches import (
+    ROW_MEAN,
+    SUMMED,
+    TOKEN_MEAN,
+    Cut,
+    fewest_pieces,
+    loss_mask,
+    partition,
+    plan,
+    rows_with_effect,
+    safe_cut,
+)
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 40)), min_size=1, max_size=9)
+
+
+def batch_of(lengths, *, num_prompt=None, num_completion=None, advantages=None, first_id=1):
+    """As TRL makes it: prompts padded on the left, completions on the right; every token its own id."""
+    num_prompt = num_prompt or max(p for p, _ in lengths)
+    num_completion = num_completion or max(1, *(c for _, c in lengths))
+    places_P, places_T = torch.arange(num_prompt), torch.arange(num_completion)
+    prompt_mask = torch.stack([(places_P >= num_prompt - p).long() for p, _ in lengths])
+    completion_mask = torch.stack([(places_T < c).long() for _, c in lengths])
+    ids = first_id + torch.arange(len(lengths) * (num_prompt + num_completion)).view(len(lengths), -1)
+    return {
+        "prompt_ids": ids[:, :num_prompt] * prompt_mask,
+        "prompt_mask": prompt_mask,
+        "completion_ids": ids[:, num_prompt:] * completion_mask,
+        "completion_mask": completion_mask,
+        "advantages": torch.ones(len(lengths)) if advantages is None else torch.tensor(advantages),
+        "num_items_in_batch": torch.tensor(7.0),
+        "importance_sampling_ratio": torch.ones(len(lengths), 1),
+    }
+
+
+def plan_of(batches, **settings):
+    defaults = dict(cut=Cut(), by_length=True, skips_rows=True, has_kl=False, max_tokens=None, loss_type="dapo")
+    return plan(batches, world=World(), **{**defaults, "min_pieces": 1, **settings})
+
+
+def test_lengths_are_those_of_the_masks():
+    batch = batch_of([(2, 5), (4, 0), (1, 3)], num_prompt=6, num_completion=9)
+    assert Cut().lengths(batch).tolist() == [
+        [2, 5],
+        [4, 2],
+        [1, 3],
+    ]  # at least 2: one column has a meaning of its own in TRL
+    assert Cut(multiple=4).lengths(batch).tolist() == [[4, 8], [4, 4], [4, 4]]
+    assert Cut(prompts=False).lengths(batch).tolist() == [[6, 5], [6, 2], [6, 3]]
+    assert Cut(False, False).lengths(batch).tolist() == [[6, 9]] * 3
+
+
+def test_a_hole_in_a_completion_stays():
+    """A tool's tokens may be masked in the middle; what counts is the last token."""
+    batch = batch_of([(2, 5)], num_completion=9)
+    batch["completion_mask"][0, 1:3] = 0
+    assert Cut().lengths(batch).tolist() == [[2, 5]]
+
+
+def test_trimming_takes_padding_alone():
+    batch = batch_of([(2, 5), (3, 1)], num_prompt=6, num_completion=9)
+    short = Cut().trim(batch)
+    assert short["prompt_ids"].shape == (2, 3) and short["completion_ids"].shape == (2, 5)
+    for name in ("prompt_ids", "completion_ids", "prompt_mask", "completion_mask"):
+        assert short[name].sum() == batch[name].sum()
+    assert short["importance_sampling_ratio"].shape == (2, 1) and short["advantages"] is batch["advantages"]
+
+
+def padded_tokens(lengths, pieces):
+    return sum(len(rows) * lengths[rows].max(axis=0).sum() for rows in pieces if rows)
+
+
+@given(LENGTHS, st.integers(1, 4), st.integers(1, 4))
+def test_no_cut_in_order_of_length_has_less_padding(lengths, num_pieces, max_rows):
+    lengths = np.array(lengths)
+    num_rows = len(lengths)
+    if num_pieces * max_rows < num_rows:
+        with pytest.raises(ValueError, match="do not fit"):
+            partition(lengths, num_pieces, max_rows=max_rows)
+        return
+    pieces = partition(lengths, num_pieces, max_rows=max_rows)
+    assert len(pieces) == num_pieces and sorted(itertools.chain(*pieces)) == list(range(num_rows))
+    assert all(len(rows) <= max_rows for rows in pieces)
+    order = sorted(range(num_rows), key=lambda row: -lengths[row].sum())
+    cuts = itertools.combinations(range(1, num_rows), min(num_pieces, num_rows) - 1)
+    every = ([order[a:b] for a, b in itertools.pairwise([0, *cut, num_rows])] for cut in cuts)
+    best = min(padded_tokens(lengths, cut) for cut in every if all(len(rows) <= max_rows for rows in cut))
+    assert padded_tokens(lengths, pieces) == best
+
+
+@given(LENGTHS, st.integers(0, 60))
+def test_a_budget_is_kept_with_the_fewest_pieces(lengths, more):
+    lengths = np.array(lengths)
+    budget = int(lengths.sum(axis=1).max()) + more
+    fewest = fewest_pieces(lengths, budget)
+    pieces = partition(lengths, fewest, max_tokens=budget)
+    assert all(padded_tokens(lengths, [rows]) <= budget for rows in pieces) and all(pieces)
+    assert sorted(itertools.chain(*pieces)) == list(range(len(lengths)))
+    if fewest > 1:
+        with pytest.raises(ValueError, match="do not fit"):
+            partition(lengths, fewest - 1, max_tokens=budget)
+
+
+def test_rows_by_the_thousand_are_cut_at_once():
+    lengths = np.stack([np.full(4096, 100), np.arange(4096)], axis=1)
+    pieces = partition(lengths, 512, max_rows=8)
+    assert pieces[0] == list(range(4095, 4087, -1)) and len(pieces) == 512  # forced: 512 x 8 = 4096
+
+
+def test_rows_have_effect_by_their_advantage_at_tokens_of_the_loss():
+    batch = batch_of([(1, 2), (1, 2), (1, 2), (1, 0)], num_completion=4, advantages=[0.5, 0.0, -1.0, 1.0])
+    assert rows_with_effect(batch, has_kl=False).tolist() == [True, False, True, False]
+    assert rows_with_effect(batch, has_kl=True).tolist() == [True, True, True, False]  # the last has no token
+    batch["tool_mask"] = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 1], [0, 0, 1, 1], [1, 1, 1, 1]])
+    assert rows_with_effect(batch, has_kl=False).tolist() == [True, False, False, False]
+    batch["advantages"] = torch.tensor([[0.0, 0, 9, 9], [0, 1, 9, 9], [1, 1, 9, 9], [1, 1, 9, 9]])
+    assert rows_with_effect(batch, has_kl=False).tolist() == [False, True, False, False]
+
+
+@st.composite
+def windows(draw):
+    num_batches, num_rows = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    lengths = st.tuples(st.integers(1, 5), st.one_of(st.integers(0, 6), st.just(60)))
+    advantages = st.sampled_from([0.0, 0.0, 1.0, -0.5])
+    shape = dict(num_prompt=5, num_completion=60)
+    return [
+        batch_of(
+            draw(st.lists(lengths, min_size=num_rows, max_size=num_rows)),
+            advantages=draw(st.lists(advantages, min_size=num_rows, max_size=num_rows)),
+            first_id=1 + 1000 * number,
+            **shape,
+        )
+        for number in range(num_batches)
+    ]
+
+
+def toy_loss(batch, loss_type):
+    """Of each kind of average that TRL has, over a number that each token's id decides."""
+    mask, advantages = loss_mask(batch), batch["advantages"].double().unsqueeze(1)
+    per_token = torch.sin(batch["completion_ids"].double()) * advantages * mask
+    if loss_type == "dapo":
+        return per_token.sum() / batch["num_items_in_batch"]
+    if loss_type == "bnpo":
+        return per_token.sum() / mask.sum().clamp(min=1)
+    return (per_token.sum(1) / mask.sum(1).clamp(min=1)).mean()
+
+
+@given(windows(), st.sampled_from(["dapo", "bnpo", "grpo"]), st.booleans(), st.booleans(), st.integers(1, 5))
+def test_the_loss_is_the_same_sum(batches, loss_type, by_length, skips_rows, min_pieces):
+    assert {loss_type} & (SUMMED | TOKEN_MEAN | ROW_MEAN)
+    window = plan_of(batches, loss_type=loss_type, by_length=by_length, skips_rows=skips_rows, min_pieces=min_pieces)
+    expected = sum(toy_loss(batch, loss_type) for batch in batches)
+    pieces = [window.piece(number) for number in range(len(window.pieces))]
+    found = sum(piece.weight * toy_loss(piece.inputs, loss_type) for piece in pieces)
+    assert found == pytest.approx(float(expected), rel=1e-6, abs=1e-9)  # bnpo's weights are float32
+
+
+@given(windows(), st.one_of(st.none(), st.integers(65, 400)), st.booleans())
+def test_no_row_is_lost_or_counted_twice(batches, max_tokens, skips_rows):
+    window = plan_of(batches, max_tokens=max_tokens, skips_rows=skips_rows)
+    used = [rows_with_effect(batch, has_kl=False) for batch in batches]
+    if not skips_rows or not any(rows.any() for rows in used):
+        used = [np.ones_like(rows) for rows in used]
+    expected = [
+        batch["completion_ids"][row] for batch, rows in zip(batches, used, strict=True) for row in rows.nonzero()[0]
+    ]
+    expected = sorted(ids[ids > 0].tolist() for ids in expected)
+    found = []
+    for number in range(len(window.pieces)):
+        piece = window.piece(number)
+        tokens = piece.inputs["prompt_ids"].numel() + piece.inputs["completion_ids"].numel()
+        assert max_tokens is None or tokens <= max_tokens
+        if piece.rows:
+            found += [ids[ids > 0].tolist() for ids in piece.inputs["completion_ids"]]
+    assert sorted(found) == expected
+    steps = [window.of_step(step) for step in range(len(batches))]
+    assert list(itertools.chain(*steps)) == list(range(len(window.pieces))) and steps[-1]
+    assert window.row_counts() == (len(expected), sum(len(rows) for rows in used))
+
+
+def test_a_piece_without_rows_counts_nowhere():
+    sparse = plan_of([batch_of([(2, 3)]), batch_of([(1, 4)], advantages=[0.0])], min_pieces=2)
+    assert [len(rows) for rows in sparse.pieces] == [1, 0]
+    blank = sparse.piece(1)
+    assert blank.inputs["completion_ids"].shape == (1, 2) and loss_mask(blank.inputs).sum() == 0
+    assert blank.inputs["prompt_mask"].tolist() == [[1]] and blank.inputs["advantages"].tolist() == [0.0]
+
+
+def test_what_the_pieces_find_goes_back_to_trls_micro_batches():
+    batches = [batch_of([(2, 3), (1, 1)], num_completion=6), batch_of([(1, 2), (3, 5)], num_completion=6)]
+    batches[1]["advantages"][0] = 0.0  # left out
+    batches[1]["old_per_token_logps"] = torch.full((2, 6), -0.25)
+    batches[0]["old_per_token_logps"] = torch.full((2, 6), -0.25)
+    window = plan_of(batches)
+    for number in range(len(window.pieces)):
+        piece = window.piece(number)
+        window.keep(piece, -piece.inputs["completion_ids"].float(), piece.inputs["completion_ids"].float())
+    (first, logps, _), (second, more_logps, entropies) = window.replay()
+    assert first["completion_ids"].shape[1] == 3 and second["completion_ids"].shape[1] == 5
+    assert torch.equal(
+        logps[first["completion_mask"].bool()], -first["completion_ids"][first["completion_ids"] > 0].float()
+    )
+    assert more_logps[0].tolist() == [-0.25] * 5 and entropies[0].tolist() == [0.0] * 5  # ratio 1 where left out
+    assert entropies[1].tolist() == second["completion_ids"][1].tolist()
+    assert window.token_counts().tolist() == [[4, 4], [7, 5]]  # 3 + 1; 2 + 5, of which 2 are left out
+
+
+def test_like_lengths_stay_where_they_are():
+    batches = [batch_of([(2, 7)] * 4) for _ in range(3)]
+    assert not plan_of(batches).is_worth_it
+    batches[1]["advantages"][:2] = 0.0  # 2 of 12 rows less
+    assert plan_of(batches).is_worth_it and not plan_of(batches, skips_rows=False).is_worth_it
+
+
+def tiny(kind):
+    common = dict(vocab_size=50, initializer_range=0.3)
+    torch.manual_seed(0)
+    if kind == "gpt2":
+        return GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=64, **common))
+    rope = {"rope_type": kind, "rope_theta": 10000.0, "factor": 4.0}
+    size = dict(hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, head_dim=8)
+    size |= dict(num_key_value_heads=2, max_position_embeddings=8, **common)
+    return Qwen3ForCausalLM(Qwen3Config(rope_parameters=rope, **size))
+
+
+def logps(model, batch):
+    ids, mask = (torch.cat([batch[f"prompt_{x}"], batch[f"completion_{x}"]], dim=1) for x in ("ids", "mask"))
+    size = batch["completion_ids"].shape[1]
+    with torch.no_grad():
+        found = model.eval()(input_ids=ids % 50, attention_mask=mask).logits[:, -size - 1 : -1].log_softmax(-1)
+    return found.gather(2, (batch["completion_ids"] % 50).unsqueeze(2)).squeeze(2)[batch["completion_mask"].bool()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("default", (True, True)), ("gpt2", (False, True)), ("dynamic", (False, False))]
+)
+def test_only_padding_that_the_model_does_not_see_is_cut(kind, expected):
+    model = tiny(kind)
+    cut, reason = safe_cut(model.config, None)
+    assert (cut.prompts, cut.completions) == expected and bool(reason) == (expected != (True, True))
+    batch = batch_of([(2, 9), (3, 4)], num_prompt=9, num_completion=15)
+    before = logps(model, batch)
+    assert torch.allclose(logps(model, cut.trim(batch)), before, atol=1e-5)
+    if not cut.prompts:  # the rule is needed
+        assert not torch.allclose(logps(tiny(kind), Cut().trim(batch)), before, atol=1e-3)
+
+
+def test_short_rows_share_a_piece_of_more_rows_and_no_more_tokens():
+    """TRL's micro-batches have 4 x (2 + 100) = 408 tokens; the pieces 102 and 7 x 12 = 84."""
+    shape = dict(num_prompt=2, num_completion=100)
+    window = plan_of([batch_of([(2, 10), (2, 100), (2, 10), (2, 10)], **shape), batch_of([(2, 10)] * 4, **shape)])
+    assert [len(rows) for rows in window.pieces] == [1, 7] and window.planned_tokens() == 186
+    long = plan_of([batch_of([(2, 100)] * 4, **shape), batch_of([(2, 100)] * 3 + [(2, 60)], **shape)])
+    assert [len(rows) for rows in long.pieces] == [4, 4]  # 7 and 1 would have 62 + 714 tokens, fewer than 816
+
+
+def test_of_two_cuts_without_padding_the_even_one_is_made():
+    batches = [batch_of([(2, 7)] * 4, advantages=[1.0, 0.0, 1.0, 1.0]) for _ in range(2)]
+    assert [len(rows) for rows in plan_of(batches).pieces] == [3, 3]
