@@ -12,9 +12,10 @@ import torch
 from harness import build_policy
 
 torch.set_num_threads(1)  # two pytest workers on two cores
-# Under nohup, or behind `&` in a script, Ctrl-C is ignored, by this process and by all that it starts.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# Under nohup SIGHUP is ignored, and behind `&` in a script Ctrl-C, by this process and by all that it starts.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from harness import OWN_METRICS, config, crc, metrics_of, mixed_reward, problems
+from harness import AS_TRL, OWN_METRICS, config, crc, leave, metrics_of, mixed_reward, problems
 
 from trl_miner import MinerGRPOTrainer
 from trl_miner.advantages import ESTIMATORS
@@ -43,19 +43,21 @@ class Counting(MinerGRPOTrainer):
     """Counts the all-right rows of this process, and the forwards it takes to score them."""
 
     def __init__(self, *args, **kwargs):
-        self.ph_rows, self.forwards = [], []
+        self.ph_rows, self.forwards, self.num_forwards = [], [], 0
         super().__init__(*args, **kwargs)
 
     def _forward_rows(self, output, is_row_N, names):
         rows = len(output["advantages"])
         first = self.accelerator.process_index * rows
         self.ph_rows.append(int(is_row_N[first : first + rows].sum()))
-        return super()._forward_rows(output, is_row_N, names)
+        before = self.num_forwards
+        found = super()._forward_rows(output, is_row_N, names)
+        self.forwards.append(self.num_forwards - before)
+        return found
 
-    def _get_per_token_logps_and_entropies(self, model, input_ids, *args, **kwargs):
-        if not torch.is_grad_enabled():
-            self.forwards.append(-(-len(input_ids) // kwargs["batch_size"]))
-        return super()._get_per_token_logps_and_entropies(model, input_ids, *args, **kwargs)
+    def _watched_forward(self, wanted, model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs):
+        self.num_forwards += -(-len(input_ids) // (batch_size or len(input_ids)))
+        return super()._watched_forward(wanted, model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs)
 
 
 def train(name, *, source="forward", micro_batches=1, **settings):
@@ -72,7 +74,7 @@ def train(name, *, source="forward", micro_batches=1, **settings):
     return {
         "num_processes": trainer.accelerator.num_processes,
         # sums over rows in another order: everything to six digits, but no more
-        "steps": [{n: log[n] for n in log if n.startswith(COMPARED)} for log in logs],
+        "steps": [{n: log[n] for n in log if n.startswith(COMPARED) and n not in OF_THE_SHAPES} for log in logs],
         "weights": [p.double().square().sum().item() for p in trainer.model.parameters()],
         "logged_advantages": list(trainer._logs["advantages"]),
         "logged_completions": list(trainer._logs["completion"]),
@@ -82,11 +84,17 @@ def train(name, *, source="forward", micro_batches=1, **settings):
 
 
 COMPARED = ("loss", "grad_norm", "reward", *OWN_METRICS)
+# They are of a process as much as of the run.
+OF_THE_SHAPES = {"micro_batches/tokens"}
 # Off-policy from the second step on, with one micro-batch: which rows share one depends on TRL's shuffling.
 OFF_POLICY = dict(num_iterations=3, learning_rate=3e-2, advantage_estimator="grpo")
 CASES = {
     "forward": dict(micro_batches=3),
     "sampler": dict(micro_batches=3, source="sampler"),
+    "as_trl": dict(micro_batches=3, **AS_TRL),
+    "many_pieces": dict(micro_batches=3, max_tokens_per_micro_batch=25),  # more than micro-batches: one rollout each
+    "one_piece": dict(micro_batches=3, max_tokens_per_micro_batch=1000),  # fewer: two micro-steps have nothing to do
+    "scored": dict(micro_batches=3, max_tokens_per_micro_batch=60, num_iterations=2, beta=0.1),
     **{name: dict(advantage_estimator=name) for name in ESTIMATORS if name != "miner"},
     "ucas+miner": dict(advantage_estimator="ucas+miner"),
     "miner_nh": dict(miner_nh_scale=0.5, miner_lambda_max=None),
@@ -104,5 +112,4 @@ CASES = {
 results = {name: train(name, **settings) for name, settings in CASES.items()}
 if PartialState().is_main_process:
     Path(output, "result.json").write_text(json.dumps(results))
-# Left to the exit of the interpreter, gloo's threads can outlive what they use.
-PartialState().destroy_process_group()
+leave()

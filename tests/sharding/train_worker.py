@@ -10,14 +10,19 @@ import torch
 from accelerate import PartialState
 from accelerate.state import AcceleratorState, DistributedType
 from accelerate.utils import gather_object
-from harness import OWN_METRICS, Recording, config, crc, metrics_of, mixed_reward, problems
+from harness import AS_TRL, OWN_METRICS, Recording, config, crc, leave, metrics_of, mixed_reward, problems
 
 torch.set_num_threads(1)
 NUM_PROMPTS = 3
 GLOBAL_BATCH = 4 * NUM_PROMPTS  # in groups of 4: two processes hold 6 rows each, and the middle group lies on both
 COMPARED = ("loss", "grad_norm", "reward", *OWN_METRICS)
+# They are of a process as much as of the run.
+OF_THE_SHAPES = {"micro_batches/tokens"}
 CASES = {
     "miner": dict(micro_batches=3),  # scores all-right rows in chunks: as many forwards on every process, or it hangs
+    "as_trl": dict(micro_batches=3, **AS_TRL),
+    "many_pieces": dict(micro_batches=3, max_tokens_per_micro_batch=25),  # more than micro-batches: one rollout each
+    "one_piece": dict(micro_batches=3, max_tokens_per_micro_batch=1000),  # fewer: two micro-steps have nothing to do
     "ucas+miner": dict(advantage_estimator="ucas+miner"),  # reads the logits of a head that is sharded too
     "bapo": dict(advantage_estimator="grpo", policy_loss="bapo", num_iterations=3, learning_rate=3e-2),
     # The checkpoint of step 2 lies inside a generation cycle; "resumed" goes on from it.
@@ -81,7 +86,7 @@ def train(name, policy, output, *, micro_batches=1, accumulation=None, steps=3, 
         "kind": trainer.accelerator.distributed_type.value,
         "shard": sum(shard.numel() for shard in shards_of(trainer)),
         # sums over rows in another order: everything to six digits, but no more
-        "steps": [{n: log[n] for n in log if n.startswith(COMPARED)} for log in logs],
+        "steps": [{n: log[n] for n in log if n.startswith(COMPARED) and n not in OF_THE_SHAPES} for log in logs],
         "weights": {n: w.double().square().sum().item() for n, w in (weights or {}).items()},
         "forwarded": gather_object([trainer.forwarded]),
     }
@@ -103,7 +108,7 @@ def main(policy, output):
     results["resumed"] = train("resumed", policy, output, resume=checkpoint, **CASES["saved"])
     if PartialState().is_main_process:
         (output / "result.json").write_text(json.dumps(results))
-    PartialState().destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":
