@@ -14,6 +14,7 @@ import torch.multiprocessing as mp
 
 from trl_miner import miner_advantages
 from trl_miner.distributed import DistributedWorld, World, current_world
+from trl_miner.micro_batches import Cut, plan
 from trl_miner.token_losses import bapo, clip_cov, kl_cov
 
 HERE = Path(__file__).parent
@@ -23,7 +24,7 @@ KINDS = ["P", "H", "N", "P", "H", "P"]
 # What distributed/train_worker.py trains
 CASES = (
     *("forward", "sampler", "grpo", "reinforce_pp", "reinforce_pp_baseline", "ucas", "entropy_adv", "ucas+miner"),
-    *("miner_nh", "clip_cov", "kl_cov", "bapo"),
+    *("miner_nh", "clip_cov", "kl_cov", "bapo", "as_trl", "many_pieces", "one_piece", "scored"),
     *("dynamic_sampling", "dynamic_sampling_oversampled", "dynamic_sampling_not_full"),
 )
 
@@ -60,6 +61,7 @@ def worker(rank: int, size: int, folder: str) -> None:
         padded[:, :width] = found.advantages_NT
         results[name] = (world.gather(padded), found.advantages_N, found.scale, found.tau_ref, found.tau_pos)
     results |= run_token_losses(world, rewards, logps, mask, local, width)
+    results |= plan_pieces(world)
     results["sum"] = world.sum(torch.tensor(float(rank + 1)))
     broken = logps.clone()
     broken[21, 0], mask[21, 0] = float("nan"), 1  # the last process's row
@@ -88,6 +90,22 @@ def run_token_losses(world, rewards, logps, mask, local, width):
         numbers = [found.clip_low or 0, found.clip_high or 0, *found.metrics.values()]
         results[name] = (world.gather(padded), torch.tensor(numbers))
     return results
+
+
+def plan_pieces(world):
+    """The first process has four rows of 8 + 2 tokens, of which all teach; the others' are short, or do not teach."""
+    length, advantage = (8, 1.0) if world.rank == 0 else (2, float(world.rank == 1))
+    ids = torch.ones(2, 8, dtype=torch.long)
+    batch = {"prompt_ids": ids[:, :2], "prompt_mask": ids[:, :2], "completion_ids": ids}
+    batch |= {
+        "completion_mask": (torch.arange(8) < length).long().repeat(2, 1),
+        "advantages": torch.full((2,), advantage),
+    }
+    settings = dict(cut=Cut(), by_length=True, skips_rows=True, has_kl=False, loss_type="dapo", min_pieces=1)
+    return {
+        f"pieces of {most}": [len(rows) for rows in plan([batch] * 2, max_tokens=most, world=world, **settings).pieces]
+        for most in (None, 10)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +151,16 @@ def test_a_bad_row_of_one_process_stops_them_all(results, size):
 
 
 @pytest.mark.parametrize("size", [2, 4])
+def test_every_process_goes_through_as_many_pieces(results, size):
+    """By rows two each, as there are two micro-batches. Of ten tokens at most, the first process needs four, a row in
+    each; the second's rows of 2 + 2 tokens would do with two, and the others' with none."""
+    pieces = {name: [result[name] for result in results[size]] for name in ("pieces of None", "pieces of 10")}
+    idle = size - 2
+    assert pieces["pieces of None"] == [[2, 2], [2, 2], *[[0, 0]] * idle]
+    assert pieces["pieces of 10"] == [[1, 1, 1, 1], [1, 1, 1, 1], *[[0, 0, 0, 0]] * idle]
+
+
+@pytest.mark.parametrize("size", [2, 4])
 def test_sums_are_global(results, size):
     assert all(result["sum"] == sum(range(1, size + 1)) for result in results[size])  # 1 + 2, 1 + 2 + 3 + 4
 
@@ -174,6 +202,17 @@ def test_a_trainer_on_two_processes_learns_what_it_learns_on_one(trained, name):
     assert two["weights"] == pytest.approx(one["weights"], rel=1e-5)
     assert two["logged_advantages"] == pytest.approx(one["logged_advantages"], rel=1e-4, abs=1e-8)
     assert two["logged_completions"] == one["logged_completions"]
+
+
+@pytest.mark.parametrize("name", ["forward", "many_pieces", "one_piece"])
+def test_however_the_rows_are_cut_two_processes_learn_the_same(trained, name):
+    """Each has other lengths and another number of rows that teach."""
+    as_trl, found = trained[2]["as_trl"], trained[2][name]
+    assert found["weights"] == pytest.approx(as_trl["weights"], rel=1e-6)
+    for step, same_step in zip(as_trl["steps"], found["steps"], strict=True):
+        assert same_step["loss"] == pytest.approx(step["loss"], rel=1e-5)
+        assert same_step["micro_batches/rows"] == pytest.approx(same_step["rollouts/used"] or 1.0)
+    assert any(step["loss"] != 0 and step["micro_batches/rows"] < 1 for step in found["steps"])
 
 
 def test_the_methods_did_something(trained):

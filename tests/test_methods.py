@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from harness import Recording, assert_same_run, config, crc, metrics_of, mixed_reward, problems, trained
+from harness import AS_TRL, Recording, assert_same_run, config, crc, metrics_of, mixed_reward, problems, trained
 from peft import LoraConfig
 from test_resume import At, stop_training
 from trl import GRPOConfig, GRPOTrainer
@@ -51,7 +51,7 @@ def grpo(policy, tmp_path_factory):
     ids=lambda knobs: knobs.get("policy_loss", knobs["advantage_estimator"]),
 )
 def test_at_its_neutral_setting_a_method_is_grpo_bit_for_bit(policy, tmp_path, grpo, knobs):
-    assert_same_run(trained(policy, tmp_path, **knobs), grpo)
+    assert_same_run(trained(policy, tmp_path, **knobs, **AS_TRL), grpo)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_at_its_neutral_setting_a_method_is_grpo_bit_for_bit(policy, tmp_path, g
 def test_dynamic_sampling_of_mixed_prompts_is_grpo_bit_for_bit(policy, tmp_path, knobs):
     settings = dict(reward=all_mixed, num_train_epochs=2, max_steps=-1, **knobs)
     expected = trained(policy, tmp_path / "a", cls=GRPOTrainer, config_cls=GRPOConfig, **settings)
-    found = trained(policy, tmp_path / "b", advantage_estimator="grpo", dynamic_sampling=True, **settings)
+    found = trained(policy, tmp_path / "b", advantage_estimator="grpo", dynamic_sampling=True, **settings, **AS_TRL)
     assert_same_run(found, expected)  # 48 prompts in threes: two whole passes, in the order of TRL's sampler
     assert logs_of(found)[-1]["dynamic_sampling/epoch"] == 2.0
 

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import torch
 from harness import (
+    AS_TRL,
     Recording,
     assert_same_run,
     config,
@@ -18,7 +19,7 @@ from harness import (
 from trl import GRPOConfig, GRPOTrainer
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer, miner_advantages
-from trl_miner.trainer import _select_rows
+from trl_miner.trainer.forwards import select_rows
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def grpo(policy, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def miner(policy, tmp_path_factory):
-    return trained(policy, tmp_path_factory.mktemp("miner"))
+    return trained(policy, tmp_path_factory.mktemp("miner"), reuse_sampling_logps=False)
 
 
 def test_miner_trains_on_prompts_that_grpo_wastes(miner, grpo):
@@ -39,7 +40,7 @@ def test_miner_trains_on_prompts_that_grpo_wastes(miner, grpo):
 
 @pytest.mark.parametrize("knobs", [dict(advantage_estimator="grpo"), dict(miner_lambda_max=0.0)])
 def test_switched_off_it_is_grpo_bit_for_bit(policy, tmp_path, grpo, knobs):
-    assert_same_run(trained(policy, tmp_path, **knobs), grpo)
+    assert_same_run(trained(policy, tmp_path, **knobs, **AS_TRL), grpo)
 
 
 def test_what_rounding_leaves_of_an_advantage_is_not_counted_as_use(policy, tmp_path):
@@ -53,7 +54,7 @@ def test_what_rounding_leaves_of_an_advantage_is_not_counted_as_use(policy, tmp_
 
 def test_without_all_right_prompts_it_is_grpo_bit_for_bit(policy, tmp_path):
     expected = trained(policy, tmp_path / "a", cls=GRPOTrainer, config_cls=GRPOConfig, reward=never_all_right)
-    found = trained(policy, tmp_path / "b", reward=never_all_right)
+    found = trained(policy, tmp_path / "b", reward=never_all_right, **AS_TRL)
     assert_same_run(found, expected)
     assert all(log["groups/ph"] == 0 for log in found.state.log_history if "reward" in log)
 
@@ -324,7 +325,7 @@ def test_the_images_of_the_selected_rows_come_along():
         "pixel_values": torch.arange(10.0).unsqueeze(1),
         "num_items_in_batch": torch.tensor(8),
     }
-    selected = _select_rows(batch, torch.tensor([3, 1]))
+    selected = select_rows(batch, torch.tensor([3, 1]))
     assert selected["completion_ids"].tolist() == [[6, 7], [2, 3]]
     assert selected["num_images"] == [1, 2]
     assert selected["image_grid_thw"].tolist() == grids[[3, 1, 2]].tolist()
@@ -332,10 +333,10 @@ def test_the_images_of_the_selected_rows_come_along():
     assert selected["num_items_in_batch"] == 8 and batch["num_images"] == [1, 2, 0, 1]
 
 
-def test_a_script_written_for_grpo_config_runs_unchanged(policy, tmp_path, miner):
-    trainer = trained(policy, tmp_path, config_cls=GRPOConfig)
+def test_a_script_written_for_grpo_config_runs_unchanged(policy, tmp_path):
+    trainer = trained(policy, tmp_path / "a", config_cls=GRPOConfig)
     assert isinstance(trainer.args, MinerGRPOConfig)
-    assert_same_run(trainer, miner)
+    assert_same_run(trainer, trained(policy, tmp_path / "b"))
 
 
 def test_without_a_config_it_has_miners_defaults(policy, tmp_path, monkeypatch):

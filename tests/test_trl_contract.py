@@ -1,4 +1,4 @@
-"""What trainer.py takes for granted about TRL's private side. TRL releases every few weeks; this says what moved."""
+"""What trl_miner/trainer takes for granted about TRL's private side. TRL releases often; this says what moved."""
 
 import collections
 import importlib
@@ -14,15 +14,17 @@ from trl import GRPOTrainer
 
 from trl_miner import MinerGRPOTrainer
 from trl_miner.config import AVERAGED_BY_SEQUENCE_RATIO
+from trl_miner.micro_batches import ROW_MEAN, SUMMED, TOKEN_MEAN
 from trl_miner.model_card import MARKER, NO_BASE_MODEL
 from trl_miner.token_losses import CLIPPED_LOSSES
-from trl_miner.trainer import _COMPLETION_IDS, _COMPLETIONS, _EXTRA_FIELDS, _MULTIMODAL_KEYS, _REWARD_KWARGS
+from trl_miner.trainer.forwards import MULTIMODAL_KEYS
+from trl_miner.trainer.miner_grpo import _COMPLETION_IDS, _COMPLETIONS, _EXTRA_FIELDS, _REWARD_KWARGS
 
 WRITTEN_AGAINST = "1.16.0"
 
 
 def moved(what):
-    return f"{what} is not what trainer.py was written against (TRL {WRITTEN_AGAINST}); installed is {trl.__version__}"
+    return f"{what} is not what trl_miner/trainer was written against, TRL {WRITTEN_AGAINST}: got {trl.__version__}"
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,7 @@ def test_the_forward_takes_what_it_is_given():
     found = inspect.signature(getattr(GRPOTrainer, name)).parameters
     needed = {"model", "input_ids", "attention_mask", "logits_to_keep", "batch_size"}
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in found.values())  # TRL 1.14
-    assert takes_any or needed | set(_MULTIMODAL_KEYS) <= set(found), moved(f"GRPOTrainer.{name}{tuple(found)}")
+    assert takes_any or needed | set(MULTIMODAL_KEYS) <= set(found), moved(f"GRPOTrainer.{name}{tuple(found)}")
     first = ["self", "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size"]
     assert list(found)[:6] == first, moved(f"GRPOTrainer.{name}{tuple(found)}")
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -64,7 +66,7 @@ def test_no_multimodal_input_is_unknown():
     """Whatever the loss hands to the forward besides tokens, the forward over PH rows must hand to it as well."""
     source = inspect.getsource(GRPOTrainer._compute_loss)
     passed = set(re.findall(r'(\w+)=inputs\.get\("\1"\)', source)) - {"importance_sampling_ratio"}
-    assert passed == set(_MULTIMODAL_KEYS), moved("GRPOTrainer._compute_loss (what it hands to the forward)")
+    assert passed == set(MULTIMODAL_KEYS), moved("GRPOTrainer._compute_loss (what it hands to the forward)")
 
 
 def test_constructor_starts_with_model_rewards_and_args():
@@ -123,6 +125,13 @@ def test_training_begins_after_the_checkpoint_is_loaded():
         ("_generate_and_score_completions", r"process_index \* len\(prompts\)", "rows lie in rank order"),
         ("_compute_loss", r'inputs\["completion_mask"\]', "the loss masks by completion_mask"),
         ("_compute_loss", r'inputs\["tool_mask"\]', "and by tool_mask"),
+        ("_compute_loss", r"if x\.shape\[1\] == 1", "one column is one number per row, so that trimming leaves two"),
+        (
+            "_generate_single_turn",
+            r"unwrapped_model\.generate\(\s*\*\*generate_inputs, generation_config=self\.generation_config",
+            "generation is one call of the unwrapped model, to which a logits processor can be added",
+        ),
+        ("_generate_single_turn", r"return completion_ids, logprobs", "log-probs may come with the completions"),
         ("_prepare_inputs", r"_generate_and_score_completions\(generation_batch\)", "one call per generation"),
         (
             "_prepare_inputs",
@@ -159,6 +168,41 @@ def test_no_loss_type_is_unknown():
         name for names in lists for name in re.findall(r'"(\w+)"', names)
     }
     assert found == AVERAGED_BY_SEQUENCE_RATIO | {"cispo", "vespo"}, moved("GRPOTrainer._compute_loss (its losses)")
+    assert found == SUMMED | ROW_MEAN | TOKEN_MEAN, "what the gradient is a sum of must be known of every loss"
+
+
+def test_the_losses_average_as_the_pieces_of_a_step_take_for_granted(stepped):
+    """Twice the rows: a mean stays, a sum doubles. By rows, by tokens of the micro-batch, or by neither."""
+    trainer, batch = stepped
+    trainer.current_gradient_accumulation_steps = 1
+    batch = {name: value[:4] if torch.is_tensor(value) and value.dim() else value for name, value in batch.items()}
+    batch["advantages"] = torch.tensor([1.0, -0.5, 2.0, 0.25])
+    twice = {n: torch.cat([v, v]) if torch.is_tensor(v) and v.dim() else v for n, v in batch.items()}
+    short = {**batch, "completion_mask": batch["completion_mask"].clone()}
+    short["completion_mask"][0, 1:] = 0  # other rows weigh more only where tokens are averaged over
+    for loss_type in SUMMED | ROW_MEAN | TOKEN_MEAN:
+        trainer.loss_type = loss_type
+        once, double = (float(trainer._compute_loss(trainer.model, b)) for b in (batch, twice))
+        assert double == pytest.approx(2 * once if loss_type in SUMMED else once, rel=1e-5), moved(loss_type)
+    trainer.loss_type = "grpo"
+
+
+def test_the_loss_asks_its_accelerator_for_nothing_that_is_not_stood_in_for():
+    source = inspect.getsource(GRPOTrainer._compute_loss)
+    used = set(re.findall(r"self\.accelerator\.(\w+)", source))
+    known = {"gather", "reduce", "gather_for_metrics", "num_processes", "sync_gradients"}
+    assert used <= known, moved(f"GRPOTrainer._compute_loss (accelerator.{used - known})")
+
+
+def test_transformers_scales_a_loss_as_a_piece_of_a_step_does(stepped):
+    """Trainer.training_step must leave TRL's loss as it is, but for what it tells DeepSpeed."""
+    trainer, _ = stepped
+    scaled = getattr(trainer, "loss_is_scaled_for_ga", None) or trainer.compute_loss_func is not None
+    assert scaled, moved("how Trainer.training_step divides the loss")
+    assert 'kwargs["scale_wrt_gas"] = False' in inspect.getsource(Trainer.training_step), moved(
+        "Trainer.training_step"
+    )
+    assert callable(trainer.accelerator.gradient_state._set_sync_gradients), moved("accelerate's GradientState")
 
 
 def test_the_loss_looks_for_its_inputs_after_its_forward():
@@ -222,6 +266,8 @@ def test_the_attributes_are_what_they_were(stepped):
     assert (trainer.num_generations, trainer.rollout_func) == (4, None), moved("GRPOTrainer.num_generations")
     assert (trainer.epsilon_low, trainer.epsilon_high) == (0.2, 0.2), moved("GRPOTrainer.epsilon_low")
     assert (trainer._step, trainer._buffered_inputs) == (0, None), moved("GRPOTrainer._step")
+    assert (trainer.top_entropy_quantile, trainer._entropy_bonus_enabled) == (1.0, False), moved("the entropy bonus")
+    assert trainer.aux_loss_enabled is False, moved("GRPOTrainer.aux_loss_enabled")
     assert isinstance(trainer._pending_extra_logs, collections.defaultdict), moved("GRPOTrainer._pending_extra_logs")
 
 
@@ -248,15 +294,15 @@ def test_the_model_card_has_the_places_that_are_filled(stepped, tmp_path):
     assert MARKER in card and NO_BASE_MODEL in card, moved("the model card's template")
 
 
-def test_only_trainer_touches_what_is_private():
-    """`import trl.something` and `self._private` of GRPOTrainer stay in one file."""
+def test_only_the_trainer_touches_what_is_private():
+    """`import trl.something` and `self._private` of GRPOTrainer stay in one folder."""
     from pathlib import Path
 
-    package = Path(inspect.getfile(MinerGRPOTrainer)).parent
+    trainer = Path(inspect.getfile(MinerGRPOTrainer)).parent
     private = re.compile(
         r"_calculate_rewards|_generate_and_score_completions|_compute_loss|_get_per_token_logps|\b_metrics\[|\b_logs\["
         r"|\b_generate\(|_buffered_inputs|_pending_extra_logs|_get_train_sampler|_prepare_inputs|_save_checkpoint\("
-        r"|_get_output_dir"
+        r"|_get_output_dir|_generate_single_turn|_entropy_bonus_enabled|_set_sync_gradients"
     )
-    users = {path.name for path in package.rglob("*.py") if private.search(path.read_text())}
-    assert users == {"trainer.py"}
+    users = {path for path in trainer.parent.rglob("*.py") if private.search(path.read_text())}
+    assert users and {path.parent for path in users} == {trainer}

@@ -47,7 +47,7 @@ class MinerGRPOConfig(GRPOConfig):
         > Parameters that control the advantages
 
         advantage_estimator (`str`, *optional*, defaults to `"miner"`):
-            `"miner"` (https://huggingface.co/papers/2601.04731); `"grpo"`, which is TRL's own, bit for bit;
+            `"miner"` (https://huggingface.co/papers/2601.04731); `"grpo"`, which is TRL's own;
             `"reinforce_pp"` and `"reinforce_pp_baseline"` (https://huggingface.co/papers/2501.03262); `"ucas"`
             (https://huggingface.co/papers/2510.10649); `"entropy_adv"` (https://huggingface.co/papers/2506.14758). Or
             one of the last four with MINER on the all-right prompts: `"ucas+miner"`, also as a list.
@@ -116,6 +116,27 @@ class MinerGRPOConfig(GRPOConfig):
             Rollouts per optimiser step, over all processes: sets `gradient_accumulation_steps` to what the launched
             processes need for it, so that one recipe is the same run on two GPUs and on eight. Default: as without.
 
+        > Parameters that control the speed of a training step. They leave its gradient, but for rounding: sums are
+        > made in another order. All off, a step is TRL's bit for bit.
+
+        length_aware_training (`bool`, *optional*, defaults to `True`):
+            The rollouts of an optimiser step are sorted into micro-batches by length, and each micro-batch is trimmed
+            to its own longest prompt and completion. Where a loss needs TRL's micro-batches they are only trimmed:
+            `top_entropy_quantile`, entropy bonus, router loss, Clip-Cov, and `loss_type: bnpo` with a `beta`. With
+            KL-Cov and with images nothing changes.
+        max_tokens_per_micro_batch (`int`, *optional*):
+            Cut the rollouts of an optimiser step into as few micro-batches as hold this many tokens each, prompts and
+            padding included, instead of `per_device_train_batch_size` rollouts each. At least the longest rollout.
+        length_aware_scoring (`bool`, *optional*, defaults to `True`):
+            The same for the forwards without a gradient: old log-probs and reference.
+        skip_zero_advantages (`bool`, *optional*, defaults to `True`):
+            Rollouts whose advantage is zero at every token get no forward and backward, where there is no KL penalty
+            that would move them. The metric `entropy` is then a mean over the others; `micro_batches/rows` is their
+            share.
+        reuse_sampling_logps (`bool`, *optional*, defaults to `True`):
+            With generation by transformers in float32, MINER takes the log-probs that the sampler had, instead of a
+            forward over the all-right rollouts.
+
         > Parameters that control what happens when a part of the run stops
 
         watchdog_seconds (`float`, *optional*, defaults to `300.0`):
@@ -183,6 +204,13 @@ class MinerGRPOConfig(GRPOConfig):
     optimizer_batch_size: int | None = _knob(
         None, "Rollouts per optimiser step, over all processes; sets gradient_accumulation_steps."
     )
+    length_aware_training: bool = _knob(True, "Sort the rollouts of an optimiser step by length, and trim padding.")
+    max_tokens_per_micro_batch: int | None = _knob(
+        None, "Tokens of a micro-batch, padding included, instead of per_device_train_batch_size rollouts."
+    )
+    length_aware_scoring: bool = _knob(True, "The same for the forwards without a gradient.")
+    skip_zero_advantages: bool = _knob(True, "No forward and backward for rollouts without an advantage.")
+    reuse_sampling_logps: bool = _knob(True, "Take old log-probs from the sampler, where they are the same.")
     dynamic_sampling: bool = _knob(
         False, "DAPO: drop prompts that are all right or all wrong and draw others instead."
     )
@@ -214,6 +242,7 @@ class MinerGRPOConfig(GRPOConfig):
         self._check_ranges()
         self._check_policy_loss()
         self._check_dynamic_sampling()
+        self._check_budget()
 
     def __getstate__(self) -> dict[str, Any]:
         # transformers pickles its arguments into every checkpoint and run folder: a token has no place there.
@@ -280,6 +309,26 @@ class MinerGRPOConfig(GRPOConfig):
             raise ValueError(
                 f"dynamic_sampling drops the all-right prompts that MINER learns from: got advantage_estimator="
                 f"{self.advantage_estimator!r}. Set it to grpo (that is DAPO), or leave dynamic_sampling out."
+            )
+
+    def _check_budget(self) -> None:
+        budget = self.max_tokens_per_micro_batch
+        if budget is None:
+            return
+        if budget < 2 or budget != int(budget):
+            raise ValueError(
+                f"max_tokens_per_micro_batch must be a whole number of tokens, at least 2: got {budget}. It must hold "
+                f"the longest prompt and max_completion_length={self.max_completion_length} tokens."
+            )
+        if not self.length_aware_training:
+            raise ValueError(
+                f"max_tokens_per_micro_batch sorts rollouts by length: got {budget} with length_aware_training=False. "
+                f"Leave one of them out."
+            )
+        if self.max_completion_length is not None and budget <= self.max_completion_length:
+            logger.warning(
+                f"max_tokens_per_micro_batch={budget} does not hold a prompt and max_completion_length="
+                f"{self.max_completion_length} tokens: the run ends with an error if a rollout is longer."
             )
 
     def _check_combinations(self) -> None:

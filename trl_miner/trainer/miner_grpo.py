@@ -1,8 +1,6 @@
-"""`MinerGRPOTrainer`: TRL's `GRPOTrainer` with another advantage. The only file that touches TRL's private methods;
-`tests/test_trl_contract.py` watches each of them.
+"""`MinerGRPOTrainer`: the advantages of a generation batch, and which prompts it is of.
 
-# N rollouts of the global generation batch, B of this process, K of those that a forward is spent on
-# F reward functions, T padded completion tokens; P prompts of a round of dynamic sampling
+# N rollouts of the global generation batch, B of this process, F reward functions, T padded completion tokens
 """
 
 import inspect
@@ -10,34 +8,29 @@ import logging
 import math
 import textwrap
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import broadcast_object_list, gather_object
+from accelerate.utils import gather_object
 from datasets import IterableDataset
 from torch import Tensor
-from transformers import TrainerCallback
-from transformers.trainer_utils import rotate_checkpoints
 from trl import GRPOTrainer
-from trl.models.utils import disable_gradient_checkpointing
-from trl.trainer.utils import RepeatSampler, split_pixel_values_by_grid, unsplit_pixel_values_by_grid
+from trl.trainer.utils import RepeatSampler
 
-from . import checkpoints
-from .advantages import SCORED_BY, Estimate, Rollouts, estimate
-from .config import MinerGRPOConfig
-from .distributed import current_world
-from .groups import GroupKinds, group_kinds
-from .hub.training import open_repo, push_checkpoint, push_trained
-from .logits import STATISTICS, check_logits, watch_logits
-from .model_card import describe_run
-from .run_state import RunState
-from .sampling import BatchFill, Filled, GeneratedRound, PromptStream, assemble, differs_in_correctness
-from .token_losses import POLICY_LOSSES, Surrogate
-from .watchdog import GENERATION, RunStopped, Watchdog
+from ..advantages import SCORED_BY, Estimate, Rollouts, estimate
+from ..config import MinerGRPOConfig
+from ..distributed import current_world
+from ..groups import GroupKinds, group_kinds
+from ..logits import check_logits
+from ..micro_batches import loss_mask
+from ..model_card import describe_run
+from ..sampled_logps import by_row, changes_to_logits, collect_logps
+from ..sampling import BatchFill, Filled, GeneratedRound, PromptStream, assemble, differs_in_correctness
+from ..watchdog import GENERATION
+from .step import SteppingTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -51,18 +44,12 @@ _REWARD_KWARGS = {
     "log_metric",
     "environments",
 }
-# What TRL's forward takes besides tokens. (Its signature does not say in every version: 1.14 has **kwargs.)
-_MULTIMODAL_KEYS = (
-    *("pixel_values", "image_grid_thw", "num_images", "pixel_attention_mask", "spatial_shapes", "num_tiles"),
-    *("image_sizes", "token_type_ids", "mm_token_type_ids", "image_position_ids"),
-)
 _NOT_FORWARDED = {"prompt", "completion", "completion_ids"}  # columns that TRL keeps to itself
-_STEP = "training step"
 # Where in the tuple of TRL's `_generate` these stand.
 _COMPLETION_IDS, _COMPLETIONS, _EXTRA_FIELDS = 1, 3, 5
 
 
-class MinerGRPOTrainer(GRPOTrainer):
+class MinerGRPOTrainer(SteppingTrainer):
     """
     Drop-in for [`~trl.GRPOTrainer`] that also learns from prompts whose rollouts are all right
     (https://huggingface.co/papers/2601.04731), and trains the methods that this is compared with.
@@ -115,21 +102,11 @@ class MinerGRPOTrainer(GRPOTrainer):
         if "miner" not in self._estimator:  # the model card must not credit it
             self._name, self._paper, self._tag_names = GRPOTrainer._name, GRPOTrainer._paper, GRPOTrainer._tag_names
         self._rewards_NF: Tensor | None = None
-        self._wanted: set[str] = set()  # what the next no-grad forward is to find out besides log-probs
-        self._captured: dict[str, Tensor] = {}  # and what it found, (rows, T) each
         self._scores: dict[str, tuple[Tensor, Tensor]] = {}  # (B, T) values of this batch, (N,) rows where they hold
-        self._loss_inputs: dict[str, Any] | None = None
-        self.epsilon_low: float
-        self.epsilon_high: float
-        self._bounds: Surrogate | None = None  # BAPO's, for the optimiser batch under way
         self._generated: GeneratedRound | None = None  # what dynamic sampling has already done of TRL's next batch
-        self._stream: PromptStream | None = None
-        self._is_saving = False
-        self._resumed_from: Path | None = None  # until the rollouts in it are taken up
-        self.add_callback(RunState())
-        self._watchdog = self._make_watchdog()
         self.correct_index = self._find_correct_reward_func()
         self._check_reward_columns()
+        self._collects_logps = self._may_collect_logps()
         if "ucas" in self._estimator:
             check_logits(self.model)
         if args.policy_loss != "clip":
@@ -202,6 +179,13 @@ class MinerGRPOTrainer(GRPOTrainer):
         with self.watching(GENERATION):
             return super()._generate(prompts)
 
+    def _generate_single_turn(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        if not (self._collects_logps and self.model.training):
+            return super()._generate_single_turn(*args, **kwargs)
+        with collect_logps(self.accelerator.unwrap_model(self.model_wrapped), self.temperature) as found:
+            completion_ids, _ = super()._generate_single_turn(*args, **kwargs)
+        return completion_ids, by_row(found, completion_ids)
+
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
         if self._generated is not None:
             self._rewards_NF = self._generated.rewards_NF
@@ -224,10 +208,15 @@ class MinerGRPOTrainer(GRPOTrainer):
         finally:
             self._generated, self._wanted = None, set()
         captured, self._captured = self._captured, {}
-        if "old_per_token_logps" in output:  # else what was captured is of the reference model
-            captured = {"old_logps": output["old_per_token_logps"], **captured}
-            everywhere_N = output["advantages"].new_ones(current_world().size * len(output["advantages"])).bool()
-            self._scores = {name: (value, everywhere_N) for name, value in captured.items()}
+        if self._collects_logps and "sampling_per_token_logps" in output:  # ours, which TRL's loss knows nothing of
+            captured = {"old_logps": output.pop("sampling_per_token_logps")}
+        elif "old_per_token_logps" in output:
+            captured["old_logps"] = output["old_per_token_logps"]
+        else:  # what was captured is of the reference model
+            captured = {}
+        everywhere_N = output["advantages"].new_ones(current_world().size * len(output["advantages"])).bool()
+        self._scores = {name: (value, everywhere_N) for name, value in captured.items()}
+        self._check_budget(self._cut.lengths(output))
         self._run_state.generated += num_generated
         try:
             return self._estimate_advantages(output)
@@ -249,7 +238,7 @@ class MinerGRPOTrainer(GRPOTrainer):
             verifier_rewards_N=rewards_NF[:, self.correct_index],
             advantages_N=advantages_N,
         )
-        mask_BT = _loss_mask(output)
+        mask_BT = loss_mask(output)
         score = partial(self._score, output, mask_BT)
         rollouts = Rollouts(rewards_N, advantages_N, mask_BT, kinds, self.num_generations, score, world)
         found = estimate(self._estimator, rollouts, self.args.knobs)
@@ -293,149 +282,32 @@ class MinerGRPOTrainer(GRPOTrainer):
         is_row_B = is_row_N[current_world().local_slice(mask_BT.shape[0])]
         return logps_BT, mask_BT * ~(is_unknown_BT & is_row_B.unsqueeze(1))
 
-    def _forward_rows(self, output: dict[str, Any], is_row_N: Tensor, names: Collection[str]) -> dict[str, Tensor]:
-        """One forward over some rows of this process, in chunks of the training batch: (B, T) each, 0 on other rows.
-        The log-probs come with it, asked for or not."""
-        num_rows, num_tokens = output["completion_ids"].shape
-        chunk_size = self.args.per_device_train_batch_size
-        rows_K = is_row_N[current_world().local_slice(num_rows)].nonzero().squeeze(1)
-        # ZeRO-3 and FSDP hang unless every process does as many forwards as the one with the most of such rows.
-        num_chunks = -(-int(is_row_N.view(-1, num_rows).sum(dim=1).max()) // chunk_size)
-        num_dummies = max(0, (num_chunks - 1) * chunk_size + 1 - len(rows_K))
-        batch = _select_rows(output, torch.cat([rows_K, rows_K.new_zeros(num_dummies)]))
-        self._wanted = set(names) - {"old_logps"}
-        logps_KT = self._forward(batch, chunk_size)
-        captured, self._captured = {"old_logps": logps_KT, **self._captured}, {}
-        values = {name: value.new_zeros(num_rows, num_tokens) for name, value in captured.items()}
-        for name, value in captured.items():
-            values[name][rows_K] = value[: len(rows_K)]
-        return values
-
-    @torch.no_grad()
-    def _forward(self, batch: dict[str, Any], batch_size: int | None = None) -> Tensor:
-        """Log-probs of the completion tokens under the policy as it is."""
-        with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
-            logps_BT, *_ = self._get_per_token_logps_and_entropies(
-                self.model,
-                torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
-                torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
-                batch["completion_ids"].shape[1],
-                batch_size=batch_size,
-                **{name: batch[name] for name in _MULTIMODAL_KEYS if name in batch},
-            )
-        return logps_BT
-
-    def _get_per_token_logps_and_entropies(
-        self,
-        model: Any,
-        input_ids: Tensor,
-        attention_mask: Tensor,
-        logits_to_keep: int,
-        batch_size: int | None = None,
-        **kwargs: Any,
-    ) -> tuple[Any, ...]:
-        # Of the first forward alone, and of this model: others are the reference's, which has no entropies to give.
-        wanted, self._wanted = self._wanted if model is self.model else set(), set()
-        if "entropies" in wanted:
-            kwargs["compute_entropy"] = True
-        watch: Any = nullcontext({})
-        if not wanted.isdisjoint(STATISTICS):
-            completions = input_ids[:, -logits_to_keep:], attention_mask[:, -logits_to_keep:]
-            watch = self._watch_logits(*completions, batch_size or len(input_ids))
-        with watch as statistics:
-            found = super()._get_per_token_logps_and_entropies(
-                model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs
-            )
-        if wanted:
-            self._captured = {**statistics, **({"entropies": found[1]} if "entropies" in wanted else {})}
-        if self._loss_inputs is not None:
-            self._rewrite_loss_inputs(found[0])
-        return found
-
-    def _watch_logits(self, token_ids_BT: Tensor, mask_BT: Tensor, batch_size: int) -> Any:
-        length = torch.tensor([token_ids_BT.shape[1]], device=token_ids_BT.device)
-        rows = batch_size * int(current_world().gather(length).max())  # as many calls of the head on every process
-        return watch_logits(
-            self.accelerator.unwrap_model(self.model),
-            token_ids_BT,
-            mask_BT,
-            temperature=self.temperature,
-            elements=rows * self.model.config.get_text_config().vocab_size,
-        )
-
-    # Inside the loss: `policy_loss`.
-
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        if self.args.policy_loss == "clip" or not self.model.training:
-            return super()._compute_loss(model, inputs)
-        if self.args.policy_loss == "bapo" and self.current_gradient_accumulation_steps > 1:
-            self._search_bounds()
-        # TRL looks for advantages, old log-probs and bounds after its forward, which `_rewrite_loss_inputs` follows.
-        self._loss_inputs = dict(inputs)
-        bounds = self.epsilon_low, self.epsilon_high
-        try:
-            return super()._compute_loss(model, self._loss_inputs)
-        finally:
-            self._loss_inputs = None
-            self.epsilon_low, self.epsilon_high = bounds
-
-    def _rewrite_loss_inputs(self, logps_BT: Tensor) -> None:
-        """Between TRL's forward and TRL's loss: the advantages and bounds that `policy_loss` wants it to see."""
-        inputs = self._loss_inputs
-        assert inputs is not None
-        found = self._bounds if self._bounds is not None else self._surrogate(logps_BT, inputs)
-        if self._bounds is None:
-            inputs["advantages"] = found.advantages_BT
-            self._log_surrogate(found)
-        if found.clip_low is not None and found.clip_high is not None:
-            self.epsilon_low, self.epsilon_high = 1 - found.clip_low, found.clip_high - 1
-
-    def _surrogate(self, logps_BT: Tensor, inputs: dict[str, Any]) -> Surrogate:
-        mask_BT = _loss_mask(inputs)
-        advantages = inputs["advantages"]
-        old_logps_BT = inputs.get("old_per_token_logps")
-        method = POLICY_LOSSES[self.args.policy_loss]
-        assert method is not None
-        return method(
-            logps_BT,
-            logps_BT.detach() if old_logps_BT is None else old_logps_BT,
-            advantages if advantages.dim() == 2 else advantages.unsqueeze(1).expand(mask_BT.shape),
-            mask_BT,
-            world=current_world(),
-            **self._loss_context(),
-            **self.args.knobs(self.args.policy_loss),
-        )
-
-    def _loss_context(self) -> dict[str, Any]:
-        if self.args.policy_loss != "clip_cov":
-            return {}
-        # From the place in the run, so that a resumed one draws the same tokens; the same on every process.
-        micro_step = self._step % self.current_gradient_accumulation_steps
-        generator = torch.Generator()
-        generator.manual_seed(((self.args.seed * 2**32 + self.state.global_step) * 2**10 + micro_step) % 2**63)
-        return {"generator": generator, "epsilon_low": self.epsilon_low, "epsilon_high": self.epsilon_high}
-
-    def _search_bounds(self) -> None:
-        """BAPO's bounds for all micro-batches of this optimiser step, at its first: one forward over each of them."""
-        if self._step % self.current_gradient_accumulation_steps:
-            return
-        first = self._step % self.args.steps_per_generation
-        batches = self._buffered_inputs[first : first + self.current_gradient_accumulation_steps]
-        names = ("completion_mask", "tool_mask", "advantages", "old_per_token_logps")
-        inputs = {name: torch.cat([batch[name] for batch in batches]) for name in names if name in batches[0]}
-        self._bounds = self._surrogate(torch.cat([self._forward(batch) for batch in batches]), inputs)
-        self._log_surrogate(self._bounds)
-
-    def _log_surrogate(self, found: Surrogate) -> None:
-        for name, value in found.metrics.items():
-            self._metrics["train"][name].append(value)
+    def _may_collect_logps(self) -> bool:
+        """Whether the log-probs found while sampling are those that a forward would give."""
+        args = self.args
+        is_aligned = args.gradient_accumulation_steps % (args.steps_per_generation * self.num_iterations) == 0
+        if not args.reuse_sampling_logps or "miner" not in self._estimator or not is_aligned:
+            return False
+        if self.use_vllm or self.rollout_func is not None:  # theirs are used where they come with the rollouts
+            return False
+        dtypes = {parameter.dtype for parameter in self.model.parameters()}
+        changes = changes_to_logits(self.accelerator.unwrap_model(self.model).generation_config)
+        changes += ["generation_kwargs"] if args.generation_kwargs else []
+        changes += ["repetition_penalty"] if args.repetition_penalty != 1.0 else []
+        reason = None
+        if getattr(self, "use_transformers_continuous_batching", False):
+            reason = "continuous batching does not say them"
+        elif self.tools or getattr(self, "environment_factories", None):
+            reason = "rollouts with tools are sampled in turns"
+        elif not dtypes <= {torch.float32, torch.float64} or self.accelerator.mixed_precision != "no":
+            reason = "below float32 the sampler's differ from those of a forward"
+        elif changes:
+            reason = f"the sampler's logits may be changed by {', '.join(changes)}"
+        if reason:
+            logger.warning(f"reuse_sampling_logps: MINER makes its forward over all-right rows, because {reason}.")
+        return reason is None
 
     # Which prompts: `dynamic_sampling`.
-
-    @property
-    def _run_state(self) -> RunState:
-        """Looked up each time: transformers may put another in its place when it resumes."""
-        return next(c for c in self.callback_handler.callbacks if isinstance(c, RunState))
 
     def get_train_dataloader(self) -> Any:
         dataloader = super().get_train_dataloader()
@@ -443,8 +315,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         return dataloader
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        with self._watchdog.part(_STEP):
-            loss = super().training_step(*args, **kwargs)
+        loss = super().training_step(*args, **kwargs)
         # A checkpoint inside a generation cycle leads back to the cycle's own prompts, as it does in TRL.
         if self._stream is not None and self._step % (self.args.steps_per_generation * self.num_iterations) == 0:
             self._run_state.stream = self._stream.state()
@@ -538,138 +409,6 @@ class MinerGRPOTrainer(GRPOTrainer):
             if self.is_world_process_zero():
                 logger.warning(message + "The rest of the batch is made up of prompts that do not differ.")
 
-    # Going on after a stop, and stopping when nothing gets on.
-
-    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """As in transformers; `resume_from_checkpoint` may also be "latest": the newest whole checkpoint, or none.
-
-        Raises:
-            RunStopped: Nothing has moved for `watchdog_seconds`. (With several processes they end at once, with exit
-                code 75, since a collective cannot be left by an exception.)
-        """
-        if self.accelerator.is_local_main_process:
-            checkpoints.recover(self.args.output_dir)
-        self.accelerator.wait_for_everyone()
-        checkpoint = checkpoints.agree_on(resume_from_checkpoint, self.args.output_dir)
-        self._resumed_from = None if checkpoint is None else Path(checkpoint)
-        try:
-            return super().train(checkpoint, *args, **kwargs)
-        except KeyboardInterrupt:
-            if self._watchdog.message is None:
-                raise
-            raise RunStopped(self._watchdog.message) from None
-        finally:
-            self._watchdog.stop()
-
-    def _prepare_inputs(self, generation_batch: Any) -> Any:
-        if self._resumed_from is not None and self.model.training:
-            folder, self._resumed_from = self._resumed_from, None
-            place = self.accelerator.process_index, self.accelerator.num_processes
-            found = checkpoints.load_rollouts(folder, *place, self.accelerator.device)
-            if found is not None:
-                self._step, self._buffered_inputs = found["micro_step"], found["batches"]
-                self._run_state.stream = found["stream"]
-        return super()._prepare_inputs(generation_batch)
-
-    def _get_output_dir(self, trial: Any) -> str:
-        folder = super()._get_output_dir(trial)
-        return str(Path(folder, checkpoints.UNFINISHED)) if self._is_saving else folder
-
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """TRL's checkpoint, and the rollouts that it lies in the middle of, whole or not there at all."""
-        output, name = Path(self._get_output_dir(trial)), f"checkpoint-{self.state.global_step}"
-        is_local_main = self.accelerator.is_local_main_process
-        with self._watchdog.part("checkpoint", growing=output / checkpoints.UNFINISHED):
-            try:
-                if is_local_main:
-                    checkpoints.begin(output)
-                self.accelerator.wait_for_everyone()
-                self._is_saving = True
-                super()._save_checkpoint(model, trial)
-                self._save_rollouts(output / checkpoints.UNFINISHED / name)
-                if self.state.best_global_step and self.args.should_save:
-                    self._name_best_checkpoint(output, name)
-            except Exception as error:
-                if is_local_main:
-                    checkpoints.discard(output)
-                last = checkpoints.newest(output)
-                raise RuntimeError(
-                    f"{name} could not be written in {output}: {error}. The run can go on from "
-                    f"{last.name if last else 'the start: there is no other checkpoint'}."
-                ) from error
-            finally:
-                self._is_saving = False
-            self._finish_checkpoint(output, name)
-        if self.args.push_to_hub:
-            self._push_from_checkpoint(str(output / name))
-
-    def _finish_checkpoint(self, output: Path, name: str) -> None:
-        self.accelerator.wait_for_everyone()
-        if self.is_world_process_zero():
-            checkpoints.finish(output, name)
-            rotate_checkpoints(
-                output_dir=str(output),
-                save_total_limit=self.args.save_total_limit,
-                best_model_checkpoint=self.state.best_model_checkpoint,
-                use_mtime=True,
-            )
-        self.accelerator.wait_for_everyone()
-        # A node with a disk of its own still has its part of it.
-        if self.accelerator.is_local_main_process and (output / checkpoints.UNFINISHED / name).exists():
-            checkpoints.finish(output, name)
-        self.accelerator.wait_for_everyone()
-
-    def _name_best_checkpoint(self, output: Path, name: str) -> None:
-        """transformers looked for it where the checkpoint is being written."""
-        best = output / f"checkpoint-{self.state.best_global_step}"
-        if best.name == name or best.exists():
-            self.state.best_model_checkpoint = str(best)
-            self.state.save_to_json(str(output / checkpoints.UNFINISHED / name / "trainer_state.json"))
-
-    def _save_rollouts(self, folder: Path) -> None:
-        if self._step % (self.args.steps_per_generation * self.num_iterations) and self._buffered_inputs is not None:
-            place = self.accelerator.process_index, self.accelerator.num_processes
-            stream = None if self._stream is None else self._stream.state()
-            checkpoints.save_rollouts(folder, *place, self._buffered_inputs, micro_step=self._step, stream=stream)
-
-    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
-        open_repo(self, partial(super().init_hf_repo, token, private))
-
-    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        if not self._is_saving:  # once the checkpoint is in its place
-            push_checkpoint(self, checkpoint_folder)
-
-    def push_to_hub(self, *args: Any, **kwargs: Any) -> bool:
-        """Push the model, and say whether it arrived: see `trl_miner.hub.training.push_trained`."""
-        return push_trained(self, *args, **kwargs)
-
-    def _make_watchdog(self) -> Watchdog:
-        args, url = self.args, None
-        if args.use_vllm and args.vllm_mode == "server" and self.accelerator.is_main_process:
-            url = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
-        watchdog = Watchdog(args.watchdog_seconds, server_url=url and url.rstrip("/"), where=self._place_in_run)
-        if args.watchdog_seconds > 0:
-            self.add_callback(_StartWatchdog(self, watchdog))
-        engine = getattr(getattr(getattr(self, "vllm_generation", None), "llm", None), "llm_engine", None)
-        if engine is not None:  # colocated: each of its steps is a sign of life
-            engine.step = _with_beat(engine.step, watchdog)
-        return watchdog
-
-    def _place_in_run(self) -> str:
-        step = self.state.global_step
-        return f"step {step + 1}" if self._watchdog.is_in(_STEP) else f"after step {step}"
-
-    @contextmanager
-    def watching(self, part: str) -> Iterator[None]:
-        """Name what happens meanwhile to the watchdog, each forward of the model being a sign of life."""
-        embeddings = self.accelerator.unwrap_model(self.model).get_input_embeddings()
-        hook = embeddings.register_forward_pre_hook(lambda *_: self._watchdog.beat())
-        try:
-            with self._watchdog.part(part):
-                yield
-        finally:
-            hook.remove()
-
     # What the run says of itself.
 
     def _log_estimate(self, kinds: GroupKinds, advantages_N: Tensor, found: Estimate, seconds: float) -> None:
@@ -711,54 +450,6 @@ class MinerGRPOTrainer(GRPOTrainer):
                 ),
                 encoding="utf-8",
             )
-
-
-class _StartWatchdog(TrainerCallback):
-    """Begins when the training does: loading a model or a checkpoint may take its time."""
-
-    def __init__(self, trainer: MinerGRPOTrainer, watchdog: Watchdog) -> None:
-        self.trainer, self.watchdog = trainer, watchdog
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        accelerator = self.trainer.accelerator
-        self.watchdog.start(accelerator.process_index, accelerator.num_processes, _from_main_process)
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.watchdog.stop()
-
-
-def _from_main_process(value: int) -> int:
-    values = [value]
-    broadcast_object_list(values)
-    return values[0]
-
-
-def _with_beat(step: Callable[..., Any], watchdog: Watchdog) -> Callable[..., Any]:
-    def beating(*args: Any, **kwargs: Any) -> Any:
-        watchdog.beat()
-        return step(*args, **kwargs)
-
-    return beating
-
-
-def _select_rows(batch: dict[str, Any], rows_K: Tensor) -> dict[str, Any]:
-    """The rows of a batch as TRL returns it; images are stored apart from rows, so TRL's own helpers cut them."""
-    batch = split_pixel_values_by_grid(batch)
-    selected: dict[str, Any] = {}
-    for name, value in batch.items():
-        if isinstance(value, list):
-            selected[name] = [value[row] for row in rows_K.tolist()]
-        elif isinstance(value, Tensor) and value.dim() > 0:
-            selected[name] = value[rows_K]
-        else:
-            selected[name] = value
-    return unsplit_pixel_values_by_grid(selected)
-
-
-def _loss_mask(batch: dict[str, Any]) -> Tensor:
-    """The tokens that count: of the completion, and not a tool's."""
-    mask_BT = batch["completion_mask"]
-    return mask_BT * batch["tool_mask"] if "tool_mask" in batch else mask_BT
 
 
 def _required_parameters(function: Callable[..., Any]) -> set[str]:

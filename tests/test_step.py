@@ -1,0 +1,342 @@
+"""A training step that computes less gives the weights, the loss and the metrics of one that computes everything."""
+
+import itertools
+import random
+
+import pytest
+import torch
+import trl
+from harness import AS_TRL, Recording, build_policy, config, metrics_of, mixed_reward, problems, trained, weights
+from packaging.version import Version
+from peft import LoraConfig
+
+from trl_miner import MinerGRPOConfig
+from trl_miner.config import AVERAGED_BY_SEQUENCE_RATIO
+
+LOSSES = sorted(AVERAGED_BY_SEQUENCE_RATIO | {"cispo", "vespo"})
+STEP = dict(per_device_train_batch_size=3, gradient_accumulation_steps=8, num_generations=4)
+# Adam divides a gradient by its own size, and so makes of rounding what it likes.
+PLAIN = dict(optim="sgd", learning_rate=0.2, lr_scheduler_type="constant", max_grad_norm=0.0)
+OF_ALL_ROWS = ("entropy", "vespo/phi_seq_mean")  # what rows left out have none of
+
+
+def ragged(prompts, trainer):
+    """A `rollout_func`: tokens that follow from the step and the row, of lengths from 1 to 10, one of them 30. Half of
+    the completions come to their end."""
+    draw = random.Random(trainer.state.global_step)
+    tokenizer = trainer.processing_class
+    lengths = [draw.randint(1, 10) for _ in prompts]
+    lengths[draw.randrange(len(prompts))] = 30
+    completion_ids = [[draw.randrange(5, len(tokenizer)) for _ in range(length)] for length in lengths]
+    for ids in completion_ids[::2]:
+        ids[-1] = tokenizer.eos_token_id
+    prompt_ids = [tokenizer(prompt)["input_ids"] for prompt in prompts]
+    return {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": None}
+
+
+class Watching(Recording):
+    """Also keeps the rows of every forward with a gradient."""
+
+    def __init__(self, *args, **kwargs):
+        self.taught = []
+        super().__init__(*args, **kwargs)
+        self.start = weights(self)
+
+    def _watched_forward(self, wanted, model, input_ids, attention_mask, *args, **kwargs):
+        if torch.is_grad_enabled():
+            self.taught.append((input_ids, attention_mask))
+        return super()._watched_forward(wanted, model, input_ids, attention_mask, *args, **kwargs)
+
+
+def run(policy, folder, *, lora=False, **settings):
+    extra = {"rollout_func": ragged}
+    if lora:
+        extra["peft_config"] = LoraConfig(r=4, lora_dropout=0.0, target_modules="all-linear", init_lora_weights=False)
+    torch.manual_seed(0)
+    return trained(
+        policy, folder, cls=Watching, extra=extra, **{**STEP, **PLAIN, "max_completion_length": 30, **settings}
+    )
+
+
+def assert_same_training(found, expected, tolerance=1e-6):
+    moved = 0.0
+    for name, weight in weights(expected).items():
+        assert (weights(found)[name] - weight).abs().max() <= tolerance * weight.abs().max(), name
+        moved = max(moved, float((weight - expected.start[name]).abs().max() / weight.abs().max()))
+    assert moved > 1e-3  # three orders above what is compared
+    logs, same_logs = metrics_of(expected), metrics_of(found)
+    for log, same_log in zip(logs, same_logs, strict=True):
+        names = [n for n, v in log.items() if isinstance(v, float) and not n.startswith("micro_batches/")]
+        left_out = OF_ALL_ROWS if same_log.get("micro_batches/rows", 1.0) < 1 else ()
+        for name in set(names) - set(left_out):
+            assert same_log[name] == pytest.approx(log[name], rel=2e-5, abs=1e-6), name
+
+
+def compare(policy, tmp_path, **settings):
+    off = {**settings, **AS_TRL, "max_tokens_per_micro_batch": None}
+    found, expected = run(policy, tmp_path / "on", **settings), run(policy, tmp_path / "off", **off)
+    assert_same_training(found, expected)
+    return found, expected
+
+
+def shares(trainer, name="rows"):
+    return [log[f"micro_batches/{name}"] for log in metrics_of(trainer) if "loss" in log]
+
+
+@pytest.mark.parametrize("loss_type", LOSSES)
+def test_a_step_that_leaves_out_padding_and_idle_rows_is_the_same_step(policy, tmp_path, loss_type):
+    found, expected = compare(policy, tmp_path, loss_type=loss_type)
+    if loss_type == "luspo" and Version(trl.__version__) < Version("1.10"):  # averages over padding too
+        assert [x.shape for x, _ in found.taught] == [x.shape for x, _ in expected.taught]
+        return
+    assert max(shares(found)) < 0.6 and max(shares(found, "tokens")) < 0.35
+    assert sum(x.numel() for x, _ in found.taught) < 0.35 * sum(x.numel() for x, _ in expected.taught)
+
+
+OFF_POLICY = dict(steps_per_generation=16, gradient_accumulation_steps=8)
+SETTINGS = {
+    "off-policy": OFF_POLICY,
+    "two iterations": dict(num_iterations=2),
+    "windows across iterations": dict(
+        num_iterations=2, steps_per_generation=6, gradient_accumulation_steps=4, per_device_train_batch_size=4
+    ),
+    "several generations a step": dict(steps_per_generation=2, per_device_train_batch_size=4),
+    "kl": dict(beta=0.1),
+    "kl, corrected": dict(beta=0.1, use_bias_correction_kl=True, **OFF_POLICY),
+    "lora": dict(lora=True, learning_rate=0.05),
+    "lora, kl": dict(lora=True, beta=0.1, learning_rate=0.05),
+    "budget": dict(max_tokens_per_micro_batch=60),
+    "one piece": dict(max_tokens_per_micro_batch=5000),
+    "budget, off-policy": dict(max_tokens_per_micro_batch=60, **OFF_POLICY),
+    "budget, one micro-batch": dict(
+        max_tokens_per_micro_batch=90, per_device_train_batch_size=24, gradient_accumulation_steps=1
+    ),
+    "rows alone": dict(length_aware_training=False, length_aware_scoring=False),
+    "length alone": dict(skip_zero_advantages=False, length_aware_scoring=False),
+    "scoring alone": dict(skip_zero_advantages=False, length_aware_training=False, **OFF_POLICY),
+    "padded to eight": dict(pad_to_multiple_of=8),
+    "opsm": dict(off_policy_mask_threshold=0.1, **OFF_POLICY),
+    "bapo": dict(policy_loss="bapo", advantage_estimator="grpo", **OFF_POLICY),
+    "bapo, budget": dict(
+        policy_loss="bapo", advantage_estimator="grpo", max_tokens_per_micro_batch=90, num_iterations=2,
+        per_device_train_batch_size=24, gradient_accumulation_steps=1,
+    ),
+    "ucas": dict(advantage_estimator="ucas+miner"),
+    "entropy_adv": dict(advantage_estimator="entropy_adv"),
+    "reinforce_pp": dict(advantage_estimator="reinforce_pp"),
+    "checkpointing": dict(gradient_checkpointing=True),
+    "truncated rows masked": dict(mask_truncated_completions=True, beta=0.1),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SETTINGS)
+def test_it_is_the_same_step_with(policy, tmp_path, name):
+    compare(policy, tmp_path, **SETTINGS[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("accumulation", [1, 2, 8])
+@pytest.mark.parametrize("loss_type", LOSSES)
+def test_it_is_the_same_step_off_policy(policy, tmp_path, loss_type, accumulation, level):
+    rows = dict(per_device_train_batch_size=24 // accumulation, gradient_accumulation_steps=accumulation)
+    compare(policy, tmp_path, loss_type=loss_type, importance_sampling_level=level, num_iterations=2, **rows)
+
+
+# Each of these needs TRL's own micro-batches.
+KEPT = {
+    "top_entropy_quantile": dict(top_entropy_quantile=0.5),
+    "entropy bonus": dict(entropy_coef=0.1),
+    "policy_loss=clip_cov": dict(policy_loss="clip_cov", clip_cov_ratio=0.2, clip_cov_low=0.05, **OFF_POLICY),
+    "beta=0.1, loss_type=bnpo": dict(loss_type="bnpo", beta=0.1),
+}
+
+
+@pytest.mark.parametrize("reason", KEPT)
+def test_a_loss_that_needs_trls_micro_batches_gets_them_trimmed_and_says_so(policy, tmp_path, caplog, reason):
+    """Clip-Cov chooses the same tokens: its metrics are compared too."""
+    settings = KEPT[reason] | (dict(advantage_estimator="grpo") if "policy" in reason else {})
+    found, expected = compare(policy, tmp_path, **settings)
+    ours = [r.getMessage() for r in caplog.records if "micro-batches stay TRL's" in r.getMessage()]
+    assert len(ours) == 1 and reason.split("=")[0] in ours[0]
+    assert [len(x) for x, _ in found.taught] == [len(x) for x, _ in expected.taught]
+    assert sum(x.numel() for x, _ in found.taught) < 0.8 * sum(x.numel() for x, _ in expected.taught)
+
+
+@pytest.mark.slow
+def test_a_routers_loss_needs_trls_micro_batches(tmp_path, caplog):
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    policy = build_policy(tmp_path / "policy")
+    torch.manual_seed(0)
+    size = dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=32, num_hidden_layers=2, head_dim=16)
+    size |= dict(num_attention_heads=2, num_key_value_heads=2, num_experts=4, num_experts_per_tok=2, vocab_size=256)
+    Qwen3MoeForCausalLM(Qwen3MoeConfig(**size, pad_token_id=0, eos_token_id=1)).save_pretrained(policy)
+    found, expected = compare(policy, tmp_path, router_aux_loss_coef=0.1)
+    assert sum("router's loss" in r.getMessage() for r in caplog.records) == 1
+    assert sum(x.numel() for x, _ in found.taught) < 0.8 * sum(x.numel() for x, _ in expected.taught)
+
+
+def test_kl_cov_runs_as_trls_because_its_penalty_has_a_kink(policy, tmp_path, caplog):
+    """|lp - old lp| is 0 at a generation's first step if both were computed alike; after another order of sums it is
+    1e-8, and its gradient as large as any."""
+    settings = dict(policy_loss="kl_cov", kl_cov_ratio=0.2, advantage_estimator="grpo", **OFF_POLICY)
+    found, expected = compare(policy, tmp_path, **settings)
+    assert [x.shape for x, _ in found.taught] == [x.shape for x, _ in expected.taught]
+    assert sum("kink" in r.getMessage() for r in caplog.records) == 1
+    assert any(log["kl_cov/penalty"] > 1e-3 for log in metrics_of(found) if "loss" in log)
+
+
+def test_every_row_that_teaches_is_in_one_forward_and_no_other_row_in_any(policy, tmp_path):
+    trainer = run(policy, tmp_path, max_steps=2)
+    expected = []
+    for batch in trainer.batches:
+        mask = batch["completion_mask"].bool()
+        advantages = batch["advantages"]
+        advantages = advantages if advantages.dim() == 2 else advantages.unsqueeze(1)
+        teaches = ((advantages != 0) & mask).any(1)
+        assert 0 < teaches.sum() < len(teaches)
+        for row in teaches.nonzero().flatten().tolist():
+            parts = (batch[f"{part}_ids"][row][batch[f"{part}_mask"][row].bool()] for part in ("prompt", "completion"))
+            expected.append(torch.cat(list(parts)).tolist())
+    found = [ids[mask.bool()].tolist() for x, m in trainer.taught for ids, mask in zip(x, m, strict=True)]
+    assert sorted(found) == sorted(expected)
+    assert len(trainer.taught) == 16  # as many micro-batches as ever
+
+
+def test_a_budget_bounds_every_forward(policy, tmp_path):
+    trainer = run(policy, tmp_path, max_tokens_per_micro_batch=60, beta=0.1, num_iterations=2, max_steps=4)
+    assert max(x.numel() for x, _ in trainer.taught) <= 60
+    few = run(policy, tmp_path, max_tokens_per_micro_batch=5000, max_steps=2)
+    assert len(few.taught) == 2  # one forward holds a step
+
+
+def test_a_budget_below_the_longest_rollout_ends_the_run_before_the_step(policy, tmp_path, caplog):
+    with pytest.raises(ValueError, match=r"got 32, and one of this generation has (\d+) tokens .* at least \1;"):
+        run(policy, tmp_path, max_tokens_per_micro_batch=32)
+    assert "does not hold a prompt and max_completion_length=30" not in caplog.text
+    config(tmp_path, max_tokens_per_micro_batch=30, max_completion_length=30)
+    assert "does not hold a prompt and max_completion_length=30" in caplog.text
+    with pytest.raises(ValueError, match="got 32, and"):  # where the scoring comes first
+        run(policy, tmp_path, max_tokens_per_micro_batch=32, num_iterations=2)
+
+
+@pytest.mark.parametrize("budget", [1, 0, -5, 2.5])
+def test_a_budget_must_be_a_number_of_tokens(tmp_path, budget):
+    with pytest.raises(ValueError, match="whole number of tokens"):
+        MinerGRPOConfig(str(tmp_path), max_tokens_per_micro_batch=budget, use_cpu=True, bf16=False)
+
+
+def test_a_budget_needs_rows_to_be_sorted(tmp_path):
+    with pytest.raises(ValueError, match="length_aware_training=False"):
+        config(tmp_path, max_tokens_per_micro_batch=100, length_aware_training=False)
+
+
+def test_entropy_is_that_of_the_rows_in_the_loss(policy, tmp_path):
+    """Of each of TRL's micro-batches that has any, and then the mean of those."""
+    trainer = run(policy, tmp_path, max_steps=1, learning_rate=0.0)
+    (batch,) = trainer.batches
+    both = [torch.cat([batch[f"{part}_{kind}"] for part in ("prompt", "completion")], 1) for kind in ("ids", "mask")]
+    size = batch["completion_ids"].shape[1]
+    with torch.no_grad():
+        logits = trainer.model(input_ids=both[0], attention_mask=both[1]).logits[:, -size - 1 : -1]
+    entropies = torch.distributions.Categorical(logits=logits).entropy()
+    buffered = {tuple(ids.tolist()): number // 3 for number, ids in enumerate(
+        itertools.chain(*(slot["completion_ids"] for slot in trainer._buffered_inputs))
+    )}  # fmt: skip
+    by_micro_batch = {}
+    advantages = next(trainer.token_advantages)
+    for row in (advantages != 0).any(1).nonzero().flatten().tolist():
+        number = buffered[tuple(batch["completion_ids"][row].tolist())]
+        by_micro_batch.setdefault(number, []).append(entropies[row][batch["completion_mask"][row].bool()])
+    expected = torch.stack([torch.cat(values).mean() for values in by_micro_batch.values()]).mean()
+    assert metrics_of(trainer)[0]["entropy"] == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_where_no_row_teaches_the_metrics_are_of_all(policy, tmp_path):
+    trainer = trained(
+        policy, tmp_path, cls=Watching, reward=lambda prompts, **kwargs: [0.0] * len(prompts),
+        extra={"rollout_func": ragged}, max_completion_length=30, **STEP,
+    )  # fmt: skip
+    assert all(log["entropy"] > 0 for log in metrics_of(trainer) if "loss" in log)
+    assert shares(trainer) == [1.0] * 5 and max(shares(trainer, "tokens")) < 1
+
+
+class WithImages(Watching):
+    def _generate_and_score_completions(self, inputs):
+        batch = super()._generate_and_score_completions(inputs)
+        return {**batch, "num_images": [0] * len(batch["advantages"])}  # text all the same: TRL ignores it
+
+
+def test_with_images_the_step_is_trls_and_one_line_says_so(policy, tmp_path, caplog):
+    settings = dict(STEP, max_steps=2, max_completion_length=30)
+    found = trained(policy, tmp_path, cls=WithImages, extra={"rollout_func": ragged}, **settings)
+    expected = trained(policy, tmp_path, cls=Watching, extra={"rollout_func": ragged}, **settings, **AS_TRL)
+    assert [x.shape for x, _ in found.taught] == [x.shape for x, _ in expected.taught]
+    assert sum("with images, micro-batches stay TRL's" in r.getMessage() for r in caplog.records) == 1
+
+
+# Old log-probs from the sampler.
+
+
+@pytest.mark.parametrize("settings", [{}, dict(temperature=0.7), dict(top_p=0.8, top_k=20)], ids=str)
+@pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
+def test_the_samplers_log_probs_are_those_of_a_forward(policy, tmp_path, settings, lora):
+    extra = {"peft_config": LoraConfig(r=4, init_lora_weights=False, target_modules="all-linear")} if lora else {}
+    handed = []
+
+    class Keeping(Recording):
+        def _estimate_advantages(self, output):
+            handed.append(self._scores["old_logps"][0])
+            return super()._estimate_advantages(output)
+
+    trainer = trained(policy, tmp_path, cls=Keeping, extra=extra, max_steps=1, learning_rate=0.0, **settings)
+    (batch,) = trainer.batches
+    assert trainer.forwarded == [] and "sampling_per_token_logps" not in batch
+    mask = batch["completion_mask"].bool()
+    assert torch.allclose(handed[0][mask], trainer._forward(batch)[mask], atol=1e-5) and mask.sum() > 12
+    assert "generate" not in vars(trainer.accelerator.unwrap_model(trainer.model))
+
+
+def test_with_the_samplers_log_probs_the_run_is_the_same(policy, tmp_path):
+    found, expected = (
+        trained(policy, tmp_path / str(reuse), reuse_sampling_logps=reuse, **PLAIN) for reuse in (True, False)
+    )
+    assert found.forwarded == [] and expected.forwarded
+    for name, weight in weights(expected).items():
+        assert torch.allclose(weights(found)[name], weight, atol=1e-6), name
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (dict(repetition_penalty=1.3), "repetition_penalty"),
+        (dict(generation_kwargs={"min_new_tokens": 3}), "generation_kwargs"),
+        (dict(model_init_kwargs={"dtype": "bfloat16"}), "float32"),
+    ],
+)
+def test_where_the_samplers_log_probs_differ_the_forward_stays(policy, tmp_path, caplog, settings, reason):
+    trainer = trained(policy, tmp_path, max_steps=2, **settings)
+    assert trainer.forwarded
+    (line,) = [r.getMessage() for r in caplog.records if "reuse_sampling_logps" in r.getMessage()]
+    assert reason in line
+
+
+def test_a_models_own_generation_config_is_heeded(tmp_path, caplog):
+    from transformers import GenerationConfig
+
+    policy = build_policy(tmp_path / "policy")
+    GenerationConfig(no_repeat_ngram_size=2, eos_token_id=1, pad_token_id=0).save_pretrained(policy)
+    assert trained(policy, tmp_path, max_steps=1, num_generations=4).forwarded is not None
+    assert "no_repeat_ngram_size" in caplog.text
+
+
+def test_resuming_between_two_steps_of_a_generation_plans_alike(policy, tmp_path):
+    settings = dict(STEP, steps_per_generation=16, max_steps=4, max_completion_length=30)
+    extra = {"rollout_func": ragged}
+    whole = trained(policy, tmp_path / "a", cls=Watching, extra=extra, save_strategy="steps", save_steps=1, **settings)
+    again = Watching(policy, mixed_reward, config(tmp_path / "a", **settings), problems(), **extra)
+    again.train(str(tmp_path / "a" / "checkpoint-3"))
+    assert all(torch.equal(weights(whole)[name], weight) for name, weight in weights(again).items())
+    assert [x.shape for x, _ in again.taught] == [x.shape for x, _ in whole.taught[-len(again.taught) :]]

@@ -1,0 +1,96 @@
+"""The log-probs of sampled tokens, collected while transformers samples them.
+
+# B rows, V vocabulary size
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList
+
+# Settings of a generation config that leave logits alone, or act after `SampledLogps`.
+_HARMLESS = {
+    *("transformers_version", "_from_model_config", "bos_token_id", "eos_token_id", "pad_token_id", "use_cache"),
+    *("max_length", "max_new_tokens", "do_sample", "temperature", "top_k", "top_p", "min_p"),
+    "repetition_penalty",  # TRL sets its own
+}
+
+
+class SampledLogps(LogitsProcessor):
+    """Sees the logits before temperature, top-p and their like, and a step later which token was drawn.
+
+    It changes nothing. The logits of one step, (B, V), live one step longer for it.
+    """
+
+    def __init__(self, temperature: float) -> None:
+        self.temperature = temperature
+        self._logits_BV: Tensor | None = None
+        self._logps: list[Tensor] = []
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        self._take(input_ids[:, -1])
+        self._logits_BV = scores
+        return scores
+
+    def _take(self, tokens_B: Tensor) -> None:
+        if self._logits_BV is None:
+            return
+        logits_BV, self._logits_BV = self._logits_BV.float() / self.temperature, None
+        chosen_B = logits_BV.gather(1, tokens_B.unsqueeze(1)).squeeze(1)
+        self._logps.append(chosen_B - logits_BV.logsumexp(dim=1))
+
+    def finish(self, tokens_B: Tensor) -> Tensor:
+        """(B, steps): the log-probs in nats of all sampled tokens, given the last of them."""
+        self._take(tokens_B)
+        logps, self._logps = self._logps, []
+        return torch.stack(logps, dim=1)
+
+
+@contextmanager
+def collect_logps(model: Any, temperature: float) -> Iterator[list[Tensor]]:
+    """Yields a list that gets the (B, steps) log-probs of each `model.generate`, padding after a row's end included.
+
+    Args:
+        model: Of transformers, or a PEFT model around one; its generation config must sample with `temperature` and
+            change no logits otherwise but to leave out unlikely tokens.
+        temperature: By which logits are divided.
+    """
+    found: list[Tensor] = []
+    generate, own = model.generate, vars(model).get("generate")
+
+    def generating(*args: Any, **kwargs: Any) -> Tensor:
+        collector = SampledLogps(temperature)
+        tokens = generate(*args, **kwargs, logits_processor=LogitsProcessorList([collector]))
+        found.append(collector.finish(tokens[:, -1]))
+        return tokens
+
+    model.generate = generating
+    try:
+        yield found
+    finally:
+        del model.generate
+        if own is not None:
+            model.generate = own
+
+
+def changes_to_logits(generation_config: Any) -> list[str]:
+    """The settings of a model's generation config that may change logits before they are sampled from."""
+    return sorted(name for name, value in generation_config.to_diff_dict().items() if value and name not in _HARMLESS)
+
+
+def by_row(found: Sequence[Tensor], completion_ids: Sequence[Sequence[int]]) -> list[list[float]]:
+    """The log-probs of one generation as lists, each as long as its row's completion.
+
+    Raises:
+        RuntimeError: They are not of these completions.
+    """
+    rows = [row for logps in found for row in logps.tolist()]
+    if len(rows) != len(completion_ids) or any(len(row) < len(ids) for row, ids in zip(rows, completion_ids)):  # noqa: B905
+        raise RuntimeError(
+            f"The log-probs collected while sampling must be of its completions: got {len(rows)} rows for "
+            f"{len(completion_ids)} completions. Set reuse_sampling_logps to false for this generation."
+        )
+    return [row[: len(ids)] for row, ids in zip(rows, completion_ids, strict=True)]
