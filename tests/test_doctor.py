@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -248,3 +249,14 @@ def test_a_hub_that_does_not_answer_costs_no_time():
     done = subprocess.run([*command, "--machine", "4x80GB"], env=environment, capture_output=True, text=True)
     assert done.returncode == 0 and "Retrying" not in done.stderr, done.stderr[-2000:]
     assert "from a table of known models" in done.stdout
+
+
+def test_a_token_budget_is_what_a_micro_batch_is_measured_by(recipe):
+    """1024 tokens of a completion and as many of a prompt, by the server's limit."""
+    rows = found(recipe(gpu=True, per_device_train_batch_size=16), "2x40GB")
+    budget = found(recipe(gpu=True, per_device_train_batch_size=16, max_tokens_per_micro_batch=2048), "2x40GB")
+    needs = [float(re.search(r"([\d.]+) of", each["memory"][1]).group(1)) for each in (budget, rows)]
+    assert needs[0] < needs[1]
+    assert budget["token budget"] == ("ok", "micro-batches of 2048 tokens hold the longest rollout, 2048.")
+    status, text = found(recipe(gpu=True, max_tokens_per_micro_batch=1500), "2x40GB")["token budget"]
+    assert status == "warning" and "got 1500" in text and "Set it to 2048" in text and "token budget" not in rows

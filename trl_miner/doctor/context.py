@@ -60,6 +60,8 @@ class Context:
 def read_run(context: Context) -> memory.Run:
     """What of a plan decides about memory."""
     settings, plan = context.settings, context.plan
+    tokens = settings.max_completion_length + longest_prompt_allowed(settings)
+    budget = settings.max_tokens_per_micro_batch
     is_gpu = bool(plan.train_gpus)
     dtype = {"bfloat16": 2, "float16": 2, "auto": 2}.get(settings.dtype, 4)
     sharding = sharding_of(plan)
@@ -70,8 +72,8 @@ def read_run(context: Context) -> memory.Run:
     return memory.Run(
         sharding=sharding,
         processes=max(plan.num_processes, 1),
-        rows=settings.per_device_train_batch_size,
-        tokens=settings.max_completion_length + longest_prompt_allowed(settings),
+        rows=settings.per_device_train_batch_size if budget is None else max(1, -(-budget // tokens)),
+        tokens=tokens,
         is_checkpointed=bool(settings.gradient_checkpointing),
         has_reference=bool(settings.beta) and not settings.use_peft,
         weight_bytes=dtype,

@@ -39,7 +39,9 @@ def check_training_memory(context: Context) -> Finding:
 def _less_memory(context: Context) -> str:
     settings, run = context.settings, context.run
     advice = []
-    if settings.per_device_train_batch_size > 1:
+    if settings.max_tokens_per_micro_batch is not None:
+        advice += ["lower max_tokens_per_micro_batch"] if run.rows > 1 else []
+    elif settings.per_device_train_batch_size > 1:
         advice.append("lower per_device_train_batch_size")
     if not settings.gradient_checkpointing:
         advice.append("set gradient_checkpointing: true")
@@ -49,6 +51,19 @@ def _less_memory(context: Context) -> str:
         advice.append("train more GPUs, or a LoRA recipe")
     text = "; ".join(advice) or "use larger GPUs"
     return f"{text[0].upper()}{text[1:]}."
+
+
+def check_token_budget(context: Context) -> Iterator[Finding]:
+    budget, longest = context.settings.max_tokens_per_micro_batch, context.run.tokens
+    if budget is None:
+        return
+    about = "token budget"
+    if budget < longest:
+        yield Finding(WARNING, about, f"max_tokens_per_micro_batch should hold the longest rollout: got {budget}, and "
+                      f"prompt and completion may have {longest} tokens. The run ends where one is longer. Set it to "
+                      f"{longest}.")  # fmt: skip
+    else:
+        yield Finding(OK, about, f"micro-batches of {budget} tokens hold the longest rollout, {longest}.")
 
 
 def check_cpu_memory(context: Context) -> Iterator[Finding]:
@@ -109,4 +124,9 @@ def _bad_split(shape: models.Shape, parallel: int) -> str | None:
     return None
 
 
-MEMORY_CHECKS: tuple[Check, ...] = (check_training_memory, check_cpu_memory, check_server_memory)
+MEMORY_CHECKS: tuple[Check, ...] = (
+    check_training_memory,
+    check_token_budget,
+    check_cpu_memory,
+    check_server_memory,
+)
