@@ -9,6 +9,12 @@ from pathlib import Path
 
 import torch
 
+# The method alone, on TRL's own step.
+AS_TRL = {
+    name: False
+    for name in ("length_aware_training", "length_aware_scoring", "skip_zero_advantages", "reuse_sampling_logps")
+}
+
 
 def machine() -> str:
     """Processor, cores, memory and versions, for the head of a result file."""

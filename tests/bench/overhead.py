@@ -1,9 +1,11 @@
-"""What a training step costs more with MinerGRPOTrainer than with TRL's GRPOTrainer, on the embedded world.
+"""What a training step costs more for MINER than with TRL's GRPOTrainer, on the embedded world.
 
     python tests/bench/overhead.py [--write] [--pairs 40]
 
 Both trainers live in one process and take generation cycles in turn, the order changing from pair to pair. They start
 from the same weights, learn at rate 0 and draw from the same seed, so that both handle the very same rollouts.
+
+What makes the step faster in other ways is switched off: `step.py` measures that.
 
 (a) aligned: TRL has no old log-probs, so MINER forwards the all-right rows itself.
 (b) off-policy: TRL has them (num_iterations=2), so MINER adds arithmetic alone.
@@ -20,7 +22,7 @@ import time
 from pathlib import Path
 
 import torch
-from common import machine, memory_mib, quartiles, report, reset_peak_memory, table
+from common import AS_TRL, machine, memory_mib, quartiles, report, reset_peak_memory, table
 from transformers import set_seed
 from trl import GRPOConfig, GRPOTrainer
 
@@ -48,7 +50,8 @@ class Cycles:
     """One trainer, stepped by hand: a cycle is one generation and the optimiser steps on it."""
 
     def __init__(self, cls, config_cls, model: str, folder: str, num_iterations: int):
-        args = config_cls(output_dir=folder, learning_rate=0.0, num_iterations=num_iterations, **SETTINGS)
+        own = AS_TRL if config_cls is MinerGRPOConfig else {}
+        args = config_cls(output_dir=folder, learning_rate=0.0, num_iterations=num_iterations, **SETTINGS, **own)
         self.trainer = cls(model, math_reward, args, arithmetic.load_dataset("train"))
         self.trainer.create_optimizer()
         self.trainer.current_gradient_accumulation_steps = 1

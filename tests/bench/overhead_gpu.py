@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import torch
-from common import machine, quartiles, report, table
+from common import AS_TRL, machine, quartiles, report, table
 from datasets import Dataset
 from transformers import Qwen3Config, Qwen3ForCausalLM, set_seed
 from trl import GRPOConfig, GRPOTrainer
@@ -38,11 +38,12 @@ class Turn:
     def __init__(self, cls, config_cls, size, options, has_logps, folder):
         self.options, self.has_logps = options, has_logps
         on_gpu = torch.cuda.is_available()
+        own = AS_TRL if config_cls is MinerGRPOConfig else {}  # what makes the step faster: step.py measures that
         args = config_cls(
             output_dir=folder, learning_rate=0.0, num_generations=GENERATIONS, max_completion_length=options.tokens,
             per_device_train_batch_size=options.micro_batch, report_to="none", disable_tqdm=True, save_strategy="no",
             gradient_accumulation_steps=options.rows // options.micro_batch, bf16=on_gpu, use_cpu=not on_gpu,
-            logging_steps=1000, gradient_checkpointing=True,
+            logging_steps=1000, gradient_checkpointing=True, **own,
         )  # fmt: skip
         torch.manual_seed(0)
         model = Qwen3ForCausalLM(Qwen3Config(**size)).to(torch.bfloat16 if on_gpu else torch.float32)

@@ -1,0 +1,289 @@
+"""How long a training step takes with MinerGRPOTrainer, as a share of what it takes with TRL's GRPOTrainer.
+
+    python tests/bench/step.py [--write] [--pairs 20] [--growth-pairs 5] [--tables lengths each growth]
+    python tests/bench/step.py --gpu [--write] [--pairs 6] [--tables lengths each]
+
+All trainers of a table row live in one process and take turns, another one first in each round. They start from the
+same weights, learn at rate 0, and handle the same rollouts: random tokens, unless the model samples them itself.
+A step is all training_step calls of an optimiser step and the optimizer.step() after them, less the generation. Peak
+memory is that of the process on a CPU; on a GPU, what the other trainers hold is left out.
+--gpu is the size of Qwen3-0.6B in bf16 with gradient checkpointing, up to 4096 tokens.
+"""
+
+import argparse
+import ctypes
+import gc
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from common import AS_TRL, machine, memory_mib, quartiles, report, reset_peak_memory, table
+from datasets import Dataset
+from overhead_gpu import SIZE as LARGE
+from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM, set_seed
+from trl import GRPOConfig, GRPOTrainer
+
+from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
+from trl_miner.data import arithmetic
+
+TINY = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, vocab_size=512)
+SMALL = dict(hidden_size=256, intermediate_size=768, num_hidden_layers=4, vocab_size=512)
+SMALL |= dict(num_attention_heads=4, num_key_value_heads=2, head_dim=64)
+SWITCHES = tuple(AS_TRL)
+TARGETS = {"heavy tail": 0.35, "uniform": 0.60, "constant": 1.01}  # of the ratio, by the distribution of the lengths
+WARM_UP = 10**6  # a seed that no round has
+
+LENGTHS_TEXT = """## Lengths\n
+{} pairs a row. Heavy tail: log-normal (sigma 1) with a mean of a quarter of the longest, cut there; uniform: from 1
+on; constant: all the longest. With length_aware_training alone the estimator is GRPO's and every group is mixed. With
+everything it is MINER's and half of the groups are all right, as for TRL, which computes the same whatever they are.
+"""
+EACH_TEXT = """## What each of the four brings\n
+{} pairs a row, heavy tail, MINER, half of the groups all right. Seconds are of one optimiser step.
+"""
+GROWTH_TEXT = """## How the gain grows\n
+{} pairs a row, everything at its default, heavy tail; where the table does not change it, as above and half of the
+groups all right. Groups are of 4 where the number of micro-batches changes."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """The task: `rows` are those of a micro-batch, `steps` the optimiser steps on one generation batch."""
+
+    size: dict[str, int]
+    cap: int
+    gpu: bool
+    lengths: str = "heavy tail"
+    rows: int = 8
+    accumulation: int = 8
+    generations: int = 8
+    steps: int = 1
+    is_sampled: bool = False
+
+
+class Variant(NamedTuple):
+    """A trainer and its settings; `all_right` is the share of groups without a wrong rollout."""
+
+    name: str
+    settings: dict[str, Any] = {}
+    all_right: float = 0.5
+
+
+TRL = "TRL"
+DEFAULT = Variant("everything at its default")
+
+
+def switched(name: str, *on: str, estimator: str = "miner", all_right: float = 0.5) -> Variant:
+    """All four off but those named."""
+    return Variant(name, {s: s in on for s in SWITCHES} | {"advantage_estimator": estimator}, all_right)
+
+
+class Turn:
+    """One trainer, stepped by hand."""
+
+    def __init__(self, case: Case, variant: Variant, folder: str):
+        self.case, self.variant, self.seed, self.generating = case, variant, 0, 0.0
+        self.held = 0  # bytes on the GPU from one step to the next
+        config_cls, cls = (GRPOConfig, GRPOTrainer) if variant.name == TRL else (MinerGRPOConfig, MinerGRPOTrainer)
+        args = config_cls(
+            output_dir=folder, learning_rate=0.0, num_generations=case.generations, max_completion_length=case.cap,
+            per_device_train_batch_size=case.rows, gradient_accumulation_steps=case.accumulation, report_to="none",
+            steps_per_generation=case.accumulation * case.steps, save_strategy="no", logging_steps=1000,
+            bf16=case.gpu, use_cpu=not case.gpu, gradient_checkpointing=case.gpu, disable_tqdm=True,
+            **variant.settings,
+        )  # fmt: skip
+        torch.manual_seed(0)
+        model = Qwen3ForCausalLM(Qwen3Config(**case.size, pad_token_id=0, eos_token_id=1))
+        if case.is_sampled:  # untrained, it would hardly ever come to an end: let one token in 28 be one
+            model.generation_config = GenerationConfig(eos_token_id=[*range(1, case.size["vocab_size"], 28)])
+        num_prompts = case.rows * case.accumulation * case.steps // case.generations
+        self.prompts = arithmetic.load_dataset("train", size=num_prompts)["prompt"]
+        self.trainer = cls(
+            model.to(torch.bfloat16 if case.gpu else torch.float32), self.reward, args,
+            Dataset.from_dict({"prompt": self.prompts}), processing_class=arithmetic.build_tokenizer(),
+            rollout_func=None if case.is_sampled else self.rollouts,
+        )  # fmt: skip
+        self.trainer.create_optimizer()
+        self.trainer.current_gradient_accumulation_steps = case.accumulation
+        generator = "_generate" if case.is_sampled else "rollout_func"
+        self.generate = getattr(self.trainer, generator)
+        setattr(self.trainer, generator, self.timed_generate)
+
+    def timed_generate(self, *args: Any) -> Any:
+        start = time.perf_counter()
+        result = self.generate(*args)
+        self.generating += time.perf_counter() - start
+        return result
+
+    def rollouts(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
+        """Random tokens, the same for every trainer."""
+        case, generator = self.case, torch.Generator().manual_seed(self.seed)
+
+        def tokens(lengths: list[int]) -> list[list[int]]:
+            ids = torch.randint(2, case.size["vocab_size"], (sum(lengths),), generator=generator)
+            return [row.tolist() for row in ids.split(lengths)]
+
+        normal = torch.randn(len(prompts), generator=generator)
+        shares = {"heavy tail": (normal - 0.5).exp() / 4, "uniform": torch.special.ndtr(normal)}
+        share = shares.get(case.lengths, torch.ones_like(normal))  # of the cap
+        prompt_lengths = torch.randint(4, 33, (len(prompts) // case.generations,), generator=generator).tolist()
+        return {
+            "prompt_ids": [ids for ids in tokens(prompt_lengths) for _ in range(case.generations)],
+            "completion_ids": tokens((share * case.cap).ceil().int().clamp(1, case.cap).tolist()),
+            "logprobs": None,
+        }
+
+    def reward(self, prompts: list[str], **kwargs: Any) -> list[float]:
+        """The first groups all right, as many as the variant wants; in the others, every other rollout."""
+        num_groups = len(prompts) // self.case.generations
+        num_right = round(self.variant.all_right * num_groups) * self.case.generations
+        return [1.0 if row < num_right else float(row % 2) for row in range(len(prompts))]
+
+    def run(self, seed: int) -> dict[str, float]:
+        """One generation batch and the optimiser steps on it: seconds per step, and memory at the peak."""
+        case, trainer = self.case, self.trainer
+        batch = [{"prompt": prompt} for prompt in self.prompts for _ in range(case.generations)]
+        set_seed(seed)
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)  # what the trainer before has freed is not this one's
+        reset_peak_memory()
+        if case.gpu:
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+        others = torch.cuda.memory_allocated() - self.held
+        self.seed, self.generating, start = seed, 0.0, time.perf_counter()
+        trainer.model.train()
+        for micro_step in range(1, case.accumulation * case.steps + 1):
+            is_last = micro_step % case.accumulation == 0
+            trainer.accelerator.gradient_state._set_sync_gradients(is_last)
+            trainer.training_step(trainer.model, batch, None)
+            if is_last:
+                trainer.optimizer.step()
+                trainer.model.zero_grad()
+                trainer.state.global_step += 1
+        if case.gpu:
+            torch.cuda.synchronize()
+        seconds = time.perf_counter() - start
+        peak = torch.cuda.max_memory_allocated() - others if case.gpu else memory_mib("VmHWM")
+        return {"whole": seconds / case.steps, "training": (seconds - self.generating) / case.steps, "peak": peak}
+
+
+class Comparison:
+    """TRL and the variants on the same rollouts, in rotating order."""
+
+    def __init__(self, case: Case, variants: list[Variant], rounds: int):
+        turns: list[Turn] = []
+        with tempfile.TemporaryDirectory() as folder:
+            for variant in (Variant(TRL, all_right=variants[-1].all_right), *variants):
+                before = torch.cuda.memory_allocated()
+                turns.append(Turn(case, variant, folder))
+                turns[-1].run(WARM_UP)
+                turns[-1].held = torch.cuda.memory_allocated() - before
+            self.taken: dict[str, list[dict[str, float]]] = {turn.variant.name: [] for turn in turns}
+            for seed in range(rounds):
+                first = seed % len(turns)
+                for turn in turns[first:] + turns[:first]:
+                    self.taken[turn.variant.name].append(turn.run(seed))
+                if len({turn.trainer.state.num_input_tokens_seen for turn in turns}) > 1:
+                    raise RuntimeError(f"The trainers did not handle the same rollouts in round {seed} of {case}.")
+        del turns, turn  # the next comparison wants the memory
+        gc.collect()
+        torch.cuda.empty_cache()
+        self.seconds = f"{statistics.median(taken['training'] for taken in self.taken[TRL]):.2f}"
+
+    def quartiles(self, variant: Variant, what: str = "training") -> tuple[float, float, float]:
+        pairs = zip(self.taken[variant.name], self.taken[TRL], strict=True)
+        return quartiles([own[what] / trl[what] for own, trl in pairs])
+
+    def ratio(self, variant: Variant, what: str = "training") -> str:
+        return "{1:.3f} ({0:.3f} to {2:.3f})".format(*self.quartiles(variant, what))
+
+    def peak(self, variant: Variant) -> str:
+        return f"{self.quartiles(variant, 'peak')[1]:.3f}"
+
+
+def lengths_table(case: Case, rounds: int) -> str:
+    alone = switched("length_aware_training alone", "length_aware_training", estimator="grpo", all_right=0.0)
+    rows, header = [], ["lengths", "TRL, s", "target"]
+    for variant in (alone, DEFAULT):
+        header += [variant.name, "met", "its peak memory"]
+    for lengths, target in TARGETS.items():
+        found = Comparison(replace(case, lengths=lengths), [alone, DEFAULT], rounds)
+        rows.append([lengths, found.seconds, f"{target:.2f}"])
+        for variant in (alone, DEFAULT):
+            met = "yes" if found.quartiles(variant)[1] <= target else "no"
+            rows[-1] += [found.ratio(variant), met, found.peak(variant)]
+    return f"{LENGTHS_TEXT.format(rounds)}\n" + table(header, rows)
+
+
+def each_table(case: Case, rounds: int) -> str:
+    training, scoring, skipping, reuse = (switched(f"{name} alone", name) for name in SWITCHES)
+    off, sampled = switched("all four off"), replace(case, cap=min(case.cap, 64), is_sampled=True)
+    cases = {"as above": (case, [off, training, scoring, skipping, DEFAULT])}
+    if not case.gpu:
+        cases["two optimiser steps on each generation"] = (replace(case, steps=2), [off, scoring, DEFAULT])
+        cases[f"sampled by the model, up to {sampled.cap} tokens"] = (sampled, [off, reuse, DEFAULT])
+    rows = []
+    for name, (of_rows, variants) in cases.items():
+        found = Comparison(of_rows, variants, rounds)
+        for variant in variants:
+            whole = found.ratio(variant, "whole") if of_rows.is_sampled else ""
+            rows.append([name, found.seconds, variant.name, found.ratio(variant), whole, found.peak(variant)])
+    header = ["case", "TRL, s", "MinerGRPOTrainer with", "ratio", "the same with the generation", "peak memory"]
+    return f"{EACH_TEXT.format(rounds)}\n" + table(header, rows)
+
+
+def growth_tables(case: Case, rounds: int) -> str:
+    caps, counts = (case.cap // 4, case.cap // 2, case.cap, 2 * case.cap), (1, 2, 4, 8, 16)
+    axes = {
+        "most tokens": [(cap, replace(case, cap=cap), 0.5) for cap in caps],
+        "groups all right": [(f"{share:.0%}", case, share) for share in (0.0, 0.25, 0.5, 0.75)],
+        "micro-batches": [(count, replace(case, accumulation=count, generations=4), 0.5) for count in counts],
+    }
+    text = GROWTH_TEXT.format(rounds)
+    for name, points in axes.items():
+        rows = []
+        for shown, of_row, all_right in points:
+            variant = DEFAULT._replace(all_right=all_right)
+            found = Comparison(of_row, [variant], rounds)
+            rows.append([shown, found.seconds, found.ratio(variant), found.peak(variant)])
+        text += "\n\n" + table([name, "TRL, s", "ratio", "peak memory"], rows)
+    return text
+
+
+def main() -> None:
+    builders = {"lengths": lengths_table, "each": each_table, "growth": growth_tables}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="write the tables to tests/bench/results")
+    parser.add_argument("--pairs", type=int, help="pairs of steps for each row: 20, or 6 with --gpu")
+    parser.add_argument("--growth-pairs", type=int, default=5, help="the same in the tables of how the gain grows")
+    parser.add_argument("--gpu", "--gpu-size", action="store_true", help="the size of Qwen3-0.6B, on a GPU")
+    parser.add_argument("--tiny", action="store_true", help="a size that a processor can try this script with")
+    parser.add_argument("--tables", nargs="+", choices=builders, help="some alone, in a file of their own")
+    options = parser.parse_args()
+    pairs = options.pairs or (6 if options.gpu else 20)
+    if min(pairs, options.growth_pairs) < 2:
+        parser.error("quartiles need at least two pairs.")
+    gpu = options.gpu and torch.cuda.is_available()
+    if options.gpu and not (gpu or options.tiny):
+        sys.exit("--gpu needs a GPU: none is here. --tiny tries the script without one.")
+    if not gpu:
+        torch.set_num_threads(1)  # two threads that wait for each other say more about the machine than about the step
+    size, cap = (LARGE, 4096) if options.gpu else (SMALL, 512)
+    case = Case(size | TINY, 64, gpu) if options.tiny else Case(size, cap, gpu)
+
+    text = f"# Time of a training step\n\n{__doc__.splitlines()[0]}\n\n{machine()}\n"
+    text += f"{case.rows} rows x {case.accumulation} micro-batches, groups of {case.generations}, up to {case.cap} "
+    text += "tokens. All ratios are to TRL: the median of the pairs (and their quartiles).\n"
+    text += f"`python tests/bench/step.py {' '.join(sys.argv[1:])}`"
+    for name in options.tables or list(builders)[: 2 if options.gpu else 3]:
+        text += "\n\n" + builders[name](case, options.growth_pairs if name == "growth" else pairs)
+    report("_".join(["step_gpu" if options.gpu else "step", *(options.tables or [])]), text)
+
+
+if __name__ == "__main__":
+    main()
