@@ -136,9 +136,9 @@ class ForwardingTrainer(LastingTrainer):
         """`forward` over rows of like length together, without their padding; the results are where they belong."""
         num_rows, num_prompt = len(input_ids), input_ids.shape[1] - logits_to_keep
         batch = {"prompt_mask": attention_mask[:, :num_prompt], "completion_mask": attention_mask[:, num_prompt:]}
+        self._check_budget(batch)
         lengths = self._cut.lengths(batch)
         budget = self.args.max_tokens_per_micro_batch if self._moves_rows else None
-        self._check_budget(lengths)
         if budget is None:
             num_chunks = -(-num_rows // batch_size)
         else:
@@ -173,11 +173,12 @@ class ForwardingTrainer(LastingTrainer):
             elements=largest * self.model.config.get_text_config().vocab_size,
         )
 
-    def _check_budget(self, lengths_B2: Any) -> None:
-        """Every process calls with the lengths of its rows, and every one raises."""
+    def _check_budget(self, batch: dict[str, Any]) -> None:
+        """Every process calls with the masks of its rows, and every one raises."""
         budget = self.args.max_tokens_per_micro_batch
         if budget is None or not self._moves_rows:
             return
+        lengths_B2 = self._cut.lengths(batch)
         own = torch.from_numpy(lengths_B2[lengths_B2.sum(axis=1).argmax()])
         longest_W2 = current_world().gather(own.unsqueeze(0).to(self.accelerator.device))
         prompt, completion = longest_W2[longest_W2.sum(dim=1).argmax()].tolist()

@@ -216,7 +216,7 @@ class MinerGRPOTrainer(SteppingTrainer):
             captured = {}
         everywhere_N = output["advantages"].new_ones(current_world().size * len(output["advantages"])).bool()
         self._scores = {name: (value, everywhere_N) for name, value in captured.items()}
-        self._check_budget(self._cut.lengths(output))
+        self._check_budget(output)
         self._run_state.generated += num_generated
         try:
             return self._estimate_advantages(output)
