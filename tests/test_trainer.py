@@ -1,5 +1,6 @@
 import logging
 import math
+import socket
 
 import pandas as pd
 import pytest
@@ -378,3 +379,13 @@ def test_batches_of_one_kind_train_on_quietly(policy, tmp_path, caplog, recwarn)
         assert all(log["rollouts/used"] == 0 for log in trainer.state.log_history if "reward" in log)
     ours = [r for r in caplog.records if r.name.startswith("trl_miner")]
     assert not ours and not [w for w in recwarn if "trl_miner" in str(w.filename)]
+
+
+def test_a_group_port_that_is_taken_is_an_error_and_no_endless_wait(policy, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        args = config(tmp_path, use_vllm=True, vllm_mode="server", vllm_group_port=port)
+        with pytest.raises(ValueError, match=f"vllm_group_port must be free.*got {port}"):
+            MinerGRPOTrainer(policy, mixed_reward, args, problems())

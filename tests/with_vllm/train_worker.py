@@ -2,6 +2,7 @@
 two: train_worker.py RUNS.json OUTPUT
 """
 
+import faulthandler
 import json
 import sys
 from pathlib import Path
@@ -64,6 +65,7 @@ def train(name, model, folder, *, synced=True, lora=False, **settings):
 
 
 def main(runs, output):
+    faulthandler.dump_traceback_later(400, exit=True)  # it takes 60 seconds; should it hang, say where
     vllm_generation.LLM = one_engine_per_model(vllm_generation.LLM)
     results = {run["name"]: train(folder=output, **run) for run in json.loads(runs.read_text())}
     if PartialState().is_main_process:

@@ -1,10 +1,10 @@
 """Checks of the settings and of the machine: one small function per question."""
 
-import socket
 from collections.abc import Iterator
 from importlib import metadata, util
 
 from ..config import accumulation_steps
+from ..launching.health import is_port_free
 from ..token_losses import OFF_POLICY_ONLY
 from .context import FAILED, NOT_CHECKED, OK, WARNING, Check, Context, Finding
 from .machine import GIB
@@ -120,21 +120,11 @@ def check_ports(context: Context) -> Iterator[Finding]:
         yield Finding(NOT_CHECKED, "ports", f"{', '.join(map(str, wanted.values()))} on a described machine.")
         return
     for name, port in wanted.items():
-        if _is_free(port):
+        if is_port_free(port):
             yield Finding(OK, "ports", f"{port} ({name}) is free.")
         else:
             yield Finding(FAILED, "ports", f"{name} must be free: got {port}, which is in use. Choose another with "
                           f"--{name}.")  # fmt: skip
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
-    return True
 
 
 def check_trackers(context: Context) -> Iterator[Finding]:

@@ -63,6 +63,17 @@ class Health:
         self._stopped.set()
 
 
+def is_port_free(port: int) -> bool:
+    """Could something on this machine listen there? Ports that have only just been left count as free."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+        return True
+
+
 def check_port(host: str, port: int) -> None:
     """Raise when the server could not listen there.
 

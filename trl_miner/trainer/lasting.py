@@ -1,5 +1,6 @@
 """Going on after a stop, and stopping when nothing gets on: resuming, whole checkpoints, pushes, the watchdog."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,6 +15,7 @@ from trl import GRPOTrainer
 
 from .. import checkpoints
 from ..hub.training import open_repo, push_checkpoint, push_trained
+from ..launching.health import is_port_free
 from ..run_state import RunState
 from ..sampling import PromptStream
 from ..watchdog import RunStopped, Watchdog
@@ -24,8 +26,9 @@ _STEP = "training step"
 class LastingTrainer(GRPOTrainer):
     """TRL's trainer, whose run survives what happens to it."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, model: Any, reward_funcs: Any, args: Any, *rest: Any, **kwargs: Any) -> None:
+        _check_group_port(args)
+        super().__init__(model, reward_funcs, args, *rest, **kwargs)
         self._stream: PromptStream | None = None  # of dynamic sampling
         self._is_saving = False
         self._resumed_from: Path | None = None  # until the rollouts in it are taken up
@@ -198,3 +201,13 @@ def _with_beat(step: Callable[..., Any], watchdog: Watchdog) -> Callable[..., An
         return step(*args, **kwargs)
 
     return beating
+
+
+def _check_group_port(args: Any) -> None:
+    """Where the port is taken, TRL waits for the server, and the server for the trainer, which never listens."""
+    is_first = os.environ.get("RANK", "0") == "0"
+    if args.use_vllm and args.vllm_mode == "server" and is_first and not is_port_free(args.vllm_group_port):
+        raise ValueError(
+            f"vllm_group_port must be free on the machine that trains: got {args.vllm_group_port}, which is in use. "
+            f"Choose another, best below 32768, where no outgoing connection takes it."
+        )
