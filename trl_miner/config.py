@@ -143,6 +143,17 @@ class MinerGRPOConfig(GRPOConfig):
             A run in which nothing has moved for so long ends with an error that names the part and the step: the vLLM
             server does not answer or generates no token, a process is stopped or dead, no process gets on. 0: never.
 
+        > Parameters that control what is recorded
+
+        log_token_credit (`bool`, *optional*, defaults to `False`):
+            Write `credit/credit_STEP.parquet` into the output folder: tokens, old log-probs, credit weights, advantages
+            before and after the calibration, for `trl-miner inspect`. Where no forward of the step has found the
+            log-probs, it makes one over the recorded rollouts.
+        log_token_credit_steps (`int`, *optional*, defaults to `10`):
+            Every so many optimiser steps.
+        log_token_credit_rollouts (`int`, *optional*, defaults to `64`):
+            At most so many rollouts each time, over all processes: whole prompts, of each kind in turn.
+
         > Parameters that control the sampling of prompts
 
         dynamic_sampling (`bool`, *optional*, defaults to `False`):
@@ -201,6 +212,11 @@ class MinerGRPOConfig(GRPOConfig):
     watchdog_seconds: float = _knob(
         300.0, "End the run with an error when no part of it has moved for so long, in seconds; 0: never."
     )
+    log_token_credit: bool = _knob(
+        False, "Record what each token was paid, in credit/*.parquet, for trl-miner inspect."
+    )
+    log_token_credit_steps: int = _knob(10, "Record every so many optimiser steps.")
+    log_token_credit_rollouts: int = _knob(64, "Record at most so many rollouts each time: whole prompts.")
     optimizer_batch_size: int | None = _knob(
         None, "Rollouts per optimiser step, over all processes; sets gradient_accumulation_steps."
     )
@@ -270,6 +286,7 @@ class MinerGRPOConfig(GRPOConfig):
         at_least |= {name: 0.0 for name in ("clip_cov_ratio", "kl_cov_ratio", "kl_cov_coef", "bapo_target")}
         at_least |= {name: 0.0 for name in ("bapo_low_start", "bapo_low_step", "bapo_high_step")}
         at_least |= {"watchdog_seconds": 0.0, "dynamic_sampling_max_rounds": 1, "dynamic_sampling_oversample": 1.0}
+        at_least |= {"log_token_credit_steps": 1, "log_token_credit_rollouts": 1}
         # bounds that are a method's own sense: a bonus below the advantage, a range with an inside
         at_least |= {"entropy_adv_kappa": 1.0, "clip_cov_high": self.clip_cov_low, "bapo_high_start": 1.0}
         at_least |= {"bapo_low_max": self.bapo_low_start, "bapo_high_max": self.bapo_high_start}

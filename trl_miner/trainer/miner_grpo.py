@@ -29,6 +29,7 @@ from ..micro_batches import loss_mask
 from ..model_card import describe_run
 from ..sampled_logps import by_row, changes_to_logits, collect_logps
 from ..sampling import BatchFill, Filled, GeneratedRound, PromptStream, assemble, differs_in_correctness
+from ..token_credit import choose_rollouts, credit_table, local_rollouts, write_credit
 from ..watchdog import GENERATION
 from .step import SteppingTrainer
 
@@ -243,6 +244,8 @@ class MinerGRPOTrainer(SteppingTrainer):
         rollouts = Rollouts(rewards_N, advantages_N, mask_BT, kinds, self.num_generations, score, world)
         found = estimate(self._estimator, rollouts, self.args.knobs)
         self._log_estimate(kinds, advantages_N, found, time.perf_counter() - start)
+        if (step := self._credit_step()) is not None:
+            self._record_credit(step, output, rollouts, rewards_NF[:, self.correct_index], found)
         if found.advantages is None:
             return output  # TRL's own (B,): bit for bit GRPO, metrics included
         self._replace_logged_advantages(found.advantages_N)
@@ -306,6 +309,62 @@ class MinerGRPOTrainer(SteppingTrainer):
         if reason:
             logger.warning(f"reuse_sampling_logps: MINER makes its forward over all-right rows, because {reason}.")
         return reason is None
+
+    # What each token was paid: `log_token_credit`.
+
+    def _credit_step(self) -> int | None:
+        """The step to record this generation batch under: one that it trains and the records are wanted of."""
+        args = self.args
+        cycle = args.steps_per_generation * self.num_iterations
+        is_first = self._step % max(cycle, args.gradient_accumulation_steps) == 0  # of several for one step
+        if not args.log_token_credit or not is_first:
+            return None
+        every, done = args.log_token_credit_steps, self.state.global_step
+        step = (done // every + 1) * every
+        last = min(done + max(1, cycle // args.gradient_accumulation_steps), self.state.max_steps)
+        return step if step <= last else None
+
+    def _record_credit(
+        self, step: int, output: dict[str, Any], rollouts: Rollouts, verifier_rewards_N: Tensor, found: Estimate
+    ) -> None:
+        """Every process calls: a forward where log-probs are not there, and an exchange of the chosen rollouts."""
+        is_chosen_N = choose_rollouts(rollouts.kinds, self.num_generations, self.args.log_token_credit_rollouts)
+        device = self.accelerator.device
+        # With dropout a forward draws numbers, and recording must not change what is trained.
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            scores = rollouts.score(("old_logps",), is_chosen_N)
+        old_logps_BT = scores["old_logps"].masked_fill(~scores["mask"].bool(), torch.nan)
+        advantages = output["advantages"] if found.advantages is None else found.advantages
+        if advantages.dim() == 1:
+            advantages = advantages.unsqueeze(1).expand(rollouts.mask_BT.shape)
+        rows = rollouts.local(is_chosen_N).nonzero().squeeze(1)
+        first_row = rollouts.world.local_slice(len(rollouts.mask_BT)).start
+        chosen = gather_object(local_rollouts(output, rollouts.mask_BT, old_logps_BT, advantages, rows, first_row))
+        if not self.is_world_process_zero():
+            return
+        is_miner = "miner" in self._estimator
+        knobs = self.args.knobs("miner") if is_miner else None
+        table = credit_table(
+            chosen,
+            step=step,
+            num_generations=self.num_generations,
+            kinds=rollouts.kinds,
+            rewards_N=rollouts.rewards_N,
+            verifier_rewards_N=verifier_rewards_N,
+            grpo_advantages_N=rollouts.advantages_N,
+            knobs=knobs,
+            tokenizer=self.processing_class,
+        )
+        about = {
+            "step": step,
+            "estimator": self.args.advantage_estimator,
+            **({name: knobs[name] for name in ("credit", "gamma", "lambda_max")} if knobs else {}),
+            **{name: found.metrics.get(f"miner/{name}") for name in ("scale", "tau_ref", "tau_pos")},
+            "num_generations": self.num_generations,
+            "rollouts_in_batch": len(is_chosen_N),
+            "rollouts_logged": len(chosen),
+        }
+        write_credit(self.args.output_dir, table, about)
 
     # Which prompts: `dynamic_sampling`.
 

@@ -1,0 +1,203 @@
+"""`log_token_credit`: what each token was paid, on disk."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from harness import config, never_all_right, trained
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from trl_miner.groups import GroupKinds
+from trl_miner.token_credit import METADATA, _Texts, choose_rollouts
+
+EVERY_STEP = dict(log_token_credit=True, log_token_credit_steps=1)
+
+
+def records(folder):
+    """Rows and metadata by file name."""
+    found = {}
+    for path in sorted((folder / "credit").glob("*.parquet")):
+        table = pq.read_table(path)
+        found[path.name] = table.to_pylist(), json.loads(table.schema.metadata[METADATA])
+    return found
+
+
+@pytest.fixture(scope="module")
+def run(policy, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    return trained(policy, folder, **EVERY_STEP), records(folder)
+
+
+def test_it_records_what_the_loss_was_given(run):
+    trainer, files = run
+    assert list(files) == [f"credit_{step:05d}.parquet" for step in range(1, 6)]
+    for (rows, about), batch, given in zip(files.values(), trainer.batches, trainer.token_advantages, strict=True):
+        assert about["rollouts_logged"] == about["rollouts_in_batch"] == len(rows) == 12
+        for number, row in enumerate(rows):
+            assert (row["group"], row["rollout"]) == divmod(number, 4)
+            length = row["length"]
+            assert row["token_ids"][:length] == batch["completion_ids"][number, :length].tolist()
+            assert row["advantages"] == given[number, : len(row["advantages"])].tolist()
+            assert row["advantage"] == pytest.approx(np.mean(row["advantages"]), abs=1e-7)
+            assert row["nll"] == pytest.approx(-np.mean(row["old_logps"]), rel=1e-6)
+            assert "".join(row["tokens"]) == trainer.processing_class.decode(row["token_ids"])
+            assert row["completion"] == trainer.processing_class.decode(row["token_ids"], skip_special_tokens=True)
+
+
+def test_credit_of_all_right_prompts_is_weight_times_gap_times_scale(run):
+    _, files = run
+    for rows, about in files.values():
+        assert (about["estimator"], about["credit"], about["gamma"]) == ("miner", "focal", 2.0)
+        paid = 0.0
+        for kind in ("PH", "HE", "NH"):
+            own = [row for row in rows if row["kind"] == kind]
+            assert len(own) == 4
+            mean = np.mean([row["nll"] for row in own])
+            for row in own:
+                if kind != "PH":
+                    assert row["weights"] is None and row["advantages_before"] == row["advantages"]
+                    continue
+                weights = (1 - np.exp(row["old_logps"])) ** 2  # focal, gamma 2
+                before = weights * max(0.0, row["nll"] - mean)
+                np.testing.assert_allclose(row["weights"], weights, rtol=1e-5)
+                np.testing.assert_allclose(row["advantages_before"], before, rtol=1e-4, atol=1e-8)
+                np.testing.assert_allclose(row["advantages"], before * about["scale"], rtol=1e-4, atol=1e-9)
+                paid += np.abs(row["advantages"]).sum()
+        assert paid == pytest.approx(about["tau_pos"] * about["scale"], rel=1e-5)
+        assert paid <= about["lambda_max"] * about["tau_ref"] * (1 + 1e-5)
+
+
+def test_kinds_are_those_of_the_rewards(run):
+    _, files = run
+    rows = [row for rows, _ in files.values() for row in rows]
+    assert {row["kind"] for row in rows if row["reward"] == 0} == {"HE", "NH"}
+    assert all(row["reward"] == row["verifier_reward"] == 1 for row in rows if row["kind"] == "PH")
+    assert all(row["grpo_advantage"] == 0 for row in rows if row["kind"] != "HE")
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "miner"])
+def test_recording_changes_nothing_that_is_trained(policy, tmp_path, estimator):
+    from peft import LoraConfig
+
+    lora = dict(peft_config=LoraConfig(r=4, lora_dropout=0.5, target_modules="all-linear"))
+    weights = []
+    for name, settings in {"off": {}, "on": EVERY_STEP}.items():
+        torch.manual_seed(0)
+        settings = dict(advantage_estimator=estimator, max_steps=3, **settings)
+        trainer = trained(policy, tmp_path / name, extra=lora, **settings)
+        weights.append({key: value for key, value in trainer.model.named_parameters() if value.requires_grad})
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_off_it_costs_nothing(policy, tmp_path):
+    trainer = trained(policy, tmp_path, advantage_estimator="grpo", max_steps=2)
+    assert trainer.forwarded == [] and not (tmp_path / "credit").exists()
+
+
+def test_other_methods_are_recorded_too(policy, tmp_path):
+    trainer = trained(policy, tmp_path, advantage_estimator="grpo", max_steps=1, **EVERY_STEP)
+    assert trainer.forwarded == [12]  # for the log-probs, which GRPO does not need
+    ((rows, about),) = records(tmp_path).values()
+    assert about["scale"] is None and all(row["weights"] is None for row in rows)
+    assert all(row["nll"] > 0 for row in rows)
+
+
+def test_without_a_signal_the_credit_before_the_cap_is_there(policy, tmp_path):
+    trained(policy, tmp_path, miner_lambda_max=0.0, max_steps=1, **EVERY_STEP)
+    ((rows, about),) = records(tmp_path).values()
+    mined = [row for row in rows if row["kind"] == "PH"]
+    assert about["scale"] == 0 and about["tau_pos"] is None
+    assert any(max(row["advantages_before"]) > 0 for row in mined)
+    assert all(not any(row["advantages"]) for row in mined)
+
+
+def test_with_rewards_at_half_nothing_is_all_right(policy, tmp_path):
+    trained(policy, tmp_path, reward=never_all_right, max_steps=1, **EVERY_STEP)
+    ((rows, _),) = records(tmp_path).values()
+    assert {row["kind"] for row in rows} == {"HE", "NH"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (dict(log_token_credit_steps=2), [2, 4]),
+        (dict(log_token_credit_steps=3), [3]),
+        # a generation for two steps: 1-2, 3-4, 5-6
+        (dict(log_token_credit_steps=3, steps_per_generation=2, per_device_train_batch_size=6), [3]),
+        (dict(log_token_credit_steps=1, steps_per_generation=2, per_device_train_batch_size=6), [1, 3, 5]),
+        # two generations for one step: the first is recorded
+        (dict(log_token_credit_steps=2, steps_per_generation=1, gradient_accumulation_steps=2), [2, 4]),
+    ],
+)
+def test_every_so_many_steps(policy, tmp_path, settings, expected):
+    trained(policy, tmp_path, log_token_credit=True, **settings)
+    assert list(records(tmp_path)) == [f"credit_{step:05d}.parquet" for step in expected]
+
+
+def test_at_most_so_many_rollouts_of_whole_prompts(policy, tmp_path):
+    settings = dict(log_token_credit_rollouts=9, max_steps=1, **EVERY_STEP)  # two prompts of four
+    trained(policy, tmp_path, **settings)
+    ((rows, about),) = records(tmp_path).values()
+    assert (about["rollouts_logged"], about["rollouts_in_batch"]) == (8, 12)
+    assert [row["kind"] for row in sorted(rows, key=lambda row: row["kind"])] == ["HE"] * 4 + ["PH"] * 4
+
+
+def test_kinds_take_turns():
+    kinds = torch.tensor([0, 0, 0, 2, 1, 0]).repeat_interleave(2)  # PH PH PH NH HE PH, two rollouts each
+    chosen = choose_rollouts(GroupKinds(kinds == 0, kinds == 1, kinds == 2), 2, 8)
+    assert chosen.view(-1, 2)[:, 0].tolist() == [True, True, False, True, True, False]
+    assert choose_rollouts(GroupKinds(kinds == 0, kinds == 1, kinds == 2), 2, 1).sum() == 2
+    assert choose_rollouts(GroupKinds(kinds == 0, kinds == 1, kinds == 2), 2, 999).all()
+
+
+def test_a_disk_that_takes_nothing_does_not_end_the_training(policy, tmp_path, caplog):
+    (tmp_path / "credit").write_text("a file in the folder's place")
+    trainer = trained(policy, tmp_path, max_steps=2, **EVERY_STEP)
+    assert trainer.state.global_step == 2 and "could not be written" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["log_token_credit_steps", "log_token_credit_rollouts"])
+def test_a_wrong_number_is_an_error(tmp_path, name):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1: got 0"):
+        config(tmp_path, **{name: 0})
+
+
+TEXTS = ["So 7 + 5 is 12.\nChecking: 12", "naïve café 🤖🇩🇪 日本語 \t end", "  two  spaces "]
+
+
+def byte_level():
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), vocab_size=300)
+    tokenizer.train_from_iterator(["So 7 + 5 is 12."], trainer)
+    return tokenizer
+
+
+def metaspace():
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
+    special = [f"<0x{byte:02X}>" for byte in range(256)]
+    tokenizer.train_from_iterator(TEXTS, trainers.BpeTrainer(special_tokens=special, vocab_size=400))
+    return tokenizer
+
+
+@pytest.mark.parametrize("build", [byte_level, metaspace])
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_texts_of_the_tokens_are_the_text(build, text):
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=build())
+    ids = tokenizer(text)["input_ids"]
+    pieces = _Texts(tokenizer).pieces(ids)
+    whole = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+    assert len(pieces) == len(ids)
+    assert "".join(pieces).lstrip(" ") == whole.lstrip(" ")  # Metaspace drops the space before a text's first word
+    assert "\N{REPLACEMENT CHARACTER}" not in "".join(pieces)
+
+
+def test_bytes_that_are_no_character_stay_visible():
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_level())
+    ids = tokenizer("é!")["input_ids"]
+    assert _Texts(tokenizer).pieces([ids[0], ids[-1]]) == ["\N{REPLACEMENT CHARACTER}", "!"]
