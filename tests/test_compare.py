@@ -104,6 +104,7 @@ def stopped_and_finished(policy, tmp_path_factory):
     return recipes, output, (process.returncode, said, session_of(child)), run(recipes, output)
 
 
+@pytest.mark.slow
 def test_sigterm_ends_the_run_and_all_that_it_started(stopped_and_finished):
     code, (_, said), left = stopped_and_finished[2]
     assert code == 143 and left == []
@@ -118,6 +119,7 @@ def test_ctrl_c_while_recipes_are_read_leaves_no_child(recipe, tmp_path):
     assert process.returncode == 130 and session_of(child) == []
 
 
+@pytest.mark.slow
 def test_one_line_per_run_and_a_failing_one_costs_only_itself(stopped_and_finished):
     _, output, _, done = stopped_and_finished
     assert done.returncode == 1, done.stderr
@@ -126,10 +128,13 @@ def test_one_line_per_run_and_a_failing_one_costs_only_itself(stopped_and_finish
     log = output / "broken" / "seed1" / "log.txt"
     assert second == f"[2/3] broken seed 1: failed with exit code 1, see {log}" and "nowhere" in log.read_text()
     assert third.startswith("[3/3] miner seed 1: Pass@1 0.00, ")
-    assert (output / "comparison.md").read_text().splitlines() == table
+    written = [f"  {output / name}" for name in ("comparison.md", "comparison.json")]
+    closing = ["Wrote", *written, "Next", f"  trl-miner report {output}"]
+    assert [*(output / "comparison.md").read_text().splitlines(), *closing] == table
     assert [line.split()[1] for line in table[2:5]] == ["grpo", "broken", "miner"]
 
 
+@pytest.mark.slow
 def test_the_numbers_come_from_the_runs(stopped_and_finished):
     rows = json.loads((stopped_and_finished[1] / "comparison.json").read_text())["rows"]
     grpo, broken, miner = rows
@@ -139,6 +144,7 @@ def test_the_numbers_come_from_the_runs(stopped_and_finished):
     assert all(row["seconds_per_step"]["mean"] > 0 for row in (grpo, miner))
 
 
+@pytest.mark.slow
 def test_runs_are_scored_while_they_train(stopped_and_finished):
     output = stopped_and_finished[1]
     moments = {
@@ -147,6 +153,7 @@ def test_runs_are_scored_while_they_train(stopped_and_finished):
     assert moments == {"grpo": ["before", "step 1", "after"], "miner": ["before", "step 2", "after"]}
 
 
+@pytest.mark.slow
 def test_finished_runs_are_skipped_and_others_settings_refused(stopped_and_finished):
     (grpo, _, _), output, _, _ = stopped_and_finished
     again = run([grpo], output)

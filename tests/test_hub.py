@@ -155,6 +155,8 @@ def test_what_arrives_is_what_the_dry_run_wrote_and_no_more(run, hub, environmen
     for name in ("model.safetensors", "config.json", "tokenizer.json", "evaluation.json"):
         assert hub.files("me/tiny")[name] == (run / name).read_bytes(), name
     assert "9 files" in done.stdout and "9 files" in sent.stdout and "Pushed to me/tiny." in sent.stdout
+    assert done.stdout.endswith(f"Next\n  trl-miner push {run} --repo-id me/tiny\n")
+    assert sent.stdout.endswith(f"Wrote\n  {hub.url}/me/tiny\n") and "pushing to me/tiny: " in sent.stderr
     assert TOKEN not in sent.stdout + sent.stderr
 
 

@@ -7,21 +7,34 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: Its words; None: those of the command line.
+
+    Returns:
+        The exit code: 0, the command's own, 2 for bad input, 130 for Ctrl-C.
+    """
     from . import __version__
-    from .commands import compare, data, doctor, evaluate, launch, push, score, train
+    from .commands import compare, data, doctor, evaluate, inspect, launch, push, report, score, train
+    from .progress import quietly
 
     parser = argparse.ArgumentParser(
         prog="trl-miner", description="MINER for TRL: train, evaluate, and see what the training did."
     )
     parser.add_argument("--version", action="version", version=f"trl-miner {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (train, launch, doctor, evaluate, score, compare, data, push):
+    for module in (train, launch, doctor, evaluate, score, compare, inspect, report, data, push):
         module.add(commands)
     args, rest = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
     if rest and args.command not in ("train", "launch", "doctor", "compare"):  # these hand options on
         parser.error(f"unrecognized arguments: {' '.join(rest)}. See trl-miner {args.command} --help")
+    args.argv = list(sys.argv[1:] if argv is None else argv)
+    quiet = getattr(args, "quiet", False) or "--quiet" in rest  # `train` hands it on
+    _silence_libraries(quiet)
     try:
-        return args.run(args, rest)
+        with quietly(quiet):
+            return args.run(args, rest)
     except BrokenPipeError:  # `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -31,6 +44,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def _silence_libraries(quiet: bool) -> None:
+    """The bars of huggingface_hub, datasets and transformers, for this process and its children: where there is no
+    terminal they would fill a log with half lines. Before anything imports them."""
+    if quiet or not sys.stderr.isatty():
+        for library in ("HF_HUB", "HF_DATASETS"):
+            os.environ.setdefault(f"{library}_DISABLE_PROGRESS_BARS", "1")
 
 
 if __name__ == "__main__":

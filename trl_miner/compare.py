@@ -9,6 +9,7 @@ import fcntl
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from types import FrameType
 from typing import IO, Any
 
 from .files import write_whole
+from .progress import Progress, duration, finish
 from .viewing.tables import RunSummary, compare_runs, comparison_table, summarise_run
 
 SCORE_PROBLEMS = 200  # where a recipe scores none
@@ -107,7 +109,8 @@ def compare(
     try:
         with _signals() as stop, _lock(output) as lock:
             children = _Children(stop, lock)
-            parsed = _parse_all(paths, steps, options, children)
+            with Progress("reading the recipes", unit="", leave=False):
+                parsed = _parse_all(paths, steps, options, children)
             runs = [
                 _plan(output, path, facts, seed)
                 for path, facts in zip(paths, parsed, strict=True)
@@ -115,9 +118,11 @@ def compare(
             ]
             for run in runs:
                 _check_same(run)
-            succeeded = [_run(run, f"[{number}/{len(runs)}]", children) for number, run in enumerate(runs, 1)]
-            print("\n" + _write_table(output, runs, parsed, seeds), end="")
-            return 0 if all(succeeded) else 1
+            succeeded = _run_all(runs, children)
+            print("\n" + _write_table(output, runs, parsed, seeds), end="", flush=True)
+            written = [output / name for name in ("comparison.md", "comparison.json")]
+            finish(written, shlex.join(["trl-miner", "report", str(output)]))
+            return 0 if succeeded else 1
     except Stopped as stopped:
         print(f"\ntrl-miner compare: stopped by {stopped}. The same command goes on from here.", file=sys.stderr)
         return 128 + stopped.signum
@@ -303,13 +308,24 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     return "" if old["seed"] == new["seed"] else f"seed is {old['seed']}, wanted {new['seed']}"
 
 
+def _run_all(runs: Sequence[Run], children: "_Children") -> bool:
+    """Whether all have a result."""
+    finished = sum(run.summary() is not None for run in runs)
+    with Progress("training", len(runs), unit="runs", initial=finished, leave=False) as progress:
+        succeeded = []
+        for number, run in enumerate(runs, 1):
+            was_finished = run.summary() is not None
+            progress.note = "" if was_finished else run.name
+            succeeded.append(_run(run, f"[{number}/{len(runs)}]", children))
+            progress.advance(0 if was_finished else 1)
+    return all(succeeded)
+
+
 def _run(run: Run, place: str, children: "_Children") -> bool:
     """Train unless finished; one line for the reader. Whether there is a result."""
     if summary := run.summary():
         print(f"{place} {run.name}: Pass@1 {summary.final['pass@1']:.2f}, finished before", flush=True)
         return True
-    if sys.stdout.isatty():
-        print(f"{place} {run.name}: training", end="\r", flush=True)
     run.folder.mkdir(parents=True, exist_ok=True)
     write_whole(run.folder / "run.json", json.dumps(run.settings, indent=2) + "\n")
     log, start = run.folder / "log.txt", time.monotonic()
@@ -321,7 +337,7 @@ def _run(run: Run, place: str, children: "_Children") -> bool:
         print(f"{place} {run.name}: {reason}, see {log}", flush=True)
         return False
     print(
-        f"{place} {run.name}: Pass@1 {summary.final['pass@1']:.2f}, {_duration(time.monotonic() - start)}", flush=True
+        f"{place} {run.name}: Pass@1 {summary.final['pass@1']:.2f}, {duration(time.monotonic() - start)}", flush=True
     )
     return True
 
@@ -338,12 +354,6 @@ def _write_table(output: Path, runs: Sequence[Run], parsed: Sequence[Mapping[str
     write_whole(output / "comparison.json", json.dumps(comparison, indent=2) + "\n")
     write_whole(output / "comparison.md", table)
     return table
-
-
-def _duration(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
 @contextlib.contextmanager

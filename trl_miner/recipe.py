@@ -90,6 +90,11 @@ class MinerScriptArguments(ScriptArguments):
         },
     )
 
+    quiet: bool = field(
+        default=False,
+        metadata={"help": "Show no progress, no line per log and no closing lines: scores, warnings and errors only."},
+    )
+
     def __post_init__(self) -> None:
         for name, least, hint in (
             ("score_problems", 0, "0 scores none"),
@@ -116,6 +121,7 @@ PARSED_TYPES = (MinerScriptArguments, MinerGRPOConfig, ModelConfig, DatasetMixtu
 
 
 def make_parser() -> TrlParser:
+    """TRL's parser for all that a recipe, or a command line of the training, may say."""
     return TrlParser(PARSED_TYPES, prog="trl-miner train")
 
 

@@ -1,9 +1,11 @@
 """The script behind `accelerate launch -m trl_miner.train --config RECIPE` and `trl-miner train --config RECIPE`."""
 
+import contextlib
 import functools
 import gc
 import importlib
 import os
+import shlex
 import sys
 import tempfile
 import warnings
@@ -11,8 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset, load_dataset
-from transformers import ProgressCallback
+from datasets import Dataset, disable_progress_bars, load_dataset
+from transformers.utils import logging
 from trl import DatasetMixtureConfig, ModelConfig, get_dataset, get_peft_config, get_quantization_config
 
 from . import grading, rewards
@@ -24,9 +26,11 @@ from .evaluation.benchmarks import BENCHMARKS, user_benchmark
 from .evaluation.benchmarks import load as load_benchmark
 from .evaluation.in_training import EvaluationCallback
 from .hub.record import write_run_record
-from .progress import ShortProgressCallback
+from .model_card import PICTURE
+from .progress import finish, quietly
 from .recipe import OWN_REWARDS, TRL_REWARDS, MinerScriptArguments, check_recipe, make_parser
 from .trainer import MinerGRPOTrainer
+from .training_log import show_training
 from .viewing.curves import draw_training
 from .watchdog import EXIT_CODE, RunStopped
 
@@ -81,14 +85,26 @@ def load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
+    """Train what the command line says.
+
+    Args:
+        argv: Its words; None: those of the command line.
+
+    Raises:
+        ValueError: A recipe or an option that cannot be.
+    """
     # TRL's own use of a name that transformers has renamed; nothing that the reader of this log could change
     warnings.filterwarnings("ignore", message=".*gradient_checkpointing. is deprecated", category=FutureWarning)
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = make_parser()
     check_recipe(arguments, parser)
     script_args, config, model_args, mixture = parser.parse_args_and_config(arguments)
+    if script_args.quiet:
+        disable_progress_bars()
+        logging.disable_progress_bar()
     try:
-        run(script_args, config, model_args, mixture)
+        with quietly(script_args.quiet):
+            run(script_args, config, model_args, mixture)
     except RunStopped:  # which the watchdog has explained
         # Leaving in the usual way would wait for the part that hangs.
         sys.stdout.flush()
@@ -107,6 +123,12 @@ def run(
     reward_funcs = load_reward_funcs(args, config)
     data = load_data(args, mixture)
     trainer = _build_trainer(args, config, model_args, reward_funcs, data)
+    with quietly(not trainer.is_world_process_zero()):
+        return _run(trainer, args, data)
+
+
+def _run(trainer: MinerGRPOTrainer, args: MinerScriptArguments, data: Any) -> MinerGRPOTrainer:
+    config = trainer.args
     output = Path(config.output_dir)
     write_run_record(trainer, dataset=args.dataset_name, held_out=args.score_benchmark)
     problems, judge = _held_out(args, data, trainer)
@@ -117,19 +139,24 @@ def run(
     checkpoint = agree_on(config.resume_from_checkpoint, config.output_dir)
     if not scores.restore(checkpoint):
         scores.record("before")
-    trainer.train(resume_from_checkpoint=checkpoint)
+    with contextlib.ExitStack() as stack:
+        stack.push(show_training(trainer).close)
+        trainer.train(resume_from_checkpoint=checkpoint)
     if "after" not in trainer.evaluation or config.load_best_model_at_end:  # no step was left, or it stopped early
         scores.record("after")
     trainer.save_model(config.output_dir, _internal_call=True)  # else transformers pushes, unsafely
     trainer.save_state()
     hub_dataset = None if args.dataset_name == arithmetic.NAME else args.dataset_name  # the embedded one has no page
-    picture = _draw(output) if trainer.is_world_process_zero() else ""  # first: the card shows it
+    if trainer.is_world_process_zero():
+        _draw(output)  # first: the card shows it
     trainer.create_model_card(model_name=output.name, dataset_name=hub_dataset)
-    trainer.accelerator.print(f"Model, card and log are in {output}; {picture}")
     if config.push_to_hub:
         trainer.push_to_hub(dataset_name=hub_dataset)  # never raises: the run is finished, whatever the Hub does
+    is_main = trainer.is_world_process_zero()
     if hasattr(trainer, "end"):  # transformers 5.18 and later: closes trackers and the process group
         trainer.end()
+    if is_main:
+        _finish(output, args)
     return trainer
 
 
@@ -186,9 +213,6 @@ def _build_trainer(
         peft_config=get_peft_config(model_args),
         **({"rollout_func": _import("rollout_func", args.rollout_func)} if args.rollout_func else {}),
     )
-    if not config.disable_tqdm:
-        trainer.remove_callback(ProgressCallback)
-        trainer.add_callback(ShortProgressCallback)
     return trainer
 
 
@@ -202,12 +226,34 @@ def _check_writable(output: Path) -> None:
         raise OSError(f"output_dir must be a folder that can be written: {output} cannot ({error}).") from error
 
 
-def _draw(output: Path) -> str:
+def _draw(output: Path) -> None:
     """A picture that cannot be drawn must not cost a finished run its way to the Hub."""
     try:
-        return f"the picture is {draw_training(output)}."
+        draw_training(output)
     except (ValueError, OSError) as error:
-        return f"there is no picture: {error}"
+        print(f"There is no picture of the training: {error}", file=sys.stderr)
+
+
+def _finish(output: Path, args: MinerScriptArguments) -> None:
+    """The closing lines: model, card, log, picture and scores; and what looks at them."""
+    names = ("README.md", "trainer_state.json", PICTURE, "evaluation.json", "credit", "best")
+    written = [output, *(path for name in names if (path := output / name).exists())]
+    report = ["trl-miner", "report", str(output)]
+    inspect = ["trl-miner", "inspect", str(output)]
+    commands = [report, *([inspect] if (output / "credit").is_dir() else []), _evaluation(output, args)]
+    finish(written, [shlex.join(command) for command in commands])
+
+
+def _evaluation(output: Path, args: MinerScriptArguments) -> list[str]:
+    """`trl-miner eval` of the run, on problems of the kind that it was trained for."""
+    benchmark = args.score_benchmark or (
+        "arithmetic" if args.dataset_name == arithmetic.NAME
+        else "medqa" if "choice_reward" in args.reward_funcs
+        else "math500"
+    )  # fmt: skip
+    command = ["trl-miner", "eval", "--model", str(output), "--benchmarks"]
+    name, _, path = benchmark.partition("=")
+    return [*command, name, "--local", benchmark] if path and name in BENCHMARKS else [*command, benchmark]
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 import argparse
 from typing import Any
 
+from . import add_quiet
+
 
 def add(commands: Any) -> None:
     parser = commands.add_parser(
@@ -30,6 +32,7 @@ def add(commands: Any) -> None:
         help="for comparison.md, comparison.json, and RECIPE/seedK with the model, scores and log.txt of each run "
         "(default: runs/compare)",
     )
+    add_quiet(parser)
     parser.set_defaults(run=run)
 
 

@@ -1,10 +1,11 @@
 """`trl-miner data`: the paper's training sets, from the Hub or from local files."""
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import Any
 
-from . import evaluate
+from . import add_quiet, evaluate
 
 
 def add(commands: Any) -> None:
@@ -58,24 +59,31 @@ def _add_options(parser: argparse.ArgumentParser, output: str) -> None:
         "--decontaminate", action="store_true", help="remove what overlaps with a benchmark, not only report it"
     )
     parser.add_argument("--output", default=output, metavar="FOLDER", help=f"default: {output}")
+    add_quiet(parser)
 
 
 def run_deepscaler(args: argparse.Namespace, rest: list[str]) -> int:
-    from ..data.deepscaler import build_deepscaler
-    from ..data.sources import MATH_BENCHMARKS
+    from ..progress import Progress
+
+    with Progress("starting", unit="", leave=False):
+        from ..data.deepscaler import build_deepscaler
+        from ..data.sources import MATH_BENCHMARKS
 
     local = evaluate.local_files(args.local)
     benchmarks = _benchmarks(args, local, MATH_BENCHMARKS)
     written = build_deepscaler(
         args.output, _options(args), benchmarks=benchmarks, source=local.get("deepscaler"), revision=args.revision
     )
-    return _say(written)
+    return _say(written, args.tokenizer, "math_reward")
 
 
 def run_medical(args: argparse.Namespace, rest: list[str]) -> int:
-    from ..data.medical import build_medical
-    from ..data.sources import MEDICAL_BENCHMARKS
-    from ..evaluation.run import ModelRequest, sample_filter
+    from ..progress import Progress
+
+    with Progress("starting", unit="", leave=False):
+        from ..data.medical import build_medical
+        from ..data.sources import MEDICAL_BENCHMARKS
+        from ..evaluation.run import ModelRequest, sample_filter
 
     local = evaluate.local_files(args.local)
     options = _options(args)
@@ -94,7 +102,7 @@ def run_medical(args: argparse.Namespace, rest: list[str]) -> int:
         medmcqa_source=local.get("medmcqa_train"),
         medmcqa_revision=args.medmcqa_revision,
     )
-    return _say(written)
+    return _say(written, args.tokenizer, "choice_reward")
 
 
 def _options(args: argparse.Namespace) -> Any:
@@ -120,9 +128,15 @@ def _benchmarks(args: argparse.Namespace, local: dict[str, str], field: tuple[st
     return {name: load(BENCHMARKS[name], local.get(name), strict=False) for name in names}
 
 
-def _say(written: Any) -> int:
-    print(f"{written.rows} problems in {written.folder}: train.parquet, README.md, contamination.jsonl.")
+def _say(written: Any, model: str, reward: str) -> int:
+    from ..data.writing import CARD, CONTAMINATION, TRAIN
+    from ..progress import finish
+
+    print(f"{written.rows} problems in {written.folder}.")
     for reason, count in written.dropped.items():
         print(f"  dropped {count}: {reason}")
     print(f"  {len(written.overlaps)} overlaps with benchmarks; see contamination.jsonl")
+    train = ["trl-miner", "train", "--model_name_or_path", model, "--dataset_name", str(written.folder)]
+    train += ["--reward_funcs", reward, "--output_dir", f"runs/{written.folder.name}"]
+    finish([written.folder / name for name in (TRAIN, CARD, CONTAMINATION)], shlex.join(train))
     return 0

@@ -4,6 +4,8 @@ import argparse
 import os
 from typing import Any
 
+from . import add_quiet
+
 
 def add(commands: Any) -> None:
     parser = commands.add_parser(
@@ -20,17 +22,22 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument("recipe", metavar="RECIPE", help="a recipe, such as recipes/Qwen3-4B-Base/miner.yaml")
     parser.add_argument("--machine", metavar="WHAT", help="8x80GB, or a .json file (default: this machine)")
+    add_quiet(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """`overrides` are settings of the recipe."""
-    from ..doctor import machine
+    from ..progress import Progress, finish
 
-    if not machine.hub_answers():
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything imports huggingface_hub
-    from ..doctor import report
-    from ..doctor.context import FAILED
+    with Progress("looking at the machine", unit="", leave=False):  # importing TRL takes most of it
+        from ..doctor import machine
+
+        if not machine.hub_answers():
+            os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything imports huggingface_hub
+        from ..doctor import report
+        from ..doctor.context import FAILED
+        from ..launching.parts import shown
 
     where = machine.described(args.machine) if args.machine else machine.this_machine()
     findings, context = report.examine(args.recipe, overrides, where)
@@ -39,4 +46,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     if context is not None:
         print("\n".join(report.memory_table(context)))
     print(report.summary(findings))
-    return 1 if any(finding.status == FAILED for finding in findings) else 0
+    if any(finding.status == FAILED for finding in findings):
+        return 1
+    finish([], shown(["trl-miner", "launch", args.recipe, *overrides]))
+    return 0

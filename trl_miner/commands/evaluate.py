@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from . import score
+from . import add_quiet, score
 
 
 def add(commands: Any) -> None:
@@ -38,6 +38,7 @@ def add(commands: Any) -> None:
     _add_sampling(parser)
     parser.add_argument("--output", metavar="FOLDER", help="default: evals/MODEL")
     score.add_options(parser)
+    add_quiet(parser)
     parser.set_defaults(run=run)
 
 
@@ -94,8 +95,11 @@ def local_files(entries: list[str]) -> dict[str, str]:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    from ..evaluation.generate import Sampling
-    from ..evaluation.run import ModelRequest, ProblemRequest, evaluate
+    from ..progress import Progress
+
+    with Progress("starting", unit="", leave=False):  # importing transformers takes seconds
+        from ..evaluation.generate import Sampling
+        from ..evaluation.run import ModelRequest, ProblemRequest, evaluate
 
     model = ModelRequest.from_arguments(args)
     sampling = Sampling(args.temperature, args.top_p, args.max_tokens, args.seed)

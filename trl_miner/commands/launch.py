@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from . import add_quiet
+
 EXIT_CODES = """exit code:
   the training's own, or 128 + N where signal N ended it, or launch (130: Ctrl-C, 143: SIGTERM)
   2    nothing was started: a wrong recipe or option, too few GPUs, a port that is taken
@@ -52,6 +54,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--grace", type=float, default=20.0, metavar="SECONDS", help="between a signal and SIGKILL (default: 20)"
     )
+    add_quiet(parser)
     parser.set_defaults(run=run)
 
 
@@ -62,16 +65,21 @@ def machines_of(args: argparse.Namespace) -> Any:
 
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
-    from ..launching.parts import shown
-    from ..launching.plan import make_plan
-    from ..launching.supervise import supervise
+    from ..progress import Progress, finish
 
-    machines = machines_of(args)
-    plan = make_plan(
-        args.recipe, overrides, num_gpus=args.num_gpus, part=args.only or "both", server_host=args.host,
-        num_processes=args.num_processes, machines=machines, server_program=args.server_command,
-        server_args=args.server_args,
-    )  # fmt: skip
+    if args.quiet:
+        overrides = [*overrides, "--quiet"]
+    with Progress("reading the recipe", unit="", leave=False):  # importing TRL takes most of it
+        from ..launching.parts import shown
+        from ..launching.plan import make_plan
+        from ..launching.supervise import supervise
+
+        machines = machines_of(args)
+        plan = make_plan(
+            args.recipe, overrides, num_gpus=args.num_gpus, part=args.only or "both", server_host=args.host,
+            num_processes=args.num_processes, machines=machines, server_program=args.server_command,
+            server_args=args.server_args,
+        )  # fmt: skip
     for note in plan.notes:
         print(f"note: {note}", flush=True)
     if args.dry_run:
@@ -79,11 +87,16 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
             print(f"# the vLLM server, until {plan.server_url}/health answers\n{shown(plan.server, plan.server_env)}")
         if plan.train:
             print(f"# the training: {_count(plan)}\n{shown(plan.train, plan.train_env)}")
+        if not args.quiet:  # a comment, for somebody who pastes all of it
+            print(f"# next: {shown(['trl-miner', *(word for word in args.argv if word != '--dry-run')])}")
         return 0
     _check_machines(plan.num_machines, plan.accelerate, machines)
     suffix = f"-{args.machine_rank}" if args.machine_rank else ""
-    output = Path(plan.settings.output_dir or "trainer_output")
-    return supervise(plan, output / "logs", grace=args.grace, suffix=suffix)
+    logs = Path(plan.settings.output_dir or "trainer_output") / "logs"
+    code = supervise(plan, logs, grace=args.grace, suffix=suffix)
+    parts = [name for name, command in (("server", plan.server), ("train", plan.train)) if command]
+    finish([logs / f"{name}{suffix}.log" for name in parts])
+    return code
 
 
 def _count(plan: Any) -> str:

@@ -1,10 +1,11 @@
 """`trl-miner push`: a run to the Hub."""
 
 import argparse
-import os
-import sys
+import shlex
 from pathlib import Path
 from typing import Any
+
+from . import add_quiet, without_option
 
 
 def add(commands: Any) -> None:
@@ -29,15 +30,14 @@ def add(commands: Any) -> None:
         "--evaluation", metavar="FOLDER", help="scores for the card: an --output of trl-miner eval of this model"
     )
     parser.add_argument("--dry-run", metavar="FOLDER", help="write there what would be pushed, and send nothing")
+    add_quiet(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    # The progress of the hashing is no news; that of a long upload is, to somebody who watches.
-    if not sys.stderr.isatty():
-        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from ..hub.folder import read_scores
-    from ..hub.upload import check_repo_id, listing, plan, push_models, write_folder
+    from ..hub.upload import check_repo_id, listing, plan, push_models, repo_urls, write_folder
+    from ..progress import finish
 
     check_repo_id(args.repo_id)
     benchmarks = read_scores(Path(args.evaluation)) if args.evaluation else None
@@ -46,12 +46,14 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if args.dry_run is not None:
         for folder in write_folder(models, Path(args.dry_run), args.repo_id, benchmarks):
             print(f"{folder}, not pushed:\n{listing(folder)}")
+        finish([args.dry_run], shlex.join(["trl-miner", *without_option(args.argv, "--dry-run")]))
         return 0
     push_models(
         models, args.repo_id, private=True if args.private else None, revision=args.revision, benchmarks=benchmarks,
         say=lambda text: print(text, flush=True),
     )  # fmt: skip
     print(f"Pushed to {args.repo_id}.")
+    finish(repo_urls(models, args.repo_id, args.revision))
     return 0
 
 

@@ -1,9 +1,11 @@
 """`trl-miner score`: score what `trl-miner eval` has sampled, and compare models on the same problems."""
 
 import argparse
-import sys
+import shlex
 from pathlib import Path
 from typing import Any
+
+from . import add_quiet
 
 
 def add(commands: Any) -> None:
@@ -16,6 +18,7 @@ def add(commands: Any) -> None:
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help="an --output of trl-miner eval")
     add_options(parser)
     parser.add_argument("--output", metavar="FILE", help="write the comparison there too, as Markdown")
+    add_quiet(parser)
     parser.set_defaults(run=run)
 
 
@@ -41,25 +44,44 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
 def score_and_print(folders: list[Path], args: argparse.Namespace, output: str | None = None) -> int:
     """Score each folder, compare the first with the others, and print the tables."""
-    from ..evaluation.graded import read_graded
-    from ..evaluation.score import compare_folders, comparison_markdown, score_folder
-    from ..evaluation.tables import paper_rows
-    from ..files import write_whole
+    from ..progress import Progress, finish
+
+    with Progress("starting", unit="", leave=False):  # importing torch takes seconds
+        from ..evaluation.graded import read_graded
+        from ..evaluation.score import compare_folders, comparison_markdown, score_folder
+        from ..evaluation.tables import paper_rows
+        from ..files import write_whole
 
     if args.paper is not None:
         paper_rows(args.paper, ())  # an unknown name is an error before the grading
     common = {"resamples": args.resamples, "k": args.k, "partial": args.partial}
     graded = []
     for folder in folders:
-        print(f"scoring {folder}", file=sys.stderr)  # tens of thousands of samples take a minute
         graded.append(read_graded(folder, k=args.k, partial=args.partial))
         score_folder(folder, repeats=args.repeats, paper=args.paper, graded=graded[-1], **common)
         print((folder / "scores.md").read_text(encoding="utf-8"))
-        print(f"Scores and tables are in {folder}: scores.json, scores.md, scores.tex.")
     if len(folders) > 1:
         compared = compare_folders(folders, graded=graded, **common)
         text = comparison_markdown(compared)
         print(f"\n{text}")
         if output is not None:
             write_whole(Path(output), text)
+    written = [folder / name for folder in folders for name in ("scores.json", "scores.md", "scores.tex")]
+    compared_to = [Path(output)] if output is not None and len(folders) > 1 else []
+    finish([*written, *compared_to], _next(folders))
     return 0
+
+
+def _next(folders: list[Path]) -> list[str]:
+    """A report; and, of one folder, a comparison with its neighbours on the same problems."""
+    commands = [shlex.join(["trl-miner", "report", *map(str, folders)])]
+    own = {path.parent.name for path in folders[0].glob("*/benchmark.json")}
+    others = [
+        path.parent
+        for path in sorted(folders[0].parent.glob("*/settings.json"))
+        if path.parent.resolve() != folders[0].resolve()
+        and own & {found.parent.name for found in path.parent.glob("*/benchmark.json")}
+    ]
+    if len(folders) == 1 and others:
+        commands.insert(0, shlex.join(["trl-miner", "score", *map(str, [*folders, *others[:3]])]))
+    return commands

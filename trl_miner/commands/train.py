@@ -19,8 +19,11 @@ def run(args: argparse.Namespace, arguments: list[str]) -> int:
     from ..launching.accelerate_files import LAUNCHER
     from ..launching.parts import Part
     from ..launching.supervise import run_alone
+    from ..progress import Progress
 
-    return run_alone(Part("training", [*LAUNCHER, *_launch_words(arguments)], {}))
+    with Progress("reading the recipe", unit="", leave=False):  # importing TRL takes most of it
+        words = _launch_words(arguments)
+    return run_alone(Part("training", [*LAUNCHER, *words], {}))
 
 
 def plan_launch(arguments: list[str]) -> argparse.Namespace:

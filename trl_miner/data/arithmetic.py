@@ -62,7 +62,18 @@ class Problem:
 
 
 def problem(rng: random.Random, level: int) -> Problem:
-    """Draw a problem of `level` operations, 1 to 5; every running total lies within 0..99."""
+    """Draw a problem in which every running total lies within 0..99.
+
+    Args:
+        rng: decides.
+        level: number of operations, 1 to 5.
+
+    Returns:
+        The problem, of either split.
+
+    Raises:
+        ValueError: for another level.
+    """
     if level not in LEVELS:
         raise ValueError(f"level must be one of {LEVELS}: got {level}. It is the number of operations in the problem.")
     start = total = rng.randint(1, MAX_TOTAL)
@@ -105,12 +116,31 @@ def solution(problem: Problem, rng: random.Random, step_error: float = 0.0) -> s
 
 
 def is_test(problem: Problem) -> bool:
-    """Whether a problem belongs to the test split: one in ten, by a hash of its text, the same in every process."""
+    """Whether a problem belongs to the test split: one in ten, by a hash of its text.
+
+    Args:
+        problem: any.
+
+    Returns:
+        The same in every process and on every machine.
+    """
     return hashlib.sha256(problem.prompt.encode()).digest()[0] % 10 == 0
 
 
 def draw(split: str, level: int, rng: random.Random) -> Problem:
-    """Draw a problem of one level from one split."""
+    """Draw a problem of one level from one split.
+
+    Args:
+        split: "train" or "test".
+        level: number of operations, 1 to 5.
+        rng: decides.
+
+    Returns:
+        The problem.
+
+    Raises:
+        ValueError: for another split or level.
+    """
     if split not in ("train", "test"):
         raise ValueError(f'split must be "train" or "test": got {split!r}. The arithmetic world has no other.')
     while True:

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..progress import Progress, is_quiet
 from . import arithmetic
 
 # Raise it whenever problems, tokens or training change: base models of the old kind in the cache are then left alone.
@@ -66,6 +67,9 @@ def find_model(name: str, steps: int | None = None) -> str:
     Args:
         name: A Hub id, a folder, or the embedded world's name.
         steps: SFT steps of the embedded one; None: all.
+
+    Returns:
+        What `from_pretrained` takes.
     """
     if name != arithmetic.NAME:
         return name
@@ -116,12 +120,13 @@ def _build(settings: BaseModelSettings, folder: Path) -> None:
         shutil.rmtree(left_behind, ignore_errors=True)
     building = Path(tempfile.mkdtemp(prefix=f"{folder.name}.building-", dir=folder.parent))
     try:
-        print(
-            f"trl_miner: no base model of {arithmetic.NAME} in {folder.parent} yet; training one "
-            f"({settings.steps} steps, about a minute, only this once).",
-            file=sys.stderr,
-            flush=True,
-        )
+        if not is_quiet():
+            print(
+                f"trl_miner: no base model of {arithmetic.NAME} in {folder.parent} yet; training one "
+                f"({settings.steps} steps, about a minute, only this once).",
+                file=sys.stderr,
+                flush=True,
+            )
         _run_training(settings, building)
         building.chmod(0o755)  # mkdtemp gives 0700, but a cache may be shared
         building.rename(folder)
@@ -131,8 +136,6 @@ def _build(settings: BaseModelSettings, folder: Path) -> None:
 
 def _run_training(settings: BaseModelSettings, building: Path) -> None:
     """Run `_train` in a process of its own, so that no launcher's ranks, GPUs or seeds reach it."""
-    from tqdm import tqdm
-
     command = [
         sys.executable,
         "-m",
@@ -151,14 +154,16 @@ def _run_training(settings: BaseModelSettings, building: Path) -> None:
             text=True,
             errors="replace",
         ) as process,
-        tqdm(total=settings.steps, unit="step", disable=None) as bar,  # disable=None: on a terminal only
+        Progress("training the base model", settings.steps, unit="steps") as progress,
     ):
         try:
             for line in process.stdout or ():
                 if line.startswith(PROGRESS):
-                    bar.update(int(line.removeprefix(PROGRESS)) - bar.n)
+                    progress.advance(int(line.removeprefix(PROGRESS)) - progress.done)
                 else:
                     last_lines.append(line)
+            if process.wait() == 0:
+                progress.advance(settings.steps - progress.done)  # it reports every tenth
         except BaseException:
             process.kill()
             raise
@@ -196,7 +201,7 @@ def _train(settings: BaseModelSettings, folder: Path) -> None:
     from transformers import Qwen3Config, Qwen3ForCausalLM, TrainerCallback, set_seed
     from trl import SFTConfig, SFTTrainer
 
-    class Progress(TrainerCallback):
+    class Report(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if state.global_step % 10 == 0:
                 # Also how an orphan ends: its parent is gone, so printing fails.
@@ -257,7 +262,7 @@ def _train(settings: BaseModelSettings, folder: Path) -> None:
                 report_to="none",
                 disable_tqdm=True,
             ),
-            callbacks=[Progress()],
+            callbacks=[Report()],
         )
         trainer.train()
     model.save_pretrained(folder)

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..evaluation.benchmarks import BENCHMARKS, Problem
 from ..evaluation.samples import read_samples
+from ..progress import Progress
 from .sources import read_part
 from .writing import Options, Part, Written, write_training_set
 
@@ -103,12 +104,14 @@ def filtered_out(samples_folder: str | Path, expected: Sequence[Problem] | None 
             f"{len(expected)} have none in {root}. Run the same command again: it goes on where it stopped. "
             f"If it had finished, its questions are of another revision."
         )
-    verdicts = grade(
-        "choice",
-        [texts[problem.id] for problem in answered],
-        [problem.solution for problem in answered],
-        options=[problem.options for problem in answered],
-    )
+    with Progress("grading the filter's answers", len(answered), unit="answers") as progress:
+        verdicts = grade(
+            "choice",
+            [texts[problem.id] for problem in answered],
+            [problem.solution for problem in answered],
+            options=[problem.options for problem in answered],
+            advance=progress.advance,
+        )
     return {problem.id for problem, verdict in zip(answered, verdicts, strict=True) if verdict.score == 1.0}
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..progress import Progress
+
 Row = dict[str, Any]
 SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
 
@@ -51,6 +53,11 @@ def read_rows(source: Source, local: str | Path | None = None, *, flag: str) -> 
         ConnectionError: The Hub cannot be reached, or does not give this data set.
         ValueError: A config or split that the data set does not have, or a file that cannot be read.
     """
+    with Progress(f"reading {local or source.hub}", unit="", leave=False):
+        return _read_rows(source, local, flag)
+
+
+def _read_rows(source: Source, local: str | Path | None, flag: str) -> tuple[list[Row], dict[str, Any]]:
     if local is not None:
         files = find_files(Path(local), source.configs, source.split)
         rows = [row for file in files for row in read_file(file)]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..files import write_whole
+from ..progress import Progress, track
 from .contamination import NGRAM, Overlap, find_overlaps
 from .prompts import Kind, Message, Style, build_prompt
 
@@ -121,7 +122,10 @@ def write_training_set(
     is_short = [length <= options.max_prompt_tokens for length in lengths]
     prompts = [prompt for prompt, keep in zip(prompts, is_short, strict=True) if keep]
     rows = _keep(rows, is_short, f"prompt over {options.max_prompt_tokens} tokens", dropped)
-    overlaps = find_overlaps((problem.question for _, problem in rows), benchmarks)
+    questions = [problem.question for _, problem in rows]
+    overlaps = find_overlaps(
+        track(questions, "comparing with the benchmarks", unit="questions", quiet=not benchmarks), benchmarks
+    )
     overlapping = {overlap.row for overlap in overlaps}
     reports = [
         asdict(overlap) | {"id": rows[overlap.row][1].id, "source": rows[overlap.row][0]} for overlap in overlaps
@@ -162,14 +166,16 @@ def prompt_lengths(prompts: Sequence[str | list[Message]], options: Options) -> 
             f"Chat prompts need a chat template: the tokenizer of {options.tokenizer} has none. Use the plain style."
         )
     lengths: list[int] = []
-    for start in range(0, len(prompts), _BATCH):
-        batch = list(prompts[start : start + _BATCH])
-        if options.style == "chat" and not isinstance(batch[0], str):
-            texts = tokenizer.apply_chat_template(batch, add_generation_prompt=True, tokenize=False)
-            tokens = tokenizer(texts, add_special_tokens=False)["input_ids"]  # the template has added them
-        else:
-            tokens = tokenizer(batch)["input_ids"]
-        lengths += map(len, tokens)
+    with Progress("counting tokens", len(prompts), unit="prompts") as progress:
+        for start in range(0, len(prompts), _BATCH):
+            batch = list(prompts[start : start + _BATCH])
+            if options.style == "chat" and not isinstance(batch[0], str):
+                texts = tokenizer.apply_chat_template(batch, add_generation_prompt=True, tokenize=False)
+                tokens = tokenizer(texts, add_special_tokens=False)["input_ids"]  # the template has added them
+            else:
+                tokens = tokenizer(batch)["input_ids"]
+            lengths += map(len, tokens)
+            progress.advance(len(batch))
     return lengths
 
 

@@ -12,6 +12,7 @@ from .memory_checks import MEMORY_CHECKS
 
 
 def check_gpus(context: Context) -> Finding:
+    """Are there as many GPUs as the plan needs, alike, and free?"""
     plan, machine = context.plan, context.machine
     number, about = len(machine.gpus), "GPUs"
     if not number or context.settings.use_cpu:
@@ -111,6 +112,7 @@ def _cut(steps: float, size: int) -> str:
 
 
 def check_ports(context: Context) -> Iterator[Finding]:
+    """Is a port of the vLLM server, or of its group with the training, taken?"""
     if not context.wants_server:
         return
     listens, group = context.plan.server_listens, int(context.settings.vllm_group_port)
@@ -161,6 +163,7 @@ def _is_logged_in_to_wandb() -> bool:
 
 
 def check_trust(context: Context) -> Iterator[Finding]:
+    """Is code of the model's repository allowed to run?"""
     if context.settings.trust_remote_code:
         yield Finding(WARNING, "remote code", "trust_remote_code is on: code of the model's repository runs here.")
 

@@ -19,6 +19,7 @@ _GIVEN = {"prompts", "completions", "completion_ids", "trainer_state", "log_extr
 
 
 def check_output(context: Context) -> Finding:
+    """Can the output folder be written, and is it free of an older run?"""
     about, folder = "output_dir", Path(context.settings.output_dir or "trainer_output")
     if not context.machine.is_here:
         return Finding(NOT_CHECKED, about, f"{folder} on a described machine.")

@@ -12,6 +12,7 @@ FEW_SEQUENCES = 8  # below this a server is slow with long completions
 
 
 def check_training_memory(context: Context) -> Finding:
+    """Does a training process fit into the memory of its GPU, by the estimate?"""
     about = "memory"
     try:
         shape = context.shape
@@ -54,6 +55,7 @@ def _less_memory(context: Context) -> str:
 
 
 def check_token_budget(context: Context) -> Iterator[Finding]:
+    """Does `max_tokens_per_micro_batch` hold the longest rollout?"""
     budget, longest = context.settings.max_tokens_per_micro_batch, context.run.tokens
     if budget is None:
         return
@@ -67,6 +69,7 @@ def check_token_budget(context: Context) -> Iterator[Finding]:
 
 
 def check_cpu_memory(context: Context) -> Iterator[Finding]:
+    """Does an optimiser that is kept in CPU memory fit there?"""
     if not context.run.offloads_optimizer:
         return
     about = "CPU memory"
@@ -86,6 +89,7 @@ def check_cpu_memory(context: Context) -> Iterator[Finding]:
 
 
 def check_server_memory(context: Context) -> Iterator[Finding]:
+    """Do the vLLM server's weights and a useful KV cache fit on its GPUs?"""
     server = [context.machine.gpus[i].free for i in context.plan.server_gpus if i < len(context.machine.gpus)]
     if not server:
         return

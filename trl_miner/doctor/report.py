@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..launching.plan import make_plan
+from ..progress import Progress
 from ..recipe import read_recipe
 from . import memory, models
 from .checks import CHECKS
@@ -38,17 +39,23 @@ def examine(recipe: str | Path, overrides: Sequence[str], machine: Machine) -> t
 
 
 def _run_checks(context: Context) -> Iterator[Finding]:
-    for check in (*CHECKS, *FILE_CHECKS):
-        found = check(context)
-        yield from [found] if isinstance(found, Finding) else found
+    checks = (*CHECKS, *FILE_CHECKS)
+    with Progress("checking", len(checks), unit="questions", leave=False) as progress:
+        for check in checks:
+            progress.note = check.__name__.removeprefix("check_").replace("_", " ")
+            found = check(context)
+            yield from [found] if isinstance(found, Finding) else found
+            progress.advance()
 
 
 def lines(findings: Sequence[Finding]) -> list[str]:
+    """One line for each finding: status, what it is about, what to do."""
     width = max(len(finding.about) for finding in findings)
     return [f"{finding.status:<11}  {finding.about:<{width}}  {finding.text}" for finding in findings]
 
 
 def summary(findings: Sequence[Finding]) -> str:
+    """How many findings there are of each status, in one line."""
     count = {status: sum(finding.status == status for finding in findings) for status in (FAILED, WARNING)}
     left = sum(finding.status == NOT_CHECKED for finding in findings)
     good = sum(finding.status == OK for finding in findings)

@@ -74,7 +74,17 @@ class Backend(Protocol):
     name: str
     context: int | None  # tokens of prompt and completion that the model can hold; None: not known
 
-    def sample(self, draws: Sequence[Draw], temperature: float, top_p: float) -> Iterator[Drawn]: ...
+    def sample(self, draws: Sequence[Draw], temperature: float, top_p: float) -> Iterator[Drawn]:
+        """Sample the draws, and yield each as it finishes.
+
+        Args:
+            draws: What to sample, each with its seed.
+            temperature: 0: greedy.
+            top_p: Probability mass of the nucleus.
+
+        Returns:
+            As many as there are draws, in any order.
+        """
 
 
 class TransformersBackend:
@@ -97,6 +107,7 @@ class TransformersBackend:
         self.context = getattr(model.config, "max_position_embeddings", None)
 
     def sample(self, draws: Sequence[Draw], temperature: float, top_p: float) -> Iterator[Drawn]:
+        """As `Backend.sample` says."""
         from .sampler import eos_token_ids, pad_token_id, sample_tokens
 
         ends = eos_token_ids(self.model, self.tokenizer)
@@ -146,6 +157,7 @@ class VLLMBackend:
         self.context = self.llm.model_config.max_model_len
 
     def sample(self, draws: Sequence[Draw], temperature: float, top_p: float) -> Iterator[Drawn]:
+        """As `Backend.sample` says."""
         from vllm import SamplingParams
 
         engine = self.llm.llm_engine
@@ -218,6 +230,7 @@ class ServerBackend:
         self.extra = {"top_k": -1, "repetition_penalty": 1.0} if entry.get("owned_by") == "vllm" else {}
 
     def sample(self, draws: Sequence[Draw], temperature: float, top_p: float) -> Iterator[Drawn]:
+        """As `Backend.sample` says."""
         waiting = iter(draws)
         running: set[Future[Drawn]] = set()
         executor = ThreadPoolExecutor(self.concurrency)

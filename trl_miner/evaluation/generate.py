@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any
 
 from ..data.prompts import Style, build_prompt, guess_style, prompt_text
 from ..files import write_whole
+from ..progress import Progress
 from .backends import Backend, Draw, Drawn
 from .benchmarks import Benchmark, Problem, fingerprint
 from .samples import Key, SampleWriter
@@ -85,6 +87,7 @@ class Prompts:
         return prompt_text(prompt, self.tokenizer)
 
     def ids(self, text: str) -> tuple[int, ...]:
+        """The tokens of a prompt's text, special tokens as the tokenizer adds them."""
         return tuple(self.tokenizer(text)["input_ids"])
 
 
@@ -136,12 +139,21 @@ def generate(
                 say(repair)
             todo.append((task, writer, _missing(task, writer, sampling.max_tokens)))
         count = sum(len(keys) for _, _, keys in todo)
-        backend = load_backend() if count else None
-        for task, writer, keys in todo:
-            if backend is not None:
-                _sample(backend, task, writer, _draws(task, writer, keys, prompts, sampling), sampling, say)
-            writer.finish([problem.id for problem in task.problems])
+        backend = _load(load_backend) if count else None
+        total = sum(len(task.problems) * task.samples for task in tasks)
+        with Progress("sampling", total, unit="samples", initial=total - count, quiet=not count) as progress:
+            for task, writer, keys in todo:
+                if backend is not None:
+                    draws = _draws(task, writer, keys, prompts, sampling)
+                    _sample(backend, task, writer, draws, sampling, say, progress)
+                writer.finish([problem.id for problem in task.problems])
     return count
+
+
+def _load(load_backend: Callable[[], Backend]) -> Backend:
+    # on a terminal transformers, vLLM and huggingface_hub show what they load
+    with Progress("loading the model", unit="", quiet=sys.stderr.isatty()):
+        return load_backend()
 
 
 def _missing(task: Task, writer: SampleWriter, limit: int) -> list[Key]:
@@ -178,9 +190,8 @@ def _sample(
     draws: list[Draw],
     sampling: Sampling,
     say: Callable[[str], None],
+    progress: Progress,
 ) -> None:
-    from tqdm import tqdm
-
     fitting, full, short = _fit(draws, backend.context)
     if short:
         say(
@@ -189,15 +200,13 @@ def _sample(
         )
     for draw in full:
         writer.append(_line(Drawn(draw, "", 0, True, ()), writer, sampling.max_tokens))
-    total = len(task.problems) * task.samples
-    tokens = 0
-    with tqdm(total=total, initial=total - len(fitting), unit="sample", desc=task.benchmark.name) as bar:
-        for drawn in backend.sample(fitting, sampling.temperature, sampling.top_p):
-            writer.append(_line(drawn, writer, sampling.max_tokens))
-            tokens += drawn.tokens
-            elapsed = bar.format_dict["elapsed"] or 1
-            bar.set_postfix_str(f"{tokens / elapsed:.0f} tokens/s", refresh=False)
-            bar.update()
+        progress.advance()
+    tokens, begin = 0, time.monotonic()
+    for drawn in backend.sample(fitting, sampling.temperature, sampling.top_p):
+        writer.append(_line(drawn, writer, sampling.max_tokens))
+        tokens += drawn.tokens
+        progress.note = f"{tokens / max(0.001, time.monotonic() - begin):.0f} tokens/s"
+        progress.advance()
 
 
 def _fit(draws: list[Draw], context: int | None) -> tuple[list[Draw], list[Draw], int]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..grading import Verdict, grade
+from ..progress import Progress
 from .metrics import pass_at_k
 from .samples import read_samples
 from .tables import load_paper
@@ -94,7 +95,9 @@ def read_graded(folder: Path, *, k: int | None, partial: bool, only: Collection[
     """
     paths = [path for path in benchmark_folders(folder) if only is None or path.name in only]
     chosen = [_choose_samples(path, k, partial) for path in paths]  # all complaints come before any grading
-    return [_grade_benchmark(path.name, *found) for path, found in zip(paths, chosen, strict=True)]
+    total = sum(len(several) for found in chosen for several in found[2])
+    with Progress(f"grading {folder}", total, unit="samples") as progress:
+        return [_grade_benchmark(path.name, *found, progress) for path, found in zip(paths, chosen, strict=True)]
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -173,6 +176,7 @@ def _grade_benchmark(
     problems: Sequence[Mapping[str, Any]],
     samples: Sequence[Sequence[Mapping[str, Any]]],
     warnings: Sequence[str],
+    progress: Progress,
 ) -> Graded:
     pairs = [(problem, sample) for problem, several in zip(problems, samples, strict=True) for sample in several]
     verdicts = grade(
@@ -181,6 +185,7 @@ def _grade_benchmark(
         [problem["solution"] for problem, _ in pairs],
         options=[problem.get("options") or () for problem, _ in pairs] if about["grader"] == "choice" else None,
         votes=True,
+        advance=progress.advance,
     )
     shape = (len(problems), len(samples[0]))
     ids = _answer_ids([str(problem["id"]) for problem, _ in pairs], verdicts)

@@ -65,17 +65,23 @@ class EvaluationCallback(TrainerCallback):
             os.replace(self._old, self._kept)  # killed between the two renames of `_keep`
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Log the scores before training; the arguments are those of transformers: `args`, `state`, `control`."""
         if "before" in self.evaluation and state.global_step == 0:
             self._log(self.evaluation["before"])
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Score when it is time; the arguments are those of transformers: `args`, `state`, `control`."""
         if state.global_step >= state.max_steps:
             self.record("after")
         elif self.every and state.global_step % self.every == 0:
             self.record(f"step {state.global_step}")
 
     def record(self, moment: str) -> None:
-        """Score the model as it is now. Every process must call it."""
+        """Score the model as it is now. Every process must call it.
+
+        Args:
+            moment: What `evaluation.json` calls it: "before", "after", or "step 100".
+        """
         if self.problems is None:
             return
         trainer = self.trainer
@@ -92,7 +98,11 @@ class EvaluationCallback(TrainerCallback):
             self._keep(moment, scores)
 
     def score(self) -> dict[str, float]:
-        """Pass@1 and Pass@n of the trainer's model. Every process must call it, and all get the result."""
+        """Pass@1 and Pass@n of the trainer's model. Every process must call it, and all get the result.
+
+        Returns:
+            "pass@1" and "pass@n", means over the problems, in [0, 1].
+        """
         trainer, accelerator = self.trainer, self.trainer.accelerator
         places = range(accelerator.process_index, len(self.problems), accelerator.num_processes)
         share = self.problems.select(places)
@@ -113,6 +123,8 @@ class EvaluationCallback(TrainerCallback):
                 max_new_tokens=trainer.max_completion_length,
                 temperature=trainer.temperature,
                 batch_size=self.batch_size,
+                title="scoring",
+                quiet=not trainer.is_world_process_zero(),
             )
         columns = {
             name: [value for value in share[name] for _ in range(self.num_samples)] for name in share.column_names
@@ -133,8 +145,15 @@ class EvaluationCallback(TrainerCallback):
         self.trainer.control.should_log = due
 
     def restore(self, checkpoint: str | None) -> bool:
-        """Take over the scores up to a checkpoint from the run's earlier life. Whether there were any. Every process
-        must call it: one of them reads, so that they agree also where only its node has the folder."""
+        """Take over the scores up to a checkpoint from the run's earlier life. Every process must call it: one of them
+        reads, so that they agree also where only its node has the folder.
+
+        Args:
+            checkpoint: Its folder; None: there is none.
+
+        Returns:
+            Whether there were any.
+        """
         found = [self._read(checkpoint) if self.trainer.is_world_process_zero() else None]
         broadcast_object_list(found)
         if found[0] is None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ..progress import track
 from .graded import Graded, benchmark_folders, read_graded, read_json
 from .metrics import paired_difference
 from .tables import Table, markdown
@@ -63,18 +64,29 @@ def compare_folders(
     for path in paths:
         own = sorted({one.name for one in benchmark_folders(path)} - wanted)
         warnings += [f"Only some folders have {', '.join(own)}, as {path} does: not compared."] if own else []
+    pairs = [
+        (path, first, second)
+        for path, found in zip(paths[1:], graded[1:], strict=True)
+        for first, second in zip(graded[0], found, strict=True)
+    ]
     comparisons = []
-    for path, found in zip(paths[1:], graded[1:], strict=True):
-        for first, second in zip(graded[0], found, strict=True):
-            largest = k or min(one.num_samples for several in graded for one in several if one.name == first.name)
-            comparisons += [
-                {"folder": str(path)} | _pair(first, second, size, resamples, seed) for size in sorted({1, largest})
-            ]
+    for path, first, second in track(pairs, "comparing", unit="benchmarks", leave=False):
+        largest = k or min(one.num_samples for several in graded for one in several if one.name == first.name)
+        comparisons += [
+            {"folder": str(path)} | _pair(first, second, size, resamples, seed) for size in sorted({1, largest})
+        ]
     return {"folders": [str(path) for path in paths], "comparisons": comparisons, "warnings": warnings}
 
 
 def comparison_markdown(comparison: Mapping[str, Any]) -> str:
-    """The numbers of `compare_folders` as Markdown that is also readable as it stands."""
+    """The numbers of `compare_folders` as Markdown that is also readable as it stands.
+
+    Args:
+        comparison: Of `compare_folders`.
+
+    Returns:
+        A table, in percent, with its notes.
+    """
     rows = []
     for one in comparison["comparisons"]:
         first, second, difference, low, high = (

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, TopPLogitsWarper
 
+from ..progress import track
+
 # splitmix64, as signed numbers
 _STEP = 0x9E3779B97F4A7C15 - 2**64
 _MULTIPLIERS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
@@ -152,6 +154,9 @@ def sample_completions(
     tokenizer: Any,
     prompts: Sequence[str],
     seeds: Sequence[Sequence[int]],
+    *,
+    title: str = "sampling",
+    quiet: bool = True,
     **settings: Any,
 ) -> list[list[str]]:
     """The texts of several completions of each prompt, without special tokens.
@@ -161,6 +166,8 @@ def sample_completions(
         tokenizer: Its tokenizer.
         prompts: P plain texts.
         seeds: For each prompt, one seed per completion.
+        title: Of the progress.
+        quiet: Show none.
         **settings: max_new_tokens, temperature, top_p, batch_size of `sample_tokens`.
 
     Returns:
@@ -178,7 +185,7 @@ def sample_completions(
         **settings,
     )
     texts: list[list[str]] = [[] for _ in prompts]
-    for index, tokens, _ in sampled:
+    for index, tokens, _ in track(sampled, title, total=len(rows), unit="samples", quiet=quiet):
         texts[rows[index][0]].append(tokenizer.decode(tokens, skip_special_tokens=True))
     return texts
 

@@ -99,6 +99,7 @@ class SampleWriter:
         self.close()
 
     def close(self) -> None:
+        """Give the file, and the lock on it, back."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -230,6 +230,7 @@ def _cells(columns: Sequence[Sequence[float | None]]) -> list[str]:
 
 
 def percent(value: float | None) -> str:
+    """A number with two digits, or the sign for one that is missing."""
     return MISSING if value is None else f"{value:.2f}"
 
 

@@ -4,7 +4,7 @@
 plain integers, missing boxes, exact matches and repeated answers are decided here, once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any
@@ -44,6 +44,7 @@ def grade(
     votes: bool = False,
     unboxed: bool = False,
     budget: float | None = None,
+    advance: Callable[[int], None] = lambda count: None,
 ) -> list[Verdict]:
     r"""Grade N answers.
 
@@ -56,6 +57,7 @@ def grade(
         votes: Fill `Verdict.answer`; of wrong answers to "math" that costs a second parse.
         unboxed: For "math": look for a final answer in texts without a `\boxed{}`. Otherwise they are wrong.
         budget: Seconds for all together; None: no limit but the one of each answer.
+        advance: Told of each few answers that are graded, how many; in all at most N.
 
     Returns:
         N verdicts.
@@ -71,13 +73,17 @@ def grade(
             f"gold for all of its answers."
         )
     if grader == "math":
-        return _grade_math(texts, golds, votes, unboxed, budget)
+        return _grade_math(texts, golds, votes, unboxed, budget, advance)
     if options is None or len(options) != len(texts):
         raise ValueError(
             f"options must hold the options of every question: got {'none' if options is None else len(options)} for "
             f"{len(texts)} answers. A data set for choice needs a column `options`, a list of texts."
         )
-    return [_grade_choice(*row) for row in zip(texts, golds, options, strict=True)]
+    verdicts = []
+    for row in zip(texts, golds, options, strict=True):
+        verdicts.append(_grade_choice(*row))
+        advance(1)
+    return verdicts
 
 
 def _grade_choice(text: str, gold: Any, options: Sequence[str]) -> Verdict:
@@ -89,7 +95,12 @@ def _grade_choice(text: str, gold: Any, options: Sequence[str]) -> Verdict:
 
 
 def _grade_math(
-    texts: Sequence[str], golds: Sequence[str], votes: bool, unboxed: bool, budget: float | None
+    texts: Sequence[str],
+    golds: Sequence[str],
+    votes: bool,
+    unboxed: bool,
+    budget: float | None,
+    advance: Callable[[int], None],
 ) -> list[Verdict]:
     verdicts: dict[int, Verdict] = {}
     rows_of: dict[Job, list[int]] = {}  # rollouts of one prompt often box the same: judged once
@@ -106,7 +117,10 @@ def _grade_math(
         else:
             verdicts[row] = Verdict(score, expected if votes and score else None)
     jobs = list(rows_of)
-    for job, outcome in zip(jobs, shared_pool().run(jobs, budget) if jobs else (), strict=True):
+    advance(len(verdicts))
+    counts = [len(rows_of[job]) for job in jobs]
+    outcomes = shared_pool().run(jobs, budget, lambda index: advance(counts[index])) if jobs else ()
+    for job, outcome in zip(jobs, outcomes, strict=True):
         for row in rows_of[job]:
             verdicts[row] = _verdict(job, outcome.result, outcome.reason)
     return [verdicts[row] for row in range(len(texts))]

@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import NamedTuple
@@ -64,13 +64,16 @@ class Pool:
         self._failed_starts = 0
         _pools.add(self)
 
-    def run(self, jobs: Sequence[Job], budget: float | None = None) -> list[Outcome]:
+    def run(
+        self, jobs: Sequence[Job], budget: float | None = None, settled: Callable[[int], None] = lambda index: None
+    ) -> list[Outcome]:
         """Judge every job; each returns, whatever becomes of its worker.
 
         Args:
             jobs: What to judge.
             budget: Seconds of wall time for all together; None: no limit. Jobs that are not done by then have
                 the reason "budget".
+            settled: Told the index of each job that is done.
 
         Returns:
             One outcome per job, in order.
@@ -79,6 +82,11 @@ class Pool:
             RuntimeError: Workers do not even start.
         """
         outcomes: list[Outcome] = [Outcome(None, "budget")] * len(jobs)
+
+        def note(index: int, outcome: Outcome) -> None:
+            outcomes[index] = outcome
+            settled(index)
+
         waiting = deque(range(len(jobs)))
         if not waiting:
             return outcomes
@@ -90,7 +98,7 @@ class Pool:
                     if time.monotonic() >= deadline:
                         break
                     self._hand_out(jobs, waiting)
-                    self._collect(outcomes, deadline)
+                    self._collect(note, deadline)
             finally:
                 # After the budget, or an exception (Ctrl-C): a worker that is still judging would answer too late.
                 for worker in [worker for worker in self._workers if worker.job is not None]:
@@ -134,7 +142,7 @@ class Pool:
                 else:  # it died while idle: the job goes to another
                     self._drop(worker)
 
-    def _collect(self, outcomes: list[Outcome], deadline: float) -> None:
+    def _collect(self, note: Callable[[int, Outcome], None], deadline: float) -> None:
         """Wait until something happens, and note it."""
         pending = [worker for worker in self._workers if worker.job is not None or not worker.ready]
         next_event = min([deadline, *(worker.deadline for worker in pending)])
@@ -146,24 +154,24 @@ class Pool:
                 try:
                     message = worker.connection.recv()
                 except (EOFError, OSError):
-                    self._bury(worker, outcomes)
+                    self._bury(worker, note)
                     continue
                 if worker.job is None:
                     worker.ready, worker.deadline = True, float("inf")
                     self._failed_starts = 0
                 else:
-                    outcomes[worker.job] = Outcome(message, None)
+                    note(worker.job, Outcome(message, None))
                     worker.job, worker.deadline = None, float("inf")
             elif time.monotonic() >= worker.deadline:
-                self._bury(worker, outcomes)
+                self._bury(worker, note)
 
-    def _bury(self, worker: "_Worker", outcomes: list[Outcome]) -> None:
+    def _bury(self, worker: "_Worker", note: Callable[[int, Outcome], None]) -> None:
         """Note why a worker's job has no result; the next round starts another worker."""
         stuck = time.monotonic() >= worker.deadline
         status = self._drop(worker, patience=0 if stuck else GRACE_SECONDS)
         if worker.job is not None:
             over = stuck or status in (-signal.SIGPROF, -signal.SIGALRM)
-            outcomes[worker.job] = Outcome(None, "limit" if over else "died")
+            note(worker.job, Outcome(None, "limit" if over else "died"))
         elif not worker.ready:
             self._failed_starts += 1
             # One that somebody killed is replaced; one that ends by itself would do so again.

@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
+from ..progress import Progress, is_quiet
 from .folder import Model, assemble, copy, find_checkpoints, find_model
 
 T = TypeVar("T")
@@ -77,11 +79,24 @@ def push_models(
         with tempfile.TemporaryDirectory(prefix="trl-miner-push-") as folder:
             scores = benchmarks if branch is None else None
             assemble(model, Path(folder), name=repo_id, place=os.symlink, benchmarks=scores)
-            say(
-                f"{model.weights} goes to {repo_id}, revision {branch or revision or 'main'}:\n{listing(Path(folder))}"
-            )
+            if not is_quiet():
+                where = f"{repo_id}, revision {branch or revision or 'main'}"
+                say(f"{model.weights} goes to {where}:\n{listing(Path(folder))}")
             message = "Upload model" if model.step is None else f"Upload model of step {model.step}"
-            push_folder(Path(folder), repo_id, private=private, revision=branch or revision, message=message, say=say)
+            # on a terminal huggingface_hub shows the bytes
+            with Progress(f"pushing to {repo_id}", unit="", quiet=sys.stderr.isatty()):
+                push_folder(
+                    Path(folder), repo_id, private=private, revision=branch or revision, message=message, say=say
+                )
+
+
+def repo_urls(models: Mapping[str | None, Model], repo_id: str, revision: str | None) -> list[str]:
+    """The pages of what `push_models` has pushed."""
+    from huggingface_hub import constants
+
+    page = f"{constants.ENDPOINT}/{repo_id}"
+    branches = [branch or revision or "main" for branch in models]
+    return [page if branch == "main" else f"{page}/tree/{quote(branch)}" for branch in branches]
 
 
 def push_folder(

@@ -13,6 +13,7 @@ from .guard import end_as
 
 
 def main() -> int:
+    """Run `accelerate launch` with the words of the command line, and return its exit code."""
     from accelerate.commands.launch import launch_command, launch_command_parser
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

@@ -20,6 +20,7 @@ class Machines:
     main_process_port: int | None = None
 
     def options(self) -> list[str]:
+        """What was given, as words for accelerate's launcher."""
         given = {name: value for name, value in vars(self).items() if value is not None}
         return [word for name, value in given.items() for word in (f"--{name}", str(value))]
 

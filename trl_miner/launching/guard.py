@@ -35,6 +35,7 @@ def adopt_orphans() -> None:
 
 
 def descendants() -> list[psutil.Process]:
+    """All processes that this one, or one of its children, has started."""
     return psutil.Process().children(recursive=True)
 
 

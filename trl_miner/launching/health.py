@@ -60,6 +60,7 @@ class Health:
         return 0.0 if since is None else time.monotonic() - since
 
     def stop(self) -> None:
+        """Ask no more."""
         self._stopped.set()
 
 

@@ -59,6 +59,7 @@ class Part:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        """Start the process, under a guard that ends it with this one."""
         output: Any = None  # as launch's own
         if self.log is not None:
             self._file = self._open_log()
@@ -123,6 +124,7 @@ class Part:
             self._process.wait()
 
     def ending(self) -> str:
+        """How it ended, as the end of a sentence."""
         code = self.code()
         if code is None:
             return f"the {self.name} still runs"
@@ -146,6 +148,7 @@ def _write_all(sink: int, chunk: bytes) -> None:
 
 
 def signal_name(number: int) -> str:
+    """ "SIGTERM" for 15."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -158,6 +161,7 @@ def shell_code(code: int) -> int:
 
 
 def say(message: str, command: str = "launch") -> None:
+    """A line on stderr, whether or not anybody can read it."""
     try:
         print(f"trl-miner {command}: {message}", file=sys.stderr, flush=True)
     except OSError:  # a terminal that is gone must not keep the parts from being ended

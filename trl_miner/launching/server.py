@@ -27,6 +27,7 @@ def server_address(settings: argparse.Namespace) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
+    """Does the name mean an address that only this machine can reach?"""
     return host in ("localhost", "::1") or host.startswith("127.")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..progress import Progress, duration, is_quiet
 from .guard import PASSED_ON, adopt_orphans, descendants, kill_descendants
 from .health import Health, check_port
 from .parts import GRACE_SECONDS, Part, say, shell_code, signal_name
@@ -101,23 +102,26 @@ def _start_server(server: Part | None, plan: Plan, received: list[int]) -> Healt
     assert plan.server_url is not None
     if server is not None:
         server.start()
-        say(f"waiting for the vLLM server at {plan.server_url}; its log is {server.log}")
-    else:
-        say(f"waiting for the vLLM server at {plan.server_url}, which runs elsewhere")
+    if not is_quiet():
+        where = "which runs elsewhere" if server is None else f"whose log is {server.log}"
+        say(f"waiting for the vLLM server at {plan.server_url}, {where}")
     patience = plan.settings.watchdog_seconds or float("inf")
     health, begin = Health(plan.server_url, interval=min(2.0, patience / 5), patience=patience), time.monotonic()
-    while not health.was_good:
-        _look(server, received)
-        if time.monotonic() - begin > plan.server_seconds:
-            health.stop()
-            raise Stop(
-                SERVER_NOT_READY,
-                f"the vLLM server at {plan.server_url} gave no sign of health within {plan.server_seconds:g} s "
-                f"(vllm_server_timeout)",
-                server,
-            )
-        time.sleep(LOOK_SECONDS)
-    say(f"the vLLM server is healthy after {time.monotonic() - begin:.0f} s")
+    with Progress("waiting for the vLLM server", unit="", leave=False) as progress:
+        progress.note = f"at most {duration(plan.server_seconds)}"
+        while not health.was_good:
+            _look(server, received)
+            if time.monotonic() - begin > plan.server_seconds:
+                health.stop()
+                raise Stop(
+                    SERVER_NOT_READY,
+                    f"the vLLM server at {plan.server_url} gave no sign of health within {plan.server_seconds:g} s "
+                    f"(vllm_server_timeout)",
+                    server,
+                )
+            time.sleep(LOOK_SECONDS)
+    if not is_quiet():
+        say(f"the vLLM server is healthy after {time.monotonic() - begin:.0f} s")
     return health
 
 

@@ -1,0 +1,424 @@
+"""Progress and closing lines, on real terminals (pseudo-terminals) and in real pipes, of real commands."""
+
+import contextlib
+import json
+import os
+import pty
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from transformers.utils import logging
+
+from trl_miner import cli, progress
+from trl_miner.data import arithmetic
+from trl_miner.progress import Progress, duration, finish, is_quiet, quietly, track
+from trl_miner.recipe import MinerScriptArguments, make_parser
+from trl_miner.train import _evaluation, main
+from trl_miner.training_log import short_line
+
+DATA = Path(__file__).parent / "benchmarks"
+COMMANDS = [
+    "launch",
+    "doctor",
+    "eval",
+    "score",
+    "compare",
+    "inspect",
+    "report",
+    "data deepscaler",
+    "data medical",
+    "push",
+]
+
+
+class Terminal:
+    """A pseudo-terminal of 80 columns, and what is written to it."""
+
+    def __init__(self):
+        self._ours, self.theirs = pty.openpty()
+        self.written = b""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        with contextlib.suppress(OSError):  # EIO: nobody has the other end open any more
+            while chunk := os.read(self._ours, 65536):
+                self.written += chunk
+
+    def run(self, command, until=None, signum=signal.SIGTERM, **kwargs):
+        """The exit code; with `until`, the process gets a signal once that has been written."""
+        process = subprocess.Popen(command, stdin=self.theirs, stdout=self.theirs, stderr=self.theirs, **kwargs)
+        deadline = time.monotonic() + 120
+        while until is not None and until not in self.written:
+            assert process.poll() is None and time.monotonic() < deadline, self.written
+            time.sleep(0.02)
+        if until is not None:
+            process.send_signal(signum)
+        return process.wait(120)
+
+    def here(self, *commands):
+        """Commands of `trl-miner` in this process, with the terminal as its stdout and stderr: they start at once."""
+        out, err = (open(os.dup(self.theirs), "w", buffering=1) for _ in range(2))
+        with out, err, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            return [cli.main(command) for command in commands]
+
+    @property
+    def rows(self):
+        """What stands on it, row by row, after all is said; the last is the cursor's, empty where it is clean."""
+        os.close(self.theirs)
+        self._reader.join(10)
+        rows, row, column = [""], 0, 0
+        for part in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|.", self.written.decode(), re.DOTALL):
+            if part == "\r":
+                column = 0
+            elif part == "\n":
+                row, rows = row + 1, rows + [""] * (row + 1 == len(rows))
+            elif part.startswith("\x1b"):
+                assert part == "\x1b[K", f"moves or hides the cursor: {part!r}"
+                rows[row] = rows[row][:column]
+            else:
+                rows[row] = rows[row][:column].ljust(column) + part + rows[row][column + 1 :]
+                column += 1
+        assert row == len(rows) - 1 and column == 0
+        return [text.rstrip() for text in rows]
+
+
+@pytest.fixture
+def terminal():
+    return Terminal()
+
+
+def script(text):
+    return [sys.executable, "-c", "import sys, time\nfrom trl_miner.progress import *\n" + text]
+
+
+WORK = """
+import logging, warnings
+logging.basicConfig(format="%(message)s")
+warnings.formatwarning = lambda message, *rest, **more: f"{message}\\n"
+with Progress("sampling", 50, unit="samples") as progress:
+    for number in range(50):
+        time.sleep(0.01)
+        progress.advance()
+        if number == 20:
+            print("printed")
+            logging.warning("logged")
+            warnings.warn("warned")
+            progress.say("said")
+            sys.stderr.write("\\rof another bar: 1/2")
+            sys.stderr.write("\\n")
+            print("half", end="")
+"""
+
+
+def test_time_left_is_the_rest_at_the_rate_so_far():
+    work = Progress("sampling", 6400, unit="samples")
+    work.done, work._start = 640, time.monotonic() - 52
+    # 640 / 52 s = 12.3/s; 5760 * 52 / 640 = 468 s
+    assert work.state() == "640 of 6400 samples, 12.3/s, 7 min 48 s left"
+    work = Progress("sampling", 6400, unit="samples", initial=600)
+    work.done, work._start, work.note = 640, time.monotonic() - 100, "9 tokens/s"
+    # what an earlier call has done says nothing of the rate: 40 in 100 s; 5760 * 2.5 s = 14400 s
+    assert work.state() == "640 of 6400 samples, 2.5 s each, 4 h 0 min left, 9 tokens/s"
+    assert work.state(ended=True) == "640 of 6400 samples, 2.5 s each, 1 min 40 s, 9 tokens/s"
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0.4, "0 s"), (59.6, "1 min 0 s"), (3900, "1 h 5 min")])
+def test_durations_are_words(seconds, words):
+    assert duration(seconds) == words
+
+
+def test_on_a_terminal_all_else_stands_above_the_bar(terminal):
+    assert terminal.run(script(WORK)) == 0
+    assert b" left" in terminal.written and b"\r" in terminal.written
+    *above, bar, last = terminal.rows
+    assert above == ["printed", "logged", "warned", "said", "half"] and last == ""
+    assert re.fullmatch(r"sampling: 100%\|█+\| 50 of 50 samples, [\d.]+/s, \d s", bar)
+    assert len(bar) < 80
+
+
+def test_in_a_pipe_there_are_plain_lines():
+    fast = "import trl_miner.progress as p\np._TICK = p._EVERY = 0.05\n"
+    done = subprocess.run(script(fast + WORK), capture_output=True, text=True)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("sampling")]
+    assert done.stderr.isascii() and "\r" not in done.stderr.replace("\rof another", "")
+    assert len(lines) > 2 and re.fullmatch(r"sampling: 50 of 50 samples, [\d.]+/s, \d s", lines[-1])
+    assert all(re.fullmatch(r"sampling: \d+ of 50 samples, [\d.]+/s, \d s left", line) for line in lines[:-1])
+    assert done.stdout == "printed\nhalf"
+
+
+def test_lines_come_every_ten_seconds_and_later_every_minute(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    work = Progress("training", 10, unit="steps")
+    for now[0] in range(3601):
+        work._tick()
+    # 10, 20, ..., 100, then after a tenth of the time that has passed, from 600 s on every 60 s: 10 + about 18 + 50
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == ["training: 0 of 10 steps, 10 s", "training: 0 of 10 steps, 20 s"]
+    assert lines[-2:] == [f"training: 0 of 10 steps, {minutes}" for minutes in _last_two(lines)]
+    assert 70 < len(lines) < 90
+
+
+def _last_two(lines):
+    """Of an hour: a minute lies between them."""
+    last = [int(line.split()[-4]) * 60 + int(line.split()[-2]) for line in lines[-2:]]
+    assert last[1] - last[0] == 60 and last[1] > 3540
+    return [duration(seconds) for seconds in last]
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, -15), (signal.SIGINT, 130)])
+def test_a_kill_leaves_a_clean_line(terminal, signum, code):
+    work = "try:\n  for _ in track(range(500), 'sampling'): time.sleep(0.05)\nexcept KeyboardInterrupt: sys.exit(130)"
+    assert terminal.run(script(work), until=b" left", signum=signum) == code
+    assert terminal.rows == [""]
+
+
+def test_an_error_wipes_the_bar_before_it_is_shown(terminal):
+    assert terminal.run(script("for n in track([1, 0], 'dividing'): time.sleep(0.2); 1 / n")) == 1
+    rows = terminal.rows
+    assert rows[0].startswith("Traceback") and rows[-2] == "ZeroDivisionError: division by zero"
+
+
+def test_of_two_the_inner_one_is_silent(capsys):
+    for _ in track(track("ab", "inner"), "outer", total=2):
+        pass
+    assert re.fullmatch(r"outer: 2 of 2 it, \d+/s, 0 s\n", capsys.readouterr().err)
+    with Progress("next", unit=""):
+        pass
+    assert capsys.readouterr().err == "next: 0 s\n"
+
+
+def test_quiet_is_silent(capsys):
+    with quietly(), quietly(False):
+        assert is_quiet() and list(track([1, 2], "a")) == [1, 2]
+        finish(["x"], "y")
+    with Progress("b", 3, quiet=True) as work:
+        work.say("c")
+    finish(["x"], "y", quiet=True)
+    assert capsys.readouterr() == ("", "") and not is_quiet()
+
+
+def test_what_was_written_and_what_is_next(capsys):
+    finish([Path("a/b.json"), "c"], ["d e", "f"])
+    finish([], "g")
+    assert capsys.readouterr().out == "Wrote\n  a/b.json\n  c\nNext\n  d e\n  f\nNext\n  g\n"
+
+
+# Real commands.
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_bars_of_transformers():
+    """A command in a process of its own says so in the environment before it imports them."""
+    logging.disable_progress_bar()
+    yield
+    logging.enable_progress_bar()
+
+
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory):
+    path = tmp_path_factory.mktemp("problems") / "own.jsonl"
+    rows = [{"problem": problem["prompt"], "answer": "1"} for problem in arithmetic.load_dataset("test", 3)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def evaluation(policy, problems, output):
+    arguments = ["eval", "--model", policy, "--style", "plain", "--benchmarks", f"own={problems}", "--samples", "4"]
+    return [*arguments, "--max-tokens", "8", "--batch-size", "4", "--resamples", "100", "--output", str(output)]
+
+
+def closing(text):
+    """The paths and the commands of the closing lines, which are the last; nothing where there are none."""
+    head, _, tail = text.partition("Wrote\n")
+    assert "Next\n" not in head
+    written, _, commands = tail.partition("Next\n")
+    return [[line.strip() for line in part.splitlines()] for part in (written, commands)]
+
+
+def test_eval_on_a_terminal(terminal, policy, problems, tmp_path):
+    assert terminal.here(evaluation(policy, problems, tmp_path / "it's out")) == [0]
+    rows = terminal.rows
+    # 3 problems of 4 samples
+    assert any(re.match(r"sampling: 100%\|█+\| 12 of 12 samples, .*/s, \d+ s, \d+ tokens/s", row) for row in rows)
+    assert any(re.match(r"grading .*: 100%\|█+\| 12 of 12 samples", row) for row in rows)
+    assert not any("starting" in row or "checking" in row for row in rows)
+    names = [tmp_path / "it's out" / name for name in ("scores.json", "scores.md", "scores.tex")]
+    written, commands = closing("\n".join(rows))
+    assert written == [str(path) for path in names] and all(path.is_file() for path in names)
+    assert [shlex.split(line) for line in commands if line] == [["trl-miner", "report", str(tmp_path / "it's out")]]
+
+
+def test_eval_and_score_in_a_pipe_and_quiet(policy, problems, tmp_path, capsys):
+    for name in ("a", "b c"):
+        assert cli.main(evaluation(policy, problems, tmp_path / name)) == 0
+    said = capsys.readouterr()
+    assert "\r" not in said.err and said.err.isascii()
+    assert re.search(r"^sampling: 12 of 12 samples, ", said.err, re.MULTILINE)
+    assert cli.main(["score", str(tmp_path / "b c"), "--resamples", "100"]) == 0
+    said = capsys.readouterr()
+    assert re.search(r"^grading .*b c: 12 of 12 samples, ", said.err, re.MULTILINE)
+    compare, report = map(shlex.split, closing(said.out)[1])
+    assert compare == ["trl-miner", "score", str(tmp_path / "b c"), str(tmp_path / "a")]
+    assert report == ["trl-miner", "report", str(tmp_path / "b c")]
+    assert cli.main([*compare[1:], "--resamples", "100", "--quiet"]) == 0
+    quiet = capsys.readouterr()
+    assert quiet.err == "" and "## By benchmark" in quiet.out and "Positive: better than the first" in quiet.out
+    assert closing(quiet.out) == [[], []]
+
+
+@pytest.mark.slow
+def test_eval_that_is_killed_leaves_a_clean_line(terminal, policy, problems, tmp_path):
+    arguments = evaluation(policy, problems, tmp_path / "out")
+    arguments[arguments.index("--samples") + 1] = "4000"
+    command = [sys.executable, "-m", "trl_miner.cli", *arguments]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    assert terminal.run(command, until=b" of 12000 samples, ", env=environment) == -signal.SIGTERM
+    rows = terminal.rows
+    assert rows[-1] == "" and not any("sampling" in row for row in rows)
+
+
+def test_data_says_how_to_train_on_it(policy, tmp_path, capsys):
+    arguments = ["data", "deepscaler", "--tokenizer", policy, "--output", str(tmp_path / "my set")]
+    arguments += ["--local", f"deepscaler={DATA / 'deepscaler.jsonl'}", "--check-against"]
+    assert cli.main(arguments) == 0
+    said = capsys.readouterr()
+    assert re.search(r"^counting tokens: \d+ of \d+ prompts, ", said.err, re.MULTILINE)
+    written, (command,) = closing(said.out)
+    assert all(Path(path).is_file() for path in written) and len(written) == 3
+    program, train, *options = shlex.split(command)
+    args, _, model, _ = make_parser().parse_args_and_config([*options, "--use_cpu", "--bf16", "false"])
+    assert (program, train, args.dataset_name) == ("trl-miner", "train", str(tmp_path / "my set"))
+    assert (model.model_name_or_path, args.reward_funcs) == (policy, ["math_reward"])
+    assert cli.main([*arguments, "--quiet"]) == 0
+    quiet = capsys.readouterr()
+    assert "counting" not in quiet.err and "problems in" in quiet.out and closing(quiet.out) == [[], []]
+
+
+@pytest.fixture
+def recipe(policy, tmp_path):
+    path = tmp_path / "a recipe.yaml"
+    settings = dict(model_name_or_path=policy, dataset_name=arithmetic.NAME, output_dir=str(tmp_path / "run"))
+    settings |= dict(use_cpu=True, bf16=False, max_steps=2, per_device_train_batch_size=8, num_generations=4)
+    settings |= dict(max_completion_length=4, save_strategy="no", gradient_checkpointing=False, logging_steps=1)
+    settings |= dict(score_problems=2, score_samples=2, report_to="none", reward_funcs=["harness.mixed_reward"])
+    path.write_text(json.dumps(settings))
+    return path
+
+
+@pytest.mark.slow
+def test_train_on_a_terminal(terminal, recipe, tmp_path):
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "trl_miner.cli", "train", "--config", str(recipe)]
+    assert terminal.run(command, cwd=Path(__file__).parent, env=environment) == 0
+    rows = terminal.rows
+    bars = [row.partition("%")[0] for row in rows if "%|" in row]
+    assert bars == ["scoring: 100", "training: 100"]
+    order = ["before training, on 2", "step 1: reward", "after training, on 2", "step 2: reward", "training: 100%"]
+    places = [next(i for i, row in enumerate(rows) if row.startswith(start)) for start in order]
+    assert places == sorted(places)
+    run = tmp_path / "run"
+    written, commands = closing("\n".join(rows))
+    names = ["README.md", "trainer_state.json", "training.png", "evaluation.json"]
+    assert written == [str(run), *(str(run / name) for name in names)]
+    evaluate = f"trl-miner eval --model {run} --benchmarks arithmetic"
+    assert [line for line in commands if line] == [f"trl-miner report {run}", evaluate]
+
+
+def test_a_quiet_training_says_its_scores_alone(recipe, capfd):
+    main(["--config", str(recipe), "--quiet"])
+    said = capfd.readouterr()
+    assert re.fullmatch(r"before training, on 2 .*\nafter training, on 2 .*\n", said.out)
+    assert "it/s" not in said.err and "scoring" not in said.err and "training:" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (dict(dataset_name=arithmetic.NAME), "--benchmarks arithmetic"),
+        (dict(dataset_name="x"), "--benchmarks math500"),
+        (dict(dataset_name="x", reward_funcs=["choice_reward"]), "--benchmarks medqa"),
+        (dict(score_problems=1, score_benchmark="aime24"), "--benchmarks aime24"),
+        (dict(score_problems=1, score_benchmark="aime24=a b"), "--benchmarks aime24 --local 'aime24=a b'"),
+        (dict(score_problems=1, score_benchmark="own=x.jsonl"), "--benchmarks own=x.jsonl"),
+    ],
+)
+def test_train_names_an_evaluation_of_its_kind(settings, words):
+    command = _evaluation(Path("run"), MinerScriptArguments(**settings))
+    assert shlex.join(command) == f"trl-miner eval --model run {words}"
+
+
+def test_metrics_that_a_log_lacks_are_left_out():
+    assert short_line(3, {"reward": 0.25, "groups/ph": 0.5, "loss": 1.0}) == "step 3: reward 0.250, all right 50%"
+
+
+def test_doctor_names_launch_and_a_dry_run_itself(terminal, recipe):
+    options = [str(recipe), "--learning_rate", "1e-4"]
+    dry_run = ["launch", *options, "--dry-run"]
+    assert terminal.here(["doctor", *options], dry_run, [*dry_run, "--quiet"]) == [0, 0, 0]
+    rows = terminal.rows
+    launch = shlex.join(["trl-miner", "launch", *options])
+    place = rows.index("Next")
+    assert rows[place + 1] == f"  {launch}" and rows.count(f"# next: {launch}") == 1
+    assert not any("checking" in row for row in rows)
+    assert rows[-2].endswith(f"--config {shlex.quote(str(recipe))} --learning_rate 1e-4 --quiet")
+
+
+@pytest.mark.slow
+def test_compare_on_a_terminal(terminal, recipe, tmp_path, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parent)
+    output = tmp_path / "all"
+    compare = ["compare", "--recipes", str(recipe), "--seeds", "1", "--output", str(output)]
+    assert terminal.here(compare, compare) == [0, 0]
+    rows = terminal.rows
+    assert re.search(rb"training:   0%\| *\| 0 of 1 runs, \d+ s, a recipe seed 1", terminal.written)
+    lines = [row for row in rows if row.startswith("[1/1]")]
+    assert lines[0].startswith("[1/1] a recipe seed 1: Pass@1 ") and lines[1].endswith("finished before")
+    assert not any("%|" in row for row in rows)
+    end = [
+        f"  {output / 'comparison.md'}",
+        f"  {output / 'comparison.json'}",
+        "Next",
+        f"  trl-miner report {output}",
+        "",
+    ]
+    assert rows[-6:] == ["Wrote", *end]
+
+
+WAITING = """
+from argparse import Namespace
+from pathlib import Path
+from trl_miner.launching.plan import Plan
+from trl_miner.launching.supervise import supervise
+plan = Plan(Namespace(watchdog_seconds=0.0), {}, 1, 1, (), (), notes=[], train_env={}, server_env={}, train=["true"],
+            server=None, server_url="http://127.0.0.1:9", server_listens=None, server_seconds=3.0)
+sys.exit(supervise(plan, Path("logs")))
+"""
+
+
+@pytest.mark.slow
+def test_launch_shows_how_long_it_waits_for_the_server(terminal, tmp_path):
+    assert terminal.run(script(WAITING), cwd=tmp_path) == 10
+    assert b"waiting for the vLLM server: 2 s, at most 3 s" in terminal.written
+    rows = terminal.rows
+    assert rows[0].startswith("trl-miner launch: waiting for the vLLM server at http://127.0.0.1:9, which runs")
+    assert not any("at most" in row for row in rows)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_quiet(command, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        cli.main([*command.split(), "--help"])
+    assert "--quiet" in capsys.readouterr().out
+
+
+def test_the_training_script_has_quiet():
+    assert "--quiet" in make_parser().format_help()
