@@ -1,0 +1,87 @@
+"""Token records as a training writes them, made of known numbers."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+LISTS = ("token_ids", "tokens", "old_logps", "weights", "advantages_before", "advantages")
+SCHEMA = pa.schema(
+    [(name, pa.int32()) for name in ("step", "group", "rollout")]
+    + [(name, pa.string()) for name in ("kind", "prompt", "completion")]
+    + [(name, pa.float32()) for name in ("reward", "verifier_reward", "grpo_advantage", "advantage", "nll")]
+    + [("length", pa.int32()), ("token_ids", pa.list_(pa.int32())), ("tokens", pa.list_(pa.string()))]
+    + [(name, pa.list_(pa.float32())) for name in LISTS[2:]]
+)
+
+
+def rollout(kind, tokens, logps, *, step=10, group=0, index=0, mined=0.0, scale=1.0, grpo=0.0, **changes):
+    """One row. MINER rules PH rollouts: weights (1 - p)^2, advantage mined * weight, times scale after calibration."""
+    logps = np.asarray(logps, dtype=np.float32)
+    weights = (1 - np.exp(logps)) ** 2 if kind == "PH" else np.ones_like(logps)
+    before = weights * np.float32(mined) if kind == "PH" else weights * np.float32(grpo)
+    after = weights * np.float32(mined * scale) if kind == "PH" else before
+    known = logps[np.isfinite(logps)]
+    right = kind == "PH" or (kind == "HE" and grpo > 0)
+    row = {
+        "step": step,
+        "group": group,
+        "rollout": index,
+        "kind": kind,
+        "prompt": f"What is {group} + 1?",
+        "completion": "".join(tokens),
+        "reward": float(right),
+        "verifier_reward": float(right),
+        "grpo_advantage": grpo,
+        "advantage": float(after.mean()) if len(after) else 0.0,
+        "nll": -float(known.mean()) if len(known) else None,
+        "length": len(tokens),
+        "token_ids": [sum(map(ord, token)) % 1000 for token in tokens],
+        "tokens": list(tokens),
+        "old_logps": logps.tolist(),
+        "weights": weights.tolist() if kind == "PH" else None,
+        "advantages_before": before.tolist(),
+        "advantages": after.tolist(),
+    }
+    return row | changes
+
+
+def write_credit(run: Path, rows, *, step=10, num_generations=2, schema=SCHEMA, **meta) -> Path:
+    """`RUN/credit/credit_00010.parquet` with these rows, a row group per prompt, and the metadata of its batch."""
+    table = pa.Table.from_pylist(rows, schema=schema)
+    ruled = [row["advantages_before"] for row in rows if row.get("weights") is not None]
+    meta = {
+        "step": step,
+        "estimator": "miner",
+        "credit": "focal",
+        "gamma": 2.0,
+        "lambda_max": 0.0015,
+        "scale": 1.0,
+        "tau_ref": 100.0,
+        "tau_pos": float(sum(np.abs(np.asarray(one, dtype=np.float64)).sum() for one in ruled)),
+        "num_generations": num_generations,
+        "rollouts_in_batch": len(rows),
+        "rollouts_logged": len(rows),
+    } | meta
+    path = Path(run) / "credit" / f"credit_{step:05d}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    metadata = {b"trl_miner": json.dumps(meta).encode()}
+    pq.write_table(table.replace_schema_metadata(metadata), path, row_group_size=num_generations)
+    return path
+
+
+def small_batch(step=10, scale=0.25):
+    """A PH, an HE and an NH prompt of two rollouts each."""
+    words = ["Let", " me", " check", ":", " 2", "\n", "So"]
+    logps = np.log(np.linspace(0.95, 0.2, 7) - 0.01 * (step % 7))
+    at = {"step": step, "scale": scale}
+    return [
+        rollout("PH", words, logps, group=0, index=0, mined=0.5, **at),
+        rollout("PH", words[:4], logps[:4], group=0, index=1, mined=0.0, **at),
+        rollout("HE", ["The", " answer", " is", " 2"], [-0.1, -0.2, -1.5, -0.3], group=1, index=0, grpo=0.7, **at),
+        rollout("HE", ["So", " 3"], [-2.0, -0.4], group=1, index=1, grpo=-0.7, **at),
+        rollout("NH", ["I", " give", " up"], [-1.0, -0.7, -0.01], group=2, index=0, **at),
+        rollout("NH", ["7"], [-0.9], group=2, index=1, **at),
+    ]

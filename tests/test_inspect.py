@@ -1,0 +1,593 @@
+"""`trl-miner inspect`: the records as they are read, and the page in a real browser."""
+
+import json
+import math
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from browser import needs_browser, open_page
+from credit_files import SCHEMA, rollout, small_batch, write_credit
+from harness import trained
+
+from trl_miner import cli
+from trl_miner.viewing.credit import (
+    credit_sums,
+    draw_paid_tokens,
+    paid_tokens,
+    paid_tokens_markdown,
+    read_credit,
+    rollout_html,
+)
+from trl_miner.viewing.inspect import choose_prompts, write_inspect_page
+
+EVIL = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Steps 10 and 20, each with a PH, an HE and an NH prompt of two rollouts."""
+    folder = tmp_path / "a run"
+    for step in (10, 20):
+        write_credit(folder, small_batch(step), step=step, scale=0.25)
+    return folder
+
+
+def opened(page):
+    """The page, once it has drawn its first prompt."""
+    page.evaluate("() => trlMinerInspect.ready")
+    return page
+
+
+def numbers(page, step, group, index):
+    return page.evaluate("([s, g, r]) => trlMinerInspect.rollout(s, g, r)", [step, group, index])
+
+
+def assert_exact(found, expected):
+    """Bit for bit float32; null is null and NaN is NaN."""
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert (one is None) == (other is None)
+        if other is not None:
+            np.testing.assert_array_equal(np.float32(one), np.float32(other))
+
+
+def list_of(page):
+    return page.locator(".item .numbers:first-child").all_text_contents()
+
+
+# The files
+
+
+def test_all_steps_are_read_in_order(run):
+    credit = read_credit(run)
+    assert credit.table["step"].to_pylist() == [10] * 6 + [20] * 6
+    assert list(credit.metas) == [10, 20] and credit.metas[10]["lambda_max"] == 0.0015
+    assert (credit.name, credit.notes) == ("a run", ())
+    assert credit.files == ("credit/credit_00010.parquet", "credit/credit_00020.parquet")
+
+
+def test_credit_of_a_batch_is_tau_pos_after_scaling(run):
+    for sums in credit_sums(read_credit(run)):
+        assert sums["complete"] and sums["credit"] == pytest.approx(sums["expected"], rel=1e-6)
+
+
+def test_a_batch_that_is_recorded_in_part_is_not_complete(tmp_path):
+    rows = small_batch()
+    write_credit(tmp_path, rows, rollouts_in_batch=64, tau_pos=8.0, scale=0.25)  # 8 * .25 = 2
+    (sums,) = credit_sums(read_credit(tmp_path))
+    assert not sums["complete"] and sums["expected"] == 2.0
+
+
+def test_paid_tokens_are_summed_over_all_files(tmp_path):
+    # weights (1 - .5)^2 = .25 and 0; times 2: "So" .5 and 0 in each of two steps, "7" .5 in each
+    for step in (1, 2):
+        rows = [rollout("PH", ["So", "7", "So"], [math.log(0.5), math.log(0.5), 0.0], mined=2.0, step=step)]
+        rows += [rollout("HE", ["So"], [-1.0], grpo=-3.0, step=step, group=1)]
+        write_credit(tmp_path, rows, step=step, num_generations=1)
+    credit = read_credit(tmp_path)
+    expected = [("So", 4, 1.0, 0.5, 0.25), ("7", 2, 1.0, 0.5, 0.5)]
+    assert [tuple(row.values()) for row in paid_tokens(credit)] == [pytest.approx(one) for one in expected]
+    assert [row["credit"] for row in paid_tokens(credit, "HE")] == [6.0]  # |-3| twice
+    assert paid_tokens(credit, "NH") == []
+    with pytest.raises(ValueError, match="kind must be one of PH, HE, NH: got 'ph'"):
+        paid_tokens(credit, "ph")
+
+
+def test_a_file_without_its_end_is_named_and_the_others_are_shown(run, capsys):
+    path = run / "credit" / "credit_00020.parquet"
+    path.write_bytes(path.read_bytes()[:-100])
+    (run / "credit" / "credit_00030.parquet").touch()
+    credit = read_credit(run)
+    assert credit.table.num_rows == 6 and credit.files == ("credit/credit_00010.parquet",)
+    why = "cannot be read, and none of its rollouts is shown: it has no footer, for it was cut off"
+    for note, step in zip(credit.notes, (20, 30), strict=True):
+        assert note.startswith(f"credit/credit_000{step}.parquet {why}")
+    assert cli.main(["inspect", str(run)]) == 0
+    assert "credit_00020.parquet cannot be read" in capsys.readouterr().err
+
+
+def test_whole_row_groups_of_a_torn_file_are_shown(run):
+    path = run / "credit" / "credit_00020.parquet"
+    column = pq.ParquetFile(path).metadata.row_group(1).column(0)  # of the second prompt
+    torn = bytearray(path.read_bytes())
+    start = column.dictionary_page_offset or column.data_page_offset
+    torn[start : start + column.total_compressed_size] = b"\xff" * column.total_compressed_size
+    path.write_bytes(torn)
+    credit = read_credit(run)
+    assert credit.table.num_rows == 10  # 6 of the one and 4 of the other
+    assert "credit/credit_00020.parquet is damaged: 4 of 6 rollouts are shown" in credit.notes[0]
+
+
+def test_nothing_readable_is_an_error(tmp_path):
+    write_credit(tmp_path, small_batch()).write_bytes(b"PAR1 and then the power went")
+    with pytest.raises(ValueError, match=r"must hold a credit file that can be read: credit/credit_00010.parquet"):
+        read_credit(tmp_path)
+
+
+def test_folders_that_are_no_run_are_told_apart(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere is no folder"):
+        read_credit(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="is no run: it holds none of trainer_state.json"):
+        read_credit(tmp_path)
+    (tmp_path / "trainer_state.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match="Train with log_token_credit: true"):
+        read_credit(tmp_path)
+
+
+def test_missing_columns_are_named(tmp_path):
+    path = write_credit(tmp_path, small_batch())
+    pq.write_table(pq.read_table(path).drop_columns(["weights", "nll"]), path)
+    with pytest.raises(ValueError, match="credit_00010.parquet must have the columns .*: nll, weights missing"):
+        read_credit(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "ph"}, "must have the kinds PH, HE, NH: got 'ph'"),
+        ({"old_logps": [0.0]}, "one entry of old_logps per token: row 1 has 1 for 2 tokens"),
+    ],
+)
+def test_rows_that_cannot_be_are_named(tmp_path, change, message):
+    rows = [rollout("PH", ["a", "b"], [-1, -1], index=index) for index in range(2)]
+    write_credit(tmp_path, [rows[0], rows[1] | change])
+    with pytest.raises(ValueError, match=message):
+        read_credit(tmp_path)
+
+
+def test_fewer_rollouts_are_whole_prompts_spread_over_steps_and_kinds():
+    rows = []
+    for step in range(4):
+        for group in range(6):
+            kind = ("PH", "HE", "NH")[group % 3]
+            rows += [rollout(kind, ["a"], [-1], step=step, group=group, index=index) for index in range(2)]
+    table = pa.Table.from_pylist(rows, schema=SCHEMA)
+    chosen = choose_prompts(table, 13)  # 6 prompts of 2: every kind once, of the first step and of the middle one
+    rows = table.take(chosen).to_pylist()
+    found = [(row["step"], row["kind"], row["rollout"]) for row in rows]
+    assert found == [(step, kind, index) for step in (0, 2) for kind in ("PH", "HE", "NH") for index in (0, 1)]
+    with pytest.raises(ValueError, match="must let one prompt in: got 1, and one has 2 rollouts"):
+        choose_prompts(table, 1)
+
+
+# The command
+
+
+def test_the_command_says_what_it_wrote_and_what_comes_next(run, capsys):
+    assert cli.main(["inspect", str(run)]) == 0
+    out = capsys.readouterr().out
+    assert str(run / "inspect.html") in out and f"trl-miner report '{run}'" in out
+    assert cli.main(["inspect", str(run), "--quiet", "--output", str(run / "page.html")]) == 0
+    assert capsys.readouterr() == ("", "") and (run / "page.html").is_file()
+
+
+def test_the_command_names_a_bad_folder(tmp_path, capsys):
+    assert cli.main(["inspect", str(tmp_path / "nowhere")]) == 2
+    assert "error:" in capsys.readouterr().err
+    write_credit(tmp_path, small_batch())
+    assert cli.main(["inspect", str(tmp_path), "--output", str(tmp_path / "no" / "page.html")]) == 2
+    assert "must lie in a folder that exists" in capsys.readouterr().err
+
+
+# The page
+
+
+@needs_browser
+def test_the_page_opens_without_an_error_or_a_request(run, tmp_path):
+    path = write_inspect_page(run)
+    for scheme in ("light", "dark"):
+        with open_page(path, color_scheme=scheme) as page:
+            opened(page)
+            assert page.inner_text("h1") == "a run"
+            assert "MINER · 2 steps, 10 to 20 · 12 rollouts of 6 prompts · 2 files" in page.inner_text("#facts")
+            page.hover(".t >> nth=3")
+            page.screenshot_as(f"inspect_{scheme}.png", tmp_path)
+            page.click("#view-paid")
+            page.screenshot_as(f"inspect_paid_{scheme}.png", tmp_path)
+            page.assert_quiet()
+
+
+@needs_browser
+def test_numbers_in_the_page_are_those_of_the_file(run):
+    path, expected = write_inspect_page(run), read_credit(run).table.to_pylist()
+    with open_page(path) as page:
+        opened(page)
+        for row in expected:
+            found = numbers(page, row["step"], row["group"], row["rollout"])
+            assert (found["token_ids"], found["tokens"]) == (row["token_ids"], row["tokens"])
+            for name in ("old_logps", "weights", "advantages_before", "advantages"):
+                assert_exact(found[name], [None] * len(row["tokens"]) if row[name] is None else row[name])
+
+
+@needs_browser
+def test_any_float32_survives(tmp_path):
+    """Products with a weight, and what is none: NaN, infinities, null, the largest and the smallest number."""
+    odd = [math.nan, math.inf, -math.inf, 3.4e38, -1e-45, 0.0, 1.0, -0.0, None]
+    weird = np.random.default_rng(0).standard_normal(9).astype(np.float32).tolist()
+    tokens = list("abcdefghi")
+    rows = [
+        rollout(
+            "PH", tokens, [-1] * 9, index=0, old_logps=odd, advantages=odd, advantages_before=weird, weights=weird
+        ),
+        rollout("PH", tokens, [-1] * 9, index=1, weights=odd, advantages=weird, advantages_before=odd),
+        rollout("NH", ["x"], [-1], group=1, index=0, reward=None, nll=math.nan, old_logps=[None]),
+    ]
+    write_credit(tmp_path, rows, tau_pos=math.nan)
+    path = write_inspect_page(tmp_path)
+    with open_page(path) as page:
+        opened(page)
+        for row in read_credit(tmp_path).table.to_pylist():
+            found = numbers(page, 10, row["group"], row["rollout"])
+            for name in ("old_logps", "weights", "advantages_before", "advantages"):
+                assert_exact(found[name], row[name] if row[name] is not None else [None])
+        page.keyboard.press("j")
+        page.wait_until("location.hash === '#10/1'")
+        assert "unscorable" in page.inner_text(".card")
+        page.click("#view-batches")
+        assert "focal" in page.inner_text("#batch-table") and "NaN" in page.inner_text("#batch-table")
+        page.assert_quiet()
+
+
+@needs_browser
+@pytest.mark.parametrize("how", ["pointer", "keyboard"])
+def test_the_numbers_of_a_token_show(run, how):
+    row = read_credit(run).table.to_pylist()[0]
+    with open_page(write_inspect_page(run)) as page:
+        opened(page)
+        if how == "pointer":
+            page.hover(".card >> nth=0 >> .t >> nth=2")
+        else:
+            for key in ("l", "Enter", "ArrowRight", "ArrowRight"):
+                page.keyboard.press(key)
+        tip = page.locator("#tip")
+        exact = {
+            name: tip.get_attribute(f"data-{name}") for name in ("token", "id", "logp", "weight", "before", "after")
+        }
+        assert (exact["token"], exact["id"]) == (" check", str(row["token_ids"][2]))
+        columns = {"logp": "old_logps", "weight": "weights", "before": "advantages_before", "after": "advantages"}
+        for name, column in columns.items():
+            assert np.float32(exact[name]) == np.float32(row[column][2])
+        shown = tip.inner_text().replace("\N{MINUS SIGN}", "-")
+        assert f"{row['advantages'][2]:.4g}" in shown and f"{row['old_logps'][2]:.4g}" in shown
+        assert f"{math.exp(row['old_logps'][2]):.4g}" in shown and "␣check" in shown
+
+
+@needs_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_deeper_colour_is_a_larger_advantage(tmp_path, scheme):
+    """Distance of the background from the page's own, token by token."""
+    advantages = [0.0, 0.1, -0.2, 0.4, -0.05, 0.8, 1.6, -1.6]
+    row = rollout("HE", list("abcdefgh"), [-1] * 8, advantages=advantages)
+    write_credit(tmp_path, [row], num_generations=1)
+    with open_page(write_inspect_page(tmp_path), color_scheme=scheme) as page:
+        opened(page)
+        styles = page.eval_on_selector_all(
+            ".t",
+            "spans => spans.map(s => [getComputedStyle(s).backgroundColor, getComputedStyle(s).textDecorationLine])",
+        )
+        own = {"light": (255, 255, 255), "dark": (21, 24, 27)}[scheme]
+        depths = [sum(abs(a - b) for a, b in zip(rgb(colour, own), own, strict=True)) for colour, _ in styles]
+        for wanted in (advantages[:2] + [0.4, 0.8, 1.6], [0.0, -0.05, -0.2, -1.6]):  # up is blue, down is orange
+            order = [depths[advantages.index(one)] for one in wanted]
+            assert order == sorted(order) and len(set(order)) == len(order)
+        assert [line == "underline" for _, line in styles] == [one < 0 for one in advantages]
+
+
+def rgb(colour, own):
+    numbers = [float(part) for part in colour[colour.index("(") + 1 : -1].split(",")]
+    return own if len(numbers) == 4 and numbers[3] == 0 else numbers[:3]
+
+
+@needs_browser
+def test_the_scale_may_be_that_of_the_batch(tmp_path):
+    rows = [rollout("HE", ["a"], [-1], group=group, grpo=grpo) for group, grpo in enumerate((0.5, 2.0))]
+    write_credit(tmp_path, rows, num_generations=1)
+    with open_page(write_inspect_page(tmp_path)) as page:
+        opened(page)
+        assert "0.5" in page.inner_text("#legend-text")
+        page.select_option("#scale", "kind")
+        assert "abs(advantage) 2, the largest of the HE prompts of step 10" in page.inner_text("#legend-text")
+        # a quarter of the way from white to #0072B2: 255 - 255/4 = 191.25, 255 - 141/4 = 219.75, 255 - 77/4 = 235.75
+        found = rgb(page.eval_on_selector(".t", "s => getComputedStyle(s).backgroundColor"), None)
+        assert found == pytest.approx([191.25, 219.75, 235.75], abs=0.6)
+
+
+@needs_browser
+def test_credit_in_the_page_sums_to_tau_pos_after_scaling(run):
+    credit = read_credit(run)
+    with open_page(write_inspect_page(run)) as page:
+        opened(page)
+        for step in (10, 20):
+            found = sum(sum(map(abs, numbers(page, step, 0, index)["advantages"])) for index in range(2))
+            expected = credit.metas[step]["tau_pos"] * 0.25
+            assert found == pytest.approx(expected, rel=1e-6)
+        text = page.inner_text("#batch-sum")
+        assert text.startswith("Step 10: ") and text.endswith("; the batch is recorded whole.")
+        shown, of = (float(part) for part in text.split("recorded ")[1].split(";")[0].split(" of tau_pos * scale = "))
+        assert shown == of
+
+
+@needs_browser
+def test_a_training_run_is_shown_with_all_of_its_credit(policy, tmp_path):
+    """The file that a trainer writes, not the tests: its batch of 12 rollouts is recorded whole."""
+    trainer = trained(policy, tmp_path, log_token_credit=True, log_token_credit_steps=2, max_steps=2)
+    (log,) = (log for log in trainer.state.log_history if log.get("step") == 2 and "miner/tau_pos" in log)
+    (given,) = [*trainer.token_advantages][1:]
+    with open_page(write_inspect_page(tmp_path)) as page:
+        opened(page)
+        found = [numbers(page, 2, *divmod(row, 4))["advantages"] for row in range(12)]
+        assert page.inner_text("#batch-sum").endswith("; the batch is recorded whole.")
+    for row, advantages in enumerate(found):
+        assert_exact(advantages, given[row, : len(advantages)].tolist())
+    paid = sum(abs(advantage) for row in found for advantage in row) - log["miner/tau_ref"]
+    assert paid == pytest.approx(log["miner/tau_pos"] * log["miner/scale"], rel=1e-3)
+
+
+@needs_browser
+def test_filters_and_search_narrow_the_list(run):
+    with open_page(write_inspect_page(run)) as page:
+        opened(page)
+        everything = [f"{kind}step {s}, prompt {g}" for s in (10, 20) for g, kind in enumerate(("PH", "HE", "NH"))]
+        assert list_of(page) == everything and page.inner_text("#count") == "6 of 6 prompts"
+        page.click("#kinds >> text=PH")
+        assert list_of(page) == [one for one in everything if not one.startswith("PH")]
+        page.keyboard.press("2")
+        assert list_of(page) == [one for one in everything if one.startswith("NH")]
+        page.keyboard.press("1")
+        page.keyboard.press("2")
+        page.select_option("#step", "20")
+        assert list_of(page) == everything[3:]
+        page.select_option("#step", "")
+        page.keyboard.press("/")
+        page.keyboard.type("GIVE UP")  # in a completion of the NH prompts
+        page.wait_until("document.getElementById('count').textContent === '2 of 6 prompts'")
+        assert list_of(page) == [everything[2], everything[5]]
+        page.fill("#search", "what is 1 + 1")  # in the prompt of both HE
+        page.wait_until("document.getElementById('count').textContent === '2 of 6 prompts'")
+        page.wait_until("document.querySelector('.item .badge').textContent === 'HE'")
+        page.fill("#search", "")
+        page.wait_until("document.getElementById('count').textContent === '6 of 6 prompts'")
+        page.select_option("#order", "credit")
+        assert list_of(page)[-1].startswith("NH")
+        page.assert_quiet()
+
+
+@needs_browser
+def test_everything_works_without_a_mouse(run):
+    with open_page(write_inspect_page(run), color_scheme="light") as page:
+        opened(page)
+
+        def press(*keys):
+            for key in keys:
+                page.keyboard.press(key)
+
+        focused = "() => document.activeElement.closest('.card')?.querySelector('h3').textContent"
+        press("j")
+        page.wait_until("location.hash === '#10/1'")
+        press("j", "k", "k")
+        page.wait_until("location.hash === '#10/0'")
+        press("l", "l")
+        assert page.evaluate(focused) == "Rollout 1"
+        press("ArrowLeft")
+        assert page.evaluate(focused) == "Rollout 0"
+        token = "() => document.activeElement.dataset.i"
+        press("Enter", "ArrowRight")
+        assert page.evaluate(token) == "1"
+        press("ArrowDown")  # "So" is alone on the second line
+        assert page.evaluate(token) == "6"
+        press("ArrowUp")
+        assert page.evaluate(token) == "0"
+        outline = page.evaluate("() => getComputedStyle(document.activeElement).outlineStyle")
+        assert outline == "solid"
+        press("Escape")
+        assert page.evaluate("() => document.activeElement.className").startswith("card")
+        press("t")
+        assert page.evaluate("() => document.documentElement.dataset.theme") == "dark"
+        press("v")
+        assert page.is_visible("#paid-body") and not page.is_visible("#cards")
+        press("v", "v", "?")
+        assert page.is_visible("#help")
+        press("Escape", "/")
+        assert page.evaluate("() => document.activeElement.id") == "search"
+        press("j", "Escape")
+        assert (
+            page.input_value("#search") in ("j", "") and page.evaluate("() => document.activeElement.id") != "search"
+        )
+        page.assert_quiet()
+
+
+@needs_browser
+def test_a_paid_token_is_found_in_the_rollouts(run):
+    with open_page(write_inspect_page(run)) as page:
+        opened(page)
+        page.click("#view-paid")
+        expected = paid_tokens(read_credit(run))
+        names = page.locator("#paid-body tr td:first-child").all_inner_texts()
+        assert [name.replace("␣", " ").replace("↵", "\n") for name in names] == [row["token"] for row in expected]
+        first = page.locator("#paid-body tr >> nth=0 >> td").all_inner_texts()
+        assert first[1:3] == [str(expected[0]["count"]), f"{expected[0]['credit']:.4g}"]
+        assert first[3] == f"{100 * expected[0]['share']:.2f} %"
+        page.click("#paid-head >> text=Occurrences")
+        counts = [int(text) for text in page.locator("#paid-body td:nth-child(2)").all_inner_texts()]
+        assert counts == sorted(counts, reverse=True)
+        page.select_option("#paid-kind", "NH")
+        page.click("#paid-body >> text=give")  # the first prompt has none: the page goes to one that does
+        page.wait_for_selector(".t.mark")
+        assert page.locator(".t.mark").all_inner_texts() == [" give"]
+        assert page.evaluate("location.hash") == "#10/2"
+        page.keyboard.press("n")
+        page.wait_until("location.hash === '#20/2'")
+        page.assert_quiet()
+
+
+@needs_browser
+def test_text_from_a_model_is_shown_and_never_runs(tmp_path):
+    folder = tmp_path / "run <img src=x onerror=hacked=3>"
+    hidden = "a\x00b\x1b[31m\u202eevil\u200b\u2066\x9b\x7f\r\n"
+    row = rollout(
+        "PH", [EVIL, hidden, "", "&lt;b&gt;"], [-1] * 4, mined=1.0, prompt=EVIL + hidden, completion="other" + EVIL
+    )
+    write_credit(folder, [row], num_generations=1, estimator=EVIL)
+    (folder / "training.json").write_text(json.dumps({"methods": [EVIL]}))
+    path = write_inspect_page(folder)
+    assert "window.hacked" not in path.read_text(encoding="utf-8")
+    with open_page(path) as page:
+        opened(page)
+        assert page.inner_text("h1") == folder.name and "onerror" in page.title()
+        shown = "a␀b␛[31m⟨U+202E⟩evil⟨U+200B⟩⟨U+2066⟩⟨U+009B⟩␡␍↵"
+        assert page.inner_text("#prompt-text").rstrip("\n") == EVIL + shown
+        texts = page.locator(".t").all_inner_texts()
+        assert [text.rstrip("\n") for text in texts] == [EVIL, shown, "▯", "&lt;b&gt;"]
+        assert page.locator(".card details .text").text_content() == "other" + EVIL
+        page.hover(".t >> nth=0", position={"x": 3, "y": 3})
+        assert page.inner_text("#tip b").startswith("</script>")
+        for name in ("paid", "batches"):
+            page.click(f"#view-{name}")
+        assert "window.hacked = 1" in page.inner_text("#batch-table")
+        assert page.evaluate("typeof hacked") == "undefined"
+        assert page.locator("img").count() == 0 and page.locator("#batches script, main script").count() == 0
+        page.assert_quiet()
+
+
+@needs_browser
+def test_notes_of_damaged_files_are_in_the_page(run):
+    path = run / "credit" / "credit_00020.parquet"
+    path.write_bytes(path.read_bytes()[:-100])
+    with open_page(write_inspect_page(run)) as page:
+        opened(page)
+        assert "credit/credit_00020.parquet cannot be read" in page.inner_text("#notes")
+
+
+@needs_browser
+def test_a_page_of_some_rollouts_says_so(run):
+    with open_page(write_inspect_page(run, max_rollouts=6)) as page:
+        opened(page)
+        assert "6 of 12 recorded rollouts of 3 prompts" in page.inner_text("#facts")
+        assert "6 of 12 recorded rollouts are shown, whole prompts spread" in page.inner_text("#notes")
+        found = numbers(page, 10, 1, 0)
+        assert found["tokens"] == ["The", " answer", " is", " 2"]
+        page.click("#view-paid")  # of all 12: "Let" is the first token of the PH prompts, two in each step
+        assert page.locator("#paid-body tr", has_text="Let").locator("td").nth(1).inner_text() == "4"
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param([], id="no rows"),
+        pytest.param([rollout("NH", [], [], nll=None)], id="no tokens"),
+        pytest.param([rollout("HE", ["x"], [-1.0])], id="one token"),
+        pytest.param([rollout("NH", ["x", "y"], [-1.0, -2.0])], id="all wrong"),
+        pytest.param([rollout("PH", ["x" * 10_000, ""], [-1, -1], mined=3e38)], id="long and huge"),
+        pytest.param([rollout("PH", ["x"], [math.nan], mined=1.0)], id="NaN"),
+    ],
+)
+def test_unusual_records_make_a_page(tmp_path, rows):
+    write_credit(tmp_path, rows, num_generations=1, tau_pos=None, scale=None)
+    with open_page(write_inspect_page(tmp_path)) as page:
+        opened(page)
+        assert page.locator(".item").count() == len(rows)
+        assert page.locator(".t").all_text_contents() == [text or "▯" for row in rows for text in row["tokens"]]
+        for key in ("l", "Enter", "ArrowDown", "v", "v", "v", "t", "n", "j"):
+            page.keyboard.press(key)
+        page.assert_quiet()
+    paid_tokens(read_credit(tmp_path))
+    draw_paid_tokens(tmp_path, tmp_path / "paid.png")
+
+
+@needs_browser
+@pytest.mark.parametrize("words", [["one", " line\n"], ["no", " end"]])
+def test_a_long_rollout_is_shown_whole(tmp_path, words):
+    """3200 tokens are several blocks in the page; the keyboard goes from one to the next."""
+    write_credit(tmp_path, [rollout("HE", words * 1600, [-1.0] * 3200, grpo=1.0)], num_generations=1)
+    with open_page(write_inspect_page(tmp_path)) as page:
+        opened(page)
+        shown = [word.replace("\n", "↵\n") for word in words]
+        assert page.locator(".t").all_text_contents() == shown * 1600
+        blocks = page.locator(".lines")
+        assert blocks.count() > 1
+        before = blocks.nth(0).locator(".t").count()
+        blocks.nth(0).locator(".t").last.focus()
+        page.keyboard.press("ArrowRight")
+        assert page.evaluate("document.activeElement.dataset.i") == str(before)
+        page.assert_quiet()
+
+
+@needs_browser
+def test_a_narrow_window_scrolls_nothing_sideways_but_the_rollouts(run, tmp_path):
+    with open_page(write_inspect_page(run), viewport={"width": 400, "height": 800}) as page:
+        opened(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        page.screenshot_as("inspect_narrow.png", tmp_path, full_page=True)
+
+
+# For notebooks and trackers
+
+
+def test_paid_tokens_as_markdown(tmp_path):
+    # (1 - .5)^2 * 2 = .5 of .5 + .125 * 2 = .75
+    tokens, logps = ["a|b", " *So*", "\n"], np.log([0.5, 0.75, 0.75])
+    write_credit(tmp_path, [rollout("PH", tokens, logps, mined=2.0)], num_generations=1)
+    lines = paid_tokens_markdown(read_credit(tmp_path), num_tokens=2).splitlines()
+    assert lines[0].split() == "| Token | Occurrences | Credit | Share | Mean |".split()
+    assert lines[2] == r"| a\|b | 1 | 0.5 | 66.67 % | 0.5 |" and len(lines) == 4
+
+
+def test_the_picture_has_a_bar_per_paid_token(run, tmp_path):
+    path = draw_paid_tokens(run, tmp_path / "paid.png")
+    assert path.read_bytes()[:4] == b"\x89PNG"
+    axes = draw_paid_tokens(run).axes[0]
+    expected = [100 * row["share"] for row in paid_tokens(read_credit(run)) if row["credit"] > 0]
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx(expected)
+
+
+def test_a_rollout_in_a_notebook_is_escaped_and_coloured(tmp_path):
+    row = rollout("HE", [EVIL, "up", "down"], [-1] * 3, advantages=[0.0, 1.0, -0.5], prompt=EVIL)
+    write_credit(tmp_path, [row], num_generations=1)
+    snippet = rollout_html(read_credit(tmp_path), 10, 0, 0)
+    assert "<script" not in snippet and "<img" not in snippet and "&lt;/script&gt;" in snippet
+    assert "background:rgb(0.0,114.0,178.0);color:#fff" in snippet  # the largest: the whole blue
+    # half-way from white to #E69F00: (255 + 230) / 2, (255 + 159) / 2, 255 / 2
+    assert "background:rgb(242.5,207.0,127.5);color:#000;text-decoration:underline" in snippet
+    assert "log-prob -1 (probability 0.3679)" in snippet and "weight none" in snippet
+
+
+def test_a_record_that_is_not_there_is_named(run):
+    credit = read_credit(run)
+    with pytest.raises(ValueError, match=r"step 10 must have a record of group 7: it has 0, 1, 2"):
+        rollout_html(credit, 10, 7, 0)
+    with pytest.raises(ValueError, match="it has none; steps: 10, 20"):
+        rollout_html(credit, 11, 0, 0)
+    with pytest.raises(ValueError, match=r"must have rollout 5: it has \[0, 1\]"):
+        rollout_html(credit, 10, 0, 5)
+
+
+def test_reading_needs_neither_torch_nor_trl():
+    import subprocess
+
+    code = "import sys, trl_miner.viewing.inspect, trl_miner.commands.inspect; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "trl", "transformers", "datasets", "matplotlib", "pyarrow"} & set(found)

@@ -1,0 +1,262 @@
+"""Which tokens were paid: as a table, as a picture, and one rollout as a snippet for a notebook."""
+
+import html
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .credit_files import KINDS, NULL_BITS, Credit, groups_of, has_list, read_credit, token_counts, token_numbers
+from .text import for_markdown
+from .visible import visible
+
+__all__ = [
+    "Credit",
+    "credit_sums",
+    "draw_paid_tokens",
+    "paid_tokens",
+    "paid_tokens_markdown",
+    "read_credit",
+    "rollout_html",
+]
+
+BLUE, ORANGE = (0, 114, 178), (230, 159, 0)  # Okabe-Ito, told apart by colour-blind readers
+
+
+def paid_tokens(credit: Credit, kind: str = "PH") -> list[dict[str, Any]]:
+    """Which tokens got the credit of one kind of prompt, over all steps.
+
+    Args:
+        credit: Of `read_credit`.
+        kind: "PH" (all right), "HE" (mixed) or "NH" (all wrong).
+
+    Returns:
+        One dict per token text, most credit first: "token", its text; "count", how often it was recorded; "credit",
+        its summed abs(advantage) after calibration; "share" of all credit of the kind, NaN where there is none;
+        "mean", credit per occurrence. Advantages that are not finite count as 0.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}: got {kind!r}.")
+    table = credit.table
+    is_kind = table["kind"].to_numpy() == kind
+    texts = _flat_texts(table).dictionary_encode()
+    is_wanted = np.repeat(is_kind, token_counts(table))
+    codes = texts.indices.to_numpy()[is_wanted]
+    paid = absolute(token_numbers(table, "advantages")[is_wanted])
+    counts = np.bincount(codes, minlength=len(texts.dictionary))
+    credits = np.bincount(codes, weights=paid, minlength=len(texts.dictionary))
+    total = credits.sum()
+    names = texts.dictionary.to_pylist()
+    rows = [
+        {
+            "token": names[code],
+            "count": int(counts[code]),
+            "credit": float(credits[code]),
+            "share": float(credits[code] / total) if total > 0 else float("nan"),
+            "mean": float(credits[code] / counts[code]),
+        }
+        for code in np.flatnonzero(counts)
+    ]
+    return sorted(rows, key=lambda row: (-row["credit"], -row["count"], row["token"]))
+
+
+def paid_tokens_markdown(credit: Credit, kind: str = "PH", *, num_tokens: int = 20) -> str:
+    """The first rows of `paid_tokens` as a Markdown table.
+
+    Args:
+        credit: Of `read_credit`.
+        kind: "PH", "HE" or "NH".
+        num_tokens: Rows at most.
+
+    Returns:
+        The table; texts of tokens are escaped, spaces and control characters visible.
+    """
+    lines = ["| Token | Occurrences | Credit | Share | Mean |", "| --- | ---: | ---: | ---: | ---: |"]
+    for row in paid_tokens(credit, kind)[:num_tokens]:
+        name = for_markdown(visible(row["token"][:40], spaces=True))
+        lines.append(f"| {name} | {row['count']:,} | {row['credit']:.4g} | {row['share']:.2%} | {row['mean']:.4g} |")
+    return "\n".join(lines).replace("% |", " % |") + "\n"
+
+
+def credit_sums(credit: Credit) -> list[dict[str, Any]]:
+    """What the recorded rollouts of each step were paid, beside what the whole batch was.
+
+    Args:
+        credit: Of `read_credit`.
+
+    Returns:
+        One dict per step: "step"; "rollouts", recorded ones; "credit", the summed abs(advantage) after calibration of
+        those that MINER rules; "expected", tau_pos * scale of the whole batch, or None where the method has none;
+        "complete", whether the batch was recorded whole, so that the two must agree up to float32 rounding.
+    """
+    table = credit.table
+    is_ruled = has_list(table, "weights") | (table["kind"].to_numpy() == "PH")
+    counts = token_counts(table)
+    rows = np.repeat(np.arange(table.num_rows), counts)
+    per_row = np.bincount(rows, weights=absolute(token_numbers(table, "advantages")), minlength=table.num_rows)
+    steps, sums = table["step"].to_numpy(), []
+    for step, meta in credit.metas.items():
+        is_here = steps == step
+        tau, scale, batch = (_number(meta.get(name)) for name in ("tau_pos", "scale", "rollouts_in_batch"))
+        sums.append(
+            {
+                "step": step,
+                "rollouts": int(is_here.sum()),
+                "credit": float(per_row[is_here & is_ruled].sum()),
+                "expected": None if tau is None or scale is None else tau * scale,
+                "complete": int(is_here.sum()) == batch,
+            }
+        )
+    return sums
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def absolute(advantages: np.ndarray) -> np.ndarray:
+    """abs(advantages) in float64, 0 where it is not finite."""
+    return np.where(np.isfinite(advantages), np.abs(advantages.astype(np.float64)), 0.0)
+
+
+def draw_paid_tokens(
+    run: str | Path | Credit, path: str | Path | None = None, *, kind: str = "PH", num_tokens: int = 20
+) -> Any:
+    """The best paid tokens as bars: their share of the credit, and the credit of one occurrence.
+
+    Args:
+        run: Run folder, or what `read_credit` made of it.
+        path: Where to write the picture, .png, .svg or .pdf; None: nowhere.
+        kind: "PH", "HE" or "NH".
+        num_tokens: Bars at most.
+
+    Returns:
+        The path written, or without one the `matplotlib.figure.Figure`, which a notebook shows.
+    """
+    from matplotlib.figure import Figure  # the object interface: no display, no global state
+
+    credit = run if isinstance(run, Credit) else read_credit(run)
+    rows = [row for row in paid_tokens(credit, kind) if row["credit"] > 0][:num_tokens]
+    figure = Figure(figsize=(9, 1.3 + 0.27 * max(len(rows), 4)), layout="constrained")
+    shares, means = figure.subplots(1, 2, sharey=True)
+    figure.suptitle(f"Which tokens are paid ({kind} prompts, {_in_font(visible(credit.name[:60]))})", parse_math=False)
+    if not rows:
+        figure.text(0.5, 0.4, f"No token of a {kind} prompt has an advantage.", ha="center")
+    places = list(range(len(rows)))
+    shares.barh(places, [100 * row["share"] for row in rows], color="#0072B2", height=0.7)
+    means.plot([row["mean"] for row in rows], places, "o", color="#E69F00", markeredgecolor="black")
+    for axes, label in ((shares, "share of the credit, %"), (means, "mean abs(advantage) of an occurrence")):
+        axes.set_xlabel(label)
+        axes.set_xlim(left=0)
+        axes.locator_params(axis="x", nbins=5)
+        axes.xaxis.set_major_formatter("{x:.3g}")
+        axes.grid(axis="x", alpha=0.3)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    labels = [f"{_label(row['token'])}  ({row['count']:,}×)" for row in rows]
+    shares.set_yticks(places, labels, parse_math=False)
+    shares.set_ylim(max(len(rows), 1) - 0.4, -0.6)
+    if path is None:
+        return figure
+    figure.savefig(path, dpi=150)
+    return Path(path)
+
+
+def rollout_html(credit: Credit, step: int, group: int, rollout: int) -> str:
+    """One rollout with its tokens darkened by their credit: HTML for `IPython.display.HTML`.
+
+    Args:
+        credit: Of `read_credit`.
+        step: Optimiser step.
+        group: Index of the prompt in the generation batch.
+        rollout: Index within the prompt.
+
+    Returns:
+        One `<div>` with its styles in it and no script. Blue: pushed up; orange, underlined: pushed down. Darkness is
+        abs(advantage), in units of the largest of the prompt's rollouts; the numbers of a token show on hover.
+
+    Raises:
+        ValueError: There is no such record; the message says which there are.
+    """
+    table = credit.table
+    starts, sizes = groups_of(table)
+    steps, groups = (table[name].to_numpy()[starts] for name in ("step", "group"))
+    found = np.flatnonzero((steps == step) & (groups == group))
+    if not len(found):
+        here = ", ".join(map(str, groups[steps == step][:20])) or f"none; steps: {', '.join(map(str, credit.metas))}"
+        raise ValueError(f"step {step} must have a record of group {group}: it has {here}.")
+    prompt = table.slice(int(starts[found[0]]), int(sizes[found[0]]))
+    numbers = prompt["rollout"].to_pylist()
+    if rollout not in numbers:
+        raise ValueError(f"group {group} of step {step} must have rollout {rollout}: it has {numbers}.")
+    one = prompt.slice(numbers.index(rollout), 1)
+    largest = float(absolute(token_numbers(prompt, "advantages")).max(initial=0.0))
+    columns = [token_numbers(one, name) for name in ("old_logps", "weights", "advantages_before", "advantages")]
+    texts, ids = one["tokens"][0].as_py() or [], one["token_ids"][0].as_py() or []
+    spans = [
+        _span(text, token_id, [column[i] for column in columns], largest)
+        for i, (text, token_id) in enumerate(zip(texts, ids, strict=True))
+    ]
+    facts = [f"step {step}, prompt {group}, rollout {rollout}", str(one["kind"][0])]
+    for title, name in (("reward", "reward"), ("NLL", "nll"), ("advantage", "advantage")):
+        value = one[name][0].as_py()
+        facts.append(f"{title} {'not known' if value is None else f'{value:.4g}'}")
+    facts.append(f"{one['length'][0]} tokens")
+    return (
+        '<div style="background:#fff;color:#111;border:1px solid #bbb;border-radius:6px;padding:10px 14px;'
+        'font:14px/1.7 ui-monospace,monospace;unicode-bidi:isolate">'
+        f'<div style="font:13px sans-serif;color:#444;margin-bottom:6px">{html.escape(" · ".join(facts))}<br>'
+        f"blue: pushed up; orange, underlined: pushed down; darkest: {largest:.4g}</div>"
+        f'<div style="white-space:pre-wrap;overflow-wrap:anywhere">{"".join(spans)}</div></div>'
+    )
+
+
+def _span(text: str | None, token_id: int, numbers: list[Any], largest: float) -> str:
+    logp, weight, before, after = numbers
+    titles = [f"token {visible(text or '', spaces=True)}  id {token_id}"]
+    titles.append(f"log-prob {shown(logp)} (probability {shown(np.exp(np.minimum(logp, 0)))})")
+    credited = "none" if np.float32(weight).view(np.uint32) == NULL_BITS else shown(weight)
+    titles.append(f"weight {credited}, advantage {shown(before)} before calibration, {shown(after)} after")
+    style = "border-radius:2px"
+    darkness = min(1.0, abs(float(after)) / largest) if largest > 0 and not np.isnan(after) else 0.0
+    if darkness > 0:
+        style += _paint(darkness, BLUE if after > 0 else ORANGE)
+        style += "" if after > 0 else ";text-decoration:underline"
+    return (
+        f'<span style="{style}" title="{html.escape(chr(10).join(titles))}">{html.escape(visible(text or ""))}</span>'
+    )
+
+
+def _paint(darkness: float, colour: tuple[int, int, int]) -> str:
+    """Background from white to the colour, and the text black or white, whichever reads better on it."""
+    mixed = [255 + (channel - 255) * darkness for channel in colour]
+    linear = [(c / 3294.6 if c <= 10.31 else ((c / 255 + 0.055) / 1.055) ** 2.4) for c in mixed]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    text = "#000" if luminance > 0.179 else "#fff"  # WCAG: where the two contrasts are equal
+    return f";background:rgb({','.join(f'{channel:.1f}' for channel in mixed)});color:{text}"
+
+
+def shown(number: Any) -> str:
+    """4 significant digits; what the file does not know is "not known"."""
+    if np.float32(number).view(np.uint32) == NULL_BITS:
+        return "not known"
+    return f"{float(number):.4g}"
+
+
+def _flat_texts(table: Any) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.fill_null(pc.list_flatten(table["tokens"].combine_chunks()), "")
+
+
+def _label(text: str) -> str:
+    label = _in_font(visible(text[:40], spaces=True))
+    return label if len(label) <= 24 else label[:23] + "…"
+
+
+def _in_font(text: str) -> str:
+    """What matplotlib's own font can show; another character by its code, for fonts differ between machines."""
+    from matplotlib.font_manager import findfont, get_font
+
+    has = get_font(findfont("DejaVu Sans")).get_char_index
+    return "".join(c if has(ord(c)) else f"\\u{ord(c):04x}" for c in text)

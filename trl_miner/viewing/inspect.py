@@ -1,0 +1,261 @@
+"""The page of `trl-miner inspect`: prompts, their rollouts, and what each token was paid, in one HTML file.
+
+It loads nothing and opens from disk: its content security policy lets its own style and script run and nothing else.
+"""
+
+import base64
+import hashlib
+import html
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..files import write_whole
+from ..progress import track
+from .credit import absolute, credit_sums, read_credit
+from .credit_files import KINDS, NULL_BITS, Credit, groups_of, token_counts, token_numbers
+from .packing import Words, find_words, pack, pack_json, pack_pieces, plan_pieces
+from .visible import visible
+
+_ASSETS = Path(__file__).parent / "page"
+_SCRIPTS = ("inspect_data.js", "inspect_text.js", "inspect_paid.js", "inspect_find.js", "inspect.js")
+
+
+def write_inspect_page(
+    run: str | Path | Credit,
+    path: str | Path | None = None,
+    *,
+    max_rollouts: int | None = None,
+    quiet: bool = True,
+) -> Path:
+    """Write the page.
+
+    Args:
+        run: Output folder of a training with `log_token_credit: true`, or what `read_credit` made of it.
+        path: The HTML file. Default: `inspect.html` in the run folder.
+        max_rollouts: Show at most so many, whole prompts spread over steps and kinds, and say so. Sums and the table
+            of paid tokens are of all. Default: show all.
+        quiet: Show no progress.
+
+    Returns:
+        The path written.
+
+    Raises:
+        FileNotFoundError: The folder is no run, or holds no token records.
+        ValueError: See `read_credit`; or `path` is missing where there is no folder, or `max_rollouts` is too few.
+    """
+    credit = run if isinstance(run, Credit) else read_credit(run, quiet=quiet)
+    if path is None:
+        if isinstance(run, Credit):
+            raise ValueError("path must be given with records that were read before: got None.")
+        path = Path(run) / "inspect.html"
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path} must lie in a folder that exists. Make {path.parent} first.")
+    write_whole(path, _page(credit, max_rollouts, quiet))
+    return path
+
+
+def choose_prompts(table: Any, max_rollouts: int) -> np.ndarray:
+    """Which rows to show: whole prompts, as evenly over the steps and the kinds as they come.
+
+    Args:
+        table: Of `Credit`.
+        max_rollouts: Rows at most.
+
+    Returns:
+        Indices of the rows, in order.
+
+    Raises:
+        ValueError: Not even one prompt fits.
+    """
+    starts, sizes = groups_of(table)
+    steps, kinds = table["step"].to_numpy()[starts], table["kind"].to_numpy()[starts]
+    places = {step: _spread(place) for place, step in enumerate(np.unique(steps))}
+    seen: dict[Any, int] = {}
+    order = []
+    for prompt, key in enumerate(zip(steps.tolist(), kinds.tolist(), strict=True)):
+        seen[key] = seen.get(key, -1) + 1
+        order.append((seen[key], places[key[0]], KINDS.index(key[1]), prompt))
+    chosen, left = [], max_rollouts
+    for *_, prompt in sorted(order):
+        if sizes[prompt] <= left:
+            chosen.append(prompt)
+            left -= sizes[prompt]
+    if not chosen and len(starts):
+        raise ValueError(
+            f"max_rollouts must let one prompt in: got {max_rollouts}, and one has {sizes.min()} rollouts."
+        )
+    return np.concatenate([np.arange(0), *(np.arange(starts[p], starts[p] + sizes[p]) for p in sorted(chosen))])
+
+
+def _spread(place: int) -> float:
+    """Bits mirrored at the point, 0, 1/2, 1/4, 3/4, ...: however few of them are taken, they lie evenly."""
+    return int(f"{place:b}"[::-1], 2) / 2 ** place.bit_length()
+
+
+def _page(credit: Credit, max_rollouts: int | None, quiet: bool) -> Iterator[bytes]:
+    all_words = find_words(credit.table)
+    shown, words = _shown(credit, all_words, max_rollouts)
+    starts, sizes = groups_of(shown.table)
+    pieces = plan_pieces(starts, sizes, token_counts(shown.table))
+    before, after = _frame(credit.name)
+    yield before
+    yield _data("head", pack_json(_head(credit, shown, pieces, all_words)))
+    yield _data("words", pack_json({"texts": words.texts, "ids": words.ids, "text_of": words.text_of}))
+    yield _data("rows", pack(_rows(shown.table)))
+    packed = pack_pieces(shown.table, words, pieces)
+    for index, piece in enumerate(track(packed, "writing", total=len(pieces), unit="pieces", quiet=quiet)):
+        yield _data(f"piece-{index}", piece)
+    yield after
+
+
+def _shown(credit: Credit, words: Words, max_rollouts: int | None) -> tuple[Credit, Words]:
+    num_rows = credit.table.num_rows
+    if max_rollouts is None or num_rows <= max_rollouts:
+        return credit, words
+    rows = choose_prompts(credit.table, max_rollouts)
+    is_shown = np.repeat(np.isin(np.arange(num_rows), rows), token_counts(credit.table))
+    note = (
+        f"{len(rows):,} of {num_rows:,} recorded rollouts are shown, whole prompts spread over steps and kinds "
+        f"(--max-rollouts {max_rollouts}). The sums of the batches and the table of paid tokens are of all."
+    )
+    shown = replace(credit, table=credit.table.take(rows), notes=(*credit.notes, note))
+    return shown, replace(words, words=words.words[is_shown])
+
+
+def _frame(name: str) -> tuple[bytes, bytes]:
+    """What stands before and after the data."""
+    style = (_ASSETS / "inspect.css").read_text(encoding="utf-8")
+    script = "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    policy = (
+        f"default-src 'none'; style-src {_source(style)}; script-src {_source(script)}; base-uri 'none'; "
+        f"form-action 'none'"
+    )
+    before, after = (_ASSETS / "inspect.html").read_text(encoding="utf-8").split("$data")
+    # the title last: it is the one text from outside
+    before = before.replace("$policy", policy).replace("$style", style)
+    before = before.replace("$title", html.escape(f"{visible(name)} · trl-miner inspect"))
+    return before.encode(), after.replace("$script", script).encode()
+
+
+def _source(content: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+
+def _data(name: str, content: bytes) -> bytes:
+    """A block that no browser runs: its type is none of a script."""
+    return b'<script type="application/octet-stream" id="%s">%s</script>\n' % (name.encode(), content)
+
+
+def _head(credit: Credit, shown: Credit, pieces: list[tuple[int, int]], words: Words) -> dict[str, Any]:
+    sums = credit_sums(credit)
+    return {
+        "name": credit.name,
+        "methods": credit.methods,
+        "files": credit.files,
+        "notes": shown.notes,
+        "rollouts": shown.table.num_rows,
+        "recorded": credit.table.num_rows,
+        "batches": [{**one, "meta": _of_batch(credit.metas[one["step"]])} for one in sums],
+        "groups": _groups(shown.table),
+        "largest": _largest(shown.table),
+        "pieces": pieces,
+        "completions": _other_completions(shown.table),
+        "paid": _paid(credit, words),
+    }
+
+
+def _of_batch(meta: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in meta.items() if value is None or isinstance(value, str | int | float)}
+
+
+def _groups(table: Any) -> list[dict[str, Any]]:
+    import pyarrow as pa
+
+    starts, sizes = groups_of(table)
+    per_row, largest_of_row, is_paid = _paid_rows(table)
+    rewards = table["reward"].to_numpy().astype(np.float64)
+    names = {name: table[name].take(pa.array(starts)).to_pylist() for name in ("step", "group", "kind", "prompt")}
+    groups = []
+    for index, (first, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
+        rows = slice(first, first + size)
+        known = rewards[rows][~np.isnan(rewards[rows])]
+        groups.append(
+            {
+                "step": names["step"][index],
+                "group": names["group"][index],
+                "kind": names["kind"][index],
+                "prompt": names["prompt"][index] or "",
+                "first": first,
+                "size": size,
+                "reward": float(known.mean()) if len(known) else None,
+                "paid": int(is_paid[rows].sum()),
+                "credit": float(per_row[rows].sum()),
+                "largest": float(largest_of_row[rows].max()),
+            }
+        )
+    return groups
+
+
+def _paid_rows(table: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(N,) summed and largest abs(advantage) of each rollout, and whether any is not 0."""
+    counts = token_counts(table)
+    paid = absolute(token_numbers(table, "advantages"))
+    rows = np.repeat(np.arange(len(counts)), counts)
+    sums = np.bincount(rows, weights=paid, minlength=len(counts))
+    largest = np.zeros(len(counts))
+    np.maximum.at(largest, rows, paid)
+    return sums, largest, largest > 0
+
+
+def _largest(table: Any) -> dict[str, float]:
+    """By "STEP KIND", the largest abs(advantage) of a token."""
+    largest: dict[str, float] = {}
+    of_row = _paid_rows(table)[1].tolist()
+    for step, kind, value in zip(table["step"].to_pylist(), table["kind"].to_pylist(), of_row, strict=True):
+        largest[f"{step} {kind}"] = max(value, largest.get(f"{step} {kind}", 0.0))
+    return largest
+
+
+def _other_completions(table: Any) -> dict[int, str]:
+    """Completions whose text is not part of their joined tokens, by row."""
+    import pyarrow.compute as pc
+
+    joined = pc.binary_join(table["tokens"].combine_chunks(), "").to_pylist()
+    texts = table["completion"].to_pylist()
+    return {
+        row: text
+        for row, (tokens, text) in enumerate(zip(joined, texts, strict=True))
+        if text and text.strip() not in (tokens or "")
+    }
+
+
+def _paid(credit: Credit, words: Words) -> dict[str, dict[str, np.ndarray]]:
+    """Per kind: which texts it has, how often, and their summed abs(advantage)."""
+    kinds, counts_of_rows = credit.table["kind"].to_numpy(), token_counts(credit.table)
+    texts = words.text_of[words.words]
+    paid = absolute(token_numbers(credit.table, "advantages"))
+    found = {}
+    for kind in KINDS:
+        is_kind = np.repeat(kinds == kind, counts_of_rows)
+        counts = np.bincount(texts[is_kind], minlength=len(words.texts))
+        credits = np.bincount(texts[is_kind], weights=paid[is_kind], minlength=len(words.texts))
+        there = np.flatnonzero(counts)
+        found[kind] = {"text": there, "count": counts[there], "credit": credits[there]}
+    return found
+
+
+def _rows(table: Any) -> bytes:
+    """One number per rollout, as `packing` lays out numbers."""
+    columns = []
+    for name in ("reward", "verifier_reward", "grpo_advantage", "advantage", "nll"):
+        values = table[name].to_numpy().astype(np.float32)
+        values.view(np.uint32)[~table[name].is_valid().to_numpy()] = NULL_BITS
+        columns.append(values)
+    columns += [table[name].to_numpy().astype(np.int32) for name in ("rollout", "length")]
+    columns.append(token_counts(table).astype(np.int32))
+    return b"".join(np.ascontiguousarray(column).view(np.uint8).reshape(-1, 4).T.tobytes() for column in columns)

@@ -1,0 +1,100 @@
+// Moving among prompts, rollouts and tokens; the search; the marked token.
+
+function step(by) {
+  const next = listed[Math.max(0, Math.min(listed.length - 1, listed.indexOf(chosen) + by))];
+  if (next && next !== chosen) choose(next);
+}
+
+function stepCard(by) {
+  const now = state.cards.findIndex((one) => one.element.contains(document.activeElement));
+  const next = state.cards[now < 0 ? 0 : Math.max(0, Math.min(state.cards.length - 1, now + by))];
+  next?.element.focus();
+  next?.element.scrollIntoView({ block: "nearest", inline: "nearest" });
+}
+
+// From token to token: by one, or to the nearest of the line above or below.
+function stepToken(span, key) {
+  const { spans } = state.cards.find((one) => one.text.contains(span)), beside = (one, by) => spans[Number(one.dataset.i) + by];
+  let next = span;
+  if (key === "ArrowLeft") next = beside(span, -1);
+  else if (key === "ArrowRight") next = beside(span, 1);
+  else {
+    const from = span.getClientRects()[0], down = key === "ArrowDown";
+    const move = () => { next = beside(next, down ? 1 : -1); };
+    const box = () => next.getClientRects()[0];
+    const isBeyond = () => (down ? box().top > from.top + 4 : box().top < from.top - 4);
+    for (move(); next && !isBeyond(); move());
+    if (next) { // in that line, as far as the column
+      const top = box().top;
+      for (let best = Infinity; next && Math.abs(box().top - top) < 4; move()) {
+        const away = Math.abs(box().left - from.left);
+        if (away > best) break;
+        best = away;
+        span = next;
+      }
+      next = span;
+    }
+  }
+  next?.focus();
+}
+
+async function search(query) {
+  state.query = query = query.toLowerCase();
+  if (!query) { state.found = null; return filterPrompts(); }
+  const found = new Set(records.groups.filter((group) => group.prompt.toLowerCase().includes(query)).map((group) => group.index));
+  state.found = found;
+  filterPrompts();
+  for (const group of records.groups) {
+    if (found.has(group.index)) continue;
+    if (group.texts === undefined) {
+      say(`${listed.length} prompts, searching completions (${group.index} of ${records.groups.length})`);
+      const texts = [];
+      for (let i = 0; i < group.size; i++) texts.push(await records.textOf(group.first + i));
+      group.texts = texts.join("\0").toLowerCase();
+    }
+    if (state.query !== query) return;
+    if (group.texts.includes(query)) found.add(group.index);
+  }
+  filterPrompts();
+}
+
+async function hasMarked(group) {
+  for (let i = 0; i < group.size; i++) {
+    const { words } = await records.tokensOf(group.first + i);
+    if (words.some((word) => records.words.text_of[word] === state.marked)) return true;
+  }
+  return false;
+}
+
+async function mark(index) {
+  state.marked = index;
+  view("prompts");
+  if (chosen && (await hasMarked(chosen))) showMarked();
+  else await nextMarked();
+}
+
+async function nextMarked() {
+  if (state.marked === null) return;
+  const at = listed.indexOf(chosen);
+  for (const group of [...listed.slice(at + 1), ...listed.slice(0, at)]) if (await hasMarked(group)) return choose(group);
+  showMarked();
+}
+
+function showMarked() {
+  let count = 0, first = null;
+  for (const one of state.cards) {
+    for (const span of one.spans) {
+      const isIt = state.marked !== null && records.words.text_of[one.tokens.words[span.dataset.i]] === state.marked;
+      span.classList.toggle("mark", isIt);
+      count += isIt;
+      first ??= isIt ? span : null;
+    }
+  }
+  const box = $("marked"), name = make("b");
+  box.hidden = state.marked === null;
+  if (box.hidden) return;
+  writeText(name, records.words.texts[state.marked].slice(0, 60), true);
+  const clear = makeButton("clear", () => { state.marked = null; showMarked(); });
+  box.replaceChildren(name, ` ${count} times in this prompt`, makeButton("next prompt (n)", nextMarked), clear);
+  first?.scrollIntoView({ block: "nearest", inline: "nearest" });
+}
