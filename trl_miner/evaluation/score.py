@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..files import write_whole
+from ..progress import track
 from .graded import Graded, read_graded, read_json
 from .metrics import bootstrap_interval, maj_at_k
 from .paired import compare_folders, comparison_markdown
@@ -59,12 +60,13 @@ def score_folder(
         paper_rows(paper, ())  # an unknown name is an error before the grading, which may take minutes
     if graded is None:
         graded = read_graded(folder, k=k, partial=partial)
+    tracked = track(graded, f"scoring {folder}", unit="benchmarks", leave=False)
     scores: dict[str, Any] = {
         "settings": settings,
         "repeats": repeats,
         "resamples": resamples,
         "seed": seed,
-        "benchmarks": {one.name: _summary(one, k, repeats, resamples, seed) for one in graded},
+        "benchmarks": {one.name: _summary(one, k, repeats, resamples, seed) for one in tracked},
         "warnings": [f"{one.name}: {warning}" for one in graded for warning in one.warnings],
     }
     write_whole(folder / "scores.json", json.dumps(scores, indent=1, allow_nan=False) + "\n")
@@ -83,9 +85,9 @@ def _summary(one: Graded, k: int | None, repeats: int, resamples: int, seed: int
         for size in sorted({*powers, k, n})
     }
     pass_1, pass_k = one.pass_at(1), one.pass_at(k)
-    values_PM = torch.stack([pass_1, pass_k, votes[k].mean(0)], dim=1)
-    lows, highs = bootstrap_interval(values_PM, resamples=resamples, seed=seed)
-    names = ("pass@1", "pass@k", "maj@k")
+    measured = {"pass@1": pass_1, "pass@k": pass_k, "maj@k": votes[k].mean(0)}
+    measured |= {str(size): one.pass_at(size) for size in votes}
+    intervals = _intervals(measured, resamples, seed)
     tokens = one.tokens_PN.double().flatten()
     return {
         **{key: one.about.get(key) for key in ("title", "grader", "fingerprint", "source")},
@@ -93,14 +95,14 @@ def _summary(one: Graded, k: int | None, repeats: int, resamples: int, seed: int
         "samples": n,
         "k": k,
         "pass@k": {str(size): one.pass_at(size).mean().item() for size in range(1, n + 1)},
+        "pass@k_intervals": {str(size): intervals[str(size)] for size in votes},
         "maj@k": {str(size): _vote_summary(vote) for size, vote in votes.items()},
-        "intervals": {
-            name: {"mean": mean, "low": low, "high": high}
-            for name, mean, low, high in zip(
-                names, values_PM.mean(0).tolist(), lows.tolist(), highs.tolist(), strict=True
-            )
-        },
+        "intervals": {name: intervals[name] for name in ("pass@1", "pass@k", "maj@k")},
         "levels": _levels(one, pass_1, pass_k),
+        "level_intervals": {
+            level: _intervals({"pass@1": pass_1[rows], "pass@k": pass_k[rows]}, resamples, seed)
+            for level, rows in _rows_of_levels(one).items()
+        },
         "truncated": one.truncated_PN.double().mean().item(),
         "tokens": {
             "mean": tokens.mean().item(),
@@ -114,6 +116,18 @@ def _summary(one: Graded, k: int | None, repeats: int, resamples: int, seed: int
             for problem, first, last in zip(one.problems, pass_1.tolist(), pass_k.tolist(), strict=True)
         },
         "warnings": list(one.warnings),
+    }
+
+
+def _intervals(measured: Mapping[str, Tensor], resamples: int, seed: int) -> dict[str, dict[str, float]]:
+    """Mean and bootstrap interval over the problems of each (P,) metric."""
+    values_PM = torch.stack(list(measured.values()), dim=1)
+    lows, highs = bootstrap_interval(values_PM, resamples=resamples, seed=seed)
+    return {
+        name: {"mean": mean, "low": low, "high": high}
+        for name, mean, low, high in zip(
+            measured, values_PM.mean(0).tolist(), lows.tolist(), highs.tolist(), strict=True
+        )
     }
 
 
@@ -133,12 +147,16 @@ def _by_number(entry: tuple[str, Any]) -> tuple[float, str]:
     return (float(name) if name.isdecimal() else float("inf")), name
 
 
-def _levels(one: Graded, pass_1: Tensor, pass_k: Tensor) -> dict[str, dict[str, float]]:
+def _rows_of_levels(one: Graded) -> dict[str, list[int]]:
     rows_of: dict[str, list[int]] = {}
     for row, problem in enumerate(one.problems):
         if problem.get("level") is not None:
             rows_of.setdefault(str(problem["level"]), []).append(row)
+    return dict(sorted(rows_of.items(), key=_by_number))
+
+
+def _levels(one: Graded, pass_1: Tensor, pass_k: Tensor) -> dict[str, dict[str, float]]:
     return {
         level: {"problems": len(rows), "pass@1": pass_1[rows].mean().item(), "pass@k": pass_k[rows].mean().item()}
-        for level, rows in sorted(rows_of.items(), key=_by_number)
+        for level, rows in _rows_of_levels(one).items()
     }

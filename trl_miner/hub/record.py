@@ -91,6 +91,8 @@ def run_record(args: Any, *, base_model: str | None, dataset: str | None, held_o
         "held_out": _named(held_out.partition("=")[0]) if held_out else None,
         "methods": _methods(args),
         "settings": _settings(args),
+        "seed": args.seed,
+        "optimiser_steps_per_step": args.steps_per_generation * args.num_iterations / args.gradient_accumulation_steps,
         "license": None,
         "versions": _versions(),
         "git": git_revision(),

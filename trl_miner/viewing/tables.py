@@ -10,9 +10,58 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .curves import read_log
+from .history import RunHistory, number, read_run
+from .text import for_html, for_markdown
 
 NOT_AVAILABLE = "n/a"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text, and the sentences that they need.
+
+    Attributes:
+        title: What it shows.
+        header: One heading per column; the first column names the rows.
+        rows: One cell per column.
+        notes: To read with it.
+        is_text: Its cells are text rather than numbers.
+    """
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+    is_text: bool = False
+
+    def markdown(self) -> str:
+        """Table and notes, also readable as they stand. What Markdown would act on is escaped."""
+        lines = [[for_markdown(cell) for cell in line] for line in (self.header, *self.rows)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        end, justify = ("-", str.ljust) if self.is_text else (":", str.rjust)
+        rule = ["-" * widths[0], *("-" * (width - 1) + end for width in widths[1:])]
+        shown = []
+        for line in (lines[0], rule, *lines[1:]):
+            first, *rest = zip(line, widths, strict=True)
+            shown.append(
+                f"| {' | '.join([first[0].ljust(first[1]), *(justify(cell, width) for cell, width in rest)])} |"
+            )
+        notes = "".join(f"\n- {for_markdown(note)}" for note in self.notes)
+        return "\n".join(shown) + "\n" + (f"{notes}\n" if notes else "")
+
+    def html(self) -> str:
+        """Table and notes as elements of a page, escaped."""
+        head = "".join(f'<th scope="col">{for_html(cell)}</th>' for cell in self.header)
+        body = ""
+        for first, *rest in self.rows:
+            cells = "".join(f"<td>{for_html(cell)}</td>" for cell in rest)
+            body += f'<tr><th scope="row">{for_html(first)}</th>{cells}</tr>\n'
+        notes = "".join(f"<li>{for_html(note)}</li>" for note in self.notes)
+        kind = "wide text" if self.is_text else "wide"
+        table = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
+        return f'<div class="{kind}" tabindex="0">{table}</div>\n' + (
+            f'<ul class="notes">{notes}</ul>\n' if notes else ""
+        )
 
 
 @dataclass(frozen=True)
@@ -54,20 +103,28 @@ def summarise_run(folder: str | Path) -> RunSummary:
         ValueError: The run has not been scored after training.
     """
     folder = Path(folder)
-    settings, evaluation, state = (
+    settings, evaluation, _ = (
         _read_json(folder / name) for name in ("run.json", "evaluation.json", "trainer_state.json")
     )
     if "after" not in evaluation:
         raise ValueError(f"{folder} must hold a finished run: it was not scored after training. Run compare again.")
-    per_step = settings["optimiser_steps_per_step"]
-    scores = {_optimiser_step(moment, state) / per_step: found for moment, found in evaluation.items()}
-    logs = read_log(folder)
-    seconds = _mean_step_time(logs)
-    generated, used = (_last(logs, f"rollouts/{name}_total") for name in ("generated", "used"))
+    return summary_of(read_run(folder), settings["method"])
+
+
+def summary_of(run: RunHistory, method: str) -> RunSummary:
+    """The numbers of a run that has been read.
+
+    Args:
+        run: Scored after training.
+        method: Name of its row.
+    """
+    per_step = run.per_step or 1.0
+    seconds = mean_step_time(run.logs)
+    generated, used = (_last(run.logs, f"rollouts/{name}_total") for name in ("generated", "used"))
     return RunSummary(
-        method=settings["method"],
-        seed=settings["seed"],
-        scores=scores,
+        method=method,
+        seed=run.seed or 0,
+        scores={step / per_step: scores for step, scores in run.scores.items()},
         seconds_per_step=None if seconds is None else seconds * per_step,
         generated=generated,
         used=used / generated if generated and used is not None else None,
@@ -99,12 +156,12 @@ def compare_runs(
             {
                 "method": method,
                 "runs": len(own),
-                "pass@1": _spread([run.final.get("pass@1") for run in own]),
-                f"pass@{largest_k}": _spread([run.final.get(f"pass@{largest_k}") for run in own]),
-                "steps_to_target": _spread(steps),
-                "seconds_per_step": _spread([run.seconds_per_step for run in own]),
-                "rollouts_generated": _spread([run.generated for run in own]),
-                "rollouts_used": _spread([run.used for run in own]),
+                "pass@1": spread([run.final.get("pass@1") for run in own]),
+                f"pass@{largest_k}": spread([run.final.get(f"pass@{largest_k}") for run in own]),
+                "steps_to_target": spread(steps),
+                "seconds_per_step": spread([run.seconds_per_step for run in own]),
+                "rollouts_generated": spread([run.generated for run in own]),
+                "rollouts_used": spread([run.used for run in own]),
             }
         )
     return {"baseline": baseline, "target": target, "largest_k": largest_k, "num_seeds": num_seeds, "rows": rows}
@@ -119,16 +176,22 @@ def comparison_table(comparison: Mapping[str, Any]) -> str:
     Returns:
         A table and the notes that it needs.
     """
+    return method_table(comparison).markdown()
+
+
+def method_table(comparison: Mapping[str, Any]) -> Table:
+    """The numbers of `compare_runs` as a table: the cells of `comparison_table`."""
     k = comparison["largest_k"]
-    lines = [["Method", "Pass@1", *([f"Pass@{k}"] if k > 1 else [])]]
-    lines[0] += ["Steps to GRPO's best Pass@1", "Seconds per step", "Rollouts generated", "Rollouts with a gradient"]
+    header = ["Method", "Pass@1", *([f"Pass@{k}"] if k > 1 else [])]
+    header += ["Steps to GRPO's best Pass@1", "Seconds per step", "Rollouts generated", "Rollouts with a gradient"]
+    rows = []
     for row in comparison["rows"]:
-        cells = [_method(row, comparison["num_seeds"]), _show(row["pass@1"], "{:.3f}")]
-        cells += [_show(row[f"pass@{k}"], "{:.3f}")] if k > 1 else []
-        cells += [_steps_cell(row, comparison["target"]), _show(row["seconds_per_step"], "{:.2f}")]
-        cells += [_show(row["rollouts_generated"], "{:,.0f}"), _show(row["rollouts_used"], "{:.1%}")]
-        lines.append(cells)
-    return _markdown(lines) + "\n" + "\n".join(f"- {note}" for note in _notes(comparison)) + "\n"
+        cells = [_method(row, comparison["num_seeds"]), show_spread(row["pass@1"], "{:.3f}")]
+        cells += [show_spread(row[f"pass@{k}"], "{:.3f}")] if k > 1 else []
+        cells += [_steps_cell(row, comparison["target"]), show_spread(row["seconds_per_step"], "{:.2f}")]
+        cells += [show_spread(row["rollouts_generated"], "{:,.0f}"), show_spread(row["rollouts_used"], "{:.1%}")]
+        rows.append(cells)
+    return Table("Methods", header, rows, _notes(comparison))
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -137,17 +200,12 @@ def _read_json(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _optimiser_step(moment: str, state: Mapping[str, Any]) -> int:
-    if moment in ("before", "after"):
-        return 0 if moment == "before" else state["global_step"]
-    return int(moment.removeprefix("step "))
-
-
-def _mean_step_time(logs: Sequence[Mapping[str, Any]]) -> float | None:
-    """A log holds the mean since the log before, so that it counts for as many optimiser steps."""
+def mean_step_time(logs: Sequence[Mapping[str, Any]]) -> float | None:
+    """Seconds of an optimiser step, without the scoring; None: not recorded."""
+    # A log holds the mean since the log before, so that it counts for as many optimiser steps.
     seconds, counted, before = 0.0, 0, 0
     for log in logs:
-        if log.get("step_time") is not None:
+        if number(log.get("step_time")) is not None:
             seconds += log["step_time"] * (log["step"] - before)
             counted += log["step"] - before
         before = log["step"]
@@ -155,7 +213,7 @@ def _mean_step_time(logs: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def _last(logs: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    return next((log[name] for log in reversed(logs) if log.get(name) is not None), None)
+    return next((value for log in reversed(logs) if (value := number(log.get(name))) is not None), None)
 
 
 def _target(runs: Sequence[RunSummary]) -> dict[str, float] | None:
@@ -172,8 +230,8 @@ def _steps_to(run: RunSummary, wanted: float) -> float | None:
     return next((step for step in sorted(run.scores) if run.scores[step]["pass@1"] >= wanted), None)
 
 
-def _spread(values: Sequence[float | None]) -> dict[str, Any] | None:
-    """Mean and sample standard deviation of the values that are there."""
+def spread(values: Sequence[float | None]) -> dict[str, Any] | None:
+    """Mean and sample standard deviation ("mean", "std", "runs") of the values that are there; None: none is."""
     known = [value for value in values if value is not None]
     if not known:
         return None
@@ -181,11 +239,12 @@ def _spread(values: Sequence[float | None]) -> dict[str, Any] | None:
     return {"mean": statistics.fmean(known), "std": std, "runs": len(known)}
 
 
-def _show(spread: Mapping[str, Any] | None, form: str) -> str:
-    if spread is None:
+def show_spread(found: Mapping[str, Any] | None, form: str) -> str:
+    """ "mean ± deviation" of what `spread` gave."""
+    if found is None:
         return NOT_AVAILABLE
-    shown = form.format(spread["mean"])
-    return shown if spread["std"] is None else f"{shown} ± {form.format(spread['std'])}"
+    shown = form.format(found["mean"])
+    return shown if found["std"] is None else f"{shown} ± {form.format(found['std'])}"
 
 
 def _method(row: Mapping[str, Any], num_seeds: int) -> str:
@@ -198,7 +257,7 @@ def _steps_cell(row: Mapping[str, Any], target: Mapping[str, float] | None) -> s
     if row["steps_to_target"] is None:
         return f"not reached (0 of {row['runs']})"
     reached = row["steps_to_target"]["runs"]
-    shown = _show(row["steps_to_target"], "{:.0f}")
+    shown = show_spread(row["steps_to_target"], "{:.0f}")
     return shown if reached == row["runs"] else f"{shown} ({reached} of {row['runs']})"
 
 
@@ -223,13 +282,3 @@ def _notes(comparison: Mapping[str, Any]) -> list[str]:
         "(steps_per_generation * num_iterations / gradient_accumulation_steps).",
         mark,
     ]
-
-
-def _markdown(lines: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    shown = []
-    for line in (lines[0], rule, *lines[1:]):
-        first, *rest = zip(line, widths, strict=True)
-        shown.append(f"| {' | '.join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in rest)])} |")
-    return "\n".join(shown) + "\n"

@@ -1,0 +1,596 @@
+"""`trl-miner report`: run folders with known numbers, the pictures drawn from them, the page in a browser."""
+
+import json
+import math
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from browser import needs_browser, open_page
+
+from trl_miner.cli import main
+from trl_miner.config import MinerGRPOConfig
+from trl_miner.viewing import curves, lines, pass_curves
+from trl_miner.viewing.charts import CHARTS
+from trl_miner.viewing.completions import COMPLETIONS, completions_history, draw_completions, read_completions
+from trl_miner.viewing.history import RunHistory, read_run
+from trl_miner.viewing.material import read_material
+from trl_miner.viewing.report import write_report
+from trl_miner.viewing.settings import DEFAULTS, ablation_of, clean_settings, group_methods, read_options
+from trl_miner.viewing.summaries import ablation_tables, comparison_warnings, missing_notes, sensitivity_tables
+from trl_miner.viewing.tables import Table
+
+PLANTED = "<script>document.title='planted'</script>"
+DRAWN = [*(chart.name for chart in CHARTS), "held_out"]
+
+
+def log(step, reward=0.5, **more):
+    shares = {"groups/ph": 0.25, "groups/he": 0.5, "groups/nh": 0.25, "rollouts/grpo": 0.5, "rollouts/used": 0.6}
+    return {"step": step, "reward": reward, "entropy": 0.4, "step_time": 2.0, "miner/seconds": 0.5} | shares | more
+
+
+def write_run(folder, logs, *, planned=None, scores=None, recipe=None, seed=1, method=None, per_step=1.0):
+    """A run folder as the trainer leaves it; with a recipe also what `trl-miner compare` writes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    steps = max([0, *(entry.get("step") or 0 for entry in logs if isinstance(entry, dict))])
+    state = {"global_step": steps, "max_steps": planned or steps, "log_history": logs}
+    (folder / "trainer_state.json").write_text(json.dumps(state))
+    if scores is not None:
+        (folder / "evaluation.json").write_text(json.dumps(scores))
+    if recipe is not None:
+        facts = {"method": method or folder.parent.name, "recipe": recipe, "options": [], "seed": seed}
+        (folder / "run.json").write_text(json.dumps(facts | {"optimiser_steps_per_step": per_step}))
+    return folder
+
+
+def write_result(folder, model="base", *, intervals=True, **settings):
+    """A scored result folder with two levels."""
+    folder.mkdir(parents=True)
+    known = {"model": str(model), "temperature": 0.7, "top_p": 0.95, "max_tokens": 100} | settings
+    part = {"mean": 0.5, "low": 0.4, "high": 0.6}
+    one = {
+        "title": "AIME2024", "problems": 2, "samples": 4, "k": 4, "fingerprint": "f", "grader": "math",
+        "pass@k": {"1": 0.5, "2": 0.6, "3": 0.7, "4": 0.75},
+        "maj@k": {k: {"mean": 0.5, "std": 0.1} for k in ("1", "2", "4")},
+        "intervals": dict.fromkeys(("pass@1", "pass@k", "maj@k"), part),
+        "levels": {level: {"problems": 1, "pass@1": 0.5, "pass@k": 0.75} for level in ("1", "2")},
+    }  # fmt: skip
+    if intervals:
+        one["pass@k_intervals"] = {k: {"mean": one["pass@k"][k], "low": 0.4, "high": 0.9} for k in ("1", "2", "4")}
+    (folder / "settings.json").write_text(json.dumps(known))
+    (folder / "scores.json").write_text(json.dumps({"settings": known, "benchmarks": {"aime24": one}}))
+    return folder
+
+
+def write_completions(run, step, rows):
+    """`rows`: prompt, completion, reward; two in each row group."""
+    path = run / "completions" / f"completions_{step:05d}.parquet"
+    path.parent.mkdir(exist_ok=True)
+    prompts, texts, rewards = zip(*rows, strict=True)
+    columns = {"step": [step] * len(rows), "prompt": prompts, "completion": texts, "math_reward": rewards}
+    pyarrow.parquet.write_table(pyarrow.table(columns | {"advantage": [0.0] * len(rows)}), path, row_group_size=2)
+    return path
+
+
+def history(values, **more):
+    """A run that logged these rewards at steps 1, 2, ..."""
+    logs = [log(step, reward) for step, reward in enumerate(values, 1)]
+    return RunHistory(Path("run"), "run", logs, **more)
+
+
+def line_of(axes):
+    return [line for line in axes.get_lines() if len(line.get_xdata())]
+
+
+# reading
+
+
+def test_a_resumed_run_counts_with_its_later_life(tmp_path):
+    # steps 1 2 3 4, then from 3 again: 1 2 and the second 3, of which what only the first 3 logged is kept
+    logs = [log(1, 0.1), log(2, 0.2), log(3, 0.3, kl=1.0), log(4, 0.4), log(3, 0.9), {"step": 3, "train_loss": 0.0}]
+    run = read_run(write_run(tmp_path / "run", logs))
+    assert run.values("reward") == [(1, 0.1), (2, 0.2), (3, 0.9)] and run.values("kl") == [(3, 1.0)]
+    assert "the later entry counts (2 replaced)" in run.notes[0]
+
+
+def test_what_is_no_number_is_a_gap(tmp_path):
+    rewards = [math.nan, None, "0.5", math.inf, True, 0.5]
+    logs = [log(step, reward) for step, reward in enumerate(rewards, 1)]
+    run = read_run(write_run(tmp_path / "run", [*logs, "no log", {"reward": 1}, {"step": None, "reward": 1}]))
+    values = [value for _, value in run.values("reward")]
+    assert values[-1] == 0.5 and all(map(math.isnan, values[:-1])) and len(values) == 6
+
+
+def test_the_state_that_went_furthest_counts(tmp_path):
+    run = write_run(tmp_path / "run", [log(1), log(2)])
+    write_run(run / "checkpoint-3", [log(1), log(2), log(3)], planned=5)
+    found = read_run(run)
+    assert (found.steps, found.planned, found.finished) == (3, 5, False)
+    (run / "checkpoint-3" / "trainer_state.json").write_text('{"global_step": 3, "log_his')
+    found = read_run(run)
+    assert found.steps == 2 and "trainer_state.json could not be read" in found.notes[0]
+
+
+def test_each_kind_of_folder_is_known(tmp_path):
+    write_run(tmp_path / "cmp" / "miner" / "seed1", [log(1)], recipe={})
+    write_run(tmp_path / "cmp" / "grpo" / "seed1", [log(1)], recipe={"advantage_estimator": "grpo"})
+    (tmp_path / "cmp" / "miner" / "seed2").mkdir()
+    (tmp_path / "cmp" / "miner" / "seed2" / "run.json").write_text("{}")
+    lone = write_run(tmp_path / "lone", [log(1)])
+    one = write_result(tmp_path / "evals" / "one", lone)
+    two = write_result(tmp_path / "evals" / "two", tmp_path / "elsewhere" / "model")
+    (lone / "best").mkdir()
+    three = write_result(tmp_path / "evals" / "three", lone / "best")
+    found = read_material([tmp_path / "cmp", lone, one, two, three])
+    assert [run.name for run in found.runs] == ["grpo/seed1", "miner/seed1", "lone"]
+    assert [result.name for result in found.results] == ["lone", "elsewhere/model", "lone (best)"]
+    assert "seed2 is left out: it has no trainer_state.json yet" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ([], "holds no trainer_state.json, nor does a checkpoint in it. Give the output_dir"),
+        (["training.json"], "neither its end nor a checkpoint. Set save_steps"),
+        (["settings.json"], "holds samples but no scores.json. Run: trl-miner score"),
+    ],
+)
+def test_a_folder_that_cannot_be_reported_is_named(tmp_path, capsys, files, message):
+    for name in files:
+        (tmp_path / name).write_text("{}")
+    assert main(["report", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert message in error and str(tmp_path) in error and error.count("\n") == 1
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_broken_state_is_named(tmp_path, capsys):
+    (tmp_path / "trainer_state.json").write_text('{"log_history": [')
+    assert main(["report", str(tmp_path)]) == 2 and "must be JSON" in capsys.readouterr().err
+    assert main(["report", str(tmp_path / "nowhere")]) == 2 and "is no folder" in capsys.readouterr().err
+    write_run(tmp_path, [log(1)])
+    assert main(["report", str(tmp_path), "--smooth", "0"]) == 2 and "at least 1" in capsys.readouterr().err
+
+
+# methods
+
+
+def test_the_defaults_are_those_of_the_config():
+    fields = MinerGRPOConfig.__dataclass_fields__
+    assert clean_settings({name: fields[name].default for name in DEFAULTS}) == clean_settings(DEFAULTS)
+
+
+def test_settings_have_one_spelling():
+    found = clean_settings({"a": 2, "b": "2.0", "c": None, "d": "null", "e": True, "miner_lambda_max": ".inf"})
+    assert found == {"a": "2.0", "b": "2.0", "c": "None", "d": "None", "e": "True", "miner_lambda_max": "None"}
+    options = ["--beta", "0.1", "--use_cpu", "--report_to=none", "--reward_funcs", "a", "b", "--scale", "-1"]
+    found = {"beta": "0.1", "use_cpu": "True", "report_to": "none", "reward_funcs": "a b", "scale": "-1"}
+    assert read_options(options) == found
+
+
+def test_runs_that_differ_in_their_seed_are_one_method(tmp_path):
+    for seed in (1, 2):
+        recipe = {"seed": seed, "output_dir": f"o{seed}", "logging_steps": seed, "learning_rate": 1e-4}
+        write_run(tmp_path / "a" / "miner" / f"seed{seed}", [log(1)], recipe=recipe, seed=seed)
+    write_run(tmp_path / "b" / "miner" / "seed1", [log(1)], recipe={"learning_rate": 2e-4})
+    methods = group_methods(read_material([tmp_path / "a", tmp_path / "b"]).runs)
+    assert [(method.label, len(method.runs)) for method in methods] == [
+        ("miner, learning_rate 0.0001", 2),
+        ("miner, learning_rate 0.0002", 1),
+    ]
+
+
+def test_trained_runs_are_grouped_by_their_record(tmp_path):
+    record = {"base_model": {"name": "m"}, "dataset": None, "settings": {"miner_gamma": "2.0"}}
+    for name, seed, gamma in (("a", 1, "2.0"), ("b", 2, "2.0"), ("c", 1, "1.0")):
+        run = write_run(tmp_path / name, [log(1)])
+        record["settings"]["miner_gamma"] = gamma
+        (run / "training.json").write_text(json.dumps(record | {"seed": seed}))
+    write_run(tmp_path / "d", [log(1)])
+    runs = read_material([tmp_path / name for name in "abcd"]).runs
+    assert [run.seed for run in runs] == [1, 2, 1, None]
+    assert [method.label for method in group_methods(runs)] == ["a and 1 more", "c", "d"]
+
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "variant"),
+    [("miner", "MINER"), ("miner_wo_ir", "w/o IR"), ("miner_wo_fw", "w/o FW"), ("miner_wo_ac", "w/o AC")]
+    + [("grpo", "GRPO"), ("gspo", None), ("dapo", None), ("kl_cov", None), ("ucas", None)],
+)
+def test_recorded_settings_name_the_ablation(recipe, variant):
+    import yaml
+
+    for folder in ("arithmetic", "Qwen3-4B-Base"):
+        settings = clean_settings(yaml.safe_load((RECIPES / folder / f"{recipe}.yaml").read_text()))
+        assert ablation_of(RunHistory(Path("r"), "r", [], settings=settings)) == variant
+
+
+def compared(tmp_path, variants, model="m"):
+    """Two seeds of each: recipe by method; Pass@1 after training is 0.5 and 0.7, of the second method 0.1 more."""
+    for place, (method, recipe) in enumerate(variants.items()):
+        for seed in (1, 2):
+            score = 0.3 + 0.2 * seed + 0.1 * place
+            scores = {"before": {"pass@1": 0.2, "pass@4": 0.4}, "after": {"pass@1": score, "pass@4": 0.9}}
+            folder = tmp_path / method / f"seed{seed}"
+            recipe = recipe | {"model_name_or_path": model}
+            write_run(folder, [log(1, **{"miner/scale": 0.5})], recipe=recipe, seed=seed, scores=scores)
+    return read_material([tmp_path])
+
+
+def test_the_ablation_shows_what_was_measured(tmp_path):
+    material = compared(tmp_path, {"a_miner": {}, "b_ac": {"miner_lambda_max": None}})
+    (table,) = ablation_tables(group_methods(material.runs))
+    # .5 and .7: mean .6, sample deviation .2 / sqrt(2) = .141
+    assert table.rows == [
+        ["MINER", "2", "0.600 ± 0.141", "0.900 ± 0.000"],
+        ["w/o AC", "2", "0.700 ± 0.141", "0.900 ± 0.000"],
+    ]
+
+
+@pytest.mark.parametrize(("model", "shown"), [("Qwen/Qwen3-4B-Base", True), ("Qwen/Qwen3-8B-Base", False)])
+def test_the_papers_ablation_stands_beside_its_own_model_alone(tmp_path, model, shown):
+    compared(tmp_path / "cmp", {"a_miner": {}, "b_ac": {"miner_lambda_max": None}}, model)
+    result = write_result(tmp_path / "eval", tmp_path / "cmp" / "a_miner" / "seed1")
+    material = read_material([tmp_path / "cmp", result])
+    (table,) = ablation_tables(group_methods(material.runs), material.results)
+    assert table.header[-2:] == ["AIME2024 P@1", "AIME2024 P@4"] and table.rows[0][-2:] == ["50.00", "50.00"]
+    paper = [row for row in table.rows if row[0].startswith("Paper")]
+    # the paper's MINER: 25.86, and Pass@128, which is not this result's Pass@4
+    assert (paper[1] if paper else None) == (["Paper: MINER", "", "", "", "25.86", "-"] if shown else None)
+
+
+def test_sensitivity_is_by_value(tmp_path):
+    values = {"a": 3e-3, "b": 1.5e-3, "c": None}
+    variants = {name: {"miner_lambda_max": value} for name, value in values.items()}
+    variants |= {"d": {"miner_gamma": 1.0}, "e": {"miner_gamma": 1.0, "learning_rate": 1.0}}
+    tables = sensitivity_tables(group_methods(compared(tmp_path, variants).runs))
+    assert [[row[0] for row in table.rows] for table in tables] == [["0.0015", "0.003", "no cap"], ["1.0", "2.0"]]
+    # b, the second: .6 and .8
+    assert tables[0].rows[0][1:5] == ["2", "0.700 ± 0.141", "0.900 ± 0.000", "0.500 ± 0.000"]
+
+
+# pictures
+
+
+def test_seeds_become_their_mean_with_a_band(tmp_path):
+    for seed, rewards in ((1, (0.2, 0.4, 0.6)), (2, (0.4, math.nan, 1.0))):
+        logs = [log(step, reward) for step, reward in enumerate(rewards, 1)]
+        write_run(tmp_path / "miner" / f"seed{seed}", logs, recipe={}, seed=seed)
+    figure = curves.draw_reward(read_material([tmp_path]).runs)
+    (line,) = line_of(figure.axes[0])
+    # .2 .4 -> .3; .4 alone; .6 1 -> .8
+    assert line.get_ydata() == pytest.approx([0.3, 0.4, 0.8]) and list(line.get_xdata()) == [1, 2, 3]
+    (band,) = figure.axes[0].collections
+    assert band.get_paths()[0].get_extents().y0 == 0.2 and band.get_paths()[0].get_extents().y1 == 1.0
+
+
+def test_steps_are_generation_batches_where_all_runs_say_so(tmp_path):
+    four = read_run(write_run(tmp_path / "gspo" / "seed1", [log(8)], recipe={}, per_step=4.0))
+    one = read_run(write_run(tmp_path / "miner" / "seed1", [log(2)], recipe={}))
+    axes = curves.draw_reward([four, one]).axes[0]
+    assert [list(line.get_xdata()) for line in line_of(axes)] == [[2.0], [2.0]]
+    assert "generation batches" in axes.get_xlabel()
+    unknown = read_run(write_run(tmp_path / "unknown", [log(8)]))
+    axes = curves.draw_reward([four, unknown]).axes[0]
+    assert [list(line.get_xdata()) for line in line_of(axes)] == [[8.0], [8.0]] and "optimiser" in axes.get_xlabel()
+
+
+def test_overhead_is_a_share_of_the_whole_step(tmp_path):
+    # 0.5 s per generation batch of 4 optimiser steps of 2 s: 0.5 / 8
+    run = read_run(write_run(tmp_path / "miner" / "seed1", [log(4)], recipe={}, per_step=4.0))
+    assert curves.overhead(run) == [(4.0, 0.0625)]
+
+
+def test_a_trailing_mean_keeps_gaps():
+    # 1, (1+3)/2, gap, (3)/1, (5+4)/2
+    assert lines.moving_mean(np.array([1, 3, math.nan, 5, 4]), 2) == pytest.approx(
+        [1, 2, math.nan, 5, 4.5], nan_ok=True
+    )
+    assert list(lines.moving_mean(np.array([1.0, math.inf]), 1))[0] == 1.0
+
+
+def test_thinning_keeps_the_extremes():
+    x = np.arange(100_000.0)
+    y = np.sin(x / 5000)
+    y[40_123], y[70_456] = 9.0, -9.0
+    y[10_000:30_000] = math.nan
+    kept = lines.thin(x, y, 100)
+    assert len(kept) <= 202 and {40_123, 70_456, 0, 99_999} <= set(kept) and np.isnan(y[kept]).any()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param([], id="empty"),
+        pytest.param([0.5], id="one step"),
+        pytest.param([math.nan, "nan", None], id="no number"),
+        pytest.param([0.0, -1.0], id="not above zero"),
+        pytest.param(np.full(100_000, 0.5).tolist(), id="100,000 steps", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("name", DRAWN)
+def test_every_picture_bears_every_history(tmp_path, name, values):
+    chart = next((c for c in CHARTS if c.name == name), None)
+    keys = [panel.key for panel in chart.panels] if chart else []
+    wild = np.random.default_rng(0).normal(size=len(values)).tolist() if len(values) > 1000 else values
+    logs = [{"step": step, "reward": value, "miner/seconds": value, "step_time": 1.0} | dict.fromkeys(keys, value)
+            for step, value in enumerate(wild, 1)]  # fmt: skip
+    scores = {float(step): {"pass@1": value} for step, value in enumerate(values, 1) if isinstance(value, float)}
+    runs = [RunHistory(tmp_path / str(seed), f"r{seed}", logs, "m", seed, {"a": "1"}, scores) for seed in (1, 2)]
+    draw = getattr(curves, f"draw_{name}")
+    for path in (tmp_path / "p.svg", tmp_path / "p.png"):
+        draw(runs, path)
+        assert 1000 < path.stat().st_size < 300_000
+    ElementTree.parse(tmp_path / "p.svg")
+
+
+def test_a_lone_point_is_seen():
+    (line,) = line_of(curves.draw_reward(history([0.1, None, 0.3, None, 0.5, 0.6])).axes[0])
+    assert set(line.get_markevery()) >= {0, 2}
+
+
+def test_methods_differ_in_colour_and_dash():
+    styles = [lines.style(place) for place in range(20)]
+    assert len({(colour, dash) for colour, dash, _ in styles}) == 20
+    assert all(a[0] != b[0] and a[1] != b[1] for a, b in zip(styles, styles[1:], strict=False))
+
+
+def test_pass_at_k_has_its_intervals_and_a_logarithmic_axis(tmp_path):
+    figure = pass_curves.draw_pass_at_k(
+        [write_result(tmp_path / "one"), write_result(tmp_path / "old", intervals=False)]
+    )
+    axes = figure.axes[0]
+    assert axes.get_xscale() == "log" and [text.get_text() for text in axes.get_xticklabels()] == ["1", "2", "4"]
+    with_band, without = line_of(axes)
+    assert list(with_band.get_xdata()) == [1, 2, 4] and list(without.get_xdata()) == [1, 2, 3, 4]
+    assert len(axes.collections) == 1
+
+
+def test_maj_at_k_has_a_deviation_over_draws(tmp_path):
+    axes = pass_curves.draw_maj_at_k(write_result(tmp_path / "one")).axes[0]
+    extents = axes.collections[0].get_paths()[0].get_extents()
+    assert (extents.y0, extents.y1) == pytest.approx((0.4, 0.6))  # .5 -+ .1
+
+
+def test_results_without_levels_still_make_a_picture(tmp_path):
+    assert "No benchmark with levels" in pass_curves.draw_levels([]).axes[0].get_title()
+    titles = [axes.get_title() for axes in pass_curves.draw_levels(write_result(tmp_path / "one")).axes]
+    assert titles == ["Pass@1, AIME2024", "Pass@4, AIME2024"]
+
+
+def test_a_figure_shows_itself_in_a_notebook():
+    assert curves.draw_reward(history([0.1]))._repr_png_()[:4] == b"\x89PNG"
+    with pytest.raises(ValueError, match=r"\.png or a \.svg"):
+        curves.draw_reward(history([0.1]), "picture.pdf")
+
+
+# completions
+
+
+def test_completions_by_outcome(tmp_path):
+    run = write_run(tmp_path / "run", [log(1)])
+    # right 2 and 4 characters, wrong 6, one unscorable; prompt p: 2 of 3 differ, q: 1 of 1 -> mean 5/6
+    rows = [("p", "ab", 1.0), ("p", "abcd", 1.0), ("p", "ab", None), ("q", "abcdef", 0.0)]
+    write_completions(run, 1, rows)
+    found = completions_history(read_run(run)).logs[0]
+    assert found == pytest.approx(
+        {
+            "step": 1,
+            "completions/right_characters": 3,
+            "completions/wrong_characters": 6,
+            "completions/distinct": 5 / 6,
+        }
+    )
+    assert len(draw_completions(run).axes) == len(COMPLETIONS.panels)
+
+
+def test_a_damaged_file_gives_the_rows_that_can_be_read(tmp_path):
+    run = write_run(tmp_path / "run", [log(1)])
+    whole = write_completions(run, 1, [("p", "text", 1.0)] * 4)
+    damaged = write_completions(run, 2, [("p", "x" * 50, 1.0), ("p", "y" * 50, 1.0), ("q", "z" * 50, 1.0)])
+    content = bytearray(damaged.read_bytes())
+    metadata = pyarrow.parquet.ParquetFile(damaged).metadata
+    start = metadata.row_group(1).column(2).dictionary_page_offset or metadata.row_group(1).column(2).data_page_offset
+    content[start : start + 12] = b"\xff" * 12  # a header of the second row group
+    damaged.write_bytes(content)
+    (run / "completions" / "completions_00003.parquet").write_bytes(whole.read_bytes()[:-30])
+    found = read_completions(read_run(run))
+    assert [entry["step"] for entry in found.logs] == [1, 2] and len(found.last) == 2
+    assert found.notes == [
+        "completions_00002.parquet is damaged: 2 of its 3 rows were read.",
+        "completions_00003.parquet is cut off or no Parquet file, and is left out.",
+    ]
+
+
+# the report
+
+
+def test_a_report_says_what_was_not_recorded_and_how_to(tmp_path):
+    run = write_run(tmp_path / "run", [log(1), log(2)], planned=9)
+    (run / "training.json").write_text(json.dumps({"settings": {"advantage_estimator": "miner"}}))
+    assert main(["report", str(run), "--quiet"]) == 0
+    text = (run / "report" / "report.md").read_text()
+    for option in ("beta above 0", "score_problems", "log_completions: true", "log_token_credit: true"):
+        assert option in text.split("## Not recorded")[1]
+    assert "run is not finished: 2 of 9 steps." in text and not (run / "report" / "figures" / "kl.png").exists()
+    assert (run / "report" / "figures" / "reward.svg").is_file()
+
+
+def test_runs_of_a_method_are_named_by_what_their_names_share(tmp_path):
+    record = {"settings": {"beta": "0.0"}}
+    for name in ("tests_s1", "tests_s2"):
+        run = write_run(tmp_path / name, [log(1)])
+        (run / "training.json").write_text(json.dumps(record))
+    (method,) = group_methods(curves.read_runs([tmp_path / "tests_s1", tmp_path / "tests_s2"]))
+    assert (method.label, len(method.runs)) == ("tests", 2)
+
+
+def test_a_picture_takes_the_folder_of_a_comparison(tmp_path):
+    compared(tmp_path, {"a": {}, "b": {"miner_gamma": 1.0}})
+    assert len(line_of(curves.draw_reward(tmp_path).axes[0])) == 2
+    with pytest.raises(FileNotFoundError, match="no trainer_state.json"):
+        curves.draw_reward(write_result(tmp_path / "result"))
+
+
+def test_what_grpo_cannot_record_is_not_asked_of_it(tmp_path):
+    compared(tmp_path, {"a_miner": {}, "b_grpo": {"advantage_estimator": "grpo"}})
+    notes = "\n".join(missing_notes(group_methods(read_material([tmp_path]).runs)))
+    assert "What MINER costs" not in notes and "Norm of the gradient: not recorded. To record it: logging" in notes
+
+
+def test_a_report_replaces_an_older_one(tmp_path):
+    run = write_run(tmp_path / "run", [log(1, kl=0.1)])
+    write_report([run], quiet=True)
+    assert (run / "report" / "figures" / "kl.png").is_file()
+    write_run(run, [log(1)])
+    write_report([run], quiet=True)
+    assert not (run / "report" / "figures" / "kl.png").exists()
+
+
+def test_results_that_were_not_measured_alike_are_warned_of(tmp_path):
+    one, two = write_result(tmp_path / "one"), write_result(tmp_path / "two", temperature=1.0, seed=7)
+    scores = json.loads((two / "scores.json").read_text())
+    scores["benchmarks"]["aime24"] |= {"samples": 8, "fingerprint": "g"}
+    (two / "scores.json").write_text(json.dumps(scores))
+    (warning,) = comparison_warnings([], read_material([one, two]).results)
+    assert warning.endswith("not measured alike: temperature 0.7 and 1.0; samples 4 and 8; fingerprint f and g.")
+    page = write_report([one, two], tmp_path / "out", quiet=True)
+    assert "temperature 0.7 and 1.0" in page.read_text() and "temperature 0.7 and 1.0" in (
+        page.with_name("report.md").read_text()
+    )
+
+
+def test_runs_scored_otherwise_are_warned_of(tmp_path):
+    scores = {"before": {"pass@1": 0.5, "pass@4": 0.5}}
+    a = write_run(tmp_path / "a" / "seed1", [log(1)], scores=scores, recipe={"temperature": 1.0, "score_samples": 4})
+    b = write_run(tmp_path / "b" / "seed1", [log(1)], scores={"before": {"pass@1": 0.5, "pass@8": 1}}, recipe={})
+    warnings = comparison_warnings([read_run(a), read_run(b)], [])
+    assert [warning.split(":")[0] for warning in warnings] == [
+        "Held-out scores were measured with another temperature",
+        "Held-out scores were measured with another score_samples",
+        "Held-out scores are of other K",
+    ]
+
+
+def test_old_scores_are_drawn_without_a_band_and_noted(tmp_path):
+    folder = write_result(tmp_path / "old", intervals=False)
+    text = write_report([folder], quiet=True).with_name("report.md").read_text()
+    assert f"trl-miner score {folder}" in text.replace("\\", "") and "## Notes" in text
+
+
+def test_the_command_ends_with_paths_and_the_next_command(tmp_path, capsys):
+    run = write_run(tmp_path / "run", [log(1)])
+    (run / "config.json").write_text("{}")
+    assert main(["report", str(run)]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[:2] == ["Wrote", f"  {run}/report/index.html"] and out[-1] == f"  trl-miner eval --model {run}"
+
+
+def test_names_are_escaped_in_markdown():
+    table = Table(
+        "t", ["", "x"], [["a|b", PLANTED], ["[x](javascript:1)", "`*_a_*\n#"], ["$\x00\u202e", "snake_case"]]
+    )
+    shown = table.markdown()
+    assert "<" not in shown and "a\\|b" in shown and "\\[x\\](" in shown and "snake_case" in shown
+    assert "\x00" not in shown and "\u202e" not in shown and len(shown.splitlines()) == 5
+    assert "<script" not in table.html() and "&lt;script&gt;" in table.html()
+
+
+def hostile_material(tmp_path):
+    """Runs, results and completions whose every name is an attack."""
+    name = PLANTED.replace("/", "\u2215") + "|$x_1$\x1b"
+    scores = {"before": {"pass@1": 0.4, "pass@4": 0.6}, "after": {"pass@1": 0.6, "pass@4": 0.9}}
+    runs = []
+    for method in (PLANTED, "_under $\\frac$"):
+        for seed in (1, 2):
+            runs.append(tmp_path / name / f"run {len(runs)}")
+            logs = [log(step, 0.1 * seed + step / 10, kl=0.1, **{"miner/tau_pos": 1.0}) for step in range(1, 6)]
+            write_run(runs[-1], logs, scores=scores, recipe={"x": method, "model_name_or_path": PLANTED + method},
+                      seed=seed, method=method)  # fmt: skip
+    write_completions(
+        runs[0], 1, [(PLANTED, f"{PLANTED}</td></style>\x1b[31m\u202e", 1.0), ("[a](b)|", "\n\n# x", 0.0)]
+    )
+    result = write_result(tmp_path / "eval", PLANTED, style=PLANTED)
+    other = write_result(tmp_path / "eval2", runs[0])
+    return [*runs, result, other]
+
+
+@needs_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_in_a_browser(tmp_path, scheme):
+    page = write_report(hostile_material(tmp_path), tmp_path / "out", quiet=True)
+    with open_page(page, color_scheme=scheme, java_script_enabled=True) as opened:
+        opened.assert_quiet()
+        assert opened.title().startswith("Report: <script>") and not opened.query_selector_all("script, img")
+        assert "planted'</script>" in opened.inner_text("main")
+        for figure in opened.query_selector_all("figure svg"):
+            box = figure.bounding_box()
+            assert box["width"] > 300 and box["height"] > 100
+        ink, paper = (
+            opened.evaluate(f"getComputedStyle(document.body).{what}") for what in ("color", "backgroundColor")
+        )
+        label = opened.evaluate("getComputedStyle(document.querySelector('figure svg text')).fill")
+        assert label == ink != paper  # the pictures follow the scheme
+        names = opened.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
+        assert len(names) == len(set(names))
+        assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        opened.screenshot_as(f"report_{scheme}.png", tmp_path, full_page=True)
+
+
+def test_every_picture_of_a_report_is_whole(tmp_path):
+    page = write_report(hostile_material(tmp_path), tmp_path / "out", quiet=True)
+    text = page.with_name("report.md").read_text()
+    linked = re.findall(r"\]\((figures/[a-z0-9_]+\.(?:png|svg))\)", text)
+    assert len(linked) == 2 * page.read_text().count("<figure")
+    for name in linked:
+        assert (page.parent / name).is_file()
+    for path in page.parent.glob("figures/*.svg"):
+        ElementTree.parse(path)
+    assert not [path for path in page.parent.rglob(".*")]
+
+
+def test_results_keep_the_colour_of_their_run(tmp_path):
+    material = compared(tmp_path / "cmp", {"a": {}, "b": {"miner_gamma": 1.0}})
+    run_of_b = tmp_path / "cmp" / "b" / "seed1"
+    folders = [write_result(tmp_path / "base"), write_result(tmp_path / "of_b", run_of_b)]
+    folders += [write_result(tmp_path / "of_b2", run_of_b.with_name("seed2")), write_result(tmp_path / "again")]
+    material = read_material([tmp_path / "cmp", *folders])
+    series = pass_curves.group_results(material.results, group_methods(material.runs))
+    # two methods: the results of the runs of b are one line in its place, 1; the others come after them
+    assert [(method.label, method.place, len(own)) for method, own in series] == [
+        ("base (base)", 2, 1),
+        ("b", 1, 2),
+        ("base (again)", 3, 1),
+    ]
+
+
+def test_long_names_that_are_cut_to_the_same_both_have_an_entry(tmp_path):
+    runs = [write_run(tmp_path / f"{'x' * 60}{middle}{'x' * 60}", [log(1)]) for middle in "ab"]
+    (legend,) = curves.draw_reward(runs).legends
+    assert len(legend.get_texts()) == 2
+
+
+def test_scores_have_the_intervals_that_the_curves_need(tmp_path):
+    from test_score import TWO, write_benchmark, write_folder
+
+    from trl_miner.evaluation.score import score_folder
+
+    folder = write_folder(tmp_path / "one")
+    write_benchmark(folder, "aime24", TWO, levels=["2", "1"])
+    one = score_folder(folder)["benchmarks"]["aime24"]
+    # pass@2 is 5/6 and 1/2: resampling two problems gives 1/2, 2/3, 5/6; pass@4 is 1 and 1; a level has one problem
+    assert one["pass@k_intervals"]["2"] == pytest.approx({"mean": 2 / 3, "low": 1 / 2, "high": 5 / 6})
+    assert one["pass@k_intervals"]["4"] == {"mean": 1, "low": 1, "high": 1} and list(one["pass@k_intervals"]) == list(
+        "124"
+    )
+    assert one["level_intervals"]["1"]["pass@1"] == pytest.approx({"mean": 0.25, "low": 0.25, "high": 0.25})
+    assert one["pass@k_intervals"]["1"] == one["intervals"]["pass@1"]
+    bands = [axes.collections for axes in pass_curves.draw_pass_at_k(folder).axes]
+    assert [len(found) for found in bands] == [1]

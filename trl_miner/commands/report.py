@@ -1,0 +1,50 @@
+"""`trl-miner report`: curves and tables of runs."""
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Any
+
+from . import add_quiet
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "report",
+        help="draw what happened in runs, as a page, pictures and Markdown: trl-miner report runs/miner runs/grpo",
+        description="Draw the curves and tables of training runs: reward, kinds of prompt, rollouts recovered, the "
+        "cap, entropy, gradient norm, length, scores; Pass@K and Maj@K against K. Reads their folders alone; needs "
+        "no model and no network. Runs that differ only in their seed become one line with a band.",
+    )
+    parser.add_argument(
+        "folders",
+        nargs="+",
+        metavar="RUN",
+        help="output_dir of a training, --output of trl-miner compare, or --output of trl-miner eval",
+    )
+    parser.add_argument(
+        "--output", metavar="FOLDER", help="where to (default: RUN/report for one RUN, runs/report for several)"
+    )
+    parser.add_argument(
+        "--smooth", type=int, default=1, metavar="N", help="trailing mean over N logs of each run (default: none)"
+    )
+    add_quiet(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, rest: list[str]) -> int:
+    from ..progress import finish
+    from ..viewing.report import write_report
+
+    page = write_report(args.folders, args.output, smooth=args.smooth)
+    finish([page, page.with_name("report.md"), page.with_name("figures")], _next(args.folders))
+    return 0
+
+
+def _next(folders: list[str]) -> list[str]:
+    """A closer look at a run that recorded its token credit, or else an evaluation of the first one."""
+    for folder in folders:
+        if (Path(folder) / "credit").is_dir():
+            return [shlex.join(["trl-miner", "inspect", folder])]
+    models = [folder for folder in folders if (Path(folder) / "config.json").is_file()]
+    return [shlex.join(["trl-miner", "eval", "--model", model]) for model in models[:1]]

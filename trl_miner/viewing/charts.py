@@ -1,0 +1,159 @@
+"""The charts of training: what each shows, how to read it, and what makes a run record it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .history import RunHistory
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel of a picture.
+
+    Attributes:
+        key: The metric; for "eval:pass@1" a score on held-out problems, for "overhead" see `overhead`.
+        title: What it shows.
+        unit: Of the vertical axis.
+        share: It is between 0 and 1.
+        log: The axis is logarithmic.
+    """
+
+    key: str
+    title: str
+    unit: str
+    share: bool = False
+    log: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A picture of training.
+
+    Attributes:
+        name: Of its file.
+        title: What it shows.
+        panels: Side by side.
+        caption: How to read it.
+        recorded_by: What makes a run record it.
+        of_miner: Only runs of MINER have it.
+        columns: Panels in a row; None: all.
+    """
+
+    name: str
+    title: str
+    panels: tuple[Panel, ...]
+    caption: str
+    recorded_by: str = "logging_steps (at most the number of steps)"
+    of_miner: bool = False
+    columns: int | None = None
+
+
+REWARD = Chart(
+    "reward",
+    "Training reward",
+    (Panel("reward", "Reward", "mean reward of the rollouts"),),
+    "Mean total reward of the rollouts of a step, on the prompts of the training data. It is not a score on held-out "
+    "problems.",
+)
+PROMPT_KINDS = Chart(
+    "prompt_kinds",
+    "Kinds of prompt",
+    (
+        Panel("groups/ph", "All right (PH)", "share of prompts", share=True),
+        Panel("groups/he", "Mixed (HE)", "share of prompts", share=True),
+        Panel("groups/nh", "All wrong (NH)", "share of prompts", share=True),
+    ),
+    "PH: all G rollouts of the prompt are right; GRPO learns nothing from them, MINER does. HE: some are right and "
+    "some wrong; GRPO learns from these. NH: all are wrong; neither learns from them.",
+)
+ROLLOUTS = Chart(
+    "rollouts",
+    "Rollouts that teach",
+    (
+        Panel("rollouts/grpo", "Under GRPO", "share of rollouts", share=True),
+        Panel("rollouts/recovered", "Recovered from PH", "share of rollouts", share=True),
+        Panel("rollouts/used", "Used in this run", "share of rollouts", share=True),
+    ),
+    "Rollouts with an advantage other than 0. Left: those that GRPO would have had on the same batch. Middle: those "
+    "of PH prompts, which GRPO leaves unused. Right: all that the run used.",
+)
+CALIBRATION = Chart(
+    "calibration",
+    "MINER's cap",
+    (
+        Panel("miner/tau_pos", "Signal from PH prompts, tau_pos", "sum of |advantage| over tokens", log=True),
+        Panel("miner/tau_ref", "Signal from HE prompts, tau_ref", "sum of |advantage| over tokens", log=True),
+        Panel("miner/scale", "Factor on the PH advantages", "factor", share=True),
+        Panel("miner/cap_binds", "Steps at which the cap binds", "share of steps", share=True),
+    ),
+    "The PH advantages are multiplied by min(1, lambda_max * tau_ref / tau_pos). A factor of 1: the cap does not bind "
+    "and the PH signal passes whole.",
+    recorded_by="advantage_estimator: miner",
+    of_miner=True,
+    columns=2,
+)
+ENTROPY = Chart(
+    "entropy",
+    "Entropy of the policy",
+    (Panel("entropy", "Entropy", "nats per token"),),
+    "Mean over the completion tokens of the forward that trains; with skip_zero_advantages over the rollouts that "
+    "teach only. Falling to 0: the policy hardly explores any more.",
+)
+KL = Chart(
+    "kl",
+    "Distance from the reference model",
+    (Panel("kl", "KL to the reference model", "nats per token"),),
+    "TRL's estimate of the KL divergence from the model before training, mean over the completion tokens.",
+    recorded_by="beta above 0 (it also changes the training)",
+)
+GRAD_NORM = Chart(
+    "grad_norm",
+    "Norm of the gradient",
+    (Panel("grad_norm", "Gradient norm", "L2 norm before clipping", log=True),),
+    "Norm over all parameters, before max_grad_norm clips it. A value that is no number is a gap.",
+)
+LENGTH = Chart(
+    "length",
+    "Length of the completions",
+    (
+        Panel("completions/mean_length", "Mean length", "tokens"),
+        Panel("completions/clipped_ratio", "Cut off at the limit", "share of rollouts", share=True),
+    ),
+    "Right: rollouts that reached max_completion_length without an end. Many of them: the limit decides, not the "
+    "model.",
+)
+OVERHEAD = Chart(
+    "overhead",
+    "What MINER costs",
+    (Panel("overhead", "Time of the estimator", "share of a step's time"),),
+    "Time for MINER's advantages (log-probs included, where the step needs a forward of its own for them) as a share "
+    "of the whole step with generation and training.",
+    recorded_by="advantage_estimator: miner",
+    of_miner=True,
+)
+CHARTS = (REWARD, PROMPT_KINDS, ROLLOUTS, CALIBRATION, ENTROPY, KL, GRAD_NORM, LENGTH, OVERHEAD)
+HELD_OUT_OPTION = "score_problems (and score_steps for scores along the way)"
+
+
+def held_out_chart(runs: "Sequence[RunHistory]") -> Chart:
+    """The chart of the scores that these runs have.
+
+    Args:
+        runs: Histories.
+
+    Returns:
+        A panel each for the smallest and the largest k of their Pass@k.
+    """
+    names = {name for run in runs for scores in run.scores.values() for name in scores if name.startswith("pass@")}
+    ks = sorted(int(name[5:]) for name in names if name[5:].isdigit()) or [1]
+    panels = tuple(Panel(f"eval:pass@{k}", f"Pass@{k}", "score, 0 to 1") for k in dict.fromkeys((ks[0], ks[-1])))
+    return Chart(
+        "held_out",
+        "Scores on held-out problems",
+        panels,
+        "Measured on problems that the run does not train on; step 0 is before training. Pass@k: the chance that at "
+        "least one of k samples is right.",
+        recorded_by=HELD_OUT_OPTION,
+    )

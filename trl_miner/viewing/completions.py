@@ -1,0 +1,141 @@
+"""What TRL's completions files of a run say: length by outcome, how many differ, and some to read."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .charts import Chart, Panel
+from .curves import Runs, draw_chart, read_runs
+from .history import RunHistory, number
+
+MOST_FILES = 40
+_BESIDES = {"step", "prompt", "completion", "advantage", "images"}
+COMPLETIONS = Chart(
+    "completions",
+    "Completions by outcome",
+    (
+        Panel("completions/right_characters", "Right rollouts", "mean length, characters"),
+        Panel("completions/wrong_characters", "Wrong rollouts", "mean length, characters"),
+        Panel("completions/distinct", "Different texts among a prompt's rollouts", "share of rollouts", share=True),
+    ),
+    f"From TRL's completions files, at most {MOST_FILES} of them, evenly over the run. Right: the verifier's reward "
+    f"reaches correct_threshold. Few different texts: the policy says the same again and again.",
+    recorded_by="log_completions: true",
+)
+
+
+@dataclass(frozen=True)
+class Completions:
+    """What the files of a run hold.
+
+    Attributes:
+        logs: By file, {"step": 10, "completions/right_characters": 812.5, ...}.
+        last: Rows of the last file that could be read, evenly over it.
+        reward: Name of the column that says what is right; None: there is none.
+        notes: What could not be read.
+    """
+
+    logs: Sequence[Mapping[str, Any]]
+    last: Sequence[Mapping[str, Any]]
+    reward: str | None
+    notes: Sequence[str]
+
+
+def has_completions(run: RunHistory) -> bool:
+    """Did the run log its completions (`log_completions`)?"""
+    return any((run.folder / "completions").glob("*.parquet"))
+
+
+def read_completions(run: RunHistory, *, rows: int = 6) -> Completions:
+    """Read the completions files of a run, damaged ones as far as they go.
+
+    Args:
+        run: With or without such files.
+        rows: To keep of the last file.
+
+    Returns:
+        What they hold; empty without files.
+    """
+    paths = sorted((run.folder / "completions").glob("*.parquet"))
+    if len(paths) > MOST_FILES:
+        paths = [paths[round(place * (len(paths) - 1) / (MOST_FILES - 1))] for place in range(MOST_FILES)]
+    logs, last, notes, reward = [], [], [], None
+    for path in paths:
+        table, note = read_whole_rows(path)
+        notes += [note] if note else []
+        if table is None or not table.num_rows or not {"step", "prompt", "completion"} <= set(table.column_names):
+            continue
+        reward = _reward_column(run, table.column_names)
+        logs.append(_measure(table, reward, number(_float(run.settings.get("correct_threshold"))) or 1.0))
+        kept = min(rows, table.num_rows)
+        last = table.take([place * table.num_rows // kept for place in range(kept)]).to_pylist()
+    return Completions(sorted(logs, key=lambda log: log["step"]), last, reward, notes)
+
+
+def read_whole_rows(path: Path) -> tuple[Any, str | None]:
+    """The row groups of a Parquet file that can be read.
+
+    Returns:
+        A `pyarrow.Table`, or None where nothing can be read; and what is wrong with the file, or None.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+    except (pyarrow.ArrowException, OSError, ValueError):
+        return None, f"{path.name} is cut off or no Parquet file, and is left out."
+    whole, rows = [], file.metadata.num_rows
+    for group in range(file.metadata.num_row_groups):
+        try:
+            whole.append(file.read_row_group(group))
+        except (pyarrow.ArrowException, OSError, ValueError):
+            continue
+    if not whole:
+        return None, f"{path.name} is damaged: none of its {rows} rows could be read." if rows else None
+    table = pyarrow.concat_tables(whole)
+    lost = rows - table.num_rows
+    return table, f"{path.name} is damaged: {table.num_rows} of its {rows} rows were read." if lost else None
+
+
+def completions_history(run: RunHistory, found: Completions | None = None) -> RunHistory:
+    """A run whose logs are those of its completions files, to be drawn with `COMPLETIONS`."""
+    return replace(run, logs=(read_completions(run) if found is None else found).logs)
+
+
+def draw_completions(runs: Runs, path: str | Path | None = None) -> Any:
+    """Length of right and of wrong completions, and how many differ. For the arguments see `draw_chart`."""
+    return draw_chart(COMPLETIONS, [completions_history(run) for run in read_runs(runs)], path)
+
+
+def _measure(table: Any, reward: str | None, threshold: float) -> dict[str, float]:
+    import pyarrow.compute as compute
+
+    log = {"step": float(compute.max(table["step"]).as_py())}
+    lengths = compute.utf8_length(table["completion"])
+    if reward is not None:
+        right = compute.greater_equal(table[reward].cast("float64"), threshold)
+        for name, chosen in (("right", right), ("wrong", compute.invert(right))):
+            mean = compute.mean(lengths.filter(chosen)).as_py()  # a null, unscorable, is in neither
+            if mean is not None:
+                log[f"completions/{name}_characters"] = mean
+    groups = table.group_by("prompt").aggregate([("completion", "count_distinct"), ("completion", "count")])
+    shares = compute.divide(
+        groups["completion_count_distinct"].cast("float64"), groups["completion_count"].cast("float64")
+    )
+    return log | {"completions/distinct": compute.mean(shares).as_py()}
+
+
+def _reward_column(run: RunHistory, names: Sequence[str]) -> str | None:
+    """The column of the reward that decides, which is the first where nothing else was set."""
+    rewards = [name for name in names if name not in _BESIDES]
+    chosen = run.settings.get("correct_reward_func", "None")
+    return chosen if chosen in rewards else next(iter(rewards), None)
+
+
+def _float(value: Any) -> float | None:
+    try:
+        return None if value is None else float(value)
+    except ValueError:
+        return None

@@ -1,0 +1,263 @@
+"""What the folder of a training run holds, read without a model.
+
+Files may be unfinished, and hold anything where a number should be: what cannot be read is left out and noted.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .settings import clean_settings, read_options
+
+STATE = "trainer_state.json"
+
+
+@dataclass(frozen=True)
+class RunHistory:
+    """One training run.
+
+    Attributes:
+        folder: Its output folder.
+        name: How a report calls it.
+        method: Name of its recipe, where `trl-miner compare` recorded it.
+        seed: None: not recorded.
+        settings: What it recorded of its settings, each as text in one spelling; empty: nothing.
+        logs: The training logs, one per logged optimiser step, steps ascending.
+        scores: Scores on held-out problems by optimiser step, {0: {"pass@1": 0.5}}; 0 is before training.
+        steps: Optimiser steps done.
+        planned: Optimiser steps that it was to do; None: not recorded.
+        per_step: Optimiser steps per generation batch; None: not recorded.
+        finished: It did what was planned, and was scored after training if it was scored at all.
+        notes: What a reader of its curves should know.
+    """
+
+    folder: Path
+    name: str
+    logs: Sequence[Mapping[str, Any]]
+    method: str | None = None
+    seed: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    scores: Mapping[float, Mapping[str, float]] = field(default_factory=dict)
+    steps: int = 0
+    planned: int | None = None
+    per_step: float | None = None
+    finished: bool = True
+    notes: Sequence[str] = ()
+
+    def values(self, key: str) -> list[tuple[float, float]]:
+        """One metric over the steps.
+
+        Args:
+            key: Of the log, such as "reward".
+
+        Returns:
+            (optimiser step, value) pairs; NaN where a log has it and it is no finite number.
+        """
+        points = [(number(log["step"]), log[key]) for log in self.logs if key in log]
+        return [(step, _or_nan(value)) for step, value in points if step is not None]
+
+    def has(self, key: str) -> bool:
+        """Whether any log has a finite number for a metric.
+
+        Args:
+            key: Of the log, such as "reward".
+
+        Returns:
+            False too where it was logged as NaN alone.
+        """
+        return any(number(log.get(key)) is not None for log in self.logs)
+
+
+def number(value: Any) -> float | None:
+    """A finite number as a float.
+
+    Args:
+        value: Anything that JSON may hold.
+
+    Returns:
+        None for anything else, booleans included.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def read_run(folder: str | Path) -> RunHistory:
+    """Read the folder of one training run, finished or not.
+
+    Args:
+        folder: Its output folder.
+
+    Returns:
+        Its history.
+
+    Raises:
+        FileNotFoundError: Neither the folder nor a checkpoint in it holds a `trainer_state.json`.
+        ValueError: None of those there can be read.
+    """
+    folder = Path(folder)
+    state, notes = _read_state(folder)
+    facts = _read_optional(folder / "run.json", notes)
+    record = _read_optional(folder / "training.json", notes)
+    logs = _clean_logs(state.get("log_history"), notes)
+    steps = int(number(state.get("global_step")) or (logs[-1]["step"] if logs else 0))
+    planned = number(state.get("max_steps"))
+    evaluation = _read_optional(folder / "evaluation.json", notes)
+    finished = (not planned or steps >= planned) and (not evaluation or "after" in evaluation)
+    known: Mapping[str, Any] = facts or record
+    seed = number(known.get("seed"))
+    return RunHistory(
+        folder=folder,
+        name=folder.resolve().name,
+        logs=logs,
+        method=str(facts["method"]) if facts.get("method") is not None else None,
+        seed=None if seed is None else int(seed),
+        settings=_settings(facts, record),
+        scores=_clean_scores(evaluation, steps),
+        steps=steps,
+        planned=int(planned) if planned and planned > 0 else None,
+        per_step=number(known.get("optimiser_steps_per_step")) or None,
+        finished=finished,
+        notes=notes,
+    )
+
+
+def _state_files(folder: Path) -> list[Path]:
+    checkpoints = [path for path in folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit()]
+    checkpoints.sort(key=lambda path: int(path.name.rpartition("-")[2]), reverse=True)
+    return [state for place in (folder, *checkpoints) if (state := place / STATE).is_file()]
+
+
+def has_state(folder: Path) -> bool:
+    """Whether it is the folder of a run that has left a log.
+
+    Args:
+        folder: Any.
+
+    Returns:
+        False for a folder that is not there, too.
+    """
+    return bool(_state_files(folder))
+
+
+def no_state(folder: Path) -> str:
+    """Why a folder is no run that can be read, and what to do.
+
+    Args:
+        folder: One that `has_state` is False for.
+
+    Returns:
+        For an error.
+    """
+    if not folder.is_dir():
+        return f"{folder} is no folder. Give the output_dir of a training run."
+    begun = [name for name in ("run.json", "training.json", "evaluation.json") if (folder / name).is_file()]
+    if begun or any(folder.glob("*/seed*/run.json")):
+        return (
+            f"{folder} holds no {STATE}: the run has reached neither its end nor a checkpoint. Set save_steps to have "
+            f"one sooner, or wait."
+        )
+    return (
+        f"{folder} holds no {STATE}, nor does a checkpoint in it. Give the output_dir of a training run, the --output "
+        f"of trl-miner compare, or that of trl-miner eval."
+    )
+
+
+def _read_state(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """The state that went furthest: a run that went on may have left an older one in its folder."""
+    files = _state_files(folder)
+    if not files:
+        raise FileNotFoundError(no_state(folder))
+    notes: list[str] = []
+    states = [state for path in files if (state := _read_optional(path, notes))]
+    if not states:
+        raise ValueError(f"{files[0]} must be JSON with the log of a run: {notes[0]} Restore it from a checkpoint.")
+    return max(states, key=lambda state: number(state.get("global_step")) or 0), notes
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object from a file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        What it holds.
+
+    Raises:
+        ValueError: It cannot be read, or holds no object; the file is named.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path} must be JSON: {error}. Restore it, or leave its folder out.") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} must hold a JSON object: got {type(found).__name__}. Leave its folder out.")
+    return found
+
+
+def _read_optional(path: Path, notes: list[str]) -> dict[str, Any]:
+    """A file that the report can do without; a broken one is noted."""
+    if not path.is_file():
+        return {}
+    try:
+        return read_object(path)
+    except ValueError as error:
+        notes.append(f"{path.name} could not be read and is left out ({error.__cause__ or 'no JSON object'}).")
+        return {}
+
+
+def _clean_logs(history: Any, notes: list[str]) -> list[dict[str, Any]]:
+    """The training logs, steps ascending. Where a resumed run went back, its later life counts."""
+    logs: list[dict[str, Any]] = []
+    replaced = 0
+    for log in history if isinstance(history, list) else ():
+        if not isinstance(log, dict) or "reward" not in log or number(log.get("step")) is None:
+            continue
+        while logs and logs[-1]["step"] > log["step"]:
+            logs.pop()
+            replaced += 1
+        if logs and logs[-1]["step"] == log["step"]:
+            replaced += 1
+            logs[-1] = {**logs[-1], **log}
+        else:
+            logs.append(log)
+    if replaced:
+        notes.append(
+            f"The log goes back in its steps, as after resuming: the later entry counts ({replaced} replaced)."
+        )
+    return logs
+
+
+def _clean_scores(evaluation: Mapping[str, Any], steps: int) -> dict[float, dict[str, float]]:
+    scores: dict[float, dict[str, float]] = {}
+    for moment, found in evaluation.items():
+        step = {"before": "0", "after": str(steps)}.get(moment, moment.removeprefix("step "))
+        if step.isdigit() and isinstance(found, dict):
+            known = {name: value for name, raw in found.items() if (value := number(raw)) is not None}
+            scores[float(step)] = known
+    return dict(sorted(scores.items()))
+
+
+def _settings(facts: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, str]:
+    """One spelling for what `run.json` and `training.json` say; the former knows also what was left at its default."""
+    if isinstance(facts.get("recipe"), dict):
+        options = facts.get("options")
+        return clean_settings({**facts["recipe"], **read_options(options if isinstance(options, list) else [])})
+    found = dict(record["settings"]) if isinstance(record.get("settings"), dict) else {}
+    for key, name in (
+        ("base_model", "model_name_or_path"),
+        ("dataset", "dataset_name"),
+        ("held_out", "score_benchmark"),
+    ):
+        if isinstance(record.get(key), dict):
+            found[name] = record[key].get("name")
+    return clean_settings(found)
+
+
+def _or_nan(value: Any) -> float:
+    known = number(value)
+    return math.nan if known is None else known

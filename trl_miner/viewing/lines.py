@@ -1,0 +1,317 @@
+"""Lines with bands on matplotlib axes: several runs as one, long histories thinned, figures written whole.
+
+matplotlib's object interface: no display, no pyplot, no state that outlives a call.
+"""
+
+import functools
+import io
+import math
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..files import write_whole
+from .text import for_picture
+
+if TYPE_CHECKING:
+    from .settings import Method
+
+INK, PAPER, GRID = "#1b1f24", "#ffffff", "#c9ced6"
+# Okabe-Ito, told apart by colour-blind readers. 7 colours, 4 dashes and 5 markers repeat after 140 methods.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9", INK)
+_DASHES = ("-", "--", "-.", ":")
+_MARKERS = ("o", "s", "^", "D", "v")
+MOST_BANDS = 6  # beyond, bands hide the lines
+_POINTS = 12_000  # of one figure: some 200 kB as SVG
+_COLUMNS = 600  # more than the pixels of a panel show
+_NUMBER = re.compile(r"(\d\.\d{2})\d+")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a picture.
+
+    Attributes:
+        label: Its name in the legend.
+        place: Which colour, dash and marker it has.
+        x: Numbers, ascending.
+        y: As many; NaN is a gap.
+        low: Lower edge of its band, or None.
+        high: Upper edge.
+    """
+
+    label: str
+    place: int
+    x: Any
+    y: Any
+    low: Any = None
+    high: Any = None
+
+
+def method_line(
+    method: "Method",
+    points_of: Callable[[Any], Sequence[tuple[float, float]]],
+    smooth: int = 1,
+) -> Line | None:
+    """The mean over the runs of a method, with a band from the smallest to the largest.
+
+    Runs that logged at different steps are interpolated between their own; at a step that only some have reached the
+    mean is over those.
+
+    Args:
+        method: The runs.
+        points_of: (x, y) of a run, x ascending.
+        smooth: Points of a trailing mean over each run, 1 for none.
+
+    Returns:
+        The line, or None where no run has a finite value.
+    """
+    import numpy as np
+
+    curves = []
+    for run in method.runs:
+        points = np.asarray(points_of(run), dtype=float).reshape(-1, 2)
+        points = points[np.isfinite(points[:, 0])]
+        if np.isfinite(points[:, 1]).any():
+            curves.append((points[:, 0], moving_mean(points[:, 1], smooth)))
+    if not curves:
+        return None
+    if len(curves) == 1:
+        return Line(method.label, method.place, *curves[0])
+    x = np.unique(np.concatenate([own for own, _ in curves]))
+    values = np.stack([np.interp(x, *curve, left=math.nan, right=math.nan) for curve in curves])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a step at which no run has a value is a gap
+        return Line(
+            method.label,
+            method.place,
+            x,
+            np.nanmean(values, axis=0),
+            np.nanmin(values, axis=0),
+            np.nanmax(values, axis=0),
+        )
+
+
+def moving_mean(values: Any, width: int) -> Any:
+    """Trailing mean of up to `width` values, without those that are NaN; a NaN stays one."""
+    import numpy as np
+
+    values = np.where(np.isfinite(values), values, np.nan)
+    if width <= 1 or not len(values):
+        return values
+    known = np.isfinite(values)
+    sums, counts = (np.concatenate([[0.0], np.cumsum(part)]) for part in (np.where(known, values, 0.0), known))
+    start = np.maximum(np.arange(len(values)) + 1 - width, 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = (sums[1:] - sums[start]) / (counts[1:] - counts[start])
+    return np.where(known, mean, np.nan)
+
+
+def thin(x: Any, y: Any, columns: int) -> Any:
+    """Which points to draw: the smallest and the largest of each of `columns` parts of the x axis, and gaps.
+
+    Args:
+        x: Ascending.
+        y: As many; NaN is a gap.
+        columns: At least 1.
+
+    Returns:
+        Indices, ascending: all of them where there are at most two for each column.
+    """
+    import numpy as np
+
+    if len(x) <= 2 * columns:
+        return np.arange(len(x))
+    width = (x[-1] - x[0]) / columns
+    edges = np.searchsorted(x, x[0] + width * np.arange(1, columns))
+    kept = [0, len(x) - 1]
+    for start, stop in zip([0, *edges], [*edges, len(x)], strict=True):
+        part = y[start:stop]
+        if not len(part):
+            continue
+        if np.isfinite(part).any():
+            kept += [start + int(np.nanargmin(part)), start + int(np.nanargmax(part))]
+        else:
+            kept.append(start)
+    return np.unique(kept)
+
+
+def draw_lines(axes: Any, lines: Sequence[Line], *, panels: int = 1, bands: bool = True) -> None:
+    """Put lines on axes, each told apart by colour, dash and marker.
+
+    Args:
+        axes: Of matplotlib.
+        lines: May be empty.
+        panels: Of the figure, which share its number of points.
+        bands: Whether to draw those that there are.
+    """
+    import numpy as np
+
+    columns = max(12, min(_COLUMNS, _POINTS // (2 * max(1, len(lines)) * panels * (3 if bands else 1))))
+    for line in lines:
+        colour, dash, marker = style(line.place)
+        x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
+        if bands and line.low is not None and line.high is not None:
+            low, high = np.asarray(line.low, dtype=float), np.asarray(line.high, dtype=float)
+            at, lows, highs = _thin_band(x, low, high, columns)
+            axes.fill_between(at, lows, highs, color=colour, alpha=0.18, linewidth=0)
+        at = thin(x, y, columns)
+        x, y = x[at], y[at]
+        axes.plot(
+            x, y, dash, color=colour, linewidth=1.7, marker=marker, markersize=4, markevery=_marked(y),
+            label=for_picture(line.label),
+        )  # fmt: skip
+
+
+def style(place: int) -> tuple[str, str, str]:
+    """Colour, dash and marker of the line at a place."""
+    return COLOURS[place % 7], _DASHES[place % 4], _MARKERS[place % 5]
+
+
+def new_figure(panels: int, legend_entries: int = 0, *, columns: int | None = None) -> tuple[Any, list[Any]]:
+    """A figure with a row of panels, or rows of `columns`; below them is room for a legend.
+
+    Returns:
+        The figure, which Jupyter shows, and its axes.
+    """
+    columns = min(panels, columns or panels)
+    rows = math.ceil(panels / columns)
+    wide = {1: 6.6, 2: 10.0}.get(columns, 13.0)
+    legend_rows = math.ceil(legend_entries / _legend_columns(columns)) if legend_entries > 1 else 0
+    figure = _figure_class()(figsize=(wide, 3.3 * rows + 0.24 * legend_rows), layout="constrained", facecolor=PAPER)
+    found = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes in found[panels:]:
+        axes.remove()
+    for axes in found[:panels]:
+        axes.set_facecolor(PAPER)
+        axes.grid(color=GRID, linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[["left", "bottom"]].set_edgecolor(INK)
+        axes.tick_params(which="both", colors=INK)
+    return figure, found[:panels]
+
+
+def finish_axes(axes: Any, *, title: str, xlabel: str, ylabel: str, percent: bool = False, log: bool = False) -> None:
+    """Titles and units; where nothing was drawn, the panel says so.
+
+    Args:
+        axes: Of matplotlib.
+        title: What the panel shows.
+        xlabel: With its unit.
+        ylabel: With its unit.
+        percent: The values are shares, and shown as percent.
+        log: The vertical axis is logarithmic, where a value is above 0.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
+
+    if log and axes.has_data() and axes.dataLim.y1 > 0:
+        axes.set_yscale("log", nonpositive="mask")
+        low, high = axes.get_ylim()
+        if high < 60 * low:  # less than two decades hold too few powers of ten to read a value by
+            axes.yaxis.set_major_locator(MaxNLocator(6) if high < 4 * low else LogLocator(subs=(1, 2, 3, 5)))
+            axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    if percent:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_title(title, color=INK, fontsize=11)
+    axes.set_xlabel(xlabel, color=INK)
+    axes.set_ylabel(ylabel, color=INK)
+    if not axes.has_data():
+        axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center", va="center", color=INK)
+        axes.set(xticks=[], yticks=[])
+
+
+def add_legend(figure: Any, panels: Sequence[Any]) -> None:
+    """One legend for all panels, below them, where no line can run through it. One line needs none."""
+    entries: dict[tuple[str, int], Any] = {}
+    for axes in panels:
+        seen: list[str] = []
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            entries.setdefault((label, seen.count(label)), handle)  # two long names may be cut to the same
+            seen.append(label)
+    if len(entries) > 1:
+        figure.legend(
+            list(entries.values()), [label for label, _ in entries], loc="outside lower center",
+            ncols=_legend_columns(len(panels)), frameon=False, fontsize="small", labelcolor=INK, handlelength=3.4,
+        )  # fmt: skip
+
+
+def save(figure: Any, path: str | Path | None) -> Any:
+    """Write a figure as its path says, PNG or SVG; None: write nothing. Returns the figure."""
+    if path is not None:
+        path = Path(path)
+        if path.suffix not in (".png", ".svg"):
+            raise ValueError(f"A picture must be a .png or a .svg: got {path}.")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = as_svg(figure, path.stem) if path.suffix == ".svg" else [as_png(figure)]
+        write_whole(path, content)
+    return figure
+
+
+def as_png(figure: Any) -> bytes:
+    """The figure at 130 dots per inch."""
+    target = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in a script that the font lacks
+        figure.savefig(target, format="png", dpi=130, metadata={"Software": None})
+    return target.getvalue()
+
+
+def as_svg(figure: Any, name: str) -> str:
+    """The figure with its text as text, and ids that begin with `name`; the same figure gives the same file."""
+    import matplotlib
+
+    target = io.StringIO()
+    with warnings.catch_warnings(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        figure.savefig(target, format="svg", metadata={"Date": None, "Creator": None})
+    text = re.sub(r'(\bd|\bpoints)="([^"]*)"', lambda found: f'{found[1]}="{_shorter(found[2])}"', target.getvalue())
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    return re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", text)
+
+
+def _shorter(path: str) -> str:
+    return _NUMBER.sub(r"\1", path).replace(" \n", "\n")
+
+
+def _thin_band(x: Any, low: Any, high: Any, columns: int) -> tuple[Any, Any, Any]:
+    """The hull of a band in each column."""
+    import numpy as np
+
+    if len(x) <= 2 * columns:
+        return x, low, high
+    edges = np.searchsorted(x, np.linspace(x[0], x[-1], columns + 1)[:-1])
+    edges = np.unique(edges)
+    return x[edges], np.fmin.reduceat(low, edges), np.fmax.reduceat(high, edges)
+
+
+def _marked(y: Any) -> list[int]:
+    """About eight markers, and one for each point between gaps, which has no line to be seen by."""
+    import numpy as np
+
+    known = np.flatnonzero(np.isfinite(y))
+    every = set(known[:: max(1, math.ceil(len(known) / 8))].tolist())
+    padded = np.concatenate([[np.nan], y, [np.nan]])
+    alone = np.isfinite(y) & ~np.isfinite(padded[:-2]) & ~np.isfinite(padded[2:])
+    return sorted(every | set(np.flatnonzero(alone).tolist()))
+
+
+def _legend_columns(panels: int) -> int:
+    return {1: 3, 2: 4}.get(panels, 6)
+
+
+@functools.cache
+def _figure_class() -> Any:
+    from matplotlib.figure import Figure
+
+    class Picture(Figure):
+        """A figure that Jupyter shows without pyplot."""
+
+        def _repr_png_(self) -> bytes:
+            return as_png(self)
+
+    return Picture

@@ -1,0 +1,126 @@
+"""Whatever folders a report is given: runs, comparisons of runs, scored samples."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .history import STATE, RunHistory, has_state, no_state, read_object, read_run
+
+
+@dataclass(frozen=True)
+class EvalResult:
+    """A scored result folder of `trl-miner eval`.
+
+    Attributes:
+        folder: The folder.
+        name: How a report calls it: the run's name where the model is one of the runs.
+        settings: Its `settings.json`.
+        benchmarks: The benchmarks of its `scores.json`, by name.
+        run: The run whose model it is, if that is among those read.
+    """
+
+    folder: Path
+    name: str
+    settings: Mapping[str, Any]
+    benchmarks: Mapping[str, Mapping[str, Any]]
+    run: RunHistory | None = None
+
+
+@dataclass(frozen=True)
+class Material:
+    """What the folders of a report hold together."""
+
+    runs: Sequence[RunHistory]
+    results: Sequence[EvalResult]
+    notes: Sequence[str] = ()
+
+
+def read_result(folder: str | Path, runs: Sequence[RunHistory] = ()) -> EvalResult:
+    """Read a scored result folder of `trl-miner eval`.
+
+    Args:
+        folder: The folder, with `settings.json` and `scores.json`.
+        runs: Runs whose model it may be.
+
+    Returns:
+        Its scores.
+
+    Raises:
+        FileNotFoundError: It is not scored, or no result folder.
+        ValueError: A file cannot be read.
+    """
+    folder = Path(folder)
+    if not (folder / "scores.json").is_file():
+        raise FileNotFoundError(f"{folder} holds samples but no scores.json. Run: trl-miner score {folder}")
+    settings, scores = (read_object(folder / name) for name in ("settings.json", "scores.json"))
+    benchmarks = scores.get("benchmarks")
+    if not isinstance(benchmarks, dict):
+        raise ValueError(f"{folder / 'scores.json'} holds no benchmarks. Run: trl-miner score {folder}")
+    run, name = _model_of(settings, runs)
+    return EvalResult(folder, name or folder.resolve().name, settings, benchmarks, run)
+
+
+def read_material(folders: Sequence[str | Path]) -> Material:
+    """Read whatever the folders are: runs, outputs of `trl-miner compare`, result folders of `trl-miner eval`.
+
+    Args:
+        folders: At least one.
+
+    Returns:
+        Their runs and results, with names that differ.
+
+    Raises:
+        FileNotFoundError: One of them is none of these, or lacks a file that it needs.
+        ValueError: There is no folder, or a file cannot be read.
+    """
+    if not folders:
+        raise ValueError("A report needs at least one folder: got none. Give the output_dir of a training run.")
+    runs: list[RunHistory] = []
+    results, notes = [], []
+    for folder in dict.fromkeys(Path(folder) for folder in folders):  # twice the same is once
+        if has_state(folder):
+            runs.append(read_run(folder))
+        elif compared := sorted(path.parent for path in folder.glob("*/seed*/run.json")):
+            missing = [path for path in compared if not has_state(path)]
+            notes += [f"{path} is left out: it has no {STATE} yet." for path in missing]
+            own = [read_run(path) for path in compared if path not in missing]
+            if not own:
+                raise FileNotFoundError(no_state(folder))
+            runs += [replace(run, name="/".join(run.folder.parts[-2:])) for run in own]
+        elif (folder / "settings.json").is_file() or any(folder.glob("*/benchmark.json")):
+            results.append(folder)
+        else:
+            raise FileNotFoundError(no_state(folder))
+    runs = _tell_apart(runs)
+    return Material(runs, [read_result(folder, runs) for folder in results], notes)
+
+
+def _tell_apart(runs: Sequence[RunHistory]) -> list[RunHistory]:
+    """Runs of one name get the folders above in front, until they differ."""
+    names = [run.name for run in runs]
+    for depth in range(2, 12):
+        if len(set(names)) == len(names):
+            break
+        twice = {name for name in names if names.count(name) > 1}
+        names = [
+            "/".join(run.folder.resolve().parts[-depth:]) if name in twice else name
+            for run, name in zip(runs, names, strict=True)
+        ]
+    return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
+
+
+def _model_of(settings: Mapping[str, Any], runs: Iterable[RunHistory]) -> tuple[RunHistory | None, str | None]:
+    """The run whose model was sampled, and a name for it."""
+    model = settings.get("adapter") or settings.get("model")
+    if not model:
+        return None, None
+    path = Path(str(model))
+    for run in runs:
+        own = run.folder.resolve()
+        is_run = path.resolve() == own if path.exists() else len(path.parts) > 1 and f"{own}".endswith(f"/{path}")
+        if is_run:
+            return run, run.name
+        if path.exists() and path.resolve().parent == own:  # a checkpoint, or the best model
+            return run, f"{run.name} ({path.name})"
+    return None, "/".join(path.parts[-2:])
