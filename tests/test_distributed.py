@@ -7,6 +7,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 import torch.distributed as dist
@@ -24,7 +25,7 @@ KINDS = ["P", "H", "N", "P", "H", "P"]
 # What distributed/train_worker.py trains
 CASES = (
     *("forward", "sampler", "grpo", "reinforce_pp", "reinforce_pp_baseline", "ucas", "entropy_adv", "ucas+miner"),
-    *("miner_nh", "clip_cov", "kl_cov", "bapo", "as_trl", "many_pieces", "one_piece", "scored"),
+    *("miner_nh", "clip_cov", "kl_cov", "bapo", "as_trl", "many_pieces", "one_piece", "scored", "recorded"),
     *("dynamic_sampling", "dynamic_sampling_oversampled", "dynamic_sampling_not_full"),
 )
 
@@ -189,7 +190,7 @@ def train_on(num_processes: int, policy: str, folder: Path) -> dict:
 def trained(policy, tmp_path_factory):
     """By number of processes, what each method came to."""
     folder = tmp_path_factory.mktemp("trained")
-    return {n: train_on(n, policy, folder) for n in (1, 2)}
+    return {n: train_on(n, policy, folder) | {"folder": folder / f"out{n}"} for n in (1, 2)}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -216,8 +217,8 @@ def test_however_the_rows_are_cut_two_processes_learn_the_same(trained, name):
 
 
 def test_the_methods_did_something(trained):
-    steps = {name: found["steps"] for name, found in trained[1].items()}
-    assert steps.keys() == set(CASES)
+    steps = {name: trained[1][name]["steps"] for name in CASES}
+    assert trained[1].keys() == {*CASES, "folder"}
     assert all(any(step["rollouts/recovered"] > 0 for step in steps[name]) for name in ("forward", "sampler"))
     for name in ("clip_cov", "kl_cov", "bapo"):
         plain = [step["loss"] for step in steps["grpo"]]
@@ -226,6 +227,20 @@ def test_the_methods_did_something(trained):
         assert all(step["grad_norm"] > 0 for step in steps[name]), name
     assert any(step["dynamic_sampling/rounds"] > 1 for step in steps["dynamic_sampling"])
     assert any(step["dynamic_sampling/full"] < 1 for step in steps["dynamic_sampling_not_full"])
+
+
+def test_two_processes_record_what_one_does(trained):
+    """Two prompts of three, one of them on both processes, which forward other rows for it."""
+    one, two = (trained[n]["folder"] / "recorded" / "credit" for n in (1, 2))
+    names = [path.name for path in sorted(one.iterdir())]
+    assert names == [path.name for path in sorted(two.iterdir())] and len(names) == 3
+    for name in names:
+        expected, found = (pq.read_table(folder / name).to_pylist() for folder in (one, two))
+        assert len(found) == len(expected) == 8
+        for row, same in zip(expected, found, strict=True):
+            for column, value in row.items():
+                close = isinstance(value, float) or (isinstance(value, list) and isinstance(value[0], float))
+                assert same[column] == (pytest.approx(value, rel=1e-4, abs=1e-8) if close else value), column
 
 
 def test_every_process_does_as_many_forwards(trained):

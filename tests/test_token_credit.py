@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from harness import config, never_all_right, trained
+from harness import config, crc, never_all_right, trained
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
@@ -137,6 +137,50 @@ def test_every_so_many_steps(policy, tmp_path, settings, expected):
     assert list(records(tmp_path)) == [f"credit_{step:05d}.parquet" for step in expected]
 
 
+def test_of_several_generations_for_one_step_the_first_is_recorded(policy, tmp_path):
+    settings = dict(steps_per_generation=1, gradient_accumulation_steps=2, max_steps=2, **EVERY_STEP)
+    trainer = trained(policy, tmp_path, **settings)
+    for (rows, _), batch in zip(records(tmp_path).values(), trainer.batches[::2], strict=True):
+        length = rows[0]["length"]
+        assert rows[0]["token_ids"][:length] == batch["completion_ids"][0, :length].tolist()
+
+
+def test_tokens_without_a_log_prob_or_out_of_the_loss(policy, tmp_path):
+    """The sampler has none for each rollout's second token, and the third is a tool's."""
+
+    def rollouts(prompts, trainer):
+        ids = [[5 + crc(prompt) % 7, 6, 7, 8 + place % 4] for place, prompt in enumerate(prompts)]
+        logprobs = [[-0.5, float("nan"), -9.0, -1.0 - place % 4] for place in range(len(prompts))]
+        prompt_ids = [trainer.processing_class(prompt)["input_ids"] for prompt in prompts]
+        masks = [[1, 1, 0, 1]] * len(prompts)
+        return {"prompt_ids": prompt_ids, "completion_ids": ids, "logprobs": logprobs, "env_mask": masks}
+
+    trained(policy, tmp_path, extra=dict(rollout_func=rollouts), max_steps=1, **EVERY_STEP)
+    ((rows, _),) = records(tmp_path).values()
+    for row in rows:
+        assert row["old_logps"][1] is None and row["length"] == 3
+        assert row["nll"] == pytest.approx((0.5 + 1 + row["rollout"]) / 2)  # of the two that are known
+        assert row["advantages"][2] == 0
+        assert row["kind"] != "PH" or (row["weights"][1], row["advantages_before"][1]) == (0, 0)
+        assert row["kind"] != "HE" or row["grpo_advantage"] == 0 or row["advantages"][1] != 0
+
+
+def test_on_top_of_another_method_mixed_prompts_show_that_methods_advantages(policy, tmp_path):
+    trainer = trained(policy, tmp_path, advantage_estimator="ucas+miner", max_steps=1, **EVERY_STEP)
+    ((rows, _),) = records(tmp_path).values()
+    (given,) = trainer.token_advantages
+    for number, row in enumerate(rows):
+        if row["kind"] != "PH":
+            assert row["advantages_before"] == row["advantages"] == given[number, : len(row["advantages"])].tolist()
+    assert any(len(set(row["advantages"])) > 1 for row in rows if row["kind"] == "HE")
+
+
+def test_a_prompt_is_a_row_group(policy, tmp_path):
+    """What is left of a damaged file is whole prompts."""
+    trained(policy, tmp_path, max_steps=1, **EVERY_STEP)
+    assert pq.ParquetFile(tmp_path / "credit" / "credit_00001.parquet").num_row_groups == 3
+
+
 def test_at_most_so_many_rollouts_of_whole_prompts(policy, tmp_path):
     settings = dict(log_token_credit_rollouts=9, max_steps=1, **EVERY_STEP)  # two prompts of four
     trained(policy, tmp_path, **settings)
@@ -195,6 +239,11 @@ def test_the_texts_of_the_tokens_are_the_text(build, text):
     assert len(pieces) == len(ids)
     assert "".join(pieces).lstrip(" ") == whole.lstrip(" ")  # Metaspace drops the space before a text's first word
     assert "\N{REPLACEMENT CHARACTER}" not in "".join(pieces)
+
+
+def test_a_character_of_several_tokens_is_the_last_ones():
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_level())
+    assert _Texts(tokenizer).pieces(tokenizer("zéz")["input_ids"]) == ["z", "", "é", "z"]
 
 
 def test_bytes_that_are_no_character_stay_visible():

@@ -104,7 +104,7 @@ def credit_table(
     training has no use for either as such.
 
     Args:
-        rollouts: `local_rollouts` of every process; whole prompts.
+        rollouts: `local_rollouts` of every process, in the order of their ranks; whole prompts.
         step: Optimiser step, as in the names of TRL's completions.
         num_generations: G.
         kinds: (N,) bools, as are the rewards: of the whole batch.
@@ -121,7 +121,6 @@ def credit_table(
     """
     import pyarrow as pa
 
-    rollouts = sorted(rollouts, key=lambda rollout: rollout["row"])
     rows_M = torch.tensor([rollout["row"] for rollout in rollouts])
     kinds = GroupKinds(*(is_kind_N.cpu()[rows_M] for is_kind_N in kinds))
     rewards_M, verifier_M, grpo_M = (
@@ -199,7 +198,7 @@ def write_credit(output_dir: str | Path, table: Any, about: Mapping[str, Any]) -
     table = table.replace_schema_metadata({METADATA: json.dumps(dict(about), allow_nan=False).encode()})
     path = Path(output_dir) / FOLDER / f"credit_{about['step']:05d}.parquet"
     file = io.BytesIO()
-    pq.write_table(table, file, compression="zstd", row_group_size=about["num_generations"])
+    pq.write_table(table, file, compression="zstd", row_group_size=about["num_generations"], write_page_checksum=True)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, [file.getvalue()])

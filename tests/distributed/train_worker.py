@@ -94,6 +94,9 @@ CASES = {
     "as_trl": dict(micro_batches=3, **AS_TRL),
     "many_pieces": dict(micro_batches=3, max_tokens_per_micro_batch=25),  # more than micro-batches: one rollout each
     "one_piece": dict(micro_batches=3, max_tokens_per_micro_batch=1000),  # fewer: two micro-steps have nothing to do
+    "recorded": dict(
+        micro_batches=3, log_token_credit=True, log_token_credit_steps=1, log_token_credit_rollouts=8, miner_gamma=1.0
+    ),
     "scored": dict(micro_batches=3, max_tokens_per_micro_batch=60, num_iterations=2, beta=0.1),
     **{name: dict(advantage_estimator=name) for name in ESTIMATORS if name != "miner"},
     "ucas+miner": dict(advantage_estimator="ucas+miner"),

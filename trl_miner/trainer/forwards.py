@@ -192,6 +192,7 @@ class ForwardingTrainer(LastingTrainer):
 
 
 def is_multimodal(batch: dict[str, Any]) -> bool:
+    """Does the batch of TRL's hold images?"""
     return any(name in batch for name in MULTIMODAL_KEYS)
 
 

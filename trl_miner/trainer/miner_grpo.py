@@ -30,6 +30,7 @@ from ..model_card import describe_run
 from ..sampled_logps import by_row, changes_to_logits, collect_logps
 from ..sampling import BatchFill, Filled, GeneratedRound, PromptStream, assemble, differs_in_correctness
 from ..token_credit import choose_rollouts, credit_table, local_rollouts, write_credit
+from ..trackers import CreditPageCallback
 from ..watchdog import GENERATION
 from .step import SteppingTrainer
 
@@ -114,6 +115,8 @@ class MinerGRPOTrainer(SteppingTrainer):
             self._check_policy_loss()
         if args.dynamic_sampling:
             self._check_dynamic_sampling()
+        if args.log_token_credit:  # before the trackers' own, which close them at the end
+            self.callback_handler.callbacks.insert(0, CreditPageCallback(self))
 
     def _check_policy_loss(self) -> None:
         if getattr(self, "use_liger_kernel", False):  # until TRL 1.13, another loss than `_compute_loss`

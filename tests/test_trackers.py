@@ -1,0 +1,60 @@
+"""Metrics and the page of token credit in real trackers, all of them local."""
+
+import pytest
+import wandb
+from harness import trained
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+RECORDED = dict(log_token_credit=True, log_token_credit_steps=2, max_steps=4)
+METRICS = ("groups/ph", "miner/tau_pos", "miner/scale", "rollouts/recovered", "micro_batches/rows")
+
+
+def logged(trainer, name):
+    return [log[name] for log in trainer.state.log_history if name in log]
+
+
+def test_tensorboard(policy, tmp_path, monkeypatch):
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tensorboard"))
+    trainer = trained(policy, tmp_path / "run", report_to="tensorboard", **RECORDED)
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    for name in METRICS:
+        assert [event.value for event in events.Scalars(f"train/{name}")] == pytest.approx(logged(trainer, name))
+    (text,) = events.Tensors("token_credit/text_summary")
+    assert text.step == 4 and b"| Token |" in text.tensor_proto.string_val[0]
+    (picture,) = events.Images("token_credit")
+    assert picture.encoded_image_string.startswith(b"\x89PNG") and picture.width > 300
+
+
+def test_trackio(policy, tmp_path):
+    from trackio.sqlite_storage import SQLiteStorage
+    from trackio.utils import MEDIA_DIR
+
+    trainer = trained(policy, tmp_path / "run", report_to="trackio", project="tests", run_name="me", **RECORDED)
+    rows = SQLiteStorage.get_logs("tests", "me")
+    for name in METRICS:
+        found = [row[f"train/{name}"] for row in rows if f"train/{name}" in row]
+        assert found == pytest.approx(logged(trainer, name))
+    (page,) = (row for row in rows if "token_credit" in row)
+    assert page["train/global_step"] == 4
+    sent = MEDIA_DIR / page["token_credit"]["file_path"]
+    assert sent.read_bytes() == (tmp_path / "run" / "inspect.html").read_bytes()
+
+
+@pytest.mark.parametrize("tracker", ["trackio", "tensorboard"])
+def test_a_page_that_cannot_be_made_does_not_end_the_training(policy, tmp_path, tracker, caplog, monkeypatch):
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tensorboard"))
+    (tmp_path / "run" / "credit").mkdir(parents=True)
+    (tmp_path / "run" / "credit" / "credit_00001.parquet").write_text("no Parquet")
+    trainer = trained(policy, tmp_path / "run", report_to=tracker, log_token_credit=True, max_steps=2)
+    assert trainer.state.global_step == 2
+    assert f"did not reach {tracker}" in caplog.text
+
+
+def test_wandb(policy, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path / "wandb"))
+    (tmp_path / "wandb").mkdir()
+    trained(policy, tmp_path / "run", report_to="wandb", **RECORDED)
+    wandb.finish()
+    (page,) = (tmp_path / "wandb").rglob("*.html")
+    assert page.read_bytes() == (tmp_path / "run" / "inspect.html").read_bytes()
