@@ -1,0 +1,204 @@
+"""Pictures of one batch: the tensors of the method, cell by cell, as the first notebook shows them.
+
+# N = P*G rollouts, rows of one prompt adjacent; T padded completion tokens
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+# Okabe-Ito colours, told apart by colour-blind readers; the kind is written beside each group as well.
+KIND_COLOURS = {"PH": "#009E73", "HE": "#E69F00", "NH": "#D55E00"}
+UP, DOWN, GREY = "#0072B2", "#D55E00", "#999999"
+
+
+def kind_names(kinds: Any) -> list[str]:
+    """The kind of each rollout's group, by name.
+
+    Args:
+        kinds: What has `is_ph_N`, `is_he_N` and `is_nh_N`, (N,) bools: `GroupKinds` or `MinerAdvantages`.
+
+    Returns:
+        N times "PH", "HE" or "NH".
+    """
+    flags = zip(kinds.is_ph_N.tolist(), kinds.is_he_N.tolist(), strict=True)
+    return ["PH" if is_ph else "HE" if is_he else "NH" for is_ph, is_he in flags]
+
+
+def draw_tokens(
+    values_NT: Any,
+    mask_NT: Any,
+    tokens: Sequence[Sequence[str]],
+    *,
+    kinds: Sequence[str],
+    num_generations: int,
+    title: str,
+    form: str = "{:.2f}",
+) -> Any:
+    """A number for every token: a cell with the token and its number, darker for larger ones.
+
+    Blue cells are positive, orange ones negative, as in `trl-miner inspect`. Padding is grey and empty.
+
+    Args:
+        values_NT: (N, T), in any unit.
+        mask_NT: (N, T), non-zero where a token counts.
+        tokens: N lists of token texts, of at most T each.
+        kinds: N times "PH", "HE" or "NH".
+        num_generations: G, rollouts per prompt.
+        title: What the numbers are, with their unit.
+        form: How a number is written.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        ValueError: A number of token lists other than N.
+    """
+    import numpy as np
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.figure import Figure
+
+    values, mask = np.asarray(values_NT, dtype=float), np.asarray(mask_NT, dtype=bool)
+    if len(tokens) != len(values):
+        raise ValueError(f"tokens must have a list for each rollout: got {len(tokens)} for {len(values)} rollouts.")
+    num_rows, num_columns = values.shape
+    figure = Figure(figsize=(9.2, 0.34 * num_rows + 0.8), dpi=80, layout="constrained")
+    axes = figure.subplots()
+    largest = np.abs(values[mask]).max(initial=0.0) or 1.0
+    # No colour at its darkest: black text stays readable on all of them.
+    shades = LinearSegmentedColormap.from_list("credit", ["#F0A884", "#FFFFFF", "#86BBDD"])
+    shown = np.where(mask, values / largest, np.nan)
+    axes.set_facecolor("#EEEEEE")
+    axes.pcolormesh(shown, cmap=shades, vmin=-1, vmax=1, edgecolors="#DDDDDD", linewidth=0.5)
+    for row, column in zip(*mask.nonzero(), strict=True):
+        text = tokens[row][column].strip() or "␣"
+        axes.text(column + 0.06, row + 0.55, text, va="center", fontsize=8, color="#555555", parse_math=False)
+        value = values[row, column]
+        number, colour = (form.format(value), "#000000") if value else ("0", "#555555")
+        axes.text(column + 0.94, row + 0.55, number, va="center", ha="right", fontsize=9, color=colour)
+    _mark_groups(axes, list(kinds), num_generations)
+    axes.set(title=title, xlabel="token", xticks=np.arange(num_columns) + 0.5, xticklabels=range(1, num_columns + 1))
+    axes.invert_yaxis()
+    return figure
+
+
+def _mark_groups(axes: Any, names: list[str], num_generations: int) -> None:
+    """Rollouts numbered within their prompt, a line between prompts, the kind beside them."""
+    axes.set_yticks([row + 0.5 for row in range(len(names))])
+    labels = [
+        f"prompt {row // num_generations + 1}, {name}   {row % num_generations + 1}"
+        if row % num_generations == 0
+        else str(row % num_generations + 1)
+        for row, name in enumerate(names)
+    ]
+    axes.set_yticklabels(labels)
+    for label, name in zip(axes.get_yticklabels(), names, strict=True):
+        label.set_color(KIND_COLOURS[name])
+    for row in range(num_generations, len(names), num_generations):
+        axes.axhline(row, color="#333333", linewidth=1.2)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
+def draw_by_rollout(
+    series: dict[str, Any],
+    *,
+    kinds: Sequence[str],
+    num_generations: int,
+    ylabel: str,
+    title: str,
+    form: str = "{:.2f}",
+) -> Any:
+    """Numbers for every rollout: a bar each, groups side by side.
+
+    Args:
+        series: By name, (N,) numbers in one unit; a panel each, one below the other. NaN: no bar.
+        kinds: N times "PH", "HE" or "NH".
+        num_generations: G, rollouts per prompt.
+        ylabel: The unit.
+        title: Of the whole.
+        form: How a number is written over its bar.
+
+    Returns:
+        A matplotlib figure.
+    """
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    names = list(kinds)
+    places = [row + row // num_generations for row in range(len(names))]
+    figure = Figure(figsize=(9.2, 1.7 * len(series) + 0.6), dpi=80, layout="constrained")
+    panels = figure.subplots(len(series), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (name, values_N) in zip(panels, series.items(), strict=True):
+        values = np.nan_to_num(np.asarray(values_N, dtype=float))
+        bars = axes.bar(places, values, color=[KIND_COLOURS[kind] for kind in names], width=0.8)
+        axes.bar_label(bars, [form.format(value) if value else "0" for value in values], fontsize=8, padding=1)
+        axes.axhline(0, color="#333333", linewidth=0.8)
+        axes.margins(y=0.2)
+        axes.set_ylabel(ylabel)
+        axes.set_title(name, fontsize=10, loc="left")
+        axes.spines[["top", "right"]].set_visible(False)
+    starts = range(0, len(names), num_generations)
+    middles = [places[start] + (num_generations - 1) / 2 for start in starts]
+    panels[-1].set_xticks(middles, [f"prompt {start // num_generations + 1}, {names[start]}" for start in starts])
+    figure.suptitle(title)
+    return figure
+
+
+def draw_focus(gammas: Sequence[float], probabilities: Any = ()) -> Any:
+    """Focal weight against the probability of the token, (1 - p)^gamma.
+
+    Args:
+        gammas: A line each.
+        probabilities: Of tokens to mark, each on all lines.
+
+    Returns:
+        A matplotlib figure.
+
+    Source: arXiv 2601.04731, section 3.2.
+    """
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.6, 3.2), dpi=80, layout="constrained")
+    axes = figure.subplots()
+    grid, marked = np.linspace(0, 1, 101), np.asarray(probabilities, dtype=float)
+    looks = [("#56B4E9", ":"), (UP, "-"), ("#CC79A7", "--"), (GREY, "-.")]
+    for index, gamma in enumerate(gammas):
+        colour, dash = looks[index % len(looks)]
+        axes.plot(grid, (1 - grid) ** gamma, dash, color=colour, label=f"gamma = {gamma:g}")
+        axes.plot(marked, (1 - marked) ** gamma, "o", color=colour, markersize=4)
+    axes.set(xlabel="probability of the sampled token", ylabel="weight", title="The focal weight")
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def draw_cap(tau_ref: float, tau_pos: float, lambda_max: float) -> Any:
+    """What is left of the signal of all-right prompts, against the cap.
+
+    Args:
+        tau_ref: Sum of abs(advantage) over the tokens of mixed prompts.
+        tau_pos: The same over all-right prompts, before the cap; above 0.
+        lambda_max: The one to mark, above 0.
+
+    Returns:
+        A matplotlib figure.
+
+    Source: arXiv 2601.04731, section 3.3.
+    """
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 3.2), dpi=80, layout="constrained")
+    axes = figure.subplots()
+    turn = tau_pos / tau_ref if tau_ref > 0 else lambda_max
+    grid = np.geomspace(min(lambda_max, turn) / 10, max(lambda_max, turn) * 10, 200)
+    axes.plot(grid, np.minimum(tau_pos, grid * tau_ref), color=UP, label="min(tau_pos, lambda_max tau_ref)")
+    axes.axhline(tau_pos, color=GREY, linestyle=":", label="tau_pos: without a cap")
+    left = min(tau_pos, lambda_max * tau_ref)
+    axes.plot([lambda_max], [left], "o", color=DOWN, label=f"lambda_max = {lambda_max:g}: {left:.3g}")
+    axes.set(xscale="log", yscale="log", xlabel="lambda_max", ylabel="sum of abs(advantage), PH tokens")
+    axes.set_title("The cap on the signal of all-right prompts")
+    axes.legend(frameon=False, fontsize="small")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
