@@ -17,6 +17,7 @@ def counted():
     return count_apart()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_the_estimate_is_never_below_what_the_tensors_hold_nor_a_quarter_above(name, counted):
     """Two optimiser steps of two micro-batches, counted by PyTorch's allocator. What dominates is in the name."""

@@ -78,6 +78,7 @@ def test_three_steps_and_three_more_are_six(policy, tmp_path, uninterrupted):
     assert_went_on(run(policy, tmp_path, resume=str(tmp_path / "checkpoint-3")), uninterrupted)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_from_its_last_checkpoint(policy, tmp_path, uninterrupted):
     """SIGKILL after step 5: the work since checkpoint 3 is done again, and comes out the same."""
     killed = in_a_process(policy, tmp_path, "after step 5")
@@ -158,6 +159,7 @@ def in_a_process(policy, folder, what):
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_killed_while_it_is_written_is_never_picked(policy, tmp_path, uninterrupted):
     killed = in_a_process(policy, tmp_path, "while saving")
     assert killed.returncode == -signal.SIGKILL, killed.stderr[-3000:]
@@ -228,6 +230,7 @@ def small_disk(request, policy, tmp_path):
         subprocess.run(["umount", folder], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_run_and_loses_nothing_but_the_steps_since(policy, small_disk, uninterrupted):
     folder, what, enlarge = small_disk
     full = in_a_process(policy, folder, what)

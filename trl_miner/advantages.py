@@ -163,7 +163,14 @@ class Rollouts:
     world: World = field(default_factory=World)
 
     def local(self, values_N: Tensor) -> Tensor:
-        """This process's rows of a global vector."""
+        """This process's rows of a global vector.
+
+        Args:
+            values_N: (N,), one value per rollout of the global batch.
+
+        Returns:
+            (B,), those of this process.
+        """
         return values_N[self.world.local_slice(self.mask_BT.shape[0])]
 
 
@@ -292,6 +299,12 @@ TOKEN_LEVEL = {"miner", "ucas", "entropy_adv"}
 def parse_estimator(name: Any) -> tuple[str, ...]:
     """("ucas",) for "ucas", ("ucas", "miner") for "ucas+miner" or ["ucas", "miner"]: MINER after another method.
 
+    Args:
+        name: As a recipe has it, a name, names joined by "+", or a list.
+
+    Returns:
+        One name, or one and "miner".
+
     Raises:
         ValueError: An unknown name, or a combination other than one method and MINER.
     """
@@ -312,6 +325,15 @@ def parse_estimator(name: Any) -> tuple[str, ...]:
 
 
 def estimate(names: tuple[str, ...], rollouts: Rollouts, knobs: Callable[[str], dict[str, Any]]) -> Estimate:
-    """The advantages of one method, or of a method with MINER on top. `knobs(name)` gives a method's own settings."""
+    """The advantages of one method, or of a method with MINER on top.
+
+    Args:
+        names: Of `parse_estimator`.
+        rollouts: The batch.
+        knobs: Gives the settings of a method by its name.
+
+    Returns:
+        Token advantages (B, T) and statistics.
+    """
     found = ESTIMATORS[names[0]](rollouts, **knobs(names[0]))
     return found if len(names) == 1 else _miner(rollouts, base=found, **knobs("miner"))

@@ -23,7 +23,15 @@ def _knob(default: Any, help: str) -> Any:
 
 
 def accumulation_steps(optimizer_batch_size: int, per_device_train_batch_size: int, num_processes: int) -> int:
-    """Micro-batches per optimiser step and process for a batch of `optimizer_batch_size` rollouts in all.
+    """Micro-batches per optimiser step and process for a batch of so many rollouts in all.
+
+    Args:
+        optimizer_batch_size: Rollouts of an optimiser step, over all processes.
+        per_device_train_batch_size: Rollouts of a micro-batch on one process.
+        num_processes: Those that train.
+
+    Returns:
+        The `gradient_accumulation_steps` that make it so.
 
     Raises:
         ValueError: It cannot be made of whole micro-batches.
@@ -146,9 +154,9 @@ class MinerGRPOConfig(GRPOConfig):
         > Parameters that control what is recorded
 
         log_token_credit (`bool`, *optional*, defaults to `False`):
-            Write `credit/credit_STEP.parquet` into the output folder: tokens, old log-probs, credit weights, advantages
-            before and after the calibration, for `trl-miner inspect`. Where no forward of the step has found the
-            log-probs, it makes one over the recorded rollouts.
+            Write `credit/credit_STEP.parquet` into the output folder: tokens, old log-probs, credit weights,
+            advantages before and after the calibration, for `trl-miner inspect`. Where no forward of the step has
+            found the log-probs, it makes one over the recorded rollouts.
         log_token_credit_steps (`int`, *optional*, defaults to `10`):
             Every so many optimiser steps.
         log_token_credit_rollouts (`int`, *optional*, defaults to `64`):
@@ -277,7 +285,14 @@ class MinerGRPOConfig(GRPOConfig):
         self.gradient_accumulation_steps = wanted
 
     def knobs(self, method: str) -> dict[str, Any]:
-        """The settings of one method by the names that its function takes: those with the method's prefix."""
+        """The settings of one method: those with its prefix.
+
+        Args:
+            method: Its name, such as "miner".
+
+        Returns:
+            By the names that its function takes, without the prefix.
+        """
         prefix = f"{method}_"
         return {f.name.removeprefix(prefix): getattr(self, f.name) for f in fields(self) if f.name.startswith(prefix)}
 

@@ -18,15 +18,36 @@ class World:
     rank: int = 0
 
     def gather(self, values_B: Tensor) -> Tensor:
-        """(B, ...) -> (N, ...): the rows of every process in rank order. Every process calls it, with one shape."""
+        """(B, ...) -> (N, ...): the rows of every process in rank order. Every process must call it.
+
+        Args:
+            values_B: (B, ...), of one shape on all processes.
+
+        Returns:
+            (N, ...).
+        """
         return values_B
 
     def sum(self, value: Tensor) -> Tensor:
-        """The sum of `value` over the processes, same shape. Every process must call it."""
+        """The sum over the processes. Every process must call it.
+
+        Args:
+            value: Of one shape on all processes.
+
+        Returns:
+            Of the same shape, the same on all processes.
+        """
         return value
 
     def local_slice(self, num_local_rows: int) -> slice:
-        """Where this process's B rows stand in the global N."""
+        """Where this process's B rows stand in the global N.
+
+        Args:
+            num_local_rows: B, the same on all processes.
+
+        Returns:
+            For a tensor of N rows.
+        """
         return slice(self.rank * num_local_rows, (self.rank + 1) * num_local_rows)
 
 
@@ -62,5 +83,12 @@ def current_world() -> World:
 
 
 def accumulation_dtype(device: torch.device) -> torch.dtype:
-    """The widest float the device has: sums over millions of tokens lose digits in float32, but MPS has no other."""
+    """The widest float of a device: sums over millions of tokens lose digits in float32, but MPS has no other.
+
+    Args:
+        device: Where the sum is made.
+
+    Returns:
+        float64, or float32 on MPS.
+    """
     return torch.float32 if device.type == "mps" else torch.float64

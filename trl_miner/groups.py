@@ -26,6 +26,9 @@ def grouped(values_N: Tensor, num_generations: int, name: str = "values_N") -> T
         num_generations: G, rollouts per prompt, at least 2.
         name: What the error calls `values_N`.
 
+    Returns:
+        (P, G), a view.
+
     Raises:
         ValueError: G below 2, a shape other than (N,), or an N that does not fill whole groups.
     """
@@ -50,6 +53,13 @@ def homogeneous(values_N: Tensor, num_generations: int) -> Tensor:
     Compared by value, not by standard deviation: six rewards of 0.3 can have a float32 std of 3e-8, and the published
     code (pixas/Miner @ 4d2a76c) then takes them for heterogeneous. A NaN (unscorable) equals nothing, so its group is
     not homogeneous.
+
+    Args:
+        values_N: (N,), in any unit.
+        num_generations: G, at least 2.
+
+    Returns:
+        (N,) bool, the same for all rollouts of a group.
     """
     values_PG = grouped(values_N, num_generations)
     is_homogeneous_P = values_PG.amax(dim=1) == values_PG.amin(dim=1)
@@ -78,6 +88,9 @@ def group_kinds(
         advantages_N: (N,) extrinsic advantages, where equal totals do not imply equal advantages (several rewards that
             are normalised one by one).
 
+    Returns:
+        Three (N,) bools, of which each row has exactly one.
+
     Source: arXiv 2601.04731, section 2, equation 4. The published code decides by "std is 0 and the mean is not", so
         with rewards of -1 and 1 an all-wrong group counts as PH; we follow the paper.
     """
@@ -95,5 +108,13 @@ def group_kinds(
 
 
 def group_mean(values_N: Tensor, num_generations: int) -> Tensor:
-    """(N,): the mean of the rollout's group, NaN left out; NaN where the whole group is NaN."""
+    """The mean of each rollout's group, NaN left out.
+
+    Args:
+        values_N: (N,), in any unit.
+        num_generations: G, at least 2.
+
+    Returns:
+        (N,), in the same unit; NaN where the whole group is NaN.
+    """
     return torch.nanmean(grouped(values_N, num_generations), dim=1).repeat_interleave(num_generations)

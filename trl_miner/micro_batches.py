@@ -206,6 +206,7 @@ class Window:
         return list(range(step * num_pieces // num_steps, (step + 1) * num_pieces // num_steps))
 
     def piece(self, number: int) -> Piece:
+        """One piece of the optimiser step as a batch for the loss, with its weight."""
         rows = self.pieces[number]
         inputs = self._join(rows) if rows else self._blank()
         self.num_tokens += len(inputs["prompt_ids"]) * _padded_length(inputs)

@@ -95,12 +95,29 @@ def focal_weights(old_logps_NT: Tensor, mask_NT: Tensor, gamma: float = 2.0) -> 
 
 
 def uniform_weights(old_logps_NT: Tensor, mask_NT: Tensor, gamma: float = 2.0) -> Tensor:
-    """w_ij = 1 at every token (the paper's ablation w/o FW); `gamma` is not used."""
+    """w_ij = 1 at every token (the paper's ablation w/o FW).
+
+    Args:
+        old_logps_NT: (N, T) log-probs, in nats.
+        mask_NT: (N, T), non-zero where a token counts.
+        gamma: Not used.
+
+    Returns:
+        (N, T) weights, 0 at padding.
+    """
     return mask_NT.bool().to(old_logps_NT.dtype)
 
 
 def rank_weights(old_logps_NT: Tensor, mask_NT: Tensor, gamma: float = 2.0) -> Tensor:
-    """w_ij = (n_i - rank_ij) / n_i, rank 0 the row's least likely token, n_i its tokens; `gamma` is not used.
+    """w_ij = (n_i - rank_ij) / n_i, rank 0 the row's least likely token, n_i its tokens.
+
+    Args:
+        old_logps_NT: (N, T) log-probs, in nats.
+        mask_NT: (N, T), non-zero where a token counts.
+        gamma: Not used.
+
+    Returns:
+        (N, T) weights, 0 at padding.
 
     Source: the published code's `credit_method=rank`; the paper has no such variant.
     """
@@ -115,6 +132,14 @@ def rank_weights(old_logps_NT: Tensor, mask_NT: Tensor, gamma: float = 2.0) -> T
 
 def inverse_weights(old_logps_NT: Tensor, mask_NT: Tensor, gamma: float = 2.0) -> Tensor:
     """w_ij = softmax_j(-gamma * old log-prob) over the row's tokens: a row's weights sum to 1.
+
+    Args:
+        old_logps_NT: (N, T) log-probs, in nats.
+        mask_NT: (N, T), non-zero where a token counts.
+        gamma: Sharpness, at least 0; 0 is uniform.
+
+    Returns:
+        (N, T) weights, 0 at padding.
 
     Source: the published code's `credit_method=inverse`; the paper has no such variant.
     """
@@ -183,7 +208,15 @@ class MinerAdvantages:
 
 
 def is_mined(kinds: GroupKinds, nh_scale: float = 0.0) -> Tensor:
-    """(N,) bool: the rollouts that MINER rules: those of PH groups, and with `nh_scale` of NH groups."""
+    """Which rollouts MINER rules: those of PH groups, and with `nh_scale` of NH groups.
+
+    Args:
+        kinds: Of `group_kinds`.
+        nh_scale: As of `miner_advantages`.
+
+    Returns:
+        (N,) bool.
+    """
     return kinds.is_ph_N | (kinds.is_nh_N & (nh_scale > 0))
 
 
@@ -201,6 +234,14 @@ def needs_old_logps(
     They cannot without PH (or, with `nh_scale`, NH) groups, under a cap of 0, without any signal from mixed prompts to
     measure the cap by, or when neither the reward nor the credit looks at them. Global inputs, so every process comes
     to the same answer.
+
+    Args:
+        kinds: Of `group_kinds`.
+        advantages_N: (N,) extrinsic advantages of the global batch.
+        lambda_max, credit, intrinsic, nh_scale: Those of `miner_advantages`.
+
+    Returns:
+        Whether `miner_advantages` must be given the log-probs.
     """
     if lambda_max is not None and (lambda_max == 0 or not bool((advantages_N != 0)[kinds.is_he_N].any())):
         return False
@@ -441,7 +482,15 @@ def check_knobs(
     constant_reward: float = 0.05,
     prefix: str = "",
 ) -> None:
-    """Raise ValueError for a knob out of its range. `prefix` is what the caller's names of the knobs begin with."""
+    """Refuse a knob out of its range.
+
+    Args:
+        gamma, lambda_max, credit, intrinsic, nh_scale, constant_reward: Those of `miner_advantages`.
+        prefix: What the caller's names of the knobs begin with.
+
+    Raises:
+        ValueError: The knob, its value, and what it may be.
+    """
     if not gamma >= 0:
         raise ValueError(f"{prefix}gamma must be at least 0: got {gamma}. 0 is uniform credit, the paper uses 2.")
     if lambda_max is not None and not lambda_max >= 0:

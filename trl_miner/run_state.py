@@ -23,6 +23,7 @@ class RunState(TrainerCallback, ExportableState):
         self.has_begun = False
 
     def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps of it, in transformers' form."""
         return {"args": {}, "attributes": {"generated": self.generated, "used": self.used, "stream": self.stream}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -85,6 +85,7 @@ class Watchdog:
         return any(part == name for part, _ in self._parts)
 
     def beat(self) -> None:
+        """Say that this process gets on."""
         self._beats += 1
 
     def start(self, rank: int = 0, size: int = 1, agree_on_port: Callable[[int], int] = int) -> None:

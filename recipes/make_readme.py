@@ -1,0 +1,147 @@
+"""Write recipes/README.md, the reference of all recipes, from the recipes: `python recipes/make_readme.py`."""
+
+import itertools
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+RECIPES = Path(__file__).resolve().parent
+MODELS = (
+    "arithmetic",
+    "Qwen3-4B-Base",
+    "Qwen3-8B-Base",
+    "Qwen3-14B-Base",
+    "OctoThinker-8B-Hybrid-Base",
+    "Llama-3.1-8B-Instruct",
+)
+INTRODUCTION = """# Recipes
+
+Made by `python recipes/make_readme.py`; a test says when it is out of date.
+
+A recipe states what differs from the defaults of `MinerGRPOConfig` and, behind each setting, where the value comes
+from. A model's recipes are alike in all but the method. `trl-miner train --help` explains each setting.
+
+```bash
+trl-miner train --config recipes/arithmetic/miner.yaml
+trl-miner doctor recipes/Qwen3-4B-Base/miner.yaml
+trl-miner launch recipes/Qwen3-4B-Base/miner.yaml --learning_rate 1e-6
+```
+
+`accelerate/` has configurations of accelerate, which a recipe names as `accelerate_config`:
+"""
+
+
+class Setting(NamedTuple):
+    """One line of a recipe, as it is written."""
+
+    value: str
+    comment: str
+
+
+def read_settings(path: Path) -> dict[str, Setting]:
+    """The settings of a recipe in their order, each with the comment behind it and those in the lines above it.
+
+    Args:
+        path: The recipe.
+
+    Returns:
+        By key. A comment that an empty line parts from what follows belongs to no setting.
+    """
+    settings: dict[str, Setting] = {}
+    above: list[str] = []
+    for line in _body(path):
+        if line.startswith("#"):
+            above.append(line.removeprefix("#").strip())
+        elif found := re.match(r"(\w+): (.*?)(?:\s+#\s*(.*))?$", line):
+            key, value, behind = found.groups()
+            note = " ".join(above)
+            settings[key] = Setting(value, ". ".join(part.rstrip(".") for part in (behind, note) if part))
+            above = []
+        else:
+            above = []
+    return settings
+
+
+def read_title(path: Path) -> str:
+    """What the first comment of a recipe calls it, without the model."""
+    first = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+    return re.sub(r" on (the embedded world|[\w.-]+?)(?=[.:]).*", "", first).rstrip(".")
+
+
+def _machine(path: Path) -> str:
+    """What the header of a recipe says of the machine that it is for."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return next(
+        (line.removeprefix("# ") for line in lines if re.match(r"# \d+ x \d+ GB", line)), "On a CPU, in minutes."
+    )
+
+
+def _body(path: Path) -> list[str]:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return lines[next(number for number, line in enumerate(lines) if not line.startswith("#")) :]
+
+
+def differences(path: Path, base: Path) -> list[str]:
+    """What a recipe sets otherwise than another, one entry a setting, with its comment.
+
+    Args:
+        path: The recipe.
+        base: The one that it is compared with.
+
+    Returns:
+        Markdown, in the recipe's order; then the settings that it leaves at their default.
+    """
+    own, other = read_settings(path), read_settings(base)
+    entries = [
+        _shown(key, setting)
+        for key, setting in own.items()
+        if key != "output_dir" and (key not in other or setting.value != other[key].value)
+    ]
+    left_out = [f"`{key}`" for key in other if key not in own]
+    return entries + ([f"{', '.join(left_out)}: default"] if left_out else [])
+
+
+def _shown(key: str, setting: Setting) -> str:
+    return f"`{key}: {setting.value}`" + (f" ({setting.comment})" if setting.comment else "")
+
+
+def _model(model: str) -> list[str]:
+    folder = RECIPES / model
+    base = folder / "grpo.yaml"
+    lines = [f"## {model}", "", _machine(base), "", "| Method | File | What differs from grpo.yaml |"]
+    lines += ["| --- | --- | --- |"]
+    for path in sorted(folder.glob("*.yaml")):
+        links = [f"[{name}]({model}/{name})" for name in (path.name, f"lora/{path.name}") if (folder / name).is_file()]
+        lines.append(f"| {read_title(path)} | {', '.join(links)} | {'<br>'.join(differences(path, base))} |")
+    lines += ["", "All of them:", "", "| Setting | Value | Source, or why |", "| --- | --- | --- |"]
+    lines += [
+        f"| `{key}` | `{setting.value}` | {setting.comment} |"
+        for key, setting in read_settings(base).items()
+        if key not in ("output_dir", "advantage_estimator")
+    ]
+    lora = folder / "lora" / "grpo.yaml"
+    if lora.is_file():
+        lines += ["", f"With LoRA, ours: {_machine(lora)}", ""]
+        lines += [f"- {entry}" for entry in differences(lora, base)]
+    return [*lines, ""]
+
+
+def reference() -> str:
+    """The whole of recipes/README.md.
+
+    Returns:
+        Markdown.
+    """
+    lines = [INTRODUCTION, "| File | For |", "| --- | --- |"]
+    for path in sorted(RECIPES.rglob("accelerate/*.yaml")):
+        name = path.relative_to(RECIPES).as_posix()
+        header = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
+        lines.append(f"| [{name}]({name}) | {' '.join(line.removeprefix('#').strip() for line in header)} |")
+    lines += ["", "[slurm/train.slurm](slurm/train.slurm) runs a recipe on several nodes.", ""]
+    for model in MODELS:
+        lines += _model(model)
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    (RECIPES / "README.md").write_text(reference(), encoding="utf-8")

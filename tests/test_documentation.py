@@ -1,0 +1,290 @@
+"""The documentation is whole, current and true: pages, docstrings, commands, notebooks."""
+
+import importlib
+import importlib.util
+import inspect
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from trl_miner import cli
+from trl_miner.commands import compare, data, doctor, evaluate, launch, push, report, score, train
+from trl_miner.commands import inspect as inspect_command
+from trl_miner.recipe import make_parser
+
+ROOT = Path(__file__).parent.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def load(path):
+    """A script as a module."""
+    spec = importlib.util.spec_from_file_location(f"script_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+MODULES = load(ROOT / ".ci" / "documentation.py").module_names("trl_miner")
+# What a user calls from Python: says what it takes and gives, argument by argument. The other modules work for the
+# commands, and say in a sentence what they do.
+INTERFACE = [
+    *("advantages", "config", "data.arithmetic", "data.base_model", "distributed", "evaluation.in_training"),
+    *("evaluation.metrics", "evaluation.paired", "groups", "miner", "rewards", "token_credit", "token_losses"),
+    *("trainer.miner_grpo", "viewing.credit", "viewing.credit_files", "viewing.curves", "viewing.explain"),
+    *("viewing.history", "viewing.inspect", "viewing.pass_curves", "viewing.report"),
+]
+
+
+def own_names(module):
+    """Public classes and functions of a module."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and (inspect.isfunction(value) or inspect.isclass(value))
+        and value.__module__ == module.__name__
+        and name in getattr(module, "__all__", [name])
+    }
+
+
+def functions_of(module):
+    """Public functions, and public methods of public classes."""
+    for name, value in own_names(module).items():
+        if inspect.isfunction(value):
+            yield name, value
+        else:
+            for method, function in vars(value).items():
+                if inspect.isfunction(function) and not method.startswith("_"):
+                    # the docstring may be that of the method that it overrides
+                    yield f"{name}.{method}", getattr(value, method)
+
+
+# --- The pages
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, str(ROOT / ".ci" / "documentation.py"), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODULES)
+def test_every_public_name_has_its_place_in_the_pages(site, name):
+    module = importlib.import_module(name)
+    page = (site / f"{name.replace('.', '/')}.html").read_text()
+    children = {other.rpartition(".")[2] for other in MODULES if other.rpartition(".")[0] == name}
+    names = {*getattr(module, "__all__", []), *own_names(module)} - children
+    assert not [public for public in names if f'id="{public}"' not in page]
+
+
+@pytest.mark.slow
+def test_the_pages_begin_with_the_readme_and_link_the_others(site):
+    first = (site / "trl_miner.html").read_text()
+    pictures = re.findall(r'<img src="([^":]+)"', first)
+    assert "MINER" in first and 'href="recipes.html"' in first
+    assert pictures and all((site / picture).is_file() for picture in pictures)
+    recipes = (site / "recipes.html").read_text()
+    assert "Qwen3-4B-Base" in recipes and (site / "recipes" / "Qwen3-4B-Base" / "miner.yaml").is_file()
+    assert "trl-miner eval" in (site / "commands.html").read_text()
+
+
+def test_a_link_that_leads_nowhere_is_an_error(tmp_path):
+    (tmp_path / "a.html").write_text('<h2 id="here"></h2><a href="#here">x</a><a href="b.html#there">y</a>')
+    (tmp_path / "b.html").write_text('<h2 id="there"></h2>')
+    check = load(ROOT / ".ci" / "documentation.py").check_links
+    check(tmp_path)
+    (tmp_path / "b.html").write_text("")
+    with pytest.raises(ValueError, match="a.html must link to what is there: got b.html#there"):
+        check(tmp_path)
+
+
+def test_the_recipe_reference_is_current():
+    reference = load(ROOT / "recipes" / "make_readme.py").reference()
+    assert (ROOT / "recipes" / "README.md").read_text() == reference, "python recipes/make_readme.py writes it anew"
+
+
+def test_the_recipe_reference_names_every_recipe_and_setting():
+    text = (ROOT / "recipes" / "README.md").read_text()
+    for path in (ROOT / "recipes").rglob("*.yaml"):
+        assert f"({path.relative_to(ROOT / 'recipes')})" in text, path
+    for path in (ROOT / "recipes").glob("*/*.yaml"):
+        if path.parent.name != "accelerate":
+            assert not [key for key in yaml.safe_load(path.read_text()) if key != "output_dir" and key not in text]
+
+
+# --- Docstrings
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if not name.startswith("trl_miner.commands.")])
+def test_everything_public_has_a_docstring(name):
+    module = importlib.import_module(name)
+    found = {**own_names(module), **dict(functions_of(module))}
+    assert module.__doc__
+    # a dataclass without one gets its signature for one
+    assert not [one for one, value in found.items() if not inspect.getdoc(value) or value.__doc__ == f"{one}()"]
+    assert not [one for one, value in own_names(module).items() if (value.__doc__ or "").startswith(f"{one}(")]
+
+
+@pytest.mark.parametrize("name", INTERFACE)
+def test_what_users_call_says_what_it_takes_and_gives(name):
+    lacking = []
+    for function, value in functions_of(importlib.import_module(f"trl_miner.{name}")):
+        text, signature = inspect.getdoc(value) or "", inspect.signature(value)
+        arguments = [one for one in signature.parameters if one not in ("self", "args", "kwargs")]
+        described = text.partition("Args:")[2].partition("\n\n")[0]
+        if "As `" in text or "as of `" in text or "see `" in text.lower():  # another one's docstring says it
+            continue
+        lacking += [f"{function}: {one}" for one in arguments if not re.search(rf"\b{one}\b", described or text)]
+        returns = signature.return_annotation not in (None, "None", inspect.Signature.empty)
+        lacking += [f"{function}: Returns"] if returns and arguments and "Return" not in text else []
+    assert not lacking
+
+
+# --- Commands
+
+# How each command in the README, CONTRIBUTING.md, recipes/README.md and the text of the notebooks is executed, by what
+# it begins with: by a test, by a stage of .ci/run, or here as a dry run. The code of the notebooks runs in a stage.
+EXECUTED_BY = {
+    r"pip install -e \.$": ".ci/run everything",
+    r'pip install -e "\.\[test\]"$': ".ci/run everything",
+    r'pip install -e "\.\[vllm,deepspeed\]"$': ".ci/run others",  # vLLM's CPU build; CUDA's needs a GPU
+    r"pytest$": ".ci/run fast",
+    r"\.ci/run( \w+)*$": ".ci/run everything",
+    r"trl-miner train --config recipes/arithmetic/": (
+        "tests/test_train.py::test_the_readmes_run_leaves_what_it_promises"
+    ),
+    r"trl-miner train --config recipe.yaml --num_processes": (
+        "tests/test_train.py::test_arguments_split_between_script_and_accelerate"
+    ),
+    r"accelerate launch .*-m trl_miner.train": "tests/test_accelerate.py",
+    r"trl-miner doctor": "tests/test_recipes.py::test_doctor_passes_a_model_s_recipes_on_the_machine_that_they_name",
+    r"trl-miner launch": "tests/test_documentation.py::test_a_launch_that_is_shown_can_be_planned",
+    r"trl-miner data deepscaler": "tests/test_data_command.py::test_deepscaler_becomes_prompts_and_golds",
+    r"trl-miner data medical": (
+        "tests/test_data_command.py::test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill"
+    ),
+    r"trl-miner eval": "tests/test_generate.py::test_every_benchmark_of_the_table_goes_from_file_to_scores",
+    r"trl-miner score": ".ci/run notebooks",
+    r"trl-miner compare": "tests/test_compare.py::test_the_numbers_come_from_the_runs",
+    r"trl-miner push": "tests/test_hub.py::test_what_arrives_is_what_the_dry_run_wrote_and_no_more",
+    r"trl-miner report": "tests/test_report.py::test_the_command_ends_with_paths_and_the_next_command",
+    r"trl-miner inspect": "tests/test_inspect.py::test_the_command_says_what_it_wrote_and_what_comes_next",
+}
+TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "recipes" / "README.md"]
+
+
+def cells_of(notebook, kind):
+    return ["".join(cell["source"]) for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == kind]
+
+
+def shown_commands():
+    """Every command in a block for a shell."""
+    texts = [path.read_text() for path in TEXTS]
+    texts += [cell for notebook in NOTEBOOKS for cell in cells_of(notebook, "markdown")]
+    for name in MODULES:
+        texts.append(importlib.import_module(name).__doc__ or "")
+    blocks = [block for text in texts for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL)]
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    commands = [part.strip() for line in lines for part in re.sub(r"\s+#.*", "", line).split("&&")]
+    return sorted({re.sub(r"\s+", " ", command) for command in commands if command})
+
+
+def inline_commands():
+    """Every `trl-miner ...` with an argument in running text and docstrings, and those in the recipes' first lines."""
+    texts = [path.read_text() for path in TEXTS] + [importlib.import_module(name).__doc__ or "" for name in MODULES]
+    found = [command for text in texts for command in re.findall(r"`(trl-miner [a-z]+ [^`]+)`", text)]
+    for path in (ROOT / "recipes").rglob("*.yaml"):
+        header = re.sub(r"\\\n#", "", path.read_text())
+        found += re.findall(r"^# +(trl-miner .*)$", header, re.MULTILINE)
+    return sorted({re.sub(r"\s+", " ", command) for command in found})
+
+
+@pytest.mark.parametrize("command", shown_commands())
+def test_every_command_is_executed_somewhere(command):
+    ways = [way for pattern, way in EXECUTED_BY.items() if re.match(pattern, command)]
+    assert ways, f"{command}: EXECUTED_BY must say which test or stage executes it"
+
+
+@pytest.mark.parametrize("way", sorted(set(EXECUTED_BY.values())))
+def test_what_executes_a_command_is_there(way):
+    file, _, test = way.replace(" ", "::").partition("::")
+    assert (
+        re.search(rf"^(def )?{test}\(", (ROOT / file).read_text(), re.MULTILINE) if test else (ROOT / file).is_file()
+    )
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """Parses a command with the real parser, and runs nothing."""
+    calls = []
+    for module in (compare, doctor, evaluate, inspect_command, launch, push, report, score, train):
+        monkeypatch.setattr(module, "run", lambda args, rest: calls.append((args, rest)) or 0)
+    for name in ("run_deepscaler", "run_medical"):
+        monkeypatch.setattr(data, name, lambda args, rest: calls.append((args, rest)) or 0)
+
+    def parse(command):
+        assert cli.main(shlex.split(command)[1:]) == 0
+        return calls[-1]
+
+    return parse
+
+
+TRL_MINER = [command for command in {*shown_commands(), *inline_commands()} if command.startswith("trl-miner")]
+
+
+@pytest.mark.parametrize("command", sorted(TRL_MINER))
+def test_every_option_that_is_shown_is_there(parsed, command):
+    """Those that a command hands on are options of the training or of accelerate's launcher."""
+    from accelerate.commands.launch import launch_command_parser
+
+    if "--help" in command or "COMMAND" in command:
+        return
+    _, rest = parsed(command)
+    known = {option for parser in (make_parser(), launch_command_parser()) for option in parser._option_string_actions}
+    assert {word for word in rest if word.startswith("--")} <= known | {"--config"}
+
+
+@pytest.mark.parametrize("command", [one for one in shown_commands() if one.startswith("trl-miner launch")])
+def test_a_launch_that_is_shown_can_be_planned(command, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert cli.main([*shlex.split(command)[1:], "--dry-run", "--num_gpus", "4"]) == 0
+    assert "trl_miner.train" in capsys.readouterr().out
+
+
+# --- Notebooks
+
+
+def test_there_are_five_notebooks_and_a_stage_that_runs_them():
+    assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05"]
+    assert "--nbmake" in (ROOT / ".ci" / "run").read_text()
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_small_and_was_run_from_the_top_without_trouble(notebook):
+    text = notebook.read_text()
+    cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert len(text) < 300_000 and outputs
+    assert not [output for output in outputs if output["output_type"] == "error"]
+    shown = json.dumps([output for output in outputs if "data" not in output or "image/png" not in output["data"]])
+    assert not re.search(r"/(home|root|tmp|Users|work)/|Traceback|Warning", shown)
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_defines_nothing_and_its_commands_fail_loudly(notebook):
+    for cell in cells_of(notebook, "code"):
+        assert not re.search(r"^\s*(def|class) |\blambda\b", cell, re.MULTILINE)
+        # Of a cell with several commands, the first that fails must count; `!command` never fails.
+        assert cell.startswith("%%bash -e\n") or not re.search(r"^(!|%%bash)|trl-miner ", cell, re.MULTILINE)
