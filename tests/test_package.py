@@ -35,7 +35,9 @@ def test_judging_needs_neither_torch_nor_trl():
     )
 
 
-@pytest.mark.parametrize("module", ["completions", "curves", "history", "pass_curves", "report", "tables"])
+@pytest.mark.parametrize(
+    "module", ["completions", "credit", "curves", "explain", "history", "inspect", "pass_curves", "report", "tables"]
+)
 def test_pictures_need_no_model(module):
     assert not {"torch", "trl", "transformers"} & modules_after(f"import trl_miner.viewing.{module}")
 

@@ -40,6 +40,18 @@ def test_trackio(policy, tmp_path):
     assert sent.read_bytes() == (tmp_path / "run" / "inspect.html").read_bytes()
 
 
+@pytest.mark.parametrize(("share", "steps"), [(1e9, [1, 2, 3, 4]), (1e-9, [1, 4])])
+def test_checkpoints_send_the_page_while_that_costs_little_and_the_end_sends_it_anyhow(
+    policy, tmp_path, monkeypatch, share, steps
+):
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tensorboard"))
+    monkeypatch.setattr("trl_miner.trackers._SHARE", share)
+    settings = dict(report_to="tensorboard", save_strategy="steps", save_steps=1)
+    trained(policy, tmp_path / "run", **settings, **{**RECORDED, "log_token_credit_steps": 1})
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [text.step for text in events.Tensors("token_credit/text_summary")] == steps
+
+
 @pytest.mark.parametrize("tracker", ["trackio", "tensorboard"])
 def test_a_page_that_cannot_be_made_does_not_end_the_training(policy, tmp_path, tracker, caplog, monkeypatch):
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tensorboard"))

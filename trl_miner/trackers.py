@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ logger = logging.getLogger(__name__)
 NAME = "token_credit"
 PAGE_ROLLOUTS = 200  # a page of these, of 1000 tokens each, has 3 MB
 _TABLE_ROWS = 30
+_SHARE = 0.01  # of the training's time at most, but for the page at the end: it is of all records, and they grow
 
 
 class CreditPageCallback(TrainerCallback):
-    """Shows the token records so far in the trackers of the run, at each checkpoint and at the end.
+    """Shows the token records so far in the trackers of the run, at checkpoints and at the end.
 
     trackio and Weights & Biases get the page of `trl-miner inspect` as `token_credit`, TensorBoard, which shows no
     pages, the tokens that were paid most, as text and as a picture. What cannot be sent is a warning: a training does
@@ -33,9 +35,11 @@ class CreditPageCallback(TrainerCallback):
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         self._sent: set[Path] = set()
+        self._rests_until = 0.0
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._send(args, state)
+        if time.monotonic() >= self._rests_until:
+            self._send(args, state)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._send(args, state)
@@ -44,7 +48,7 @@ class CreditPageCallback(TrainerCallback):
         records = set((Path(args.output_dir) / FOLDER).glob("*.parquet"))
         if not state.is_world_process_zero or not records - self._sent:
             return
-        self._sent = records
+        self._sent, start = records, time.monotonic()
         for tracker in args.report_to:
             try:
                 if tracker in ("trackio", "wandb"):
@@ -53,6 +57,8 @@ class CreditPageCallback(TrainerCallback):
                     self._send_table(args.output_dir, state.global_step)
             except Exception as error:  # theirs: a network, a disk, a version
                 logger.warning(f"The page of token credit did not reach {tracker}: {error}")
+        end = time.monotonic()
+        self._rests_until = end + (end - start) / _SHARE
 
     @staticmethod
     def _send_page(tracker: Any, run: str, step: int) -> None:
