@@ -145,7 +145,8 @@ def test_of_several_generations_for_one_step_the_first_is_recorded(policy, tmp_p
         assert rows[0]["token_ids"][:length] == batch["completion_ids"][0, :length].tolist()
 
 
-def test_tokens_without_a_log_prob_or_out_of_the_loss(policy, tmp_path):
+@pytest.mark.parametrize("estimator", ["grpo", "miner"])
+def test_tokens_without_a_log_prob_or_out_of_the_loss(policy, tmp_path, estimator):
     """The sampler has none for each rollout's second token, and the third is a tool's."""
 
     def rollouts(prompts, trainer):
@@ -155,13 +156,15 @@ def test_tokens_without_a_log_prob_or_out_of_the_loss(policy, tmp_path):
         masks = [[1, 1, 0, 1]] * len(prompts)
         return {"prompt_ids": prompt_ids, "completion_ids": ids, "logprobs": logprobs, "env_mask": masks}
 
-    trained(policy, tmp_path, extra=dict(rollout_func=rollouts), max_steps=1, **EVERY_STEP)
+    settings = dict(advantage_estimator=estimator, max_steps=1, **EVERY_STEP)
+    trained(policy, tmp_path, extra=dict(rollout_func=rollouts), **settings)
     ((rows, _),) = records(tmp_path).values()
     for row in rows:
-        assert row["old_logps"][1] is None and row["length"] == 3
+        assert row["old_logps"][1] is None and row["old_logps"][2] is None and row["length"] == 3
         assert row["nll"] == pytest.approx((0.5 + 1 + row["rollout"]) / 2)  # of the two that are known
         assert row["advantages"][2] == 0
-        assert row["kind"] != "PH" or (row["weights"][1], row["advantages_before"][1]) == (0, 0)
+        is_mined = estimator == "miner" and row["kind"] == "PH"
+        assert not is_mined or (row["weights"][1], row["advantages_before"][1]) == (0, 0)
         assert row["kind"] != "HE" or row["grpo_advantage"] == 0 or row["advantages"][1] != 0
 
 
