@@ -183,7 +183,7 @@ def _facts(path: Path, options: list[str], steps: int | None) -> dict[str, Any]:
     load_reward_funcs(args, config)
     if not args.score_problems:
         raise ValueError("score_problems must be at least 1 to compare: got 0. Leave it out for a default.")
-    per_step = config.steps_per_generation * config.num_iterations / config.gradient_accumulation_steps
+    per_step = config.optimiser_steps_per_generation
     max_steps = config.max_steps if steps is None else round(steps * per_step)
     if steps is not None:
         options = [*options, "--max_steps", str(max_steps)]

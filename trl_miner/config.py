@@ -284,6 +284,11 @@ class MinerGRPOConfig(GRPOConfig):
             )
         self.gradient_accumulation_steps = wanted
 
+    @property
+    def optimiser_steps_per_generation(self) -> float:
+        """How many steps of the optimiser are made of one generation batch; below 1 where a step takes several."""
+        return self.steps_per_generation * self.num_iterations / self.gradient_accumulation_steps
+
     def knobs(self, method: str) -> dict[str, Any]:
         """The settings of one method: those with its prefix.
 

@@ -92,7 +92,7 @@ def run_record(args: Any, *, base_model: str | None, dataset: str | None, held_o
         "methods": _methods(args),
         "settings": _settings(args),
         "seed": args.seed,
-        "optimiser_steps_per_step": args.steps_per_generation * args.num_iterations / args.gradient_accumulation_steps,
+        "optimiser_steps_per_step": args.optimiser_steps_per_generation,
         "license": None,
         "versions": _versions(),
         "git": git_revision(),
