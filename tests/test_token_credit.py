@@ -11,7 +11,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from trl_miner.groups import GroupKinds
-from trl_miner.token_credit import METADATA, _Texts, choose_rollouts
+from trl_miner.token_credit import _Texts, choose_rollouts
+from trl_miner.viewing.credit_files import METADATA
 
 EVERY_STEP = dict(log_token_credit=True, log_token_credit_steps=1)
 

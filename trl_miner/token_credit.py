@@ -16,12 +16,10 @@ from torch import Tensor
 from .files import write_whole
 from .groups import GroupKinds
 from .miner import CREDITS, is_mined, miner_advantages
+from .viewing.credit_files import FOLDER, KINDS, METADATA
 
 logger = logging.getLogger(__name__)
 
-FOLDER = "credit"
-METADATA = b"trl_miner"
-_NAMES = ("PH", "HE", "NH")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -157,7 +155,7 @@ def credit_table(
         "step": pa.array([step] * len(rollouts), pa.int32()),
         "group": pa.array((rows_M // num_generations).numpy(), pa.int32()),
         "rollout": pa.array((rows_M % num_generations).numpy(), pa.int32()),
-        "kind": pa.array([_NAMES[kind] for kind in torch.stack([*kinds]).int().argmax(dim=0).tolist()]),
+        "kind": pa.array([KINDS[kind] for kind in torch.stack([*kinds]).int().argmax(dim=0).tolist()]),
         "prompt": pa.array([texts.whole(rollout["prompt_ids"]) for rollout in rollouts], pa.string()),
         "completion": pa.array([texts.whole(ids) for ids in token_ids], pa.string()),
         "reward": _numbers(rewards_M),

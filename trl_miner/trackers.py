@@ -9,7 +9,7 @@ from typing import Any
 from transformers import TrainerCallback
 from transformers.integrations import TensorBoardCallback
 
-from .token_credit import FOLDER
+from .viewing.credit_files import FOLDER
 
 logger = logging.getLogger(__name__)
 

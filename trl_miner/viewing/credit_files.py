@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+FOLDER = "credit"  # in the run folder
 KINDS = ("PH", "HE", "NH")
 METADATA = b"trl_miner"
 # As pyarrow writes its types; what has another type that can be cast without loss is read too.
@@ -165,10 +166,10 @@ def has_list(table: Any, name: str) -> np.ndarray:
 def _credit_files(run: Path) -> list[Path]:
     if not run.is_dir():
         raise FileNotFoundError(f"{run} is no folder. Give the output_dir of a training run.")
-    paths = sorted((run / "credit").glob("credit_*.parquet"), key=lambda path: (len(path.name), path.name))
+    paths = sorted((run / FOLDER).glob("credit_*.parquet"), key=lambda path: (len(path.name), path.name))
     if paths:
         return paths
-    signs = ("trainer_state.json", "training.json", "run.json", "completions", "credit")
+    signs = ("trainer_state.json", "training.json", "run.json", "completions", FOLDER)
     if not any((run / sign).exists() for sign in signs) and not any(run.glob("checkpoint-*")):
         raise FileNotFoundError(
             f"{run} is no run: it holds none of {', '.join(signs)}, nor a checkpoint. Give the output_dir of a "

@@ -152,7 +152,7 @@ def _data(name: str, content: bytes) -> bytes:
 
 
 def _head(credit: Credit, shown: Credit, pieces: list[tuple[int, int]], words: Words) -> dict[str, Any]:
-    sums = credit_sums(credit)
+    sums, paid = credit_sums(credit), _paid_rows(shown.table)
     return {
         "name": credit.name,
         "methods": credit.methods,
@@ -161,8 +161,8 @@ def _head(credit: Credit, shown: Credit, pieces: list[tuple[int, int]], words: W
         "rollouts": shown.table.num_rows,
         "recorded": credit.table.num_rows,
         "batches": [{**one, "meta": _of_batch(credit.metas[one["step"]])} for one in sums],
-        "groups": _groups(shown.table),
-        "largest": _largest(shown.table),
+        "groups": _groups(shown.table, *paid),
+        "largest": _largest(shown.table, paid[1]),
         "pieces": pieces,
         "completions": _other_completions(shown.table),
         "paid": _paid(credit, words),
@@ -173,11 +173,10 @@ def _of_batch(meta: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in meta.items() if value is None or isinstance(value, str | int | float)}
 
 
-def _groups(table: Any) -> list[dict[str, Any]]:
+def _groups(table: Any, per_row: np.ndarray, largest_of_row: np.ndarray, is_paid: np.ndarray) -> list[dict[str, Any]]:
     import pyarrow as pa
 
     starts, sizes = groups_of(table)
-    per_row, largest_of_row, is_paid = _paid_rows(table)
     rewards = table["reward"].to_numpy().astype(np.float64)
     names = {name: table[name].take(pa.array(starts)).to_pylist() for name in ("step", "group", "kind", "prompt")}
     groups = []
@@ -212,10 +211,10 @@ def _paid_rows(table: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return sums, largest, largest > 0
 
 
-def _largest(table: Any) -> dict[str, float]:
+def _largest(table: Any, largest_of_row: np.ndarray) -> dict[str, float]:
     """By "STEP KIND", the largest abs(advantage) of a token."""
     largest: dict[str, float] = {}
-    of_row = _paid_rows(table)[1].tolist()
+    of_row = largest_of_row.tolist()
     for step, kind, value in zip(table["step"].to_pylist(), table["kind"].to_pylist(), of_row, strict=True):
         largest[f"{step} {kind}"] = max(value, largest.get(f"{step} {kind}", 0.0))
     return largest
