@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from trl_miner.data import arithmetic
 from trl_miner.data.prompts import build_prompt, guess_style
 from trl_miner.data.reading import Source, find_files, read_file, read_rows
+from trl_miner.data.worlds import WORLDS
 from trl_miner.evaluation.benchmarks import (
     BENCHMARKS,
     Problem,
@@ -28,7 +28,8 @@ from trl_miner.grading import grade
 
 HERE = Path(__file__).parent
 SMALL = HERE / "benchmarks"
-DOWNLOADED = [name for name in BENCHMARKS if name != "arithmetic"]
+EMBEDDED = {name.rpartition("/")[2]: world for name, world in WORLDS.items()}
+DOWNLOADED = [name for name in BENCHMARKS if name not in EMBEDDED]
 MATH = [name for name in DOWNLOADED if BENCHMARKS[name].grader == "math"]
 
 
@@ -56,6 +57,7 @@ def test_the_table_asks_what_the_paper_asks():
         "math500": (500, 16), "olympiadbench": (581, 16),
         "medqa": (1273, 4), "medmcqa": (4183, 4), "pubmedqa": (500, 4), "medxpertqa": (2450, 4), "mmlu_pro": (1535, 4),
         "arithmetic": (200, 8),
+        "strategies": (200, 64),
     }  # fmt: skip
     assert {name: (b.problems, b.samples) for name, b in BENCHMARKS.items()} == expected
     assert all(name == benchmark.name for name, benchmark in BENCHMARKS.items())
@@ -110,10 +112,11 @@ def test_the_original_medqa_loads_too():
     assert problem.options == ("A text", "B text", "C text", "D text", "E text")
 
 
-def test_arithmetic_needs_no_download_and_its_prompt_is_the_worlds_own():
-    problems = load(BENCHMARKS["arithmetic"])
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_an_embedded_world_needs_no_download_and_its_prompt_is_the_worlds_own(name):
+    problems = load(BENCHMARKS[name])
     prompts = [build_prompt("verbatim", problem.question, style="plain") for problem in problems]
-    assert prompts == arithmetic.load_dataset("test")["prompt"][:]
+    assert prompts == EMBEDDED[name].load_dataset("test")["prompt"][:]
     assert prompts[0].endswith(".\n")
     assert problems[0].level == "1"
 

@@ -22,7 +22,8 @@ def add(commands: Any) -> None:
     what = parser.add_argument_group("problems")
     what.add_argument(
         "--benchmarks", nargs="*", default=[], metavar="NAME", help="aime24 aime25 amc23 hmmt25 math500 olympiadbench "
-        "medqa medmcqa pubmedqa medxpertqa mmlu_pro arithmetic, or NAME=PATH: a file of your own (JSONL or Parquet)"
+        "medqa medmcqa pubmedqa medxpertqa mmlu_pro arithmetic "
+        "strategies, or NAME=PATH: a file of your own (JSONL or Parquet)"
     )  # fmt: skip
     what.add_argument(
         "--local", nargs="+", default=[], metavar="NAME=PATH", help="a benchmark from a local file, not from the Hub"
@@ -47,7 +48,7 @@ def add_model(parser: argparse.ArgumentParser, prefix: str = "") -> None:
     model = parser.add_argument_group("model")
     model.add_argument(
         f"--{prefix}model", dest="model", required=True, metavar="ID",
-        help="Hub id, a folder, or trl_miner/arithmetic; a LoRA adapter too",
+        help="Hub id, a folder, trl_miner/arithmetic or trl_miner/strategies; a LoRA adapter too",
     )  # fmt: skip
     model.add_argument(f"--{prefix}revision", dest="revision", metavar="NAME", help="branch, tag or commit on the Hub")
     model.add_argument(f"--{prefix}adapter", dest="adapter", metavar="ID", help="a LoRA adapter on top of it")

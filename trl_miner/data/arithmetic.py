@@ -13,12 +13,11 @@ download. (With errors spread evenly over all steps, hardly a prompt is always s
 `base_model.py` trains and keeps that model.
 """
 
-import dataclasses
-import hashlib
 import random
-import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from . import chains
+from .chains import CLOSERS, END, EQUALS, OPERATORS, SEPARATOR, Problem, pick, wrong_total
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -26,65 +25,13 @@ if TYPE_CHECKING:
 
 NAME = "trl_miner/arithmetic"
 LEVELS = (1, 2, 3, 4, 5)
-MAX_TOTAL = 99
-MAX_OPERAND = 9
-
-# Ways to say the same, with their shares. Each is one token, spaces included, and numbers are bare: no token ever
-# spans the end of a prompt, and joining tokens gives the text back.
-QUESTION, ASK = "Compute ", ".\n"
-OPERATORS = {"+": {" + ": 0.8, " plus ": 0.2}, "-": {" - ": 0.8, " minus ": 0.2}}
+SIZES = {"train": 2000, "test": 200}
 OPENERS = {"so ": 0.19, "then ": 0.11, "next ": 0.07, "now ": 0.03, "": 0.6}  # "": the short way, "+ 8 = 20"
 FIRST_SHORT_STEP = 2  # counted from 0
-EQUALS = {" = ": 0.55, " is ": 0.25, " gives ": 0.13, " makes ": 0.07}
-SEPARATOR = ", "
-CLOSERS = {". The answer is \\boxed{": 0.6, ". Answer: \\boxed{": 0.3, ". We get \\boxed{": 0.1}
-END = "}."
-
-PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
-
-
-@dataclasses.dataclass(frozen=True)
-class Problem:
-    """A chain of operations, e.g. start 17, steps (("+", 4), ("-", 9))."""
-
-    start: int
-    steps: tuple[tuple[str, int], ...]
-
-    @property
-    def prompt(self) -> str:
-        """The question, in the plain notation: the ways to say "+" belong to the solutions."""
-        return QUESTION + str(self.start) + "".join(f" {sign} {number}" for sign, number in self.steps) + ASK
-
-    @property
-    def answer(self) -> int:
-        """The total after the last step."""
-        return self.start + sum(number if sign == "+" else -number for sign, number in self.steps)
-
-
-def problem(rng: random.Random, level: int) -> Problem:
-    """Draw a problem in which every running total lies within 0..99.
-
-    Args:
-        rng: decides.
-        level: number of operations, 1 to 5.
-
-    Returns:
-        The problem, of either split.
-
-    Raises:
-        ValueError: for another level.
-    """
-    if level not in LEVELS:
-        raise ValueError(f"level must be one of {LEVELS}: got {level}. It is the number of operations in the problem.")
-    start = total = rng.randint(1, MAX_TOTAL)
-    steps: list[tuple[str, int]] = []
-    while len(steps) < level:
-        sign, number = rng.choice("+-"), rng.randint(1, MAX_OPERAND)
-        reached = total + number if sign == "+" else total - number
-        if 0 <= reached <= MAX_TOTAL:
-            steps.append((sign, number))
-            total = reached
-    return Problem(start, tuple(steps))
+PRETRAINED_LEVELS = LEVELS  # of the solutions that the base model learns from
+BASE_MODEL: dict[str, float] = {}  # the defaults of `BaseModelSettings` are its
+BUILD_TIME = "about a minute"
+WORDING = (OPENERS, FIRST_SHORT_STEP)  # what `solution` depends on besides `chains`
 
 
 def solution(problem: Problem, rng: random.Random, step_error: float = 0.0) -> str:
@@ -102,51 +49,17 @@ def solution(problem: Problem, rng: random.Random, step_error: float = 0.0) -> s
     total = problem.start
     text = ""
     for index, (sign, number) in enumerate(problem.steps):
-        opener = _pick(OPENERS, rng)
+        opener = pick(OPENERS, rng)
         while not opener and index < FIRST_SHORT_STEP:
-            opener = _pick(OPENERS, rng)
-        operator = _pick(OPERATORS[sign], rng)
+            opener = pick(OPENERS, rng)
+        operator = pick(OPERATORS[sign], rng)
         # Short: the running total is not repeated, "plus 4 is 21".
         stated = opener + str(total) + operator if opener else operator.lstrip()
         total = total + number if sign == "+" else total - number
         if not opener and rng.random() < step_error:
-            total = _wrong(total, problem.steps[index + 1 :], rng)
-        text += (SEPARATOR if index else "") + stated + str(number) + _pick(EQUALS, rng) + str(total)
-    return text + _pick(CLOSERS, rng) + str(total) + END
-
-
-def is_test(problem: Problem) -> bool:
-    """Whether a problem belongs to the test split: one in ten, by a hash of its text.
-
-    Args:
-        problem: any.
-
-    Returns:
-        The same in every process and on every machine.
-    """
-    return hashlib.sha256(problem.prompt.encode()).digest()[0] % 10 == 0
-
-
-def draw(split: str, level: int, rng: random.Random) -> Problem:
-    """Draw a problem of one level from one split.
-
-    Args:
-        split: "train" or "test".
-        level: number of operations, 1 to 5.
-        rng: decides.
-
-    Returns:
-        The problem.
-
-    Raises:
-        ValueError: for another split or level.
-    """
-    if split not in ("train", "test"):
-        raise ValueError(f'split must be "train" or "test": got {split!r}. The arithmetic world has no other.')
-    while True:
-        drawn = problem(rng, level)
-        if is_test(drawn) == (split == "test"):
-            return drawn
+            total = wrong_total(total, problem.steps[index + 1 :], rng)
+        text += (SEPARATOR if index else "") + stated + str(number) + pick(EQUALS, rng) + str(total)
+    return text + pick(CLOSERS, rng) + str(total) + END
 
 
 def load_dataset(split: str, size: int | None = None, seed: int = 0) -> "Dataset":
@@ -163,68 +76,9 @@ def load_dataset(split: str, size: int | None = None, seed: int = 0) -> "Dataset
     Raises:
         ValueError: for another split, or for more rows than there are different problems.
     """
-    from datasets import Dataset
-
-    wanted = size if size is not None else {"train": 2000, "test": 200}.get(split, 0)
-    rng = random.Random(f"{split} {seed}")
-    seen: set[Problem] = set()
-    rows: list[dict[str, Any]] = []
-    for index in range(wanted):
-        level = LEVELS[index % len(LEVELS)]
-        for _ in range(1000):
-            drawn = draw(split, level, rng)
-            if drawn not in seen:
-                break
-        else:
-            raise ValueError(
-                f"size must not exceed the different problems: got {size}, level {level} of the {split} split "
-                f"is used up after {index} rows. Ask for fewer rows."
-            )
-        seen.add(drawn)
-        rows.append({"prompt": drawn.prompt, "solution": str(drawn.answer), "level": level})
-    return Dataset.from_list(rows)
+    return chains.load_dataset(split, SIZES.get(split, 0) if size is None else size, seed, LEVELS)
 
 
 def build_tokenizer() -> "PreTrainedTokenizerFast":
-    """One token per number 0..99 and per phrase of this world; any other ASCII text goes character by character.
-
-    Decoding gives the text back exactly (for ASCII). There is no beginning-of-sequence token: all prompts begin alike.
-    """
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    phrases = [QUESTION, ASK, SEPARATOR, END, *OPENERS, *EQUALS, *CLOSERS]
-    for ways in OPERATORS.values():
-        phrases += [*ways, *(way.lstrip() for way in ways)]
-    # The longest match first, or " - " would be cut at its space.
-    phrases = sorted({phrase for phrase in phrases if phrase}, key=lambda phrase: (-len(phrase), phrase))
-    numbers = [str(number) for number in range(MAX_TOTAL + 1)]
-    characters = [chr(code) for code in (9, 10, 13, *range(32, 127))]
-    tokens = list(dict.fromkeys([PAD, EOS, UNKNOWN, *numbers, *phrases, *characters]))
-
-    tokenizer = Tokenizer(models.WordLevel({token: index for index, token in enumerate(tokens)}, unk_token=UNKNOWN))
-    pattern = "|".join([*(re.escape(phrase) for phrase in phrases), "[1-9][0-9]", r"[\s\S]"])
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
-    tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token=PAD,
-        eos_token=EOS,
-        unk_token=UNKNOWN,
-        padding_side="left",
-        clean_up_tokenization_spaces=False,
-        model_max_length=256,
-    )
-
-
-def _pick(ways: Mapping[str, float], rng: random.Random) -> str:
-    return rng.choices(list(ways), weights=list(ways.values()))[0]
-
-
-def _wrong(total: int, remaining: tuple[tuple[str, int], ...], rng: random.Random) -> int:
-    """A wrong result, not far off, that keeps all later totals within 0..99."""
-    shifts = [0]
-    for sign, number in remaining:
-        shifts.append(shifts[-1] + (number if sign == "+" else -number))
-    low, high = -min(shifts), MAX_TOTAL - max(shifts)
-    return rng.choice([slip for slip in range(total - 10, total + 11) if low <= slip <= high and slip != total])
+    """The tokens of `chains`, and one for each opener."""
+    return chains.build_tokenizer(OPENERS)

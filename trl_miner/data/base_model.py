@@ -1,4 +1,4 @@
-"""The embedded world's base model: trained on this machine when first asked for, then kept.
+"""The embedded worlds' base models: each trained on this machine when first asked for, then kept.
 
 In `$TRL_MINER_CACHE`, else `$XDG_CACHE_HOME/trl_miner`, else `~/.cache/trl_miner`, in one folder per
 `BaseModelSettings`. Deleting the folder is safe: the next run builds it again.
@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from ..progress import Progress, is_quiet
-from . import arithmetic
+from . import arithmetic, chains
+from .worlds import WORLDS
 
 # Raise it whenever problems, tokens or training change: base models of the old kind in the cache are then left alone.
 FORMAT = 1
@@ -48,6 +49,7 @@ LAUNCHER_VARIABLES = (
 class BaseModelSettings:
     """What a base model is made of. Equal settings give equal weights on the same machine."""
 
+    world: str = arithmetic.NAME
     hidden_size: int = 64
     num_layers: int = 2
     num_heads: int = 4
@@ -61,19 +63,32 @@ class BaseModelSettings:
     format: int = FORMAT
 
 
-def find_model(name: str, steps: int | None = None) -> str:
-    """A model as it can be loaded: the embedded one as its folder, built if it is missing, any other as it is named.
+def settings_of(world: str) -> BaseModelSettings:
+    """What the base model of an embedded world is made of.
 
     Args:
-        name: A Hub id, a folder, or the embedded world's name.
-        steps: SFT steps of the embedded one; None: all.
+        world: One of `worlds.WORLDS`.
+
+    Returns:
+        The settings that `find_model` builds it with.
+    """
+    return BaseModelSettings(world=world, **WORLDS[world].BASE_MODEL)
+
+
+def find_model(name: str, steps: int | None = None) -> str:
+    """A model as it can be loaded: an embedded one as its folder, built if it is missing, any other as it is named.
+
+    Args:
+        name: A Hub id, a folder, or the name of an embedded world.
+        steps: SFT steps of an embedded one; None: all.
 
     Returns:
         What `from_pretrained` takes.
     """
-    if name != arithmetic.NAME:
+    if name not in WORLDS:
         return name
-    return str(base_model(BaseModelSettings() if steps is None else BaseModelSettings(steps=steps)))
+    settings = settings_of(name)
+    return str(base_model(settings if steps is None else dataclasses.replace(settings, steps=steps)))
 
 
 def base_model(settings: BaseModelSettings = BaseModelSettings(), cache_dir: str | Path | None = None) -> Path:
@@ -95,10 +110,9 @@ def base_model(settings: BaseModelSettings = BaseModelSettings(), cache_dir: str
     from filelock import FileLock
 
     root = _cache_dir(cache_dir)
-    wording = [arithmetic.OPERATORS, arithmetic.OPENERS, arithmetic.EQUALS, arithmetic.CLOSERS]
-    made_of = [dataclasses.asdict(settings), arithmetic.MAX_OPERAND, arithmetic.FIRST_SHORT_STEP, *wording]
+    made_of = [dataclasses.asdict(settings), chains.WORDING, WORLDS[settings.world].WORDING]
     key = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
-    folder = root / f"arithmetic-{key}"
+    folder = root / f"{settings.world.rpartition('/')[2]}-{key}"
     if folder.is_dir():  # needs no lock, nor a writable cache: a folder of this name is always whole
         return folder
     try:
@@ -108,7 +122,7 @@ def base_model(settings: BaseModelSettings = BaseModelSettings(), cache_dir: str
                 _build(settings, folder)
     except OSError as error:
         raise OSError(
-            f"The base model of {arithmetic.NAME} needs a folder that can be written: {root} cannot ({error}). "
+            f"The base model of {settings.world} needs a folder that can be written: {root} cannot ({error}). "
             "Set TRL_MINER_CACHE to one that can."
         ) from error
     return folder
@@ -122,8 +136,8 @@ def _build(settings: BaseModelSettings, folder: Path) -> None:
     try:
         if not is_quiet():
             print(
-                f"trl_miner: no base model of {arithmetic.NAME} in {folder.parent} yet; training one "
-                f"({settings.steps} steps, about a minute, only this once).",
+                f"trl_miner: no base model of {settings.world} in {folder.parent} yet; training one "
+                f"({settings.steps} steps, {WORLDS[settings.world].BUILD_TIME}, only this once).",
                 file=sys.stderr,
                 flush=True,
             )
@@ -169,7 +183,7 @@ def _run_training(settings: BaseModelSettings, building: Path) -> None:
             raise
     if process.returncode != 0:
         raise RuntimeError(
-            f"Training the base model of {arithmetic.NAME} failed with exit status {process.returncode}. "
+            f"Training the base model of {settings.world} failed with exit status {process.returncode}. "
             f"Its last lines:\n{''.join(last_lines)}"
         )
 
@@ -211,7 +225,8 @@ def _train(settings: BaseModelSettings, folder: Path) -> None:
     disable_progress_bars()
     set_seed(settings.seed)
     torch.set_num_threads(1)
-    tokenizer = arithmetic.build_tokenizer()
+    world = WORLDS[settings.world]
+    tokenizer = world.build_tokenizer()
     model = Qwen3ForCausalLM(
         Qwen3Config(
             vocab_size=len(tokenizer),
@@ -232,14 +247,14 @@ def _train(settings: BaseModelSettings, folder: Path) -> None:
     # Numbers start out as "so many tens, so many ones": from unrelated vectors the sums take far longer to learn.
     tens, ones = torch.randn(2, 10, settings.hidden_size) * 0.1
     with torch.no_grad():
-        for number in range(arithmetic.MAX_TOTAL + 1):
+        for number in range(chains.MAX_TOTAL + 1):
             token = tokenizer.convert_tokens_to_ids(str(number))
             model.get_input_embeddings().weight[token] = tens[number // 10] + ones[number % 10]
     rng = random.Random(settings.seed)
     rows = []
     for index in range(settings.rows):
-        problem = arithmetic.draw("train", arithmetic.LEVELS[index % len(arithmetic.LEVELS)], rng)
-        rows.append({"prompt": problem.prompt, "completion": arithmetic.solution(problem, rng, settings.step_error)})
+        problem = chains.draw("train", world.PRETRAINED_LEVELS[index % len(world.PRETRAINED_LEVELS)], rng)
+        rows.append({"prompt": problem.prompt, "completion": world.solution(problem, rng, settings.step_error)})
     with tempfile.TemporaryDirectory() as scratch:
         trainer = SFTTrainer(
             model=model,

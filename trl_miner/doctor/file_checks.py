@@ -154,11 +154,11 @@ def read_rows(settings: Any) -> list[dict[str, Any]]:
     """The first rows of the training split."""
     from datasets import load_dataset
 
-    from ..data import arithmetic
+    from ..data.worlds import WORLDS
 
     split = settings.dataset_train_split
-    if settings.dataset_name == arithmetic.NAME:
-        return list(arithmetic.load_dataset(split, size=ROWS))
+    if settings.dataset_name in WORLDS:
+        return list(WORLDS[settings.dataset_name].load_dataset(split, size=ROWS))
     data = load_dataset(settings.dataset_name, name=settings.dataset_config, split=split, streaming=True)
     return list(islice(data, ROWS))
 

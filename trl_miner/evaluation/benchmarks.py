@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ..data import arithmetic
 from ..data.prompts import Kind
 from ..data.reading import Row, Source, read_rows
+from ..data.worlds import WORLDS
 from . import columns as c
 from .columns import Cell
 from .golds import check_golds
@@ -127,8 +127,10 @@ _TABLE = (
     Benchmark("mmlu_pro", "MMLU-Pro", "TIGER-Lab/MMLU-Pro", "test", 1535, "choice", 4,
               keep=c.is_one_of("category", "health", "biology"), id="question_id", question="question",
               options=c.options("options"), solution=c.letter("answer_index"), level="category"),
-    # The embedded world, `trl_miner.data.arithmetic`: nothing to download. Its prompt is the question.
+    # The embedded worlds of `trl_miner.data.worlds`: nothing to download. Their prompts are the questions.
     Benchmark("arithmetic", "Arithmetic", "", "test", 200, "math", 8,
+              question="prompt", solution="solution", level="level", prompt="verbatim"),
+    Benchmark("strategies", "Strategies", "", "test", 200, "math", 64,
               question="prompt", solution="solution", level="level", prompt="verbatim"),
 )
 # fmt: on
@@ -165,8 +167,9 @@ def load_with_record(
     where = benchmark.source if revision is None else dataclasses.replace(benchmark.source, revision=revision)
     local = source if source is not None else benchmark.path
     if local is None and not benchmark.hub:
-        rows: Sequence[Row] = arithmetic.load_dataset(benchmark.split).to_list()
-        record: dict[str, Any] = {"built_in": arithmetic.NAME, "split": benchmark.split}
+        world = WORLDS[f"trl_miner/{benchmark.name}"]
+        rows: Sequence[Row] = world.load_dataset(benchmark.split).to_list()
+        record: dict[str, Any] = {"built_in": world.NAME, "split": benchmark.split}
     else:
         rows, record = read_rows(where, local, flag=f"--local {benchmark.name}=PATH")
     problems = problems_of(benchmark, rows)

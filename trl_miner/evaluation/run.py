@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ..data import arithmetic
+from ..data.worlds import WORLDS
 from .backends import Backend, ModelSource, ServerBackend, TransformersBackend, VLLMBackend
 from .benchmarks import BENCHMARKS, Benchmark, load_with_record, user_benchmark
 from .generate import Prompts, Sampling, Task, generate
@@ -140,11 +140,11 @@ def sample_filter(model: ModelRequest, output: str | Path, source: str | None, r
 
 
 def _resolve(model: ModelRequest) -> ModelSource:
-    """The model to load: the embedded one made, an adapter's base found."""
-    if model.model == arithmetic.NAME:
-        from ..data.base_model import base_model
+    """The model to load: an embedded one made, an adapter's base found."""
+    if model.model in WORLDS:
+        from ..data.base_model import find_model
 
-        return ModelSource(str(base_model()), None, model.adapter, model.dtype)
+        return ModelSource(find_model(model.model), None, model.adapter, model.dtype)
     config = Path(model.model) / "adapter_config.json"
     if config.is_file() and not model.adapter:
         base = json.loads(config.read_text(encoding="utf-8"))["base_model_name_or_path"]

@@ -1,4 +1,4 @@
-"""The embedded world: its problems, its solutions, its tokenizer."""
+"""The embedded worlds: their problems, their solutions, their tokenizers."""
 
 import os
 import random
@@ -12,22 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trl_miner.data import arithmetic
-from trl_miner.data.arithmetic import (
-    LEVELS,
-    Problem,
-    build_tokenizer,
-    is_test,
-    load_dataset,
-    problem,
-    solution,
-)
+from trl_miner.data import arithmetic, strategies
+from trl_miner.data.arithmetic import solution
+from trl_miner.data.chains import Problem, draw, is_test, problem
+from trl_miner.data.worlds import WORLDS
 from trl_miner.rewards import math_reward
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 seeds = st.integers(0, 2**32)
-levels = st.sampled_from(LEVELS)
+levels = st.sampled_from(arithmetic.LEVELS)
+chain_lengths = st.sampled_from(strategies.TEST_LEVELS)
+every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+TOKENIZERS = {name: world.build_tokenizer() for name, world in WORLDS.items()}
 
 
 def totals(text):
@@ -38,12 +35,13 @@ def totals(text):
 # Problems and solutions
 
 
-def test_the_same_seed_gives_the_same_problem_and_solution():
+@every_world
+def test_the_same_seed_gives_the_same_problem_and_solution(world):
     first, second = (random.Random(7) for _ in range(2))
-    for level in LEVELS:
+    for level in world.LEVELS:
         chain = problem(first, level)
         assert chain == problem(second, level)
-        assert solution(chain, first, 0.5) == solution(chain, second, 0.5)
+        assert world.solution(chain, first, 0.5) == world.solution(chain, second, 0.5)
 
 
 def test_a_problem_reads_as_its_text():
@@ -105,17 +103,54 @@ def test_correct_solutions_differ_in_wording():
     assert len({solution(chain, random.Random(seed)) for seed in range(50)}) > 40
 
 
-def test_an_unknown_level_or_split_is_named():
-    with pytest.raises(ValueError, match=r"level must be one of \(1, 2, 3, 4, 5\): got 6"):
-        problem(random.Random(0), 6)
+# Strategies
+
+
+@given(seed=seeds, level=chain_lengths)
+def test_every_strategy_is_right_without_errors_and_only_the_short_one_errs(seed, level):
+    rng = random.Random(seed)
+    chain = problem(rng, level)
+    right, erring = strategies.solution(chain, random.Random(seed), 0.0), strategies.solution(chain, rng, 1.0)
+    assert rf"\boxed{{{chain.answer}}}" in right
+    assert strategies.strategy_of(erring) == "short" or rf"\boxed{{{chain.answer}}}" in erring
+
+
+def test_each_strategy_reads_as_it_is_called():
+    """17 + 4 - 9 + 8 = 20: up 4 + 8 = 12, 17 + 12 = 29, 29 - 9 = 20."""
+    chain, rng = Problem(17, (("+", 4), ("-", 9), ("+", 8))), random.Random(0)
+    found = {}
+    for _ in range(200):
+        text = strategies.solution(chain, rng)
+        found.setdefault(strategies.strategy_of(text), totals(text))
+    assert found == {"careful": [21, 12, 20], "short": [21, 12, 20], "regrouping": [12, 29, 20]}
+
+
+def test_strategies_come_in_their_shares():
+    rng = random.Random(0)
+    counts = Counter(strategies.strategy_of(strategies.solution(problem(rng, 3), rng)) for _ in range(4000))
+    assert 2280 < counts["short"] < 2520  # .6 of 4000, standard deviation 31
+    assert all(700 < counts[name] < 900 for name in ("careful", "regrouping"))  # .2 of 4000, standard deviation 25
+
+
+def test_the_last_levels_are_tested_and_not_trained():
+    assert set(strategies.load_dataset("train", 60)["level"]) == {1, 2, 3, 4, 5, 6}
+    assert Counter(strategies.load_dataset("test")["level"]) == dict.fromkeys(range(1, 11), 20)
+
+
+@every_world
+def test_an_unknown_level_or_split_is_named(world):
+    with pytest.raises(ValueError, match="level must be at least 1: got 0"):
+        problem(random.Random(0), 0)
     with pytest.raises(ValueError, match="split must be .* got 'dev'"):
-        load_dataset("dev", 5)
+        world.load_dataset("dev", 5)
 
 
-# The data set
+# The data sets
 
 
-def test_the_data_set_is_deterministic_and_grows_by_appending():
+@every_world
+def test_the_data_set_is_deterministic_and_grows_by_appending(world):
+    load_dataset = world.load_dataset
     rows = load_dataset("train", 60, seed=3).to_list()
     assert rows == load_dataset("train", 60, seed=3).to_list()
     assert rows[:25] == load_dataset("train", 25, seed=3).to_list()
@@ -124,7 +159,7 @@ def test_the_data_set_is_deterministic_and_grows_by_appending():
 
 def test_the_split_does_not_depend_on_pythons_hash_seed():
     script = (
-        "import random; from trl_miner.data.arithmetic import draw; rng = random.Random(0);"
+        "import random; from trl_miner.data.chains import draw; rng = random.Random(0);"
         "print([draw('test', 2, rng).prompt for _ in range(50)])"
     )
     outputs = {
@@ -138,10 +173,12 @@ def test_the_split_does_not_depend_on_pythons_hash_seed():
         for hash_seed in ("1", "2")
     }
     rng = random.Random(0)
-    assert outputs == {f"{[arithmetic.draw('test', 2, rng).prompt for _ in range(50)]}\n"}
+    assert outputs == {f"{[draw('test', 2, rng).prompt for _ in range(50)]}\n"}
 
 
-def test_no_problem_is_in_both_splits_or_twice_in_one():
+@every_world
+def test_no_problem_is_in_both_splits_or_twice_in_one(world):
+    load_dataset = world.load_dataset
     train = {prompt for seed in range(3) for prompt in load_dataset("train", 1000, seed)["prompt"]}
     test = [prompt for prompt in load_dataset("test", 300)["prompt"]]
     assert len(set(test)) == 300
@@ -150,18 +187,19 @@ def test_no_problem_is_in_both_splits_or_twice_in_one():
 
 def test_base_models_learn_from_train_problems_only():
     rng = random.Random(0)
-    assert not any(is_test(arithmetic.draw("train", level, rng)) for level in LEVELS for _ in range(100))
+    assert not any(is_test(draw("train", level, rng)) for level in strategies.TEST_LEVELS for _ in range(100))
 
 
-def test_levels_are_balanced_and_count_the_operations():
-    data = load_dataset("train", 100)
-    assert Counter(data["level"]) == dict.fromkeys(LEVELS, 20)
+@every_world
+def test_levels_are_balanced_and_count_the_operations(world):
+    data = world.load_dataset("train", 120)
+    assert Counter(data["level"]) == dict.fromkeys(world.LEVELS, 120 // len(world.LEVELS))
     for row in data:
         assert len(re.findall("[+-]", row["prompt"])) == row["level"]
 
 
 def test_every_gold_is_accepted_and_every_neighbour_is_not():
-    golds = load_dataset("train", 200)["solution"][:]
+    golds = arithmetic.load_dataset("train", 200)["solution"][:]
     right = [rf"so \boxed{{{gold}}}." for gold in golds]
     wrong = [rf"so \boxed{{{int(gold) + 1}}}." for gold in golds]
     assert math_reward(right, golds) == [1.0] * 200
@@ -170,38 +208,41 @@ def test_every_gold_is_accepted_and_every_neighbour_is_not():
 
 def test_more_rows_than_there_are_problems_is_an_error():
     with pytest.raises(ValueError, match="size must not exceed the different problems: got 5000, level 1"):
-        load_dataset("test", 5000)
+        arithmetic.load_dataset("test", 5000)
 
 
-# The tokenizer
+# The tokenizers
 
 
-@given(seed=seeds, level=levels)
-def test_decoding_gives_the_text_back_and_solutions_are_short(seed, level):
+@every_world
+@given(seed=seeds, level=chain_lengths)
+def test_decoding_gives_the_text_back_and_solutions_are_short(world, seed, level):
+    tokenizer = TOKENIZERS[world.NAME]
     rng = random.Random(seed)
-    chain = problem(rng, level)
-    completion = solution(chain, rng, 0.1)
-    prompt_ids, completion_ids = (TOKENIZER(text)["input_ids"] for text in (chain.prompt, completion))
-    assert TOKENIZER.decode(prompt_ids + completion_ids) == chain.prompt + completion
+    chain = problem(rng, min(level, world.PRETRAINED_LEVELS[-1]))
+    completion = world.solution(chain, rng, 0.1)
+    prompt_ids, completion_ids = (tokenizer(text)["input_ids"] for text in (chain.prompt, completion))
+    assert tokenizer.decode(prompt_ids + completion_ids) == chain.prompt + completion
     # The cut between prompt and completion never falls within a token: SFT and sampling see the same tokens.
-    assert TOKENIZER(chain.prompt + completion)["input_ids"] == prompt_ids + completion_ids
-    assert TOKENIZER.unk_token_id not in prompt_ids + completion_ids
-    assert len(completion_ids) < 48  # and one more for the end of the sequence
+    assert tokenizer(chain.prompt + completion)["input_ids"] == prompt_ids + completion_ids
+    assert tokenizer.unk_token_id not in prompt_ids + completion_ids
+    assert len(completion_ids) < 8 * len(chain.steps) + 8  # recipes allow 64 for 5 steps, and 80 for 8
 
 
-@given(st.text(st.characters(min_codepoint=32, max_codepoint=126)))
-def test_any_printable_text_is_lossless(text):
-    assert TOKENIZER.decode(TOKENIZER(text)["input_ids"]) == text
+@every_world
+@given(text=st.text(st.characters(min_codepoint=32, max_codepoint=126)))
+def test_any_printable_text_is_lossless(world, text):
+    tokenizer = TOKENIZERS[world.NAME]
+    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
 
 
-def test_special_tokens_and_padding_side():
-    batch = TOKENIZER(["Compute 1 + 2.\n", "Compute 1 + 2 - 3.\n"], padding=True)
+@every_world
+def test_special_tokens_and_padding_side(world):
+    tokenizer = TOKENIZERS[world.NAME]
+    batch = tokenizer(["Compute 1 + 2.\n", "Compute 1 + 2 - 3.\n"], padding=True)
     assert batch["attention_mask"][0][:2] == [0, 0]  # on the left, as generation needs it
-    assert batch["input_ids"][0][0] == TOKENIZER.pad_token_id
-    assert len({TOKENIZER.pad_token_id, TOKENIZER.eos_token_id, TOKENIZER.unk_token_id}) == 3
-    assert TOKENIZER.bos_token is None
-    ids = TOKENIZER("17")["input_ids"] + [TOKENIZER.eos_token_id, TOKENIZER.pad_token_id]
-    assert TOKENIZER.decode(ids, skip_special_tokens=True) == "17"
-
-
-TOKENIZER = build_tokenizer()
+    assert batch["input_ids"][0][0] == tokenizer.pad_token_id
+    assert len({tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id}) == 3
+    assert tokenizer.bos_token is None
+    ids = tokenizer("17")["input_ids"] + [tokenizer.eos_token_id, tokenizer.pad_token_id]
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "17"

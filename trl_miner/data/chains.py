@@ -1,0 +1,197 @@
+"""Chains of additions and subtractions with running totals of 0..99: problems, their splits, and their tokens.
+
+What the worlds `arithmetic` and `strategies` share; they differ in how a chain is worked out.
+"""
+
+import dataclasses
+import hashlib
+import random
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerFast
+
+MAX_TOTAL = 99
+MAX_OPERAND = 9
+
+# Ways to say the same, with their shares. Each is one token, spaces included, and numbers are bare: no token ever
+# spans the end of a prompt, and joining tokens gives the text back.
+QUESTION, ASK = "Compute ", ".\n"
+OPERATORS = {"+": {" + ": 0.8, " plus ": 0.2}, "-": {" - ": 0.8, " minus ": 0.2}}
+EQUALS = {" = ": 0.55, " is ": 0.25, " gives ": 0.13, " makes ": 0.07}
+SEPARATOR = ", "
+CLOSERS = {". The answer is \\boxed{": 0.6, ". Answer: \\boxed{": 0.3, ". We get \\boxed{": 0.1}
+END = "}."
+
+WORDING = (OPERATORS, EQUALS, CLOSERS, MAX_OPERAND)  # what solutions depend on
+
+PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """A chain of operations, e.g. start 17, steps (("+", 4), ("-", 9))."""
+
+    start: int
+    steps: tuple[tuple[str, int], ...]
+
+    @property
+    def prompt(self) -> str:
+        """The question, in the plain notation: the ways to say "+" belong to the solutions."""
+        return QUESTION + str(self.start) + "".join(f" {sign} {number}" for sign, number in self.steps) + ASK
+
+    @property
+    def answer(self) -> int:
+        """The total after the last step."""
+        return self.start + sum(number if sign == "+" else -number for sign, number in self.steps)
+
+
+def problem(rng: random.Random, level: int) -> Problem:
+    """Draw a problem in which every running total lies within 0..99.
+
+    Args:
+        rng: decides.
+        level: number of operations, at least 1.
+
+    Returns:
+        The problem, of either split.
+
+    Raises:
+        ValueError: for a level below 1.
+    """
+    if level < 1:
+        raise ValueError(f"level must be at least 1: got {level}. It is the number of operations in the problem.")
+    start = total = rng.randint(1, MAX_TOTAL)
+    steps: list[tuple[str, int]] = []
+    while len(steps) < level:
+        sign, number = rng.choice("+-"), rng.randint(1, MAX_OPERAND)
+        reached = total + number if sign == "+" else total - number
+        if 0 <= reached <= MAX_TOTAL:
+            steps.append((sign, number))
+            total = reached
+    return Problem(start, tuple(steps))
+
+
+def is_test(problem: Problem) -> bool:
+    """Whether a problem belongs to the test split: one in ten, by a hash of its text.
+
+    Args:
+        problem: any.
+
+    Returns:
+        The same in every process and on every machine.
+    """
+    return hashlib.sha256(problem.prompt.encode()).digest()[0] % 10 == 0
+
+
+def draw(split: str, level: int, rng: random.Random) -> Problem:
+    """Draw a problem of one level from one split.
+
+    Args:
+        split: "train" or "test".
+        level: number of operations.
+        rng: decides.
+
+    Returns:
+        The problem.
+
+    Raises:
+        ValueError: for another split, or a level below 1.
+    """
+    if split not in ("train", "test"):
+        raise ValueError(f'split must be "train" or "test": got {split!r}. There is no other.')
+    while True:
+        drawn = problem(rng, level)
+        if is_test(drawn) == (split == "test"):
+            return drawn
+
+
+def load_dataset(split: str, size: int, seed: int, levels: Sequence[int]) -> "Dataset":
+    """Problems of one split, all different, levels taking turns.
+
+    Args:
+        split: "train" or "test". No problem is in both, whatever the seeds.
+        size: rows.
+        seed: equal seeds give equal rows, and a larger `size` only appends.
+        levels: those that there are.
+
+    Returns:
+        Columns `prompt` (text), `solution` (the answer as text, "17") and `level`.
+
+    Raises:
+        ValueError: for another split, or for more rows than there are different problems.
+    """
+    from datasets import Dataset
+
+    rng = random.Random(f"{split} {seed}")
+    seen: set[Problem] = set()
+    rows: list[dict[str, Any]] = []
+    for index in range(size):
+        level = levels[index % len(levels)]
+        for _ in range(1000):
+            drawn = draw(split, level, rng)
+            if drawn not in seen:
+                break
+        else:
+            raise ValueError(
+                f"size must not exceed the different problems: got {size}, level {level} of the {split} split "
+                f"is used up after {index} rows. Ask for fewer rows."
+            )
+        seen.add(drawn)
+        rows.append({"prompt": drawn.prompt, "solution": str(drawn.answer), "level": level})
+    return Dataset.from_list(rows)
+
+
+def build_tokenizer(own_phrases: Iterable[str]) -> "PreTrainedTokenizerFast":
+    """One token per number 0..99 and per phrase of a world; any other ASCII text goes character by character.
+
+    Decoding gives the text back exactly (for ASCII). There is no beginning-of-sequence token: all prompts begin alike.
+
+    Args:
+        own_phrases: What the world says besides the phrases of this module.
+
+    Returns:
+        The tokenizer.
+    """
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    phrases = [QUESTION, ASK, SEPARATOR, END, *own_phrases, *EQUALS, *CLOSERS]
+    for ways in OPERATORS.values():
+        phrases += [*ways, *(way.lstrip() for way in ways)]
+    # The longest match first, or " - " would be cut at its space.
+    phrases = sorted({phrase for phrase in phrases if phrase}, key=lambda phrase: (-len(phrase), phrase))
+    numbers = [str(number) for number in range(MAX_TOTAL + 1)]
+    characters = [chr(code) for code in (9, 10, 13, *range(32, 127))]
+    tokens = list(dict.fromkeys([PAD, EOS, UNKNOWN, *numbers, *phrases, *characters]))
+
+    tokenizer = Tokenizer(models.WordLevel({token: index for index, token in enumerate(tokens)}, unk_token=UNKNOWN))
+    pattern = "|".join([*(re.escape(phrase) for phrase in phrases), "[1-9][0-9]", r"[\s\S]"])
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=EOS,
+        unk_token=UNKNOWN,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+        model_max_length=256,
+    )
+
+
+def pick(ways: Mapping[str, float], rng: random.Random) -> str:
+    """One of several ways, by their shares."""
+    return rng.choices(list(ways), weights=list(ways.values()))[0]
+
+
+def wrong_total(total: int, remaining: tuple[tuple[str, int], ...], rng: random.Random) -> int:
+    """A wrong result, not far off, that keeps all later totals within 0..99."""
+    shifts = [0]
+    for sign, number in remaining:
+        shifts.append(shifts[-1] + (number if sign == "+" else -number))
+    low, high = -min(shifts), MAX_TOTAL - max(shifts)
+    return rng.choice([slip for slip in range(total - 10, total + 11) if low <= slip <= high and slip != total])

@@ -1,0 +1,126 @@
+r"""The study's world: chains of additions and subtractions, worked out by strategies of unlike reliability.
+
+    Compute 17 + 4 - 9 + 8.
+    so 17 + 4 = 21, then 21 - 9 is 12, now 12 + 8 = 20. The answer is \boxed{20}.        careful
+    so 17 + 4 = 21, so 21 - 9 = 12, + 8 gives 20. Answer: \boxed{20}.                    short
+    up 4 + 8 = 12, so 17 + 12 is 29, down 9, so 29 - 9 = 20. We get \boxed{20}.          regrouping
+
+A problem's level is its number of operations. Training takes levels 1 to 6; 7 and 8 are known to the base model (1 M
+parameters) alone, 9 and 10 to neither. In the solutions that the base model learns from, the careful way and
+regrouping are always right; the short way, which from the third step on does not repeat the running total, goes wrong
+in half of those steps. The fragile way is the frequent one. So easy problems are solved whatever the way, by rollouts
+that differ in likelihood, and hard ones by the rarer ways alone: the regime that MINER is made for. `recipes/study`
+measures how far it is reached.
+"""
+
+import random
+from typing import TYPE_CHECKING
+
+from . import chains
+from .chains import CLOSERS, END, EQUALS, MAX_TOTAL, OPERATORS, SEPARATOR, Problem, pick, wrong_total
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerFast
+
+NAME = "trl_miner/strategies"
+LEVELS = (1, 2, 3, 4, 5, 6)  # of the training set
+PRETRAINED_LEVELS = (*LEVELS, 7, 8)  # of the solutions that the base model learns from
+TEST_LEVELS = (*PRETRAINED_LEVELS, 9, 10)
+SIZES = {"train": 6000, "test": 200}
+STRATEGIES = {"careful": 0.2, "short": 0.6, "regrouping": 0.2}
+FIRST_SHORT_STEP = 2  # counted from 0
+OPENERS = {"so ": 0.45, "then ": 0.3, "next ": 0.15, "now ": 0.1}
+UP, DOWN = "up ", "down "
+BASE_MODEL = {"hidden_size": 128, "intermediate_size": 1152, "rows": 40_000, "steps": 1000, "learning_rate": 3e-3}
+BUILD_TIME = "about eight minutes"
+# What `solution` depends on besides `chains`; the last is its version.
+WORDING = (PRETRAINED_LEVELS, STRATEGIES, FIRST_SHORT_STEP, OPENERS, UP, DOWN, 3)
+
+
+def solution(problem: Problem, rng: random.Random, step_error: float = 0.0) -> str:
+    """Work a problem out by a strategy, and in styles, drawn from `rng`.
+
+    Args:
+        problem: what to solve.
+        rng: decides on the strategy, the styles and the errors.
+        step_error: probability of a wrong result in a step that does not repeat the running total; the chain goes on
+            from the wrong number. All other steps are right.
+
+    Returns:
+        The completion, up to and including the boxed result, without an end-of-sequence token.
+    """
+    strategy = pick(STRATEGIES, rng)
+    ups = [number for sign, number in problem.steps if sign == "+"]
+    downs = [number for sign, number in problem.steps if sign == "-"]
+    if strategy == "regrouping" and len(problem.steps) > 1 and problem.start + sum(ups) <= MAX_TOTAL:
+        return _regrouped(problem, ups, downs, rng)
+    total, said = problem.start, []
+    for index, (sign, number) in enumerate(problem.steps):
+        is_short = strategy == "short" and index >= FIRST_SHORT_STEP
+        before, total = total, total + number if sign == "+" else total - number
+        if is_short and rng.random() < step_error:
+            total = wrong_total(total, problem.steps[index + 1 :], rng)
+        operator = pick(OPERATORS[sign], rng)
+        stated = operator.lstrip() if is_short else f"{pick(OPENERS, rng)}{before}{operator}"
+        said.append(f"{stated}{number}{pick(EQUALS, rng)}{total}")
+    return SEPARATOR.join(said) + _close(total, rng)
+
+
+def _regrouped(problem: Problem, ups: list[int], downs: list[int], rng: random.Random) -> str:
+    """What is added first, then what is taken away: each number list summed, then applied."""
+    total, said = problem.start, []
+    for word, sign, numbers in ((UP, "+", ups), (DOWN, "-", downs)):
+        if not numbers:
+            continue
+        gathered = numbers[0]
+        text = f"{word}{gathered}"
+        for number in numbers[1:]:
+            gathered += number
+            text += f"{pick(OPERATORS['+'], rng)}{number}{pick(EQUALS, rng)}{gathered}"
+        before, total = total, total + gathered if sign == "+" else total - gathered
+        said.append(text)
+        said.append(f"{pick(OPENERS, rng)}{before}{pick(OPERATORS[sign], rng)}{gathered}{pick(EQUALS, rng)}{total}")
+    return SEPARATOR.join(said) + _close(total, rng)
+
+
+def _close(total: int, rng: random.Random) -> str:
+    return pick(CLOSERS, rng) + str(total) + END
+
+
+def strategy_of(completion: str) -> str:
+    """Which strategy a rollout took, right or wrong.
+
+    Args:
+        completion: its text.
+
+    Returns:
+        One of `STRATEGIES`; "short" from the first step that leaves the running total out.
+    """
+    if completion.startswith((UP, DOWN)):
+        return "regrouping"
+    steps = completion.split(SEPARATOR)
+    return "careful" if all(step.startswith(tuple(OPENERS)) for step in steps) else "short"
+
+
+def load_dataset(split: str, size: int | None = None, seed: int = 0) -> "Dataset":
+    """Problems of one split, all different, levels taking turns: 1 to 6 for training, 1 to 10 for the test.
+
+    Args:
+        split: "train" or "test". No problem is in both, whatever the seeds.
+        size: rows; by default 6000 for train and 200 for test.
+        seed: equal seeds give equal rows, and a larger `size` only appends.
+
+    Returns:
+        Columns `prompt` (text), `solution` (the answer as text, "17") and `level`.
+
+    Raises:
+        ValueError: for another split, or for more rows than there are different problems.
+    """
+    levels = TEST_LEVELS if split == "test" else LEVELS
+    return chains.load_dataset(split, SIZES.get(split, 0) if size is None else size, seed, levels)
+
+
+def build_tokenizer() -> "PreTrainedTokenizerFast":
+    """The tokens of `chains`, one for each opener, and those that regrouping begins with."""
+    return chains.build_tokenizer([*OPENERS, UP, DOWN])
