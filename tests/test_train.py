@@ -219,6 +219,20 @@ def test_scoring_in_between_changes_nothing_but_the_scores(policy, unscored, tmp
     assert "| Metric | Before | After |" in (tmp_path / "README.md").read_text()
 
 
+def test_held_out_counts_are_kept_by_problem_with_more_samples_at_the_end(policy, tmp_path):
+    scored = tiny_run(policy, tmp_path, "--score_steps", "2", "--score_final_samples", "6")
+    kept = json.loads((tmp_path / "held_out.json").read_text())
+    assert kept["problems"]["level"] == [1, 2, 3, 4] and kept["problems"]["trained_levels"] == [1, 2, 3, 4, 5]
+    moments = kept["moments"]
+    assert {m: (one["step"], one["num_samples"]) for m, one in moments.items()} == {
+        "before": (0, 2), "step 2": (2, 2), "after": (4, 6),
+    }  # fmt: skip
+    for moment, one in moments.items():  # Pass@1 is the share of right samples
+        share = sum(one["num_correct"]) / (4 * one["num_samples"])
+        assert scored.evaluation[moment]["pass@1"] == pytest.approx(share, abs=1e-6)
+    assert scored.evaluation["after"].keys() == {"pass@1", "pass@6"}
+
+
 def test_trusting_remote_code_is_said_aloud(policy, tmp_path, capsys):
     tiny_run(policy, tmp_path / "trusting", "--trust_remote_code", "true", "--score_problems", "0")
     assert "trust_remote_code is on: code of the model's repository runs here." in capsys.readouterr().out
@@ -232,8 +246,13 @@ def test_a_resumed_run_keeps_its_scores_up_to_the_checkpoint(policy, unscored, t
     (tmp_path / "checkpoint-4" / "trainer_state.json").unlink()
     scores = {moment: {"pass@1": 0.25} for moment in ("before", "step 1", "step 2", "step 3", "after")}
     (tmp_path / "evaluation.json").write_text(json.dumps(scores))
+    counts = json.loads((tmp_path / "held_out.json").read_text())
+    counts["moments"]["step 2"]["num_correct"] = counts["moments"]["step 3"]["num_correct"] = [9]
+    (tmp_path / "held_out.json").write_text(json.dumps(counts))
     resumed = tiny_run(policy, tmp_path, "--score_steps", "1", "--resume_from_checkpoint", "latest")
     assert_same_weights(resumed, unscored)
+    again = json.loads((tmp_path / "held_out.json").read_text())["moments"]
+    assert [again[f"step {step}"]["num_correct"] == [9] for step in (2, 3)] == [True, False]
     kept = [moment for moment, found in resumed.evaluation.items() if found == {"pass@1": 0.25}]
     assert kept == ["before", "step 1", "step 2"]
     assert list(resumed.evaluation) == [*kept, "step 3", "after"]
@@ -245,6 +264,7 @@ def test_a_resumed_run_keeps_its_scores_up_to_the_checkpoint(policy, unscored, t
         (dict(score_steps=5), "score_steps needs problems to score: got score_steps=5 and score_problems=0"),
         (dict(score_problems=4, score_steps=-1), "score_steps must be at least 0: got -1"),
         (dict(score_samples=0), "score_samples must be at least 1: got 0"),
+        (dict(score_problems=4, score_final_samples=0), "score_final_samples must be at least 1: got 0"),
         (dict(score_keep_best=True), "score_keep_best needs problems to score"),
         (dict(score_problems=4, score_benchmark="aime"), "must name a benchmark, or be NAME=PATH: got 'aime'"),
     ],
@@ -255,9 +275,10 @@ def test_scores_that_cannot_be_had_are_refused(settings, named):
 
 
 def test_the_best_model_is_kept(policy, tmp_path, monkeypatch):
-    """Pass@1 by a script, .2 .6 .4 .6: the second is kept, and the equal fourth does not replace it."""
-    scripted = iter([0.0, 0.2, 0.6, 0.4, 0.6])
-    monkeypatch.setattr(EvaluationCallback, "score", lambda self: {"pass@1": next(scripted)})
+    """Right of 4 problems by a script, 1 3 2 3: the second is kept, and the equal fourth does not replace it."""
+    scripted = iter([0, 1, 3, 2, 3])
+    counts = lambda self, n: torch.tensor([n] * (right := next(scripted)) + [0] * (4 - right))  # noqa: E731
+    monkeypatch.setattr(EvaluationCallback, "count_correct", counts)
     weights = {}
     record = EvaluationCallback.record
 
@@ -268,13 +289,13 @@ def test_the_best_model_is_kept(policy, tmp_path, monkeypatch):
     monkeypatch.setattr(EvaluationCallback, "record", remember)
     trained = tiny_run(policy, tmp_path, "--score_steps", "1", "--score_keep_best", "true")
     best = tmp_path / "best"
-    assert json.loads((best / "evaluation.json").read_text()) == {"step 2": {"pass@1": 0.6}}
+    assert json.loads((best / "evaluation.json").read_text()) == {"step 2": {"pass@1": 0.75, "pass@2": 0.75}}
     kept = AutoModelForCausalLM.from_pretrained(best).state_dict()
     assert all(torch.equal(kept[name], value) for name, value in weights["step 2"].items())
     assert not torch.equal(next(iter(kept.values())), next(iter(trained.model.state_dict().values())))
     assert AutoTokenizer.from_pretrained(best) and not list(tmp_path.glob(".best*"))
     # a resumed run knows what it has to beat: .5 does not
-    scripted = iter([0.5] * 9)
+    scripted = iter([2] * 9)
     monkeypatch.setattr(EvaluationCallback, "record", record)
     more = [
         "--score_steps",
@@ -287,7 +308,7 @@ def test_the_best_model_is_kept(policy, tmp_path, monkeypatch):
         "6",
     ]
     tiny_run(policy, tmp_path, *more)
-    assert json.loads((best / "evaluation.json").read_text()) == {"step 2": {"pass@1": 0.6}}
+    assert json.loads((best / "evaluation.json").read_text()) == {"step 2": {"pass@1": 0.75, "pass@2": 0.75}}
 
 
 def test_a_best_model_between_two_renames_is_found_again(policy, unscored, tmp_path):
@@ -334,8 +355,11 @@ def test_scores_do_not_depend_on_the_number_of_processes(policy, unscored, tmp_p
             env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]
-        scores[processes] = json.loads((tmp_path / str(processes) / "evaluation.json").read_text())["before"]
-    assert scores[1] == scores[2] and 0 < scores[1]["pass@1"] < 1
+        scores[processes] = [
+            json.loads((tmp_path / str(processes) / "evaluation.json").read_text())["before"],
+            json.loads((tmp_path / str(processes) / "held_out.json").read_text())["moments"]["before"],
+        ]
+    assert scores[1] == scores[2] and 0 < scores[1][0]["pass@1"] < 1
 
 
 def test_a_file_is_never_half_written(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from .config import MinerGRPOConfig
-from .data import arithmetic
+from .data.worlds import WORLDS
 from .evaluation.benchmarks import BENCHMARKS
 from .grading.pool import CPU_SECONDS
 
@@ -65,6 +65,10 @@ class MinerScriptArguments(ScriptArguments):
         metadata={"help": "Held-out problems to score before and after training; 0 scores none."},
     )
     score_samples: int = field(default=8, metadata={"help": "Completions sampled per held-out problem."})
+    score_final_samples: int | None = field(
+        default=None,
+        metadata={"help": "Those after training, for Pass@K of a larger K. Default: as many as score_samples."},
+    )
     score_steps: int = field(
         default=0,
         metadata={
@@ -86,7 +90,7 @@ class MinerScriptArguments(ScriptArguments):
     base_model_steps: int | None = field(
         default=None,
         metadata={
-            "help": f"For {arithmetic.NAME}: SFT steps of the base model, fewer for a quick look. Default: all."
+            "help": f"For {', '.join(WORLDS)}: SFT steps of the base model, fewer for a quick look. Default: all."
         },
     )
 
@@ -99,9 +103,10 @@ class MinerScriptArguments(ScriptArguments):
         for name, least, hint in (
             ("score_problems", 0, "0 scores none"),
             ("score_samples", 1, "The default is 8"),
+            ("score_final_samples", 1, "Leave it out for score_samples"),
             ("score_steps", 0, "0 scores before and after training only"),
         ):
-            if getattr(self, name) < least:
+            if getattr(self, name) is not None and getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}. {hint}.")
         for name in ("score_steps", "score_benchmark", "score_keep_best"):
             if getattr(self, name) and not self.score_problems:

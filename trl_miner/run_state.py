@@ -12,6 +12,7 @@ class RunState(TrainerCallback, ExportableState):
     Attributes:
         generated: Rollouts generated so far, on all processes, dropped ones included.
         used: Those of them that had an advantage.
+        tokens: Completion tokens of all that was generated.
         stream: Where the prompt stream of dynamic sampling stands; None: not begun.
         has_begun: Training has begun (again) since somebody last set this to False.
     """
@@ -19,12 +20,14 @@ class RunState(TrainerCallback, ExportableState):
     def __init__(self) -> None:
         self.generated = 0
         self.used = 0
+        self.tokens = 0
         self.stream: dict[str, Any] | None = None
         self.has_begun = False
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps of it, in transformers' form."""
-        return {"args": {}, "attributes": {"generated": self.generated, "used": self.used, "stream": self.stream}}
+        names = ("generated", "used", "tokens", "stream")
+        return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         # transformers restores callbacks on request alone (restore_callback_states_from_checkpoint); the order of the

@@ -20,8 +20,9 @@ from trl import DatasetMixtureConfig, ModelConfig, get_dataset, get_peft_config,
 from . import grading, rewards
 from .checkpoints import agree_on
 from .config import MinerGRPOConfig
-from .data import arithmetic, base_model
+from .data import base_model
 from .data.prompts import build_prompt, guess_style
+from .data.worlds import WORLDS
 from .evaluation.benchmarks import BENCHMARKS, user_benchmark
 from .evaluation.benchmarks import load as load_benchmark
 from .evaluation.in_training import EvaluationCallback
@@ -71,15 +72,15 @@ def _import(setting: str, path: str) -> Callable[..., Any]:
 
 
 def load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any:
-    """The data set of the recipe, by split. `trl_miner/arithmetic` is the embedded world."""
+    """The data set of the recipe, by split. The embedded worlds go by their names."""
     if mixture.datasets:
         return get_dataset(mixture)
-    if args.dataset_name == arithmetic.NAME:
-        return {split: arithmetic.load_dataset(split) for split in ("train", "test")}
+    if args.dataset_name in WORLDS:
+        return {split: WORLDS[args.dataset_name].load_dataset(split) for split in ("train", "test")}
     if args.dataset_name:
         return load_dataset(args.dataset_name, name=args.dataset_config, streaming=args.dataset_streaming)
     raise ValueError(
-        f"dataset_name must be given: a Hub id, a folder, or {arithmetic.NAME} for the embedded problems. "
+        f"dataset_name must be given: a Hub id, a folder, or {' or '.join(WORLDS)} for embedded problems. "
         f"Or give a mixture with `datasets`."
     )
 
@@ -133,7 +134,13 @@ def _run(trainer: MinerGRPOTrainer, args: MinerScriptArguments, data: Any) -> Mi
     write_run_record(trainer, dataset=args.dataset_name, held_out=args.score_benchmark)
     problems, judge = _held_out(args, data, trainer)
     scores = EvaluationCallback(
-        trainer, problems, args.score_samples, args.score_steps, judge=judge, keep_best=args.score_keep_best
+        trainer,
+        problems,
+        args.score_samples,
+        args.score_steps,
+        judge=judge,
+        keep_best=args.score_keep_best,
+        final_samples=args.score_final_samples,
     )
     trainer.add_callback(scores)
     checkpoint = agree_on(config.resume_from_checkpoint, config.output_dir)
@@ -146,7 +153,7 @@ def _run(trainer: MinerGRPOTrainer, args: MinerScriptArguments, data: Any) -> Mi
         scores.record("after")
     trainer.save_model(config.output_dir, _internal_call=True)  # else transformers pushes, unsafely
     trainer.save_state()
-    hub_dataset = None if args.dataset_name == arithmetic.NAME else args.dataset_name  # the embedded one has no page
+    hub_dataset = None if args.dataset_name in WORLDS else args.dataset_name  # an embedded one has no page
     if trainer.is_world_process_zero():
         _draw(output)  # first: the card shows it
     trainer.create_model_card(model_name=output.name, dataset_name=hub_dataset)
@@ -192,7 +199,8 @@ def _build_trainer(
     model = model_args.model_name_or_path
     if not model:
         raise ValueError(
-            f"model_name_or_path must be given: a Hub id, a folder, or {arithmetic.NAME} for the embedded base model."
+            f"model_name_or_path must be given: a Hub id, a folder, or {' or '.join(WORLDS)} for an embedded base "
+            f"model."
         )
     model = base_model.find_model(model, args.base_model_steps)
     if getattr(config, "trust_remote_code", False) and config.process_index == 0:
@@ -247,7 +255,7 @@ def _finish(output: Path, args: MinerScriptArguments) -> None:
 def _evaluation(output: Path, args: MinerScriptArguments) -> list[str]:
     """`trl-miner eval` of the run, on problems of the kind that it was trained for."""
     benchmark = args.score_benchmark or (
-        "arithmetic" if args.dataset_name == arithmetic.NAME
+        args.dataset_name.rpartition("/")[2] if args.dataset_name in WORLDS
         else "medqa" if "choice_reward" in args.reward_funcs
         else "math500"
     )  # fmt: skip

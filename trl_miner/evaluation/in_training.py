@@ -1,5 +1,6 @@
 """Pass@1 and Pass@k of a model while it trains, on problems held out, and the best model kept."""
 
+import hashlib
 import inspect
 import json
 import os
@@ -20,13 +21,15 @@ from .metrics import pass_at_k
 from .sampler import DEFAULT_BATCH_SIZE, sample_completions
 
 BEST = "best"
+HELD_OUT = "held_out.json"
 
 
 class EvaluationCallback(TrainerCallback):
     """Scores held-out problems every so many optimiser steps, after the last, and whenever asked with `record`.
 
     The scores go to the log and its trackers (`eval_pass@1`, `eval_pass@8`), into `evaluation`, and into
-    `evaluation.json` of the run folder, by moment: {"before": {"pass@1": 0.5, ...}, "step 50": ..., "after": ...}.
+    `evaluation.json` of the run folder, by moment: {"before": {"pass@1": 0.5, ...}, "step 50": ..., "after": ...}. How
+    many samples of each problem were right is in `held_out.json`, for statistics over problems and runs.
     Every process samples its share. A sample depends on the seed, its problem and its number only, so the scores do
     not depend on the number of processes; and scoring changes neither the model nor the random state, so a run may be
     scored while it trains.
@@ -40,6 +43,7 @@ class EvaluationCallback(TrainerCallback):
         judge: A reward function; default: the trainer's first.
         keep_best: Keep the model with the highest Pass@1 so far in `best/` of the run folder.
         batch_size: Completions per call of `generate`.
+        final_samples: Completions per problem after training, for a larger K of Pass@K; None: `num_samples`.
     """
 
     def __init__(
@@ -52,13 +56,16 @@ class EvaluationCallback(TrainerCallback):
         judge: Callable[..., Any] | None = None,
         keep_best: bool = False,
         batch_size: int = DEFAULT_BATCH_SIZE,
+        final_samples: int | None = None,
     ) -> None:
         self.trainer, self.problems, self.num_samples, self.every = trainer, problems, num_samples, every
         self.judge = judge if judge is not None else trainer.reward_funcs[trainer.correct_index]
         self.keep_best, self.batch_size = keep_best, batch_size
+        self.final_samples = num_samples if final_samples is None else final_samples
         self.folder = Path(trainer.args.output_dir)
         self.path = self.folder / "evaluation.json"
         self.evaluation: dict[str, dict[str, float]] = trainer.evaluation  # for the model card
+        self.held_out: dict[str, dict[str, Any]] = {}  # by moment, what `held_out.json` says of it
         self.best = -1.0
         self._new, self._kept, self._old = (self.folder / name for name in (f".{BEST}.new", BEST, f".{BEST}.old"))
         if keep_best and trainer.is_world_process_zero() and self._old.exists() and not self._kept.exists():
@@ -85,8 +92,15 @@ class EvaluationCallback(TrainerCallback):
         if self.problems is None:
             return
         trainer = self.trainer
-        scores = self.score()
+        num_samples = self.final_samples if moment == "after" else self.num_samples
+        num_correct = self.count_correct(num_samples)
+        scores = {f"pass@{k}": pass_at_k(num_samples, num_correct, k).mean().item() for k in sorted({1, num_samples})}
         self.evaluation[moment] = scores
+        self.held_out[moment] = {
+            "step": trainer.state.global_step,
+            "num_samples": num_samples,
+            "num_correct": num_correct.tolist(),
+        }
         title = moment if moment.startswith("step") else f"{moment} training"
         shown = ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
         trainer.accelerator.print(f"{title}, on {len(self.problems)} held-out problems: {shown}")
@@ -94,17 +108,23 @@ class EvaluationCallback(TrainerCallback):
             self._log(scores)
         if trainer.is_world_process_zero():
             write_whole(self.path, json.dumps(self.evaluation, indent=2) + "\n")
+            counts = {"problems": self._about_problems(), "moments": self.held_out}
+            write_whole(self.folder / HELD_OUT, json.dumps(counts) + "\n")
         if self.keep_best and moment != "before" and scores["pass@1"] > self.best:
             self._keep(moment, scores)
 
-    def score(self) -> dict[str, float]:
-        """Pass@1 and Pass@n of the trainer's model. Every process must call it, and all get the result.
+    def count_correct(self, num_samples: int) -> torch.Tensor:
+        """Sample the trainer's model and judge. Every process must call it, and all get the result.
+
+        Args:
+            num_samples: Completions per problem.
 
         Returns:
-            "pass@1" and "pass@n", means over the problems, in [0, 1].
+            (P,) right completions of each problem.
         """
         trainer, accelerator = self.trainer, self.trainer.accelerator
-        places = range(accelerator.process_index, len(self.problems), accelerator.num_processes)
+        size = len(self.problems)
+        places = range(accelerator.process_index, size, accelerator.num_processes)
         share = self.problems.select(places)
         texts = [prompt_text(prompt, trainer.processing_class) for prompt in share["prompt"]]
         # It turns gradient checkpointing off and on again: as it was, where this TRL takes the settings (1.9 does not,
@@ -119,23 +139,38 @@ class EvaluationCallback(TrainerCallback):
                 model,
                 trainer.processing_class,
                 texts,
-                [[sample_seed(trainer.args.seed, str(i), n) for n in range(self.num_samples)] for i in places],
+                [[sample_seed(trainer.args.seed, str(i), n) for n in range(num_samples)] for i in places],
                 max_new_tokens=trainer.max_completion_length,
                 temperature=trainer.temperature,
                 batch_size=self.batch_size,
                 title="scoring",
                 quiet=not trainer.is_world_process_zero(),
             )
-        columns = {
-            name: [value for value in share[name] for _ in range(self.num_samples)] for name in share.column_names
-        }
+        columns = {name: [value for value in share[name] for _ in range(num_samples)] for name in share.column_names}
         columns["prompts"] = columns.pop("prompt")  # as TRL calls them
         verdicts = self.judge(completions=[text for some in samples for text in some], **columns)
         right = [(r is not None and r >= trainer.args.correct_threshold) for r in verdicts]
-        counts = [sum(right[i : i + self.num_samples]) for i in range(0, len(right), self.num_samples)]
-        num_correct = torch.tensor(gather_object(counts))
-        ks = sorted({1, self.num_samples})
-        return {f"pass@{k}": pass_at_k(self.num_samples, num_correct, k).mean().item() for k in ks}
+        counts = [sum(right[i : i + num_samples]) for i in range(0, len(right), num_samples)]
+        # Process by process, of every so many problems each: back into their order.
+        order = [
+            i for first in range(accelerator.num_processes) for i in range(first, size, accelerator.num_processes)
+        ]
+        num_correct_P = torch.empty(size, dtype=torch.int64)
+        num_correct_P[order] = torch.tensor(gather_object(counts))
+        return num_correct_P
+
+    def _about_problems(self) -> dict[str, Any]:
+        """What counts are to be read with: whether two runs scored the same problems, and how hard these are."""
+        texts = "\n".join(map(str, self.problems["prompt"]))
+        trained = getattr(self.trainer.train_dataset, "column_names", None) or ()
+        has_level = "level" in self.problems.column_names
+        return {
+            "fingerprint": hashlib.sha256(texts.encode()).hexdigest(),
+            "level": list(self.problems["level"]) if has_level else None,
+            "trained_levels": sorted(set(self.trainer.train_dataset["level"]))
+            if has_level and "level" in trained
+            else None,
+        }
 
     def _log(self, scores: dict[str, float]) -> None:
         # Not TRL's own `log`: it would flush the metrics of the training step that is still going on. And logging now
@@ -158,24 +193,24 @@ class EvaluationCallback(TrainerCallback):
         broadcast_object_list(found)
         if found[0] is None:
             return False
-        scores, self.best = found[0]
+        scores, self.held_out, self.best = found[0]
         self.evaluation.update(scores)
         return True
 
-    def _read(self, checkpoint: str | None) -> tuple[dict[str, dict[str, float]], float] | None:
+    def _read(
+        self, checkpoint: str | None
+    ) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, Any]], float] | None:
         """The scores that hold at a checkpoint, and the best so far."""
         if checkpoint is None or not self.path.is_file():
             return None
         done = json.loads((Path(checkpoint) / "trainer_state.json").read_text(encoding="utf-8"))["global_step"]
-        scores = {}
-        for moment, found in json.loads(self.path.read_text(encoding="utf-8")).items():
-            step = moment.removeprefix("step ")
-            if moment == "before" or (step.isdigit() and int(step) <= done):
-                scores[moment] = found
+        scores = _until(done, json.loads(self.path.read_text(encoding="utf-8")))
+        path = self.folder / HELD_OUT
+        counts = _until(done, json.loads(path.read_text(encoding="utf-8"))["moments"]) if path.is_file() else {}
         kept = self._kept / "evaluation.json"
         if not (self.keep_best and kept.is_file()):
-            return scores, self.best
-        return scores, next(iter(json.loads(kept.read_text(encoding="utf-8")).values()))["pass@1"]
+            return scores, counts, self.best
+        return scores, counts, next(iter(json.loads(kept.read_text(encoding="utf-8")).values()))["pass@1"]
 
     def _keep(self, moment: str, scores: dict[str, float]) -> None:
         """Save the model beside the one kept so far, then put it in its place: one of them is always whole."""
@@ -194,3 +229,12 @@ class EvaluationCallback(TrainerCallback):
             os.replace(self._new, self._kept)
             shutil.rmtree(self._old, ignore_errors=True)
         self.trainer.accelerator.wait_for_everyone()
+
+
+def _until(done: int, by_moment: dict[str, Any]) -> dict[str, Any]:
+    """The moments up to an optimiser step."""
+    return {
+        moment: found
+        for moment, found in by_moment.items()
+        if moment == "before" or ((step := moment.removeprefix("step ")).isdigit() and int(step) <= done)
+    }
