@@ -110,6 +110,13 @@ def test_training_begins_after_the_checkpoint_is_loaded():
     )
 
 
+def test_a_step_can_be_looked_at_before_its_gradients_go():
+    source = inspect.getsource(Trainer._run_epoch)
+    names = ["self.optimizer.step()", "callback_handler.on_optimizer_step(", "model.zero_grad()", "global_step += 1"]
+    places = [source.index(name) for name in names]
+    assert places == sorted(places), moved("Trainer._run_epoch (what follows the optimiser's step)")
+
+
 @pytest.mark.parametrize(
     ("method", "fact", "what"),
     [
@@ -125,6 +132,12 @@ def test_training_begins_after_the_checkpoint_is_loaded():
         ("_generate_and_score_completions", r"process_index \* len\(prompts\)", "rows lie in rank order"),
         ("_compute_loss", r'inputs\["completion_mask"\]', "the loss masks by completion_mask"),
         ("_compute_loss", r'inputs\["tool_mask"\]', "and by tool_mask"),
+        (
+            "_compute_loss",
+            r"if self\.beta != 0\.0:\s+per_token_loss = per_token_loss \+",
+            "the KL penalty is off at beta 0",
+        ),
+        ("_compute_loss", r"if self\._entropy_bonus_enabled:", "the entropy bonus can be left out"),
         ("_compute_loss", r"if x\.shape\[1\] == 1", "one column is one number per row, so that trimming leaves two"),
         (
             "_generate_single_turn",

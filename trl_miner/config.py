@@ -161,6 +161,20 @@ class MinerGRPOConfig(GRPOConfig):
             Every so many optimiser steps.
         log_token_credit_rollouts (`int`, *optional*, defaults to `64`):
             At most so many rollouts each time, over all processes: whole prompts, of each kind in turn.
+        log_miner_update (`bool`, *optional*, defaults to `False`):
+            Log what an optimiser step did, apart for the rollouts of all-right (PH) prompts and for all others. Of the
+            gradient of the policy loss (no KL penalty, entropy bonus or router loss): `miner/ph_gradient_norm`,
+            `miner/other_gradient_norm`, `miner/ph_gradient_share` (PH / (PH + other)) and `miner/gradient_cosine`
+            between the two. Of what Adam makes of it, g / (sqrt(v) + eps): `miner/ph_update_share` and
+            `miner/update_cosine`; while v is of few gradients, in the first steps of a run, they are mostly of weights
+            for which the two parts cancel. And by how much the step raised the log-prob of a token, in nats:
+            `miner/ph_logp_gain` in PH rollouts with credit, `miner/ph_logp_gain_others` in those without,
+            `miner/ph_logp_gain_paid` weighted by credit, `miner/he_logp_gain_right` and `miner/he_logp_gain_wrong` in
+            rollouts of mixed prompts with a positive and with a negative advantage. The training stays as it is, bit
+            for bit. Such a step goes through the model once more and makes two forwards, and keeps two more gradients
+            of the trained weights. Not with DeepSpeed, FSDP or fp16.
+        log_miner_update_steps (`int`, *optional*, defaults to `10`):
+            Every so many optimiser steps.
 
         > Parameters that control the sampling of prompts
 
@@ -225,6 +239,10 @@ class MinerGRPOConfig(GRPOConfig):
     )
     log_token_credit_steps: int = _knob(10, "Record every so many optimiser steps.")
     log_token_credit_rollouts: int = _knob(64, "Record at most so many rollouts each time: whole prompts.")
+    log_miner_update: bool = _knob(
+        False, "Log the share of all-right prompts in gradient and update, and how log-probs moved: miner/*."
+    )
+    log_miner_update_steps: int = _knob(10, "Log it every so many optimiser steps.")
     optimizer_batch_size: int | None = _knob(
         None, "Rollouts per optimiser step, over all processes; sets gradient_accumulation_steps."
     )
@@ -306,7 +324,7 @@ class MinerGRPOConfig(GRPOConfig):
         at_least |= {name: 0.0 for name in ("clip_cov_ratio", "kl_cov_ratio", "kl_cov_coef", "bapo_target")}
         at_least |= {name: 0.0 for name in ("bapo_low_start", "bapo_low_step", "bapo_high_step")}
         at_least |= {"watchdog_seconds": 0.0, "dynamic_sampling_max_rounds": 1, "dynamic_sampling_oversample": 1.0}
-        at_least |= {"log_token_credit_steps": 1, "log_token_credit_rollouts": 1}
+        at_least |= {"log_token_credit_steps": 1, "log_token_credit_rollouts": 1, "log_miner_update_steps": 1}
         # bounds that are a method's own sense: a bonus below the advantage, a range with an inside
         at_least |= {"entropy_adv_kappa": 1.0, "clip_cov_high": self.clip_cov_low, "bapo_high_start": 1.0}
         at_least |= {"bapo_low_max": self.bapo_low_start, "bapo_high_max": self.bapo_high_start}

@@ -97,6 +97,9 @@ CASES = {
     "recorded": dict(
         micro_batches=3, log_token_credit=True, log_token_credit_steps=1, log_token_credit_rollouts=8, miner_gamma=1.0
     ),
+    "measured": dict(
+        micro_batches=3, log_miner_update=True, log_miner_update_steps=1, adam_epsilon=1e-3, learning_rate=1e-2
+    ),
     "scored": dict(micro_batches=3, max_tokens_per_micro_batch=60, num_iterations=2, beta=0.1),
     **{name: dict(advantage_estimator=name) for name in ESTIMATORS if name != "miner"},
     "ucas+miner": dict(advantage_estimator="ucas+miner"),

@@ -71,15 +71,20 @@ class ForwardingTrainer(LastingTrainer):
     def _forward(self, batch: dict[str, Any], batch_size: int | None = None) -> Tensor:
         """Log-probs of the completion tokens under the policy as it is."""
         with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
-            logps_BT, *_ = self._get_per_token_logps_and_entropies(
-                self.model,
-                torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
-                torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
-                batch["completion_ids"].shape[1],
-                batch_size=batch_size,
-                **{name: batch[name] for name in MULTIMODAL_KEYS if name in batch},
-            )
+            logps_BT: Tensor = self._say(batch, batch_size)[0]
         return logps_BT
+
+    def _say(self, batch: dict[str, Any], batch_size: int | None = None, **wanted: Any) -> tuple[Any, ...]:
+        """What TRL's forward of the policy returns of a batch."""
+        return self._get_per_token_logps_and_entropies(
+            self.model,
+            torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
+            torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
+            batch["completion_ids"].shape[1],
+            batch_size=batch_size,
+            **{name: batch[name] for name in MULTIMODAL_KEYS if name in batch},
+            **wanted,
+        )
 
     def _get_per_token_logps_and_entropies(
         self,

@@ -31,8 +31,9 @@ from ..sampled_logps import by_row, changes_to_logits, collect_logps
 from ..sampling import BatchFill, Filled, GeneratedRound, PromptStream, assemble, differs_in_correctness
 from ..token_credit import choose_rollouts, credit_table, local_rollouts, write_credit
 from ..trackers import CreditPageCallback
+from ..update_metrics import row_kinds
 from ..watchdog import GENERATION
-from .step import SteppingTrainer
+from .update import KINDS, MeasuringTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ _NOT_FORWARDED = {"prompt", "completion", "completion_ids"}  # columns that TRL 
 _COMPLETION_IDS, _COMPLETIONS, _EXTRA_FIELDS = 1, 3, 5
 
 
-class MinerGRPOTrainer(SteppingTrainer):
+class MinerGRPOTrainer(MeasuringTrainer):
     """
     Drop-in for [`~trl.GRPOTrainer`] that also learns from prompts whose rollouts are all right
     (https://huggingface.co/papers/2601.04731), and trains the methods that this is compared with.
@@ -105,6 +106,7 @@ class MinerGRPOTrainer(SteppingTrainer):
             self._name, self._paper, self._tag_names = GRPOTrainer._name, GRPOTrainer._paper, GRPOTrainer._tag_names
         self._rewards_NF: Tensor | None = None
         self._scores: dict[str, tuple[Tensor, Tensor]] = {}  # (B, T) values of this batch, (N,) rows where they hold
+        self._new_tokens = 0  # of the completions that this process has generated for the batch under way
         self._generated: GeneratedRound | None = None  # what dynamic sampling has already done of TRL's next batch
         self.correct_index = self._find_correct_reward_func()
         self._check_reward_columns()
@@ -181,7 +183,9 @@ class MinerGRPOTrainer(SteppingTrainer):
         if self._generated is not None:
             return self._generated.generated
         with self.watching(GENERATION):
-            return super()._generate(prompts)
+            generated = super()._generate(prompts)
+        self._new_tokens += sum(map(len, generated[_COMPLETION_IDS]))
+        return generated
 
     def _generate_single_turn(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         if not (self._collects_logps and self.model.training):
@@ -202,6 +206,7 @@ class MinerGRPOTrainer(SteppingTrainer):
         if not self.model.training:
             return super()._generate_and_score_completions(inputs)
         num_generated = len(inputs) * current_world().size
+        self._new_tokens = 0
         if self.args.dynamic_sampling:
             self._generated, num_generated = self._draw_mixed_prompts(len(inputs))
             inputs = self._generated.rows
@@ -222,6 +227,8 @@ class MinerGRPOTrainer(SteppingTrainer):
         self._scores = {name: (value, everywhere_N) for name, value in captured.items()}
         self._check_budget(output)
         self._run_state.generated += num_generated
+        new_tokens = torch.tensor(self._new_tokens, device=self.accelerator.device)
+        self._run_state.tokens += int(current_world().sum(new_tokens))
         try:
             return self._estimate_advantages(output)
         finally:
@@ -242,6 +249,8 @@ class MinerGRPOTrainer(SteppingTrainer):
             verifier_rewards_N=rewards_NF[:, self.correct_index],
             advantages_N=advantages_N,
         )
+        if self.args.log_miner_update:
+            output = {**output, KINDS: row_kinds(kinds)[world.local_slice(len(output["advantages"]))]}
         mask_BT = loss_mask(output)
         score = partial(self._score, output, mask_BT)
         rollouts = Rollouts(rewards_N, advantages_N, mask_BT, kinds, self.num_generations, score, world)
@@ -438,6 +447,7 @@ class MinerGRPOTrainer(SteppingTrainer):
         prompts = [row["prompt"] for row in rows]
         with self.watching(GENERATION):
             generated = super()._generate(prompts)
+        self._new_tokens += sum(map(len, generated[_COMPLETION_IDS]))
         for i, row in enumerate(rows):  # as TRL hands what a rollout_func found to the reward functions
             for name, values in (generated[_EXTRA_FIELDS] or {}).items():
                 row[name] = values[i] if isinstance(values, list) else values
@@ -486,6 +496,7 @@ class MinerGRPOTrainer(SteppingTrainer):
         # Running totals: not appended, because TRL logs the mean of what it finds.
         metrics["rollouts/generated_total"] = [float(state.generated)]
         metrics["rollouts/used_total"] = [float(state.used)]
+        metrics["rollouts/tokens_total"] = [float(state.tokens)]
         for name, value in found.metrics.items():
             metrics[name].append(value)
         if self._estimator != ("grpo",):

@@ -133,7 +133,23 @@ OVERHEAD = Chart(
     recorded_by="advantage_estimator: miner",
     of_miner=True,
 )
-CHARTS = (REWARD, PROMPT_KINDS, ROLLOUTS, CALIBRATION, ENTROPY, KL, GRAD_NORM, LENGTH, OVERHEAD)
+UPDATE = Chart(
+    "update",
+    "What PH prompts did to the update",
+    (
+        Panel("miner/ph_gradient_share", "Share of the gradient", "norm of PH / (PH + others)", log=True),
+        Panel("miner/ph_update_share", "Share after Adam", "norm of PH / (PH + others)", log=True),
+        Panel("miner/ph_logp_gain_paid", "Paid tokens of PH rollouts", "gain of log-prob, nats per token"),
+        Panel("miner/he_logp_gain_right", "Right rollouts of HE prompts", "gain of log-prob, nats per token"),
+    ),
+    "Top: how much of the gradient comes from PH prompts, and how much after Adam has divided each weight's by what "
+    "is usual for it. Bottom: by how much the step raised the log-prob of the tokens that MINER paid, and, for scale, "
+    "of those of right rollouts in HE prompts.",
+    recorded_by="log_miner_update: true",
+    of_miner=True,
+    columns=2,
+)
+CHARTS = (REWARD, PROMPT_KINDS, ROLLOUTS, CALIBRATION, UPDATE, ENTROPY, KL, GRAD_NORM, LENGTH, OVERHEAD)
 HELD_OUT_OPTION = "score_problems (and score_steps for scores along the way)"
 
 
@@ -144,9 +160,12 @@ def held_out_chart(runs: "Sequence[RunHistory]") -> Chart:
         runs: Histories.
 
     Returns:
-        A panel each for the smallest and the largest k of their Pass@k.
+        A panel each for the smallest and the largest k of their Pass@k, of those that were measured more than once.
     """
-    names = {name for run in runs for scores in run.scores.values() for name in scores if name.startswith("pass@")}
+    scored = [list(run.scores.values()) for run in runs]
+    names = {name for scores in scored for one in scores for name in one if name.startswith("pass@")}
+    # more samples after training than along the way make a larger k, which is no curve
+    names = {name for name in names if any(sum(name in one for one in scores) > 1 for scores in scored)} or names
     ks = sorted(int(name[5:]) for name in names if name[5:].isdigit()) or [1]
     panels = tuple(Panel(f"eval:pass@{k}", f"Pass@{k}", "score, 0 to 1") for k in dict.fromkeys((ks[0], ks[-1])))
     return Chart(

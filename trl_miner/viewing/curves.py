@@ -19,6 +19,7 @@ from .charts import (
     PROMPT_KINDS,
     REWARD,
     ROLLOUTS,
+    UPDATE,
     Chart,
     held_out_chart,
 )
@@ -48,6 +49,11 @@ def draw_rollouts(runs: Runs, path: str | Path | None = None, *, smooth: int = 1
 def draw_calibration(runs: Runs, path: str | Path | None = None, *, smooth: int = 1) -> Any:
     """tau_pos, tau_ref, the factor, and whether the cap binds. For the arguments see `draw_chart`."""
     return draw_chart(CALIBRATION, runs, path, smooth=smooth)
+
+
+def draw_update(runs: Runs, path: str | Path | None = None, *, smooth: int = 1) -> Any:
+    """What PH prompts did to the update, before and after Adam. For the arguments see `draw_chart`."""
+    return draw_chart(UPDATE, runs, path, smooth=smooth)
 
 
 def draw_entropy(runs: Runs, path: str | Path | None = None, *, smooth: int = 1) -> Any:

@@ -1,0 +1,362 @@
+"""`log_miner_update`: what an optimiser step did, measured beside it."""
+
+import math
+
+import pytest
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedType
+from harness import AS_TRL, Recording, config, mixed_reward, problems, trained, trl_metrics, weights
+from torch import tensor
+
+from trl_miner import MinerGRPOTrainer
+from trl_miner.groups import GroupKinds
+from trl_miner.trainer.update import KINDS
+from trl_miner.update_metrics import (
+    HE,
+    NH,
+    PH,
+    adam_denominator,
+    compare_parts,
+    gain_sums,
+    mean_gains,
+    overlap,
+    row_kinds,
+)
+
+EVERY_STEP = dict(log_miner_update=True, log_miner_update_steps=1)
+# In the first batch the cap leaves little; here all of it passes, and what is compared is of one size.
+UNCAPPED = dict(EVERY_STEP, miner_lambda_max=None, max_grad_norm=0.0, max_steps=2)
+GRADIENTS = {"ph_gradient_norm", "other_gradient_norm", "ph_gradient_share", "gradient_cosine"}
+UPDATES = {"ph_update_share", "update_cosine"}
+GAINS = {"ph_logp_gain", "ph_logp_gain_others", "ph_logp_gain_paid", "he_logp_gain_right", "he_logp_gain_wrong"}
+
+
+class Watching(Recording):
+    """Keeps, of every measured step, both parts of the gradient beside the one that the optimiser had."""
+
+    def __init__(self, *args, **kwargs):
+        self.found = []
+        super().__init__(*args, **kwargs)
+
+    def log_update(self):
+        if (measurement := self._measurement) is not None:
+            parts = {name: list(getattr(measurement, name)) for name in ("ph", "other")}
+            parts["all"] = [None if p.grad is None else p.grad.clone() for p, _ in measurement.parameters]
+            self.found.append({name: flat(part, measurement) for name, part in parts.items()})
+        super().log_update()
+
+
+def flat(part, measurement):
+    pairs = zip(part, measurement.parameters, strict=True)
+    return torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for g, (p, _) in pairs])
+
+
+def logged(trainer):
+    """Of every step, the metrics of this module, without their prefix."""
+    names = GRADIENTS | UPDATES | GAINS
+    logs = [log for log in trainer.state.log_history if "loss" in log]
+    return [{n: log[f"miner/{n}"] for n in sorted(names) if f"miner/{n}" in log} for log in logs]
+
+
+# --- The arithmetic
+
+
+def test_kinds_become_one_number_per_row():
+    is_ph, is_he, is_nh = tensor([1, 0, 0]).bool(), tensor([0, 1, 0]).bool(), tensor([0, 0, 1]).bool()
+    assert row_kinds(GroupKinds(is_ph, is_he, is_nh)).tolist() == [PH, HE, NH]
+
+
+def test_share_and_cosine_of_two_vectors():
+    # (3, 0 | 0) and (0, 4 | 0): norms 3 and 4, at right angles
+    sums = overlap(tensor([3.0, 0.0]), tensor([0.0, 4.0])) + overlap(tensor([[0.0]]), tensor([[0.0]]))
+    assert compare_parts(sums) == {"ph_norm": 3, "other_norm": 4, "share": pytest.approx(3 / 7), "cosine": 0}
+    # (1, 1) and (-2, -2): norms sqrt 2 and 2 sqrt 2, opposite
+    found = compare_parts(overlap(tensor([1.0, 1.0]), tensor([-2.0, -2.0])))
+    assert found["share"] == pytest.approx(1 / 3) and found["cosine"] == pytest.approx(-1)
+
+
+def test_what_is_zero_has_no_direction():
+    assert compare_parts(overlap(tensor([0.0]), tensor([2.0]))) == {"ph_norm": 0, "other_norm": 2, "share": 0}
+    assert compare_parts(torch.zeros(3)) == {"ph_norm": 0, "other_norm": 0}
+
+
+@pytest.mark.parametrize("amsgrad", [False, True])
+def test_without_momentum_an_adam_step_is_the_gradient_over_the_denominator(amsgrad):
+    weight = torch.nn.Parameter(tensor([1.0, -2.0, 0.5]))
+    optimizer = torch.optim.AdamW([weight], lr=0.1, betas=(0.0, 0.9), eps=1e-3, weight_decay=0.0, amsgrad=amsgrad)
+    for gradient in (tensor([5.0, 1.0, -3.0]), tensor([0.3, -2.0, 1e-3])):
+        before, weight.grad = weight.detach().clone(), gradient
+        optimizer.step()
+        denominator = adam_denominator(optimizer.state[weight], optimizer.param_groups[0])
+        torch.testing.assert_close(weight.detach() - before, -0.1 * gradient / denominator)
+
+
+def test_an_optimiser_without_a_second_moment_has_no_denominator():
+    weight = torch.nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
+    optimizer.step()
+    assert adam_denominator(optimizer.state[weight], optimizer.param_groups[0]) is None
+
+
+def test_gains_are_means_over_the_tokens_of_each_kind_of_row():
+    before = torch.zeros(5, 3)
+    after = tensor([[1.0, 3.0, 9e9], [5.0, 6.0, 7.0], [2.0, 2.0, 2.0], [-1.0, -1.0, -4.0], [8.0, 8.0, 8.0]])
+    mask = tensor([[1, 1, 0], [1, 1, 1], [1, 1, 1], [1, 1, 1], [1, 1, 1]])
+    kinds = tensor([PH, PH, HE, HE, NH])
+    advantages = tensor([[0.1, 0.3, 7.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [-1.0, -1.0, -1.0], [0.0, 0.0, 0.0]])
+    expected = {
+        "ph_logp_gain": 2.0,  # (1 + 3) / 2
+        "ph_logp_gain_others": 6.0,  # (5 + 6 + 7) / 3
+        "ph_logp_gain_paid": 2.5,  # (0.1 * 1 + 0.3 * 3) / 0.4
+        "he_logp_gain_right": 2.0,
+        "he_logp_gain_wrong": -2.0,
+    }
+    assert mean_gains(gain_sums(before, after, advantages, mask, kinds)) == pytest.approx(expected)
+    # one advantage per row, and no row of an all-right prompt was paid
+    per_row = mean_gains(gain_sums(before, after, tensor([0.0, 0.0, 1.0, -1.0, 0.0]), mask, kinds))
+    assert per_row == {"ph_logp_gain_others": 22 / 5, "he_logp_gain_right": 2, "he_logp_gain_wrong": -2}
+
+
+# --- In the trainer
+
+
+ACCUMULATED = dict(per_device_train_batch_size=4, gradient_accumulation_steps=3)
+OFF_POLICY = dict(num_iterations=2, learning_rate=3e-3)
+STEPS = {
+    "one micro-batch": {},
+    "as TRL": AS_TRL,
+    "accumulated": ACCUMULATED,
+    "accumulated as TRL": ACCUMULATED | AS_TRL,
+    "two steps of a generation": dict(per_device_train_batch_size=6, steps_per_generation=2),
+    "two generations for a step": dict(steps_per_generation=1, gradient_accumulation_steps=2),
+    "twice over": OFF_POLICY,
+    "pieces of 40 tokens": dict(ACCUMULATED, max_tokens_per_micro_batch=40),
+    "checkpointing": dict(gradient_checkpointing=True),
+    "entropy quantile": dict(top_entropy_quantile=0.5),
+    "by sequence": dict(OFF_POLICY, importance_sampling_level="sequence"),
+    **{loss: dict(ACCUMULATED, loss_type=loss) for loss in ("grpo", "bnpo", "dr_grpo", "cispo", "sapo", "luspo")},
+    "clip_cov": dict(OFF_POLICY, policy_loss="clip_cov", clip_cov_ratio=0.2, clip_cov_low=0.0),
+    "kl_cov": dict(OFF_POLICY, policy_loss="kl_cov", kl_cov_ratio=0.2),
+    "bapo": dict(OFF_POLICY, policy_loss="bapo", bapo_target=2.0),
+    "bapo accumulated": dict(OFF_POLICY, policy_loss="bapo", bapo_target=2.0, **ACCUMULATED),
+    "reinforce_pp": dict(advantage_estimator="reinforce_pp"),
+    "ucas+miner": dict(advantage_estimator="ucas+miner"),
+}
+
+
+@pytest.mark.parametrize("settings", STEPS.values(), ids=STEPS)
+def test_both_parts_together_are_the_gradient_of_the_step(policy, tmp_path, settings):
+    trainer = trained(policy, tmp_path, cls=Watching, **{**UNCAPPED, **settings})
+    assert len(trainer.found) == len(logged(trainer)) == 2
+    assert all(any(found[name].norm() > 0 for found in trainer.found) for name in ("ph", "other"))
+    for found, values in zip(trainer.found, logged(trainer), strict=True):
+        ph, other, whole = found["ph"], found["other"], found["all"]
+        torch.testing.assert_close(ph + other, whole, rtol=1e-4, atol=1e-6 * whole.norm().item())
+        norms = ph.norm().item(), other.norm().item()
+        expected = {
+            "ph_gradient_norm": norms[0],
+            "other_gradient_norm": norms[1],
+            "ph_gradient_share": norms[0] / sum(norms),
+        }
+        if all(norms):
+            expected["gradient_cosine"] = (ph @ other).item() / math.prod(norms)
+        assert {n: values[n] for n in GRADIENTS if n in values} == pytest.approx(expected, rel=1e-4, abs=1e-6)
+        assert ("ph_update_share" in values, "update_cosine" in values) == (True, all(norms))
+
+
+class OnlyAllRight(Watching):
+    """The rows of all other prompts have an advantage of 0."""
+
+    def _estimate_advantages(self, output):
+        found = super()._estimate_advantages(output)
+        return {**found, "advantages": found["advantages"] * (found[KINDS] == PH).unsqueeze(1)}
+
+
+def test_the_part_of_all_right_rows_is_the_gradient_without_the_others(policy, tmp_path):
+    settings = dict(UNCAPPED, max_steps=1, **ACCUMULATED)
+    whole = trained(policy, tmp_path / "whole", cls=Watching, **settings)
+    alone = trained(policy, tmp_path / "alone", cls=OnlyAllRight, **settings)
+    (found,), (expected,) = whole.found, alone.found
+    assert expected["all"].norm() > 0 and expected["other"].norm() == 0
+    torch.testing.assert_close(found["ph"], expected["all"], rtol=1e-4, atol=1e-6 * expected["all"].norm().item())
+    assert logged(alone)[0]["ph_gradient_share"] == 1 and "gradient_cosine" not in logged(alone)[0]
+
+
+@pytest.mark.parametrize(("term", "step"), [(dict(beta=0.5), 1), (dict(entropy_coef=0.1), 0)], ids=["kl", "entropy"])
+def test_a_penalty_or_bonus_is_of_neither_part(policy, tmp_path, term, step):
+    """The reference is the untrained model: the penalty has no gradient until the second of two steps on one batch,
+    before which both runs have the same weights. (Adam would make rounding errors large.)"""
+    settings = dict(UNCAPPED, num_iterations=2, optim="sgd", learning_rate=1.0)
+    without, found = (
+        trained(policy, tmp_path / name, cls=Watching, **settings, **more).found[step]
+        for name, more in {"without": {}, "with": term}.items()
+    )
+    assert (found["all"] - without["all"]).norm() > 1e-3 * without["all"].norm()
+    for part in ("ph", "other"):
+        torch.testing.assert_close(found[part], without[part], rtol=1e-3, atol=1e-5 * without[part].norm().item())
+
+
+def test_the_share_after_the_optimiser_is_that_of_the_step(policy, tmp_path):
+    """Without momentum and weight decay the whole step is linear in the gradient: -lr * (u_PH + u_other)."""
+
+    class Stepping(Watching):
+        def log_update(self):
+            self.after = torch.cat([p.detach().flatten() for p, _ in self._measurement.parameters])
+            self.names = {p: name for name, p in self.model.named_parameters()}
+            self.names = [self.names[p] for p, _ in self._measurement.parameters]
+            self.denominators = torch.cat(
+                [
+                    adam_denominator(self.optimizer.state[p], group).flatten()
+                    for p, group in self._measurement.parameters
+                ]
+            )
+            super().log_update()
+
+    settings = dict(UNCAPPED, max_steps=1, adam_beta1=0.0, weight_decay=0.0, lr_scheduler_type="constant")
+    trainer = trained(policy, tmp_path, cls=Stepping, **settings)
+    (found,), (values,) = trainer.found, logged(trainer)
+    ph, other = (found[name] / trainer.denominators for name in ("ph", "other"))
+    before = MinerGRPOTrainer(policy, mixed_reward, config(tmp_path), problems()).model.state_dict()
+    moved = trainer.after - torch.cat([before[name].flatten() for name in trainer.names])
+    torch.testing.assert_close(moved, -1e-3 * (ph + other), rtol=1e-2, atol=2e-7)  # weights of 0.02 have 2e-9
+    assert values["ph_update_share"] == pytest.approx((ph.norm() / (ph.norm() + other.norm())).item(), rel=1e-5)
+    assert values["update_cosine"] == pytest.approx(torch.cosine_similarity(ph, other, dim=0).item(), rel=1e-4)
+
+
+def test_other_optimisers_have_no_share_of_an_update(policy, tmp_path):
+    for optim in ("sgd", "adafactor"):
+        (values,) = logged(trained(policy, tmp_path / optim, optim=optim, **{**UNCAPPED, "max_steps": 1}))
+        assert values["ph_gradient_share"] > 0 and not UPDATES & set(values)
+
+
+def test_gains_are_those_of_the_model_before_and_after(policy, tmp_path):
+    trainer = trained(policy, tmp_path, **{**UNCAPPED, "max_steps": 1})
+    (batch,), (advantages,), (values,) = trainer.batches, trainer.token_advantages, logged(trainer)
+    untrained = MinerGRPOTrainer(policy, mixed_reward, config(tmp_path), problems()).model
+    before, after = (token_logps(model, batch) for model in (untrained, trainer.model))
+    gain, mask = (after - before).double(), batch["completion_mask"].bool()
+    is_ph = (batch[KINDS] == PH).unsqueeze(1) & mask
+    is_paid = (advantages > 0).any(dim=1, keepdim=True)
+    credit = advantages * is_ph
+    is_he = (batch[KINDS] == HE).unsqueeze(1) & mask
+    expected = {
+        "ph_logp_gain": gain[is_ph & is_paid].mean(),
+        "ph_logp_gain_others": gain[is_ph & ~is_paid].mean(),
+        "ph_logp_gain_paid": (credit * gain).sum() / credit.sum(),
+        "he_logp_gain_right": gain[is_he & (advantages > 0)].mean(),
+        "he_logp_gain_wrong": gain[is_he & (advantages < 0)].mean(),
+    }
+    assert {name: values[name] for name in GAINS} == pytest.approx(
+        {n: v.item() for n, v in expected.items()}, rel=1e-3
+    )
+    assert values["he_logp_gain_right"] > 0 > values["he_logp_gain_wrong"]
+
+
+@torch.no_grad()
+def token_logps(model, batch):
+    """(B, T), by a forward over each rollout alone, without padding."""
+    found = torch.zeros(batch["completion_ids"].shape)
+    model.eval()
+    for i in range(len(found)):
+        prompt, completion = (batch[f"{n}_ids"][i, batch[f"{n}_mask"][i].bool()] for n in ("prompt", "completion"))
+        logits = model(input_ids=torch.cat([prompt, completion]).unsqueeze(0)).logits[0, len(prompt) - 1 : -1]
+        found[i, : len(completion)] = logits.log_softmax(dim=-1).gather(1, completion.unsqueeze(1)).squeeze(1)
+    return found
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        dict(),
+        dict(advantage_estimator="grpo"),
+        dict(bf16=True),
+        dict(OFF_POLICY, policy_loss="bapo", **ACCUMULATED),
+        dict(OFF_POLICY, policy_loss="clip_cov", beta=0.1),
+        dict(dynamic_sampling=True, advantage_estimator="grpo", gradient_checkpointing=True),
+    ],
+    ids=["miner", "grpo", "bf16", "bapo", "clip_cov and kl", "dapo"],
+)
+def test_measuring_changes_nothing_that_is_trained(policy, tmp_path, settings):
+    from peft import LoraConfig
+
+    lora = dict(peft_config=LoraConfig(r=4, lora_dropout=0.5, target_modules="all-linear"))
+    for extra in ({}, lora):
+        runs = []
+        for name, more in {"off": {}, "on": EVERY_STEP}.items():
+            torch.manual_seed(0)
+            folder = tmp_path / f"{name}{len(extra)}"
+            runs.append(trained(policy, folder, extra=extra, **{"max_steps": 3, **settings, **more}))
+        off, on = runs
+        assert all(torch.equal(weights(off)[name], weight) for name, weight in weights(on).items())
+        assert trl_metrics(off) == trl_metrics(on)
+        assert not any(logged(off)) and all(logged(on))
+
+
+def test_off_it_costs_nothing(policy, tmp_path):
+    trainer = trained(policy, tmp_path, max_steps=2)
+    assert trainer.forwarded == [] and all(KINDS not in batch for batch in trainer.batches)
+
+
+def test_at_other_steps_nothing_is_measured_and_a_mean_is_of_measured_steps(policy, tmp_path):
+    settings = dict(log_miner_update=True, log_miner_update_steps=2, max_steps=4)
+    trainer = trained(policy, tmp_path / "each", cls=Watching, **settings)
+    assert trainer.forwarded == [12, 12] * 2 and [bool(values) for values in logged(trainer)] == [False, True] * 2
+    (mean,) = logged(trained(policy, tmp_path / "four", logging_steps=4, **settings))
+    each = [values["ph_gradient_norm"] for values in logged(trainer) if values]
+    assert mean["ph_gradient_norm"] == pytest.approx(sum(each) / 2, rel=1e-6)
+
+
+def test_grpo_has_no_gradient_from_all_right_prompts(policy, tmp_path):
+    for values in logged(trained(policy, tmp_path, advantage_estimator="grpo", max_steps=2, **EVERY_STEP)):
+        assert values["ph_gradient_norm"] == values["ph_gradient_share"] == values["ph_update_share"] == 0
+        assert values["other_gradient_norm"] > 0 and not {"gradient_cosine", "update_cosine"} & set(values)
+        assert values["ph_logp_gain_others"] != 0 and "ph_logp_gain" not in values  # they are there, but not paid
+
+
+def test_it_goes_on_from_a_checkpoint_inside_a_generation_that_was_made_without_it(policy, tmp_path):
+    halves = dict(per_device_train_batch_size=6, steps_per_generation=2, max_steps=4)
+    trained(policy, tmp_path, save_strategy="steps", save_steps=1, **{**halves, "max_steps": 1})
+    args = config(tmp_path, **halves, **EVERY_STEP)
+    trainer = MinerGRPOTrainer(policy, mixed_reward, args, problems())
+    trainer.train(resume_from_checkpoint="latest")
+    assert [bool(values) for values in logged(trainer)][-3:] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "distributed_type",
+            DistributedType.FSDP,
+            "needs every weight .* got FSDP. Launch without it, or leave log_min",
+        ),
+        ("distributed_type", DistributedType.DEEPSPEED, "got DEEPSPEED. Launch without it, or leave log_miner_update"),
+        ("mixed_precision", "fp16", "got fp16=True. Use bf16, or leave log_miner_update out"),
+    ],
+)
+def test_a_launch_that_it_cannot_measure_is_an_error_too(policy, tmp_path, monkeypatch, name, value, message):
+    trainer = MinerGRPOTrainer(policy, mixed_reward, config(tmp_path), problems())
+    monkeypatch.setattr(Accelerator, name, value)  # without the launch
+    with pytest.raises(ValueError, match=message):
+        trainer._check_measurable()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            dict(gradient_checkpointing=True, gradient_checkpointing_kwargs={"use_reentrant": True}),
+            r"log_miner_update takes gradients .*use_reentrant': True.*Set it to False, or leave log_miner_update out",
+        ),
+    ],
+)
+def test_what_it_cannot_measure_is_an_error_before_the_training(policy, tmp_path, settings, message):
+    with pytest.raises(ValueError, match=message):
+        MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, **EVERY_STEP, **settings), problems())
+
+
+def test_steps_between_measurements_are_at_least_one(tmp_path):
+    with pytest.raises(ValueError, match="log_miner_update_steps must be at least 1: got 0"):
+        config(tmp_path, log_miner_update_steps=0)

@@ -1,0 +1,99 @@
+"""What an optimiser step did, apart for all-right (PH) rows and for the others: gradients, updates, log-probs.
+
+# N rollouts of the global batch, B rows of a micro-batch, T padded completion tokens
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .distributed import accumulation_dtype
+from .groups import GroupKinds
+
+PH, HE, NH = range(3)
+GAINS = ("ph_logp_gain", "ph_logp_gain_others", "ph_logp_gain_paid", "he_logp_gain_right", "he_logp_gain_wrong")
+
+
+def row_kinds(kinds: GroupKinds) -> Tensor:
+    """(N,) of `PH`, `HE`, `NH`: the kinds as one number per row, which a batch can carry along."""
+    return torch.stack(tuple(kinds)).int().argmax(dim=0)
+
+
+def overlap(ph: Tensor, other: Tensor) -> Tensor:
+    """(3,): the sums |ph|^2, |other|^2 and <ph, other> over the elements of two tensors of one shape."""
+    wide = accumulation_dtype(ph.device)
+    ph, other = ph.float(), other.float()
+    return torch.stack([(a * b).sum(dtype=wide) for a, b in ((ph, ph), (other, other), (ph, other))])
+
+
+def compare_parts(overlap_3: Tensor) -> dict[str, float]:
+    """How two vectors relate.
+
+    Args:
+        overlap_3: Sums of `overlap` over all of their elements.
+
+    Returns:
+        `ph_norm` and `other_norm` (L2); `share`, ph_norm / (ph_norm + other_norm), unless both are 0; `cosine`, unless
+        one of them is 0.
+    """
+    ph_square, other_square, dot = overlap_3.tolist()
+    ph_norm, other_norm = math.sqrt(ph_square), math.sqrt(other_square)
+    found = {"ph_norm": ph_norm, "other_norm": other_norm}
+    if ph_norm + other_norm > 0:
+        found["share"] = ph_norm / (ph_norm + other_norm)
+    if ph_norm > 0 and other_norm > 0:
+        found["cosine"] = max(-1.0, min(1.0, dot / ph_norm / other_norm))
+    return found
+
+
+def adam_denominator(state: dict[str, Any], group: dict[str, Any]) -> Tensor | None:
+    """sqrt(v_hat) + eps: what Adam and AdamW divide a parameter's gradient by.
+
+    Args:
+        state: The optimiser's, of one parameter, after its step.
+        group: The parameter's group, with `betas` and `eps`.
+
+    Returns:
+        Of the parameter's shape; None where the optimiser keeps no such second moment (`exp_avg_sq`).
+
+    Source: arXiv 1412.6980, algorithm 1; with `amsgrad` the largest second moment so far, as torch does it.
+    """
+    second = state.get("max_exp_avg_sq", state.get("exp_avg_sq"))
+    if second is None or not {"betas", "eps"} <= set(group):
+        return None
+    correction = 1 - float(group["betas"][1]) ** float(state["step"])
+    return (second / correction).sqrt() + group["eps"]
+
+
+def gain_sums(before_BT: Tensor, after_BT: Tensor, advantages: Tensor, mask_BT: Tensor, kinds_B: Tensor) -> Tensor:
+    """How the log-probs of some tokens moved.
+
+    Args:
+        before_BT, after_BT: (B, T) log-probs before and after the step, in nats.
+        advantages: (B,) or (B, T).
+        mask_BT: (B, T), non-zero where a token counts.
+        kinds_B: (B,) of `PH`, `HE`, `NH`.
+
+    Returns:
+        (5, 2): for each of `GAINS` the weighted sum of the gains, and the sum of the weights. A weight is 1, and for
+        `ph_logp_gain_paid` the token's advantage.
+    """
+    wide = accumulation_dtype(before_BT.device)
+    is_token_BT = mask_BT.bool()
+    gains_BT = torch.where(is_token_BT, after_BT.to(wide) - before_BT, 0.0)
+    advantages_BT = advantages if advantages.dim() == 2 else advantages.unsqueeze(1).expand(mask_BT.shape)
+    advantages_BT = torch.where(is_token_BT, advantages_BT, 0.0).to(wide)
+    signs_B = advantages_BT.sum(dim=1).sign()
+    is_ph_B, is_he_B = kinds_B == PH, kinds_B == HE
+    rows_4B = [is_ph_B & (signs_B > 0), is_ph_B & (signs_B <= 0), is_he_B & (signs_B > 0), is_he_B & (signs_B < 0)]
+    rewarded, others, right, wrong = (is_row_B.unsqueeze(1) * is_token_BT.to(wide) for is_row_B in rows_4B)
+    paid = is_ph_B.unsqueeze(1) * advantages_BT.clamp(min=0)
+    weights_5BT = torch.stack([rewarded, others, paid, right, wrong])
+    return torch.stack([(weights_5BT * gains_BT).sum(dim=(1, 2)), weights_5BT.sum(dim=(1, 2))], dim=1)
+
+
+def mean_gains(sums_52: Tensor) -> dict[str, float]:
+    """The means of `GAINS` in nats per token, of those that there are tokens for."""
+    return {name: total / weight for name, (total, weight) in zip(GAINS, sums_52.tolist(), strict=True) if weight > 0}
