@@ -206,6 +206,15 @@ def serving(command, folder, env=None):
         server.wait()
 
 
+def wait_until(condition, process, seconds=180):
+    """What the condition gives when it is true; the process must live until then."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert process.poll() is None and time.monotonic() < end, process.communicate()
+        time.sleep(0.05)
+    return found
+
+
 def rollouts_by_place(prompts, trainer):
     """A `rollout_func` whose samples depend on the model, the step, and the place in the global batch: the same on one
     process and on two."""

@@ -7,14 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+from harness import wait_until
 
 from trl_miner import cli
 from trl_miner.compare import _score_steps, compare, parse_recipe
+from trl_miner.viewing.runs_file import read_runs
 
 TINY = dict(
     dataset_name="trl_miner/arithmetic",
@@ -72,14 +73,6 @@ def child_of(process):
     return next((child.pid for child in psutil.Process(process.pid).children()), None)
 
 
-def wait_until(condition, process, seconds=180):
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert process.poll() is None and time.monotonic() < end, process.communicate()
-        time.sleep(0.05)
-    return found
-
-
 @pytest.fixture(scope="module")
 def stopped_and_finished(policy, tmp_path_factory):
     """A comparison that SIGTERM stops in its first run, and the same command again."""
@@ -128,7 +121,7 @@ def test_one_line_per_run_and_a_failing_one_costs_only_itself(stopped_and_finish
     log = output / "broken" / "seed1" / "log.txt"
     assert second == f"[2/3] broken seed 1: failed with exit code 1, see {log}" and "nowhere" in log.read_text()
     assert third.startswith("[3/3] miner seed 1: Pass@1 0.00, ")
-    written = [f"  {output / name}" for name in ("comparison.md", "comparison.json")]
+    written = [f"  {output / name}" for name in ("comparison.md", "comparison.json", "runs.jsonl")]
     closing = ["Wrote", *written, "Next", f"  trl-miner report {output}"]
     assert [*(output / "comparison.md").read_text().splitlines(), *closing] == table
     assert [line.split()[1] for line in table[2:5]] == ["grpo", "broken", "miner"]
@@ -142,6 +135,18 @@ def test_the_numbers_come_from_the_runs(stopped_and_finished):
     assert [row["rollouts_generated"]["mean"] for row in (grpo, miner)] == [16, 32]
     assert grpo["pass@1"] == {"mean": 0.0, "std": None, "runs": 1} and broken["pass@1"] is None
     assert all(row["seconds_per_step"]["mean"] > 0 for row in (grpo, miner))
+
+
+@pytest.mark.slow
+def test_the_file_of_runs_holds_what_was_trained(stopped_and_finished, policy):
+    path = stopped_and_finished[1] / "runs.jsonl"
+    grpo, miner = read_runs(path)
+    assert (grpo.name, miner.name, miner.finished) == ("grpo/seed1", "miner/seed1", True)
+    # 4 problems, 2 samples; 4 optimiser steps are 32 rollouts of at most 8 tokens
+    after = miner.held_out.after
+    assert (after.step, after.num_samples, len(after.num_correct)) == (4, 2, 4)
+    ((_, tokens),) = miner.values("rollouts/tokens_total")[-1:]
+    assert 32 <= tokens <= 32 * 8 and Path(policy).name in path.read_text() and str(policy) not in path.read_text()
 
 
 @pytest.mark.slow

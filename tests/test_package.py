@@ -36,7 +36,11 @@ def test_judging_needs_neither_torch_nor_trl():
 
 
 @pytest.mark.parametrize(
-    "module", ["completions", "credit", "curves", "explain", "history", "inspect", "pass_curves", "report", "tables"]
+    "module",
+    [
+        *("budgets", "completions", "credit", "curves", "effects", "explain", "held_out_report", "history", "inspect"),
+        *("pass_curves", "report", "runs_file", "tables"),
+    ],
 )
 def test_pictures_need_no_model(module):
     assert not {"torch", "trl", "transformers"} & modules_after(f"import trl_miner.viewing.{module}")

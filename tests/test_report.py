@@ -234,6 +234,19 @@ def test_the_ablation_shows_what_was_measured(tmp_path):
     ]
 
 
+def test_other_caps_and_focuses_are_no_part_of_the_ablation(tmp_path):
+    recipes = {
+        "a_miner": {},
+        "b_ac": {"miner_lambda_max": None},
+        "c": {"miner_lambda_max": 0.1},
+        "d": {"miner_gamma": 4},
+    }
+    (table,) = ablation_tables(group_methods(compared(tmp_path / "all", recipes).runs))
+    assert [row[0] for row in table.rows] == ["MINER", "w/o AC"]
+    (table,) = ablation_tables(group_methods(compared(tmp_path / "few", dict(list(recipes.items())[1:3])).runs))
+    assert [row[0] for row in table.rows] == ["MINER", "w/o AC"]  # none has the default
+
+
 @pytest.mark.parametrize(("model", "shown"), [("Qwen/Qwen3-4B-Base", True), ("Qwen/Qwen3-8B-Base", False)])
 def test_the_papers_ablation_stands_beside_its_own_model_alone(tmp_path, model, shown):
     compared(tmp_path / "cmp", {"a_miner": {}, "b_ac": {"miner_lambda_max": None}}, model)

@@ -1,4 +1,4 @@
-"""`trl-miner compare`: every recipe with every seed, one run after another, and one table of them all.
+"""`trl-miner compare`: every recipe with every seed, one run or several at a time, and one table of them all.
 
 Each run is a `trl-miner train` of its own in OUTPUT/<recipe>/seed<k>. This process stays light: it holds neither torch
 nor a GPU while the runs need both, so recipes are read in a child process too.
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -23,6 +24,8 @@ from typing import IO, Any
 
 from .files import write_whole
 from .progress import Progress, duration, finish
+from .viewing.runs_file import NAME as RUNS
+from .viewing.runs_file import write_comparison
 from .viewing.tables import RunSummary, compare_runs, comparison_table, summarise_run
 
 SCORE_PROBLEMS = 200  # where a recipe scores none
@@ -85,6 +88,7 @@ def compare(
     output: str | Path,
     steps: int | None = None,
     options: Sequence[str] = (),
+    jobs: int = 1,
 ) -> int:
     """Train every recipe with the seeds 1 to `seeds`, and write `comparison.md` and `comparison.json`.
 
@@ -96,6 +100,8 @@ def compare(
         output: Folder of the comparison.
         steps: Generation batches of every run; None: as many as its recipe has.
         options: Options of `trl-miner train` for every run.
+        jobs: Runs at a time. With more than one, each gets its share of the cores (`OMP_NUM_THREADS`, unless it is
+            set); runs on GPUs would share these, so leave it at 1 there.
 
     Returns:
         The exit code: 0, or 1 when a run failed, or 128 and the signal's number when one stopped it.
@@ -105,7 +111,7 @@ def compare(
             or to one that is running.
     """
     paths, output = [Path(recipe) for recipe in recipes], Path(output)
-    _check_call(paths, seeds, steps, options)
+    _check_call(paths, seeds, steps, options, jobs)
     try:
         with _signals() as stop, _lock(output) as lock:
             children = _Children(stop, lock)
@@ -118,9 +124,10 @@ def compare(
             ]
             for run in runs:
                 _check_same(run)
-            succeeded = _run_all(runs, children)
+            succeeded = _run_all(runs, children, jobs)
             print("\n" + _write_table(output, runs, parsed, seeds), end="", flush=True)
-            written = [output / name for name in ("comparison.md", "comparison.json")]
+            named = [output / name for name in ("comparison.md", "comparison.json", RUNS)]
+            written = [path for path in named if path.is_file()]
             finish(written, shlex.join(["trl-miner", "report", str(output)]))
             return 0 if succeeded else 1
     except Stopped as stopped:
@@ -218,8 +225,10 @@ def _score_steps(max_steps: int, per_step: float) -> int:
     return max(1, round(max(1, round(steps)) * per_step))
 
 
-def _check_call(paths: Sequence[Path], seeds: int, steps: int | None, options: Sequence[str]) -> None:
+def _check_call(paths: Sequence[Path], seeds: int, steps: int | None, options: Sequence[str], jobs: int) -> None:
     """What can be known without reading a recipe."""
+    if jobs < 1:
+        raise ValueError(f"--jobs must be at least 1: got {jobs}. It is the number of runs at a time.")
     if seeds < 1:
         raise ValueError(f"--seeds must be at least 1: got {seeds}. 3 give a mean and its spread.")
     if steps is not None and steps < 1:
@@ -308,20 +317,31 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     return "" if old["seed"] == new["seed"] else f"seed is {old['seed']}, wanted {new['seed']}"
 
 
-def _run_all(runs: Sequence[Run], children: "_Children") -> bool:
+def _run_all(runs: Sequence[Run], children: "_Children", jobs: int) -> bool:
     """Whether all have a result."""
-    finished = sum(run.summary() is not None for run in runs)
-    with Progress("training", len(runs), unit="runs", initial=finished, leave=False) as progress:
-        succeeded = []
-        for number, run in enumerate(runs, 1):
-            was_finished = run.summary() is not None
-            progress.note = "" if was_finished else run.name
-            succeeded.append(_run(run, f"[{number}/{len(runs)}]", children))
-            progress.advance(0 if was_finished else 1)
-    return all(succeeded)
+    is_finished = [run.summary() is not None for run in runs]
+    environment = dict(os.environ)
+    if jobs > 1:
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // jobs)))
+    with (
+        Progress("training", len(runs), unit="runs", initial=sum(is_finished), leave=False) as progress,
+        ThreadPoolExecutor(jobs) as pool,
+    ):
+
+        def train(number: int, run: Run) -> bool:
+            children.check()
+            progress.note = "" if is_finished[number] else run.name
+            succeeded = _run(run, f"[{number + 1}/{len(runs)}]", children, environment)
+            progress.advance(0 if is_finished[number] else 1)
+            return succeeded
+
+        try:
+            return all([future.result() for future in [pool.submit(train, i, run) for i, run in enumerate(runs)]])
+        finally:
+            pool.shutdown(cancel_futures=True)  # where one raised, such as on a full disk, the others do not begin
 
 
-def _run(run: Run, place: str, children: "_Children") -> bool:
+def _run(run: Run, place: str, children: "_Children", environment: Mapping[str, str]) -> bool:
     """Train unless finished; one line for the reader. Whether there is a result."""
     if summary := run.summary():
         print(f"{place} {run.name}: Pass@1 {summary.final['pass@1']:.2f}, finished before", flush=True)
@@ -330,7 +350,7 @@ def _run(run: Run, place: str, children: "_Children") -> bool:
     write_whole(run.folder / "run.json", json.dumps(run.settings, indent=2) + "\n")
     log, start = run.folder / "log.txt", time.monotonic()
     with log.open("ab") as stream:
-        code = children.run(run.command, stream)
+        code = children.run(run.command, stream, environment)
     summary = run.summary()
     if code or summary is None:
         reason = f"failed with exit code {code}" if code else "ended without a result"
@@ -353,6 +373,7 @@ def _write_table(output: Path, runs: Sequence[Run], parsed: Sequence[Mapping[str
     table = comparison_table(comparison)
     write_whole(output / "comparison.json", json.dumps(comparison, indent=2) + "\n")
     write_whole(output / "comparison.md", table)
+    write_comparison(output)
     return table
 
 
@@ -398,7 +419,7 @@ def _signals() -> Iterator[list[int]]:
 
 
 class _Children:
-    """Runs one child process at a time, and never leaves one.
+    """Runs child processes, one for each thread that calls, and never leaves one.
 
     Args:
         stop: The list of `_signals`.
@@ -408,15 +429,20 @@ class _Children:
     def __init__(self, stop: list[int], lock: IO[str]) -> None:
         self._stop, self._lock = stop, lock
 
-    def run(self, command: Sequence[str], output: IO[bytes]) -> int:
-        """Its exit code. Raises `Stopped` on a signal, when the child and all that it started have ended."""
+    def check(self) -> None:
+        """Raise `Stopped` where a signal has come: nothing more is to be begun."""
         if self._stop:
             raise Stopped(self._stop[0])
+
+    def run(self, command: Sequence[str], output: IO[bytes], environment: Mapping[str, str] | None = None) -> int:
+        """Its exit code. Raises `Stopped` on a signal, when the child and all that it started have ended."""
+        self.check()
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            env=environment,
             start_new_session=True,  # a process group of its own, which one signal reaches as a whole
             pass_fds=[self._lock.fileno()],
         )

@@ -13,17 +13,21 @@ def add(commands: Any) -> None:
         "report",
         help="draw what happened in runs, as a page, pictures and Markdown: trl-miner report runs/miner runs/grpo",
         description="Draw the curves and tables of training runs: reward, kinds of prompt, rollouts recovered, the "
-        "cap, entropy, gradient norm, length, scores; Pass@K and Maj@K against K. Reads their folders alone; needs "
-        "no model and no network. Runs that differ only in their seed become one line with a band.",
+        "cap, entropy, gradient norm, length, scores; Pass@K and Maj@K against K; methods against GRPO, with "
+        "intervals and at equal budgets. Reads their folders alone; needs no model and no network. Runs that differ "
+        "only in their seed become one line with a band.",
     )
     parser.add_argument(
         "folders",
         nargs="+",
         metavar="RUN",
-        help="output_dir of a training, --output of trl-miner compare, or --output of trl-miner eval",
+        help="output_dir of a training, --output of trl-miner compare or the runs.jsonl in it, or --output of "
+        "trl-miner eval",
     )
     parser.add_argument(
-        "--output", metavar="FOLDER", help="where to (default: RUN/report for one RUN, runs/report for several)"
+        "--output",
+        metavar="FOLDER",
+        help="where to (default: report in the one RUN, or beside it if it is a file; runs/report for several)",
     )
     parser.add_argument(
         "--smooth", type=int, default=1, metavar="N", help="trailing mean over N logs of each run (default: none)"

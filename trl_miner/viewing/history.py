@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .held_out import FILE as HELD_OUT
+from .held_out import HeldOut, clean_held_out
 from .settings import clean_settings, read_options
 
 STATE = "trainer_state.json"
@@ -32,6 +34,8 @@ class RunHistory:
         per_step: Optimiser steps per generation batch; None: not recorded.
         finished: It did what was planned, and was scored after training if it was scored at all.
         notes: What a reader of its curves should know.
+        held_out: How many samples of each held-out problem were right; None: not recorded.
+        versions: Of the packages that it ran with, and "git", this package's commit; empty: not recorded.
     """
 
     folder: Path
@@ -46,6 +50,8 @@ class RunHistory:
     per_step: float | None = None
     finished: bool = True
     notes: Sequence[str] = ()
+    held_out: HeldOut | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     def values(self, key: str) -> list[tuple[float, float]]:
         """One metric over the steps.
@@ -122,6 +128,8 @@ def read_run(folder: str | Path) -> RunHistory:
         per_step=number(known.get("optimiser_steps_per_step")) or None,
         finished=finished,
         notes=notes,
+        held_out=_read_held_out(folder, notes),
+        versions=_versions(record),
     )
 
 
@@ -230,6 +238,19 @@ def _clean_logs(history: Any, notes: list[str]) -> list[dict[str, Any]]:
             f"The log goes back in its steps, as after resuming: the later entry counts ({replaced} replaced)."
         )
     return logs
+
+
+def _read_held_out(folder: Path, notes: list[str]) -> HeldOut | None:
+    try:
+        return clean_held_out(_read_optional(folder / HELD_OUT, notes))
+    except ValueError as error:
+        notes.append(f"{HELD_OUT} is left out: {error}.")
+        return None
+
+
+def _versions(record: Mapping[str, Any]) -> dict[str, str]:
+    found = record["versions"] if isinstance(record.get("versions"), dict) else {}
+    return {**found, **({"git": record["git"]} if record.get("git") else {})}
 
 
 def _clean_scores(evaluation: Mapping[str, Any], steps: int) -> dict[float, dict[str, float]]:

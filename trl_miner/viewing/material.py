@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .history import STATE, RunHistory, has_state, no_state, read_object, read_run
+from .runs_file import is_runs_file, read_runs
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ def read_result(folder: str | Path, runs: Sequence[RunHistory] = ()) -> EvalResu
 def read_material(folders: Sequence[str | Path]) -> Material:
     """Read whatever the folders are: runs, outputs of `trl-miner compare`, result folders of `trl-miner eval`.
 
+    In place of the output of `trl-miner compare`, its `runs.jsonl` alone will do.
+
     Args:
         folders: At least one.
 
@@ -79,7 +82,9 @@ def read_material(folders: Sequence[str | Path]) -> Material:
     runs: list[RunHistory] = []
     results, notes = [], []
     for folder in dict.fromkeys(Path(folder) for folder in folders):  # twice the same is once
-        if has_state(folder):
+        if is_runs_file(folder):
+            runs += read_runs(folder)
+        elif has_state(folder):
             runs.append(read_run(folder))
         elif compared := sorted(path.parent for path in folder.glob("*/seed*/run.json")):
             missing = [path for path in compared if not has_state(path)]

@@ -1,16 +1,17 @@
 """`trl-miner report`: what happened in one run or several, from their folders alone."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ..files import write_whole
 from ..progress import track
 from . import lines
+from .budgets import budgets_table, training_table
 from .charts import CHARTS, Chart, held_out_chart
 from .completions import COMPLETIONS, Completions, completions_history, has_completions, read_completions
 from .curves import draw_chart, has_chart
+from .held_out_report import PICTURES, Plan, held_out_part
 from .history import RunHistory
 from .material import EvalResult, Material, read_material
 from .pass_curves import (
@@ -24,6 +25,7 @@ from .pass_curves import (
     lacks_intervals,
 )
 from .report_page import Picture, Section, html_page, markdown_page
+from .runs_file import is_runs_file
 from .settings import Method, group_methods
 from .summaries import (
     ablation_tables,
@@ -41,16 +43,6 @@ from .text import one_line
 DEFAULT_OUTPUT = "runs/report"
 _RESULT_PICTURES = {"pass_at_k": draw_pass_at_k, "maj_at_k": draw_maj_at_k, "levels": draw_levels}
 _READ_OUT = 3  # runs whose completions are shown as text
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """A picture that is to be drawn."""
-
-    name: str
-    title: str
-    caption: str
-    draw: Callable[[], Any]
 
 
 @dataclass
@@ -84,7 +76,8 @@ def write_report(
     """Write a report: `index.html`, `report.md`, and each picture as PNG and SVG in `figures`.
 
     Args:
-        folders: Training runs, outputs of `trl-miner compare`, and result folders of `trl-miner eval`.
+        folders: Training runs, outputs of `trl-miner compare` or their `runs.jsonl`, and result folders of
+            `trl-miner eval`.
         output: Where to; default: `report` in the folder if it is one, else `runs/report`.
         smooth: Logs of a trailing mean over each run, 1 for none; scores are shown as they are.
         quiet: Show no progress.
@@ -106,16 +99,17 @@ def write_report(
     except OSError as error:
         raise ValueError(f"--output must be a folder that can be written: {target} cannot ({error}).") from error
     training, evaluation = _training_plans(read), _result_plans(read)
+    problem_tables, problems = held_out_part(read.methods)
     pictures = {
         plan.name: _picture(plan, figures)
-        for plan in track([*training, *evaluation], "drawing", unit="figures", quiet=quiet)
+        for plan in track([*problems, *training, *evaluation], "drawing", unit="figures", quiet=quiet)
     }
-    for name in {*(chart.name for chart in CHARTS), COMPLETIONS.name, "held_out", *TITLES} - pictures.keys():
+    known = {*(chart.name for chart in CHARTS), COMPLETIONS.name, "held_out", *TITLES, *PICTURES}
+    for name in known - pictures.keys():
         for suffix in (".png", ".svg"):  # of a report that this one replaces
             (figures / f"{name}{suffix}").unlink(missing_ok=True)
-    sections = _sections(
-        read, [pictures[plan.name] for plan in training], [pictures[plan.name] for plan in evaluation]
-    )
+    drawn = [[pictures[plan.name] for plan in plans] for plans in (problems, training, evaluation)]
+    sections = _sections(read, [*problem_tables, *drawn[0]], drawn[1], drawn[2])
     title, lead = _title(read)
     write_whole(target / "report.md", markdown_page(title, lead, sections))
     write_whole(target / "index.html", html_page(title, lead, sections))
@@ -129,9 +123,12 @@ def default_output(folders: Sequence[str | Path]) -> Path:
         folders: Those that it is of.
 
     Returns:
-        `report` in the only folder, or `runs/report`.
+        `report` in the only folder, or beside the only file, or `runs/report`.
     """
-    return Path(folders[0]) / "report" if len(folders) == 1 else Path(DEFAULT_OUTPUT)
+    if len(folders) != 1:
+        return Path(DEFAULT_OUTPUT)
+    only = Path(folders[0])
+    return (only.parent if is_runs_file(only) else only) / "report"
 
 
 def _read(folders: Sequence[str | Path], smooth: int, quiet: bool) -> _Read:
@@ -144,7 +141,7 @@ def _read(folders: Sequence[str | Path], smooth: int, quiet: bool) -> _Read:
     return _Read(material, group_methods(material.runs), smooth, found)
 
 
-def _training_plans(read: _Read) -> list[_Plan]:
+def _training_plans(read: _Read) -> list[Plan]:
     """The charts of which at least one run has something."""
     plans = []
     for chart in (*CHARTS, held_out_chart(read.runs)):
@@ -160,7 +157,7 @@ def _training_plans(read: _Read) -> list[_Plan]:
     return plans
 
 
-def _plan(chart: Chart, runs: Sequence[RunHistory], read: _Read, *, smooth: int) -> _Plan:
+def _plan(chart: Chart, runs: Sequence[RunHistory], read: _Read, *, smooth: int) -> Plan:
     caption = [chart.caption]
     if any(len(method.runs) > 1 for method in read.methods):
         caption.append("Line: mean over the runs of a method.")
@@ -170,10 +167,10 @@ def _plan(chart: Chart, runs: Sequence[RunHistory], read: _Read, *, smooth: int)
             caption.append(f"Bands are left out above {lines.MOST_BANDS} methods: give fewer runs to see them.")
     if smooth > 1:
         caption.append(f"Trailing mean over {smooth} logs of each run.")
-    return _Plan(chart.name, chart.title, " ".join(caption), lambda: draw_chart(chart, runs, smooth=smooth))
+    return Plan(chart.name, chart.title, " ".join(caption), lambda: draw_chart(chart, runs, smooth=smooth))
 
 
-def _result_plans(read: _Read) -> list[_Plan]:
+def _result_plans(read: _Read) -> list[Plan]:
     if not read.results:
         return []
     series = group_results(read.results, read.methods)
@@ -187,7 +184,7 @@ def _result_plans(read: _Read) -> list[_Plan]:
         if len(series) > lines.MOST_BANDS and name != "levels":
             caption.append(f"Bands are left out above {lines.MOST_BANDS} lines.")
         plans.append(
-            _Plan(
+            Plan(
                 name,
                 TITLES[name],
                 " ".join(caption),
@@ -197,7 +194,7 @@ def _result_plans(read: _Read) -> list[_Plan]:
     return plans
 
 
-def _picture(plan: _Plan, figures: Path) -> Picture:
+def _picture(plan: Plan, figures: Path) -> Picture:
     figure = plan.draw()
     svg = lines.as_svg(figure, plan.name)
     figure.set_layout_engine("none")  # its places are found, which takes longer than the drawing
@@ -206,7 +203,12 @@ def _picture(plan: _Plan, figures: Path) -> Picture:
     return Picture(plan.name, plan.title, plan.caption, svg)
 
 
-def _sections(read: _Read, training: Sequence[Picture], evaluation: Sequence[Picture]) -> list[Section]:
+def _sections(
+    read: _Read,
+    problems: Sequence[Table | Picture],
+    training: Sequence[Picture],
+    evaluation: Sequence[Picture],
+) -> list[Section]:
     sections = []
     warnings = comparison_warnings(read.runs, read.results) + unfinished_notes(read.runs, read.methods)
     if warnings:
@@ -214,9 +216,12 @@ def _sections(read: _Read, training: Sequence[Picture], evaluation: Sequence[Pic
     compared = compared_table(read.methods)
     tables: list[Table] = [] if compared is None else [compared]
     tables += [*ablation_tables(read.methods, read.results), *sensitivity_tables(read.methods)]
+    tables += [table for find in (budgets_table, training_table) if (table := find(read.methods)) is not None]
     tables += [runs_table(read.runs)] if read.runs else []
     if tables:
         sections.append(Section("Tables", tables))
+    if problems:
+        sections.append(Section("Held-out problems", problems))
     if training:
         sections.append(Section("Training", training))
     if read.results:

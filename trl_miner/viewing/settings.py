@@ -110,6 +110,12 @@ def is_grpo(run: "RunHistory") -> bool:
     return all(setting(run, name) == value for name, value in wanted.items())
 
 
+def baseline_of(methods: "Sequence[Method]") -> Method | None:
+    """The method that others are held against: plain GRPO, of several the one called grpo; None: none is."""
+    found = [method for method in methods if is_grpo(method.runs[0])]
+    return next((method for method in found if method.label == "grpo"), found[0] if found else None)
+
+
 def is_miner(run: "RunHistory") -> bool:
     """Was it trained with MINER, alone or on top of another method?"""
     return "miner" in (setting(run, "advantage_estimator") or "").split("+")

@@ -8,7 +8,7 @@ from .curves import has_chart, overhead
 from .history import RunHistory, number
 from .material import EvalResult
 from .pass_curves import group_results
-from .settings import Method, ablation_base, ablation_of, beside, is_grpo, is_miner, setting
+from .settings import DEFAULTS, Method, ablation_base, ablation_of, baseline_of, beside, is_miner, setting
 from .tables import NOT_AVAILABLE, Table, compare_runs, mean_step_time, method_table, show_spread, spread, summary_of
 
 _VARIANTS = ("GRPO", "MINER", "w/o IR", "w/o FW", "w/o AC")
@@ -70,11 +70,11 @@ def compared_table(methods: Sequence[Method]) -> Table | None:
     ]
     if not scored:
         return None
-    baselines = [method.label for method in methods if is_grpo(method.runs[0])]
-    baseline = "grpo" if "grpo" in baselines else next(iter(baselines), None)
+    baseline = baseline_of(methods)
+    label = None if baseline is None else baseline.label
     seeds = max(len(method.runs) for method in methods)
     labels = [method.label for method in methods]
-    return method_table(compare_runs(scored, labels, num_seeds=seeds, baseline=baseline))
+    return method_table(compare_runs(scored, labels, num_seeds=seeds, baseline=label))
 
 
 def ablation_tables(methods: Sequence[Method], results: Sequence[EvalResult] = ()) -> list[Table]:
@@ -88,9 +88,21 @@ def ablation_tables(methods: Sequence[Method], results: Sequence[EvalResult] = (
     for found in groups.values():
         variants = {variant for variant, _ in found}
         if "MINER" in variants and variants & {"w/o IR", "w/o FW", "w/o AC"}:
+            found = _without_sweeps(found)
             found.sort(key=lambda pair: _VARIANTS.index(pair[0]))
             tables.append(_ablation_table(found, methods, results))
     return tables
+
+
+def _without_sweeps(found: Sequence[tuple[str, Method]]) -> list[tuple[str, Method]]:
+    """Without the runs of MINER with another cap or focus than the default, where some have that."""
+    swept = [
+        (variant, method)
+        for variant, method in found
+        if variant == "MINER" and any(setting(method.runs[0], name) != DEFAULTS[name] for name in _SWEPT)
+    ]
+    miners = sum(variant == "MINER" for variant, _ in found)
+    return list(found) if len(swept) == miners else [pair for pair in found if pair not in swept]
 
 
 def sensitivity_tables(methods: Sequence[Method]) -> list[Table]:

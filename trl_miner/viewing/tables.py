@@ -14,6 +14,7 @@ from .history import RunHistory, number, read_run
 from .text import for_html, for_markdown
 
 NOT_AVAILABLE = "n/a"
+_ROUNDING = 1e-9  # the mean of equal scores may be a little above each of them
 
 
 @dataclass(frozen=True)
@@ -146,12 +147,12 @@ def compare_runs(
         What `comparison_table` takes and `comparison.json` holds: "rows", with a {"mean", "std", "runs"} or None by
         column; "target", the Pass@1 to reach and the step where the baseline's mean did; "largest_k"; "num_seeds".
     """
-    target = _target([run for run in runs if run.method == baseline])
+    target = target_of([run for run in runs if run.method == baseline])
     largest_k = max((int(name.split("@")[1]) for run in runs for name in run.final), default=1)
     rows = []
     for method in methods:
         own = [run for run in runs if run.method == method]
-        steps = [_steps_to(run, target["pass@1"]) for run in own] if target else []
+        steps = [steps_to(run, target["pass@1"]) for run in own] if target else []
         rows.append(
             {
                 "method": method,
@@ -216,7 +217,7 @@ def _last(logs: Sequence[Mapping[str, Any]], name: str) -> float | None:
     return next((value for log in reversed(logs) if (value := number(log.get(name))) is not None), None)
 
 
-def _target(runs: Sequence[RunSummary]) -> dict[str, float] | None:
+def target_of(runs: Sequence[RunSummary]) -> dict[str, float] | None:
     """The best mean over these runs of Pass@1, among the steps at which all of them were scored."""
     if not runs:
         return None
@@ -226,8 +227,9 @@ def _target(runs: Sequence[RunSummary]) -> dict[str, float] | None:
     return {"pass@1": means[best], "step": best}
 
 
-def _steps_to(run: RunSummary, wanted: float) -> float | None:
-    return next((step for step in sorted(run.scores) if run.scores[step]["pass@1"] >= wanted), None)
+def steps_to(run: RunSummary, wanted: float) -> float | None:
+    """The first scored step whose Pass@1 is at least `wanted`; None: there is none."""
+    return next((step for step in sorted(run.scores) if run.scores[step]["pass@1"] >= wanted - _ROUNDING), None)
 
 
 def spread(values: Sequence[float | None]) -> dict[str, Any] | None:

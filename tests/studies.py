@@ -1,0 +1,92 @@
+"""A small study as `trl-miner compare` leaves it, with effects that are planted."""
+
+import json
+
+import numpy as np
+
+# Pass@1 after training on the trained levels; beyond them it is .25 less
+AFTER = {"grpo": 0.60, "miner": 0.75, "miner_wo_ac": 0.60}
+RECIPES = {
+    "grpo": {"advantage_estimator": "grpo"},
+    "miner": {"advantage_estimator": "miner"},
+    "miner_wo_ac": {"advantage_estimator": "miner", "miner_lambda_max": None},
+}
+LEVELS, TRAINED, SAMPLES, FINAL_SAMPLES, STEPS = 8, [1, 2, 3, 4, 5, 6], 4, 64, 60
+
+
+def write_study(folder, *, seeds=3, problems=80, moments=4, logs=6, after=None, per_log=None, **run):
+    """Run folders `METHOD/seedK`.
+
+    Args:
+        folder: Of the study.
+        seeds: Of each method.
+        problems: Of eight levels in turn.
+        moments: Times that each run was scored.
+        logs: Of each run.
+        after: Pass@1 after training by method; default `AFTER`.
+        per_log: Called with the method, the seed and the step of a log; gives what is added to it.
+        run: More for `run.json`.
+
+    Returns:
+        The folders.
+    """
+    found = []
+    for method, rate in (after or AFTER).items():
+        for seed in range(1, seeds + 1):
+            path = folder / method / f"seed{seed}"
+            path.mkdir(parents=True)
+            recipe = {"output_dir": f"runs/{method}", "max_steps": STEPS, **RECIPES[method]}
+            facts = {"method": method, "recipe": recipe, "options": [], "optimiser_steps_per_step": 1.0, "seed": seed}
+            counts = scored(method, seed, rate, problems, moments)
+            evaluation = {
+                name: {
+                    "pass@1": float(np.mean(one["num_correct"]) / one["num_samples"]),
+                    f"pass@{one['num_samples']}": float(np.mean(np.array(one["num_correct"]) > 0)),
+                }
+                for name, one in counts["moments"].items()
+            }
+            history = [
+                logged(method, step, (per_log or (lambda *_: {}))(method, seed, step))
+                for step in range(STEPS // logs, STEPS + 1, STEPS // logs)
+            ]
+            state = {"global_step": STEPS, "max_steps": STEPS, "log_history": history}
+            for name, content in (
+                ("run", facts | run), ("evaluation", evaluation), ("held_out", counts), ("trainer_state", state)
+            ):  # fmt: skip
+                (path / f"{name}.json").write_text(json.dumps(content))
+            found.append(path)
+    return found
+
+
+def scored(method, seed, rate, problems, moments):
+    """The content of `held_out.json`: the rate rises in a line from .5 before training."""
+    random = np.random.default_rng([seed, len(method)])
+    levels = [place % LEVELS + 1 for place in range(problems)]
+    hard = np.random.default_rng(1).uniform(-0.1, 0.1, problems) - 0.25 * ~np.isin(levels, TRAINED)
+    of_seed, found = random.normal(0, 0.01), {}
+    for at in range(moments):
+        step = round(at * STEPS / (moments - 1))
+        samples = FINAL_SAMPLES if step == STEPS else SAMPLES
+        right = np.clip(0.5 + (rate - 0.5) * step / STEPS + hard + of_seed, 0, 1)
+        name = {0: "before", STEPS: "after"}.get(step, f"step {step}")
+        counts = random.binomial(samples, right).tolist()
+        found[name] = {"step": step, "num_samples": samples, "num_correct": counts}
+    known = {"level": levels, "trained_levels": TRAINED, "fingerprint": "f" * 64}
+    return {"problems": known, "moments": found}
+
+
+def logged(method, step, more):
+    """One log: 256 rollouts of 20 tokens in a step, entropy from .6 down to .3."""
+    share = step / STEPS
+    log = {
+        "step": step, "reward": 0.5 + 0.4 * share, "entropy": 0.6 - 0.3 * share, "step_time": 2.0,
+        "grad_norm": 0.123456 + share, "completions/mean_length": 20.0 + share, "completions/clipped_ratio": 0.0,
+        "groups/ph": 0.25 + 0.5 * share, "groups/he": 0.7 - 0.5 * share, "groups/nh": 0.05,
+        "rollouts/grpo": 0.7 - 0.5 * share, "rollouts/used": 0.7, "rollouts/recovered": 0.3, "num_tokens": 9e3 * step,
+        "rollouts/generated_total": 256.0 * step, "rollouts/used_total": 128.0 * step,
+        "rollouts/tokens_total": 5120.0 * step,
+    }  # fmt: skip
+    if method != "grpo":
+        log |= {"miner/tau_pos": 3.0, "miner/tau_ref": 1000.0, "miner/scale": 0.5, "miner/cap_binds": 1.0 - share}
+        log |= {"miner/seconds": 0.02}
+    return log | more

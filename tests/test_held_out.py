@@ -1,0 +1,273 @@
+"""Counts of right samples of each held-out problem in a report: against GRPO, Pass@K, budgets, a reader's check."""
+
+import itertools
+import json
+import math
+import statistics
+
+import pytest
+from scipy import stats
+from studies import FINAL_SAMPLES, RECIPES, STEPS, write_study
+
+from trl_miner.viewing.budgets import budgets_table, training_table
+from trl_miner.viewing.held_out_curves import draw_against, draw_by_k, highlighted
+from trl_miner.viewing.held_out_report import held_out_part
+from trl_miner.viewing.held_out_tables import against_tables, pass_tables, scored_alike
+from trl_miner.viewing.history import read_run
+from trl_miner.viewing.material import read_material
+from trl_miner.viewing.report import write_report
+from trl_miner.viewing.runs_file import write_runs
+from trl_miner.viewing.settings import group_methods
+
+
+def methods_of(*folders):
+    return group_methods(read_material(folders).runs)
+
+
+def edit(path, change):
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def cells(table, row):
+    (found,) = [line for line in table.rows if line[0] == row]
+    return dict(itertools.zip_longest(range(len(found)), found))
+
+
+def tables_of_markdown(text):
+    """{title: {row: [cells]}} of a report, as a reader would find them."""
+    found = {}
+    for part in text.split("\n### ")[1:]:
+        title, _, rest = part.partition("\n")
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in rest.splitlines() if line[:1] == "|"]
+        found[title.replace("\\", "")] = {row[0]: row[1:] for row in rows[2:]}
+    return found
+
+
+# A reader's check
+
+
+def plain_pass_at_k(n, c, k):
+    return 1 - math.comb(n - c, k) / math.comb(n, k)
+
+
+def test_the_numbers_of_a_report_follow_from_the_raw_file_alone(tmp_path):
+    write_study(tmp_path / "study", per_log=lambda method, seed, step: {"rollouts/tokens_total": 5e3 * step + seed})
+    path = write_runs(read_material([tmp_path / "study"]).runs, tmp_path / "runs.jsonl")
+    report = write_report([path], tmp_path / "report", quiet=True).with_name("report.md")
+    shown = tables_of_markdown(report.read_text())
+
+    runs = {(run["method"], run["seed"]): run for run in map(json.loads, path.read_text().splitlines())}
+    problems = runs["grpo", 1]["held_out"]["problems"]
+    inside = [place for place, level in enumerate(problems["level"]) if level in problems["trained_levels"]]
+
+    def scores(method, seed, k):
+        after = runs[method, seed]["held_out"]["moments"]["after"]
+        return [plain_pass_at_k(after["num_samples"], after["num_correct"][place], k) for place in inside]
+
+    # Pass@4 of MINER: mean and deviation over the seeds
+    means = [100 * statistics.fmean(scores("miner", seed, 4)) for seed in (1, 2, 3)]
+    row = shown["Pass@K, trained levels (1 to 6)"]["miner"]
+    assert row[:1] + row[2:3] == ["3", f"{statistics.fmean(means):.1f} ± {statistics.stdev(means):.1f}"]
+
+    # MINER against GRPO: difference, interval, p, and p of two comparisons after Holm
+    p_of, told = {}, shown["Against grpo, trained levels (1 to 6)"]
+    for method in ("miner", "miner_wo_ac"):
+        table = [
+            [100 * (a - b) for a, b in zip(scores(method, seed, 1), scores("grpo", seed, 1), strict=True)]
+            for seed in (1, 2, 3)
+        ]
+        S, P = len(table), len(inside)  # noqa: N806
+        mean = statistics.fmean(itertools.chain(*table))
+        of_seeds, of_problems = [statistics.fmean(row) for row in table], list(map(statistics.fmean, zip(*table)))  # noqa: B905
+        ms_s, ms_p = P * statistics.variance(of_seeds), S * statistics.variance(of_problems)
+        rest = sum((table[s][p] - of_seeds[s] - of_problems[p] + mean) ** 2 for s in range(S) for p in range(P))
+        ms_e = rest / ((S - 1) * (P - 1))
+        total = max(ms_s + ms_p - ms_e, ms_s, ms_p, ms_e)
+        degrees = total**2 / (ms_s**2 / (S - 1) + ms_p**2 / (P - 1) + ms_e**2 / ((S - 1) * (P - 1)))
+        error = math.sqrt(total / (S * P))
+        half = stats.t.ppf(0.975, degrees) * error
+        p_of[method] = 2 * stats.t.sf(abs(mean) / error, degrees)
+        assert told[method][:2] == ["3", f"{mean:+.2f} ({mean - half:+.2f} to {mean + half:+.2f})"]
+    first, second = sorted(p_of, key=p_of.get)
+    adjusted = {first: 2 * p_of[first], second: max(2 * p_of[first], p_of[second])}
+    for method, p in p_of.items():
+        assert told[method][2:4] == [f"{x:.3f}" if x >= 0.001 else "under 0.001" for x in (p, adjusted[method])]
+
+    # Tokens to GRPO's best Pass@1: the first scored step of each run that reaches it; tokens are 5000 * step + seed
+    steps = sorted(runs["grpo", 1]["scores"], key=int)
+    best = max(statistics.fmean(runs["grpo", s]["scores"][step]["pass@1"] for s in (1, 2, 3)) for step in steps)
+    reached = [
+        next(int(step) for step in steps if runs["miner", seed]["scores"][step]["pass@1"] >= best)
+        for seed in (1, 2, 3)
+    ]
+    spent = [5000 * step + seed for seed, step in enumerate(reached, 1)]
+    row = shown["Equal budgets"]["miner"]
+    assert row[-2:] == [f"{statistics.fmean(x):,.0f} ± {statistics.stdev(x):,.0f}" for x in (reached, spent)]
+
+
+# Against GRPO
+
+
+def test_a_planted_effect_is_found_and_its_absence_is_not(tmp_path):
+    write_study(tmp_path, seeds=5)  # 15 points between miner and grpo, 0 between miner_wo_ac and grpo
+    inside, outside, _, _ = against_tables(scored_alike(methods_of(tmp_path)))
+    for table in (inside, outside):
+        difference, low, _, high = cells(table, "miner")[2].replace("(", "").replace(")", "").split()
+        assert float(difference) == pytest.approx(15, abs=3) and float(low) > 0 and float(high) > 15
+        assert cells(table, "miner")[4] == "under 0.001"
+        assert float(cells(table, "miner_wo_ac")[3]) > 0.05
+    assert inside.title == "Against grpo, trained levels (1 to 6)"
+    assert outside.title == "Against grpo, levels beyond training (7, 8)"
+    assert "60 problems" in inside.notes[0] and "20 problems" in outside.notes[0]
+    assert "adjusted for the 2 comparisons of its column" in inside.notes[1]
+
+
+def test_miners_variants_are_held_against_miner(tmp_path):
+    write_study(tmp_path)
+    tables = {table.title: table for table in against_tables(scored_alike(methods_of(tmp_path)))}
+    (row,) = tables["Against miner, trained levels (1 to 6)"].rows
+    assert row[0] == "miner_wo_ac" and row[2].startswith("-1")  # about -15
+
+
+def test_only_seeds_that_both_have_are_paired(tmp_path):
+    write_study(tmp_path / "a", after={"grpo": 0.6}, seeds=3)
+    write_study(tmp_path / "b", after={"miner": 0.7}, seeds=5)
+    write_study(tmp_path / "c", after={"miner_wo_ac": 0.7}, seeds=1)
+    table = against_tables(scored_alike(methods_of(tmp_path / "a", tmp_path / "b", tmp_path / "c")))[0]
+    assert [row[:2] for row in table.rows] == [["miner", "3"], ["miner_wo_ac", "1"]]
+    assert any("With 1 seed, interval and p are over the problems alone" in note for note in table.notes)
+
+
+def test_runs_scored_on_other_problems_are_left_out_and_named(tmp_path):
+    folders = write_study(tmp_path)
+    edit(folders[-1] / "held_out.json", lambda content: content["problems"].update(fingerprint="other"))
+    scored = scored_alike(methods_of(tmp_path))
+    assert scored.left_out == ["miner_wo_ac/seed3"] and len(scored.runs["miner_wo_ac"]) == 2
+    assert "Left out, scored on other problems: miner_wo_ac/seed3." in against_tables(scored)[0].notes
+
+
+def test_problems_without_levels_are_one_range(tmp_path):
+    for folder in write_study(tmp_path):
+        edit(folder / "held_out.json", lambda content: content["problems"].update(level=None))
+    scored = scored_alike(methods_of(tmp_path))
+    assert [table.title for table in pass_tables(scored)] == ["Pass@K, all problems"]
+    assert [len(places) for places in scored.ranges.values()] == [80]
+
+
+def test_k_is_what_every_run_has_samples_for(tmp_path):
+    folder = write_study(tmp_path)[0]
+    edit(
+        folder / "held_out.json",
+        lambda content: content["moments"]["after"].update(num_samples=8, num_correct=[4] * 80),
+    )
+    table = pass_tables(scored_alike(methods_of(tmp_path)))[0]
+    assert table.header[2:] == ["Pass@1", "Pass@4", "Pass@8"]
+    before = cells(table, "(before training)")
+    assert before[1] == "9" and before[3] != "n/a" and before[4] == "n/a"  # 4 samples before training
+
+
+def test_counts_that_are_damaged_are_left_out_with_a_note(tmp_path):
+    first, second, third, *_ = write_study(tmp_path)
+    (first / "held_out.json").write_text('{"problems": ')
+    edit(second / "held_out.json", lambda content: content["moments"]["after"]["num_correct"].pop())
+    edit(third / "held_out.json", lambda content: content["moments"]["after"].update(num_samples=1))
+    for folder, told in ((first, "could not be read"), (second, "of the same problems"), (third, "between 0 and 1")):
+        run = read_run(folder)
+        assert run.held_out is None and told in run.notes[-1] and "held_out.json" in run.notes[-1]
+
+
+# Budgets and training
+
+
+def test_pass_at_1_at_equal_tokens_is_read_between_two_scores(tmp_path):
+    """GRPO generates 100 tokens a step, MINER 200: at GRPO's total MINER is halfway, between its scores."""
+    tokens = {"grpo": 100.0, "miner": 200.0, "miner_wo_ac": 50.0}
+    folders = write_study(tmp_path, per_log=lambda method, _, step: {"rollouts/tokens_total": tokens[method] * step})
+    scores = {"before": 0.5, "step 20": 0.6, "step 40": 0.7, "after": 0.8}
+    for folder in folders:
+        evaluation = {name: {"pass@1": value} for name, value in scores.items()}
+        (folder / "evaluation.json").write_text(json.dumps(evaluation))
+    table = budgets_table(methods_of(tmp_path))
+    assert table.header[3:5] == ["Pass@1 at 15,360 rollouts", "Pass@1 at 6,000 tokens"]
+    # MINER's 6000 tokens are its step 30, between .6 and .7; the variant ends with 3000, and is not extrapolated
+    assert [cells(table, name)[4] for name in tokens] == ["0.800 ± 0.000", "0.650 ± 0.000", "n/a"]
+    assert cells(table, "miner")[6] == "12,000 ± 0"  # all of its 60 steps to reach .8
+
+
+def test_a_run_a_little_short_of_the_budget_lowers_it_for_all(tmp_path):
+    tokens = {"grpo": 100.0, "miner": 98.0, "miner_wo_ac": 100.0}
+    write_study(tmp_path, per_log=lambda method, _, step: {"rollouts/tokens_total": tokens[method] * step})
+    table = budgets_table(methods_of(tmp_path))
+    assert table.header[4] == "Pass@1 at 5,880 tokens" and "n/a" not in [row[4] for row in table.rows]
+
+
+def test_what_training_did(tmp_path):
+    folders = write_study(tmp_path)
+    edit(folders[-1] / "trainer_state.json", lambda state: state.update(global_step=50))
+    table = training_table(methods_of(tmp_path))
+    assert table.header[2:] == [
+        *("Entropy", "Prompts all right", "Rollouts with a gradient", "tau_pos / tau_ref", "Cap binds"),
+        *("Time for MINER", "Runs not finished"),
+    ]
+    # entropy .6 - .3 * step / 60 at steps 10 and 60; used 128 of 256; 3 / 1000; cap 5/6, 4/6, ... 0: mean 2.5/6;
+    # .02 s of a step of 2 s
+    assert list(cells(table, "miner").values())[2:] == [
+        *("0.550 → 0.300", "33% → 75%", "50.0%", "3.0e-03", "42%", "1.00%", "0")
+    ]
+    assert cells(table, "grpo")[5] == "n/a" and cells(table, "miner_wo_ac")[8] == "1"
+
+
+# Pictures, and what is not there
+
+
+def test_few_methods_have_bands_and_many_stand_back(tmp_path, monkeypatch):
+    for at in range(5):
+        monkeypatch.setitem(RECIPES, f"other{at}", {"advantage_estimator": "ucas", "beta": at})
+    write_study(tmp_path / "few", problems=16)
+    few = scored_alike(methods_of(tmp_path / "few"))
+    assert [len(axes.collections) for axes in draw_by_k(few).axes] == [3, 3]  # a band of each method
+    write_study(tmp_path / "many", problems=16, after={f"other{at}": 0.6 for at in range(5)})
+    many = scored_alike(methods_of(tmp_path / "few", tmp_path / "many"))
+    assert highlighted(many) == ["grpo", "miner"]
+    figure = draw_by_k(many)
+    assert [len(axes.collections) for axes in figure.axes] == [2, 2]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["grpo", "miner", "6 other methods"]
+    (x, y) = figure.axes[0].get_lines()[0].get_data()
+    assert list(x) == [1, 2, 4, 8, 16, 32, FINAL_SAMPLES] and all(b >= a for a, b in zip(y, y[1:], strict=False))
+
+
+def test_differences_are_drawn_with_their_intervals(tmp_path):
+    write_study(tmp_path)
+    figure = draw_against(scored_alike(methods_of(tmp_path)))
+    assert [axes.get_title()[:7] for axes in figure.axes] == ["Pass@1,", "Pass@64", "Pass@1,", "Pass@64"]
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["miner", "miner_wo_ac"]
+    _, bar, point, _, other = figure.axes[0].get_lines()  # the first is the line at 0
+    low, high = bar.get_xdata()
+    assert low < point.get_xdata()[0] < high and low > 0
+    assert point.get_markerfacecolor() != "none" and other.get_markerfacecolor() == "none"
+
+
+def test_runs_that_did_not_record_it_have_none_of_it(tmp_path):
+    for folder in write_study(tmp_path):
+        (folder / "held_out.json").unlink()
+        edit(
+            folder / "trainer_state.json",
+            lambda state: [log.pop("rollouts/tokens_total") for log in state["log_history"]],
+        )
+    methods = methods_of(tmp_path)
+    assert held_out_part(methods) == ([], [])
+    assert not [heading for heading in budgets_table(methods).header if "oken" in heading]
+    text = write_report([tmp_path], quiet=True).with_name("report.md").read_text()
+    assert "Held-out problems" not in text and "## Training" in text
+
+
+def test_one_method_alone_has_its_pass_at_k(tmp_path):
+    write_study(tmp_path, after={"miner": 0.7}, seeds=1)
+    methods = methods_of(tmp_path)
+    tables, plans = held_out_part(methods)
+    assert [table.title[:6] for table in tables] == ["Pass@K"] * 2 and [plan.name for plan in plans] == [
+        "held_out_by_k"
+    ]
+    assert budgets_table(methods) is None and STEPS == methods[0].runs[0].steps

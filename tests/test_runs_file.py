@@ -1,0 +1,118 @@
+"""Many runs in one file of JSON lines: nothing that a report reads is lost, and what is no such file is named."""
+
+import json
+import math
+
+import pytest
+from studies import write_study
+
+from trl_miner.cli import main
+from trl_miner.viewing.history import read_run
+from trl_miner.viewing.material import read_material
+from trl_miner.viewing.report import write_report
+from trl_miner.viewing.runs_file import read_runs, write_comparison, write_runs
+
+
+def edit(path, **more):
+    path.write_text(json.dumps(json.loads(path.read_text()) | more))
+
+
+def test_a_report_of_the_file_is_that_of_the_folders(tmp_path):
+    write_study(tmp_path / "study")
+    path = write_runs(read_material([tmp_path / "study"]).runs, tmp_path / "runs.jsonl")
+    of_folders = write_report([tmp_path / "study"], tmp_path / "a", quiet=True).with_name("report.md").read_text()
+    assert main(["report", str(path), "--quiet"]) == 0
+    of_file = (tmp_path / "report" / "report.md").read_text()  # beside the file
+    assert of_file == of_folders and "## Held-out problems" in of_file
+
+
+def test_a_run_comes_back_as_it_was(tmp_path):
+    write_study(tmp_path)
+    folder = tmp_path / "miner" / "seed1"
+    (folder / "training.json").write_text(json.dumps({"versions": {"trl": "1.16.0"}, "git": "abc"}))
+    before = read_run(folder)
+    (after,) = read_runs(write_runs([folder], tmp_path / "runs.jsonl"))
+    assert after.name == "miner/seed1" and after.versions == {"trl": "1.16.0", "git": "abc"}
+    for name in ("method", "seed", "scores", "steps", "planned", "per_step", "finished", "held_out"):
+        assert getattr(after, name) == getattr(before, name), name
+    assert {**after.settings, "output_dir": before.settings["output_dir"]} == before.settings
+
+
+def test_logs_keep_six_digits_gaps_and_what_reports_read(tmp_path):
+    folder = write_study(tmp_path)[0]
+    logs = [
+        {"step": 1, "reward": 0.12345678, "num_tokens": 123456789.0, "learning_rate": 1e-4},
+        {"step": 2, "reward": math.nan, "kl": 0.5},
+    ]
+    edit(folder / "trainer_state.json", log_history=logs)
+    path = write_runs([folder], tmp_path / "runs.jsonl")
+    assert "NaN" not in path.read_text()
+    (run,) = read_runs(path)
+    assert run.logs[0] == {"step": 1, "reward": 0.123457, "num_tokens": 123456789}
+    assert math.isnan(run.logs[1]["reward"]) and run.values("kl") == [(2, 0.5)]
+
+
+def test_no_path_of_the_machine_is_kept(tmp_path):
+    folder = write_study(tmp_path)[0]
+    facts = json.loads((folder / "run.json").read_text())
+    facts["recipe"] |= {"model_name_or_path": "/home/someone/models/base", "dataset_name": "owner/data"}
+    facts["options"] = [
+        "--score_benchmark",
+        "mine=/home/someone/mine.jsonl",
+        "--vllm_server_base_url",
+        "http://h:8/v1",
+    ]
+    (folder / "run.json").write_text(json.dumps(facts))
+    path = write_runs([folder], tmp_path / "runs.jsonl")
+    text = path.read_text()
+    assert "someone" not in text and str(tmp_path) not in text
+    settings = read_runs(path)[0].settings
+    assert [settings[name] for name in ("model_name_or_path", "dataset_name", "score_benchmark")] == [
+        *("base", "owner/data", "mine=mine.jsonl")
+    ]
+    assert settings["vllm_server_base_url"] == "http://h:8/v1"
+
+
+def test_a_run_is_a_few_kilobytes(tmp_path):
+    """240 problems, scored 12 times, 20 logs of what MINER logs."""
+    folder = write_study(tmp_path, problems=240, moments=12, logs=20)[0]
+    assert write_runs([folder], tmp_path / "runs.jsonl").stat().st_size < 8192
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("", "must hold at least one run: it is empty"),
+        ("CUT", "line 2 is cut off or none"),
+        ('{"prompt": "1 + 1"}\n', "line 1 is something else (KeyError: 'logs'). Give OUTPUT/runs.jsonl."),
+        ("[1]\n", "line 1 is something else"),
+        (b"\xff\xfe", "must be text, a run in each line"),
+        (None, "is no file. Give one that trl-miner compare wrote: OUTPUT/runs.jsonl."),
+    ],
+)
+def test_what_is_no_file_of_runs_is_named(tmp_path, capsys, content, message):
+    path = tmp_path / "runs.jsonl"
+    if content == "CUT":
+        write_runs(write_study(tmp_path / "study")[:2], path)
+        path.write_text(path.read_text()[:-200])
+    elif content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert main(["report", str(path), "--quiet"]) == 2
+    told = capsys.readouterr().err
+    assert message in told and str(path) in told and len(told.strip().splitlines()) == 1
+
+
+def test_a_comparison_keeps_the_runs_of_earlier_calls_and_survives_damaged_ones(tmp_path):
+    folders = write_study(tmp_path, after={"miner": 0.7, "grpo": 0.6}, seeds=11, problems=8)
+    (folders[0] / "trainer_state.json").write_text("{")  # miner/seed1
+    (folders[1] / "trainer_state.json").unlink()
+    write_comparison(tmp_path)
+    names = [run.name for run in read_runs(tmp_path / "runs.jsonl")]
+    assert names == [*(f"grpo/seed{seed}" for seed in range(1, 12)), *(f"miner/seed{seed}" for seed in range(3, 12))]
+    write_comparison(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_another_ending_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"must end in \.jsonl"):
+        write_runs([], tmp_path / "runs.json")

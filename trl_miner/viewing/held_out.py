@@ -1,0 +1,180 @@
+"""How many samples of each held-out problem were right: `held_out.json` of a run folder, and Pass@K from it.
+
+# P problems, n samples and c right ones of each
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+FILE = "held_out.json"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One scoring of the held-out problems.
+
+    Attributes:
+        step: Optimiser steps done.
+        num_samples: n, of each problem.
+        num_correct: c of each problem, in the problems' order.
+    """
+
+    step: int
+    num_samples: int
+    num_correct: tuple[int, ...]
+
+    def pass_at_k(self, k: int, places: Sequence[int] | None = None) -> Any:
+        """Pass@K of each problem.
+
+        Args:
+            k: At most `num_samples`.
+            places: Of the problems wanted; None: all.
+
+        Returns:
+            A float64 array, one number per problem.
+        """
+        counts = self.num_correct if places is None else [self.num_correct[place] for place in places]
+        return pass_at_k(self.num_samples, counts, k)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What a run's scoring left, problem by problem.
+
+    Attributes:
+        moments: By name, "before", "step 10", ..., "after"; steps ascending.
+        levels: The level of each problem; None: they have none.
+        trained_levels: Levels of the training problems; None: not known.
+        fingerprint: The same for two runs that were scored on the same problems.
+    """
+
+    moments: Mapping[str, Moment]
+    levels: tuple[Any, ...] | None = None
+    trained_levels: tuple[Any, ...] | None = None
+    fingerprint: str | None = None
+
+    @property
+    def after(self) -> Moment | None:
+        """The scoring after training; None: there was none."""
+        return self.moments.get("after")
+
+    def ranges(self) -> dict[str, list[int]]:
+        """Places of the problems by where their levels lie.
+
+        Returns:
+            "trained levels" and "levels beyond training", those of them that have problems; "all problems" where the
+            levels of either are not known.
+        """
+        size = len(next(iter(self.moments.values())).num_correct)
+        if self.levels is None or self.trained_levels is None:
+            return {"all problems": list(range(size))}
+        trained = set(self.trained_levels)
+        inside = [place for place in range(size) if self.levels[place] in trained]
+        outside = [place for place in range(size) if self.levels[place] not in trained]
+        found = {f"trained levels ({_span(self.trained_levels)})": inside}
+        found[f"levels beyond training ({_span({self.levels[place] for place in outside})})"] = outside
+        return {name: places for name, places in found.items() if places}
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of `held_out.json`; counts of one digit each as a text, a digit for each problem."""
+        return {
+            "problems": {
+                "fingerprint": self.fingerprint,
+                "level": None if self.levels is None else list(self.levels),
+                "trained_levels": None if self.trained_levels is None else list(self.trained_levels),
+            },
+            "moments": {
+                name: {"step": one.step, "num_samples": one.num_samples, "num_correct": _compact(one)}
+                for name, one in self.moments.items()
+            },
+        }
+
+
+def clean_held_out(content: Mapping[str, Any]) -> HeldOut | None:
+    """Read the content of `held_out.json`.
+
+    Args:
+        content: Whatever it holds.
+
+    Returns:
+        Its counts; None: it is empty.
+
+    Raises:
+        ValueError: Counts that are none, or not of the same problems.
+    """
+    if not content:
+        return None
+    problems, moments = content.get("problems"), content.get("moments")
+    if not isinstance(problems, dict) or not isinstance(moments, dict):
+        raise ValueError("it must hold problems and moments")
+    found = {str(name): _moment(name, one) for name, one in moments.items()}
+    if not found:
+        return None
+    levels, trained = (
+        tuple(known) if isinstance(known := problems.get(key), list) else None for key in ("level", "trained_levels")
+    )
+    sizes = {len(one.num_correct) for one in found.values()} | ({len(levels)} if levels is not None else set())
+    if len(sizes) != 1 or 0 in sizes:
+        raise ValueError(f"all moments and levels must be of the same problems, and there are {sorted(sizes)}")
+    ordered = dict(sorted(found.items(), key=lambda pair: pair[1].step))
+    return HeldOut(ordered, levels, trained, problems.get("fingerprint"))
+
+
+def pass_at_k(num_samples: int, num_correct: Sequence[int], k: int) -> Any:
+    """The chance that at least one of k samples is right: 1 - C(n-c, k) / C(n, k), as `evaluation.metrics` has it.
+
+    Args:
+        num_samples: n.
+        num_correct: c of each problem, 0 <= c <= n.
+        k: At least 1 and at most n.
+
+    Returns:
+        float64, one number per problem, in [0, 1].
+
+    Raises:
+        ValueError: k or a count is out of range.
+
+    Source: arXiv 2107.03374, equation 1, in its product form.
+    """
+    import numpy as np
+
+    correct = np.asarray(num_correct, dtype=float)
+    if not 1 <= k <= num_samples:
+        raise ValueError(
+            f"k must be between 1 and the number of samples: got k={k} for {num_samples}. Ask for a smaller k."
+        )
+    if correct.size and not (0 <= correct.min() and correct.max() <= num_samples):
+        raise ValueError(f"num_correct must be between 0 and num_samples={num_samples}. Count each sample once.")
+    # C(n-c, k) / C(n, k) is the product of (n-c-i) / (n-i) over i < k, and 0 once n-c-i is
+    taken = np.arange(k)
+    left = np.clip(num_samples - correct[:, None] - taken, 0, None)
+    return 1.0 - np.prod(left / (num_samples - taken), axis=1)
+
+
+def powers_of_two(largest: int) -> list[int]:
+    """1, 2, 4, ... up to `largest`, and `largest` itself."""
+    return sorted({2**power for power in range(largest.bit_length())} | {largest})
+
+
+def _moment(name: Any, one: Any) -> Moment:
+    try:
+        moment = Moment(int(one["step"]), int(one["num_samples"]), tuple(int(count) for count in one["num_correct"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{name} must hold step, num_samples and num_correct") from error
+    if moment.num_samples < 1 or not all(0 <= count <= moment.num_samples for count in moment.num_correct):
+        raise ValueError(f"{name} must hold counts between 0 and {moment.num_samples}")
+    return moment
+
+
+def _compact(moment: Moment) -> str | list[int]:
+    counts = moment.num_correct
+    return "".join(map(str, counts)) if moment.num_samples < 10 else list(counts)
+
+
+def _span(levels: Iterable[Any]) -> str:
+    """Levels in words: 1 to 6 where they are whole numbers without a gap."""
+    known = sorted(set(levels), key=lambda level: (isinstance(level, str), level))
+    if len(known) > 2 and all(isinstance(level, int) for level in known) and known[-1] - known[0] == len(known) - 1:
+        return f"{known[0]} to {known[-1]}"
+    return ", ".join(map(str, known))

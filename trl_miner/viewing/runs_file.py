@@ -1,0 +1,219 @@
+"""Many runs in one file: what reports and statistics read of each, as a line of JSON.
+
+A line is about as long as a page of text, so that the raw results of a study fit into a repository. What it holds:
+
+- `name`, `method`, `seed`, `settings` (as text, in one spelling), `versions`, `notes`;
+- `steps`, `planned`, `per_step` (optimiser steps per generation batch), `finished`;
+- `scores`: by optimiser step, {"0": {"pass@1": 0.5}, ...};
+- `held_out`: the content of the run's `held_out.json`, but counts of up to 9 samples as one text, a digit per problem;
+- `logs`: by metric a list with a number for each logged step, to 6 digits; null where that step has none.
+
+Paths of the machine are cut to their last names.
+"""
+
+import contextlib
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..files import write_whole
+from .charts import CHARTS
+from .held_out import clean_held_out
+from .history import RunHistory, number, read_run
+
+ENDING = ".jsonl"
+NAME = f"runs{ENDING}"
+_DIGITS = 6
+_READ = {"reward", "step_time", "num_tokens", *(panel.key for chart in CHARTS for panel in chart.panels)}
+_READ_PREFIXES = ("miner/", "groups/", "rollouts/")
+_NOT_KEPT = {"output_dir", "run_name", "report_to", "config"}  # of the settings: they say where, not what
+_PATH = re.compile(r"(?<![\w.:/~-])~?/(?:[^\s/=,'\"]+/)*([^\s/=,'\"]+)/?")
+_NO_NUMBER = "nan"
+
+
+def is_runs_file(path: str | Path) -> bool:
+    """Whether a path is to be read with `read_runs`.
+
+    Args:
+        path: Any.
+
+    Returns:
+        True where it ends in .jsonl and is no folder.
+    """
+    return Path(path).suffix == ENDING and not Path(path).is_dir()
+
+
+def write_runs(runs: Sequence[str | Path | RunHistory], path: str | Path) -> Path:
+    """Write what reports and statistics read of these runs.
+
+    Args:
+        runs: Folders, or histories that have been read. A folder is named by its own name and its parent's, as
+            `trl-miner compare` lays them out.
+        path: The file, which ends in .jsonl.
+
+    Returns:
+        The path.
+
+    Raises:
+        FileNotFoundError: A folder is no run.
+        ValueError: A run cannot be read, or the path ends otherwise.
+    """
+    path = Path(path)
+    if path.suffix != ENDING:
+        raise ValueError(f"A file of runs must end in {ENDING}: got {path}. A report knows it by that.")
+    lines = [json.dumps(_content(run), separators=(",", ":"), allow_nan=False) for run in map(_history, runs)]
+    write_whole(path, "".join(f"{line}\n" for line in lines))
+    return path
+
+
+def write_comparison(output: str | Path) -> None:
+    """Write `runs.jsonl` with all runs in the output of `trl-miner compare`, of earlier calls too.
+
+    Runs that left no log, or a damaged one, are left out; without any nothing is written.
+
+    Args:
+        output: The folder.
+    """
+    output, found = Path(output), []
+    for facts in sorted(output.glob("*/seed*/run.json"), key=_place):
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            found.append(_history(facts.parent))
+    if found:
+        write_runs(found, output / NAME)
+
+
+def read_runs(path: str | Path) -> list[RunHistory]:
+    """Read what `write_runs` wrote.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Its runs, in order. Their folders are no folders: the file's path with the run's name behind it.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It holds no runs, or a line that is none.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is no file. Give one that trl-miner compare wrote: OUTPUT/{NAME}.")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be text, a run in each line: {error}. Give OUTPUT/{NAME}.") from error
+    found = [_read_line(path, at, line) for at, line in enumerate(lines, 1) if line.strip()]
+    if not found:
+        raise ValueError(f"{path} must hold at least one run: it is empty. Run trl-miner compare again.")
+    return found
+
+
+def _place(facts: Path) -> tuple[str, int, str]:
+    """Methods by name, seeds by number."""
+    method, seed = facts.parts[-3:-1]
+    digits = seed.removeprefix("seed")
+    return method, int(digits) if digits.isdecimal() else 0, seed
+
+
+def _history(run: str | Path | RunHistory) -> RunHistory:
+    if isinstance(run, RunHistory):
+        return run
+    history = read_run(run)
+    return replace(history, name="/".join(history.folder.resolve().parts[-2:]))
+
+
+def _content(run: RunHistory) -> dict[str, Any]:
+    settings = {name: value for name, value in run.settings.items() if name not in _NOT_KEPT}
+    scores = {f"{step:g}": dict(known) for step, known in run.scores.items()}
+    told: dict[str, Any] = _without_paths(
+        {
+            "name": run.name,
+            "method": run.method,
+            "seed": run.seed,
+            "settings": settings,
+            "versions": dict(run.versions),
+            "notes": list(run.notes),
+        }
+    )
+    return {
+        **told,
+        "steps": run.steps,
+        "planned": run.planned,
+        "per_step": run.per_step,
+        "finished": run.finished,
+        "scores": scores,
+        "held_out": None if run.held_out is None else run.held_out.as_json(),
+        "logs": _columns(run.logs),
+    }
+
+
+def _columns(logs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    keys = dict.fromkeys(key for log in logs for key in log)
+    kept = [key for key in keys if key != "step" and (key in _READ or key.startswith(_READ_PREFIXES))]
+    return {key: [_short(log[key]) if key in log else None for log in logs] for key in ("step", *kept)}
+
+
+def _short(value: Any) -> Any:
+    known = number(value)
+    if known is None:
+        return _NO_NUMBER
+    rounded = float(f"{known:.{_DIGITS}g}")
+    # a total is exact however long it is, and a whole number needs no ".0"
+    return int(known) if known == int(known) else int(rounded) if rounded == int(rounded) else rounded
+
+
+def _without_paths(value: Any) -> Any:
+    if isinstance(value, str):
+        return _PATH.sub(r"\1", value)
+    if isinstance(value, dict):
+        return {name: _without_paths(one) for name, one in value.items()}
+    return [_without_paths(one) for one in value] if isinstance(value, list) else value
+
+
+def _read_line(path: Path, at: int, line: str) -> RunHistory:
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise ValueError(
+            f"{path} must hold a run in each line as JSON: line {at} is cut off or none ({error}). Restore the file, "
+            f"or run trl-miner compare again."
+        ) from error
+    try:
+        return _read_content(path, found)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(
+            f"{path} must hold runs as trl-miner compare writes them: line {at} is something else "
+            f"({type(error).__name__}: {error}). Give OUTPUT/{NAME}."
+        ) from error
+
+
+def _read_content(path: Path, found: Mapping[str, Any]) -> RunHistory:
+    logs: Mapping[str, Sequence[Any]] = found["logs"]
+    rows = [
+        {
+            key: math.nan if values[at] == _NO_NUMBER else values[at]
+            for key, values in logs.items()
+            if values[at] is not None
+        }
+        for at in range(len(logs["step"]))
+    ]
+    return RunHistory(
+        folder=path / found["name"],
+        name=found["name"],
+        logs=rows,
+        method=found["method"],
+        seed=found["seed"],
+        settings=found["settings"],
+        scores={float(step): known for step, known in found["scores"].items()},
+        steps=found["steps"],
+        planned=found["planned"],
+        per_step=found["per_step"],
+        finished=found["finished"],
+        notes=found["notes"],
+        held_out=clean_held_out(found["held_out"] or {}),
+        versions=found["versions"],
+    )
