@@ -8,6 +8,7 @@ from typing import NamedTuple
 RECIPES = Path(__file__).resolve().parent
 MODELS = (
     "arithmetic",
+    "study",
     "Qwen3-4B-Base",
     "Qwen3-8B-Base",
     "Qwen3-14B-Base",
@@ -119,6 +120,13 @@ def _model(model: str) -> list[str]:
         for key, setting in read_settings(base).items()
         if key not in ("output_dir", "advantage_estimator")
     ]
+    if (folder / "README.md").is_file():
+        lines += ["", f"What came of it: [{model}/README.md]({model}/README.md)."]
+    for path in sorted(folder.glob("sensitivity/*.yaml")):
+        knob = [_shown(key, s) for key, s in read_settings(path).items() if key.startswith("miner_")]
+        lines += ([""] if path == min(path.parent.iterdir()) else []) + [
+            f"- [{path.stem}]({path.relative_to(RECIPES).as_posix()}): miner.yaml with {', '.join(knob)}"
+        ]
     lora = folder / "lora" / "grpo.yaml"
     if lora.is_file():
         lines += ["", f"With LoRA, ours: {_machine(lora)}", ""]

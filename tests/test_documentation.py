@@ -37,7 +37,8 @@ INTERFACE = [
     *("advantages", "config", "data.arithmetic", "data.base_model", "distributed", "evaluation.in_training"),
     *("evaluation.metrics", "evaluation.paired", "groups", "miner", "rewards", "token_credit", "token_losses"),
     *("trainer.miner_grpo", "viewing.credit", "viewing.credit_files", "viewing.curves", "viewing.explain"),
-    *("viewing.history", "viewing.inspect", "viewing.pass_curves", "viewing.report"),
+    *("viewing.effects", "viewing.history", "viewing.inspect", "viewing.pass_curves", "viewing.report"),
+    "viewing.runs_file",
 ]
 
 
@@ -175,12 +176,13 @@ EXECUTED_BY = {
     ),
     r"trl-miner eval": "tests/test_generate.py::test_every_benchmark_of_the_table_goes_from_file_to_scores",
     r"trl-miner score": ".ci/run notebooks",
+    r"python recipes/study/strategies.py": "tests/test_study.py::test_strategies_are_counted_by_level",
     r"trl-miner compare": "tests/test_compare.py::test_the_numbers_come_from_the_runs",
     r"trl-miner push": "tests/test_hub.py::test_what_arrives_is_what_the_dry_run_wrote_and_no_more",
     r"trl-miner report": "tests/test_report.py::test_the_command_ends_with_paths_and_the_next_command",
     r"trl-miner inspect": "tests/test_inspect.py::test_the_command_says_what_it_wrote_and_what_comes_next",
 }
-TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "recipes" / "README.md"]
+TEXTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "recipes/README.md", "recipes/study/README.md")]
 
 
 def cells_of(notebook, kind):

@@ -55,7 +55,11 @@ METHODS = {
     "clip_cov": {"clip_cov/dropped"},
     "entropy_adv": {"entropy_adv/seconds"},
 }
-ARITHMETIC = RECIPES / "arithmetic"
+ARITHMETIC, STUDY = RECIPES / "arithmetic", RECIPES / "study"
+NO_KL = {"beta", "use_bias_correction_kl"}
+STUDIED = {*METHODS, "grpo_minibatches"} - {"ucas_miner", "reinforce_pp_baseline"}
+ON_CPU_RUNS = [*((ARITHMETIC, name) for name in METHODS), *((STUDY, name) for name in sorted(STUDIED))]
+on_cpu = pytest.mark.parametrize(("folder", "name"), ON_CPU_RUNS, ids=lambda value: getattr(value, "name", value))
 # What a method may set; everything else is the same in all of them.
 OF_THE_METHOD = {
     *("advantage_estimator", "miner_intrinsic", "miner_credit", "miner_lambda_max", "policy_loss", "dynamic_sampling"),
@@ -68,14 +72,37 @@ OF_THE_METHOD = {
 
 def test_there_is_a_recipe_for_every_method():
     assert {path.stem for path in ARITHMETIC.glob("*.yaml")} == set(METHODS)
+    assert {path.stem for path in STUDY.glob("*.yaml")} == STUDIED
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_the_arithmetic_recipes_differ_in_the_method_alone(name):
-    grpo, other = (yaml.safe_load((ARITHMETIC / f"{stem}.yaml").read_text()) for stem in ("grpo", name))
+@on_cpu
+def test_the_recipes_of_a_world_differ_in_the_method_alone(folder, name):
+    grpo, other = (yaml.safe_load((folder / f"{stem}.yaml").read_text()) for stem in ("grpo", name))
     differs = {key for key in grpo | other if grpo.get(key) != other.get(key)}
-    assert differs - {"log_token_credit"} <= OF_THE_METHOD  # it records, and changes nothing
-    assert other["output_dir"] == f"runs/arithmetic/{name}"
+    # what records or scores, and what cuts micro-batches otherwise, changes no result
+    differs -= {"log_token_credit", "score_steps", "max_tokens_per_micro_batch"}
+    differs -= NO_KL if name == "dapo" else set()
+    if folder == STUDY and "steps_per_generation" in differs:  # several updates for each generation
+        assert other["learning_rate"] == grpo["learning_rate"] / 4
+        differs.remove("learning_rate")
+    assert differs <= OF_THE_METHOD
+    assert other["output_dir"] == f"runs/{folder.name}/{name}"
+
+
+SENSITIVITY = {
+    "lambda": ("miner_lambda_max", {"0", "5e-4", "1e-3", "2e-3", "1e-2", "1e-1"}),  # with 1.5e-3, the default
+    "gamma": ("miner_gamma", {"0", "1", "4"}),  # with 2
+}
+
+
+def test_the_study_varies_one_knob_at_a_time():
+    miner = yaml.safe_load((STUDY / "miner.yaml").read_text())
+    wanted = {f"{name}_{value}" for name, (_, values) in SENSITIVITY.items() for value in values}
+    assert {path.stem for path in STUDY.glob("sensitivity/*.yaml")} == wanted
+    for stem in wanted:
+        knob, value = SENSITIVITY[stem.partition("_")[0]][0], float(stem.partition("_")[2])
+        changed = {"output_dir": f"runs/study/{stem}", knob: value}
+        assert yaml.safe_load((STUDY / "sensitivity" / f"{stem}.yaml").read_text()) == miner | changed
 
 
 @pytest.mark.parametrize("form", ["[ucas, miner]", "ucas+miner"])
@@ -86,12 +113,13 @@ def test_a_recipe_can_write_a_combination_as_a_list(tmp_path, form):
     assert config.advantage_estimator == "ucas+miner"
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_they_all_train_on_as_many_rollouts(name):
-    path = str(ARITHMETIC / f"{name}.yaml")
-    _, config, _, _ = make_parser().parse_args_and_config(["--config", path])
+@on_cpu
+def test_they_all_train_on_as_many_rollouts(folder, name):
+    path = str(folder / f"{name}.yaml")
+    args, config, _, _ = make_parser().parse_args_and_config(["--config", path])
     steps = config.steps_per_generation * config.num_iterations / config.gradient_accumulation_steps
-    assert (config.generation_batch_size, config.max_steps / steps, config.logging_steps / steps) == (256, 150, 5)
+    found = config.generation_batch_size, config.max_steps / steps, config.logging_steps / steps
+    assert (*found, args.score_steps / steps) == {ARITHMETIC: (256, 150, 5, 0), STUDY: (128, 80, 2, 8)}[folder]
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -135,10 +163,9 @@ PAPER = {
     "OctoThinker-8B-Hybrid-Base": BASELINES,
     "Llama-3.1-8B-Instruct": {"grpo", "miner"},
 }
-LARGE = [path for path in PATHS if path.parent.name != "arithmetic"]
+LARGE = [path for path in PATHS if not path.is_relative_to(ARITHMETIC) and not path.is_relative_to(STUDY)]
 # Beside OF_THE_METHOD: how the same 2048 rollouts are cut, and DAPO's missing KL term.
 CUTS = {"generation_batch_size", "optimizer_batch_size", "num_iterations", "save_steps"}
-NO_KL = {"beta", "use_bias_correction_kl"}
 OF_LORA = {
     *("use_peft", "lora_r", "lora_alpha", "lora_target_modules", "lora_dropout", "dtype", "learning_rate"),
     *("per_device_train_batch_size", "vllm_tensor_parallel_size", "accelerate_config", "output_dir"),
@@ -164,12 +191,16 @@ def test_a_model_s_recipes_differ_in_the_method_alone(path):
     assert other["output_dir"] == f"runs/{path.relative_to(RECIPES).with_suffix('')}"
 
 
-@pytest.mark.parametrize("model", PAPER)
-def test_the_methods_are_set_as_in_the_embedded_world(model):
+@pytest.mark.parametrize(
+    ("model", "methods"),
+    [*PAPER.items(), ("study", STUDIED - {"grpo_minibatches"})],
+    ids=[*PAPER, "study"],
+)
+def test_the_methods_are_set_as_in_the_embedded_world(model, methods):
     """The same keys of the method, with the same values but for what is a number of tokens."""
     keys = OF_THE_METHOD - {"output_dir", "per_device_train_batch_size", "steps_per_generation", "max_steps"}
     keys -= {"logging_steps", "soft_overlong_cache", "reward_funcs", "delta"}
-    for method in PAPER[model]:
+    for method in methods:
         here, there = (
             yaml.safe_load((RECIPES / name / f"{method}.yaml").read_text()) for name in (model, "arithmetic")
         )

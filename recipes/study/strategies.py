@@ -1,0 +1,67 @@
+"""Which strategies a model takes in the study's world, and how often each is right.
+
+python recipes/study/strategies.py trl_miner/strategies runs/study/grpo/seed1 runs/study/miner/seed1
+"""
+
+import argparse
+from collections import Counter
+
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from trl_miner.data.base_model import find_model
+from trl_miner.data.strategies import STRATEGIES, TEST_LEVELS, load_dataset, strategy_of
+from trl_miner.evaluation.generate import sample_seed
+from trl_miner.evaluation.sampler import sample_completions
+from trl_miner.rewards import math_reward
+
+SAMPLES, TEMPERATURE, MAX_TOKENS = 16, 0.7, 80  # G, temperature and length of the study's recipes
+
+
+def count(name: str, size: int) -> tuple[Counter, Counter]:
+    """Rollouts, and right ones, by level and strategy.
+
+    Args:
+        name: Of the model, or its folder.
+        size: Test problems, levels taking turns.
+
+    Returns:
+        Both by (level, strategy).
+    """
+    folder = find_model(name)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    problems = load_dataset("test", size)
+    seeds = [[sample_seed(0, str(place), number) for number in range(SAMPLES)] for place in range(size)]
+    found = sample_completions(
+        model, tokenizer, problems["prompt"], seeds, max_new_tokens=MAX_TOKENS, temperature=TEMPERATURE
+    )
+    texts = [text for some in found for text in some]
+    golds, levels = ([value for value in problems[key] for _ in range(SAMPLES)] for key in ("solution", "level"))
+    taken, right = Counter(), Counter()
+    for text, level, verdict in zip(texts, levels, math_reward(texts, golds), strict=True):
+        taken[level, strategy_of(text)] += 1
+        right[level, strategy_of(text)] += verdict == 1.0
+    return taken, right
+
+
+def table(names: list[str], size: int) -> str:
+    """Markdown: a row for each model and range of levels, the share of each strategy and how often it is right."""
+    lines = ["| Model | Levels | " + " | ".join(STRATEGIES) + " |", "| --- | ---: |" + " ---: |" * len(STRATEGIES)]
+    for name in names:
+        taken, right = count(name, size)
+        for first, last in ((1, 2), (3, 6), (7, 8), (9, 10)):
+            levels = [level for level in TEST_LEVELS if first <= level <= last]
+            total = sum(taken[level, strategy] for level in levels for strategy in STRATEGIES)
+            cells = []
+            for strategy in STRATEGIES:
+                number, good = (sum(counts[level, strategy] for level in levels) for counts in (taken, right))
+                cells.append(f"{number / total:.0%}, right in {good / number:.0%}" if number else "0%")
+            lines.append(f"| {name} | {first} to {last} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", help="folders, or trl_miner/strategies for the base model")
+    parser.add_argument("--problems", type=int, default=100, help="test problems, levels taking turns (default: 100)")
+    arguments = parser.parse_args()
+    print(table(arguments.models, arguments.problems), end="")

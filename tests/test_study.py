@@ -1,0 +1,181 @@
+"""The study of `recipes/study`: made small and really run, stopped and gone on with; its page from its raw results."""
+
+import json
+import os
+import re
+import runpy
+import signal
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness import wait_until
+
+from trl_miner.viewing.report import write_report
+from trl_miner.viewing.runs_file import read_runs
+
+STUDY = Path(__file__).parent.parent / "recipes" / "study"
+SMALL = {
+    "steps": 4, "per_device_train_batch_size": 16, "num_generations": 4, "max_completion_length": 8,
+    "score_problems": 20, "score_samples": 2, "score_final_samples": 8, "score_steps": 2, "logging_steps": 1,
+    "save_strategy": "steps", "save_steps": 1, "learning_rate": 0.01, "reward_funcs": "harness.mixed_reward",
+}  # fmt: skip
+
+
+def command(policy, output, seeds):
+    """GRPO and MINER, two runs at a time, on rewards of all kinds."""
+    options = [word for key, value in SMALL.items() for word in (f"--{key}", str(value))]
+    recipes = [str(STUDY / f"{name}.yaml") for name in ("grpo", "miner")]
+    return [sys.executable, "-m", "trl_miner.cli", "compare", "--recipes", *recipes, "--seeds", str(seeds)] + [
+        *("--jobs", "2", "--output", str(output), "--model_name_or_path", policy, *options)
+    ]
+
+
+def start(policy, output, seeds=2):
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "PYTHONUNBUFFERED": "1"}
+    environment.pop("OMP_NUM_THREADS", None)
+    return subprocess.Popen(
+        command(policy, output, seeds), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.fixture(scope="module")
+def studies(policy, tmp_path_factory):
+    """Two methods with two seeds, stopped when two runs have checkpoints, and called again; and one seed in one go."""
+    folder = tmp_path_factory.mktemp("study")
+    whole = start(policy, folder / "whole", seeds=1)
+    assert whole.wait(timeout=400) == 0, whole.communicate()
+    stopped = start(policy, folder / "stopped")
+    begun = [folder / "stopped" / "grpo" / f"seed{seed}" / "checkpoint-1" for seed in (1, 2)]
+    wait_until(lambda: all(path.is_dir() for path in begun), stopped)
+    stopped.send_signal(signal.SIGTERM)
+    assert stopped.wait(timeout=90) == 128 + signal.SIGTERM
+    left = {path.name for path in (folder / "stopped").iterdir()}
+    assert left == {"grpo", ".lock"}  # nothing of runs that were still to come
+    again = start(policy, folder / "stopped")
+    assert again.wait(timeout=400) == 0, again.communicate()
+    return folder
+
+
+@pytest.mark.slow
+def test_an_interrupted_study_goes_on_to_the_same_results(studies):
+    """Mid-run, from the checkpoints: every count of right answers is that of the study in one go."""
+    whole, stopped = (
+        {run.name: run for run in read_runs(studies / name / "runs.jsonl")} for name in ("whole", "stopped")
+    )
+    assert set(whole) == {"grpo/seed1", "miner/seed1"} and len(stopped) == 4
+    for name, run in whole.items():
+        assert run.finished and stopped[name].held_out == run.held_out, name
+        assert stopped[name].values("rollouts/tokens_total")[-1] == run.values("rollouts/tokens_total")[-1]
+    assert stopped["grpo/seed1"].held_out != stopped["grpo/seed2"].held_out
+    text = (studies / "stopped" / "grpo" / "seed1" / "log.txt").read_text()
+    assert text.count("before training, on 20 held-out problems") == 1  # the second life began at a checkpoint
+
+
+@pytest.mark.slow
+def test_the_reduced_study_ends_in_a_report_of_differences(studies):
+    report = write_report([studies / "stopped" / "runs.jsonl"], studies / "report", quiet=True)
+    text = report.with_name("report.md").read_text()
+    for title in (
+        "Against grpo, trained levels (1 to 6)",
+        "Against grpo, levels beyond training (7 to 10)",
+        "Equal budgets",
+    ):
+        assert title in text
+    assert re.search(r"\| miner +\| +2 \|", text)
+
+
+def test_strategies_are_counted_by_level(policy):
+    """An untrained model, 10 problems, 16 rollouts each: the shares of a range of levels sum to 1."""
+    names = runpy.run_path(str(STUDY / "strategies.py"))
+    taken, right = names["count"](policy, 10)
+    assert sum(taken.values()) == 160 and all(right[key] <= taken[key] for key in right)
+    _, _, *rows = names["table"]([policy], 10).splitlines()
+    for row in rows:
+        assert 99 <= sum(int(share) for share in re.findall(r"(\d+)%(?:,| \|)", row)) <= 101  # rounded
+
+
+# The results in the repository
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """The rows of the tables that the raw files give, by file."""
+    found = {}
+    for name in ("methods", "sensitivity", "update"):
+        folder = tmp_path_factory.mktemp(name)
+        text = write_report([STUDY / f"{name}.jsonl"], folder, quiet=True).with_name("report.md").read_text()
+        found[name] = {line for line in text.splitlines() if line.startswith("|")}
+    return found
+
+
+@pytest.mark.slow
+def test_every_row_that_the_page_quotes_follows_from_the_raw_files(tables):
+    """Rows of `trl-miner report`, and nothing else between the page's marks."""
+    page = (STUDY / "README.md").read_text()
+    quoted = re.findall(r"<!-- (\w+) -->\n(.*?)<!-- end -->", page, re.DOTALL)
+    assert len(quoted) >= 8
+    for name, block in quoted:
+        assert set(block.strip().splitlines()) <= tables[name], "trl-miner report again, and the page after it"
+
+
+def runs_of(name):
+    return [json.loads(line) for line in (STUDY / f"{name}.jsonl").read_text().splitlines()]
+
+
+def mean_over(run, key, first, last):
+    """Of a metric's logs in a part of the run."""
+    steps = run["logs"]["step"]
+    known = [v for s, v in zip(steps, run["logs"][key], strict=True) if first * steps[-1] < s <= last * steps[-1]]
+    return statistics.fmean(known)
+
+
+def test_the_raw_results_are_of_every_recipe_with_the_seeds_that_the_page_says():
+    seeds = {}
+    for run in runs_of("methods"):
+        seeds.setdefault(run["method"], set()).add(run["seed"])
+        assert run["finished"] and run["held_out"]["moments"]["after"]["num_samples"] == 64
+    five = {"grpo", "miner", "miner_wo_ir", "miner_wo_fw", "miner_wo_ac"}
+    assert seeds == {path.stem: set(range(1, 6 if path.stem in five else 4)) for path in STUDY.glob("*.yaml")}
+
+
+def test_the_regime_that_the_page_states_follows_from_the_raw_file():
+    """Means over the five runs of MINER, as plain Python has them."""
+    miner = [run for run in runs_of("methods") if run["method"] == "miner"]
+    early, late = (
+        statistics.fmean(mean_over(run, "groups/ph", *part) for run in miner) for part in ((0, 0.2), (0.8, 1))
+    )
+    above = [
+        pos is not None and pos > 1.5e-3 * ref  # none: no all-right prompt in the steps of this log
+        for run in miner
+        for pos, ref in zip(run["logs"]["miner/tau_pos"], run["logs"]["miner/tau_ref"], strict=True)
+    ]
+    page = (STUDY / "README.md").read_text()
+    assert early > 0.25 and late > 0.6 and statistics.fmean(above) > 1 / 3
+    for value in (early, late, statistics.fmean(above)):
+        assert f"| {100 * value:.0f} % |" in page
+
+
+def test_the_update_that_the_page_states_follows_from_the_raw_file():
+    """Medians over the measured steps but the first, whose second moment is that of one gradient; two runs each."""
+    page = (STUDY / "README.md").read_text()
+    names = ("ph_gradient_share", "ph_update_share", "gradient_cosine", "update_cosine", "ph_logp_gain_paid")
+    for name in (*names, "ph_logp_gain", "ph_logp_gain_others", "he_logp_gain_right", "he_logp_gain_wrong"):
+        medians = []
+        for method in ("miner", "miner_wo_ac"):
+            runs = [run["logs"] for run in runs_of("update") if run["method"] == method]
+            known = [
+                v for r in runs for s, v in zip(r["step"], r[f"miner/{name}"], strict=True) if s > 4 and v is not None
+            ]
+            medians.append(statistics.median(known))
+        assert "| {:.1e} | {:.1e} |".format(*medians) in page, name
+
+
+def test_measuring_the_update_changed_no_run():
+    """Those runs have the rewards, entropies and gradient norms of the study's, log by log."""
+    plain = {(run["method"], run["seed"]): run["logs"] for run in runs_of("methods")}
+    for run in runs_of("update"):
+        for key in ("reward", "entropy", "grad_norm"):
+            assert run["logs"][key] == plain[run["method"], run["seed"]][key]
