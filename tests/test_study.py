@@ -141,6 +141,16 @@ def test_the_raw_results_are_of_every_recipe_with_the_seeds_that_the_page_says()
     assert seeds == {path.stem: set(range(1, 6 if path.stem in five else 4)) for path in STUDY.glob("*.yaml")}
 
 
+def test_a_cap_of_nothing_is_grpo_and_no_focus_is_the_ablation():
+    """lambda_max 0 and gamma 0, by definition: the same counts of right answers at every score."""
+    methods = {(run["method"], run["seed"]): run["held_out"]["moments"] for run in runs_of("methods")}
+    same_as = {"lambda_0": "grpo", "gamma_0": "miner_wo_fw"}
+    found = [run for run in runs_of("sensitivity") if run["method"] in same_as]
+    assert {run["method"] for run in found} == set(same_as)
+    for run in found:
+        assert run["held_out"]["moments"] == methods[same_as[run["method"]], run["seed"]]
+
+
 def test_the_regime_that_the_page_states_follows_from_the_raw_file():
     """Means over the five runs of MINER, as plain Python has them."""
     miner = [run for run in runs_of("methods") if run["method"] == "miner"]
