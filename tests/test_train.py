@@ -222,7 +222,7 @@ def test_scoring_in_between_changes_nothing_but_the_scores(policy, unscored, tmp
 def test_held_out_counts_are_kept_by_problem_with_more_samples_at_the_end(policy, tmp_path):
     scored = tiny_run(policy, tmp_path, "--score_steps", "2", "--score_final_samples", "6")
     kept = json.loads((tmp_path / "held_out.json").read_text())
-    assert kept["problems"]["level"] == [1, 2, 3, 4] and kept["problems"]["trained_levels"] == [1, 2, 3, 4, 5]
+    assert kept["problems"]["level"] == [1, 2, 3, 4] and kept["problems"]["trained_levels"] == [1, 2, 3, 4]
     moments = kept["moments"]
     assert {m: (one["step"], one["num_samples"]) for m, one in moments.items()} == {
         "before": (0, 2), "step 2": (2, 2), "after": (4, 6),

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import broadcast_object_list, gather_object
+from datasets import Dataset
 from transformers import Trainer, TrainerCallback
 from trl.models import unwrap_model_for_generation
 
@@ -162,14 +163,17 @@ class EvaluationCallback(TrainerCallback):
     def _about_problems(self) -> dict[str, Any]:
         """What counts are to be read with: whether two runs scored the same problems, and how hard these are."""
         texts = "\n".join(map(str, self.problems["prompt"]))
-        trained = getattr(self.trainer.train_dataset, "column_names", None) or ()
-        has_level = "level" in self.problems.column_names
+        levels, trained = (
+            list(rows["level"]) if isinstance(rows, Dataset) and "level" in rows.column_names else None
+            for rows in (self.problems, self.trainer.train_dataset)  # a stream's are known when it has been read
+        )
+        if levels is not None and trained is not None:  # one spelling for both, in the order of the problems' levels
+            known = {str(level) for level in trained}
+            trained = sorted({level for level in levels if str(level) in known}, key=levels.index)
         return {
             "fingerprint": hashlib.sha256(texts.encode()).hexdigest(),
-            "level": list(self.problems["level"]) if has_level else None,
-            "trained_levels": sorted(set(self.trainer.train_dataset["level"]))
-            if has_level and "level" in trained
-            else None,
+            "level": levels,
+            "trained_levels": None if levels is None else trained,
         }
 
     def _log(self, scores: dict[str, float]) -> None:
