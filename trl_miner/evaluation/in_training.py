@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ class EvaluationCallback(TrainerCallback):
             self._log(scores)
         if trainer.is_world_process_zero():
             write_whole(self.path, json.dumps(self.evaluation, indent=2) + "\n")
-            counts = {"problems": self._about_problems(), "moments": self.held_out}
+            counts = {"problems": self._about_problems, "moments": self.held_out}
             write_whole(self.folder / HELD_OUT, json.dumps(counts) + "\n")
         if self.keep_best and moment != "before" and scores["pass@1"] > self.best:
             self._keep(moment, scores)
@@ -160,6 +161,7 @@ class EvaluationCallback(TrainerCallback):
         num_correct_P[order] = torch.tensor(gather_object(counts))
         return num_correct_P
 
+    @cached_property
     def _about_problems(self) -> dict[str, Any]:
         """What counts are to be read with: whether two runs scored the same problems, and how hard these are."""
         texts = "\n".join(map(str, self.problems["prompt"]))

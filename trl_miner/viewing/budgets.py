@@ -167,8 +167,8 @@ def _mean(key: str) -> Callable[[RunHistory], Sequence[float]]:
 
 
 def _with_gradient(run: RunHistory) -> Sequence[float]:
-    used, generated = _known(run, "rollouts/used_total"), _known(run, ROLLOUTS)
-    return (used[-1] / generated[-1],) if used and generated and generated[-1] else ()
+    used = summary_of(run, run.name).used
+    return () if used is None else (used,)
 
 
 def _overhead(run: RunHistory) -> Sequence[float]:
