@@ -383,14 +383,9 @@ def test_compare_on_a_terminal(terminal, recipe, tmp_path, monkeypatch):
     lines = [row for row in rows if row.startswith("[1/1]")]
     assert lines[0].startswith("[1/1] a recipe seed 1: Pass@1 ") and lines[1].endswith("finished before")
     assert not any("%|" in row for row in rows)
-    end = [
-        f"  {output / 'comparison.md'}",
-        f"  {output / 'comparison.json'}",
-        "Next",
-        f"  trl-miner report {output}",
-        "",
-    ]
-    assert rows[-6:] == ["Wrote", *end]
+    names = "comparison.md", "comparison.json", "runs.jsonl"
+    written = [f"  {output / name}" for name in names]
+    assert rows[-7:] == ["Wrote", *written, "Next", f"  trl-miner report {output}", ""]
 
 
 WAITING = """
