@@ -92,7 +92,7 @@ def test_steps_count_to_the_best_mean_of_grpo(tmp_path):
         write_compared_run(tmp_path / "m2", "miner", 2, (0.5, 0.5, 0.75, 0.8), totals=(1000, 700)),
         write_compared_run(tmp_path / "u1", "ucas", 1, (0.5, 0.5, 0.5, 0.5), totals=None),
     ]
-    comparison = compare_runs(runs, ["grpo", "miner", "ucas", "dapo"], num_seeds=2, baseline="grpo")
+    comparison = compare_runs(runs, dict.fromkeys(["grpo", "miner", "ucas", "dapo"], 2), baseline="grpo")
     assert comparison["target"] == {"pass@1": pytest.approx(0.8), "step": 20}
     assert comparison["rows"][1]["steps_to_target"] == {"mean": 20, "std": pytest.approx(200**0.5), "runs": 2}
     lines = comparison_table(comparison).splitlines()
@@ -108,12 +108,22 @@ def test_steps_count_to_the_best_mean_of_grpo(tmp_path):
     assert "GRPO's best Pass@1: 0.800, the best mean over the runs of grpo at a scored step (step 20)" in lines[-1]
 
 
+def test_methods_that_were_to_have_unlike_numbers_of_runs_say_how_many(tmp_path):
+    """One of one is no failure; one of two is."""
+    runs = [
+        write_compared_run(tmp_path / "g1", "grpo", 1, (0.5, 0.7, 0.9, 0.7)),
+        write_compared_run(tmp_path / "u1", "ucas", 1, (0.5, 0.5, 0.5, 0.5)),
+    ]
+    table = comparison_table(compare_runs(runs, {"grpo": 2, "ucas": 1}, baseline="grpo"))
+    assert "| grpo (1 of 2 runs) |" in table and "| ucas (1 run) " in table
+
+
 @pytest.mark.parametrize(
     ("baseline", "named"), [(None, "no recipe has advantage_estimator grpo"), ("grpo", "no run of grpo has finished")]
 )
 def test_a_table_without_grpo_says_why_a_column_is_empty(tmp_path, baseline, named):
     runs = [write_compared_run(tmp_path / "run", "miner", 1, (0.5, 0.6, 0.7, 0.8))]
-    table = comparison_table(compare_runs(runs, ["miner"], num_seeds=1, baseline=baseline))
+    table = comparison_table(compare_runs(runs, {"miner": 1}, baseline=baseline))
     assert "n/a" in table.splitlines()[2] and f"are n/a: {named}" in table
 
 

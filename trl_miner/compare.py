@@ -366,8 +366,7 @@ def _write_table(output: Path, runs: Sequence[Run], parsed: Sequence[Mapping[str
     baselines = [facts["method"] for facts in parsed if facts["is_grpo"]]
     comparison = compare_runs(
         [summary for run in runs if (summary := run.summary())],
-        [facts["method"] for facts in parsed],
-        num_seeds=seeds,
+        {facts["method"]: seeds for facts in parsed},
         baseline="grpo" if "grpo" in baselines else next(iter(baselines), None),  # GSPO differs in its ratio alone
     )
     table = comparison_table(comparison)

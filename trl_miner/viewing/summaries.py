@@ -72,9 +72,8 @@ def compared_table(methods: Sequence[Method]) -> Table | None:
         return None
     baseline = baseline_of(methods)
     label = None if baseline is None else baseline.label
-    seeds = max(len(method.runs) for method in methods)
-    labels = [method.label for method in methods]
-    return method_table(compare_runs(scored, labels, num_seeds=seeds, baseline=label))
+    wanted = {method.label: len(method.runs) for method in methods}
+    return method_table(compare_runs(scored, wanted, baseline=label))
 
 
 def ablation_tables(methods: Sequence[Method], results: Sequence[EvalResult] = ()) -> list[Table]:

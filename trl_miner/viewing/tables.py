@@ -132,31 +132,29 @@ def summary_of(run: RunHistory, method: str) -> RunSummary:
     )
 
 
-def compare_runs(
-    runs: Sequence[RunSummary], methods: Sequence[str], *, num_seeds: int, baseline: str | None
-) -> dict[str, Any]:
+def compare_runs(runs: Sequence[RunSummary], methods: Mapping[str, int], *, baseline: str | None) -> dict[str, Any]:
     """The numbers of the table.
 
     Args:
         runs: The finished runs.
-        methods: The rows, in order.
-        num_seeds: Runs that each method should have.
+        methods: The rows, in order, and how many runs each should have.
         baseline: The method whose best Pass@1 is the mark to reach; None: there is none.
 
     Returns:
         What `comparison_table` takes and `comparison.json` holds: "rows", with a {"mean", "std", "runs"} or None by
-        column; "target", the Pass@1 to reach and the step where the baseline's mean did; "largest_k"; "num_seeds".
+        column; "target", the Pass@1 to reach and the step where the baseline's mean did; "largest_k".
     """
     target = target_of([run for run in runs if run.method == baseline])
     largest_k = max((int(name.split("@")[1]) for run in runs for name in run.final), default=1)
     rows = []
-    for method in methods:
+    for method, wanted in methods.items():
         own = [run for run in runs if run.method == method]
         steps = [steps_to(run, target["pass@1"]) for run in own] if target else []
         rows.append(
             {
                 "method": method,
                 "runs": len(own),
+                "wanted": wanted,
                 "pass@1": spread([run.final.get("pass@1") for run in own]),
                 f"pass@{largest_k}": spread([run.final.get(f"pass@{largest_k}") for run in own]),
                 "steps_to_target": spread(steps),
@@ -165,7 +163,7 @@ def compare_runs(
                 "rollouts_used": spread([run.used for run in own]),
             }
         )
-    return {"baseline": baseline, "target": target, "largest_k": largest_k, "num_seeds": num_seeds, "rows": rows}
+    return {"baseline": baseline, "target": target, "largest_k": largest_k, "rows": rows}
 
 
 def comparison_table(comparison: Mapping[str, Any]) -> str:
@@ -186,8 +184,9 @@ def method_table(comparison: Mapping[str, Any]) -> Table:
     header = ["Method", "Pass@1", *([f"Pass@{k}"] if k > 1 else [])]
     header += ["Steps to GRPO's best Pass@1", "Seconds per step", "Rollouts generated", "Rollouts with a gradient"]
     rows = []
+    is_even = len({row["wanted"] for row in comparison["rows"]}) < 2
     for row in comparison["rows"]:
-        cells = [_method(row, comparison["num_seeds"]), show_spread(row["pass@1"], "{:.3f}")]
+        cells = [_method(row, is_even), show_spread(row["pass@1"], "{:.3f}")]
         cells += [show_spread(row[f"pass@{k}"], "{:.3f}")] if k > 1 else []
         cells += [_steps_cell(row, comparison["target"]), show_spread(row["seconds_per_step"], "{:.2f}")]
         cells += [show_spread(row["rollouts_generated"], "{:,.0f}"), show_spread(row["rollouts_used"], "{:.1%}")]
@@ -249,8 +248,10 @@ def show_spread(found: Mapping[str, Any] | None, form: str) -> str:
     return shown if found["std"] is None else f"{shown} ± {form.format(found['std'])}"
 
 
-def _method(row: Mapping[str, Any], num_seeds: int) -> str:
-    return row["method"] if row["runs"] == num_seeds else f"{row['method']} ({row['runs']} of {num_seeds} runs)"
+def _method(row: Mapping[str, Any], is_even: bool) -> str:
+    if row["runs"] != row["wanted"]:
+        return f"{row['method']} ({row['runs']} of {row['wanted']} runs)"
+    return row["method"] if is_even else f"{row['method']} ({row['runs']} {'run' if row['runs'] == 1 else 'runs'})"
 
 
 def _steps_cell(row: Mapping[str, Any], target: Mapping[str, float] | None) -> str:
