@@ -189,6 +189,7 @@ def serving(command, folder, env=None):
             [*map(str, command), "--host", "127.0.0.1", "--port", str(port)], stdout=log, stderr=log, env=env
         )
     url = f"http://127.0.0.1:{port}"
+    parts = []
     try:
         for _ in range(240):
             try:
@@ -197,10 +198,12 @@ def serving(command, folder, env=None):
             except OSError:
                 assert server.poll() is None, (folder / "log").read_text()[-3000:]
                 time.sleep(0.5)
+        parts = psutil.Process(server.pid).children(recursive=True)  # known while they are: a test may kill the server
         yield url, server
     finally:
-        parts = psutil.Process(server.pid).children(recursive=True)  # vLLM's engine outlives a server that is killed
-        for process in (server, *parts):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            parts += psutil.Process(server.pid).children(recursive=True)
+        for process in (server, *parts):  # vLLM's engine outlives a server that is killed
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         server.wait()
