@@ -69,8 +69,12 @@ def problems(count: int = 48) -> Dataset:
 
 def mixed_reward(prompts, completions, **kwargs):
     """By prompt: a third all right, a third all wrong, a third by a coin that the completion tosses."""
+    return by_thirds(prompts, [float(crc(completion) % 2) for completion in completions])
+
+
+def by_thirds(prompts, coins):
+    """1 for a third of the prompts, 0 for another, and a third's rows by their coins."""
     kinds = [crc(prompt) % 3 for prompt in prompts]
-    coins = [float(crc(completion) % 2) for completion in completions]
     return [[1.0, 0.0, coin][kind] for kind, coin in zip(kinds, coins, strict=True)]
 
 

@@ -11,7 +11,7 @@ import torch
 import trl.generation.vllm_generation as vllm_generation
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from harness import Recording, config, crc, metrics_of, problems
+from harness import Recording, by_thirds, config, metrics_of, problems
 from peft import LoraConfig
 from vllm.distributed import cleanup_dist_env_and_memory
 
@@ -21,7 +21,7 @@ NUM_GENERATIONS, NUM_PROMPTS = 8, 3  # one prompt all right, one half right, one
 
 def every_other_right(prompts, completions, **kwargs):
     """By prompt as `harness.mixed_reward`, but without a coin: each step has its mixed prompt, whatever vLLM drew."""
-    return [(1.0, 0.0, float(row % 2))[crc(prompt) % 3] for row, prompt in enumerate(prompts)]
+    return by_thirds(prompts, [float(row % 2) for row in range(len(prompts))])
 
 
 def one_engine_per_model(build):
