@@ -182,8 +182,12 @@ class MinerGRPOTrainer(MeasuringTrainer):
     def _generate(self, prompts: Any) -> tuple[Any, ...]:
         if self._generated is not None:
             return self._generated.generated
+        return self._generate_anew(prompts)
+
+    def _generate_anew(self, prompts: list[Any]) -> tuple[Any, ...]:
+        """What TRL generates, watched, and its completion tokens counted."""
         with self.watching(GENERATION):
-            generated = super()._generate(prompts)
+            generated: tuple[Any, ...] = super()._generate(prompts)
         self._new_tokens += sum(map(len, generated[_COMPLETION_IDS]))
         return generated
 
@@ -445,9 +449,7 @@ class MinerGRPOTrainer(MeasuringTrainer):
         mine = repeated[current_world().local_slice(len(repeated) // current_world().size)]
         rows = self.data_collator([self._prompt_rows[index] for index in mine])
         prompts = [row["prompt"] for row in rows]
-        with self.watching(GENERATION):
-            generated = super()._generate(prompts)
-        self._new_tokens += sum(map(len, generated[_COMPLETION_IDS]))
+        generated = self._generate_anew(prompts)
         for i, row in enumerate(rows):  # as TRL hands what a rollout_func found to the reward functions
             for name, values in (generated[_EXTRA_FIELDS] or {}).items():
                 row[name] = values[i] if isinstance(values, list) else values
