@@ -18,12 +18,12 @@ from trl.models import unwrap_model_for_generation
 
 from ..data.prompts import prompt_text
 from ..files import write_whole
+from ..viewing.held_out import FILE as HELD_OUT
 from .generate import sample_seed
 from .metrics import pass_at_k
 from .sampler import DEFAULT_BATCH_SIZE, sample_completions
 
 BEST = "best"
-HELD_OUT = "held_out.json"
 
 
 class EvaluationCallback(TrainerCallback):

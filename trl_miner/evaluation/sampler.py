@@ -176,9 +176,8 @@ def sample_completions(
     ids = [tokenizer(prompt)["input_ids"] for prompt in prompts]
     ends = eos_token_ids(model, tokenizer)
     rows = [(place, seed) for place, some in enumerate(seeds) for seed in some]
-    rows.sort(
-        key=lambda row: len(ids[row[0]])
-    )  # the like together: less padding, and nobody waits long for the longest
+    # The like together: less padding, and nobody waits long for the longest.
+    rows.sort(key=lambda row: len(ids[row[0]]))
     sampled = sample_tokens(
         model,
         [ids[place] for place, _ in rows],

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..files import write_whole
 from ..progress import track
+from ..viewing.held_out import powers_of_two
 from .graded import Graded, read_graded, read_json
 from .metrics import bootstrap_interval, maj_at_k
 from .paired import compare_folders, comparison_markdown
@@ -79,10 +80,9 @@ def _summary(one: Graded, k: int | None, repeats: int, resamples: int, seed: int
     """A benchmark's part of `scores.json`."""
     n = one.num_samples
     k = k or n
-    powers = [2**power for power in range(n.bit_length()) if 2**power <= n]
     votes = {
         size: maj_at_k(one.answers_PN, one.correct_PN, size, repeats=repeats, seed=seed)
-        for size in sorted({*powers, k, n})
+        for size in sorted({*powers_of_two(n), k})
     }
     pass_1, pass_k = one.pass_at(1), one.pass_at(k)
     measured = {"pass@1": pass_1, "pass@k": pass_k, "maj@k": votes[k].mean(0)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from .curves import overhead
 from .history import RunHistory, number
 from .settings import Method, baseline_of
-from .tables import NOT_AVAILABLE, RunSummary, Table, show_spread, spread, steps_to, summary_of, target_of
+from .tables import NOT_AVAILABLE, RunSummary, Table, show_spread, spread, steps_to, summary_of, target_of, with_count
 
 ROLLOUTS, TOKENS = "rollouts/generated_total", "rollouts/tokens_total"
 _UNITS = {ROLLOUTS: "rollouts", TOKENS: "tokens"}
@@ -132,11 +132,8 @@ def _budget_notes(baseline: str, target: Mapping[str, float]) -> list[str]:
 
 def _some(values: Sequence[float | None], form: str, none: str = NOT_AVAILABLE) -> str:
     """Mean and deviation of those that are there, and of how many, where it is not all."""
-    known = sum(value is not None for value in values)
-    if not known:
-        return none
-    shown = show_spread(spread(values), form)
-    return shown if known == len(values) else f"{shown} ({known} of {len(values)})"
+    found = spread(values)
+    return none if found is None else with_count(show_spread(found, form), found["runs"], len(values))
 
 
 @dataclass(frozen=True)

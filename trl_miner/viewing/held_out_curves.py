@@ -6,7 +6,18 @@ from typing import Any
 from .held_out import powers_of_two
 from .held_out_tables import Comparison, Scored, after, compare_with, families, ks_of, miner_of
 from .history import RunHistory
-from .lines import INK, MOST_BANDS, Line, add_legend, draw_lines, finish_axes, method_line, new_figure, style
+from .lines import (
+    INK,
+    MOST_BANDS,
+    Line,
+    add_legend,
+    draw_lines,
+    finish_axes,
+    method_line,
+    new_figure,
+    scale_by_two,
+    style,
+)
 from .settings import Method
 from .text import for_picture
 
@@ -25,8 +36,6 @@ def draw_by_k(scored: Scored) -> Any:
     Returns:
         The matplotlib figure.
     """
-    from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
-
     ks = powers_of_two(scored.largest_k)
     chosen = highlighted(scored)
     figure, panels = new_figure(len(scored.ranges), len(chosen) + (len(chosen) < len(scored.methods)))
@@ -40,10 +49,7 @@ def draw_by_k(scored: Scored) -> Any:
         }
         draw_lines(axes, [line for label, line in lines.items() if label in chosen], panels=len(panels))
         _draw_behind(axes, [line for label, line in lines.items() if label not in chosen])
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_locator(FixedLocator(ks))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(ScalarFormatter())
+        scale_by_two(axes, ks)
         finish_axes(axes, title=for_picture(name.capitalize()), xlabel="K", ylabel="Pass@K", percent=True)
     add_legend(figure, panels)
     return figure

@@ -225,6 +225,16 @@ def finish_axes(axes: Any, *, title: str, xlabel: str, ylabel: str, percent: boo
         axes.set(xticks=[], yticks=[])
 
 
+def scale_by_two(axes: Any, ticks: Sequence[float]) -> None:
+    """Make the x-axis logarithmic, base 2, with these ticks alone, as the numbers that they are."""
+    from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
+
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+
+
 def add_legend(figure: Any, panels: Sequence[Any]) -> None:
     """One legend for all panels, below them, where no line can run through it. One line needs none."""
     entries: dict[tuple[str, int], Any] = {}

@@ -5,7 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from .history import number
-from .lines import INK, MOST_BANDS, Line, add_legend, draw_lines, finish_axes, method_line, new_figure, save, style
+from .lines import (
+    INK,
+    MOST_BANDS,
+    Line,
+    add_legend,
+    draw_lines,
+    finish_axes,
+    method_line,
+    new_figure,
+    save,
+    scale_by_two,
+    style,
+)
 from .material import EvalResult, read_result
 from .settings import Method, group_methods
 from .text import for_picture
@@ -144,8 +156,6 @@ def _draw_scale(
     curve: Callable[[Mapping[str, Any], Method], Line | None],
     methods: Sequence[Method],
 ) -> Any:
-    from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
-
     found = read_results(results)
     series, names = group_results(found, methods), benchmark_names(found)
     figure, panels = new_figure(max(1, len(names)), len(series), columns=3)
@@ -153,11 +163,7 @@ def _draw_scale(
         lines = [line for method, own in series if (line := _line(method, own, name, curve)) is not None]
         draw_lines(axes, lines, panels=len(panels), bands=len(series) <= MOST_BANDS)
         largest = max((x for line in lines for x in line.x), default=1)
-        axes.set_xscale("log", base=2)
-        ticks = [2**power for power in range(int(largest).bit_length())]
-        axes.xaxis.set_major_locator(FixedLocator(ticks))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(ScalarFormatter())
+        scale_by_two(axes, [2**power for power in range(int(largest).bit_length())])
         title = f"{metric}, {_title(found, name)}" if name else metric
         finish_axes(axes, title=title, xlabel="K (samples of each problem)", ylabel="share of problems", percent=True)
     add_legend(figure, panels)

@@ -248,6 +248,11 @@ def show_spread(found: Mapping[str, Any] | None, form: str) -> str:
     return shown if found["std"] is None else f"{shown} ± {form.format(found['std'])}"
 
 
+def with_count(shown: str, known: int, size: int) -> str:
+    """What was shown, and of how many of all it is, where it is not all: "20 (1 of 2)"."""
+    return shown if known == size else f"{shown} ({known} of {size})"
+
+
 def _method(row: Mapping[str, Any], is_even: bool) -> str:
     if row["runs"] != row["wanted"]:
         return f"{row['method']} ({row['runs']} of {row['wanted']} runs)"
@@ -257,11 +262,10 @@ def _method(row: Mapping[str, Any], is_even: bool) -> str:
 def _steps_cell(row: Mapping[str, Any], target: Mapping[str, float] | None) -> str:
     if target is None or not row["runs"]:
         return NOT_AVAILABLE
-    if row["steps_to_target"] is None:
-        return f"not reached (0 of {row['runs']})"
-    reached = row["steps_to_target"]["runs"]
-    shown = show_spread(row["steps_to_target"], "{:.0f}")
-    return shown if reached == row["runs"] else f"{shown} ({reached} of {row['runs']})"
+    found = row["steps_to_target"]
+    if found is None:
+        return with_count("not reached", 0, row["runs"])
+    return with_count(show_spread(found, "{:.0f}"), found["runs"], row["runs"])
 
 
 def _notes(comparison: Mapping[str, Any]) -> list[str]:
