@@ -36,7 +36,7 @@ def write_study(folder, *, seeds=3, problems=80, moments=4, logs=6, after=None, 
             path = folder / method / f"seed{seed}"
             path.mkdir(parents=True)
             recipe = {"output_dir": f"runs/{method}", "max_steps": STEPS, **RECIPES[method]}
-            facts = {"method": method, "recipe": recipe, "options": [], "optimiser_steps_per_step": 1.0, "seed": seed}
+            facts = {"method": method, "recipe": recipe, "options": [], "optimizer_steps_per_step": 1.0, "seed": seed}
             counts = scored(method, seed, rate, problems, moments)
             evaluation = {
                 name: {

@@ -6,7 +6,8 @@ import pytest
 import torch
 from harness import assert_matches_golden, golden_cases
 
-from trl_miner.advantages import (
+from trl_miner.config import MinerGRPOConfig
+from trl_miner.methods.compose import (
     ESTIMATORS,
     Rollouts,
     entropy_advantages,
@@ -15,9 +16,8 @@ from trl_miner.advantages import (
     reinforce_pp_advantages,
     ucas_advantages,
 )
-from trl_miner.config import MinerGRPOConfig
-from trl_miner.groups import group_kinds
-from trl_miner.miner import group_relative_advantages
+from trl_miner.methods.groups import group_kinds
+from trl_miner.methods.miner import group_relative_advantages
 
 NAN = float("nan")
 G = 4

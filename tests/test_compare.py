@@ -15,7 +15,7 @@ from harness import wait_until
 
 from trl_miner import cli
 from trl_miner.compare import _score_steps, compare, parse_recipe
-from trl_miner.viewing.runs_file import read_runs
+from trl_miner.runs.runs_file import read_runs
 
 TINY = dict(
     dataset_name="trl_miner/arithmetic",
@@ -131,7 +131,7 @@ def test_one_line_per_run_and_a_failing_one_costs_only_itself(stopped_and_finish
 def test_the_numbers_come_from_the_runs(stopped_and_finished):
     rows = json.loads((stopped_and_finished[1] / "comparison.json").read_text())["rows"]
     grpo, broken, miner = rows
-    # 2 optimiser steps of 8 rollouts; 4 optimiser steps are 2 generations of 2 * 8 rollouts
+    # 2 optimizer steps of 8 rollouts; 4 optimizer steps are 2 generations of 2 * 8 rollouts
     assert [row["rollouts_generated"]["mean"] for row in (grpo, miner)] == [16, 32]
     assert grpo["pass@1"] == {"mean": 0.0, "std": None, "runs": 1} and broken["pass@1"] is None
     assert all(row["seconds_per_step"]["mean"] > 0 for row in (grpo, miner))
@@ -142,7 +142,7 @@ def test_the_file_of_runs_holds_what_was_trained(stopped_and_finished, policy):
     path = stopped_and_finished[1] / "runs.jsonl"
     grpo, miner = read_runs(path)
     assert (grpo.name, miner.name, miner.finished) == ("grpo/seed1", "miner/seed1", True)
-    # 4 problems, 2 samples; 4 optimiser steps are 32 rollouts of at most 8 tokens
+    # 4 problems, 2 samples; 4 optimizer steps are 32 rollouts of at most 8 tokens
     after = miner.held_out.after
     assert (after.step, after.num_samples, len(after.num_correct)) == (4, 2, 4)
     ((_, tokens),) = miner.values("rollouts/tokens_total")[-1:]
@@ -213,8 +213,8 @@ def test_the_command_line_reports_an_error_of_the_reading_child(tmp_path, capfd)
 def test_a_recipe_is_parsed_with_its_options_and_leaves_no_variables(tmp_path):
     path = write_recipe(tmp_path, "long", max_steps=300, num_iterations=3, score_problems=0, env={"TINY_MARK": "1"})
     facts = parse_recipe(path, ["--advantage_estimator", "grpo"])
-    # 1 slice * 3 iterations: 3 optimiser steps per generation, 100 generations, so every 10, or 30 optimiser steps
-    assert facts["optimiser_steps_per_step"] == 3 and facts["is_grpo"]
+    # 1 slice * 3 iterations: 3 optimizer steps per generation, 100 generations, so every 10, or 30 optimizer steps
+    assert facts["optimizer_steps_per_step"] == 3 and facts["is_grpo"]
     assert facts["options"][:4] == ["--score_steps", "30", "--score_problems", "200"]
     assert "TINY_MARK" not in os.environ
 
@@ -222,16 +222,16 @@ def test_a_recipe_is_parsed_with_its_options_and_leaves_no_variables(tmp_path):
 def test_a_number_of_steps_means_generations_for_every_recipe(tmp_path):
     plain = write_recipe(tmp_path, "plain")
     cut = write_recipe(tmp_path, "cut", steps_per_generation=4, num_iterations=2)
-    for path, optimiser_steps in ((plain, 60), (cut, 480)):  # 4 slices, twice each
+    for path, optimizer_steps in ((plain, 60), (cut, 480)):  # 4 slices, twice each
         options = parse_recipe(path, [], steps=60)["options"]
-        assert options[options.index("--max_steps") + 1] == str(optimiser_steps)
-        assert options[options.index("--score_steps") + 1] == str(optimiser_steps // 10)
+        assert options[options.index("--max_steps") + 1] == str(optimizer_steps)
+        assert options[options.index("--score_steps") + 1] == str(optimizer_steps // 10)
 
 
 def test_scores_are_asked_for_about_ten_times():
     assert _score_steps(150, 1) == 15 and _score_steps(40, 1) == 4 and _score_steps(2, 1) == 1
-    assert _score_steps(160, 16) == 16  # 10 generations of 16 optimiser steps
-    assert _score_steps(100, 0.25) == 10  # 400 generations, 4 per optimiser step
+    assert _score_steps(160, 16) == 16  # 10 generations of 16 optimizer steps
+    assert _score_steps(100, 0.25) == 10  # 400 generations, 4 per optimizer step
     assert _score_steps(-1, 2) == 40  # epochs: every 20 generations
 
 

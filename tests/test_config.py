@@ -67,12 +67,12 @@ def test_a_grpo_config_keeps_what_it_derived(tmp_path):
 
 
 @pytest.mark.parametrize(("processes", "steps"), [(1, 16), (2, 8), (16, 1)])
-def test_the_batch_of_an_optimiser_step_does_not_depend_on_the_processes(processes, steps):
+def test_the_batch_of_an_optimizer_step_does_not_depend_on_the_processes(processes, steps):
     """64 rollouts: 4 a micro-batch, 16 / processes micro-batches. (On real processes: tests/test_accelerate.py.)"""
     assert accumulation_steps(64, 4, processes) == steps
 
 
-def test_an_optimiser_batch_sets_the_accumulation(tmp_path):
+def test_an_optimizer_batch_sets_the_accumulation(tmp_path):
     args = config(tmp_path, per_device_train_batch_size=4, optimizer_batch_size=64)
     assert (args.gradient_accumulation_steps, args.generation_batch_size) == (16, 64)
     settings = dict(per_device_train_batch_size=4, optimizer_batch_size=16, generation_batch_size=64)

@@ -15,8 +15,8 @@ import torch.multiprocessing as mp
 
 from trl_miner import miner_advantages
 from trl_miner.distributed import DistributedWorld, World, current_world
-from trl_miner.micro_batches import Cut, plan
-from trl_miner.token_losses import bapo, clip_cov, kl_cov
+from trl_miner.methods.token_losses import bapo, clip_cov, kl_cov
+from trl_miner.trainer.micro_batches import Cut, plan
 
 HERE = Path(__file__).parent
 NUM_GENERATIONS = 4

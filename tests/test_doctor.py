@@ -13,8 +13,8 @@ import yaml
 from datasets import Dataset
 
 from trl_miner.cli import main
-from trl_miner.doctor import machine, report
-from trl_miner.doctor.machine import GIB
+from trl_miner.launching.doctor import machine, report
+from trl_miner.launching.doctor.machine import GIB
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 GPU_RECIPE = {
@@ -139,7 +139,7 @@ def test_a_cpu_recipe_must_fit_into_the_memory(recipe, tmp_path):
     assert found(recipe(), str(file))["memory"][0] == "FAILED"
 
 
-def test_the_optimiser_needs_cpu_memory_when_it_is_offloaded(recipe, tmp_path):
+def test_the_optimizer_needs_cpu_memory_when_it_is_offloaded(recipe, tmp_path):
     config = tmp_path / "offload.yaml"
     zero = {"zero_stage": 3, "offload_optimizer_device": "cpu"}
     config.write_text(yaml.safe_dump({"distributed_type": "DEEPSPEED", "deepspeed_config": zero}))
@@ -151,9 +151,9 @@ def test_the_optimiser_needs_cpu_memory_when_it_is_offloaded(recipe, tmp_path):
 
 
 def test_the_batch_says_how_far_off_policy_it_is(recipe):
-    assert "strictly on-policy: one optimiser step" in found(recipe())["batch"][1]
+    assert "strictly on-policy: one optimizer step" in found(recipe())["batch"][1]
     text = found(recipe(optimizer_batch_size=8, generation_batch_size=32))["batch"][1]
-    assert "off-policy: 4 optimiser steps of 8" in text and "2.5 generations in all" in text  # 10 steps / 4
+    assert "off-policy: 4 optimizer steps of 8" in text and "2.5 generations in all" in text  # 10 steps / 4
     assert found(recipe(policy_loss="kl_cov"))["batch"][0] == "warning"
     assert "multiple" in found(recipe(per_device_train_batch_size=6))["batch"][1]  # groups of 4
     assert found(recipe(generation_batch_size=12))["batch"][0] == "FAILED"  # micro-batches of 8

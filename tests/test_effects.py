@@ -8,8 +8,8 @@ import torch
 from scipy import stats
 
 from trl_miner.evaluation.metrics import pass_at_k as pass_at_k_of_metrics
+from trl_miner.runs.held_out import pass_at_k
 from trl_miner.viewing.effects import crossed_difference, holm
-from trl_miner.viewing.held_out import pass_at_k
 
 
 def studies(count, *, effect=0.0, seeds=5, problems=100, of_seeds=0.02, of_problems=0.1, rest=0.2):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from trl_miner import miner_advantages
-from trl_miner.groups import group_kinds
+from trl_miner.methods.groups import group_kinds
 from trl_miner.viewing.explain import draw_by_rollout, draw_cap, draw_focus, draw_tokens, kind_names
 
 G = 2
@@ -32,7 +32,7 @@ def test_every_token_that_counts_has_its_number_and_padding_has_none():
     assert len(shown) == 2 * 11  # 12 cells less one of padding
 
 
-def test_a_larger_number_is_a_darker_cell_and_a_negative_one_has_the_other_colour():
+def test_a_larger_number_is_a_darker_cell_and_a_negative_one_has_the_other_color():
     values = torch.tensor([[0.1, 0.2], [0.4, 0.0], [-0.1, -0.2], [0.0, -0.4], [0.0, 0.0], [0.0, 0.0]])
     figure = draw_tokens(values, MASK, TOKENS, kinds=NAMES, num_generations=G, title="credit")
     cells = figure.axes[0].collections[0]

@@ -24,8 +24,8 @@ from trl_miner.evaluation.benchmarks import BENCHMARKS, load
 from trl_miner.evaluation.generate import Prompts, Sampling, Task, sample_seed
 from trl_miner.evaluation.run import ModelRequest
 from trl_miner.evaluation.sampler import exponential_noise, sample_tokens
-from trl_miner.evaluation.samples import SampleWriter, read_samples
 from trl_miner.evaluation.score import score_folder
+from trl_miner.runs.samples import SampleWriter, read_samples
 
 
 def sample(problem, number, text="x"):
@@ -168,7 +168,7 @@ import torch, transformers  # once, before the forks
 from trl_miner import cli
 from trl_miner.commands import evaluate as evaluate_command
 from trl_miner.evaluation import run, score  # noqa: F401
-from trl_miner.evaluation.samples import read_samples
+from trl_miner.runs.samples import read_samples
 
 transformers.AutoModelForCausalLM.from_pretrained(sys.argv[4])  # imports its module
 torch.set_num_threads(1)  # a forked child has no other threads

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from trl_miner.groups import group_kinds, group_mean, grouped, homogeneous
+from trl_miner.methods.groups import group_kinds, group_mean, grouped, homogeneous
 
 
 def kinds_of(rewards, num_generations=2, **kwargs):

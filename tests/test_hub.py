@@ -21,7 +21,7 @@ from huggingface_hub import ModelCard
 from trl_miner import cli
 from trl_miner.hub import folder as hub_folder
 from trl_miner.hub import training, upload
-from trl_miner.hub.record import RECORD, run_record, write_run_record
+from trl_miner.runs.training_record import RECORD, run_record, write_run_record
 
 TESTS = Path(__file__).parent
 TOKEN = "hf_planted0123456789planted"
@@ -195,7 +195,7 @@ def test_the_card_that_arrives_can_be_read_by_the_hub(run, online, tmp_path):
     card = ModelCard(text)
     assert card.data.base_model == "org/base-model" and card.data.datasets == ["org/problems"]
     assert card.data.license == "apache-2.0" and card.data.model_name == "tiny"
-    assert {"miner", "trl", "arxiv:2601.04731"} <= set(card.data.tags) and "licence" not in card.data.to_dict()
+    assert {"miner", "trl", "arxiv:2601.04731"} <= set(card.data.tags) and "license" not in card.data.to_dict()
     found = {(r.dataset_type, r.metric_type): r.metric_value for r in card.data.eval_results}
     aime = "Maxwell-Jia/AIME_2024"
     assert found == {
@@ -217,7 +217,7 @@ def test_the_card_that_arrives_can_be_read_by_the_hub(run, online, tmp_path):
     ):
         assert said in text, said
     assert "- trl_miner: 9.9 (git 0123456789ab + changes)" in text and 'model="me/tiny"' in text
-    assert "The licence of the base model, [org/base-model]" in text
+    assert "The license of the base model, [org/base-model]" in text
     assert text.count("### Settings") == text.count("### Framework versions") == 1
 
 
@@ -495,7 +495,7 @@ def test_the_record_of_a_run_names_no_place(policy, tmp_path, monkeypatch):
 
 
 def test_the_revision_says_whether_files_differ(tmp_path, monkeypatch):
-    import trl_miner.hub.record as record
+    import trl_miner.runs.training_record as record
 
     git = ["git", "-c", "user.name=n", "-c", "user.email=e"]
     inside = tmp_path / "record.py"

@@ -277,7 +277,7 @@ def test_the_numbers_of_a_token_show(run, how):
 
 @needs_browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_deeper_colour_is_a_larger_advantage(tmp_path, scheme):
+def test_a_deeper_color_is_a_larger_advantage(tmp_path, scheme):
     """Distance of the background from the page's own, token by token."""
     advantages = [0.0, 0.1, -0.2, 0.4, -0.05, 0.8, 1.6, -1.6]
     row = rollout("HE", list("abcdefgh"), [-1] * 8, advantages=advantages)
@@ -289,15 +289,15 @@ def test_a_deeper_colour_is_a_larger_advantage(tmp_path, scheme):
             "spans => spans.map(s => [getComputedStyle(s).backgroundColor, getComputedStyle(s).textDecorationLine])",
         )
         own = {"light": (255, 255, 255), "dark": (21, 24, 27)}[scheme]
-        depths = [sum(abs(a - b) for a, b in zip(rgb(colour, own), own, strict=True)) for colour, _ in styles]
+        depths = [sum(abs(a - b) for a, b in zip(rgb(color, own), own, strict=True)) for color, _ in styles]
         for wanted in (advantages[:2] + [0.4, 0.8, 1.6], [0.0, -0.05, -0.2, -1.6]):  # up is blue, down is orange
             order = [depths[advantages.index(one)] for one in wanted]
             assert order == sorted(order) and len(set(order)) == len(order)
         assert [line == "underline" for _, line in styles] == [one < 0 for one in advantages]
 
 
-def rgb(colour, own):
-    numbers = [float(part) for part in colour[colour.index("(") + 1 : -1].split(",")]
+def rgb(color, own):
+    numbers = [float(part) for part in color[color.index("(") + 1 : -1].split(",")]
     return own if len(numbers) == 4 and numbers[3] == 0 else numbers[:3]
 
 
@@ -564,7 +564,7 @@ def test_the_picture_has_a_bar_per_paid_token(run, tmp_path):
     assert [bar.get_width() for bar in axes.patches] == pytest.approx(expected)
 
 
-def test_a_rollout_in_a_notebook_is_escaped_and_coloured(tmp_path):
+def test_a_rollout_in_a_notebook_is_escaped_and_colored(tmp_path):
     row = rollout("HE", [EVIL, "up", "down"], [-1] * 3, advantages=[0.0, 1.0, -0.5], prompt=EVIL)
     write_credit(tmp_path, [row], num_generations=1)
     snippet = rollout_html(read_credit(tmp_path), 10, 0, 0)

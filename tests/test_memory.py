@@ -8,8 +8,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "bench"))
 from memory import QUICK, count_apart, estimate, settings
 
-from trl_miner.doctor import memory, models
-from trl_miner.doctor.machine import GIB
+from trl_miner.launching.doctor import memory, models
+from trl_miner.launching.doctor.machine import GIB
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def counted():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_the_estimate_is_never_below_what_the_tensors_hold_nor_a_quarter_above(name, counted):
-    """Two optimiser steps of two micro-batches, counted by PyTorch's allocator. What dominates is in the name."""
+    """Two optimizer steps of two micro-batches, counted by PyTorch's allocator. What dominates is in the name."""
     assert counted[name] <= estimate(QUICK[name]) <= 1.25 * counted[name]
 
 
@@ -78,20 +78,20 @@ def test_zero_3_shares_everything_and_zero_2_all_but_weights_and_reference():
         ]
 
 
-def test_an_offloaded_optimiser_is_in_cpu_memory():
+def test_an_offloaded_optimizer_is_in_cpu_memory():
     shape = known_shape("Qwen/Qwen3-14B-Base")
     kept, gone = (
         memory.estimate_training(shape, memory.Run(sharding="zero3", processes=4, offloads_optimizer=offloads)).held
         for offloads in (False, True)
     )
-    assert set(kept) - set(gone) == {"optimiser (1/4)"}
+    assert set(kept) - set(gone) == {"optimizer (1/4)"}
     assert memory.optimizer_in_cpu_memory(shape) == 16 * shape.parameters
 
 
 def test_ddp_holds_weights_gradients_adam_and_buckets_in_float32():
     shape = known_shape("Qwen/Qwen3-4B-Base")
     held = memory.estimate_training(shape, memory.Run(sharding="ddp", processes=2)).held
-    sizes = [held[name] for name in ("weights", "gradients", "optimiser", "DDP's buckets")]
+    sizes = [held[name] for name in ("weights", "gradients", "optimizer", "DDP's buckets")]
     assert sizes == [4 * shape.parameters, 4 * shape.parameters, 8 * shape.parameters, 4 * shape.parameters]
 
 

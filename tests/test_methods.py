@@ -11,13 +11,13 @@ from test_resume import At, stop_training
 from trl import GRPOConfig, GRPOTrainer
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
-from trl_miner.advantages import ESTIMATORS, entropy_advantages, ucas_advantages
-from trl_miner.logits import STATISTICS, logit_statistics
-from trl_miner.miner import group_relative_advantages
-from trl_miner.token_losses import POLICY_LOSSES
+from trl_miner.methods.compose import ESTIMATORS, entropy_advantages, ucas_advantages
+from trl_miner.methods.miner import group_relative_advantages
+from trl_miner.methods.token_losses import POLICY_LOSSES
+from trl_miner.trainer.logits import STATISTICS, logit_statistics
 
 OFF_POLICY = dict(per_device_train_batch_size=4, steps_per_generation=3, gradient_accumulation_steps=1)
-# Three optimiser steps for each generation, with rates that make the ratios move.
+# Three optimizer steps for each generation, with rates that make the ratios move.
 OFF_POLICY_RUN = dict(**OFF_POLICY, max_steps=6, learning_rate=3e-2, advantage_estimator="grpo")
 
 
@@ -139,7 +139,7 @@ class Scoring(Recording):
 @pytest.mark.parametrize("peft", [False, True], ids=["full", "lora"])
 @pytest.mark.parametrize("num_iterations", [1, 2], ids=["own forward", "TRL's forward"])
 def test_the_scores_are_those_of_the_whole_logits(policy, tmp_path, monkeypatch, num_iterations, peft):
-    monkeypatch.setattr("trl_miner.logits.LOGITS_BLOCK", 500)  # a few tokens of the 49-token vocabulary
+    monkeypatch.setattr("trl_miner.trainer.logits.LOGITS_BLOCK", 500)  # a few tokens of the 49-token vocabulary
     extra = {"peft_config": LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights=False)} if peft else {}
     # in three chunks of rows
     settings = dict(per_device_train_batch_size=4, gradient_accumulation_steps=3, num_iterations=num_iterations)
@@ -153,7 +153,7 @@ def test_the_scores_are_those_of_the_whole_logits(policy, tmp_path, monkeypatch,
 
 
 def test_the_head_never_sees_more_than_a_chunk(policy, tmp_path, monkeypatch):
-    monkeypatch.setattr("trl_miner.logits.LOGITS_BLOCK", 1000)
+    monkeypatch.setattr("trl_miner.trainer.logits.LOGITS_BLOCK", 1000)
     sizes = []
     trainer = Recording(policy, mixed_reward, config(tmp_path, advantage_estimator="ucas", max_steps=1), problems())
     head = trainer.model.get_output_embeddings()
@@ -213,8 +213,8 @@ def test_evaluation_is_plain_grpo(policy, tmp_path, policy_loss):
     assert losses[0] == losses[1]
 
 
-def test_bapo_has_one_pair_of_bounds_for_an_optimiser_batch_however_it_is_cut(policy, tmp_path):
-    """24 rollouts in two optimiser batches: 12 at once, or three times 4."""
+def test_bapo_has_one_pair_of_bounds_for_an_optimizer_batch_however_it_is_cut(policy, tmp_path):
+    """24 rollouts in two optimizer batches: 12 at once, or three times 4."""
     settings = dict(max_steps=4, advantage_estimator="grpo", policy_loss="bapo", learning_rate=0.1)
     whole = trained(policy, tmp_path / "a", per_device_train_batch_size=12, steps_per_generation=2, **settings)
     cut = dict(per_device_train_batch_size=4, steps_per_generation=6, gradient_accumulation_steps=3)

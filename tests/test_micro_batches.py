@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
 
 from trl_miner.distributed import World
-from trl_miner.micro_batches import (
+from trl_miner.trainer.micro_batches import (
     ROW_MEAN,
     SUMMED,
     TOKEN_MEAN,

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trl_miner import miner_advantages
-from trl_miner.groups import group_kinds
-from trl_miner.miner import (
+from trl_miner.methods.groups import group_kinds
+from trl_miner.methods.miner import (
     CREDITS,
     calibration_scale,
     focal_weights,

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from trl_miner.config import accumulation_steps
-from trl_miner.doctor import machine, report
-from trl_miner.doctor.context import FAILED
+from trl_miner.launching.doctor import machine, report
+from trl_miner.launching.doctor.context import FAILED
 from trl_miner.recipe import check_recipe, make_parser
 from trl_miner.train import load_reward_funcs, main
 
@@ -65,7 +65,7 @@ OF_THE_METHOD = {
     *("advantage_estimator", "miner_intrinsic", "miner_credit", "miner_lambda_max", "policy_loss", "dynamic_sampling"),
     *("epsilon", "epsilon_high", "delta", "loss_type", "importance_sampling_level"),
     *("reward_funcs", "soft_overlong_cache", "output_dir"),
-    # how the same rollouts are cut into optimiser steps: see the next test
+    # how the same rollouts are cut into optimizer steps: see the next test
     *("per_device_train_batch_size", "steps_per_generation", "num_iterations", "max_steps", "logging_steps"),
 }
 
@@ -124,7 +124,7 @@ def test_they_all_train_on_as_many_rollouts(folder, name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_recipe_runs(policy, tmp_path, name, caplog):
-    """Three optimiser steps of the real script, with a small batch, an untrained model and rewards of all kinds."""
+    """Three optimizer steps of the real script, with a small batch, an untrained model and rewards of all kinds."""
     recipe = yaml.safe_load((ARITHMETIC / f"{name}.yaml").read_text())
     rewards = ["harness.mixed_reward" if reward == "math_reward" else reward for reward in recipe["reward_funcs"]]
     overrides = {

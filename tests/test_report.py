@@ -14,13 +14,13 @@ from browser import needs_browser, open_page
 
 from trl_miner.cli import main
 from trl_miner.config import MinerGRPOConfig
+from trl_miner.runs.history import RunHistory, read_run
+from trl_miner.runs.material import read_material
+from trl_miner.runs.settings import DEFAULTS, ablation_of, clean_settings, group_methods, read_options
 from trl_miner.viewing import curves, lines, pass_curves
 from trl_miner.viewing.charts import CHARTS
 from trl_miner.viewing.completions import COMPLETIONS, completions_history, draw_completions, read_completions
-from trl_miner.viewing.history import RunHistory, read_run
-from trl_miner.viewing.material import read_material
 from trl_miner.viewing.report import write_report
-from trl_miner.viewing.settings import DEFAULTS, ablation_of, clean_settings, group_methods, read_options
 from trl_miner.viewing.summaries import ablation_tables, comparison_warnings, missing_notes, sensitivity_tables
 from trl_miner.viewing.tables import Table
 
@@ -43,7 +43,7 @@ def write_run(folder, logs, *, planned=None, scores=None, recipe=None, seed=1, m
         (folder / "evaluation.json").write_text(json.dumps(scores))
     if recipe is not None:
         facts = {"method": method or folder.parent.name, "recipe": recipe, "options": [], "seed": seed}
-        (folder / "run.json").write_text(json.dumps(facts | {"optimiser_steps_per_step": per_step}))
+        (folder / "run.json").write_text(json.dumps(facts | {"optimizer_steps_per_step": per_step}))
     return folder
 
 
@@ -292,11 +292,11 @@ def test_steps_are_generation_batches_where_all_runs_say_so(tmp_path):
     assert "generation batches" in axes.get_xlabel()
     unknown = read_run(write_run(tmp_path / "unknown", [log(8)]))
     axes = curves.draw_reward([four, unknown]).axes[0]
-    assert [list(line.get_xdata()) for line in line_of(axes)] == [[8.0], [8.0]] and "optimiser" in axes.get_xlabel()
+    assert [list(line.get_xdata()) for line in line_of(axes)] == [[8.0], [8.0]] and "optimizer" in axes.get_xlabel()
 
 
 def test_overhead_is_a_share_of_the_whole_step(tmp_path):
-    # 0.5 s per generation batch of 4 optimiser steps of 2 s: 0.5 / 8
+    # 0.5 s per generation batch of 4 optimizer steps of 2 s: 0.5 / 8
     run = read_run(write_run(tmp_path / "miner" / "seed1", [log(4)], recipe={}, per_step=4.0))
     assert curves.overhead(run) == [(4.0, 0.0625)]
 
@@ -349,9 +349,9 @@ def test_a_lone_point_is_seen():
     assert set(line.get_markevery()) >= {0, 2}
 
 
-def test_methods_differ_in_colour_and_dash():
+def test_methods_differ_in_color_and_dash():
     styles = [lines.style(place) for place in range(20)]
-    assert len({(colour, dash) for colour, dash, _ in styles}) == 20
+    assert len({(color, dash) for color, dash, _ in styles}) == 20
     assert all(a[0] != b[0] and a[1] != b[1] for a, b in zip(styles, styles[1:], strict=False))
 
 
@@ -569,7 +569,7 @@ def test_every_picture_of_a_report_is_whole(tmp_path):
     assert not [path for path in page.parent.rglob(".*")]
 
 
-def test_results_keep_the_colour_of_their_run(tmp_path):
+def test_results_keep_the_color_of_their_run(tmp_path):
     material = compared(tmp_path / "cmp", {"a": {}, "b": {"miner_gamma": 1.0}})
     run_of_b = tmp_path / "cmp" / "b" / "seed1"
     folders = [write_result(tmp_path / "base"), write_result(tmp_path / "of_b", run_of_b)]

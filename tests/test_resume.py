@@ -14,7 +14,8 @@ from harness import config, metrics_of, mixed_reward, problems
 from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
-from trl_miner import MinerGRPOTrainer, checkpoints
+from trl_miner import MinerGRPOTrainer
+from trl_miner.runs import checkpoints
 
 HERE = Path(__file__).parent
 

@@ -7,10 +7,10 @@ import pytest
 from studies import write_study
 
 from trl_miner.cli import main
-from trl_miner.viewing.history import read_run
-from trl_miner.viewing.material import read_material
+from trl_miner.runs.history import read_run
+from trl_miner.runs.material import read_material
+from trl_miner.runs.runs_file import read_runs, write_comparison, write_runs
 from trl_miner.viewing.report import write_report
-from trl_miner.viewing.runs_file import read_runs, write_comparison, write_runs
 
 
 def edit(path, **more):

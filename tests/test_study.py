@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from harness import wait_until
 
+from trl_miner.runs.runs_file import read_runs
 from trl_miner.viewing.report import write_report
-from trl_miner.viewing.runs_file import read_runs
 
 STUDY = Path(__file__).parent.parent / "recipes" / "study"
 SMALL = {

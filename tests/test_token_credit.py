@@ -10,9 +10,9 @@ from harness import config, crc, never_all_right, trained
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from trl_miner.groups import GroupKinds
-from trl_miner.token_credit import _Texts, choose_rollouts
-from trl_miner.viewing.credit_files import METADATA
+from trl_miner.methods.groups import GroupKinds
+from trl_miner.runs.token_credit import METADATA
+from trl_miner.trainer.token_credit import _Texts, choose_rollouts
 
 EVERY_STEP = dict(log_token_credit=True, log_token_credit_steps=1)
 

@@ -16,8 +16,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl_miner import cli, rewards
 from trl_miner.commands import train as train_command
 from trl_miner.evaluation.in_training import EvaluationCallback
-from trl_miner.files import write_whole
 from trl_miner.recipe import MinerScriptArguments, check_recipe, make_parser
+from trl_miner.runs.files import write_whole
 from trl_miner.train import load_data, load_reward_funcs, main, run
 
 ROOT = Path(__file__).parent.parent

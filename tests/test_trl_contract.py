@@ -14,10 +14,10 @@ from trl import GRPOTrainer
 
 from trl_miner import MinerGRPOTrainer
 from trl_miner.config import AVERAGED_BY_SEQUENCE_RATIO
-from trl_miner.micro_batches import ROW_MEAN, SUMMED, TOKEN_MEAN
-from trl_miner.model_card import MARKER, NO_BASE_MODEL
-from trl_miner.token_losses import CLIPPED_LOSSES
+from trl_miner.hub.model_card import MARKER, NO_BASE_MODEL
+from trl_miner.methods.token_losses import CLIPPED_LOSSES
 from trl_miner.trainer.forwards import MULTIMODAL_KEYS
+from trl_miner.trainer.micro_batches import ROW_MEAN, SUMMED, TOKEN_MEAN
 from trl_miner.trainer.miner_grpo import _COMPLETION_IDS, _COMPLETIONS, _EXTRA_FIELDS, _REWARD_KWARGS
 
 WRITTEN_AGAINST = "1.16.0"
@@ -114,7 +114,7 @@ def test_a_step_can_be_looked_at_before_its_gradients_go():
     source = inspect.getsource(Trainer._run_epoch)
     names = ["self.optimizer.step()", "callback_handler.on_optimizer_step(", "model.zero_grad()", "global_step += 1"]
     places = [source.index(name) for name in names]
-    assert places == sorted(places), moved("Trainer._run_epoch (what follows the optimiser's step)")
+    assert places == sorted(places), moved("Trainer._run_epoch (what follows the optimizer's step)")
 
 
 @pytest.mark.parametrize(

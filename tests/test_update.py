@@ -1,4 +1,4 @@
-"""`log_miner_update`: what an optimiser step did, measured beside it."""
+"""`log_miner_update`: what an optimizer step did, measured beside it."""
 
 import math
 
@@ -10,9 +10,9 @@ from harness import AS_TRL, Recording, config, mixed_reward, problems, trained, 
 from torch import tensor
 
 from trl_miner import MinerGRPOTrainer
-from trl_miner.groups import GroupKinds
+from trl_miner.methods.groups import GroupKinds
 from trl_miner.trainer.update import KINDS
-from trl_miner.update_metrics import (
+from trl_miner.trainer.update_metrics import (
     HE,
     NH,
     PH,
@@ -33,7 +33,7 @@ GAINS = {"ph_logp_gain", "ph_logp_gain_others", "ph_logp_gain_paid", "he_logp_ga
 
 
 class Watching(Recording):
-    """Keeps, of every measured step, both parts of the gradient beside the one that the optimiser had."""
+    """Keeps, of every measured step, both parts of the gradient beside the one that the optimizer had."""
 
     def __init__(self, *args, **kwargs):
         self.found = []
@@ -92,7 +92,7 @@ def test_without_momentum_an_adam_step_is_the_gradient_over_the_denominator(amsg
         torch.testing.assert_close(weight.detach() - before, -0.1 * gradient / denominator)
 
 
-def test_an_optimiser_without_a_second_moment_has_no_denominator():
+def test_an_optimizer_without_a_second_moment_has_no_denominator():
     weight = torch.nn.Parameter(torch.ones(2))
     weight.grad = torch.ones(2)
     optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
@@ -198,7 +198,7 @@ def test_a_penalty_or_bonus_is_of_neither_part(policy, tmp_path, term, step):
         torch.testing.assert_close(found[part], without[part], rtol=1e-3, atol=1e-5 * without[part].norm().item())
 
 
-def test_the_share_after_the_optimiser_is_that_of_the_step(policy, tmp_path):
+def test_the_share_after_the_optimizer_is_that_of_the_step(policy, tmp_path):
     """Without momentum and weight decay the whole step is linear in the gradient: -lr * (u_PH + u_other)."""
 
     class Stepping(Watching):
@@ -225,7 +225,7 @@ def test_the_share_after_the_optimiser_is_that_of_the_step(policy, tmp_path):
     assert values["update_cosine"] == pytest.approx(torch.cosine_similarity(ph, other, dim=0).item(), rel=1e-4)
 
 
-def test_other_optimisers_have_no_share_of_an_update(policy, tmp_path):
+def test_other_optimizers_have_no_share_of_an_update(policy, tmp_path):
     for optim in ("sgd", "adafactor"):
         (values,) = logged(trained(policy, tmp_path / optim, optim=optim, **{**UNCAPPED, "max_steps": 1}))
         assert values["ph_gradient_share"] > 0 and not UPDATES & set(values)

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from trl_miner.viewing.curves import draw_training, read_log
-from trl_miner.viewing.tables import compare_runs, comparison_table, summarise_run
+from trl_miner.viewing.tables import compare_runs, comparison_table, summarize_run
 
 
 def write_run(folder, steps=4):
@@ -51,7 +51,7 @@ def test_a_folder_without_a_run_is_named(tmp_path):
 
 
 def write_compared_run(folder, method, seed, passes, totals=(800, 400), step_times=(0.5, 1.5), per_step=2):
-    """A finished run of 60 optimiser steps, scored before, after 20 and 40, and after training."""
+    """A finished run of 60 optimizer steps, scored before, after 20 and 40, and after training."""
     folder.mkdir(parents=True)
     moments = ("before", "step 20", "step 40", "after")
     # written out of order, as when a resumed run adds to an older file
@@ -64,20 +64,20 @@ def write_compared_run(folder, method, seed, passes, totals=(800, 400), step_tim
         logs[0] |= {"rollouts/generated_total": 100.0, "rollouts/used_total": 1.0}
         logs[1] |= {"rollouts/generated_total": float(totals[0]), "rollouts/used_total": float(totals[1])}
     files = {
-        "run.json": {"method": method, "seed": seed, "optimiser_steps_per_step": per_step},
+        "run.json": {"method": method, "seed": seed, "optimizer_steps_per_step": per_step},
         "evaluation.json": scores,
         "trainer_state.json": {"global_step": 60, "log_history": [*logs, {"step": 60, "train_loss": 0.0}]},
     }
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content))
-    return summarise_run(folder)
+    return summarize_run(folder)
 
 
-def test_a_run_is_summarised_in_generation_batches(tmp_path):
+def test_a_run_is_summarized_in_generation_batches(tmp_path):
     run = write_compared_run(tmp_path / "run", "miner", 1, (0.5, 0.6, 0.7, 0.8))
     assert (run.method, run.seed, run.final) == ("miner", 1, {"pass@1": 0.8, "pass@8": 0.9})
     assert {step: scores["pass@1"] for step, scores in run.scores.items()} == {0: 0.5, 10: 0.6, 20: 0.7, 30: 0.8}
-    # (20 * 0.5 + 40 * 1.5) / 60 optimiser steps = 7/6 s; two of them are a step
+    # (20 * 0.5 + 40 * 1.5) / 60 optimizer steps = 7/6 s; two of them are a step
     assert run.seconds_per_step == pytest.approx(7 / 3)
     assert (run.generated, run.used) == (800, 0.5)  # 400 of 800, the last values
 
@@ -131,7 +131,7 @@ def test_a_run_that_is_not_finished_is_named(tmp_path):
     write_compared_run(tmp_path / "run", "miner", 1, (0.5, 0.6, 0.7, 0.8))
     (tmp_path / "run" / "evaluation.json").write_text(json.dumps({"before": {"pass@1": 0.5}}))
     with pytest.raises(ValueError, match="it was not scored after training. Run compare again"):
-        summarise_run(tmp_path / "run")
+        summarize_run(tmp_path / "run")
     (tmp_path / "run" / "trainer_state.json").unlink()
     with pytest.raises(FileNotFoundError, match="trainer_state.json is missing"):
-        summarise_run(tmp_path / "run")
+        summarize_run(tmp_path / "run")

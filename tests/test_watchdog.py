@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 from harness import config, mixed_reward, problems
 
-from trl_miner import MinerGRPOTrainer, checkpoints, grading, watchdog
+from trl_miner import MinerGRPOTrainer, grading
 from trl_miner.data import arithmetic
+from trl_miner.launching import watchdog
+from trl_miner.launching.watchdog import RunStopped, Watchdog
 from trl_miner.rewards import math_reward
-from trl_miner.watchdog import RunStopped, Watchdog
+from trl_miner.runs import checkpoints
 
 HERE = Path(__file__).parent
 LIMIT = 2.5  # a loaded machine may keep a process waiting for a second
@@ -188,7 +190,7 @@ def test_a_hanging_reward_function_ends_training_with_an_error(policy, tmp_path)
     trainer = MinerGRPOTrainer(policy, hangs_in_step_2, args, problems())
     with pytest.raises(RunStopped, match=r"process 0 in the part 'rewards', step 2\."):
         trainer.train()
-    assert not [t for t in threading.enumerate() if t.name == "trl_miner.watchdog"]
+    assert not [t for t in threading.enumerate() if t.name == "trl_miner.launching.watchdog"]
 
 
 def test_judging_processes_that_cannot_start_are_named_with_the_step(policy, tmp_path, monkeypatch):

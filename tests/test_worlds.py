@@ -198,7 +198,7 @@ def test_levels_are_balanced_and_count_the_operations(world):
         assert len(re.findall("[+-]", row["prompt"])) == row["level"]
 
 
-def test_every_gold_is_accepted_and_every_neighbour_is_not():
+def test_every_gold_is_accepted_and_every_neighbor_is_not():
     golds = arithmetic.load_dataset("train", 200)["solution"][:]
     right = [rf"so \boxed{{{gold}}}." for gold in golds]
     wrong = [rf"so \boxed{{{int(gold) + 1}}}." for gold in golds]

@@ -11,16 +11,16 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from .config import MinerGRPOConfig as MinerGRPOConfig
     from .evaluation.in_training import EvaluationCallback as EvaluationCallback
-    from .miner import MinerAdvantages as MinerAdvantages
-    from .miner import miner_advantages as miner_advantages
+    from .methods.miner import MinerAdvantages as MinerAdvantages
+    from .methods.miner import miner_advantages as miner_advantages
     from .trainer import MinerGRPOTrainer as MinerGRPOTrainer
 
 _MODULE_OF = {
     "EvaluationCallback": "evaluation.in_training",
     "MinerGRPOConfig": "config",
     "MinerGRPOTrainer": "trainer",
-    "MinerAdvantages": "miner",
-    "miner_advantages": "miner",
+    "MinerAdvantages": "methods.miner",
+    "miner_advantages": "methods.miner",
 }
 __all__ = [*_MODULE_OF, "__version__"]
 

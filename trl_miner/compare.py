@@ -22,11 +22,11 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-from .files import write_whole
 from .progress import Progress, duration, finish
-from .viewing.runs_file import NAME as RUNS
-from .viewing.runs_file import write_comparison
-from .viewing.tables import RunSummary, compare_runs, comparison_table, summarise_run
+from .runs.files import write_whole
+from .runs.runs_file import NAME as RUNS
+from .runs.runs_file import write_comparison
+from .viewing.tables import RunSummary, compare_runs, comparison_table, summarize_run
 
 SCORE_PROBLEMS = 200  # where a recipe scores none
 SCORED_POINTS = 10  # per run, about
@@ -76,7 +76,7 @@ class Run:
     def summary(self) -> RunSummary | None:
         """What it found; None: it has not finished."""
         try:
-            return summarise_run(self.folder)
+            return summarize_run(self.folder)
         except (FileNotFoundError, ValueError):  # missing, cut off, or not scored after training
             return None
 
@@ -145,7 +145,7 @@ def parse_recipe(path: str | Path, options: Sequence[str], steps: int | None = N
 
     Returns:
         The recipe's "method", its content as "recipe", the "options" with those that scoring needs, the number of
-        "optimiser_steps_per_step", and "is_grpo".
+        "optimizer_steps_per_step", and "is_grpo".
 
     Raises:
         ValueError: `trl-miner train` would not take it.
@@ -190,7 +190,7 @@ def _facts(path: Path, options: list[str], steps: int | None) -> dict[str, Any]:
     load_reward_funcs(args, config)
     if not args.score_problems:
         raise ValueError("score_problems must be at least 1 to compare: got 0. Leave it out for a default.")
-    per_step = config.optimiser_steps_per_generation
+    per_step = config.optimizer_steps_per_generation
     max_steps = config.max_steps if steps is None else round(steps * per_step)
     if steps is not None:
         options = [*options, "--max_steps", str(max_steps)]
@@ -200,7 +200,7 @@ def _facts(path: Path, options: list[str], steps: int | None) -> dict[str, Any]:
         "method": path.stem,
         "recipe": recipe,
         "options": options,
-        "optimiser_steps_per_step": per_step,
+        "optimizer_steps_per_step": per_step,
         "is_grpo": config.advantage_estimator == "grpo"
         and config.policy_loss == "clip"
         and not config.dynamic_sampling,
@@ -220,7 +220,7 @@ def _num_processes(launch: Any) -> int:
 
 
 def _score_steps(max_steps: int, per_step: float) -> int:
-    """Optimiser steps between two scores, a whole number of generation batches where one holds several."""
+    """Optimizer steps between two scores, a whole number of generation batches where one holds several."""
     steps = max_steps / per_step / SCORED_POINTS if max_steps > 0 else _STEPS_UNKNOWN
     return max(1, round(max(1, round(steps)) * per_step))
 

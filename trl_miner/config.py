@@ -8,9 +8,9 @@ from typing import Any
 
 from trl import GRPOConfig
 
-from .advantages import ESTIMATORS, TOKEN_LEVEL, parse_estimator
-from .miner import CREDITS, INTRINSICS, check_knobs
-from .token_losses import CLIPPED_LOSSES, OFF_POLICY_ONLY, POLICY_LOSSES
+from .methods.compose import ESTIMATORS, TOKEN_LEVEL, parse_estimator
+from .methods.miner import CREDITS, INTRINSICS, check_knobs
+from .methods.token_losses import CLIPPED_LOSSES, OFF_POLICY_ONLY, POLICY_LOSSES
 
 logger = logging.getLogger(__name__)
 
@@ -23,10 +23,10 @@ def _knob(default: Any, help: str) -> Any:
 
 
 def accumulation_steps(optimizer_batch_size: int, per_device_train_batch_size: int, num_processes: int) -> int:
-    """Micro-batches per optimiser step and process for a batch of so many rollouts in all.
+    """Micro-batches per optimizer step and process for a batch of so many rollouts in all.
 
     Args:
-        optimizer_batch_size: Rollouts of an optimiser step, over all processes.
+        optimizer_batch_size: Rollouts of an optimizer step, over all processes.
         per_device_train_batch_size: Rollouts of a micro-batch on one process.
         num_processes: Those that train.
 
@@ -108,7 +108,7 @@ class MinerGRPOConfig(GRPOConfig):
         clip_cov_low, clip_cov_high (`float`, *optional*, default to `1.0` and `5.0`):
             Covariance between which tokens are candidates, in advantage units times nats.
         kl_cov_ratio (`float`, *optional*, defaults to `2e-3`):
-            Share of the tokens that KL-Cov penalises.
+            Share of the tokens that KL-Cov penalizes.
         kl_cov_coef (`float`, *optional*, defaults to `1.0`):
             Weight of that penalty.
         bapo_target (`float`, *optional*, defaults to `1.0`):
@@ -121,19 +121,19 @@ class MinerGRPOConfig(GRPOConfig):
         > Parameters that control the batch
 
         optimizer_batch_size (`int`, *optional*):
-            Rollouts per optimiser step, over all processes: sets `gradient_accumulation_steps` to what the launched
+            Rollouts per optimizer step, over all processes: sets `gradient_accumulation_steps` to what the launched
             processes need for it, so that one recipe is the same run on two GPUs and on eight. Default: as without.
 
         > Parameters that control the speed of a training step. They leave its gradient, but for rounding: sums are
         > made in another order. All off, a step is TRL's bit for bit.
 
         length_aware_training (`bool`, *optional*, defaults to `True`):
-            The rollouts of an optimiser step are sorted into micro-batches by length, and each micro-batch is trimmed
+            The rollouts of an optimizer step are sorted into micro-batches by length, and each micro-batch is trimmed
             to its own longest prompt and completion. Where a loss needs TRL's micro-batches they are only trimmed:
             `top_entropy_quantile`, entropy bonus, router loss, Clip-Cov, and `loss_type: bnpo` with a `beta`. With
             KL-Cov and with images nothing changes.
         max_tokens_per_micro_batch (`int`, *optional*):
-            Cut the rollouts of an optimiser step into as few micro-batches as hold this many tokens each, prompts and
+            Cut the rollouts of an optimizer step into as few micro-batches as hold this many tokens each, prompts and
             padding included, instead of `per_device_train_batch_size` rollouts each. At least the longest rollout.
         length_aware_scoring (`bool`, *optional*, defaults to `True`):
             The same for the forwards without a gradient: old log-probs and reference.
@@ -158,11 +158,11 @@ class MinerGRPOConfig(GRPOConfig):
             advantages before and after the calibration, for `trl-miner inspect`. Where no forward of the step has
             found the log-probs, it makes one over the recorded rollouts.
         log_token_credit_steps (`int`, *optional*, defaults to `10`):
-            Every so many optimiser steps.
+            Every so many optimizer steps.
         log_token_credit_rollouts (`int`, *optional*, defaults to `64`):
             At most so many rollouts each time, over all processes: whole prompts, of each kind in turn.
         log_miner_update (`bool`, *optional*, defaults to `False`):
-            Log what an optimiser step did, apart for the rollouts of all-right (PH) prompts and for all others. Of the
+            Log what an optimizer step did, apart for the rollouts of all-right (PH) prompts and for all others. Of the
             gradient of the policy loss (no KL penalty, entropy bonus or router loss): `miner/ph_gradient_norm`,
             `miner/other_gradient_norm`, `miner/ph_gradient_share` (PH / (PH + other)) and `miner/gradient_cosine`
             between the two. Of what Adam makes of it, g / (sqrt(v) + eps): `miner/ph_update_share` and
@@ -174,7 +174,7 @@ class MinerGRPOConfig(GRPOConfig):
             for bit. Such a step goes through the model once more and makes two forwards, and keeps two more gradients
             of the trained weights. Not with DeepSpeed, FSDP or fp16.
         log_miner_update_steps (`int`, *optional*, defaults to `10`):
-            Every so many optimiser steps.
+            Every so many optimizer steps.
 
         > Parameters that control the sampling of prompts
 
@@ -222,7 +222,7 @@ class MinerGRPOConfig(GRPOConfig):
     clip_cov_ratio: float = _knob(2e-4, "Clip-Cov: share of the tokens left out of the gradient, in [0, 1].")
     clip_cov_low: float = _knob(1.0, "Clip-Cov: smallest covariance of a candidate, in advantage units times nats.")
     clip_cov_high: float = _knob(5.0, "Clip-Cov: largest covariance of a candidate.")
-    kl_cov_ratio: float = _knob(2e-3, "KL-Cov: share of the tokens penalised, in [0, 1].")
+    kl_cov_ratio: float = _knob(2e-3, "KL-Cov: share of the tokens penalized, in [0, 1].")
     kl_cov_coef: float = _knob(1.0, "KL-Cov: weight of the penalty |lp - old lp|.")
     bapo_target: float = _knob(1.0, "BAPO: positive over negative contribution to reach.")
     bapo_low_start: float = _knob(0.5, "BAPO: first lower bound of the probability ratio.")
@@ -237,16 +237,16 @@ class MinerGRPOConfig(GRPOConfig):
     log_token_credit: bool = _knob(
         False, "Record what each token was paid, in credit/*.parquet, for trl-miner inspect."
     )
-    log_token_credit_steps: int = _knob(10, "Record every so many optimiser steps.")
+    log_token_credit_steps: int = _knob(10, "Record every so many optimizer steps.")
     log_token_credit_rollouts: int = _knob(64, "Record at most so many rollouts each time: whole prompts.")
     log_miner_update: bool = _knob(
         False, "Log the share of all-right prompts in gradient and update, and how log-probs moved: miner/*."
     )
-    log_miner_update_steps: int = _knob(10, "Log it every so many optimiser steps.")
+    log_miner_update_steps: int = _knob(10, "Log it every so many optimizer steps.")
     optimizer_batch_size: int | None = _knob(
-        None, "Rollouts per optimiser step, over all processes; sets gradient_accumulation_steps."
+        None, "Rollouts per optimizer step, over all processes; sets gradient_accumulation_steps."
     )
-    length_aware_training: bool = _knob(True, "Sort the rollouts of an optimiser step by length, and trim padding.")
+    length_aware_training: bool = _knob(True, "Sort the rollouts of an optimizer step by length, and trim padding.")
     max_tokens_per_micro_batch: int | None = _knob(
         None, "Tokens of a micro-batch, padding included, instead of per_device_train_batch_size rollouts."
     )
@@ -303,8 +303,8 @@ class MinerGRPOConfig(GRPOConfig):
         self.gradient_accumulation_steps = wanted
 
     @property
-    def optimiser_steps_per_generation(self) -> float:
-        """How many steps of the optimiser are made of one generation batch; below 1 where a step takes several."""
+    def optimizer_steps_per_generation(self) -> float:
+        """How many steps of the optimizer are made of one generation batch; below 1 where a step takes several."""
         return self.steps_per_generation * self.num_iterations / self.gradient_accumulation_steps
 
     def knobs(self, method: str) -> dict[str, Any]:
@@ -413,7 +413,7 @@ class MinerGRPOConfig(GRPOConfig):
             )
         elif self.policy_loss == "bapo" and self.steps_per_generation % accumulation:
             raise ValueError(
-                f"policy_loss=bapo searches its bounds over a whole optimiser batch, which must lie in one generation "
+                f"policy_loss=bapo searches its bounds over a whole optimizer batch, which must lie in one generation "
                 f"batch: got {shown}. Make steps_per_generation a multiple of gradient_accumulation_steps."
             )
         if self.dynamic_sampling and self.eval_strategy != "no":

@@ -57,7 +57,7 @@ class DistributedWorld(World):
     def __init__(self) -> None:
         if not (dist.is_available() and dist.is_initialized()):
             raise RuntimeError(
-                "DistributedWorld needs an initialised torch.distributed group: none is. Launch with "
+                "DistributedWorld needs an initialized torch.distributed group: none is. Launch with "
                 "`accelerate launch` or `torchrun`, or use World() for a single process."
             )
         self.size = dist.get_world_size()

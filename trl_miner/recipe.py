@@ -72,7 +72,7 @@ class MinerScriptArguments(ScriptArguments):
     score_steps: int = field(
         default=0,
         metadata={
-            "help": "Score the held-out problems during training too, every so many optimiser steps; 0: only before "
+            "help": "Score the held-out problems during training too, every so many optimizer steps; 0: only before "
             "and after. Changes nothing in the training but its duration."
         },
     )

@@ -18,7 +18,6 @@ from transformers.utils import logging
 from trl import DatasetMixtureConfig, ModelConfig, get_dataset, get_peft_config, get_quantization_config
 
 from . import grading, rewards
-from .checkpoints import agree_on
 from .config import MinerGRPOConfig
 from .data import base_model
 from .data.prompts import build_prompt, guess_style
@@ -26,14 +25,15 @@ from .data.worlds import WORLDS
 from .evaluation.benchmarks import BENCHMARKS, user_benchmark
 from .evaluation.benchmarks import load as load_benchmark
 from .evaluation.in_training import EvaluationCallback
-from .hub.record import write_run_record
-from .model_card import PICTURE
+from .hub.model_card import PICTURE
+from .launching.watchdog import EXIT_CODE, RunStopped
 from .progress import finish, quietly
 from .recipe import OWN_REWARDS, TRL_REWARDS, MinerScriptArguments, check_recipe, make_parser
+from .runs.checkpoints import agree_on
+from .runs.training_record import write_run_record
 from .trainer import MinerGRPOTrainer
-from .training_log import show_training
+from .trainer.training_log import show_training
 from .viewing.curves import draw_training
-from .watchdog import EXIT_CODE, RunStopped
 
 
 def load_reward_funcs(args: MinerScriptArguments, config: MinerGRPOConfig) -> list[Callable[..., Any]]:

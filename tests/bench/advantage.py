@@ -13,7 +13,7 @@ import torch
 from common import machine, memory_mib, quartiles, report, reset_peak_memory, table
 
 from trl_miner import miner_advantages
-from trl_miner.miner import group_relative_advantages
+from trl_miner.methods.miner import group_relative_advantages
 
 G = 16
 REPEATS = 7

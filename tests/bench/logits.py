@@ -17,7 +17,7 @@ from common import machine, memory_mib, report, reset_peak_memory, table
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
-from trl_miner.logits import LOGITS_BLOCK, watch_logits
+from trl_miner.trainer.logits import LOGITS_BLOCK, watch_logits
 
 TOKENS, VOCABULARY, HIDDEN = 8192, 151_936, 256
 

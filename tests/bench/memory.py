@@ -2,7 +2,7 @@
 
     python tests/bench/memory.py [--write]
 
-Two optimiser steps of two micro-batches each: forward through TRL's fused head, backward, AdamW. What counts is the
+Two optimizer steps of two micro-batches each: forward through TRL's fused head, backward, AdamW. What counts is the
 peak of what PyTorch's allocator gave to tensors. Beside it stands the peak of the resident set above what it was
 before the model, in a process of its own. Target: the estimate is never below the first, and at most a quarter above.
 """
@@ -62,7 +62,7 @@ def configuration(case: tuple[Any, ...]) -> Any:
 
 def estimate(case: tuple[Any, ...]) -> float:
     """In MiB."""
-    from trl_miner.doctor import memory, models
+    from trl_miner.launching.doctor import memory, models
 
     rows, tokens, checkpointed, is_lora = case[7:]
     shape = models.measure(configuration(case), settings(is_lora))
@@ -172,7 +172,7 @@ def main() -> None:
     text = [
         "# The memory estimate of `trl-miner doctor`",
         "",
-        "Peak over two optimiser steps of two micro-batches (forward through TRL's fused head, backward, fused\n"
+        "Peak over two optimizer steps of two micro-batches (forward through TRL's fused head, backward, fused\n"
         "AdamW, float32, Qwen3 with random weights): what PyTorch's allocator gave to tensors, and how far the\n"
         "resident set grew. The latter is smaller where the vocabulary is: TRL allocates a tile of 32,768 logits for\n"
         "each token, and a CPU holds only what is touched. Target: the estimate is 1.00 to 1.25 times what tensors\n"

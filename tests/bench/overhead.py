@@ -47,7 +47,7 @@ SETTINGS = dict(
 
 
 class Cycles:
-    """One trainer, stepped by hand: a cycle is one generation and the optimiser steps on it."""
+    """One trainer, stepped by hand: a cycle is one generation and the optimizer steps on it."""
 
     def __init__(self, cls, config_cls, model: str, folder: str, num_iterations: int):
         own = AS_TRL if config_cls is MinerGRPOConfig else {}

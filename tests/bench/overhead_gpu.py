@@ -3,7 +3,7 @@
     python tests/bench/overhead_gpu.py [--write] [--rows 256] [--tokens 1024] [--pairs 10]
 
 The model has random weights, and the rollouts are random tokens, so that nothing is downloaded and the generation
-costs nothing: what is compared is the training alone, one generation batch and its optimiser step. Half of the prompts
+costs nothing: what is compared is the training alone, one generation batch and its optimizer step. Half of the prompts
 are all right. (a) TRL has no old log-probs, so MINER forwards the all-right rows. (b) The sampler's log-probs are
 there, as with vLLM. Both trainers take turns on the same rollouts.
 """

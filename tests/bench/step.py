@@ -5,7 +5,7 @@
 
 All trainers of a table row live in one process and take turns, another one first in each round. They start from the
 same weights, learn at rate 0, and handle the same rollouts: random tokens, unless the model samples them itself.
-A step is all training_step calls of an optimiser step and the optimizer.step() after them, less the generation. Peak
+A step is all training_step calls of an optimizer step and the optimizer.step() after them, less the generation. Peak
 memory is that of the process on a CPU; on a GPU, what the other trainers hold is left out.
 --gpu is the size of Qwen3-0.6B in bf16 with gradient checkpointing, up to 4096 tokens.
 """
@@ -43,7 +43,7 @@ on; constant: all the longest. With length_aware_training alone the estimator is
 everything it is MINER's and half of the groups are all right, as for TRL, which computes the same whatever they are.
 """
 EACH_TEXT = """## What each of the four brings\n
-{} pairs a row, heavy tail, MINER, half of the groups all right. Seconds are of one optimiser step.
+{} pairs a row, heavy tail, MINER, half of the groups all right. Seconds are of one optimizer step.
 """
 GROWTH_TEXT = """## How the gain grows\n
 {} pairs a row, everything at its default, heavy tail; where the table does not change it, as above and half of the
@@ -52,7 +52,7 @@ groups all right. Groups are of 4 where the number of micro-batches changes."""
 
 @dataclass(frozen=True)
 class Case:
-    """The task: `rows` are those of a micro-batch, `steps` the optimiser steps on one generation batch."""
+    """The task: `rows` are those of a micro-batch, `steps` the optimizer steps on one generation batch."""
 
     size: dict[str, int]
     cap: int
@@ -144,7 +144,7 @@ class Turn:
         return [1.0 if row < num_right else float(row % 2) for row in range(len(prompts))]
 
     def run(self, seed: int) -> dict[str, float]:
-        """One generation batch and the optimiser steps on it: seconds per step, and memory at the peak."""
+        """One generation batch and the optimizer steps on it: seconds per step, and memory at the peak."""
         case, trainer = self.case, self.trainer
         batch = [{"prompt": prompt} for prompt in self.prompts for _ in range(case.generations)]
         set_seed(seed)
@@ -225,7 +225,7 @@ def each_table(case: Case, rounds: int) -> str:
     off, sampled = switched("all four off"), replace(case, cap=min(case.cap, 64), is_sampled=True)
     cases = {"as above": (case, [off, training, scoring, skipping, DEFAULT])}
     if not case.gpu:
-        cases["two optimiser steps on each generation"] = (replace(case, steps=2), [off, scoring, DEFAULT])
+        cases["two optimizer steps on each generation"] = (replace(case, steps=2), [off, scoring, DEFAULT])
         cases[f"sampled by the model, up to {sampled.cap} tokens"] = (sampled, [off, reuse, DEFAULT])
     rows = []
     for name, (of_rows, variants) in cases.items():

@@ -17,10 +17,11 @@ from common import machine, report, table
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from trl_miner import MinerGRPOConfig, MinerGRPOTrainer, token_credit
+from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.data import arithmetic, base_model
-from trl_miner.groups import group_kinds
+from trl_miner.methods.groups import group_kinds
 from trl_miner.rewards import math_reward
+from trl_miner.trainer import token_credit
 
 ROLLOUTS, GENERATIONS, REPEATS, STEPS = 64, 16, 5, 40
 KNOBS = dict(gamma=2.0, lambda_max=1.5e-3, credit="focal", intrinsic="nll", constant_reward=0.05, nh_scale=0.0)

@@ -93,7 +93,7 @@ def train(name, policy, output, *, micro_batches=1, accumulation=None, steps=3, 
 
 
 def shards_of(trainer):
-    """What this process holds: of the weights with FSDP2 and ZeRO-3, of the optimiser's copies of them with ZeRO-2."""
+    """What this process holds: of the weights with FSDP2 and ZeRO-3, of the optimizer's copies of them with ZeRO-2."""
     partitions = getattr(getattr(trainer.model_wrapped, "optimizer", None), "single_partition_of_fp32_groups", None)
     for tensor in partitions or trainer.model.parameters():
         tensor = getattr(tensor, "ds_tensor", tensor)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trl_miner.watchdog import EXIT_CODE, GRACE_SECONDS
+from trl_miner.launching.watchdog import EXIT_CODE, GRACE_SECONDS
 
 HERE = Path(__file__).parent
 WATCHDOG_SECONDS = 10

@@ -18,7 +18,7 @@ def add(commands: Any) -> None:
         "steps to GRPO's best Pass@1, time, rollouts; mean and standard deviation over the seeds.",
         epilog="Any other option goes to every `trl-miner train`: --learning_rate 2e-4. Called again, it skips\n"
         "finished runs and goes on with the others. Held-out problems are scored about 10 times while a run\n"
-        "trains (--score_steps sets how often, in optimiser steps).",
+        "trains (--score_steps sets how often, in optimizer steps).",
     )
     parser.add_argument("--recipes", nargs="+", required=True, metavar="FILE", help="recipes, named by method")
     parser.add_argument("--seeds", type=int, required=True, metavar="N", help="number of seeds, at least 1")

@@ -31,12 +31,12 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     from ..progress import Progress, finish
 
     with Progress("looking at the machine", unit="", leave=False):  # importing TRL takes most of it
-        from ..doctor import machine
+        from ..launching.doctor import machine
 
         if not machine.hub_answers():
             os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything imports huggingface_hub
-        from ..doctor import report
-        from ..doctor.context import FAILED
+        from ..launching.doctor import report
+        from ..launching.doctor.context import FAILED
         from ..launching.parts import shown
 
     where = machine.described(args.machine) if args.machine else machine.this_machine()

@@ -14,7 +14,7 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         help="publish a run on the Hub: trl-miner push runs/miner --repo-id USER/NAME",
         description="Push the model of a run with its tokenizer, card, picture, log and scores; of a run that was\n"
-        "killed, its newest whole checkpoint. No optimiser state, no pickle, no log files.",
+        "killed, its newest whole checkpoint. No optimizer state, no pickle, no log files.",
         epilog="A LoRA run is pushed as its adapter alone. The token is HF_TOKEN's, or that of `hf auth login`.",
     )
     parser.add_argument("folder", metavar="RUN", help="output_dir of a run, or one of its checkpoints, or its `best`")

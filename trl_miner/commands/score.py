@@ -50,7 +50,7 @@ def score_and_print(folders: list[Path], args: argparse.Namespace, output: str |
         from ..evaluation.graded import read_graded
         from ..evaluation.score import compare_folders, comparison_markdown, score_folder
         from ..evaluation.tables import paper_rows
-        from ..files import write_whole
+        from ..runs.files import write_whole
 
     if args.paper is not None:
         paper_rows(args.paper, ())  # an unknown name is an error before the grading
@@ -73,7 +73,7 @@ def score_and_print(folders: list[Path], args: argparse.Namespace, output: str |
 
 
 def _next(folders: list[Path]) -> list[str]:
-    """A report; and, of one folder, a comparison with its neighbours on the same problems."""
+    """A report; and, of one folder, a comparison with its neighbors on the same problems."""
     commands = [shlex.join(["trl-miner", "report", *map(str, folders)])]
     own = {path.parent.name for path in folders[0].glob("*/benchmark.json")}
     others = [

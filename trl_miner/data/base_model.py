@@ -55,7 +55,7 @@ class BaseModelSettings:
     num_heads: int = 4
     intermediate_size: int = 256
     rows: int = 12_000  # noisy solutions; passed over several times
-    steps: int = 900  # optimiser steps
+    steps: int = 900  # optimizer steps
     batch_size: int = 64  # rows per step
     learning_rate: float = 4e-3
     step_error: float = 0.5  # share of wrong results among the steps taken the short way

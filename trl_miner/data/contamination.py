@@ -2,7 +2,7 @@ r"""Training questions that are also in a benchmark: the same question, or 13 wo
 
 What is compared, of the question alone, without options and context:
 
-- Text is NFKC-normalised and case-folded. LaTeX that only lays out (`$`, `\left`, `\text`, `\displaystyle`, ...) is
+- Text is NFKC-normalized and case-folded. LaTeX that only lays out (`$`, `\left`, `\text`, `\displaystyle`, ...) is
   dropped, and `\dfrac` counts as `\frac`; other commands are words by their name: `\sqrt{2}` is "sqrt 2".
 - Exact: words, and the signs + - * / = < > ^ ! % as words of their own, are equal. Braces, blanks and punctuation do
   not count, so that "2+3" is "2 + 3" but not "2-3".
@@ -53,7 +53,7 @@ class Overlap:
 
 
 def tokens(text: str) -> list[str]:
-    """Words and signs of a text, normalised as the module says."""
+    """Words and signs of a text, normalized as the module says."""
     text = unicodedata.normalize("NFKC", text).replace("−", "-")
     text = _LAYOUT.sub(" ", _TIMES.sub("*", _FRACTION.sub(r"\\frac", text)))
     return _TOKEN.findall(_HYPHEN.sub(" ", text.casefold()))

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ..evaluation.benchmarks import BENCHMARKS, Problem
-from ..evaluation.samples import read_samples
 from ..progress import Progress
+from ..runs.samples import read_samples
 from .sources import read_part
 from .writing import Options, Part, Written, write_training_set
 

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..files import write_whole
 from ..progress import Progress, track
+from ..runs.files import write_whole
 from .contamination import NGRAM, Overlap, find_overlaps
 from .prompts import Kind, Message, Style, build_prompt
 

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from ..data.prompts import Style, build_prompt, guess_style, prompt_text
-from ..files import write_whole
 from ..progress import Progress
+from ..runs.files import write_whole
+from ..runs.samples import Key, SampleWriter
 from .backends import Backend, Draw, Drawn
 from .benchmarks import Benchmark, Problem, fingerprint
-from .samples import Key, SampleWriter
 
 TEMPERATURE, TOP_P, MAX_TOKENS = 0.7, 0.95, 8192  # the paper's evaluation
 

@@ -18,7 +18,7 @@ _SHOWN = 5
 def accepts_gold(grader: str, problems: Sequence["Problem"], title: str = "checking golds") -> list[bool]:
     """Whether the grader accepts the gold of each problem as its own answer.
 
-    For "math" it must also reach a verdict on some other number: the gold itself is recognised without mathematics,
+    For "math" it must also reach a verdict on some other number: the gold itself is recognized without mathematics,
     even one that takes for ever to work out (9^{9^{9^9}}), against which no other form could be judged.
 
     For "choice" the letter alone or the letter and the text must do: where an option's text is another's letter, as

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ..grading import Verdict, grade
 from ..progress import Progress
+from ..runs.samples import read_samples
 from .metrics import pass_at_k
-from .samples import read_samples
 from .tables import load_paper
 
 NO_ANSWER = -1

@@ -17,8 +17,8 @@ from transformers import Trainer, TrainerCallback
 from trl.models import unwrap_model_for_generation
 
 from ..data.prompts import prompt_text
-from ..files import write_whole
-from ..viewing.held_out import FILE as HELD_OUT
+from ..runs.files import write_whole
+from ..runs.held_out import FILE as HELD_OUT
 from .generate import sample_seed
 from .metrics import pass_at_k
 from .sampler import DEFAULT_BATCH_SIZE, sample_completions
@@ -27,7 +27,7 @@ BEST = "best"
 
 
 class EvaluationCallback(TrainerCallback):
-    """Scores held-out problems every so many optimiser steps, after the last, and whenever asked with `record`.
+    """Scores held-out problems every so many optimizer steps, after the last, and whenever asked with `record`.
 
     The scores go to the log and its trackers (`eval_pass@1`, `eval_pass@8`), into `evaluation`, and into
     `evaluation.json` of the run folder, by moment: {"before": {"pass@1": 0.5, ...}, "step 50": ..., "after": ...}. How
@@ -41,7 +41,7 @@ class EvaluationCallback(TrainerCallback):
         problems: A data set with the columns `prompt` (plain text or messages) and what the judge takes, such as
             `solution`; None scores nothing.
         num_samples: Completions per problem, at the temperature of the training.
-        every: Optimiser steps between two scores while training; 0: none.
+        every: Optimizer steps between two scores while training; 0: none.
         judge: A reward function; default: the trainer's first.
         keep_best: Keep the model with the highest Pass@1 so far in `best/` of the run folder.
         batch_size: Completions per call of `generate`.
@@ -238,7 +238,7 @@ class EvaluationCallback(TrainerCallback):
 
 
 def _until(done: int, by_moment: dict[str, Any]) -> dict[str, Any]:
-    """The moments up to an optimiser step."""
+    """The moments up to an optimizer step."""
     return {
         moment: found
         for moment, found in by_moment.items()

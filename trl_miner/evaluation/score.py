@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..files import write_whole
 from ..progress import track
-from ..viewing.held_out import powers_of_two
+from ..runs.files import write_whole
+from ..runs.held_out import powers_of_two
 from .graded import Graded, read_graded, read_json
 from .metrics import bootstrap_interval, maj_at_k
 from .paired import compare_folders, comparison_markdown

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..model_card import EMPTY_CARD, MARKER, PICTURE, RunFacts, complete_card
-from .record import RECORD, read_run_record
+from ..runs.training_record import RECORD, read_run_record
+from .model_card import EMPTY_CARD, MARKER, PICTURE, RunFacts, complete_card
 
 # All that a model needs to run and nothing that is a pickle; weights come on top, as their index names them.
 _FILES = (
@@ -32,7 +32,7 @@ class Model:
     Attributes:
         weights: The folder with its files.
         run: The folder with what the run says of itself; mostly the same.
-        step: The optimiser step it is of; None: unknown, or the end.
+        step: The optimizer step it is of; None: unknown, or the end.
     """
 
     weights: Path

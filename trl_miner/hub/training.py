@@ -170,7 +170,7 @@ def _stage(trainer: Any, model: Model, target: Path, token: str | None = None) -
 
 
 def _stage_whole(checkpoint: Path, target: Path) -> None:
-    """All that a run needs to go on from it, optimiser included."""
+    """All that a run needs to go on from it, optimizer included."""
     for path in sorted(checkpoint.rglob("*")):
         if path.is_file() and path.name not in _NEVER:
             place = target / path.relative_to(checkpoint)

@@ -16,9 +16,9 @@ from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
 from ..distributed import current_world
-from ..logits import STATISTICS, watch_logits
-from ..micro_batches import Cut, fewest_pieces, limits_of, partition, safe_cut
 from .lasting import LastingTrainer
+from .logits import STATISTICS, watch_logits
+from .micro_batches import Cut, fewest_pieces, limits_of, partition, safe_cut
 
 logger = logging.getLogger(__name__)
 

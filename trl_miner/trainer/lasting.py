@@ -13,12 +13,12 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import rotate_checkpoints
 from trl import GRPOTrainer
 
-from .. import checkpoints
 from ..hub.training import open_repo, push_checkpoint, push_trained
 from ..launching.health import is_port_free
-from ..run_state import RunState
-from ..sampling import PromptStream
-from ..watchdog import RunStopped, Watchdog
+from ..launching.watchdog import RunStopped, Watchdog
+from ..runs import checkpoints
+from .dynamic_sampling import PromptStream
+from .run_state import RunState
 
 _STEP = "training step"
 

@@ -20,20 +20,20 @@ from torch import Tensor
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
-from ..advantages import SCORED_BY, Estimate, Rollouts, estimate
 from ..config import MinerGRPOConfig
 from ..distributed import current_world
-from ..groups import GroupKinds, group_kinds
-from ..logits import check_logits
-from ..micro_batches import loss_mask
-from ..model_card import describe_run
-from ..sampled_logps import by_row, changes_to_logits, collect_logps
-from ..sampling import BatchFill, Filled, GeneratedRound, PromptStream, assemble, differs_in_correctness
-from ..token_credit import choose_rollouts, credit_table, local_rollouts, write_credit
-from ..trackers import CreditPageCallback
-from ..update_metrics import row_kinds
-from ..watchdog import GENERATION
+from ..hub.model_card import describe_run
+from ..launching.watchdog import GENERATION
+from ..methods.compose import SCORED_BY, Estimate, Rollouts, estimate
+from ..methods.groups import GroupKinds, group_kinds
+from .dynamic_sampling import BatchFill, Filled, GeneratedRound, PromptStream, assemble, differs_in_correctness
+from .logits import check_logits
+from .micro_batches import loss_mask
+from .sampled_logps import by_row, changes_to_logits, collect_logps
+from .token_credit import choose_rollouts, credit_table, local_rollouts, write_credit
+from .trackers import CreditPageCallback
 from .update import KINDS, MeasuringTrainer
+from .update_metrics import row_kinds
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""One optimiser step: which rows share a micro-batch, which are left out, and what acts inside TRL's loss.
+"""One optimizer step: which rows share a micro-batch, which are left out, and what acts inside TRL's loss.
 
 # B rows of a micro-batch or of a piece of the step, T padded completion tokens
 """
@@ -17,9 +17,9 @@ from packaging.version import Version
 from torch import Tensor
 
 from ..distributed import current_world
-from ..micro_batches import ROW_MEAN, SUMMED, TOKEN_MEAN, Cut, Piece, Window, loss_mask, plan
-from ..token_losses import POLICY_LOSSES, Surrogate
+from ..methods.token_losses import POLICY_LOSSES, Surrogate
 from .forwards import ForwardingTrainer, is_multimodal
+from .micro_batches import ROW_MEAN, SUMMED, TOKEN_MEAN, Cut, Piece, Window, loss_mask, plan
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _MASKS_LUSPO = Version(trl.__version__) >= Version("1.10")
 
 
 class SteppingTrainer(ForwardingTrainer):
-    """TRL's trainer, whose optimiser step has the same gradient for fewer tokens, or another surrogate."""
+    """TRL's trainer, whose optimizer step has the same gradient for fewer tokens, or another surrogate."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -36,10 +36,10 @@ class SteppingTrainer(ForwardingTrainer):
         self.epsilon_low: float
         self.epsilon_high: float
         self._loss_inputs: dict[str, Any] | None = None
-        self._bounds: Surrogate | None = None  # BAPO's, for the optimiser batch under way
-        self._window: Window | None = None  # the optimiser step under way, where its rows are cut otherwise than TRL's
+        self._bounds: Surrogate | None = None  # BAPO's, for the optimizer batch under way
+        self._window: Window | None = None  # the optimizer step under way, where its rows are cut otherwise than TRL's
         self._window_first = self._window_end = 0  # the micro-steps that the window lasts
-        self._micro_step = 0  # of the optimiser step
+        self._micro_step = 0  # of the optimizer step
         self._piece: Piece | None = None  # whose loss is computed
         self._replayed: tuple[Any, ...] | None = None  # what the next forward of a loss is to say instead of the model
         self._said: set[str] = set()
@@ -114,7 +114,7 @@ class SteppingTrainer(ForwardingTrainer):
     def _begin_window(self) -> None:
         """Decide, at the first micro-step of a window, how to go through the rows of all of them.
 
-        A window is what one optimiser step takes from one generation batch. Every process calls, and all decide alike.
+        A window is what one optimizer step takes from one generation batch. Every process calls, and all decide alike.
         """
         args, first = self.args, self._step % self.args.steps_per_generation
         size = min(self.current_gradient_accumulation_steps - self._micro_step, args.steps_per_generation - first)
@@ -278,7 +278,7 @@ class SteppingTrainer(ForwardingTrainer):
         return {"generator": generator, "epsilon_low": self.epsilon_low, "epsilon_high": self.epsilon_high}
 
     def _find_bounds(self) -> None:
-        """BAPO's bounds for all rows of this optimiser step, at its first micro-step: one forward over each of them.
+        """BAPO's bounds for all rows of this optimizer step, at its first micro-step: one forward over each of them.
         Where the step is one forward, that one will do."""
         accumulation = self.current_gradient_accumulation_steps
         if accumulation == 1 and (self._window is None or len(self._window.pieces) == 1):

@@ -1,4 +1,4 @@
-"""What an optimiser step did: `log_miner_update`.
+"""What an optimizer step did: `log_miner_update`.
 
 TRL's loss is a sum over rows of a function of their log-probs. So one evaluation of it, on log-probs found without a
 graph, says what each token's log-prob is worth to the loss; the rows of each kind then go through the model once, with
@@ -20,10 +20,10 @@ from torch import Tensor
 from transformers import TrainerCallback
 
 from ..distributed import accumulation_dtype, current_world
-from ..micro_batches import fewest_pieces, loss_mask, partition
-from ..update_metrics import GAINS, PH, adam_denominator, compare_parts, gain_sums, mean_gains, overlap
 from .forwards import is_multimodal, select_rows
+from .micro_batches import fewest_pieces, loss_mask, partition
 from .step import SteppingTrainer
+from .update_metrics import GAINS, PH, adam_denominator, compare_parts, gain_sums, mean_gains, overlap
 
 KINDS = "miner_kinds"  # (B,) in a batch of TRL's, from the advantages to the loss
 _SHARDED = {DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM}
@@ -39,10 +39,10 @@ _OF_UPDATE = {"share": "ph_update_share", "cosine": "update_cosine"}
 
 @dataclass
 class _Measurement:
-    """Of one optimiser step.
+    """Of one optimizer step.
 
     Attributes:
-        parameters: Those that are trained, each with its group in the optimiser.
+        parameters: Those that are trained, each with its group in the optimizer.
         ph, other: This process's part of the gradient of each, from PH rows and from the others; None: 0.
         batches: TRL's micro-batches so far, with the log-probs before the step.
     """
@@ -54,7 +54,7 @@ class _Measurement:
 
 
 class MeasuringTrainer(SteppingTrainer):
-    """TRL's trainer, which finds out what its optimiser steps did where `log_miner_update` asks for it."""
+    """TRL's trainer, which finds out what its optimizer steps did where `log_miner_update` asks for it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -197,7 +197,7 @@ class MeasuringTrainer(SteppingTrainer):
 
     @torch.no_grad()
     def log_update(self) -> None:
-        """Log what was measured of the optimiser step that has just been made. Every process calls."""
+        """Log what was measured of the optimizer step that has just been made. Every process calls."""
         measurement, self._measurement = self._measurement, None
         if measurement is None:
             return
@@ -213,7 +213,7 @@ class MeasuringTrainer(SteppingTrainer):
             self._metrics["train"][f"miner/{name}"].append(value)
 
     def _compare_gradients(self, measurement: _Measurement) -> dict[str, float]:
-        """Both parts of the gradient, and of what the optimiser made of it."""
+        """Both parts of the gradient, and of what the optimizer made of it."""
         world, device = current_world(), self.accelerator.device
         parts = measurement.ph, measurement.other
         has_part_2P = torch.tensor([[g is not None for g in part] for part in parts], device=device).int()
@@ -242,7 +242,7 @@ class MeasuringTrainer(SteppingTrainer):
 
 
 class _AfterOptimizerStep(TrainerCallback):
-    """Called between the optimiser's step and the end of its gradients."""
+    """Called between the optimizer's step and the end of its gradients."""
 
     def __init__(self, trainer: MeasuringTrainer) -> None:
         self.trainer = trainer

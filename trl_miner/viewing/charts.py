@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .history import RunHistory
+    from ..runs.history import RunHistory
 
 
 @dataclass(frozen=True)

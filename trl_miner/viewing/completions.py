@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..runs.history import RunHistory, number
 from .charts import Chart, Panel
 from .curves import Runs, draw_chart, read_runs
-from .history import RunHistory, number
 
 MOST_FILES = 40
 _BESIDES = {"step", "prompt", "completion", "advantage", "images"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .credit_files import KINDS, NULL_BITS, Credit, groups_of, has_list, read_credit, token_counts, token_numbers
+from ..runs.token_credit import KINDS, NULL_BITS, Credit, groups_of, has_list, read_credit, token_counts, token_numbers
 from .text import for_markdown
 from .visible import visible
 
@@ -20,7 +20,7 @@ __all__ = [
     "rollout_html",
 ]
 
-BLUE, ORANGE = (0, 114, 178), (230, 159, 0)  # Okabe-Ito, told apart by colour-blind readers
+BLUE, ORANGE = (0, 114, 178), (230, 159, 0)  # Okabe-Ito, told apart by color-blind readers
 
 
 def paid_tokens(credit: Credit, kind: str = "PH") -> list[dict[str, Any]]:
@@ -167,7 +167,7 @@ def rollout_html(credit: Credit, step: int, group: int, rollout: int) -> str:
 
     Args:
         credit: Of `read_credit`.
-        step: Optimiser step.
+        step: Optimizer step.
         group: Index of the prompt in the generation batch.
         rollout: Index within the prompt.
 
@@ -227,9 +227,9 @@ def _span(text: str | None, token_id: int, numbers: list[Any], largest: float) -
     )
 
 
-def _paint(darkness: float, colour: tuple[int, int, int]) -> str:
-    """Background from white to the colour, and the text black or white, whichever reads better on it."""
-    mixed = [255 + (channel - 255) * darkness for channel in colour]
+def _paint(darkness: float, color: tuple[int, int, int]) -> str:
+    """Background from white to the color, and the text black or white, whichever reads better on it."""
+    mixed = [255 + (channel - 255) * darkness for channel in color]
     linear = [(c / 3294.6 if c <= 10.31 else ((c / 255 + 0.055) / 1.055) ** 2.4) for c in mixed]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     text = "#000" if luminance > 0.179 else "#fff"  # WCAG: where the two contrasts are equal

@@ -9,6 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..runs.history import RunHistory, number, read_run
+from ..runs.material import read_material
+from ..runs.settings import group_methods
 from .charts import (
     CALIBRATION,
     ENTROPY,
@@ -23,10 +26,7 @@ from .charts import (
     Chart,
     held_out_chart,
 )
-from .history import RunHistory, number, read_run
 from .lines import INK, MOST_BANDS, add_legend, draw_lines, finish_axes, method_line, new_figure, save
-from .material import read_material
-from .settings import group_methods
 
 Runs = str | Path | RunHistory | Sequence[str | Path | RunHistory]
 
@@ -148,9 +148,9 @@ def overhead(run: RunHistory) -> list[tuple[float, float]]:
         run: Its history.
 
     Returns:
-        (optimiser step, share) pairs.
+        (optimizer step, share) pairs.
     """
-    # A step is a generation batch: `step_time` is of an optimiser step, `miner/seconds` of a generation batch.
+    # A step is a generation batch: `step_time` is of an optimizer step, `miner/seconds` of a generation batch.
     per_step = run.per_step or 1.0
     times = dict(run.values("step_time"))
     return [
@@ -159,18 +159,18 @@ def overhead(run: RunHistory) -> list[tuple[float, float]]:
 
 
 def step_axis(runs: Sequence[RunHistory]) -> tuple[str, Mapping[str, float] | None]:
-    """What the axis of steps counts: generation batches, where each run says how many optimiser steps one has, so that
-    methods with several stand beside those with one; else optimiser steps.
+    """What the axis of steps counts: generation batches, where each run says how many optimizer steps one has, so that
+    methods with several stand beside those with one; else optimizer steps.
 
     Args:
         runs: Histories.
 
     Returns:
-        The axis's title, and by folder what optimiser steps are divided by (None: nothing).
+        The axis's title, and by folder what optimizer steps are divided by (None: nothing).
     """
     if runs and all(run.per_step for run in runs):
         return "step (generation batches)", {str(run.folder): run.per_step or 1.0 for run in runs}
-    return "step (of the optimiser)", None
+    return "step (of the optimizer)", None
 
 
 def read_runs(runs: Runs) -> list[RunHistory]:
@@ -275,7 +275,7 @@ def overview(run: RunHistory) -> Any:
 
 
 def _one_line(run: RunHistory, key: str, label: str, place: int) -> Any:
-    from .settings import Method
+    from ..runs.settings import Method
 
     return method_line(Method(label, [run], place), lambda one: one.values(key))
 

@@ -6,8 +6,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-# Okabe-Ito colours, told apart by colour-blind readers; the kind is written beside each group as well.
-KIND_COLOURS = {"PH": "#009E73", "HE": "#E69F00", "NH": "#D55E00"}
+# Okabe-Ito colors, told apart by color-blind readers; the kind is written beside each group as well.
+KIND_COLORS = {"PH": "#009E73", "HE": "#E69F00", "NH": "#D55E00"}
 UP, DOWN, GREY = "#0072B2", "#D55E00", "#999999"
 
 
@@ -36,7 +36,7 @@ def draw_tokens(
 ) -> Any:
     """A number for every token: a cell with the token and its number, darker for larger ones.
 
-    Blue cells are positive, orange ones negative, as in `trl-miner inspect`. Padding is grey and empty.
+    Blue cells are positive, orange ones negative, as in `trl-miner inspect`. Padding is gray and empty.
 
     Args:
         values_NT: (N, T), in any unit.
@@ -64,7 +64,7 @@ def draw_tokens(
     figure = Figure(figsize=(9.2, 0.34 * num_rows + 0.8), dpi=80, layout="constrained")
     axes = figure.subplots()
     largest = np.abs(values[mask]).max(initial=0.0) or 1.0
-    # No colour at its darkest: black text stays readable on all of them.
+    # No color at its darkest: black text stays readable on all of them.
     shades = LinearSegmentedColormap.from_list("credit", ["#F0A884", "#FFFFFF", "#86BBDD"])
     shown = np.where(mask, values / largest, np.nan)
     axes.set_facecolor("#EEEEEE")
@@ -73,8 +73,8 @@ def draw_tokens(
         text = tokens[row][column].strip() or "␣"
         axes.text(column + 0.06, row + 0.55, text, va="center", fontsize=8, color="#555555", parse_math=False)
         value = values[row, column]
-        number, colour = (form.format(value), "#000000") if value else ("0", "#555555")
-        axes.text(column + 0.94, row + 0.55, number, va="center", ha="right", fontsize=9, color=colour)
+        number, color = (form.format(value), "#000000") if value else ("0", "#555555")
+        axes.text(column + 0.94, row + 0.55, number, va="center", ha="right", fontsize=9, color=color)
     _mark_groups(axes, list(kinds), num_generations)
     axes.set(title=title, xlabel="token", xticks=np.arange(num_columns) + 0.5, xticklabels=range(1, num_columns + 1))
     axes.invert_yaxis()
@@ -92,7 +92,7 @@ def _mark_groups(axes: Any, names: list[str], num_generations: int) -> None:
     ]
     axes.set_yticklabels(labels)
     for label, name in zip(axes.get_yticklabels(), names, strict=True):
-        label.set_color(KIND_COLOURS[name])
+        label.set_color(KIND_COLORS[name])
     for row in range(num_generations, len(names), num_generations):
         axes.axhline(row, color="#333333", linewidth=1.2)
     axes.tick_params(length=0)
@@ -130,7 +130,7 @@ def draw_by_rollout(
     panels = figure.subplots(len(series), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (name, values_N) in zip(panels, series.items(), strict=True):
         values = np.nan_to_num(np.asarray(values_N, dtype=float))
-        bars = axes.bar(places, values, color=[KIND_COLOURS[kind] for kind in names], width=0.8)
+        bars = axes.bar(places, values, color=[KIND_COLORS[kind] for kind in names], width=0.8)
         axes.bar_label(bars, [form.format(value) if value else "0" for value in values], fontsize=8, padding=1)
         axes.axhline(0, color="#333333", linewidth=0.8)
         axes.margins(y=0.2)
@@ -164,9 +164,9 @@ def draw_focus(gammas: Sequence[float], probabilities: Any = ()) -> Any:
     grid, marked = np.linspace(0, 1, 101), np.asarray(probabilities, dtype=float)
     looks = [("#56B4E9", ":"), (UP, "-"), ("#CC79A7", "--"), (GREY, "-.")]
     for index, gamma in enumerate(gammas):
-        colour, dash = looks[index % len(looks)]
-        axes.plot(grid, (1 - grid) ** gamma, dash, color=colour, label=f"gamma = {gamma:g}")
-        axes.plot(marked, (1 - marked) ** gamma, "o", color=colour, markersize=4)
+        color, dash = looks[index % len(looks)]
+        axes.plot(grid, (1 - grid) ** gamma, dash, color=color, label=f"gamma = {gamma:g}")
+        axes.plot(marked, (1 - marked) ** gamma, "o", color=color, markersize=4)
     axes.set(xlabel="probability of the sampled token", ylabel="weight", title="The focal weight")
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .held_out import powers_of_two
+from ..runs.held_out import powers_of_two
+from ..runs.history import RunHistory
+from ..runs.settings import Method
 from .held_out_tables import Comparison, Scored, after, compare_with, families, ks_of, miner_of
-from .history import RunHistory
 from .lines import (
     INK,
     MOST_BANDS,
@@ -18,7 +19,6 @@ from .lines import (
     scale_by_two,
     style,
 )
-from .settings import Method
 from .text import for_picture
 
 BY_K, AGAINST = "held_out_by_k", "against_baseline"
@@ -103,12 +103,12 @@ def _draw_behind(axes: Any, lines: Sequence[Line]) -> None:
 def _draw_intervals(axes: Any, compared: Sequence[Comparison], place_of: dict[str, int]) -> None:
     axes.axvline(0, color=INK, linewidth=1.0)
     for at, one in enumerate(compared):
-        colour, _, marker = style(place_of[one.method])
+        color, _, marker = style(place_of[one.method])
         middle, low, high = (100 * value for value in (one.effect.difference, one.effect.low, one.effect.high))
         is_sure = one.adjusted is not None and one.adjusted < _SIGNIFICANT
         if one.adjusted is not None:
-            axes.plot([low, high], [at, at], color=colour, linewidth=1.6)
+            axes.plot([low, high], [at, at], color=color, linewidth=1.6)
         axes.plot(
-            [middle], [at], marker, color=colour, markersize=6, markerfacecolor=colour if is_sure else "none",
+            [middle], [at], marker, color=color, markersize=6, markerfacecolor=color if is_sure else "none",
             markeredgewidth=1.4,
         )  # fmt: skip

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..files import write_whole
 from ..progress import track
+from ..runs.files import write_whole
+from ..runs.token_credit import KINDS, NULL_BITS, Credit, groups_of, token_counts, token_numbers
 from .credit import absolute, credit_sums, read_credit
-from .credit_files import KINDS, NULL_BITS, Credit, groups_of, token_counts, token_numbers
 from .packing import Words, find_words, pack, pack_json, pack_pieces, plan_pieces
 from .visible import visible
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..files import write_whole
+from ..runs.files import write_whole
 from .text import for_picture
 
 if TYPE_CHECKING:
-    from .settings import Method
+    from ..runs.settings import Method
 
 INK, PAPER, GRID = "#1b1f24", "#ffffff", "#c9ced6"
-# Okabe-Ito, told apart by colour-blind readers. 7 colours, 4 dashes and 5 markers repeat after 140 methods.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9", INK)
+# Okabe-Ito, told apart by color-blind readers. 7 colors, 4 dashes and 5 markers repeat after 140 methods.
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9", INK)
 _DASHES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v")
 MOST_BANDS = 6  # beyond, bands hide the lines
@@ -36,7 +36,7 @@ class Line:
 
     Attributes:
         label: Its name in the legend.
-        place: Which colour, dash and marker it has.
+        place: Which color, dash and marker it has.
         x: Numbers, ascending.
         y: As many; NaN is a gap.
         low: Lower edge of its band, or None.
@@ -140,7 +140,7 @@ def thin(x: Any, y: Any, columns: int) -> Any:
 
 
 def draw_lines(axes: Any, lines: Sequence[Line], *, panels: int = 1, bands: bool = True) -> None:
-    """Put lines on axes, each told apart by colour, dash and marker.
+    """Put lines on axes, each told apart by color, dash and marker.
 
     Args:
         axes: Of matplotlib.
@@ -152,23 +152,23 @@ def draw_lines(axes: Any, lines: Sequence[Line], *, panels: int = 1, bands: bool
 
     columns = max(12, min(_COLUMNS, _POINTS // (2 * max(1, len(lines)) * panels * (3 if bands else 1))))
     for line in lines:
-        colour, dash, marker = style(line.place)
+        color, dash, marker = style(line.place)
         x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
         if bands and line.low is not None and line.high is not None:
             low, high = np.asarray(line.low, dtype=float), np.asarray(line.high, dtype=float)
             at, lows, highs = _thin_band(x, low, high, columns)
-            axes.fill_between(at, lows, highs, color=colour, alpha=0.18, linewidth=0)
+            axes.fill_between(at, lows, highs, color=color, alpha=0.18, linewidth=0)
         at = thin(x, y, columns)
         x, y = x[at], y[at]
         axes.plot(
-            x, y, dash, color=colour, linewidth=1.7, marker=marker, markersize=4, markevery=_marked(y),
+            x, y, dash, color=color, linewidth=1.7, marker=marker, markersize=4, markevery=_marked(y),
             label=for_picture(line.label),
         )  # fmt: skip
 
 
 def style(place: int) -> tuple[str, str, str]:
-    """Colour, dash and marker of the line at a place."""
-    return COLOURS[place % 7], _DASHES[place % 4], _MARKERS[place % 5]
+    """Color, dash and marker of the line at a place."""
+    return COLORS[place % 7], _DASHES[place % 4], _MARKERS[place % 5]
 
 
 def new_figure(panels: int, legend_entries: int = 0, *, columns: int | None = None) -> tuple[Any, list[Any]]:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from .credit_files import token_counts, token_numbers
+from ..runs.token_credit import token_counts, token_numbers
 
 TOKENS_PER_PIECE = 1 << 16
 

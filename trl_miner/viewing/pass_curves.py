@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .history import number
+from ..runs.history import number
+from ..runs.material import EvalResult, read_result
+from ..runs.settings import Method, group_methods
 from .lines import (
     INK,
     MOST_BANDS,
@@ -18,8 +20,6 @@ from .lines import (
     scale_by_two,
     style,
 )
-from .material import EvalResult, read_result
-from .settings import Method, group_methods
 from .text import for_picture
 
 Results = str | Path | EvalResult | Sequence[str | Path | EvalResult]
@@ -46,7 +46,7 @@ def draw_pass_at_k(results: Results, path: str | Path | None = None, *, methods:
     Args:
         results: Scored result folders of `trl-miner eval`, read or as folders.
         path: Where to write it as .png or .svg; None: nowhere.
-        methods: Those of the training curves beside, for the same colours.
+        methods: Those of the training curves beside, for the same colors.
 
     Returns:
         The matplotlib figure.
@@ -109,7 +109,7 @@ def group_results(
 
     Args:
         results: In the order of the report.
-        methods: Those of the training curves, whose labels, colours and dashes their results get too.
+        methods: Those of the training curves, whose labels, colors and dashes their results get too.
 
     Returns:
         For each line its name and place, and its results.
@@ -231,7 +231,7 @@ def _draw_level_panel(
             for level, part in _levels_of(result, name).items():
                 levels.setdefault(level, int(part["problems"]))
     for at, (method, own) in enumerate(series):
-        colour, dash, marker = style(method.place)
+        color, dash, marker = style(method.place)
         middles, downs, ups = [], [], []
         for level in levels:
             parts = [_level(result, name, level, metric) for result in own]
@@ -244,7 +244,7 @@ def _draw_level_panel(
         y, low, high = np.array(middles), np.array(downs), np.array(ups)
         x = np.arange(len(levels)) + 0.5 * ((at + 0.5) / len(series) - 0.5)
         axes.errorbar(
-            x, y, yerr=np.clip([y - low, high - y], 0, None), fmt=dash, color=colour, marker=marker, markersize=5,
+            x, y, yerr=np.clip([y - low, high - y], 0, None), fmt=dash, color=color, marker=marker, markersize=5,
             linewidth=1.2, elinewidth=1.0, capsize=2, label=for_picture(method.label),
         )  # fmt: skip
     axes.set_xticks(range(len(levels)), [f"{level}\n({count})" for level, count in levels.items()], color=INK)

@@ -4,16 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..files import write_whole
 from ..progress import track
+from ..runs.files import write_whole
+from ..runs.history import RunHistory
+from ..runs.material import EvalResult, Material, read_material
+from ..runs.runs_file import is_runs_file
+from ..runs.settings import Method, group_methods
 from . import lines
 from .budgets import budgets_table, training_table
 from .charts import CHARTS, Chart, held_out_chart
 from .completions import COMPLETIONS, Completions, completions_history, has_completions, read_completions
 from .curves import draw_chart, has_chart
 from .held_out_report import PICTURES, Plan, held_out_part
-from .history import RunHistory
-from .material import EvalResult, Material, read_material
 from .pass_curves import (
     BANDS,
     CAPTIONS,
@@ -25,8 +27,6 @@ from .pass_curves import (
     lacks_intervals,
 )
 from .report_page import Picture, Section, html_page, markdown_page
-from .runs_file import is_runs_file
-from .settings import Method, group_methods
 from .summaries import (
     ablation_tables,
     compared_table,

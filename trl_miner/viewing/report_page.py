@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from .lines import COLOURS, GRID, INK, PAPER
+from .lines import COLORS, GRID, INK, PAPER
 from .tables import Table
 from .text import for_html, for_markdown
 
@@ -47,7 +47,7 @@ class Section:
 
 
 def html_page(title: str, lead: str, sections: Sequence[Section]) -> str:
-    """The page. All text is escaped; pictures are in it as SVG, in colours that follow light and dark."""
+    """The page. All text is escaped; pictures are in it as SVG, in colors that follow light and dark."""
     style = resources.files(__package__).joinpath("page/report.css").read_text(encoding="utf-8")
     links = "".join(f'<li><a href="#{_anchor(one.title)}">{for_html(one.title)}</a></li>' for one in sections)
     body = "".join(_html_section(section) for section in sections)
@@ -71,19 +71,19 @@ def markdown_page(title: str, lead: str, sections: Sequence[Section]) -> str:
 
 
 def inline_svg(picture: Picture) -> str:
-    """The SVG as an element of a page, with the page's colours."""
+    """The SVG as an element of a page, with the page's colors."""
     svg = picture.svg[picture.svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, count=1, flags=re.DOTALL)
-    colours = {INK: "--ink", PAPER: "--paper", GRID: "--grid"}
-    colours |= {colour: f"--c{place}" for place, colour in enumerate(COLOURS) if colour != INK}
-    svg = re.sub(  # in styles alone: a name may look like a colour
-        r'style="[^"]*"', lambda found: re.sub(r"#[0-9a-f]{6}", lambda c: _variable(c[0], colours), found[0]), svg
+    colors = {INK: "--ink", PAPER: "--paper", GRID: "--grid"}
+    colors |= {color: f"--c{place}" for place, color in enumerate(COLORS) if color != INK}
+    svg = re.sub(  # in styles alone: a name may look like a color
+        r'style="[^"]*"', lambda found: re.sub(r"#[0-9a-f]{6}", lambda c: _variable(c[0], colors), found[0]), svg
     )
     return svg.replace("<svg", f'<svg role="img" aria-label="{for_html(picture.title)}"', 1)
 
 
-def _variable(colour: str, names: dict[str, str]) -> str:
-    return f"var({names[colour]})" if colour in names else colour
+def _variable(color: str, names: dict[str, str]) -> str:
+    return f"var({names[color]})" if color in names else color
 
 
 def _html_section(section: Section) -> str:

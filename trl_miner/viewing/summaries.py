@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..runs.history import RunHistory, number
+from ..runs.material import EvalResult
+from ..runs.settings import DEFAULTS, Method, ablation_base, ablation_of, baseline_of, beside, is_miner, setting
 from .charts import CHARTS, Chart, held_out_chart
 from .curves import has_chart, overhead
-from .history import RunHistory, number
-from .material import EvalResult
 from .pass_curves import group_results
-from .settings import DEFAULTS, Method, ablation_base, ablation_of, baseline_of, beside, is_miner, setting
 from .tables import NOT_AVAILABLE, Table, compare_runs, mean_step_time, method_table, show_spread, spread, summary_of
 
 _VARIANTS = ("GRPO", "MINER", "w/o IR", "w/o FW", "w/o AC")
@@ -50,7 +50,7 @@ def runs_table(runs: Sequence[RunHistory]) -> Table:
             ]
         )
     notes = ["First logged value → last one. Held out: measured before → after the last training step scored."]
-    notes += ["Steps of the optimiser. Seconds per generation batch, where the run recorded how many steps it has."]
+    notes += ["Steps of the optimizer. Seconds per generation batch, where the run recorded how many steps it has."]
     return Table("Runs", header, rows, notes)
 
 

@@ -1,6 +1,6 @@
 """Several runs in one table, from what they leave in their folders.
 
-A *step* in here is one generation batch, as in the papers, however many optimiser steps a recipe makes of it.
+A *step* in here is one generation batch, as in the papers, however many optimizer steps a recipe makes of it.
 """
 
 import json
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .history import RunHistory, number, read_run
+from ..runs.history import RunHistory, number, read_run
 from .text import for_html, for_markdown
 
 NOT_AVAILABLE = "n/a"
@@ -90,7 +90,7 @@ class RunSummary:
         return self.scores[max(self.scores)]
 
 
-def summarise_run(folder: str | Path) -> RunSummary:
+def summarize_run(folder: str | Path) -> RunSummary:
     """Read a finished run.
 
     Args:
@@ -201,8 +201,8 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def mean_step_time(logs: Sequence[Mapping[str, Any]]) -> float | None:
-    """Seconds of an optimiser step, without the scoring; None: not recorded."""
-    # A log holds the mean since the log before, so that it counts for as many optimiser steps.
+    """Seconds of an optimizer step, without the scoring; None: not recorded."""
+    # A log holds the mean since the log before, so that it counts for as many optimizer steps.
     seconds, counted, before = 0.0, 0, 0
     for log in logs:
         if number(log.get("step_time")) is not None:
@@ -285,7 +285,7 @@ def _notes(comparison: Mapping[str, Any]) -> list[str]:
         mark = f"Steps to GRPO's best Pass@1 are {NOT_AVAILABLE}: no run of {baseline} has finished."
     return [
         "Mean ± sample standard deviation over the seeds. Pass@k after training, on the held-out problems.",
-        "A step is one generation batch: the optimiser's steps divided by "
+        "A step is one generation batch: the optimizer's steps divided by "
         "(steps_per_generation * num_iterations / gradient_accumulation_steps).",
         mark,
     ]

@@ -147,8 +147,8 @@ function setScale() {
   $("legend-text").textContent = state.largest > 0
     ? `deepest: abs(advantage) ${show(state.largest)}, the largest of ${whose}`
     : `no token of ${whose} has an advantage`;
-  $("swatch-up").style.background = `linear-gradient(to right, ${coloursFor(0, true)[0]}, ${coloursFor(1, true)[0]})`;
-  $("swatch-down").style.background = `linear-gradient(to right, ${coloursFor(0, false)[0]}, ${coloursFor(1, false)[0]})`;
+  $("swatch-up").style.background = `linear-gradient(to right, ${colorsFor(0, true)[0]}, ${colorsFor(1, true)[0]})`;
+  $("swatch-down").style.background = `linear-gradient(to right, ${colorsFor(0, false)[0]}, ${colorsFor(1, false)[0]})`;
 }
 
 function repaint() {

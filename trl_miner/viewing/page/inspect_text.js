@@ -1,4 +1,4 @@
-// Text and colour. Whatever comes from a model or a file reaches the page as textContent.
+// Text and color. Whatever comes from a model or a file reaches the page as textContent.
 
 const NEWLINE = "\u21b5", NO_TEXT = "\u25af";
 const HIDDEN = /[\p{Cc}\p{Cf}\u2028\u2029]/u;
@@ -56,8 +56,8 @@ function themeNow() {
   return document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 }
 
-// Background and the text colour that reads better on it; WCAG: at a luminance of 0.179 black and white are equal.
-function coloursFor(darkness, isUp) {
+// Background and the text color that reads better on it; WCAG: at a luminance of 0.179 black and white are equal.
+function colorsFor(darkness, isUp) {
   const theme = themeNow(), full = (isUp ? BLUE : ORANGE)[theme];
   const mixed = PAGE[theme].map((channel, i) => channel + (full[i] - channel) * darkness);
   const [r, g, b] = mixed.map((c) => (c <= 10.31 ? c / 3294.6 : ((c / 255 + 0.055) / 1.055) ** 2.4));
@@ -65,13 +65,13 @@ function coloursFor(darkness, isUp) {
   return [`rgb(${mixed.map((channel) => channel.toFixed(2)).join(",")})`, ink];
 }
 
-// Depth of colour is abs(advantage) in units of the largest; 1 where that is not finite.
+// Depth of color is abs(advantage) in units of the largest; 1 where that is not finite.
 function paint(span, advantage, largest) {
   const size = Math.abs(advantage), darkness = largest > 0 ? Math.min(1, size / largest) : size > 0 ? 1 : 0;
   span.classList.toggle("odd", !Number.isFinite(advantage));
   span.classList.toggle("down", advantage < 0);
   span.style.background = span.style.color = "";
-  if (darkness > 0) [span.style.background, span.style.color] = coloursFor(darkness, advantage > 0);
+  if (darkness > 0) [span.style.background, span.style.color] = colorsFor(darkness, advantage > 0);
 }
 
 function floats(bits) { return new Float32Array(bits.buffer, bits.byteOffset, bits.length); }

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ..files import write_whole
+from .files import write_whole
 
 RECORD = "training.json"
 PAPERS = {
@@ -92,7 +92,7 @@ def run_record(args: Any, *, base_model: str | None, dataset: str | None, held_o
         "methods": _methods(args),
         "settings": _settings(args),
         "seed": args.seed,
-        "optimiser_steps_per_step": args.optimiser_steps_per_generation,
+        "optimizer_steps_per_step": args.optimizer_steps_per_generation,
         "license": None,
         "versions": _versions(),
         "git": git_revision(),

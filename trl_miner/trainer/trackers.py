@@ -9,7 +9,7 @@ from typing import Any
 from transformers import TrainerCallback
 from transformers.integrations import TensorBoardCallback
 
-from .viewing.credit_files import FOLDER
+from ..runs.token_credit import FOLDER
 
 logger = logging.getLogger(__name__)
 
@@ -62,14 +62,14 @@ class CreditPageCallback(TrainerCallback):
 
     @staticmethod
     def _send_page(tracker: Any, run: str, step: int) -> None:
-        from .viewing.inspect import write_inspect_page
+        from ..viewing.inspect import write_inspect_page
 
         path = write_inspect_page(run, max_rollouts=PAGE_ROLLOUTS)
         # not injected: the page has a policy of its own, which admits no style or script but its own
         tracker.log({NAME: tracker.Html(str(path), inject=False), "train/global_step": step})
 
     def _send_table(self, run: str, step: int) -> None:
-        from .viewing.credit import draw_paid_tokens, paid_tokens_markdown, read_credit
+        from ..viewing.credit import draw_paid_tokens, paid_tokens_markdown, read_credit
 
         callbacks = self._trainer.callback_handler.callbacks
         writer = next(callback.tb_writer for callback in callbacks if isinstance(callback, TensorBoardCallback))

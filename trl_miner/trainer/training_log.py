@@ -4,7 +4,7 @@ from typing import Any
 
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
-from .progress import Progress, is_quiet
+from ..progress import Progress, is_quiet
 
 # What to show: metric, title, format. Shares are per cent of the generation batch.
 _SHOWN = (
@@ -41,7 +41,7 @@ def show_training(trainer: Any) -> "TrainingProgress":
 
 
 class TrainingProgress(TrainerCallback):
-    """Progress over the optimiser steps, and `short_line` for each log of the training."""
+    """Progress over the optimizer steps, and `short_line` for each log of the training."""
 
     def __init__(self) -> None:
         self._progress: Progress | None = None

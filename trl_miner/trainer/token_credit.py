@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .files import write_whole
-from .groups import GroupKinds
-from .miner import CREDITS, is_mined, miner_advantages
-from .viewing.credit_files import FOLDER, KINDS, METADATA
+from ..methods.groups import GroupKinds
+from ..methods.miner import CREDITS, is_mined, miner_advantages
+from ..runs.files import write_whole
+from ..runs.token_credit import FOLDER, KINDS, METADATA
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ def credit_table(
 
     Args:
         rollouts: `local_rollouts` of every process, in the order of their ranks; whole prompts.
-        step: Optimiser step, as in the names of TRL's completions.
+        step: Optimizer step, as in the names of TRL's completions.
         num_generations: G.
         kinds: (N,) bools, as are the rewards: of the whole batch.
         rewards_N: (N,) total rewards; NaN: unscorable.

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..launching.plan import make_plan
-from ..progress import Progress
-from ..recipe import read_recipe
+from ...progress import Progress
+from ...recipe import read_recipe
+from ..plan import make_plan
 from . import memory, models
 from .checks import CHECKS
 from .context import FAILED, NOT_CHECKED, OK, WARNING, Context, Finding

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from .distributed import World, accumulation_dtype
+from ..distributed import World, accumulation_dtype
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +134,7 @@ def kl_cov(
         old_logps_BT: (B, T) under the old policy.
         advantages_BT: (B, T).
         mask_BT: (B, T), non-zero where a token counts.
-        ratio: Share of the tokens to penalise, in [0, 1]: max(1, int(ratio * tokens)) of them; 0 penalises none.
+        ratio: Share of the tokens to penalize, in [0, 1]: max(1, int(ratio * tokens)) of them; 0 penalizes none.
         coef: Weight of the penalty, at least 0.
         world: The processes that share the batch; every one must call.
 

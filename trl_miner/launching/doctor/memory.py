@@ -35,7 +35,7 @@ class Run:
         weight_bytes: Of each weight as it is loaded.
         is_mixed: Computes in 16 bits.
         is_gpu: Triton's kernels, and CUDA's own memory.
-        offloads_optimizer: ZeRO keeps the optimiser's states in CPU memory.
+        offloads_optimizer: ZeRO keeps the optimizer's states in CPU memory.
         optimizer_bytes: Per trained parameter; 8 for Adam in float32.
         colocated: Bytes that a vLLM in the same process holds.
     """
@@ -76,13 +76,13 @@ class Estimate:
 
 
 def estimate_training(shape: Shape, run: Run) -> Estimate:
-    """The peak of one training process, from the second optimiser step on."""
+    """The peak of one training process, from the second optimizer step on."""
     held = _states(shape, run)
     held["activations kept for the backward pass"] = _kept(shape, run)
     one_of = {"one layer's backward": _layer_backward(shape, run), "the head's backward": _head_backward(shape, run)}
     if run.is_zero:
         share = shape.trainable // run.processes
-        one_of["optimiser step"] = 4 * (min(share, ZERO3_LIVE) if run.sharding == "zero3" else share)
+        one_of["optimizer step"] = 4 * (min(share, ZERO3_LIVE) if run.sharding == "zero3" else share)
     one_of = {name: int(size * FRAGMENTS) for name, size in one_of.items()}
     if run.is_gpu:
         held["CUDA and NCCL (rule of thumb)"] = CUDA_BYTES
@@ -92,7 +92,7 @@ def estimate_training(shape: Shape, run: Run) -> Estimate:
 
 
 def _states(shape: Shape, run: Run) -> dict[str, int]:
-    """Weights, gradients and optimiser states of this process."""
+    """Weights, gradients and optimizer states of this process."""
     processes, trained = run.processes, shape.trainable
     if run.is_zero:
         stage = int(run.sharding[-1])
@@ -119,7 +119,7 @@ def _states(shape: Shape, run: Run) -> dict[str, int]:
     found = {
         "weights": weights,
         "gradients": gradients,
-        f"optimiser{sharded if run.sharding not in ('none', 'ddp') else ''}": optimizer,
+        f"optimizer{sharded if run.sharding not in ('none', 'ddp') else ''}": optimizer,
         "reference model": reference if run.has_reference else 0,
         name: extra,
     }
@@ -140,7 +140,7 @@ def _copies(shape: Shape, run: Run, own: int) -> tuple[str, int]:
 def _layer_bytes(shape: Shape, run: Run) -> int:
     """What one layer keeps for its backward pass, per token.
 
-    Each norm keeps its input in float32, what it normalised and its output; the attention its query, keys and values
+    Each norm keeps its input in float32, what it normalized and its output; the attention its query, keys and values
     (repeated to all heads), its output and a contiguous copy; the MLP gate, activation, up and their product.
     """
     width, kv_width = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
@@ -193,7 +193,7 @@ def _head_backward(shape: Shape, run: Run) -> int:
 
 
 def optimizer_in_cpu_memory(shape: Shape) -> int:
-    """When ZeRO keeps the optimiser there: float32 weights, gradients and Adam's moments, all shares together."""
+    """When ZeRO keeps the optimizer there: float32 weights, gradients and Adam's moments, all shares together."""
     return (4 + 4 + ADAM) * shape.trainable
 
 
@@ -226,7 +226,7 @@ def estimate_server(
 
 
 def checkpoint_bytes(shape: Shape, run: Run) -> int:
-    """One checkpoint on disk: weights, and the optimiser's states with the float32 weights where it holds them."""
+    """One checkpoint on disk: weights, and the optimizer's states with the float32 weights where it holds them."""
     weights = shape.adapter or shape.parameters
     if run.is_zero:
         return 2 * weights + (2 * shape.parameters if shape.adapter else 0) + (4 + ADAM) * shape.trainable

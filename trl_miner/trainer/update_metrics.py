@@ -1,4 +1,4 @@
-"""What an optimiser step did, apart for all-right (PH) rows and for the others: gradients, updates, log-probs.
+"""What an optimizer step did, apart for all-right (PH) rows and for the others: gradients, updates, log-probs.
 
 # N rollouts of the global batch, B rows of a micro-batch, T padded completion tokens
 """
@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .distributed import accumulation_dtype
-from .groups import GroupKinds
+from ..distributed import accumulation_dtype
+from ..methods.groups import GroupKinds
 
 PH, HE, NH = range(3)
 GAINS = ("ph_logp_gain", "ph_logp_gain_others", "ph_logp_gain_paid", "he_logp_gain_right", "he_logp_gain_wrong")
@@ -52,11 +52,11 @@ def adam_denominator(state: dict[str, Any], group: dict[str, Any]) -> Tensor | N
     """sqrt(v_hat) + eps: what Adam and AdamW divide a parameter's gradient by.
 
     Args:
-        state: The optimiser's, of one parameter, after its step.
+        state: The optimizer's, of one parameter, after its step.
         group: The parameter's group, with `betas` and `eps`.
 
     Returns:
-        Of the parameter's shape; None where the optimiser keeps no such second moment (`exp_avg_sq`).
+        Of the parameter's shape; None where the optimizer keeps no such second moment (`exp_avg_sq`).
 
     Source: arXiv 1412.6980, algorithm 1; with `amsgrad` the largest second moment so far, as torch does it.
     """

@@ -3,8 +3,8 @@
 A line is about as long as a page of text, so that the raw results of a study fit into a repository. What it holds:
 
 - `name`, `method`, `seed`, `settings` (as text, in one spelling), `versions`, `notes`;
-- `steps`, `planned`, `per_step` (optimiser steps per generation batch), `finished`;
-- `scores`: by optimiser step, {"0": {"pass@1": 0.5}, ...};
+- `steps`, `planned`, `per_step` (optimizer steps per generation batch), `finished`;
+- `scores`: by optimizer step, {"0": {"pass@1": 0.5}, ...};
 - `held_out`: the content of the run's `held_out.json`, but counts of up to 9 samples as one text, a digit per problem;
 - `logs`: by metric a list with a number for each logged step, to 6 digits; null where that step has none.
 
@@ -20,8 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..files import write_whole
-from .charts import CHARTS
+from .files import write_whole
+from ..viewing.charts import CHARTS
 from .held_out import clean_held_out
 from .history import RunHistory, number, read_run
 

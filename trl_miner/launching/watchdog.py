@@ -20,7 +20,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from .launching.health import ask, is_healthy
+from .health import ask, is_healthy
 
 EXIT_CODE = 75  # sysexits' EX_TEMPFAIL: to try again may help
 GRACE_SECONDS = 20.0  # for the main thread to end by an exception, before the process is ended
@@ -102,7 +102,7 @@ class Watchdog:
         self.message = None
         self._main = threading.get_ident()
         _watching = self
-        self._thread = threading.Thread(target=self._watch, name="trl_miner.watchdog", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="trl_miner.launching.watchdog", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -262,7 +262,7 @@ class _Peers:
         self._store.set(str(rank), self._encode(0, {}))
         self._store.wait([str(other) for other in range(size)])
         # In a thread of its own: asking a store whose process is stopped never returns, whatever its time limit.
-        threading.Thread(target=self._talk, name="trl_miner.watchdog.store", daemon=True).start()
+        threading.Thread(target=self._talk, name="trl_miner.launching.watchdog.store", daemon=True).start()
 
     @staticmethod
     def _encode(number: int, state: dict[str, Any]) -> str:

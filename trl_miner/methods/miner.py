@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .distributed import World, accumulation_dtype
+from ..distributed import World, accumulation_dtype
 from .groups import GroupKinds, group_kinds, group_mean, grouped
 
 
@@ -33,11 +33,11 @@ def group_relative_advantages(rewards_N: Tensor, num_generations: int, *, std_ep
     Source: arXiv 2402.03300, section 4.1.2; arXiv 2601.04731, equation 2.
     """
     mean_N = group_mean(rewards_N, num_generations)
-    centred_N = rewards_N - mean_N
-    centred_PG = grouped(centred_N, num_generations)
-    count_P = (~centred_PG.isnan()).sum(dim=1).clamp(min=2)  # one scorable rollout: centred 0, so any divisor does
-    std_P = (centred_PG.square().nansum(dim=1) / (count_P - 1)).sqrt()
-    return (centred_N / (std_P.repeat_interleave(num_generations) + std_eps)).nan_to_num(nan=0.0)
+    centered_N = rewards_N - mean_N
+    centered_PG = grouped(centered_N, num_generations)
+    count_P = (~centered_PG.isnan()).sum(dim=1).clamp(min=2)  # one scorable rollout: centered 0, so any divisor does
+    std_P = (centered_PG.square().nansum(dim=1) / (count_P - 1)).sqrt()
+    return (centered_N / (std_P.repeat_interleave(num_generations) + std_eps)).nan_to_num(nan=0.0)
 
 
 def intrinsic_rewards(old_logps_NT: Tensor, mask_NT: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ def intrinsic_rewards(old_logps_NT: Tensor, mask_NT: Tensor) -> Tensor:
 
 
 def intrinsic_advantages(intrinsic_N: Tensor, is_ph_N: Tensor, num_generations: int) -> Tensor:
-    """Centre in the group, keep the positive part: ReLU(r_int_i - mean_k r_int_k), on PH groups alone.
+    """Center in the group, keep the positive part: ReLU(r_int_i - mean_k r_int_k), on PH groups alone.
 
     Not divided by the standard deviation: the absolute gap says whether a prompt is fragile or merely noisy.
 
@@ -72,8 +72,8 @@ def intrinsic_advantages(intrinsic_N: Tensor, is_ph_N: Tensor, num_generations: 
 
     Source: arXiv 2601.04731, equation 6 and the positive filter below it.
     """
-    centred_N = intrinsic_N - group_mean(intrinsic_N, num_generations)
-    return centred_N.clamp(min=0.0).nan_to_num(nan=0.0).masked_fill(~is_ph_N, 0.0)
+    centered_N = intrinsic_N - group_mean(intrinsic_N, num_generations)
+    return centered_N.clamp(min=0.0).nan_to_num(nan=0.0).masked_fill(~is_ph_N, 0.0)
 
 
 def focal_weights(old_logps_NT: Tensor, mask_NT: Tensor, gamma: float = 2.0) -> Tensor:
@@ -351,7 +351,7 @@ def miner_advantages(
         mined_N = constant_reward * (is_ph_N & (tokens_N > 0))
     else:
         mined_N = intrinsic_advantages(intrinsic_N, is_ph_N, num_generations)
-    if nh_scale > 0:  # the wrong answers that the policy was surest of: the same centred NLL, from below
+    if nh_scale > 0:  # the wrong answers that the policy was surest of: the same centered NLL, from below
         mined_N = mined_N - nh_scale * intrinsic_advantages(-intrinsic_N, kinds.is_nh_N & is_mined_N, num_generations)
     tau_ref = base_sum_N[kinds.is_he_N].sum()
     tau_pos = (mined_N.abs() * weight_sum_N).sum()

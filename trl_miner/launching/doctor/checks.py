@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from importlib import metadata, util
 
-from ..config import accumulation_steps
-from ..launching.health import is_port_free
-from ..token_losses import OFF_POLICY_ONLY
+from ...config import accumulation_steps
+from ...methods.token_losses import OFF_POLICY_ONLY
+from ..health import is_port_free
 from .context import FAILED, NOT_CHECKED, OK, WARNING, Check, Context, Finding
 from .machine import GIB
 from .memory_checks import MEMORY_CHECKS
@@ -107,8 +107,8 @@ def check_batch(context: Context) -> Finding:
 
 def _cut(steps: float, size: int) -> str:
     if steps <= 1:
-        return "strictly on-policy: one optimiser step" + (f" for {1 / steps:g} generations" if steps < 1 else "")
-    return f"off-policy: {steps:g} optimiser steps of {size}"
+        return "strictly on-policy: one optimizer step" + (f" for {1 / steps:g} generations" if steps < 1 else "")
+    return f"off-policy: {steps:g} optimizer steps of {size}"
 
 
 def check_ports(context: Context) -> Iterator[Finding]:

@@ -86,7 +86,7 @@ def group_kinds(
         correct_threshold: A rollout is correct when its verifier reward is at or above this, in reward units.
         verifier_rewards_N: (N,) rewards of the verifier alone; default: the total rewards.
         advantages_N: (N,) extrinsic advantages, where equal totals do not imply equal advantages (several rewards that
-            are normalised one by one).
+            are normalized one by one).
 
     Returns:
         Three (N,) bools, of which each row has exactly one.

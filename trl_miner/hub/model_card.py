@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .hub.record import PAPERS, read_run_record, run_record
+from ..runs.training_record import PAPERS, read_run_record, run_record
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult
 
-    from .config import MinerGRPOConfig
+    from ..config import MinerGRPOConfig
 
 # Where TRL's template goes on after the method; tests/test_trl_contract.py watches both.
 MARKER = "### Framework versions"
@@ -120,7 +120,7 @@ def complete_card(card: str, facts: RunFacts) -> str:
         "Settings": _settings(facts.record),
         "What became of the rollouts": _prompts(facts),
         "Evaluation": _scores(facts.evaluation) + _benchmark_scores(facts.benchmarks),
-        "Licence": _licence(facts.record),
+        "License": _license(facts.record),
     }
     for title, body in sections.items():
         if body or title != "Settings":  # those of an older run stay
@@ -132,7 +132,7 @@ def complete_card(card: str, facts: RunFacts) -> str:
 
 def _complete_metadata(data: Any, facts: RunFacts) -> None:
     record = facts.record or {}
-    data.pop("licence", None)  # a slip in TRL's template
+    data.pop("license", None)  # a slip in TRL's template
     data["model_name"] = facts.model_name.rpartition("/")[2]
     data["pipeline_tag"] = "text-generation"
     if facts.is_adapter:
@@ -232,15 +232,15 @@ def _benchmark_scores(benchmarks: Mapping[str, Any] | None) -> str:
     return f"\n{_table(header, rows)}"
 
 
-def _licence(record: Mapping[str, Any] | None) -> str:
+def _license(record: Mapping[str, Any] | None) -> str:
     base = (record or {}).get("base_model")
     if base is None:
         return ""
-    licence = (record or {}).get("license") or {}
-    named = f": {licence.get('license_name', licence['license'])}" if licence else ", see there"
+    license = (record or {}).get("license") or {}
+    named = f": {license.get('license_name', license['license'])}" if license else ", see there"
     if base["hub"]:
-        return f"The licence of the base model, {_link(base)}, applies to this model{named}.\n"
-    return f"The licence of the base model, {_link(base)}, applies to this model; see the base model.\n"
+        return f"The license of the base model, {_link(base)}, applies to this model{named}.\n"
+    return f"The license of the base model, {_link(base)}, applies to this model; see the base model.\n"
 
 
 def _eval_results(facts: RunFacts) -> "list[EvalResult]":

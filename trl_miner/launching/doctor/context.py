@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ..launching.plan import Plan
+from ..plan import Plan
 from . import memory, models
 from .machine import Machine
 
@@ -86,7 +86,7 @@ def read_run(context: Context) -> memory.Run:
 
 
 def sharding_of(plan: Plan) -> str:
-    """How the plan divides model and optimiser: "none", "ddp", "fsdp" or "zero" with its stage."""
+    """How the plan divides model and optimizer: "none", "ddp", "fsdp" or "zero" with its stage."""
     kind = str(plan.accelerate.get("distributed_type", "NO")).upper()
     if kind == "DEEPSPEED":
         return f"zero{(plan.accelerate.get('deepspeed_config') or {}).get('zero_stage', 2)}"

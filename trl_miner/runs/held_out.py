@@ -15,7 +15,7 @@ class Moment:
     """One scoring of the held-out problems.
 
     Attributes:
-        step: Optimiser steps done.
+        step: Optimizer steps done.
         num_samples: n, of each problem.
         num_correct: c of each problem, in the problems' order.
     """

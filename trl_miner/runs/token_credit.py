@@ -180,7 +180,7 @@ def _credit_files(run: Path) -> list[Path]:
 
 def _methods(run: Path, metas: Mapping[int, Mapping[str, Any]]) -> tuple[str, ...]:
     """Of the run record, else of the records themselves."""
-    from ..hub.record import PAPERS, read_run_record
+    from .training_record import PAPERS, read_run_record
 
     found = (read_run_record(run) or {}).get("methods")
     if not found:

@@ -1,10 +1,10 @@
 """Which rows go through the model together, so that little of what it computes is padding, or without effect.
 
 TRL cuts a generation batch at random into micro-batches and pads all of them to its longest rollout. A gradient that
-is a sum over rows does not depend on which of them share a micro-batch. So the rows of one optimiser step may be cut
+is a sum over rows does not depend on which of them share a micro-batch. So the rows of one optimizer step may be cut
 into *pieces* of like length, and rows that add nothing to the sum may be left out.
 
-# B rows of one of TRL's micro-batches, n rows of an optimiser step that are in its loss
+# B rows of one of TRL's micro-batches, n rows of an optimizer step that are in its loss
 # P padded prompt tokens, T padded completion tokens
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .distributed import World
+from ..distributed import World
 
 # How TRL's losses average over a micro-batch, and so what keeps the gradient when its rows are others:
 SUMMED = {"cispo", "dapo", "vespo"}  # by tokens of the whole generation batch: nothing to do
@@ -172,7 +172,7 @@ class Piece:
 
 @dataclass
 class Window:
-    """The micro-batches of one optimiser step as TRL made them, and how this process goes through their rows.
+    """The micro-batches of one optimizer step as TRL made them, and how this process goes through their rows.
 
     Attributes:
         batches: TRL's micro-batches.
@@ -206,7 +206,7 @@ class Window:
         return list(range(step * num_pieces // num_steps, (step + 1) * num_pieces // num_steps))
 
     def piece(self, number: int) -> Piece:
-        """One piece of the optimiser step as a batch for the loss, with its weight."""
+        """One piece of the optimizer step as a batch for the loss, with its weight."""
         rows = self.pieces[number]
         inputs = self._join(rows) if rows else self._blank()
         self.num_tokens += len(inputs["prompt_ids"]) * _padded_length(inputs)
@@ -308,7 +308,7 @@ def plan(
     min_pieces: int,
     world: World,
 ) -> Window:
-    """Cut the rows of an optimiser step into pieces, as many on every process.
+    """Cut the rows of an optimizer step into pieces, as many on every process.
 
     Args:
         batches: TRL's micro-batches, with the keys that it gives them.

@@ -154,7 +154,7 @@ def read_rows(settings: Any) -> list[dict[str, Any]]:
     """The first rows of the training split."""
     from datasets import load_dataset
 
-    from ..data.worlds import WORLDS
+    from ...data.worlds import WORLDS
 
     split = settings.dataset_train_split
     if settings.dataset_name in WORLDS:
@@ -172,7 +172,7 @@ def _how_to_make(name: str) -> str:
 
 def _reward_functions(settings: Any) -> dict[str, list[str]]:
     """Columns that each reward function cannot do without, by its name."""
-    from ..train import load_reward_funcs
+    from ...train import load_reward_funcs
 
     found = {}
     for name, function in zip(settings.reward_funcs, load_reward_funcs(settings, settings), strict=True):
@@ -191,8 +191,8 @@ def _check_prompts(context: Context, rows: list[dict[str, Any]]) -> Finding:
     """The longest of the first prompts against what the server takes, and messages against a chat template."""
     from transformers import AutoTokenizer
 
-    from ..data.prompts import guess_style, prompt_text
-    from ..launching.plan import served_model
+    from ...data.prompts import guess_style, prompt_text
+    from ..plan import served_model
 
     settings, about = context.settings, "prompts"
     name = served_model(settings)
@@ -226,7 +226,7 @@ def _check_prompts(context: Context, rows: list[dict[str, Any]]) -> Finding:
 
 
 def _check_golds(settings: Any, rows: list[dict[str, Any]]) -> Finding:
-    from ..evaluation.golds import accepts_gold
+    from ...evaluation.golds import accepts_gold
 
     about = "verifier"
     graders = {"math_reward": "math", "choice_reward": "choice"}

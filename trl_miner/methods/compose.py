@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .distributed import World, accumulation_dtype
+from ..distributed import World, accumulation_dtype
 from .groups import GroupKinds, group_mean, grouped
 from .miner import group_relative_advantages, is_mined, miner_advantages, needs_old_logps
 
@@ -46,10 +46,10 @@ def reinforce_pp_advantages(
         returns_N = returns_N - group_mean(returns_N, num_generations)
     is_scored_N = ~returns_N.isnan()
     weights_N = tokens_N.to(returns_N.dtype) * is_scored_N
-    count = weights_N.sum().clamp(min=2)  # a single token: centred 0, so any divisor does
-    centred_N = returns_N - (weights_N * returns_N.nan_to_num()).sum() / count
-    variance = (weights_N * centred_N.nan_to_num().square()).sum() / (count - 1)
-    return (centred_N * torch.rsqrt(variance + 1e-8)).nan_to_num(nan=0.0).to(torch.float32)
+    count = weights_N.sum().clamp(min=2)  # a single token: centered 0, so any divisor does
+    centered_N = returns_N - (weights_N * returns_N.nan_to_num()).sum() / count
+    variance = (weights_N * centered_N.nan_to_num().square()).sum() / (count - 1)
+    return (centered_N * torch.rsqrt(variance + 1e-8)).nan_to_num(nan=0.0).to(torch.float32)
 
 
 def entropy_advantages(

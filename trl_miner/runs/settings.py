@@ -41,7 +41,7 @@ class Method:
     Attributes:
         label: How a report calls it.
         runs: At least one.
-        place: Which colour, dash and marker it has: 0, 1, 2, ...
+        place: Which color, dash and marker it has: 0, 1, 2, ...
     """
 
     label: str

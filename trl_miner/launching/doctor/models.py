@@ -63,7 +63,7 @@ def find_config(settings: argparse.Namespace) -> tuple[Any, str]:
     """
     from transformers import AutoConfig
 
-    from ..launching.plan import served_model
+    from ..plan import served_model
 
     name = served_model(settings)
     try:

@@ -27,11 +27,11 @@ class RunHistory:
         method: Name of its recipe, where `trl-miner compare` recorded it.
         seed: None: not recorded.
         settings: What it recorded of its settings, each as text in one spelling; empty: nothing.
-        logs: The training logs, one per logged optimiser step, steps ascending.
-        scores: Scores on held-out problems by optimiser step, {0: {"pass@1": 0.5}}; 0 is before training.
-        steps: Optimiser steps done.
-        planned: Optimiser steps that it was to do; None: not recorded.
-        per_step: Optimiser steps per generation batch; None: not recorded.
+        logs: The training logs, one per logged optimizer step, steps ascending.
+        scores: Scores on held-out problems by optimizer step, {0: {"pass@1": 0.5}}; 0 is before training.
+        steps: Optimizer steps done.
+        planned: Optimizer steps that it was to do; None: not recorded.
+        per_step: Optimizer steps per generation batch; None: not recorded.
         finished: It did what was planned, and was scored after training if it was scored at all.
         notes: What a reader of its curves should know.
         held_out: How many samples of each held-out problem were right; None: not recorded.
@@ -60,7 +60,7 @@ class RunHistory:
             key: Of the log, such as "reward".
 
         Returns:
-            (optimiser step, value) pairs; NaN where a log has it and it is no finite number.
+            (optimizer step, value) pairs; NaN where a log has it and it is no finite number.
         """
         points = [(number(log["step"]), log[key]) for log in self.logs if key in log]
         return [(step, _or_nan(value)) for step, value in points if step is not None]
@@ -125,7 +125,7 @@ def read_run(folder: str | Path) -> RunHistory:
         scores=_clean_scores(evaluation, steps),
         steps=steps,
         planned=int(planned) if planned and planned > 0 else None,
-        per_step=number(known.get("optimiser_steps_per_step")) or None,
+        per_step=number(known.get("optimizer_steps_per_step", known.get("optimiser_steps_per_step"))) or None,
         finished=finished,
         notes=notes,
         held_out=_read_held_out(folder, notes),

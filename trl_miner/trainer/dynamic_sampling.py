@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .distributed import World
-from .groups import grouped
+from ..distributed import World
+from ..methods.groups import grouped
 
 
 def differs_in_correctness(

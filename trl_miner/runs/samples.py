@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..files import write_whole
+from .files import write_whole
 
 Key = tuple[str, int]
 _TYPES = {"problem": str, "sample": int, "text": str, "tokens": int, "truncated": bool}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ..launching.plan import Plan
+from ..plan import Plan
 from . import memory, models
 from .context import FAILED, NOT_CHECKED, OK, WARNING, Check, Context, Finding
 from .machine import GIB
@@ -69,7 +69,7 @@ def check_token_budget(context: Context) -> Iterator[Finding]:
 
 
 def check_cpu_memory(context: Context) -> Iterator[Finding]:
-    """Does an optimiser that is kept in CPU memory fit there?"""
+    """Does an optimizer that is kept in CPU memory fit there?"""
     if not context.run.offloads_optimizer:
         return
     about = "CPU memory"
@@ -80,12 +80,12 @@ def check_cpu_memory(context: Context) -> Iterator[Finding]:
         return
     have = context.machine.cpu_memory
     if have is None:
-        yield Finding(NOT_CHECKED, about, f"the optimiser needs {need / GIB:.0f} GiB; what there is is not known.")
+        yield Finding(NOT_CHECKED, about, f"the optimizer needs {need / GIB:.0f} GiB; what there is is not known.")
     elif need > have:
-        yield Finding(FAILED, about, f"the optimiser's states must fit: got {need / GIB:.0f} of {have / GIB:.0f} GiB. "
+        yield Finding(FAILED, about, f"the optimizer's states must fit: got {need / GIB:.0f} of {have / GIB:.0f} GiB. "
                       "Use a larger machine, or more GPUs without offload.")  # fmt: skip
     else:
-        yield Finding(OK, about, f"{need / GIB:.0f} of {have / GIB:.0f} GiB for the optimiser's states.")
+        yield Finding(OK, about, f"{need / GIB:.0f} of {have / GIB:.0f} GiB for the optimizer's states.")
 
 
 def check_server_memory(context: Context) -> Iterator[Finding]:
