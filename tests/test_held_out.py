@@ -10,13 +10,13 @@ from scipy import stats
 from studies import FINAL_SAMPLES, RECIPES, STEPS, write_study
 
 from trl_miner.runs.history import read_run
-from trl_miner.runs.material import read_material
 from trl_miner.runs.runs_file import write_runs
-from trl_miner.runs.settings import group_methods
 from trl_miner.viewing.budgets import budgets_table, training_table
+from trl_miner.viewing.grouping import group_methods
 from trl_miner.viewing.held_out_curves import draw_against, draw_by_k, highlighted
 from trl_miner.viewing.held_out_report import held_out_part
 from trl_miner.viewing.held_out_tables import against_tables, pass_tables, scored_alike
+from trl_miner.viewing.material import read_material
 from trl_miner.viewing.report import write_report
 
 

@@ -15,11 +15,12 @@ from browser import needs_browser, open_page
 from trl_miner.cli import main
 from trl_miner.config import MinerGRPOConfig
 from trl_miner.runs.history import RunHistory, read_run
-from trl_miner.runs.material import read_material
-from trl_miner.runs.settings import DEFAULTS, ablation_of, clean_settings, group_methods, read_options
+from trl_miner.runs.settings import DEFAULTS, clean_settings, read_options
 from trl_miner.viewing import curves, lines, pass_curves
 from trl_miner.viewing.charts import CHARTS
 from trl_miner.viewing.completions import COMPLETIONS, completions_history, draw_completions, read_completions
+from trl_miner.viewing.grouping import ablation_of, group_methods
+from trl_miner.viewing.material import read_material
 from trl_miner.viewing.report import write_report
 from trl_miner.viewing.summaries import ablation_tables, comparison_warnings, missing_notes, sensitivity_tables
 from trl_miner.viewing.tables import Table

@@ -8,8 +8,9 @@ from studies import write_study
 
 from trl_miner.cli import main
 from trl_miner.runs.history import read_run
-from trl_miner.runs.material import read_material
-from trl_miner.runs.runs_file import read_runs, write_comparison, write_runs
+from trl_miner.runs.runs_file import METRIC_PREFIXES, METRICS, read_runs, write_comparison, write_runs
+from trl_miner.viewing.charts import CHARTS
+from trl_miner.viewing.material import read_material
 from trl_miner.viewing.report import write_report
 
 
@@ -50,6 +51,11 @@ def test_logs_keep_six_digits_gaps_and_what_reports_read(tmp_path):
     (run,) = read_runs(path)
     assert run.logs[0] == {"step": 1, "reward": 0.123457, "num_tokens": 123456789}
     assert math.isnan(run.logs[1]["reward"]) and run.values("kl") == [(2, 0.5)]
+
+
+def test_every_metric_of_a_chart_is_kept():
+    keys = {panel.key for chart in CHARTS for panel in chart.panels} - {"overhead"}  # from miner/ and step_time
+    assert keys and all(key in METRICS or key.startswith(METRIC_PREFIXES) for key in keys)
 
 
 def test_no_path_of_the_machine_is_kept(tmp_path):

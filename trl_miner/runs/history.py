@@ -12,7 +12,7 @@ from typing import Any
 
 from .held_out import FILE as HELD_OUT
 from .held_out import HeldOut, clean_held_out
-from .settings import clean_settings, read_options
+from .settings import DEFAULTS, clean_settings, read_options
 
 STATE = "trainer_state.json"
 
@@ -75,6 +75,18 @@ class RunHistory:
             False too where it was logged as NaN alone.
         """
         return any(number(log.get(key)) is not None for log in self.logs)
+
+    def setting(self, name: str) -> str | None:
+        """Return a setting of the run, or its default.
+
+        Args:
+            name: Of the config, such as "miner_gamma".
+
+        Returns:
+            None where neither is known, or the run recorded no settings.
+        """
+        is_recorded = self.settings or self.method is not None
+        return self.settings.get(name, DEFAULTS.get(name)) if is_recorded else None
 
 
 def number(value: Any) -> float | None:

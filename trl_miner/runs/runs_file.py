@@ -21,15 +21,18 @@ from pathlib import Path
 from typing import Any
 
 from .files import write_whole
-from ..viewing.charts import CHARTS
 from .held_out import clean_held_out
 from .history import RunHistory, number, read_run
 
 ENDING = ".jsonl"
 NAME = f"runs{ENDING}"
 _DIGITS = 6
-_READ = {"reward", "step_time", "num_tokens", *(panel.key for chart in CHARTS for panel in chart.panels)}
-_READ_PREFIXES = ("miner/", "groups/", "rollouts/")
+# The metrics that reports read: a test compares them with the charts.
+METRICS = {
+    *("reward", "step_time", "num_tokens", "entropy", "kl", "grad_norm"),
+    *("completions/mean_length", "completions/clipped_ratio"),
+}
+METRIC_PREFIXES = ("miner/", "groups/", "rollouts/")
 _NOT_KEPT = {"output_dir", "run_name", "report_to", "config"}  # of the settings: they say where, not what
 _PATH = re.compile(r"(?<![\w.:/~-])~?/(?:[^\s/=,'\"]+/)*([^\s/=,'\"]+)/?")
 _NO_NUMBER = "nan"
@@ -153,7 +156,7 @@ def _content(run: RunHistory) -> dict[str, Any]:
 
 def _columns(logs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     keys = dict.fromkeys(key for log in logs for key in log)
-    kept = [key for key in keys if key != "step" and (key in _READ or key.startswith(_READ_PREFIXES))]
+    kept = [key for key in keys if key != "step" and (key in METRICS or key.startswith(METRIC_PREFIXES))]
     return {key: [_short(log[key]) if key in log else None for log in logs] for key in ("step", *kept)}
 
 

@@ -1,16 +1,10 @@
-"""Settings that runs recorded, in one spelling, and which runs are one method."""
+"""One spelling for the settings that runs record."""
 
 import json
-import os.path
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-if TYPE_CHECKING:
-    from .history import RunHistory
-
-# What a setting is when a recipe leaves it out, as in MinerGRPOConfig, which this module must not import.
+# The defaults of MinerGRPOConfig, which this module must not import: it needs torch and TRL.
 DEFAULTS = {
     "advantage_estimator": "miner",
     "policy_loss": "clip",
@@ -21,34 +15,6 @@ DEFAULTS = {
     "miner_credit": "focal",
     "miner_intrinsic": "nll",
 }
-# Neither where a run is written nor what is logged of it makes it another method.
-_BESIDES = re.compile(
-    r"seed|data_seed|output_dir|run_name|report_to|config|resume_from_checkpoint|overwrite_output_dir|trackio_.*|"
-    r"(logging|save|score|hub|log|eval)_.*|push_to_hub|watchdog_seconds|num_completions_to_print|disable_tqdm"
-)
-_ABLATIONS = {  # intrinsic reward, credit, whether calibrated: recipes/Qwen3-4B-Base/miner_wo_*.yaml
-    ("nll", "focal", True): "MINER",
-    ("constant", "uniform", False): "w/o IR",
-    ("nll", "uniform", True): "w/o FW",
-    ("nll", "focal", False): "w/o AC",
-}
-
-
-@dataclass(frozen=True)
-class Method:
-    """Runs with the same settings but for the seed: one line in a picture.
-
-    Attributes:
-        label: How a report calls it.
-        runs: At least one.
-        place: Which color, dash and marker it has: 0, 1, 2, ...
-    """
-
-    label: str
-    runs: "Sequence[RunHistory]"
-    place: int = 0
-
-
 def clean_settings(settings: Mapping[str, Any]) -> dict[str, str]:
     """Each value as text, so that 2, "2.0" and 2.0 are one value, and null, "None" and .inf for a cap too."""
     shown = {str(name): _spell(value) for name, value in settings.items()}
@@ -70,100 +36,6 @@ def read_options(options: Iterable[Any]) -> dict[str, Any]:
         elif name is not None:
             found[name] = option if found[name] == "True" else f"{found[name]} {option}"
     return found
-
-
-def setting(run: "RunHistory", name: str) -> str | None:
-    """A setting of a run, or its default; None: neither is known, or the run recorded no settings."""
-    return run.settings.get(name, DEFAULTS.get(name)) if run.settings or run.method is not None else None
-
-
-def group_methods(runs: "Sequence[RunHistory]") -> list[Method]:
-    """Runs of one recipe with the same settings but the seed become one method.
-
-    Args:
-        runs: In the order of the report.
-
-    Returns:
-        The methods in order of their first run, with labels that differ.
-    """
-    groups: dict[Any, list[RunHistory]] = {}
-    for run in runs:
-        own = tuple(sorted(_of_method(run).items()))
-        groups.setdefault(
-            (run.method, own) if own or run.method is not None else str(run.folder.resolve()), []
-        ).append(run)
-    found = list(groups.values())
-    short = [_label(group) for group in found]
-    labels = list(short)
-    for at, label in enumerate(short):
-        if short.count(label) > 1:
-            labels[at] = _longer(label, found[at], [found[i] for i, other in enumerate(short) if other == label])
-    for at, label in enumerate(labels):  # still the same: nothing recorded tells them apart
-        if labels.index(label) != at:
-            labels[at] = f"{label} ({found[at][0].name})"
-    return [Method(label, group, place) for place, (label, group) in enumerate(zip(labels, found, strict=True))]
-
-
-def is_grpo(run: "RunHistory") -> bool:
-    """Whether it is plain GRPO, the baseline of the table of methods."""
-    wanted = {"advantage_estimator": "grpo", "policy_loss": "clip", "dynamic_sampling": "False"}
-    return all(setting(run, name) == value for name, value in wanted.items())
-
-
-def baseline_of(methods: "Sequence[Method]") -> Method | None:
-    """The method that others are held against: plain GRPO, of several the one called grpo; None: none is."""
-    found = [method for method in methods if is_grpo(method.runs[0])]
-    return next((method for method in found if method.label == "grpo"), found[0] if found else None)
-
-
-def is_miner(run: "RunHistory") -> bool:
-    """Was it trained with MINER, alone or on top of another method?"""
-    return "miner" in (setting(run, "advantage_estimator") or "").split("+")
-
-
-def ablation_of(run: "RunHistory") -> str | None:
-    """ "MINER", "w/o IR", "w/o FW", "w/o AC" or "GRPO", as the paper's ablation names it; None: none of these."""
-    if is_grpo(run):
-        return "GRPO" if setting(run, "importance_sampling_level") == "token" else None
-    if setting(run, "advantage_estimator") != "miner":
-        return None
-    calibrated = setting(run, "miner_lambda_max") != "None"
-    return _ABLATIONS.get((setting(run, "miner_intrinsic"), setting(run, "miner_credit"), calibrated))  # type: ignore[arg-type]
-
-
-def beside(run: "RunHistory", *names: str) -> tuple[Any, ...]:
-    """The settings of a run but the named ones, to find runs that differ in those alone."""
-    own = {**DEFAULTS, **_of_method(run)}
-    return tuple(sorted((name, value) for name, value in own.items() if name not in names))
-
-
-def ablation_base(run: "RunHistory") -> tuple[Any, ...]:
-    """What all runs of one ablation have in common: everything but the method."""
-    own = {**DEFAULTS, **_of_method(run)}
-    return tuple(sorted((k, v) for k, v in own.items() if k != "advantage_estimator" and not k.startswith("miner_")))
-
-
-def _of_method(run: "RunHistory") -> dict[str, str]:
-    return {name: value for name, value in run.settings.items() if not _BESIDES.fullmatch(name)}
-
-
-def _label(group: "Sequence[RunHistory]") -> str:
-    if group[0].method is not None:
-        return group[0].method
-    if len(group) == 1:
-        return group[0].name
-    shared = os.path.commonprefix([run.name for run in group]).rstrip("0123456789")
-    shared = re.sub(r"[\W_]+(seed|s)?[\W_]*$|seed$", "", shared)  # runs/miner_s1 and runs/miner_s2 are miner
-    return shared if len(shared) > 2 else f"{group[0].name} and {len(group) - 1} more"
-
-
-def _longer(label: str, group: "Sequence[RunHistory]", clashing: "Sequence[Sequence[RunHistory]]") -> str:
-    """The label with the settings in which it differs from others of its name."""
-    every = [{**DEFAULTS, **_of_method(other[0])} for other in clashing]
-    own = {**DEFAULTS, **_of_method(group[0])}
-    names = sorted({name for other in every for name in other.keys() | own.keys() if other.get(name) != own.get(name)})
-    told = ", ".join(f"{name} {own.get(name, 'default')}" for name in names[:2])
-    return f"{label}, {told}" if told else label
 
 
 def _spell(value: Any) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..runs.history import RunHistory, number
-from ..runs.settings import Method, baseline_of
 from .curves import overhead
+from .grouping import Method, baseline_of
 from .tables import NOT_AVAILABLE, RunSummary, Table, show_spread, spread, steps_to, summary_of, target_of, with_count
 
 ROLLOUTS, TOKENS = "rollouts/generated_total", "rollouts/tokens_total"

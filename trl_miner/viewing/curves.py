@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ..runs.history import RunHistory, number, read_run
-from ..runs.material import read_material
-from ..runs.settings import group_methods
 from .charts import (
     CALIBRATION,
     ENTROPY,
@@ -26,7 +24,9 @@ from .charts import (
     Chart,
     held_out_chart,
 )
+from .grouping import group_methods
 from .lines import INK, MOST_BANDS, add_legend, draw_lines, finish_axes, method_line, new_figure, save
+from .material import read_material
 
 Runs = str | Path | RunHistory | Sequence[str | Path | RunHistory]
 
@@ -275,7 +275,7 @@ def overview(run: RunHistory) -> Any:
 
 
 def _one_line(run: RunHistory, key: str, label: str, place: int) -> Any:
-    from ..runs.settings import Method
+    from .grouping import Method
 
     return method_line(Method(label, [run], place), lambda one: one.values(key))
 

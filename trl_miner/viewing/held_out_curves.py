@@ -5,7 +5,7 @@ from typing import Any
 
 from ..runs.held_out import powers_of_two
 from ..runs.history import RunHistory
-from ..runs.settings import Method
+from .grouping import Method
 from .held_out_tables import Comparison, Scored, after, compare_with, families, ks_of, miner_of
 from .lines import (
     INK,

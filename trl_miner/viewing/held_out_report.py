@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..runs.settings import Method
 from . import lines
+from .grouping import Method
 from .held_out_curves import AGAINST, BY_K, draw_against, draw_by_k, highlighted
 from .held_out_tables import Scored, against_tables, families, pass_tables, scored_alike
 from .tables import Table

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..runs.held_out import HeldOut, Moment
 from ..runs.history import RunHistory
-from ..runs.settings import Method, ablation_base, ablation_of, baseline_of
 from .effects import TEST, Effect, crossed_difference, holm
+from .grouping import Method, ablation_base, ablation_of, baseline_of
 from .tables import NOT_AVAILABLE, Table, show_spread, spread
 
 _SHOWN = (1, 4, 16, 64)  # K, beside the largest that all have

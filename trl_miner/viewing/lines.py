@@ -17,7 +17,7 @@ from ..runs.files import write_whole
 from .text import for_picture
 
 if TYPE_CHECKING:
-    from ..runs.settings import Method
+    from .grouping import Method
 
 INK, PAPER, GRID = "#1b1f24", "#ffffff", "#c9ced6"
 # Okabe-Ito, told apart by color-blind readers. 7 colors, 4 dashes and 5 markers repeat after 140 methods.

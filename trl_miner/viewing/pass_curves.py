@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..runs.history import number
-from ..runs.material import EvalResult, read_result
-from ..runs.settings import Method, group_methods
+from .grouping import Method, group_methods
 from .lines import (
     INK,
     MOST_BANDS,
@@ -20,6 +19,7 @@ from .lines import (
     scale_by_two,
     style,
 )
+from .material import EvalResult, read_result
 from .text import for_picture
 
 Results = str | Path | EvalResult | Sequence[str | Path | EvalResult]

@@ -7,15 +7,15 @@ from pathlib import Path
 from ..progress import track
 from ..runs.files import write_whole
 from ..runs.history import RunHistory
-from ..runs.material import EvalResult, Material, read_material
 from ..runs.runs_file import is_runs_file
-from ..runs.settings import Method, group_methods
 from . import lines
 from .budgets import budgets_table, training_table
 from .charts import CHARTS, Chart, held_out_chart
 from .completions import COMPLETIONS, Completions, completions_history, has_completions, read_completions
 from .curves import draw_chart, has_chart
+from .grouping import Method, group_methods
 from .held_out_report import PICTURES, Plan, held_out_part
+from .material import EvalResult, Material, read_material
 from .pass_curves import (
     BANDS,
     CAPTIONS,

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..runs.history import RunHistory, number
-from ..runs.material import EvalResult
-from ..runs.settings import DEFAULTS, Method, ablation_base, ablation_of, baseline_of, beside, is_miner, setting
+from ..runs.settings import DEFAULTS
 from .charts import CHARTS, Chart, held_out_chart
 from .curves import has_chart, overhead
+from .grouping import Method, ablation_base, ablation_of, baseline_of, is_miner, settings_except
+from .material import EvalResult
 from .pass_curves import group_results
 from .tables import NOT_AVAILABLE, Table, compare_runs, mean_step_time, method_table, show_spread, spread, summary_of
 
@@ -98,7 +99,7 @@ def _without_sweeps(found: Sequence[tuple[str, Method]]) -> list[tuple[str, Meth
     swept = [
         (variant, method)
         for variant, method in found
-        if variant == "MINER" and any(setting(method.runs[0], name) != DEFAULTS[name] for name in _SWEPT)
+        if variant == "MINER" and any(method.runs[0].setting(name) != DEFAULTS[name] for name in _SWEPT)
     ]
     miners = sum(variant == "MINER" for variant, _ in found)
     return list(found) if len(swept) == miners else [pair for pair in found if pair not in swept]
@@ -111,11 +112,11 @@ def sensitivity_tables(methods: Sequence[Method]) -> list[Table]:
         groups: dict[Any, list[Method]] = {}
         for method in methods:
             if is_miner(method.runs[0]):
-                groups.setdefault(beside(method.runs[0], name), []).append(method)
+                groups.setdefault(settings_except(method.runs[0], name), []).append(method)
         for found in groups.values():
-            if len({setting(method.runs[0], name) for method in found}) > 1:
-                found.sort(key=lambda method: _as_number(setting(method.runs[0], name)))
-                rows = [[_value(setting(method.runs[0], name)), *_outcome(method)] for method in found]
+            if len({method.runs[0].setting(name) for method in found}) > 1:
+                found.sort(key=lambda method: _as_number(method.runs[0].setting(name)))
+                rows = [[_value(method.runs[0].setting(name)), *_outcome(method)] for method in found]
                 header = [name, "Runs", "Pass@1", "Pass@K", "Reward", "Factor on PH advantages", "Rollouts recovered"]
                 notes = ["The methods differ in this setting alone. Pass@1 and Pass@K: held-out problems, last score."]
                 notes += ["Reward: last log. The other two: mean over all logs. Mean ± sample deviation over runs."]
@@ -219,7 +220,7 @@ def _paper_rows(run: RunHistory, shown: Mapping[str, tuple[Any, Any]]) -> list[l
     from ..evaluation.tables import known_base_model, load_paper
 
     printed = load_paper()
-    known = known_base_model(setting(run, "model_name_or_path") or "")
+    known = known_base_model(run.setting("model_name_or_path") or "")
     table = printed["ablation"].get(known, {})
     if not any(title in row for row in table.values() for title, _ in shown.values()):
         return []
