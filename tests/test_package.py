@@ -1,5 +1,12 @@
+"""The shape of the package: what imports what, what is heavy, how long its functions are."""
+
+import ast
+import re
+import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -7,6 +14,7 @@ import pytest
 import trl_miner
 
 PACKAGE = Path(trl_miner.__file__).parent
+ROOT = Path(__file__).parent.parent
 
 
 def modules_after(statement):
@@ -56,3 +64,107 @@ def test_public_names_are_there():
 
 def test_it_is_typed():
     assert (PACKAGE / "py.typed").is_file()
+
+
+# --- The direction of imports, as CONTRIBUTING.md draws it
+
+MODULES = {
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").removesuffix("."): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+# Arrows that still run up or within a row: (importer, imported). To be emptied.
+STILL_OPEN = {
+    ("compare", "commands"),
+    ("data", "evaluation"),
+    ("data", "grading"),
+    ("grading", "launching"),
+    ("launching", "train"),
+    ("runs", "viewing"),
+}
+LONGEST_BODY = 75  # to become 60
+CIRCLES_STILL_OPEN = {"evaluation.benchmarks", "runs.history"}
+
+
+def rows_of_the_map() -> list[set[str]]:
+    """The rows of CONTRIBUTING's map, top first: the names before the first gap of three spaces."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    block = re.search(r"^## The map.*?```text\n(.*?)```", text, re.DOTALL | re.MULTILINE)
+    assert block, "CONTRIBUTING.md must have a section 'The map' with a block of text"
+    return [set(line.split("   ")[0].split()) for line in block[1].splitlines()]
+
+
+def is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def imports_of(name: str, *, types: bool) -> Iterator[str]:
+    """Yield the modules of ours that a module imports, anywhere in it; with `types`, also for annotations."""
+    package = name.split(".") if MODULES[name].name == "__init__.py" else name.split(".")[:-1]
+    package = [part for part in package if part]
+    nodes: list[ast.AST] = [TREES[name]]
+    while nodes:
+        node = nodes.pop()
+        nodes += ast.iter_child_nodes(node) if types or not is_for_types(node) else node.orelse
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "trl_miner":
+                    yield alias.name.removeprefix("trl_miner").removeprefix(".")
+        elif isinstance(node, ast.ImportFrom):
+            parts = node.module.split(".") if node.module else []
+            if node.level:
+                parts = [*package[: len(package) - node.level + 1], *parts]
+            elif parts[:1] == ["trl_miner"]:
+                parts = parts[1:]
+            else:
+                continue
+            for alias in node.names:
+                inner = ".".join([*parts, alias.name])
+                yield inner if inner in MODULES else ".".join(parts)
+
+
+def test_the_map_names_what_there_is():
+    rows = rows_of_the_map()
+    names = [name for row in rows for name in row]
+    assert len(names) == len(set(names))
+    assert set(names) == {name.split(".")[0] for name in MODULES if name}
+
+
+def test_imports_run_down_the_map():
+    """Between folders; imports inside functions count, those for annotations do not. Anyone may read the version."""
+    depth = {name: number for number, row in enumerate(rows_of_the_map()) for name in row}
+    up = set()
+    for name in MODULES:
+        for target in imports_of(name, types=False):
+            source, aim = name.split(".")[0], target.split(".")[0]
+            if name and aim and source != aim and depth[source] >= depth[aim]:
+                up.add((source, aim))
+    assert up <= STILL_OPEN, sorted(up - STILL_OPEN)
+
+
+def test_no_modules_import_each_other():
+    """Not even in a longer circle, inside functions, or for annotations."""
+    graph = {
+        name: {target for target in imports_of(name, types=True) if target and target != name}
+        for name in MODULES
+        if name and name not in CIRCLES_STILL_OPEN
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as circle:
+        pytest.fail(" <- ".join(circle.args[1]))
+
+
+# --- Sizes
+
+
+def test_functions_stay_short():
+    """Bodies, docstrings left out: none over 60 lines, half of them at most 9."""
+    lines = {}
+    for name, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                start = node.body[1 if ast.get_docstring(node) and len(node.body) > 1 else 0]
+                lines[f"{name}.{node.name}:{node.lineno}"] = node.body[-1].end_lineno - start.lineno + 1
+    assert not {name: count for name, count in lines.items() if count > LONGEST_BODY}
+    assert statistics.median(lines.values()) <= 9
