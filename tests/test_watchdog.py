@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from harness import config, mixed_reward, problems
 
+import trl_miner
 from trl_miner import MinerGRPOTrainer, grading
 from trl_miner.data import arithmetic
 from trl_miner.launching import watchdog
@@ -105,7 +106,13 @@ def test_a_beat_keeps_a_slow_part_alive(watching):
     with left_alone(dog), dog.part("rewards"):
         while time.monotonic() < end:
             time.sleep(0.1)
-            watchdog.beat()
+            trl_miner.beat()
+
+
+def test_the_old_module_of_beat_still_works_and_warns():
+    with pytest.warns(FutureWarning, match=r"call trl_miner\.beat\(\)"):
+        from trl_miner.watchdog import beat
+    assert beat is trl_miner.beat
 
 
 def test_a_folder_that_grows_keeps_its_part_alive(watching, tmp_path):

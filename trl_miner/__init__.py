@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from .config import MinerGRPOConfig as MinerGRPOConfig
     from .evaluation.in_training import EvaluationCallback as EvaluationCallback
+    from .heartbeat import beat as beat
     from .methods.miner import MinerAdvantages as MinerAdvantages
     from .methods.miner import miner_advantages as miner_advantages
     from .trainer import MinerGRPOTrainer as MinerGRPOTrainer
@@ -20,6 +21,7 @@ _MODULE_OF = {
     "MinerGRPOConfig": "config",
     "MinerGRPOTrainer": "trainer",
     "MinerAdvantages": "methods.miner",
+    "beat": "heartbeat",
     "miner_advantages": "methods.miner",
 }
 __all__ = [*_MODULE_OF, "__version__"]

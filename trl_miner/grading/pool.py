@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import NamedTuple
 
-from ..launching.watchdog import beat
+from ..heartbeat import beat
 from .worker import Job, Result
 
 CPU_SECONDS = 5.0

@@ -2,8 +2,8 @@
 
 A vLLM server that stops answering, or a process that is stopped, leaves a distributed run waiting for as long as its
 collectives allow, which is half an hour for most and for ever for some. What counts here is evidence of life: each
-process notes when its main thread gets on (`beat`), and a thread of its own tells the others. As long as one process
-gets on somewhere, the run is alive, however long the step.
+process notes when its main thread gets on (`heartbeat.beat`), and a thread of its own tells the others. As long as one
+process gets on somewhere, the run is alive, however long the step.
 """
 
 import contextlib
@@ -20,23 +20,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from .. import heartbeat
 from .health import ask, is_healthy
 
 EXIT_CODE = 75  # sysexits' EX_TEMPFAIL: to try again may help
 GRACE_SECONDS = 20.0  # for the main thread to end by an exception, before the process is ended
 GENERATION = "generation"
 _SERVER = ("server", 0)
-_watching: "Watchdog | None" = None
 
 
 class RunStopped(RuntimeError):
     """The watchdog ended the run; the message says which part of it had stopped."""
-
-
-def beat() -> None:
-    """Say that this process gets on. For functions that take minutes on their own, such as a slow reward function."""
-    if _watching is not None:
-        _watching.beat()
 
 
 class Watchdog:
@@ -95,22 +89,19 @@ class Watchdog:
             rank: Of this process, of `size`.
             agree_on_port: Gives every process the number that rank 0 passes.
         """
-        global _watching
         if size > 1:
             self._peers = _Peers(rank, size, agree_on_port, self._interval)
         self._stop.clear()
         self.message = None
         self._main = threading.get_ident()
-        _watching = self
+        heartbeat.listen(self.beat)
         self._thread = threading.Thread(target=self._watch, name="trl_miner.launching.watchdog", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Stop watching; nothing is ended from now on."""
-        global _watching
         self._stop.set()
-        if _watching is self:
-            _watching = None
+        heartbeat.stop_listening(self.beat)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=5 * self._patience)
         if self._peers is not None:
