@@ -225,7 +225,7 @@ def wait_until(condition, process, seconds=180):
 def rollouts_by_place(prompts, trainer):
     """A `rollout_func` whose samples depend on the model, the step, and the place in the global batch: the same on one
     process and on two."""
-    from trl_miner.evaluation.sampler import eos_token_ids, pad_token_id, sample_tokens
+    from trl_miner.evaluation.seeded_sampling import eos_token_ids, pad_token_id, sample_tokens
 
     model, tokenizer = trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class
     first = trainer.accelerator.process_index * len(prompts)

@@ -11,19 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from trl_miner.data.benchmarks import BENCHMARKS, load, load_with_record, user_benchmark
+from trl_miner.data.golds import accepts_gold
+from trl_miner.data.problems import Problem, fingerprint, read_problems
 from trl_miner.data.prompts import build_prompt, guess_style
 from trl_miner.data.reading import Source, find_files, read_file, read_rows
 from trl_miner.data.worlds import WORLDS
-from trl_miner.evaluation.benchmarks import (
-    BENCHMARKS,
-    Problem,
-    fingerprint,
-    load,
-    load_with_record,
-    problems_of,
-    user_benchmark,
-)
-from trl_miner.evaluation.golds import accepts_gold
 from trl_miner.grading import grade
 
 HERE = Path(__file__).parent
@@ -65,10 +58,10 @@ def test_the_table_asks_what_the_paper_asks():
 
 
 def test_the_official_test_set_of_pubmedqa_has_500_ids():
-    from trl_miner.evaluation.columns import _pubmedqa_test_ids
+    from trl_miner.data.columns import pubmedqa_test_ids
 
-    assert len(_pubmedqa_test_ids()) == 500
-    assert all(found.isdigit() for found in _pubmedqa_test_ids())
+    assert len(pubmedqa_test_ids()) == 500
+    assert all(found.isdigit() for found in pubmedqa_test_ids())
 
 
 @pytest.mark.parametrize("name", DOWNLOADED)
@@ -107,7 +100,7 @@ def test_fields_that_need_work():
 def test_the_original_medqa_loads_too():
     options = [{"key": letter, "value": f"{letter} text"} for letter in "EDCBA"]
     row = {"question": "Which?", "options": options, "answer_idx": "B", "answer": "B text", "meta_info": "step2&3"}
-    (problem,) = problems_of(BENCHMARKS["medqa"], [row])
+    (problem,) = read_problems(BENCHMARKS["medqa"], [row])
     assert problem.solution == "B"
     assert problem.options == ("A text", "B text", "C text", "D text", "E text")
 
@@ -185,9 +178,9 @@ def test_a_missing_column():
     with pytest.raises(
         ValueError, match=r"AIME2024 needs the column Answer or answer: row 1 \(id 2024-III-2\) has ID,"
     ):
-        problems_of(BENCHMARKS["aime24"], rows)
+        read_problems(BENCHMARKS["aime24"], rows)
     with pytest.raises(ValueError, match=r"PubMedQA needs the column pubid: row 0 has text"):
-        problems_of(BENCHMARKS["pubmedqa"], [{"text": "?"}])
+        read_problems(BENCHMARKS["pubmedqa"], [{"text": "?"}])
 
 
 @pytest.mark.parametrize(
@@ -216,11 +209,11 @@ def test_a_missing_column():
 )
 def test_bad_content(name, index, values, message):
     with pytest.raises(ValueError, match=message):
-        problems_of(BENCHMARKS[name], changed(name, index, **values))
+        read_problems(BENCHMARKS[name], changed(name, index, **values))
 
 
 def test_without_a_network_the_error_says_what_is_missing_and_the_way_out(tmp_path):
-    code = "from trl_miner.evaluation.benchmarks import *; load(BENCHMARKS['aime25'], revision='v7')"
+    code = "from trl_miner.data.benchmarks import *; load(BENCHMARKS['aime25'], revision='v7')"
     child = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "PYTHONPATH": str(HERE.parent)},

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trl_miner.data import arithmetic
+from trl_miner.data.benchmarks import BENCHMARKS, load
 from trl_miner.data.contamination import Overlap, find_overlaps, tokens
 from trl_miner.data.deepscaler import build_deepscaler
 from trl_miner.data.medical import MEDMCQA_TRAIN, build_medical, filtered_out, medmcqa_train_problems
+from trl_miner.data.problems import Problem
 from trl_miner.data.prompts import build_prompt
-from trl_miner.data.writing import Options, prompt_lengths
-from trl_miner.evaluation.benchmarks import BENCHMARKS, Problem, load
+from trl_miner.data.training_set import Options, prompt_lengths
 
 SMALL = Path(__file__).parent / "benchmarks"
 TEMPLATE = (

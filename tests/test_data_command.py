@@ -124,8 +124,8 @@ def test_contamination_is_reported_and_removed_on_request(model_folder, tmp_path
 
 def test_the_arithmetic_world_is_clean():
     """The training split of the embedded world shares no problem with its test split."""
+    from trl_miner.data.benchmarks import BENCHMARKS, load
     from trl_miner.data.contamination import find_overlaps
-    from trl_miner.evaluation.benchmarks import BENCHMARKS, load
 
     train = arithmetic.load_dataset("train")["prompt"]
     assert find_overlaps(train, {"arithmetic": load(BENCHMARKS["arithmetic"])}) == []
@@ -134,9 +134,9 @@ def test_the_arithmetic_world_is_clean():
 def test_the_medical_set_trains_with_choice_reward(model_folder, tmp_path):
     """From files to a training step: the options reach the reward, and what cannot be judged is logged."""
     from trl_miner.data.medical import build_medical, medmcqa_train_problems
-    from trl_miner.data.writing import Options
-    from trl_miner.evaluation import run
-    from trl_miner.evaluation.run import ModelRequest
+    from trl_miner.data.training_set import Options
+    from trl_miner.evaluation import evaluate as run
+    from trl_miner.evaluation.evaluate import ModelRequest
     from trl_miner.recipe import make_parser
     from trl_miner.train import run as train
 

@@ -18,13 +18,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl_miner import cli
 from trl_miner.commands import evaluate as evaluate_command
 from trl_miner.data import arithmetic, base_model
+from trl_miner.data.benchmarks import BENCHMARKS, load
 from trl_miner.data.prompts import prompt_text
-from trl_miner.evaluation import run
-from trl_miner.evaluation.benchmarks import BENCHMARKS, load
+from trl_miner.evaluation import evaluate as run
+from trl_miner.evaluation.evaluate import ModelRequest
 from trl_miner.evaluation.generate import Prompts, Sampling, Task, sample_seed
-from trl_miner.evaluation.run import ModelRequest
-from trl_miner.evaluation.sampler import exponential_noise, sample_tokens
 from trl_miner.evaluation.score import score_folder
+from trl_miner.evaluation.seeded_sampling import exponential_noise, sample_tokens
 from trl_miner.runs.samples import SampleWriter, read_samples
 
 

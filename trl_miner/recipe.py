@@ -9,8 +9,8 @@ from pathlib import Path
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from .config import MinerGRPOConfig
+from .data.benchmarks import BENCHMARKS
 from .data.worlds import WORLDS
-from .evaluation.benchmarks import BENCHMARKS
 from .grading.pool import CPU_SECONDS
 
 OWN_REWARDS = ("math_reward", "choice_reward")

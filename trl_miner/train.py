@@ -20,10 +20,10 @@ from trl import DatasetMixtureConfig, ModelConfig, get_dataset, get_peft_config,
 from . import grading, rewards
 from .config import MinerGRPOConfig
 from .data import base_model
+from .data.benchmarks import BENCHMARKS, user_benchmark
+from .data.benchmarks import load as load_benchmark
 from .data.prompts import build_prompt, guess_style
 from .data.worlds import WORLDS
-from .evaluation.benchmarks import BENCHMARKS, user_benchmark
-from .evaluation.benchmarks import load as load_benchmark
 from .evaluation.in_training import EvaluationCallback
 from .hub.model_card import PICTURE
 from .launching.watchdog import EXIT_CODE, RunStopped

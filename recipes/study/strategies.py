@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl_miner.data.base_model import find_model
 from trl_miner.data.strategies import STRATEGIES, TEST_LEVELS, load_dataset, strategy_of
 from trl_miner.evaluation.generate import sample_seed
-from trl_miner.evaluation.sampler import sample_completions
+from trl_miner.evaluation.seeded_sampling import sample_completions
 from trl_miner.rewards import math_reward
 
 SAMPLES, TEMPERATURE, MAX_TOKENS = 16, 0.7, 80  # G, temperature and length of the study's recipes

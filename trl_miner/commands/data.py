@@ -83,7 +83,7 @@ def run_medical(args: argparse.Namespace, rest: list[str]) -> int:
     with Progress("starting", unit="", leave=False):
         from ..data.medical import build_medical
         from ..data.sources import MEDICAL_BENCHMARKS
-        from ..evaluation.run import ModelRequest, sample_filter
+        from ..evaluation.evaluate import ModelRequest, sample_filter
 
     local = evaluate.local_files(args.local)
     options = _options(args)
@@ -109,7 +109,7 @@ def _options(args: argparse.Namespace) -> Any:
     from transformers import AutoTokenizer
 
     from ..data.prompts import guess_style
-    from ..data.writing import Options
+    from ..data.training_set import Options
 
     style = args.prompt_style
     if style == "auto":
@@ -119,7 +119,7 @@ def _options(args: argparse.Namespace) -> Any:
 
 def _benchmarks(args: argparse.Namespace, local: dict[str, str], field: tuple[str, ...]) -> dict[str, Any]:
     """The problems that the training set is compared with."""
-    from ..evaluation.benchmarks import BENCHMARKS, load
+    from ..data.benchmarks import BENCHMARKS, load
 
     names = field if args.check_against is None else args.check_against
     for name in names:
@@ -129,7 +129,7 @@ def _benchmarks(args: argparse.Namespace, local: dict[str, str], field: tuple[st
 
 
 def _say(written: Any, model: str, reward: str) -> int:
-    from ..data.writing import CARD, CONTAMINATION, TRAIN
+    from ..data.training_set import CARD, CONTAMINATION, TRAIN
     from ..progress import finish
 
     print(f"{written.rows} problems in {written.folder}.")

@@ -99,8 +99,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..progress import Progress
 
     with Progress("starting", unit="", leave=False):  # importing transformers takes seconds
+        from ..evaluation.evaluate import ModelRequest, ProblemRequest, evaluate
         from ..evaluation.generate import Sampling
-        from ..evaluation.run import ModelRequest, ProblemRequest, evaluate
 
     model = ModelRequest.from_arguments(args)
     sampling = Sampling(args.temperature, args.top_p, args.max_tokens, args.seed)

@@ -14,10 +14,8 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ..evaluation.benchmarks import Problem
+from .problems import Problem
 
 NGRAM = 13  # words
 
@@ -60,7 +58,7 @@ def tokens(text: str) -> list[str]:
 
 
 def find_overlaps(
-    questions: Iterable[str], benchmarks: Mapping[str, Sequence["Problem"]], n: int = NGRAM
+    questions: Iterable[str], benchmarks: Mapping[str, Sequence[Problem]], n: int = NGRAM
 ) -> list[Overlap]:
     """All pairs of a training question and a benchmark problem that overlap.
 

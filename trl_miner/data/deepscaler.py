@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..evaluation.benchmarks import Benchmark, Problem
+from .problems import Benchmark, Problem
 from .sources import read_part
-from .writing import Options, Written, write_training_set
+from .training_set import Options, Written, write_training_set
 
 DEEPSCALER = Benchmark(
     "deepscaler", "DeepScaleR", "agentica-org/DeepScaleR-Preview-Dataset", "train", None, "math", 1,

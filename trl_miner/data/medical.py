@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..evaluation.benchmarks import BENCHMARKS, Problem
 from ..progress import Progress
 from ..runs.samples import read_samples
+from .benchmarks import BENCHMARKS
+from .problems import Problem
 from .sources import read_part
-from .writing import Options, Part, Written, write_training_set
+from .training_set import Options, Part, Written, write_training_set
 
 MEDQA_TRAIN = dataclasses.replace(
     BENCHMARKS["medqa"], name="medqa_train", title="MedQA (train)", split="train", problems=None

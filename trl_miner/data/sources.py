@@ -1,11 +1,10 @@
 """Reading a training set's sources, some rows of which may be bad."""
 
-import dataclasses
 from pathlib import Path
 
-from ..evaluation.benchmarks import Benchmark, problems_of
+from .problems import Benchmark, read_problems
 from .reading import read_rows
-from .writing import Part
+from .training_set import Part
 
 MATH_BENCHMARKS = ("aime24", "aime25", "amc23", "hmmt25", "math500", "olympiadbench")
 MEDICAL_BENCHMARKS = ("medqa", "medmcqa", "pubmedqa", "medxpertqa", "mmlu_pro")
@@ -23,8 +22,8 @@ def read_part(table_row: Benchmark, source: str | Path | None, revision: str | N
         ConnectionError: The Hub cannot be reached.
         ValueError: A column is missing, or two rows have one id.
     """
-    where = table_row.source if revision is None else dataclasses.replace(table_row.source, revision=revision)
-    rows, record = read_rows(where, source, flag=f"--local {table_row.name}=PATH")
+
+    rows, record = read_rows(table_row.source(revision), source, flag=f"--local {table_row.name}=PATH")
     unreadable: list[int] = []
-    problems = problems_of(table_row, rows, unreadable)
+    problems = read_problems(table_row, rows, unreadable)
     return Part(table_row.name, record, len(rows), problems, {"no question or no valid answer": len(unreadable)})

@@ -108,7 +108,7 @@ class TransformersBackend:
 
     def sample(self, draws: Sequence[Draw], temperature: float, top_p: float) -> Iterator[Drawn]:
         """As `Backend.sample` says."""
-        from .sampler import eos_token_ids, pad_token_id, sample_tokens
+        from .seeded_sampling import eos_token_ids, pad_token_id, sample_tokens
 
         ends = eos_token_ids(self.model, self.tokenizer)
         sampled = sample_tokens(

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..data.problems import Benchmark, Problem, fingerprint
 from ..data.prompts import Style, build_prompt, guess_style, prompt_text
 from ..progress import Progress
 from ..runs.files import write_whole
 from ..runs.samples import Key, SampleWriter
 from .backends import Backend, Draw, Drawn
-from .benchmarks import Benchmark, Problem, fingerprint
 
 TEMPERATURE, TOP_P, MAX_TOKENS = 0.7, 0.95, 8192  # the paper's evaluation
 

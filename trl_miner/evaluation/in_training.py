@@ -21,7 +21,7 @@ from ..runs.files import write_whole
 from ..runs.held_out import FILE as HELD_OUT
 from .generate import sample_seed
 from .metrics import pass_at_k
-from .sampler import DEFAULT_BATCH_SIZE, sample_completions
+from .seeded_sampling import DEFAULT_BATCH_SIZE, sample_completions
 
 BEST = "best"
 

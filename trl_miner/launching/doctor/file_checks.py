@@ -226,7 +226,7 @@ def _check_prompts(context: Context, rows: list[dict[str, Any]]) -> Finding:
 
 
 def _check_golds(settings: Any, rows: list[dict[str, Any]]) -> Finding:
-    from ...evaluation.golds import accepts_gold
+    from ...data.golds import accepts_gold
 
     about = "verifier"
     graders = {"math_reward": "math", "choice_reward": "choice"}

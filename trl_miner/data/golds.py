@@ -1,34 +1,32 @@
-"""Can the grader work with a gold? A verifier that refuses the gold itself would score every answer wrong, or none."""
+"""Check golds: a grader that rejects the gold itself would count every answer as wrong, or grade none."""
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from ..grading import grade
 from ..progress import Progress
+from .problems import Problem
 
-if TYPE_CHECKING:
-    from .benchmarks import Problem
-
-# Any plain number: against it, the verdict on most golds, which are integers, needs no mathematics.
+# A plain integer: against it most golds, which are integers too, are graded without mathematics.
 _OTHER_ANSWER = "\\boxed{-7919}"
 _SHOWN = 5
 
 
-def accepts_gold(grader: str, problems: Sequence["Problem"], title: str = "checking golds") -> list[bool]:
-    """Whether the grader accepts the gold of each problem as its own answer.
+def accepts_gold(grader: str, problems: Sequence[Problem], title: str = "checking golds") -> list[bool]:
+    """Return for each problem whether the grader accepts its gold as an answer.
 
-    For "math" it must also reach a verdict on some other number: the gold itself is recognized without mathematics,
-    even one that takes for ever to work out (9^{9^{9^9}}), against which no other form could be judged.
+    For "math" the grader must also reach a verdict on some other number. The gold itself is recognized as text, even
+    one that takes forever to evaluate (9^{9^{9^9}}), and against such a gold no other form of an answer could be
+    graded.
 
-    For "choice" the letter alone or the letter and the text must do: where an option's text is another's letter, as
-    with blood groups, the letter alone is ambiguous.
+    For "choice" either the letter alone or the letter with the text must be accepted: where the text of an option is
+    the letter of another, as with blood groups, the letter alone is ambiguous.
     """
     with Progress(title, 2 * len(problems), unit="answers", leave=False) as progress:
         return _accepts_gold(grader, problems, progress.advance)
 
 
-def _accepts_gold(grader: str, problems: Sequence["Problem"], advance: Callable[[int], None]) -> list[bool]:
+def _accepts_gold(grader: str, problems: Sequence[Problem], advance: Callable[[int], None]) -> list[bool]:
     golds = [problem.solution for problem in problems]
     if grader == "math":
         own = grade("math", [f"\\boxed{{{gold}}}" for gold in golds], golds, advance=advance)
@@ -42,26 +40,26 @@ def _accepts_gold(grader: str, problems: Sequence["Problem"], advance: Callable[
     return [1.0 in (by_letter.score, by_both.score) for by_letter, by_both in zip(short, long, strict=True)]
 
 
-def check_golds(title: str, grader: str, problems: Sequence["Problem"], *, strict: bool) -> None:
-    """Refuse, or warn of, golds that the grader does not accept.
+def check_golds(title: str, grader: str, problems: Sequence[Problem], *, strict: bool) -> None:
+    """Raise or warn if the grader rejects golds.
 
     Args:
-        title: What to call the benchmark.
+        title: The benchmark's name for the message.
         grader: "math" or "choice".
         problems: Its problems.
-        strict: Refuse; False: warn.
+        strict: Raise; otherwise warn.
 
     Raises:
         ValueError: With `strict`, naming the first few.
     """
     accepted = accepts_gold(grader, problems, f"checking golds of {title}")
-    refused = [index for index, is_accepted in enumerate(accepted) if not is_accepted]
-    if not refused:
+    rejected = [index for index, is_accepted in enumerate(accepted) if not is_accepted]
+    if not rejected:
         return
-    shown = "; ".join(f"problem {i} (id {problems[i].id}): {problems[i].solution!r}" for i in refused[:_SHOWN])
+    shown = "; ".join(f"problem {i} (id {problems[i].id}): {problems[i].solution!r}" for i in rejected[:_SHOWN])
     message = (
         f"The grader {grader!r} must accept every gold of {title} as its own answer: it does not accept "
-        f"{len(refused)} of {len(problems)}, {shown}."
+        f"{len(rejected)} of {len(problems)}, {shown}."
     )
     if strict:
         raise ValueError(

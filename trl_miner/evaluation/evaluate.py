@@ -12,9 +12,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from ..data.benchmarks import BENCHMARKS, load_with_record, user_benchmark
+from ..data.problems import Benchmark
 from ..data.worlds import WORLDS
 from .backends import Backend, ModelSource, ServerBackend, TransformersBackend, VLLMBackend
-from .benchmarks import BENCHMARKS, Benchmark, load_with_record, user_benchmark
 from .generate import Prompts, Sampling, Task, generate
 
 _WEIGHTS = ("*.safetensors", "*.bin", "*.json")

@@ -6,15 +6,14 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..progress import Progress, track
 from ..runs.files import write_whole
 from .contamination import NGRAM, Overlap, find_overlaps
+from .golds import accepts_gold
+from .problems import Problem, fingerprint
 from .prompts import Kind, Message, Style, build_prompt
-
-if TYPE_CHECKING:
-    from ..evaluation.benchmarks import Problem
 
 MAX_PROMPT_TOKENS = 1000
 TRAIN, CONTAMINATION, CARD = "train.parquet", "contamination.jsonl", "README.md"
@@ -36,7 +35,7 @@ class Part:
     name: str
     record: Mapping[str, Any]
     read: int
-    problems: Sequence["Problem"]
+    problems: Sequence[Problem]
     dropped: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -84,7 +83,7 @@ def write_training_set(
     *,
     kind: Kind,
     grader: str,
-    benchmarks: Mapping[str, Sequence["Problem"]],
+    benchmarks: Mapping[str, Sequence[Problem]],
 ) -> Written:
     """Write `train.parquet`, `README.md` (the data card) and `contamination.jsonl` into a folder.
 
@@ -179,7 +178,7 @@ def prompt_lengths(prompts: Sequence[str | list[Message]], options: Options) -> 
     return lengths
 
 
-def _is_first(rows: Iterable[tuple[str, "Problem"]]) -> list[bool]:
+def _is_first(rows: Iterable[tuple[str, Problem]]) -> list[bool]:
     seen: set[tuple[str, ...]] = set()
     firsts: list[bool] = []
     for _, problem in rows:
@@ -190,20 +189,18 @@ def _is_first(rows: Iterable[tuple[str, "Problem"]]) -> list[bool]:
     return firsts
 
 
-def _has_good_gold(rows: Sequence[tuple[str, "Problem"]], grader: str) -> list[bool]:
-    from ..evaluation.golds import accepts_gold
-
+def _has_good_gold(rows: Sequence[tuple[str, Problem]], grader: str) -> list[bool]:
     return accepts_gold(grader, [problem for _, problem in rows])
 
 
 def _keep(
-    rows: Sequence[tuple[str, "Problem"]], keep: Sequence[bool], reason: str, dropped: dict[str, int]
-) -> list[tuple[str, "Problem"]]:
+    rows: Sequence[tuple[str, Problem]], keep: Sequence[bool], reason: str, dropped: dict[str, int]
+) -> list[tuple[str, Problem]]:
     dropped[reason] = dropped.get(reason, 0) + len(keep) - sum(keep)
     return [row for row, is_kept in zip(rows, keep, strict=True) if is_kept]
 
 
-def _record(name: str, problem: "Problem", prompt: str | list[Message], kind: Kind) -> dict[str, Any]:
+def _record(name: str, problem: Problem, prompt: str | list[Message], kind: Kind) -> dict[str, Any]:
     record: dict[str, Any] = {"prompt": prompt, "solution": problem.solution}
     if kind == "choice":
         record["options"] = list(problem.options)
@@ -230,11 +227,9 @@ def _card(
     parts: Sequence[Part],
     options: Options,
     written: Written,
-    benchmarks: Mapping[str, Sequence["Problem"]],
+    benchmarks: Mapping[str, Sequence[Problem]],
     overlapping: int,
 ) -> str:
-    from ..evaluation.benchmarks import fingerprint
-
     parquet_sha256 = hashlib.sha256((written.folder / TRAIN).read_bytes()).hexdigest()
     sources = [[part.name, f"`{json.dumps(part.record)}`", part.read] for part in parts]
     stages = [["read", sum(part.read for part in parts)]]

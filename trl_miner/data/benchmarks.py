@@ -1,0 +1,153 @@
+"""The benchmarks: one table. Adding a benchmark means adding a row.
+
+Columns, ids and numbers of problems are those of the data sets on the Hub; titles and samples per problem are the
+paper's. A cell is the name of a column. Where a column needs work, or has another name in a mirror, the cell is a
+function of the row from `columns.py`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from . import columns as c
+from .golds import check_golds
+from .problems import Benchmark, Problem, read_problems
+from .reading import Row, Source, read_rows
+from .worlds import WORLDS
+
+# fmt: off
+_TABLE = (
+    Benchmark("aime24", "AIME2024", "Maxwell-Jia/AIME_2024", "train", 30, "math", 128,
+              id=c.first("ID", "id"), question=c.first("Problem", "problem"),
+              solution=c.number(c.first("Answer", "answer"))),
+    Benchmark("aime25", "AIME2025", "opencompass/AIME2025", "test", 30, "math", 128,
+              configs=("AIME2025-I", "AIME2025-II"), question=c.first("question", "problem"), solution="answer"),
+    Benchmark("amc23", "AMC23", "zwhe99/amc23", "test", 40, "math", 128,
+              id="id", question="question", solution=c.number("answer")),  # "27.0" there
+    Benchmark("hmmt25", "HMMT25", "MathArena/hmmt_feb_2025", "train", 30, "math", 128,
+              id="problem_idx", question="problem", solution="answer", level="problem_type"),
+    Benchmark("math500", "MATH500", "HuggingFaceH4/MATH-500", "test", 500, "math", 16,
+              id="unique_id", question="problem", solution="answer", level="level"),
+    # The rows with one answer are the paper's 581, though not all of their answers are numbers, as it says.
+    Benchmark("olympiadbench", "OlympiadBench", "Hothan/OlympiadBench", "train", 581, "math", 16,
+              configs=("OE_TO_maths_en_COMP",), keep=c.is_false("is_multiple_answer"),
+              id="id", question="question", context=c.optional("context"),
+              solution=c.undollared(c.only("final_answer")), level="subfield"),
+    # Five options, in Parquet: the original, bigbio/med_qa, is a script, which `datasets` no longer runs. The letter
+    # is `answer_idx` in the original and `answer` in this mirror, which pads the options with empty ones.
+    Benchmark("medqa", "MedQA", "mkieffer/MedQA-USMLE", "test", 1273, "choice", 4,
+              question="question", options=c.options("options"), solution=c.letter(c.first("answer_idx", "answer")),
+              level="meta_info"),
+    Benchmark("medmcqa", "MedMCQA", "openlifescienceai/medmcqa", "validation", 4183, "choice", 4,
+              id="id", question="question", options=c.columns("opa", "opb", "opc", "opd"), solution=c.letter("cop"),
+              level="subject_name"),
+    Benchmark("pubmedqa", "PubMedQA", "qiaojin/PubMedQA", "train", 500, "choice", 4, configs=("pqa_labeled",),
+              keep=c.is_pubmedqa_test, id="pubid", question="question", context=c.pubmedqa_context,
+              options=lambda row: c.PUBMEDQA_OPTIONS, solution=c.pubmedqa_letter),
+    Benchmark("medxpertqa", "MedXpertQA", "TsinghuaC3I/MedXpertQA", "test", 2450, "choice", 4, configs=("Text",),
+              id="id", question=c.before("question", "Answer Choices:"), options=c.options("options"),
+              solution=c.letter("label"), level="question_type"),
+    Benchmark("mmlu_pro", "MMLU-Pro", "TIGER-Lab/MMLU-Pro", "test", 1535, "choice", 4,
+              keep=c.is_one_of("category", "health", "biology"), id="question_id", question="question",
+              options=c.options("options"), solution=c.letter("answer_index"), level="category"),
+    # The embedded worlds of `trl_miner.data.worlds`: nothing to download. Their prompts are the questions.
+    Benchmark("arithmetic", "Arithmetic", "", "test", 200, "math", 8,
+              question="prompt", solution="solution", level="level", prompt="verbatim"),
+    Benchmark("strategies", "Strategies", "", "test", 200, "math", 64,
+              question="prompt", solution="solution", level="level", prompt="verbatim"),
+)
+# fmt: on
+BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _TABLE}
+
+
+def load(
+    benchmark: Benchmark, source: str | Path | None = None, revision: str | None = None, *, strict: bool = True
+) -> list[Problem]:
+    """Load the problems of a benchmark and check them. `load_with_record` also says where they came from."""
+    return load_with_record(benchmark, source, revision, strict=strict)[0]
+
+
+def load_with_record(
+    benchmark: Benchmark, source: str | Path | None = None, revision: str | None = None, *, strict: bool = True
+) -> tuple[list[Problem], dict[str, Any]]:
+    """Load the problems of a benchmark, check them, and say where they came from.
+
+    Args:
+        benchmark: A row of the table, or the result of `user_benchmark`.
+        source: A local file, or a folder of files, in the format of the data set on the Hub: .jsonl, .json, .parquet
+            or .csv. None reads the Hub.
+        revision: The revision of the data set on the Hub; None for the table's.
+        strict: Raise if the grader does not accept a gold as its own answer. Otherwise warn, and keep the problem as
+            one that no answer may solve.
+
+    Returns:
+        The problems in the order of the data set, and the record of their source as `read_rows` returns it.
+
+    Raises:
+        ConnectionError: The Hub cannot be reached.
+        ValueError: Rows that cannot be read, ids that repeat, or another number of problems than the table says.
+    """
+    hub, local = benchmark.source(revision), source if source is not None else benchmark.path
+    if local is None and not benchmark.hub:
+        world = WORLDS[f"trl_miner/{benchmark.name}"]
+        rows: Sequence[Row] = world.load_dataset(benchmark.split).to_list()
+        record: dict[str, Any] = {"built_in": world.NAME, "split": benchmark.split}
+    else:
+        rows, record = read_rows(hub, local, flag=f"--local {benchmark.name}=PATH")
+    problems = read_problems(benchmark, rows)
+    if not problems or benchmark.problems not in (None, len(problems)):
+        raise ValueError(
+            f"{benchmark.title} must have {benchmark.problems or 'some'} problems: got {len(problems)} of {len(rows)} "
+            f"rows, from {hub if local is None else local}. Check that it is the right split, complete, and the right "
+            f"revision."
+        )
+    check_golds(benchmark.title, benchmark.grader, problems, strict=strict)
+    return problems, record
+
+
+def user_benchmark(
+    name: str,
+    path: str | Path,
+    *,
+    problem: str = "problem",
+    answer: str = "answer",
+    id: str = "id",  # noqa: A002
+    level: str = "level",
+    options: str = "options",
+    samples: int = 8,
+    title: str | None = None,
+) -> Benchmark:
+    """Describe a benchmark of the user's own: JSONL, JSON or Parquet with a problem and an answer per row.
+
+    With a column of options (a list of texts, or a text for each letter), the answer is a letter or the index of an
+    option, counted from 0, and the grader is "choice". Otherwise it is LaTeX or a number, and the grader is "math".
+
+    Args:
+        name: Its name.
+        path: The file.
+        problem, answer: The names of these columns.
+        id, level, options: The names of columns that may be missing.
+        samples: Samples per problem.
+        title: Its name in tables; `name` by default.
+
+    Raises:
+        ValueError: The name is taken or cannot be a folder's, or the file is unreadable or empty.
+    """
+    if name in BENCHMARKS or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
+        raise ValueError(
+            f"A benchmark of your own needs a name of letters, digits, - _ and . that is not taken: got {name!r}. "
+            f"Taken: {', '.join(BENCHMARKS)}."
+        )
+    rows, _ = read_rows(Source("", ""), path, flag="")
+    if not rows:
+        raise ValueError(f"A benchmark must have problems: got none in {path}. Write one per row.")
+    has_options = options in rows[0]
+    return Benchmark(
+        name, title or name, "", "", None, "choice" if has_options else "math", samples,
+        question=problem,
+        solution=c.letter(answer) if has_options else answer,
+        options=c.options(options) if has_options else None,
+        id=id if id in rows[0] else None,
+        level=c.optional(level),
+        path=str(path),
+    )  # fmt: skip

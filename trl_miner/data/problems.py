@@ -1,0 +1,162 @@
+"""Problems, and how the rows of a data set become problems."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from .columns import Cell, optional, read, text
+from .prompts import Kind
+from .reading import Row, Source
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A question with its gold answer.
+
+    Attributes:
+        id: Unique among the problems of a benchmark.
+        question: The question alone, without options and context.
+        solution: The gold: LaTeX text for the grader "math", a letter for "choice".
+        options: The texts of the choices A, B, ...
+        level: The difficulty or subject, where the data set has one.
+        context: What the question is about, shown before it.
+    """
+
+    id: str
+    question: str
+    solution: str
+    options: tuple[str, ...] = ()
+    level: str | None = None
+    context: str = ""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Where the problems of a benchmark come from, and how they are asked and graded.
+
+    Attributes:
+        name: The name that users type, and that of its folder.
+        title: Its column in the paper's tables.
+        hub: The id of the data set on the Hub; "" for one that is not there.
+        split: The name of the split.
+        problems: The number of problems that it must have; None for any number.
+        grader: "math" or "choice".
+        samples: Samples per problem in the paper.
+        question: The cell of the question; `solution`, `options`, `context`, `id` and `level` are cells too, or None.
+        configs: The data set's configurations to read; () for the default one.
+        keep: The predicate of the rows that belong to it; None for all rows.
+        revision: A branch, tag or commit.
+        prompt: The kind of prompt; None for the kind named like the grader.
+        path: The local file of a user's own benchmark.
+    """
+
+    name: str
+    title: str
+    hub: str
+    split: str
+    problems: int | None
+    grader: Literal["math", "choice"]
+    samples: int
+    question: Cell
+    solution: Cell
+    options: Cell | None = None
+    context: Cell | None = None
+    id: Cell | None = None
+    level: Cell | None = None
+    configs: tuple[str, ...] = ()
+    keep: Callable[[Row], bool] | None = None
+    revision: str = "main"
+    prompt: Kind | None = None
+    path: str | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of prompt, for `build_prompt`."""
+        return self.prompt or self.grader
+
+    def source(self, revision: str | None = None) -> Source:
+        """Return the data set on the Hub, at another revision if one is given."""
+        return Source(self.hub, self.split, self.configs, revision or self.revision)
+
+
+def read_problems(benchmark: Benchmark, rows: Iterable[Row], unreadable: list[int] | None = None) -> list[Problem]:
+    """Read the problems from the rows of a data set, in order. Their golds and their number are not checked.
+
+    Args:
+        benchmark: How to read a row.
+        rows: The rows.
+        unreadable: For training data, a few rows of which may be bad: instead of raising, append here the index of
+            each row whose content is not understood.
+
+    Raises:
+        ValueError: A column is missing or holds something else, a question is empty, or two problems share an id. The
+            message names the row.
+    """
+    problems: list[Problem] = []
+    row_of_id: dict[str, int] = {}
+    for index, row in enumerate(rows):
+        try:
+            if benchmark.keep is not None and not benchmark.keep(row):
+                continue
+            problem = _read_problem(benchmark, index, row)
+        except KeyError as error:
+            raise ValueError(
+                f"{benchmark.title} needs the column {error.args[0]}: row {index}{_id_note(benchmark, row)} has "
+                f"{', '.join(map(str, row))}. Rename a column, or use the rows of {benchmark.hub or 'another file'}."
+            ) from error
+        except (TypeError, ValueError) as error:
+            if unreadable is not None:
+                unreadable.append(index)
+                continue
+            raise ValueError(f"{benchmark.title}, row {index}{_id_note(benchmark, row)}: {error}") from error
+        if problem.id in row_of_id:
+            raise ValueError(
+                f"Every problem of {benchmark.title} needs its own id: rows {row_of_id[problem.id]} and {index} "
+                f"are both {problem.id}. Drop one, or give it another id."
+            )
+        row_of_id[problem.id] = index
+        problems.append(problem)
+    return problems
+
+
+def fingerprint(problems: Iterable[Problem]) -> str:
+    """Return the sha256 of all that decides on prompts and scores: ids, questions, golds, options and contexts."""
+    digest = hashlib.sha256()
+    for problem in problems:
+        fields = [problem.id, problem.question, problem.solution, list(problem.options)]
+        fields += [problem.context] if problem.context else []
+        digest.update(json.dumps(fields).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def _read_problem(benchmark: Benchmark, index: int, row: Row) -> Problem:
+    def text_of(cell: Cell | None) -> str:
+        return "" if cell is None else text(read(cell, row))
+
+    level = None if benchmark.level is None else read(optional(benchmark.level), row)
+    question = read(benchmark.question, row)
+    problem = Problem(
+        id=text_of(benchmark.id and optional(benchmark.id)) or f"{benchmark.name}-{index}",
+        question=question if benchmark.kind == "verbatim" else text(question),
+        solution=text_of(benchmark.solution),
+        options=() if benchmark.options is None else tuple(read(benchmark.options, row)),
+        level=None if level is None else text(level),
+        context=text_of(benchmark.context),
+    )
+    for name, value in (("question", problem.question), ("gold", problem.solution)):
+        if not value:
+            raise ValueError(f"a {name} must not be empty. Drop the row, or complete it.")
+    if benchmark.grader == "choice" and ord(problem.solution) - ord("A") >= len(problem.options):
+        raise ValueError(
+            f"the gold must be one of {len(problem.options)} options: got {problem.solution}. Correct it."
+        )
+    return problem
+
+
+def _id_note(benchmark: Benchmark, row: Row) -> str:
+    try:
+        return "" if benchmark.id is None else f" (id {text(read(benchmark.id, row))})"
+    except (KeyError, TypeError, ValueError):
+        return ""
