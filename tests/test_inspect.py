@@ -102,7 +102,7 @@ def test_a_file_without_its_end_is_named_and_the_others_are_shown(run, capsys):
     (run / "credit" / "credit_00030.parquet").touch()
     credit = read_credit(run)
     assert credit.table.num_rows == 6 and credit.files == ("credit/credit_00010.parquet",)
-    why = "cannot be read, and none of its rollouts is shown: it has no footer, for it was cut off"
+    why = "cannot be read and is left out: it has no footer, so it was cut off"
     for note, step in zip(credit.notes, (20, 30), strict=True):
         assert note.startswith(f"credit/credit_000{step}.parquet {why}")
     assert cli.main(["inspect", str(run)]) == 0
@@ -118,7 +118,7 @@ def test_whole_row_groups_of_a_torn_file_are_shown(run):
     path.write_bytes(torn)
     credit = read_credit(run)
     assert credit.table.num_rows == 10  # 6 of the one and 4 of the other
-    assert "credit/credit_00020.parquet is damaged: 4 of 6 rollouts are shown" in credit.notes[0]
+    assert "credit/credit_00020.parquet is damaged: 4 of its 6 rows were read" in credit.notes[0]
 
 
 def test_nothing_readable_is_an_error(tmp_path):

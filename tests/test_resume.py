@@ -175,7 +175,7 @@ def test_a_checkpoint_killed_while_it_is_written_is_never_picked(policy, tmp_pat
 def test_a_kill_between_the_renames_of_a_repeated_checkpoint_loses_nothing(tmp_path):
     for folder in ("checkpoint-3", ".unfinished/checkpoint-3"):
         (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "trainer_state.json").write_text("{}")
+        (tmp_path / folder / "trainer_state.json").write_text('{"global_step": 3}')
     os.replace(tmp_path / "checkpoint-3", tmp_path / ".unfinished" / "old-checkpoint-3")  # and then it was killed
     assert checkpoints.newest(tmp_path) is None
     checkpoints.recover(tmp_path)
@@ -183,7 +183,7 @@ def test_a_kill_between_the_renames_of_a_repeated_checkpoint_loses_nothing(tmp_p
 
 
 def test_a_folder_with_a_torn_state_is_no_checkpoint(tmp_path):
-    for step, state in ((2, "{}"), (4, '{"global'), (6, None)):
+    for step, state in ((2, '{"global_step": 2}'), (4, '{"global'), (6, None)):
         (tmp_path / f"checkpoint-{step}").mkdir()
         if state is not None:
             (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(state)

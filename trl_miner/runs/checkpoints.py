@@ -1,46 +1,56 @@
-"""Checkpoints that are whole or not there, and what they hold beside transformers' own files.
+"""`checkpoint-STEP/` of a run folder: each is whole or not there at all.
 
 A checkpoint is written in `.unfinished/` and moved to its place by one rename when every process has written its part.
-A run that is killed meanwhile leaves a folder that nothing resumes from and the next checkpoint clears away.
+A run that is killed meanwhile leaves a folder that nothing resumes from; the next checkpoint clears it away.
+transformers writes all files of a checkpoint but `rollouts_RANK.pt`, which `save_rollouts` adds to it.
 """
 
-import json
 import logging
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from accelerate.utils import broadcast_object_list, gather_object, send_to_device
+from .trainer_state import last_step
+
+if TYPE_CHECKING:
+    import torch
 
 logger = logging.getLogger(__name__)
 
+PREFIX = "checkpoint-"
 UNFINISHED = ".unfinished"
-_STATE = "trainer_state.json"
+ROLLOUTS = "rollouts_{rank}.pt"
 
 
-def newest(output_dir: str | Path) -> Path | None:
-    """The newest whole checkpoint of a run folder, or None."""
-    folders = {}
-    for folder in Path(output_dir).glob("checkpoint-*"):
-        step = folder.name.removeprefix("checkpoint-")
-        if step.isdigit() and _is_whole(folder):
-            folders[int(step)] = folder
-    return folders[max(folders)] if folders else None
+def step_of(folder: Path) -> int | None:
+    """Return the optimizer step in a checkpoint's name; None: the folder is no checkpoint."""
+    step = folder.name.removeprefix(PREFIX)
+    return int(step) if step.isdigit() and folder.name.startswith(PREFIX) else None
 
 
-def _is_whole(folder: Path) -> bool:
-    """transformers writes the state last, so that this also tells for a checkpoint that was not moved into place."""
-    try:
-        json.loads((folder / _STATE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return True
+def list_checkpoints(run: str | Path) -> list[Path]:
+    """Return the checkpoints of a run folder, damaged ones included, oldest first."""
+    steps = {step: folder for folder in Path(run).glob(f"{PREFIX}*") if (step := step_of(folder)) is not None}
+    return [steps[step] for step in sorted(steps)]
+
+
+def whole_checkpoints(run: str | Path) -> list[Path]:
+    """Return the whole checkpoints of a run folder, oldest first.
+
+    transformers writes the state last, so a checkpoint whose state can be read is whole, even if an earlier version
+    wrote it where it lies.
+    """
+    return [folder for folder in list_checkpoints(run) if last_step(folder) is not None]
+
+
+def newest(run: str | Path) -> Path | None:
+    """Return the newest whole checkpoint of a run folder, or None."""
+    return next(reversed(whole_checkpoints(run)), None)
 
 
 def agree_on(wanted: str | bool | None, output_dir: str | Path) -> str | None:
-    """The checkpoint that a run goes on from, the same on every process. Every process must call it.
+    """Return the checkpoint that a run resumes from, the same on every process. Every process must call it.
 
     Args:
         wanted: A folder; "latest" for the newest whole one, or none for a first start; True for the newest whole one;
@@ -48,13 +58,15 @@ def agree_on(wanted: str | bool | None, output_dir: str | Path) -> str | None:
         output_dir: The run folder.
 
     Raises:
-        ValueError: There is none, or a process cannot see it.
+        ValueError: There is no such checkpoint, or a process cannot see it.
     """
+    from accelerate.utils import broadcast_object_list, gather_object
+
     if wanted in (None, False, "false", "False"):
         return None
     is_search = wanted in (True, "latest", "true", "True")
     found = [newest(output_dir) if is_search else Path(str(wanted))]
-    # One process decides: on several nodes the others may not see what it sees, or not yet.
+    # One process decides: on other nodes a shared file system may not show the folder yet.
     broadcast_object_list(found)
     checkpoint = found[0]
     if checkpoint is None:
@@ -75,21 +87,21 @@ def agree_on(wanted: str | bool | None, output_dir: str | Path) -> str | None:
 
 def recover(output_dir: str | Path) -> None:
     """Put back a checkpoint that was moved aside for a newer one of the same step, if the newer one never came."""
-    for old in Path(output_dir, UNFINISHED).glob("old-checkpoint-*"):
+    for old in Path(output_dir, UNFINISHED).glob(f"old-{PREFIX}*"):
         place = Path(output_dir, old.name.removeprefix("old-"))
         if not place.exists():
             os.replace(old, place)
 
 
 def begin(output_dir: str | Path) -> None:
-    """Make the folder to write a checkpoint in, empty of what a kill has left."""
+    """Make an empty folder to write a checkpoint in, without what a killed run has left there."""
     staging = Path(output_dir, UNFINISHED)
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True, exist_ok=True)
 
 
 def finish(output_dir: str | Path, name: str) -> None:
-    """Move the checkpoint `name`, written in full, to its place in the run folder."""
+    """Move the complete checkpoint `name` to its place in the run folder."""
     staging, place = Path(output_dir, UNFINISHED), Path(output_dir, name)
     old = staging / f"old-{name}"
     if place.exists():
@@ -99,39 +111,48 @@ def finish(output_dir: str | Path, name: str) -> None:
 
 
 def discard(output_dir: str | Path) -> None:
-    """Free what an unfinished checkpoint holds."""
+    """Delete an unfinished checkpoint."""
     shutil.rmtree(Path(output_dir, UNFINISHED), ignore_errors=True)
 
 
 def save_rollouts(folder: Path, rank: int, size: int, batches: list[dict[str, Any]], **place: Any) -> None:
-    """Keep the generation batch that a checkpoint lies in the middle of.
+    """Save the generation batch that a checkpoint lies in the middle of.
 
     Args:
         folder: The checkpoint.
-        rank: Of this process, of `size`.
+        rank: This process's, of `size`.
+        size: Number of processes.
         batches: TRL's buffer: the slices of the generation batch, tensors and lists.
         place: Where in the generation cycle the run is.
     """
-    torch.save({"size": size, "batches": batches, **place}, _rollouts_file(folder, rank))
+    import torch
+
+    torch.save({"size": size, "batches": batches, **place}, folder / ROLLOUTS.format(rank=rank))
 
 
-def load_rollouts(folder: Path, rank: int, size: int, device: torch.device) -> dict[str, Any] | None:
-    """What `save_rollouts` kept, or None: the checkpoint lies at the end of a cycle, or another number of processes
-    made it (then the rollouts are generated anew, as TRL does). Every process must call it, and all get the same
-    answer: one that generates alone would wait for the others for ever."""
+def load_rollouts(folder: Path, rank: int, size: int, device: "torch.device") -> dict[str, Any] | None:
+    """Return what `save_rollouts` kept, on every process or on none. Every process must call it.
+
+    Returns:
+        None where the checkpoint lies at the end of a generation cycle, or another number of processes wrote it. Then
+        the rollouts are generated anew, as TRL does; a process that generated alone would wait for the others forever.
+    """
+    import torch
+    from accelerate.utils import gather_object, send_to_device
+
     found: dict[str, Any] | None = None
     why = ""
-    path = _rollouts_file(folder, rank)
+    path = folder / ROLLOUTS.format(rank=rank)
     if path.is_file():
         try:
-            # by way of the CPU: what accelerate calls cpu:0, torch.load does not know
+            # through the CPU: torch.load does not know accelerate's cpu:0
             found = send_to_device(torch.load(path, map_location="cpu", weights_only=True), device)
         except Exception as error:  # torn by a full disk, or of a kind that cannot be read without pickle
             why = f"{path.name} cannot be read ({error})"
         made_by = size if found is None else found["size"]
         if made_by != size:
             found, why = None, f"it was made by {made_by} processes, and there are {size}"
-    elif any(folder.glob("rollouts_*.pt")):
+    elif any(folder.glob(ROLLOUTS.format(rank="*"))):
         why = "it was made by another number of processes"
     everywhere = gather_object([(found is not None, why)])
     if all(is_found for is_found, _ in everywhere):
@@ -143,7 +164,3 @@ def load_rollouts(folder: Path, rank: int, size: int, device: torch.device) -> d
             f"generated anew, so that this run will differ from an uninterrupted one."
         )
     return None
-
-
-def _rollouts_file(folder: Path, rank: int) -> Path:
-    return folder / f"rollouts_{rank}.pt"

@@ -1,18 +1,208 @@
-"""Files that must be whole."""
+"""Reading and writing the files of run folders: whole files, JSON objects, Parquet tables, locks."""
 
+import contextlib
+import fcntl
+import json
+import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
+
+LOCK = ".lock"
+ADVICE = "Restore it, or leave its folder out."
+
+
+def number(value: Any) -> float | None:
+    """Return a finite number as a float.
+
+    Args:
+        value: Anything that JSON may hold.
+
+    Returns:
+        None for anything else, booleans included.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
 
 
 def write_whole(path: Path, content: str | Iterable[bytes]) -> None:
-    """Write a file that is whole or as it was before, whenever the process dies or the disk is full.
+    """Write a file so that it is complete or unchanged, even if the process dies or the disk is full.
 
     Args:
         path: The file.
-        content: A text, or pieces that are too much to hold at once.
+        content: A text, or chunks that are too large to hold at once.
     """
     temporary = path.with_name(f".{path.name}.tmp")
     with open(temporary, "wb") as file:
         file.writelines([content.encode("utf-8")] if isinstance(content, str) else content)
     os.replace(temporary, path)
+
+
+def write_json(path: Path, content: Any, *, indent: int | None = 2, **options: Any) -> None:
+    """Write a JSON file, complete or not at all.
+
+    Args:
+        path: The file.
+        content: What `json.dumps` takes.
+        indent: Spaces per level; None: everything in one line.
+        options: Further options of `json.dumps`.
+    """
+    write_whole(path, json.dumps(content, indent=indent, **options) + "\n")
+
+
+def read_object(path: Path, advice: str = ADVICE) -> dict[str, Any]:
+    """Read a file with one JSON object.
+
+    Args:
+        path: The file.
+        advice: What the user can do about a file that is missing or broken.
+
+    Returns:
+        The object.
+
+    Raises:
+        FileNotFoundError: The file is missing.
+        ValueError: It cannot be read, or holds no object. The message names the file and the line.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing. {advice}")
+    try:
+        return _parse_object(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path} must be JSON: {error}. {advice}") from error
+
+
+def read_optional(path: Path, notes: list[str] | None = None) -> dict[str, Any]:
+    """Read a file with one JSON object that the reader can do without.
+
+    Args:
+        path: The file.
+        notes: Takes a sentence about a broken file; None: a broken file is an error.
+
+    Returns:
+        The object; empty where the file is missing or broken.
+
+    Raises:
+        ValueError: The file is broken, and there are no `notes`.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        return read_object(path)
+    except ValueError as error:
+        if notes is None:
+            raise
+        notes.append(f"{path.name} could not be read and is left out ({error.__cause__}).")
+        return {}
+
+
+def read_lines(path: Path, advice: str = ADVICE) -> list[tuple[int, dict[str, Any]]]:
+    """Read a file with one JSON object per line.
+
+    Args:
+        path: The file.
+        advice: What the user can do about a file that is missing or broken.
+
+    Returns:
+        The number of each line that is not empty, from 1, and its object.
+
+    Raises:
+        FileNotFoundError: The file is missing.
+        ValueError: A line holds no JSON object. The message names the file and the line.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing. {advice}")
+    found = []
+    # split on "\n" alone: a text inside an object may hold the other characters that end a line
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+        if line.strip():
+            try:
+                found.append((number, _parse_object(line)))
+            except ValueError as error:
+                raise ValueError(
+                    f"{path} must hold a JSON object in each line: line {number} is cut off or none ({error}). {advice}"
+                ) from error
+    return found
+
+
+def read_parquet(path: Path, columns: Sequence[str] | None = None) -> tuple[Any, str | None]:
+    """Read as much of a Parquet file as is whole.
+
+    Args:
+        path: The file.
+        columns: Those wanted, where the file has them; None: all.
+
+    Returns:
+        A `pyarrow.Table` of the row groups that can be read, with the file's metadata, or None where the file cannot
+        be opened; and a sentence on what was lost, or None.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    name = f"{path.parent.name}/{path.name}"
+    try:
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        return None, f"{name} cannot be read and is left out: {_why(path, error)}."
+    schema = file.schema_arrow
+    wanted = schema.names if columns is None else [column for column in columns if column in schema.names]
+    with contextlib.suppress(pa.ArrowException, OSError, ValueError):
+        return file.read(wanted), None
+    tables, reason = [], ""
+    for index in range(file.num_row_groups):
+        try:
+            tables.append(file.read_row_group(index, wanted))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            reason = reason or _one_line(error)
+    table = pa.concat_tables([pa.schema([schema.field(c) for c in wanted], schema.metadata).empty_table(), *tables])
+    return table, f"{name} is damaged: {table.num_rows} of its {file.metadata.num_rows} rows were read ({reason})."
+
+
+@contextlib.contextmanager
+def lock_folder(folder: Path, message: str) -> Iterator[Any]:
+    """Hold a folder's lock, which is free again when every process that holds the file has ended.
+
+    Args:
+        folder: Made if it is not there.
+        message: Of the error, with {folder} and {holder}, the id of the process that has the lock.
+
+    Yields:
+        The open file, for child processes that should keep the lock.
+
+    Raises:
+        BlockingIOError: Another process has the lock.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / LOCK, "a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            holder = f"process {file.read().strip() or 'unknown'}"
+            raise BlockingIOError(error.errno, message.format(folder=folder, holder=holder), str(folder)) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield file
+
+
+def _parse_object(text: str | bytes) -> dict[str, Any]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError(f"it must hold an object, and holds a {type(found).__name__}")
+    return found
+
+
+def _why(path: Path, error: Exception) -> str:
+    """Say why pyarrow cannot open a file; mostly its end is missing."""
+    try:
+        has_footer = path.read_bytes()[-4:] == b"PAR1"
+    except OSError:
+        has_footer = True
+    return _one_line(error) if has_footer else "it has no footer, so it was cut off or is still being written"
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".")

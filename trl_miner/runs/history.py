@@ -3,18 +3,19 @@
 Files may be unfinished, and hold anything where a number should be: what cannot be read is left out and noted.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .checkpoints import list_checkpoints
+from .files import number, read_optional
 from .held_out import FILE as HELD_OUT
 from .held_out import HeldOut, clean_held_out
-from .settings import DEFAULTS, clean_settings, read_options
-
-STATE = "trainer_state.json"
+from .settings import DEFAULTS, clean_settings, current_names, read_options
+from .trainer_state import FILE as STATE
+from .trainer_state import clean_logs
 
 
 @dataclass(frozen=True)
@@ -89,20 +90,6 @@ class RunHistory:
         return self.settings.get(name, DEFAULTS.get(name)) if is_recorded else None
 
 
-def number(value: Any) -> float | None:
-    """A finite number as a float.
-
-    Args:
-        value: Anything that JSON may hold.
-
-    Returns:
-        None for anything else, booleans included.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
-
-
 def read_run(folder: str | Path) -> RunHistory:
     """Read the folder of one training run, finished or not.
 
@@ -118,14 +105,14 @@ def read_run(folder: str | Path) -> RunHistory:
     """
     folder = Path(folder)
     state, notes = _read_state(folder)
-    facts = _read_optional(folder / "run.json", notes)
-    record = _read_optional(folder / "training.json", notes)
-    logs = _clean_logs(state.get("log_history"), notes)
+    facts = read_optional(folder / "run.json", notes)
+    record = read_optional(folder / "training.json", notes)
+    logs = clean_logs(state.get("log_history"), notes)
     steps = int(number(state.get("global_step")) or (logs[-1]["step"] if logs else 0))
     planned = number(state.get("max_steps"))
-    evaluation = _read_optional(folder / "evaluation.json", notes)
+    evaluation = read_optional(folder / "evaluation.json", notes)
     finished = (not planned or steps >= planned) and (not evaluation or "after" in evaluation)
-    known: Mapping[str, Any] = facts or record
+    known = current_names(facts or record)
     seed = number(known.get("seed"))
     return RunHistory(
         folder=folder,
@@ -137,7 +124,7 @@ def read_run(folder: str | Path) -> RunHistory:
         scores=_clean_scores(evaluation, steps),
         steps=steps,
         planned=int(planned) if planned and planned > 0 else None,
-        per_step=number(known.get("optimizer_steps_per_step", known.get("optimiser_steps_per_step"))) or None,
+        per_step=number(known.get("optimizer_steps_per_step")) or None,
         finished=finished,
         notes=notes,
         held_out=_read_held_out(folder, notes),
@@ -146,9 +133,8 @@ def read_run(folder: str | Path) -> RunHistory:
 
 
 def _state_files(folder: Path) -> list[Path]:
-    checkpoints = [path for path in folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit()]
-    checkpoints.sort(key=lambda path: int(path.name.rpartition("-")[2]), reverse=True)
-    return [state for place in (folder, *checkpoints) if (state := place / STATE).is_file()]
+    places = (folder, *reversed(list_checkpoints(folder)))
+    return [path for place in places if (path := place / STATE).is_file()]
 
 
 def has_state(folder: Path) -> bool:
@@ -192,69 +178,15 @@ def _read_state(folder: Path) -> tuple[dict[str, Any], list[str]]:
     if not files:
         raise FileNotFoundError(no_state(folder))
     notes: list[str] = []
-    states = [state for path in files if (state := _read_optional(path, notes))]
+    states = [state for path in files if (state := read_optional(path, notes))]
     if not states:
         raise ValueError(f"{files[0]} must be JSON with the log of a run: {notes[0]} Restore it from a checkpoint.")
     return max(states, key=lambda state: number(state.get("global_step")) or 0), notes
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """A JSON object from a file.
-
-    Args:
-        path: The file.
-
-    Returns:
-        What it holds.
-
-    Raises:
-        ValueError: It cannot be read, or holds no object; the file is named.
-    """
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise ValueError(f"{path} must be JSON: {error}. Restore it, or leave its folder out.") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} must hold a JSON object: got {type(found).__name__}. Leave its folder out.")
-    return found
-
-
-def _read_optional(path: Path, notes: list[str]) -> dict[str, Any]:
-    """A file that the report can do without; a broken one is noted."""
-    if not path.is_file():
-        return {}
-    try:
-        return read_object(path)
-    except ValueError as error:
-        notes.append(f"{path.name} could not be read and is left out ({error.__cause__ or 'no JSON object'}).")
-        return {}
-
-
-def _clean_logs(history: Any, notes: list[str]) -> list[dict[str, Any]]:
-    """The training logs, steps ascending. Where a resumed run went back, its later life counts."""
-    logs: list[dict[str, Any]] = []
-    replaced = 0
-    for log in history if isinstance(history, list) else ():
-        if not isinstance(log, dict) or "reward" not in log or number(log.get("step")) is None:
-            continue
-        while logs and logs[-1]["step"] > log["step"]:
-            logs.pop()
-            replaced += 1
-        if logs and logs[-1]["step"] == log["step"]:
-            replaced += 1
-            logs[-1] = {**logs[-1], **log}
-        else:
-            logs.append(log)
-    if replaced:
-        notes.append(
-            f"The log goes back in its steps, as after resuming: the later entry counts ({replaced} replaced)."
-        )
-    return logs
-
-
 def _read_held_out(folder: Path, notes: list[str]) -> HeldOut | None:
     try:
-        return clean_held_out(_read_optional(folder / HELD_OUT, notes))
+        return clean_held_out(read_optional(folder / HELD_OUT, notes))
     except ValueError as error:
         notes.append(f"{HELD_OUT} is left out: {error}.")
         return None

@@ -15,6 +15,14 @@ DEFAULTS = {
     "miner_credit": "focal",
     "miner_intrinsic": "nll",
 }
+_RENAMED = {"optimiser_steps_per_step": "optimizer_steps_per_step"}
+
+
+def current_names(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a `training.json` or `run.json` with the names that today's version writes."""
+    return {_RENAMED.get(name, name): value for name, value in record.items()}
+
+
 def clean_settings(settings: Mapping[str, Any]) -> dict[str, str]:
     """Each value as text, so that 2, "2.0" and 2.0 are one value, and null, "None" and .inf for a cap too."""
     shown = {str(name): _spell(value) for name, value in settings.items()}

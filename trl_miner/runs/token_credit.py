@@ -1,6 +1,12 @@
-"""Reading the token records of a run, `credit/credit_00010.parquet`, the damaged ones as far as they go."""
+"""`credit/credit_STEP.parquet` of a run folder: what each token of some rollouts was paid.
 
+The trainer writes one file per recorded step with `log_token_credit: true`. Each row is a rollout; the rows of a prompt
+are adjacent and are one row group. The file's metadata says what holds of the whole batch.
+"""
+
+import io
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,10 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from .checkpoints import list_checkpoints
+from .completions import FOLDER as COMPLETIONS
+from .files import read_parquet, write_whole
+
+logger = logging.getLogger(__name__)
+
 FOLDER = "credit"  # in the run folder
 KINDS = ("PH", "HE", "NH")
 METADATA = b"trl_miner"
-# As pyarrow writes its types; what has another type that can be cast without loss is read too.
+# As pyarrow writes its types; other types that can be cast without loss are read too.
 COLUMNS = {
     "step": "int32",
     "group": "int32",
@@ -56,6 +68,42 @@ class Credit:
     metas: Mapping[int, Mapping[str, Any]]
     files: tuple[str, ...]
     notes: tuple[str, ...]
+
+
+def schema() -> Any:
+    """Return the columns as a `pyarrow.Schema`."""
+    import pyarrow as pa
+
+    types = {"int32": pa.int32(), "float": pa.float32(), "string": pa.string()}
+    return pa.schema(
+        {name: pa.list_(types[kind[5:-1]]) if kind[:5] == "list<" else types[kind] for name, kind in COLUMNS.items()}
+    )
+
+
+def write_credit(output_dir: str | Path, table: Any, about: Mapping[str, Any]) -> Path | None:
+    """Write `credit/credit_STEP.parquet`, whole or not at all, with a row group for each prompt.
+
+    Args:
+        output_dir: The run folder.
+        table: A `pyarrow.Table` with the columns of `schema()`.
+        about: What holds of the whole batch: "step", "num_generations", "scale", ...; kept in the file's metadata.
+
+    Returns:
+        The path; None, with a warning, where the disk did not take it: a failed record must not stop the training.
+    """
+    import pyarrow.parquet as pq
+
+    table = table.cast(schema()).replace_schema_metadata({METADATA: json.dumps(about, allow_nan=False).encode()})
+    path = Path(output_dir) / FOLDER / f"credit_{about['step']:05d}.parquet"
+    file = io.BytesIO()
+    pq.write_table(table, file, compression="zstd", row_group_size=about["num_generations"], write_page_checksum=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, [file.getvalue()])
+    except OSError as error:
+        logger.warning(f"log_token_credit: {path} could not be written: {error}. The training goes on without it.")
+        return None
+    return path
 
 
 def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
@@ -169,8 +217,8 @@ def _credit_files(run: Path) -> list[Path]:
     paths = sorted((run / FOLDER).glob("credit_*.parquet"), key=lambda path: (len(path.name), path.name))
     if paths:
         return paths
-    signs = ("trainer_state.json", "training.json", "run.json", "completions", FOLDER)
-    if not any((run / sign).exists() for sign in signs) and not any(run.glob("checkpoint-*")):
+    signs = ("trainer_state.json", "training.json", "run.json", COMPLETIONS, FOLDER)
+    if not any((run / sign).exists() for sign in signs) and not list_checkpoints(run):
         raise FileNotFoundError(
             f"{run} is no run: it holds none of {', '.join(signs)}, nor a checkpoint. Give the output_dir of a "
             f"training run."
@@ -189,77 +237,36 @@ def _methods(run: Path, metas: Mapping[int, Mapping[str, Any]]) -> tuple[str, ..
 
 
 def _read_file(path: Path, name: str) -> tuple[Any | None, dict[str, Any] | None, list[str]]:
-    """The table, the metadata and notes; no table: nothing in it can be read."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        file = pq.ParquetFile(path, page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
-        return None, None, [f"{name} cannot be read, and none of its rollouts is shown: {_why(path, error)}."]
-    missing = [column for column in COLUMNS if column not in file.schema_arrow.names]
+    """Return the table, the metadata and notes; no table: nothing in the file can be read."""
+    table, note = read_parquet(path, [*COLUMNS])
+    notes = [note] if note else []
+    if table is None:
+        return None, None, notes
+    missing = [column for column in COLUMNS if column not in table.column_names]
     if missing:
         raise ValueError(
             f"{name} must have the columns of a token record: {', '.join(missing)} missing. Move it out of credit/, "
             f"or train again with log_token_credit: true."
         )
-    meta, notes = _meta(file, name)
     try:
-        table = file.read([*COLUMNS])
-    except (pa.ArrowException, OSError):
-        table, lost = _read_row_groups(file)
-        notes.append(f"{name} is damaged: {table.num_rows} of {file.metadata.num_rows} rollouts are shown. {lost}.")
+        meta = json.loads((table.schema.metadata or {})[METADATA])
+        int(meta["step"])
+    except (KeyError, TypeError, ValueError):
+        meta = None
+        notes.append(f"{name} says nothing of its batch: scale and tau of its step are not known.")
     return _checked(table, name), meta, notes
 
 
-def _why(path: Path, error: Exception) -> str:
-    """What a file that pyarrow does not open lacks, mostly its end."""
-    try:
-        has_end = path.read_bytes()[-4:] == b"PAR1"
-    except OSError:
-        has_end = True
-    return _one_line(error) if has_end else "it has no footer, for it was cut off or is still being written"
-
-
-def _read_row_groups(file: Any) -> tuple[Any, str]:
-    import pyarrow as pa
-
-    tables, error = [], ""
-    for index in range(file.num_row_groups):
-        try:
-            tables.append(file.read_row_group(index, [*COLUMNS]))
-        except (pa.ArrowException, OSError) as caught:
-            error = error or _one_line(caught)
-    if not tables:
-        return pa.schema([file.schema_arrow.field(name) for name in COLUMNS]).empty_table(), error
-    return pa.concat_tables(tables), error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".")
-
-
-def _meta(file: Any, name: str) -> tuple[dict[str, Any] | None, list[str]]:
-    try:
-        meta = json.loads((file.schema_arrow.metadata or {})[METADATA])
-        int(meta["step"])
-    except (KeyError, TypeError, ValueError):
-        return None, [f"{name} says nothing of its batch: scale and tau of its step are not known."]
-    return meta, []
-
-
 def _checked(table: Any, name: str) -> Any:
-    """With the types of COLUMNS, and lists that agree."""
+    """Return the table with the types of COLUMNS; its lists must agree."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    short = {"int32": pa.int32(), "float": pa.float32(), "string": pa.string()}
-    types = {c: pa.list_(short[kind[5:-1]]) if kind.startswith("list") else short[kind] for c, kind in COLUMNS.items()}
     try:
-        table = table.select([*COLUMNS]).cast(pa.schema(types))
+        table = table.select([*COLUMNS]).cast(schema())
     except pa.ArrowException as error:
         raise ValueError(
-            f"{name} must have the types of a token record: {_one_line(error)}. Move it out of credit/."
+            f"{name} must have the types of a token record: {' '.join(str(error).split()).rstrip('.')}. Move it out of credit/."
         ) from error
     unknown = sorted(set(pc.unique(table["kind"]).to_pylist()) - {*KINDS}, key=str)
     if unknown:

@@ -1,6 +1,5 @@
 """`training.json` of a run folder: what the model card says of a run, without a path of the machine or a secret."""
 
-import json
 import re
 import subprocess
 from collections.abc import Mapping
@@ -8,7 +7,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from .files import write_whole
+from .files import read_object, write_json
+from .settings import current_names
 
 RECORD = "training.json"
 PAPERS = {
@@ -58,22 +58,20 @@ def write_run_record(trainer: Any, *, dataset: str | None = None, held_out: str 
     )
     if record["base_model"] is not None and record["base_model"]["hub"]:
         record["license"] = license_of(record["base_model"]["name"])
-    write_whole(Path(trainer.args.output_dir) / RECORD, json.dumps(record, indent=2) + "\n")
+    write_json(Path(trainer.args.output_dir) / RECORD, record)
 
 
 def read_run_record(run: Path) -> dict[str, Any] | None:
-    """What `write_run_record` wrote, or None.
+    """Read `training.json` of a run folder.
+
+    Returns:
+        Its content; None: there is no such file.
 
     Raises:
-        ValueError: The file is no JSON.
+        ValueError: The file is damaged.
     """
     path = run / RECORD
-    if not path.is_file():
-        return None
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} must be JSON: {error}. Delete it to go without.") from error
+    return current_names(read_object(path, "Delete it to go without.")) if path.is_file() else None
 
 
 def run_record(args: Any, *, base_model: str | None, dataset: str | None, held_out: str | None) -> dict[str, Any]:

@@ -26,11 +26,12 @@ from ..hub.model_card import describe_run
 from ..launching.watchdog import GENERATION
 from ..methods.compose import SCORED_BY, Estimate, Rollouts, estimate
 from ..methods.groups import GroupKinds, group_kinds
+from ..runs.token_credit import write_credit
 from .dynamic_sampling import BatchFill, Filled, GeneratedRound, PromptStream, assemble, differs_in_correctness
 from .logits import check_logits
 from .micro_batches import loss_mask
 from .sampled_logps import by_row, changes_to_logits, collect_logps
-from .token_credit import choose_rollouts, credit_table, local_rollouts, write_credit
+from .token_credit import choose_rollouts, credit_table, local_rollouts
 from .trackers import CreditPageCallback
 from .update import KINDS, MeasuringTrainer
 from .update_metrics import row_kinds

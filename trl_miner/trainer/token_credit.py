@@ -3,11 +3,7 @@
 # N rollouts of the global batch, B of this process, M recorded ones, T padded completion tokens, G rollouts per prompt
 """
 
-import io
-import json
-import logging
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,10 +11,7 @@ from torch import Tensor
 
 from ..methods.groups import GroupKinds
 from ..methods.miner import CREDITS, is_mined, miner_advantages
-from ..runs.files import write_whole
-from ..runs.token_credit import FOLDER, KINDS, METADATA
-
-logger = logging.getLogger(__name__)
+from ..runs.token_credit import KINDS
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -178,32 +171,6 @@ def credit_table(
         "advantages": lists(after_MT),
     }
     return pa.table(columns)
-
-
-def write_credit(output_dir: str | Path, table: Any, about: Mapping[str, Any]) -> Path | None:
-    """Write `credit/credit_STEP.parquet`, whole or not at all, with a row group for each prompt.
-
-    Args:
-        output_dir: Run folder.
-        table: Of `credit_table`.
-        about: What holds of the whole batch: "step", "num_generations", "scale", ...; kept in the file's metadata.
-
-    Returns:
-        The path; None where the disk did not take it, with a warning: a training does not end over its records.
-    """
-    import pyarrow.parquet as pq
-
-    table = table.replace_schema_metadata({METADATA: json.dumps(dict(about), allow_nan=False).encode()})
-    path = Path(output_dir) / FOLDER / f"credit_{about['step']:05d}.parquet"
-    file = io.BytesIO()
-    pq.write_table(table, file, compression="zstd", row_group_size=about["num_generations"], write_page_checksum=True)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, [file.getvalue()])
-    except OSError as error:
-        logger.warning(f"log_token_credit: {path} could not be written: {error}. The training goes on without it.")
-        return None
-    return path
 
 
 def _padded(rollouts: Sequence[Mapping[str, Any]], name: str) -> Tensor:

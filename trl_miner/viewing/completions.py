@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..runs.completions import TEXTS, completions_files, reward_columns
+from ..runs.files import read_parquet
 from ..runs.history import RunHistory, number
 from .charts import Chart, Panel
 from .curves import Runs, draw_chart, read_runs
 
 MOST_FILES = 40
-_BESIDES = {"step", "prompt", "completion", "advantage", "images"}
 COMPLETIONS = Chart(
     "completions",
     "Completions by outcome",
@@ -44,7 +45,7 @@ class Completions:
 
 def has_completions(run: RunHistory) -> bool:
     """Did the run log its completions (`log_completions`)?"""
-    return any((run.folder / "completions").glob("*.parquet"))
+    return bool(completions_files(run.folder))
 
 
 def read_completions(run: RunHistory, *, rows: int = 6) -> Completions:
@@ -57,46 +58,20 @@ def read_completions(run: RunHistory, *, rows: int = 6) -> Completions:
     Returns:
         What they hold; empty without files.
     """
-    paths = sorted((run.folder / "completions").glob("*.parquet"))
+    paths = completions_files(run.folder)
     if len(paths) > MOST_FILES:
         paths = [paths[round(place * (len(paths) - 1) / (MOST_FILES - 1))] for place in range(MOST_FILES)]
     logs, last, notes, reward = [], [], [], None
     for path in paths:
-        table, note = read_whole_rows(path)
+        table, note = read_parquet(path)
         notes += [note] if note else []
-        if table is None or not table.num_rows or not {"step", "prompt", "completion"} <= set(table.column_names):
+        if table is None or not table.num_rows or not TEXTS <= set(table.column_names):
             continue
         reward = _reward_column(run, table.column_names)
         logs.append(_measure(table, reward, number(_float(run.settings.get("correct_threshold"))) or 1.0))
         kept = min(rows, table.num_rows)
         last = table.take([place * table.num_rows // kept for place in range(kept)]).to_pylist()
     return Completions(sorted(logs, key=lambda log: log["step"]), last, reward, notes)
-
-
-def read_whole_rows(path: Path) -> tuple[Any, str | None]:
-    """The row groups of a Parquet file that can be read.
-
-    Returns:
-        A `pyarrow.Table`, or None where nothing can be read; and what is wrong with the file, or None.
-    """
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        file = pyarrow.parquet.ParquetFile(path)
-    except (pyarrow.ArrowException, OSError, ValueError):
-        return None, f"{path.name} is cut off or no Parquet file, and is left out."
-    whole, rows = [], file.metadata.num_rows
-    for group in range(file.metadata.num_row_groups):
-        try:
-            whole.append(file.read_row_group(group))
-        except (pyarrow.ArrowException, OSError, ValueError):
-            continue
-    if not whole:
-        return None, f"{path.name} is damaged: none of its {rows} rows could be read." if rows else None
-    table = pyarrow.concat_tables(whole)
-    lost = rows - table.num_rows
-    return table, f"{path.name} is damaged: {table.num_rows} of its {rows} rows were read." if lost else None
 
 
 def completions_history(run: RunHistory, found: Completions | None = None) -> RunHistory:
@@ -129,7 +104,7 @@ def _measure(table: Any, reward: str | None, threshold: float) -> dict[str, floa
 
 def _reward_column(run: RunHistory, names: Sequence[str]) -> str | None:
     """The column of the reward that decides, which is the first where nothing else was set."""
-    rewards = [name for name in names if name not in _BESIDES]
+    rewards = reward_columns(names)
     chosen = run.settings.get("correct_reward_func", "None")
     return chosen if chosen in rewards else next(iter(rewards), None)
 

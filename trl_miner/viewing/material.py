@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..runs.history import STATE, RunHistory, has_state, no_state, read_object, read_run
+from ..runs.files import read_object
+from ..runs.history import STATE, RunHistory, has_state, no_state, read_run
 from ..runs.runs_file import is_runs_file, read_runs
 
 

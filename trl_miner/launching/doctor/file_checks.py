@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from ...runs.checkpoints import list_checkpoints
 from . import memory
 from .context import FAILED, NOT_CHECKED, OK, WARNING, Check, Context, Finding, longest_prompt_allowed
 from .machine import GIB
@@ -26,13 +27,11 @@ def check_output(context: Context) -> Finding:
     parent = _existing(folder)
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         return Finding(FAILED, about, f"it must be a folder that can be written: got {folder}. Choose another one.")
-    found = sorted(
-        folder.glob("checkpoint-*"), key=lambda path: int(path.name[11:]) if path.name[11:].isdigit() else 0
-    )
+    checkpoints = list_checkpoints(folder)
     resumes = context.settings.resume_from_checkpoint
-    if found and not resumes:
+    if checkpoints and not resumes:
         return Finding(
-            WARNING, about, f"{folder} holds {found[-1].name}: this run starts anew beside it. To go on, add "
+            WARNING, about, f"{folder} holds {checkpoints[-1].name}: this run starts anew beside it. To go on, add "
             f"--resume_from_checkpoint latest."
         )  # fmt: skip
     return Finding(OK, about, f"{folder} can be written" + (f"; goes on from {resumes}." if resumes else "."))
