@@ -1,0 +1,57 @@
+"""`trainer_state.json` of a run folder and of each checkpoint: the training log, and how far the run got.
+
+transformers writes it, as the last file of a checkpoint.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from .files import number, read_object
+
+FILE = "trainer_state.json"
+
+
+def last_step(folder: Path) -> int | None:
+    """Return the number of optimizer steps done.
+
+    Args:
+        folder: A run folder or a checkpoint.
+
+    Returns:
+        None where the file is missing or damaged.
+    """
+    try:
+        step = number(read_object(folder / FILE).get("global_step"))
+    except (OSError, ValueError):
+        return None
+    return None if step is None else int(step)
+
+
+def clean_logs(history: Any, notes: list[str]) -> list[dict[str, Any]]:
+    """Return the training logs in the order of their steps.
+
+    Args:
+        history: `log_history`, or whatever the file holds in its place.
+        notes: Takes a sentence where a resumed run went back.
+
+    Returns:
+        One log per logged optimizer step. Where a resumed run went back, its later logs count.
+    """
+    logs: list[dict[str, Any]] = []
+    replaced = 0
+    for log in history if isinstance(history, list) else ():
+        if not isinstance(log, dict) or "reward" not in log or number(log.get("step")) is None:
+            continue
+        while logs and logs[-1]["step"] > log["step"]:
+            logs.pop()
+            replaced += 1
+        if logs and logs[-1]["step"] == log["step"]:
+            replaced += 1
+            logs[-1] = {**logs[-1], **log}
+        else:
+            logs.append(log)
+    if replaced:
+        notes.append(
+            f"The log goes back in its steps, as after resuming: the later entry counts ({replaced} replaced)."
+        )
+    return logs
