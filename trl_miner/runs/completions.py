@@ -1,4 +1,4 @@
-"""`completions/*.parquet` of a run folder, which TRL writes with `log_completions: true`: rollouts and their rewards."""
+"""`completions/*.parquet` of a run folder, which TRL writes with `log_completions: true`: rollouts, rewards."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -122,7 +122,8 @@ def read_lines(path: Path, advice: str = ADVICE) -> list[tuple[int, dict[str, An
                 found.append((number, _parse_object(line)))
             except ValueError as error:
                 raise ValueError(
-                    f"{path} must hold a JSON object in each line: line {number} is cut off or none ({error}). {advice}"
+                    f"{path} must hold a JSON object in each line: line {number} is cut off or none ({error}). "
+                    f"{advice}"
                 ) from error
     return found
 

@@ -1,7 +1,7 @@
 """`credit/credit_STEP.parquet` of a run folder: what each token of some rollouts was paid.
 
-The trainer writes one file per recorded step with `log_token_credit: true`. Each row is a rollout; the rows of a prompt
-are adjacent and are one row group. The file's metadata says what holds of the whole batch.
+The trainer writes one file per recorded step with `log_token_credit: true`. Each row is a rollout; the rows of a
+prompt are adjacent and are one row group. The file's metadata says what holds of the whole batch.
 """
 
 import io
@@ -266,7 +266,8 @@ def _checked(table: Any, name: str) -> Any:
         table = table.select([*COLUMNS]).cast(schema())
     except pa.ArrowException as error:
         raise ValueError(
-            f"{name} must have the types of a token record: {' '.join(str(error).split()).rstrip('.')}. Move it out of credit/."
+            f"{name} must have the types of a token record: {' '.join(str(error).split()).rstrip('.')}. Move it out of "
+            f"credit/."
         ) from error
     unknown = sorted(set(pc.unique(table["kind"]).to_pylist()) - {*KINDS}, key=str)
     if unknown:
