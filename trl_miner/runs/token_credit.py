@@ -266,8 +266,8 @@ def _checked(table: Any, name: str) -> Any:
         table = table.select([*COLUMNS]).cast(schema())
     except pa.ArrowException as error:
         raise ValueError(
-            f"{name} must have the types of a token record: {' '.join(str(error).split()).rstrip('.')}. Move it out of "
-            f"credit/."
+            f"{name} must have the types of a token record: {' '.join(str(error).split()).rstrip('.')}. "
+            f"Move it out of credit/."
         ) from error
     unknown = sorted(set(pc.unique(table["kind"]).to_pylist()) - {*KINDS}, key=str)
     if unknown:
