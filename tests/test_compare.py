@@ -14,7 +14,8 @@ import pytest
 from harness import wait_until
 
 from trl_miner import cli
-from trl_miner.compare import _score_steps, compare, parse_recipe
+from trl_miner.compare import compare
+from trl_miner.compare.recipes import _score_steps, parse_recipe
 from trl_miner.runs.runs_file import read_runs
 
 TINY = dict(
@@ -59,18 +60,16 @@ def run(*arguments):
     return subprocess.run(command(*arguments), env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
 
 
-def session_of(leader):
-    """Living processes of a session."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, ProcessLookupError, PermissionError):
-            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
-    return found
+def descendants_of(process):
+    return psutil.Process(process.pid).children(recursive=True)
 
 
-def child_of(process):
-    return next((child.pid for child in psutil.Process(process.pid).children()), None)
+def living(processes):
+    def is_living(process):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+    return [process for process in processes if is_living(process)]
 
 
 @pytest.fixture(scope="module")
@@ -87,29 +86,30 @@ def stopped_and_finished(policy, tmp_path_factory):
         command(recipes, output), env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     wait_until((output / "grpo" / "seed1" / "log.txt").is_file, process)
-    child = wait_until(lambda: child_of(process), process)
-    wait_until(lambda: len(session_of(child)) > 1, process)  # the launcher has started the training
+    wait_until(lambda: len(descendants_of(process)) > 4, process)  # the launcher has started the training
+    started = descendants_of(process)
     blocked = pytest.raises(ValueError, match=f"in use by process {process.pid}, or by a run that it left")
     with blocked:
         compare(recipes, seeds=1, output=output)
     process.send_signal(signal.SIGTERM)
     said = process.communicate(timeout=60)
-    return recipes, output, (process.returncode, said, session_of(child)), run(recipes, output)
+    return recipes, output, (process.returncode, said, living(started)), run(recipes, output)
 
 
 @pytest.mark.slow
 def test_sigterm_ends_the_run_and_all_that_it_started(stopped_and_finished):
     code, (_, said), left = stopped_and_finished[2]
     assert code == 143 and left == []
-    assert said.endswith("stopped by SIGTERM. The same command goes on from here.\n")
+    assert said.endswith("stopped by SIGTERM. Run the same command to continue.\n")
 
 
 def test_ctrl_c_while_recipes_are_read_leaves_no_child(recipe, tmp_path):
     process = subprocess.Popen(command([recipe], tmp_path / "out"), env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
-    child = wait_until(lambda: child_of(process), process)
+    wait_until(lambda: len(descendants_of(process)) > 1, process)  # the guard and the reader
+    started = descendants_of(process)
     process.send_signal(signal.SIGINT)
     assert "stopped by SIGINT" in process.communicate(timeout=60)[1]
-    assert process.returncode == 130 and session_of(child) == []
+    assert process.returncode == 130 and living(started) == []
 
 
 @pytest.mark.slow
@@ -164,7 +164,7 @@ def test_finished_runs_are_skipped_and_others_settings_refused(stopped_and_finis
     again = run([grpo], output)
     assert again.returncode == 0 and again.stdout.startswith("[1/1] grpo seed 1: Pass@1 0.00, finished before\n")
     other = run([grpo], output, "--max_steps", "3")
-    assert other.returncode == 2 and f"{output / 'grpo' / 'seed1'} must be free or hold the same run" in other.stderr
+    assert other.returncode == 2 and f"{output / 'grpo' / 'seed1'} must be empty or hold the same run" in other.stderr
     assert "wanted '--score_steps 1 --max_steps 3'. Give another --output, or delete that folder" in other.stderr
 
 

@@ -13,7 +13,7 @@ import yaml
 from datasets import Dataset
 
 from trl_miner.cli import main
-from trl_miner.launching.doctor import machine, report
+from trl_miner.launching.doctor import examination, machine
 from trl_miner.launching.doctor.machine import GIB
 
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -51,7 +51,7 @@ def recipe(tmp_path, policy, monkeypatch):
 def found(path, where=None, *overrides):
     """Status and text by what each finding is about; of several the worst."""
     where = machine.this_machine() if where is None else machine.described(where)
-    findings, _ = report.examine(path, list(overrides), where)
+    findings, _ = examination.examine(path, list(overrides), where)
     order = ["ok", "not checked", "warning", "FAILED"]
     findings = sorted(findings, key=lambda finding: order.index(finding.status))
     return {finding.about: (finding.status, finding.text) for finding in findings}
@@ -98,7 +98,9 @@ def test_a_file_describes_more_of_a_machine(recipe, tmp_path):
     # two checkpoints, one being written, 14 bytes for each of 4.02 billion parameters, and the model
     assert result["disk"][0] == "FAILED" and "got 10.0 GiB" in result["disk"][1]
     where = machine.described(str(file))
-    texts = [finding.text for finding in report.examine(recipe(gpu=True), [], where)[0] if finding.about == "versions"]
+    texts = [
+        finding.text for finding in examination.examine(recipe(gpu=True), [], where)[0] if finding.about == "versions"
+    ]
     assert any("trl must be" in text and "got 1.15.0" in text for text in texts)
     assert any("transformers must be <5.18: got 5.23.0" in text for text in texts)
     file.write_text("{")
@@ -167,7 +169,7 @@ def test_a_port_that_is_taken(recipe, setting, monkeypatch):
         port = taken.getsockname()[1]
         path = recipe(gpu=True, **{setting: port})
         here = machine.Machine("here", machine.described("4x80GB").gpus, 2**40)
-        about = [f for f in report.examine(path, [], here)[0] if f.about == "ports" and f.status == "FAILED"]
+        about = [f for f in examination.examine(path, [], here)[0] if f.about == "ports" and f.status == "FAILED"]
     assert [f"got {port}" in finding.text and f"--{setting}" in finding.text for finding in about] == [True]
 
 

@@ -18,11 +18,11 @@ from accelerate.commands.launch import _validate_launch_command, launch_command_
 from trl.scripts import vllm_serve
 
 from trl_miner import cli
-from trl_miner.commands.train import plan_launch
-from trl_miner.launching.accelerate_files import LAUNCHER, Machines, find_file
+from trl_miner.launching.accelerate_config import LAUNCHER, Machines, find_file
 from trl_miner.launching.health import check_port
-from trl_miner.launching.parts import shown
+from trl_miner.launching.local import parse_launch
 from trl_miner.launching.plan import make_plan
+from trl_miner.launching.process import format_command
 
 ROOT = Path(__file__).parent.parent
 ACCELERATE = ROOT / "recipes" / "accelerate"
@@ -118,15 +118,15 @@ def test_one_gpu_is_all_that_a_file_for_one_gets(recipe):
     """transformers would spread the one process over all that it sees."""
     plan = make_plan(recipe(**SERVED, accelerate_config=str(ACCELERATE / "single_gpu.yaml")), num_gpus=4)
     assert (plan.train_gpus, plan.num_processes, plan.train_env["CUDA_VISIBLE_DEVICES"]) == ((2,), 1, "2")
-    assert plan.notes == ["accelerate_config is for one GPU: 1 of 2 are not used."]
+    assert plan.notes == ["accelerate_config is for one GPU: 1 of 2 stay unused."]
 
 
 @pytest.mark.parametrize(
     ("settings", "options", "named"),
     [
         (SERVED, dict(num_gpus=2), "needs 2 for the vLLM server .* at least 1 for the training: got 2 visible GPUs"),
-        (SERVED, dict(num_gpus=1, part="server"), "got 1 visible GPU. Lower"),
-        ({}, dict(num_gpus=2, part="server"), "--only server needs a recipe with use_vllm: true"),
+        (SERVED, dict(num_gpus=1, only="server"), "got 1 visible GPU. Lower"),
+        ({}, dict(num_gpus=2, only="server"), "--only server needs a recipe with use_vllm: true"),
         ({}, dict(num_gpus=2, num_processes=3), "needs a GPU: got 3 processes for 2"),
         ({}, dict(num_gpus=-1), "num_gpus must be at least 0: got -1"),
         (
@@ -138,8 +138,8 @@ def test_one_gpu_is_all_that_a_file_for_one_gets(recipe):
         ({"use_cpu": True}, dict(num_processes=2), "Several processes on a CPU need accelerate_config"),
         ({"accelerate_config": str(ACCELERATE / "cpu_2_processes.yaml")}, dict(num_gpus=0), "use_cpu: true: got 2"),
         ({"accelerate_config": str(ACCELERATE / "cpu_2_processes.yaml")}, dict(num_gpus=2), "Set use_cpu: true"),
-        (SERVED, dict(num_gpus=8, machines=Machines(2)), "vLLM server on one more: got part=both"),
-        (SERVED, dict(num_gpus=8, machines=Machines(2), part="train"), "needs the name of the one that runs the vLLM"),
+        (SERVED, dict(num_gpus=8, machines=Machines(2)), "one more for its vLLM server: got no --only"),
+        (SERVED, dict(num_gpus=8, machines=Machines(2), only="train"), "needs the name of the one that runs the vLLM"),
         (
             {},
             dict(num_gpus=8, machines=Machines(2), num_processes=3),
@@ -165,12 +165,12 @@ def test_a_run_on_three_nodes(recipe):
     """Two train with 8 GPUs each, 16 processes; the third serves on 2 of its own."""
     path = recipe(**SERVED, accelerate_config=str(ACCELERATE / "multi_node.yaml"))
     machines = Machines(machine_rank=1, main_process_ip="n1", main_process_port=4444)
-    train = make_plan(path, num_gpus=8, part="train", server_host="n3", machines=machines)
+    train = make_plan(path, num_gpus=8, only="train", server_host="n3", machines=machines)
     assert (train.num_processes, train.num_machines, train.server) == (16, 2, None)
     assert train.server_url == value(train.train, "--vllm_server_base_url") == "http://n3:8000"
     for option, expected in (("machine_rank", "1"), ("main_process_ip", "n1"), ("main_process_port", "4444")):
         assert value(train.train, f"--{option}") == expected
-    server = make_plan(path, num_gpus=8, part="server", server_host="n3")
+    server = make_plan(path, num_gpus=8, only="server", server_host="n3")
     assert server.train == [] and server.num_processes == 0 and value(server.server, "--host") == "n3"
     assert server.server_env["CUDA_VISIBLE_DEVICES"] == "0,1"
     assert "development endpoints, which need no password, are open" in server.notes[0]
@@ -221,13 +221,13 @@ def test_accelerates_file_is_found_beside_the_recipe_then_here_then_in_trl(tmp_p
 def test_train_takes_the_recipes_accelerate_config(recipe, monkeypatch):
     path = recipe(accelerate_config="zero2")
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    assert Path(plan_launch(["--config", str(path)]).config_file).name == "zero2.yaml"
+    assert Path(parse_launch(["--config", str(path)]).config_file).name == "zero2.yaml"
     arguments = ["--config", str(path), "--accelerate_config", "fsdp2", "--num_processes", "4"]
-    launch = plan_launch(arguments)
+    launch = parse_launch(arguments)
     assert Path(launch.config_file).name == "fsdp2.yaml" and launch.num_processes == 4
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     arguments[3] = str(ACCELERATE / "cpu_2_processes.yaml")
-    assert plan_launch(arguments).num_processes == 4  # a file for several on a CPU starts them
+    assert parse_launch(arguments).num_processes == 4  # a file for several on a CPU starts them
 
 
 def test_a_dry_run_prints_commands_that_can_be_pasted(recipe, capfd, monkeypatch):
@@ -249,7 +249,7 @@ def test_a_dry_run_prints_commands_that_can_be_pasted(recipe, capfd, monkeypatch
 
 def test_secrets_on_a_command_line_are_not_shown():
     command = ["x", "--api-key", "s1", "--hub_token=s2", "--tokens", "shown", "--max_tokens", "4"]
-    assert shown(command) == "x --api-key *** --hub_token=*** --tokens shown --max_tokens 4"
+    assert format_command(command) == "x --api-key *** --hub_token=*** --tokens shown --max_tokens 4"
 
 
 def test_an_address_that_is_not_here_is_refused():

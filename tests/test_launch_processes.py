@@ -21,7 +21,7 @@ import pytest
 
 from trl_miner import cli
 from trl_miner.commands import launch
-from trl_miner.launching import health as health_of_server
+from trl_miner.launching.health import HealthMonitor
 from trl_miner.launching.plan import make_plan
 from trl_miner.launching.supervise import SERVER_ENDED, SERVER_NOT_READY, SERVER_SILENT
 
@@ -194,8 +194,8 @@ def test_a_server_that_answers_again_is_no_longer_silent():
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Health) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        health = health_of_server.Health(f"http://127.0.0.1:{server.server_port}", interval=0.05)
-        until(lambda: health.was_good)
+        health = HealthMonitor(f"http://127.0.0.1:{server.server_port}", interval=0.05)
+        until(lambda: health.has_been_healthy)
         assert health.silence() == 0
         status = 503
         until(lambda: health.silence() > 0.2)
@@ -208,7 +208,7 @@ def test_a_server_that_answers_again_is_no_longer_silent():
 def test_a_server_that_never_gets_healthy_is_given_up(launched, tmp_path):
     code, _, err = launched(health=503, server_seconds=1.5).end()
     assert code == SERVER_NOT_READY == 10
-    assert "gave no sign of health within 1.5 s (vllm_server_timeout)" in err and "the server's first line" in err
+    assert "did not become healthy within 1.5 s (vllm_server_timeout)" in err and "the server's first line" in err
     assert not (tmp_path / "logs" / "train.log").exists()
 
 
@@ -405,7 +405,7 @@ def plan_of(task):
     launch.add(parser.add_subparsers())
     args, overrides = parser.parse_known_args(task["arguments"])
     machines = launch.machines_of(args)
-    plan = make_plan(args.recipe, overrides, num_gpus=8, part=args.only, server_host=args.host, machines=machines)
+    plan = make_plan(args.recipe, overrides, num_gpus=8, only=args.only, server_host=args.host, machines=machines)
     return plan, machines
 
 

@@ -1,4 +1,4 @@
-"""The memory estimate of `trl-miner doctor` against real training steps, and parameters against real models."""
+"""The memory estimate of `trl-miner doctor` against real training steps, and parameters against real model_shape."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "bench"))
 from memory import QUICK, count_apart, estimate, settings
 
-from trl_miner.launching.doctor import memory, models
+from trl_miner.launching.doctor import memory, model_shape
 from trl_miner.launching.doctor.machine import GIB
 
 
@@ -27,8 +27,8 @@ def test_the_estimate_is_never_below_what_the_tensors_hold_nor_a_quarter_above(n
 def known_shape(name):
     from transformers import AutoConfig
 
-    fields = dict(models.KNOWN[name])
-    return models.measure(AutoConfig.for_model(fields.pop("model_type"), **fields), settings(False))
+    fields = dict(model_shape.KNOWN[name])
+    return model_shape.measure(AutoConfig.for_model(fields.pop("model_type"), **fields), settings(False))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_parameters_are_those_of_a_real_model_and_a_real_adapter(kind, is_tied):
     model = getattr(transformers, f"{kind}ForCausalLM")(config)
     # each tensor once: a tied head is the embedding
     real = sum(p.numel() for p in {id(p): p for p in model.parameters()}.values())
-    full, lora = (models.measure(config, settings(is_lora)) for is_lora in (False, True))
+    full, lora = (model_shape.measure(config, settings(is_lora)) for is_lora in (False, True))
     assert (full.parameters, full.trainable, lora.parameters, full.adapter) == (real, real, real, 0)
     adapted = get_peft_model(model, LoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM"))
     assert lora.trainable == lora.adapter == sum(p.numel() for p in adapted.parameters() if p.requires_grad)

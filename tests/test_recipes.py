@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from trl_miner.config import accumulation_steps
-from trl_miner.launching.doctor import machine, report
+from trl_miner.launching.doctor import examination, machine
 from trl_miner.launching.doctor.context import FAILED
-from trl_miner.recipe import check_recipe, make_parser
-from trl_miner.train import load_reward_funcs, main
+from trl_miner.recipe import check_recipe, load_reward_funcs, make_parser
+from trl_miner.train import main
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 PATHS = [path for path in sorted(RECIPES.rglob("*.yaml")) if path.parent.name != "accelerate"]
@@ -251,8 +251,8 @@ def test_doctor_passes_a_model_s_recipes_on_the_machine_that_they_name(model, fo
     path = RECIPES / model / folder / "miner.yaml"
     named = header(path)
     assert all(header(other) == named for other in path.parent.glob("*.yaml"))
-    findings, context = report.examine(path, [], machine.described(f"{named['gpus']}x{named['gb']}GB"))
-    assert not [finding for finding in findings if finding.status == FAILED], report.lines(findings)
+    findings, context = examination.examine(path, [], machine.described(f"{named['gpus']}x{named['gb']}GB"))
+    assert not [finding for finding in findings if finding.status == FAILED], examination.lines(findings)
     about = {finding.about: finding.status for finding in findings}
     assert about["memory"] == about["vLLM memory"] == about["batch"] == "ok"
     assert (len(context.plan.server_gpus), len(context.plan.train_gpus)) == (named["server"], named["train"])

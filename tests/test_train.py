@@ -14,11 +14,11 @@ from harness import metrics_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from trl_miner import cli, rewards
-from trl_miner.commands import train as train_command
 from trl_miner.evaluation.in_training import EvaluationCallback
-from trl_miner.recipe import MinerScriptArguments, check_recipe, make_parser
+from trl_miner.launching.local import split_arguments
+from trl_miner.recipe import MinerScriptArguments, check_recipe, load_reward_funcs, make_parser
 from trl_miner.runs.files import write_whole
-from trl_miner.train import load_data, load_reward_funcs, main, run
+from trl_miner.train import load_data, main, run
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -163,9 +163,9 @@ def test_a_run_without_data_says_what_to_give():
 def test_arguments_split_between_script_and_accelerate():
     parser = make_parser()
     arguments = ["--config", "r.yaml", "--num_processes", "4", "--max_steps", "3", "--main_process_port", "1"]
-    unknown = train_command._unknown_to(parser, arguments)
-    assert unknown == ["--num_processes", "4", "--main_process_port", "1"]
-    assert train_command._without(arguments, unknown) == ["--config", "r.yaml", "--max_steps", "3"]
+    for_script, for_launcher = split_arguments(parser, arguments)
+    assert for_launcher == ["--num_processes", "4", "--main_process_port", "1"]
+    assert for_script == ["--config", "r.yaml", "--max_steps", "3"]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_held_out_counts_are_kept_by_problem_with_more_samples_at_the_end(policy
 
 def test_trusting_remote_code_is_said_aloud(policy, tmp_path, capsys):
     tiny_run(policy, tmp_path / "trusting", "--trust_remote_code", "true", "--score_problems", "0")
-    assert "trust_remote_code is on: code of the model's repository runs here." in capsys.readouterr().out
+    assert "trust_remote_code is on: code from the model's repository runs here." in capsys.readouterr().out
     tiny_run(policy, tmp_path / "usual", "--score_problems", "0")
     assert "trust_remote_code" not in capsys.readouterr().out
 

@@ -1,13 +1,19 @@
-"""What a recipe may say, and reading one without starting anything."""
+"""The settings of a recipe: read them without starting anything, and load the functions that they name."""
 
 import argparse
 import difflib
-from collections.abc import Sequence
+import functools
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
+from . import rewards
 from .config import MinerGRPOConfig
 from .data.benchmarks import BENCHMARKS
 from .data.worlds import WORLDS
@@ -19,7 +25,7 @@ TRL_REWARDS = ("accuracy_reward", "reasoning_accuracy_reward", "think_format_rew
 
 @dataclass
 class MinerScriptArguments(ScriptArguments):
-    """What a recipe may set besides the trainer's, the model's and the data set mixture's arguments."""
+    """The settings of a recipe beyond those of the trainer, the model and the mixture of data sets."""
 
     reward_funcs: list[str] = field(
         default_factory=lambda: ["math_reward"],
@@ -30,57 +36,57 @@ class MinerScriptArguments(ScriptArguments):
     )
     rollout_func: str | None = field(
         default=None,
-        metadata={
-            "help": "Import path of a function that generates in the place of TRL: the `rollout_func` of GRPOTrainer."
-        },
+        metadata={"help": "Import path of a function that generates instead of TRL: GRPOTrainer's `rollout_func`."},
     )
     accelerate_config: str | None = field(
         default=None,
         metadata={
-            "help": "For trl-miner train, launch and doctor: accelerate's configuration. A file, seen from the "
-            "recipe's folder or the current one, or a name that TRL ships, such as zero3."
+            "help": "For trl-miner train, launch and doctor: accelerate's configuration. A file, relative to the recipe's "
+            "folder or the current one, or the name of one that TRL ships, such as zero3."
         },
     )
     soft_overlong_cache: int = field(
         default=256,
         metadata={
-            "help": "For get_soft_overlong_punishment: completions longer than max_completion_length minus this lose "
-            "reward, in tokens."
+            "help": "For get_soft_overlong_punishment: completions longer than max_completion_length minus this, in tokens, "
+            "lose reward."
         },
     )
     math_accept_unboxed: bool = field(
         default=False,
-        metadata={"help": "For math_reward: look for a final answer in completions without a \\boxed{} too."},
+        metadata={"help": "For math_reward: also look for a final answer in completions without a \\boxed{}."},
     )
     judge_seconds: float = field(
         default=CPU_SECONDS,
-        metadata={"help": "Limit for judging one answer, in seconds of CPU; over it, the answer scores None."},
+        metadata={"help": "CPU seconds to verify one answer. An answer that takes longer scores None."},
     )
     judge_workers: int | None = field(
         default=None,
-        metadata={"help": "Processes that judge answers, for each training process. Default: its share of the CPUs."},
+        metadata={"help": "Processes that verify answers, per training process. Default: its share of the CPUs."},
     )
     score_problems: int = field(
         default=0,
-        metadata={"help": "Held-out problems to score before and after training; 0 scores none."},
+        metadata={"help": "Held-out problems to score before and after training; 0: none."},
     )
     score_samples: int = field(default=8, metadata={"help": "Completions sampled per held-out problem."})
     score_final_samples: int | None = field(
         default=None,
-        metadata={"help": "Those after training, for Pass@K of a larger K. Default: as many as score_samples."},
+        metadata={
+            "help": "Completions per held-out problem after training, for Pass@K of a larger K. Default: score_samples."
+        },
     )
     score_steps: int = field(
         default=0,
         metadata={
-            "help": "Score the held-out problems during training too, every so many optimizer steps; 0: only before "
-            "and after. Changes nothing in the training but its duration."
+            "help": "Also score the held-out problems during training, every so many optimizer steps; 0: only before and "
+            "after. This changes nothing in the training but its duration."
         },
     )
     score_benchmark: str | None = field(
         default=None,
         metadata={
-            "help": f"Score problems of a benchmark ({', '.join(BENCHMARKS)}) instead of the data set's test split: "
-            "its name, or NAME=PATH of a local file, also of one of your own with the columns problem and answer."
+            "help": f"Score the problems of a benchmark ({', '.join(BENCHMARKS)}) instead of the data set's test split: "
+            "its name, or NAME=PATH for a local file, which may be your own with the columns problem and answer."
         },
     )
     score_keep_best: bool = field(
@@ -90,13 +96,13 @@ class MinerScriptArguments(ScriptArguments):
     base_model_steps: int | None = field(
         default=None,
         metadata={
-            "help": f"For {', '.join(WORLDS)}: SFT steps of the base model, fewer for a quick look. Default: all."
+            "help": f"For {', '.join(WORLDS)}: SFT steps of the base model; fewer give a quick look. Default: all."
         },
     )
 
     quiet: bool = field(
         default=False,
-        metadata={"help": "Show no progress, no line per log and no closing lines: scores, warnings and errors only."},
+        metadata={"help": "Show only scores, warnings and errors: no progress, no line per log, no closing lines."},
     )
 
     def __post_init__(self) -> None:
@@ -126,14 +132,17 @@ PARSED_TYPES = (MinerScriptArguments, MinerGRPOConfig, ModelConfig, DatasetMixtu
 
 
 def make_parser() -> TrlParser:
-    """TRL's parser for all that a recipe, or a command line of the training, may say."""
+    """Return TRL's parser for everything that a recipe, or the training's command line, may set."""
     return TrlParser(PARSED_TYPES, prog="trl-miner train")
 
 
 def check_recipe(arguments: Sequence[str], parser: TrlParser) -> None:
-    """Raise for a recipe that is not there, is no mapping, or has a key that nothing takes.
+    """Check the recipe that `--config` names, if any.
 
-    TRL hands unknown keys on to `accelerate launch`, where a typo fails far from its cause, or passes unnoticed.
+    TRL passes unknown keys on to `accelerate launch`, where a typo fails far from its cause, or goes unnoticed.
+
+    Raises:
+        ValueError: There is no such file, it does not hold a mapping, or it has an unknown key.
     """
     import yaml
 
@@ -141,13 +150,13 @@ def check_recipe(arguments: Sequence[str], parser: TrlParser) -> None:
         return
     position = list(arguments).index("--config") + 1
     if position == len(arguments):
-        raise ValueError("--config must be followed by the path of a recipe: got nothing.")
+        raise ValueError("--config must be followed by the path of a recipe: got nothing. Try recipes/arithmetic/.")
     path = Path(arguments[position])
     if not path.is_file():
         raise ValueError(f"--config must name a recipe: got {path}, which is not a file. Try recipes/arithmetic/.")
     recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
     if not isinstance(recipe, dict):
-        raise ValueError(f"{path} must hold a mapping of settings: got {type(recipe).__name__}.")
+        raise ValueError(f"{path} must hold a mapping of settings: got {type(recipe).__name__}. Write key: value.")
     known = {action.dest for action in parser._actions} | {"env"}
     for key in recipe:
         if key not in known:
@@ -157,18 +166,20 @@ def check_recipe(arguments: Sequence[str], parser: TrlParser) -> None:
 
 
 def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> argparse.Namespace:
-    """The settings of a recipe, defaults included, by name. Unlike the trainer's own reading it looks at no device and
-    joins no process group, so that a recipe for eight GPUs can be read anywhere.
+    """Return the settings of a recipe by name, defaults included.
+
+    Unlike the training's own parsing this looks at no device and joins no process group, so that a recipe for eight
+    GPUs can be read anywhere.
 
     Args:
         path: The recipe.
-        overrides: As on a command line, `["--learning_rate", "1e-6"]`.
+        overrides: Settings as on a command line: `["--learning_rate", "1e-6"]`.
 
     Returns:
-        One namespace with every field of `PARSED_TYPES`; what `MinerGRPOConfig` would derive is still None.
+        One namespace with every field of `PARSED_TYPES`. Values that `MinerGRPOConfig` would derive are still None.
 
     Raises:
-        ValueError: No recipe, an unknown key, or an argument that no option takes.
+        ValueError: The recipe cannot be read, or an argument belongs to no option.
     """
     import yaml
 
@@ -177,7 +188,63 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> argparse.Nam
     recipe = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     recipe.pop("env", None)
     parser.set_defaults_with_config(**recipe)
-    settings, left = parser.parse_known_args(list(overrides))
-    if left:
-        raise ValueError(f"Every argument must belong to an option of the training: got {' '.join(left)}.")
+    settings, unknown = parser.parse_known_args(list(overrides))
+    if unknown:
+        raise ValueError(
+            f"Every argument must belong to an option of the training: got {' '.join(unknown)}. See trl-miner train --help."
+        )
     return settings
+
+
+def load_reward_funcs(args: Any, config: Any) -> list[Callable[..., Any]]:
+    """Return the functions that `reward_funcs` names.
+
+    Args:
+        args: The `MinerScriptArguments`.
+        config: The `MinerGRPOConfig`, for the length limit of `get_soft_overlong_punishment`.
+
+    Raises:
+        ValueError: A name is unknown, or a path cannot be imported.
+    """
+    return [_load_reward_func(name, args, config) for name in args.reward_funcs]
+
+
+def _load_reward_func(name: str, args: Any, config: Any) -> Callable[..., Any]:
+    import trl.rewards
+
+    if name == "get_soft_overlong_punishment":
+        return trl.rewards.get_soft_overlong_punishment(config.max_completion_length, args.soft_overlong_cache)
+    if name in TRL_REWARDS:
+        return getattr(trl.rewards, name)
+    if name == "math_reward" and args.math_accept_unboxed:
+        # wrapped, so that it keeps the name under which TRL logs rewards
+        return functools.wraps(rewards.math_reward)(functools.partial(rewards.math_reward, accept_unboxed=True))
+    if name in OWN_REWARDS:
+        return getattr(rewards, name)
+    if "." not in name:
+        raise ValueError(
+            f"reward_funcs must name known rewards or import paths: got '{name}'. Known: "
+            f"{', '.join(OWN_REWARDS + TRL_REWARDS)}; a path has a dot, such as my_lib.rewards.{name}."
+        )
+    return import_function("reward_funcs", name)
+
+
+def import_function(setting: str, path: str) -> Callable[..., Any]:
+    """Import a function by its dotted path. Modules in the current folder are found too.
+
+    Args:
+        setting: The setting that names it, for the error.
+        path: For example my_lib.rewards.my_reward.
+
+    Raises:
+        ValueError: The path cannot be imported.
+    """
+    module, _, function = path.rpartition(".")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"{setting}: '{path}' could not be imported from {os.getcwd()}: {error}. Check the path."
+        ) from error

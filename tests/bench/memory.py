@@ -62,10 +62,10 @@ def configuration(case: tuple[Any, ...]) -> Any:
 
 def estimate(case: tuple[Any, ...]) -> float:
     """In MiB."""
-    from trl_miner.launching.doctor import memory, models
+    from trl_miner.launching.doctor import memory, model_shape
 
     rows, tokens, checkpointed, is_lora = case[7:]
-    shape = models.measure(configuration(case), settings(is_lora))
+    shape = model_shape.measure(configuration(case), settings(is_lora))
     run = memory.Run(rows=rows, tokens=tokens, is_checkpointed=checkpointed)
     return memory.estimate_training(shape, run).total / 2**20
 

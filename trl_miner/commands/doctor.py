@@ -35,18 +35,18 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
 
         if not machine.hub_answers():
             os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything imports huggingface_hub
-        from ..launching.doctor import report
+        from ..launching.doctor import examination
         from ..launching.doctor.context import FAILED
-        from ..launching.parts import shown
+        from ..launching.process import format_command
 
     where = machine.described(args.machine) if args.machine else machine.this_machine()
-    findings, context = report.examine(args.recipe, overrides, where)
+    findings, context = examination.examine(args.recipe, overrides, where)
     print(f"{args.recipe} on {where.name}")
-    print("\n".join(report.lines(findings)))
+    print("\n".join(examination.lines(findings)))
     if context is not None:
-        print("\n".join(report.memory_table(context)))
-    print(report.summary(findings))
+        print("\n".join(examination.memory_table(context)))
+    print(examination.summary(findings))
     if any(finding.status == FAILED for finding in findings):
         return 1
-    finish([], shown(["trl-miner", "launch", args.recipe, *overrides]))
+    finish([], format_command(["trl-miner", "launch", args.recipe, *overrides]))
     return 0

@@ -1,17 +1,17 @@
-"""Which GPUs this machine offers, and by what names CUDA knows them."""
+"""The GPUs that this machine offers, and the names by which CUDA knows them."""
 
 import os
 from collections.abc import Sequence
 
 
 def visible_ids(num_gpus: int | None = None) -> list[str]:
-    """The names of the GPUs as CUDA_VISIBLE_DEVICES takes them: the user's own where that is set, else 0, 1, ...
+    """Return the GPUs by their names in CUDA_VISIBLE_DEVICES: the user's own if that is set, else 0, 1, ...
 
     Args:
-        num_gpus: Plan for so many instead of those that are here.
+        num_gpus: Number of GPUs to plan for, instead of those that are visible here.
 
     Raises:
-        ValueError: A negative number.
+        ValueError: `num_gpus` is negative.
     """
     listed = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     if num_gpus is None:
@@ -19,14 +19,14 @@ def visible_ids(num_gpus: int | None = None) -> list[str]:
 
         num_gpus = torch.cuda.device_count()
     if num_gpus < 0:
-        raise ValueError(f"num_gpus must be at least 0: got {num_gpus}.")
-    if len(listed) < num_gpus:  # not set, or a plan for another machine
+        raise ValueError(f"num_gpus must be at least 0: got {num_gpus}. Give the number of GPUs of each machine.")
+    if len(listed) < num_gpus:  # the variable is not set, or the plan is for another machine
         return [str(index) for index in range(num_gpus)]
     return listed[:num_gpus]
 
 
 def visible_devices(ids: Sequence[str], chosen: Sequence[int]) -> dict[str, str]:
-    """What to set so that a process sees the chosen GPUs only; nothing when it may see all."""
+    """Return the environment in which a process sees only the chosen GPUs; empty if it may see all."""
     if len(chosen) == len(ids):
         return {}
     return {"CUDA_VISIBLE_DEVICES": ",".join(ids[index] for index in chosen)}

@@ -1,4 +1,4 @@
-"""What `trl-miner launch` would start for a recipe. Starts nothing: `--dry-run`, `doctor` and tests read it too."""
+"""Plan the commands that `trl-miner launch` starts for a recipe. Starts nothing: `--dry-run` and `doctor` use it too."""
 
 import argparse
 import shlex
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import accelerate_files as files
-from .accelerate_files import Machines
+from .accelerate_config import CPU_FILE, Machines, find_file, is_single_process, launcher_command, read_file
 from .gpus import visible_devices, visible_ids
 from .server import (
     GPU_MEMORY_UTILIZATION,
@@ -20,29 +19,45 @@ from .server import (
     server_url,
 )
 
-SERVER_SECONDS = 1800.0  # until a server that loads a large model answers; TRL's 240 are short for 14 B
-PARTS = ("both", "server", "train")
+SERVER_SECONDS = 1800.0  # a server may need this to load a large model; TRL's default of 240 is short for 14 B
 AS_CONFIGURED = Machines()
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The commands of a run, with the GPUs and addresses that they share."""
+    """The commands of a run, with the GPUs and addresses that they share.
 
-    settings: argparse.Namespace  # of the recipe, overrides applied
-    accelerate: dict[str, Any]  # contents of accelerate's configuration file; {} when none
-    num_processes: int  # training processes in all, on all machines; 0 where only the server is started
+    Attributes:
+        settings: The recipe's settings, overrides applied.
+        accelerate: The contents of accelerate's configuration file; empty without one.
+        num_processes: Training processes on all machines together; 0 if only the server is started.
+        num_machines: Machines that train.
+        train_gpus: This machine's training GPUs, as indices into the visible ones; empty on a CPU.
+        server_gpus: The server's GPUs, likewise.
+        train: The training's command; empty if only the server is started.
+        train_env: Variables to set for the training on top of the environment.
+        server: The server's command; None if there is none to start: it is colocated, runs elsewhere, or is not used.
+        server_env: Variables to set for the server on top of the environment.
+        server_url: The server's address; None if the training uses no server.
+        notes: What the user should be told.
+        server_seconds: Seconds to wait until the server is healthy.
+        server_listens: Host and port of the server to start.
+    """
+
+    settings: argparse.Namespace
+    accelerate: dict[str, Any]
+    num_processes: int
     num_machines: int
-    train_gpus: tuple[int, ...]  # of this machine, among the visible ones; () on a CPU
+    train_gpus: tuple[int, ...]
     server_gpus: tuple[int, ...]
-    train: list[str]  # the command; [] where only the server is started
-    train_env: dict[str, str]  # set on top of the environment
-    server: list[str] | None  # None: no vLLM server to start (colocated, no vLLM, or it runs elsewhere)
+    train: list[str]
+    train_env: dict[str, str]
+    server: list[str] | None
     server_env: dict[str, str]
-    server_url: str | None  # None: the training uses no server
-    notes: list[str]  # what a user should be told
-    server_seconds: float = SERVER_SECONDS  # how long to wait for the server's health
-    server_listens: tuple[str, int] | None = None  # host and port of the server to start
+    server_url: str | None
+    notes: list[str]
+    server_seconds: float = SERVER_SECONDS
+    server_listens: tuple[str, int] | None = None
 
 
 def make_plan(
@@ -50,63 +65,57 @@ def make_plan(
     overrides: Sequence[str] = (),
     *,
     num_gpus: int | None = None,
-    part: str = "both",
+    only: str | None = None,
     server_host: str | None = None,
     num_processes: int | None = None,
     machines: Machines = AS_CONFIGURED,
     server_program: str | None = None,
     server_args: str = "",
 ) -> Plan:
-    """The plan of a recipe: the server on the first `vllm_tensor_parallel_size` GPUs, the training on the others.
+    """Plan a recipe: the server on the first `vllm_tensor_parallel_size` GPUs, the training on the others.
 
     Args:
         recipe: Path of the recipe.
-        overrides: Of its settings, as on a command line: `["--learning_rate", "1e-6"]`.
-        num_gpus: GPUs of each machine. None: those that this one shows.
-        part: `both`, or only `server` or `train`, for runs that have each on machines of its own.
-        server_host: Where the server listens and the training looks for it. None: loopback, or what the recipe names.
-        num_processes: Training processes in all. None: one for each GPU that is left.
-        machines: In the place of accelerate's configuration, for runs on several machines.
-        server_program: In the place of `python -m vllm.entrypoints.cli.main serve MODEL`.
-        server_args: Flags for the server besides.
+        overrides: Settings that override the recipe's, as on a command line: `["--learning_rate", "1e-6"]`.
+        num_gpus: GPUs of each machine. None: those that are visible here.
+        only: "server" or "train" for a run that has each on machines of its own; None: both.
+        server_host: Where the server listens and the training finds it. None: loopback, or what the recipe names.
+        num_processes: Training processes on all machines together. None: one for each GPU that is left.
+        machines: Overrides of accelerate's configuration, for runs on several machines.
+        server_program: Replaces `python -m vllm.entrypoints.cli.main serve MODEL` in the server's command.
+        server_args: More flags for the server.
 
     Raises:
-        ValueError: A recipe that is none, too few GPUs, or settings that contradict each other.
+        ValueError: The recipe cannot be read, there are too few GPUs, or settings contradict each other.
     """
     from ..recipe import read_recipe
 
     settings = read_recipe(recipe, overrides)
-    if part not in PARTS:
-        raise ValueError(f"part must be one of {', '.join(PARTS)}: got {part}.")
-    wants_server = bool(settings.use_vllm and settings.vllm_mode == "server")
-    if part == "server" and not wants_server:
+    uses_server = bool(settings.use_vllm and settings.vllm_mode == "server")
+    if only == "server" and not uses_server:
         raise ValueError(
             f"--only server needs a recipe with use_vllm: true and vllm_mode: server: got use_vllm="
-            f"{settings.use_vllm}, vllm_mode={settings.vllm_mode}."
+            f"{settings.use_vllm}, vllm_mode={settings.vllm_mode}. Leave --only out."
         )
-    file = files.find_file(settings.accelerate_config, recipe) if settings.accelerate_config else None
-    config = files.read_file(file) if file else {}
+    file = find_file(settings.accelerate_config, recipe) if settings.accelerate_config else None
+    config = read_file(file) if file else {}
     num_machines = machines.num_machines or int(config.get("num_machines") or 1)
-    notes = (
-        ["trust_remote_code is on: code of the model's repository runs here."] if settings.trust_remote_code else []
-    )
-    url, listens = None, None
-    if wants_server:
-        url, listens = _addresses(settings, part, server_host, num_machines, notes)
+    notes = ["trust_remote_code is on: code from the model's repository runs here."] * bool(settings.trust_remote_code)
+    url, listens = _addresses(settings, only, server_host, num_machines, notes) if uses_server else (None, None)
     ids = [] if settings.use_cpu else visible_ids(num_gpus)
-    server_gpus, train_gpus = _share(settings, ids, part, listens is not None)
+    server_gpus, train_gpus = _divide_gpus(settings, ids, only, listens is not None)
     train: list[str] = []
-    if part != "server":
+    processes = 0
+    if only != "server":
         processes, train_gpus = _processes(settings, config, train_gpus, num_machines, num_processes, notes)
-        launch = files.launcher(file, processes, _precision(settings, train_gpus), machines, cpu=not train_gpus)
+        launcher = launcher_command(file, processes, _precision(settings, train_gpus), machines, cpu=not train_gpus)
         address = ["--vllm_server_base_url", url] if url else []
-        train = [*launch, "-m", "trl_miner.train", "--config", str(recipe), *overrides, *address]
+        train = [*launcher, "-m", "trl_miner.train", "--config", str(recipe), *overrides, *address]
+    explicit = _explicit_settings(recipe, overrides)
     server = None
-    given = _given(recipe, overrides)
     if listens:
-        memory = GPU_MEMORY_UTILIZATION
-        if "vllm_gpu_memory_utilization" in given:
-            memory = settings.vllm_gpu_memory_utilization
+        is_set = "vllm_gpu_memory_utilization" in explicit
+        memory = settings.vllm_gpu_memory_utilization if is_set else GPU_MEMORY_UTILIZATION
         server = server_command(
             settings, served_model(settings), *listens, memory=memory, program=server_program,
             extra=shlex.split(server_args),
@@ -114,7 +123,7 @@ def make_plan(
     return Plan(
         settings=settings,
         accelerate=config,
-        num_processes=processes if train else 0,
+        num_processes=processes,
         num_machines=num_machines,
         train_gpus=train_gpus,
         server_gpus=server_gpus,
@@ -124,40 +133,40 @@ def make_plan(
         server_env=SERVER_ENV | visible_devices(ids, server_gpus) if server else {},
         server_url=url,
         notes=notes,
-        server_seconds=settings.vllm_server_timeout if "vllm_server_timeout" in given else SERVER_SECONDS,
+        server_seconds=settings.vllm_server_timeout if "vllm_server_timeout" in explicit else SERVER_SECONDS,
         server_listens=listens,
     )
 
 
 def served_model(settings: argparse.Namespace) -> str:
-    """The model as vLLM finds it. The embedded one is a folder of this machine, built here when it is missing."""
+    """Return the model as vLLM finds it. An embedded one is a folder of this machine, built here if it is missing."""
     from ..data import base_model
 
     return base_model.find_model(str(settings.model_name_or_path), settings.base_model_steps)
 
 
 def _addresses(
-    settings: argparse.Namespace, part: str, server_host: str | None, num_machines: int, notes: list[str]
+    settings: argparse.Namespace, only: str | None, server_host: str | None, num_machines: int, notes: list[str]
 ) -> tuple[str, tuple[str, int] | None]:
-    """Where the training finds the server, and where one that is started here listens (None: it runs elsewhere)."""
+    """Return the server's address for the training, and host and port of a server to start here (None: elsewhere)."""
     named, port = server_address(settings)
-    elsewhere = server_host is None and not is_here(named)
-    if part == "train" or (elsewhere and part == "both"):
+    is_elsewhere = server_host is None and not is_here(named)
+    if only == "train" or (is_elsewhere and only is None):
         host = server_host or named
         url = settings.vllm_server_base_url if server_host is None else None
-        if part == "train" and num_machines > 1 and is_here(host):
+        if only == "train" and num_machines > 1 and is_here(host):
             raise ValueError(
                 f"A training on {num_machines} machines needs the name of the one that runs the vLLM server: got "
                 f"{host}. Give it with --host, or as vllm_server_base_url."
             )
-        if elsewhere and part == "both":
+        if is_elsewhere and only is None:
             notes.append(f"The recipe names a vLLM server on {host}: none is started here.")
         return url or server_url(host, port), None
-    host = server_host or (named if elsewhere else "127.0.0.1")
-    if part == "both" and num_machines > 1:
+    host = server_host or (named if is_elsewhere else "127.0.0.1")
+    if only is None and num_machines > 1:
         raise ValueError(
-            f"A run on {num_machines} machines has its vLLM server on one more: got part=both. Start it there with "
-            f"--only server --host NAME, and the training on each of the others with --only train --host NAME."
+            f"A run on {num_machines} machines needs one more for its vLLM server: got no --only. Start the server there "
+            f"with --only server --host NAME, and the training on each of the others with --only train --host NAME."
         )
     if not is_loopback(host):
         notes.append(
@@ -167,14 +176,14 @@ def _addresses(
     return server_url(host, port), (host, port)
 
 
-def _share(
-    settings: argparse.Namespace, ids: Sequence[str], part: str, starts_server: bool
+def _divide_gpus(
+    settings: argparse.Namespace, ids: Sequence[str], only: str | None, starts_server: bool
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The GPUs of the server and those that are left for the training, as indices into the visible ones."""
+    """Return the GPUs of the server and those left for the training, as indices into the visible ones."""
     if settings.use_cpu:
         return (), ()
     for_server = int(settings.vllm_tensor_parallel_size) if starts_server else 0
-    for_training = 1 if part == "both" and starts_server else 0
+    for_training = 1 if only is None and starts_server else 0
     if len(ids) < for_server + for_training:
         need = f"{for_server} for the vLLM server (vllm_tensor_parallel_size)"
         need += " and at least 1 for the training" if for_training else ""
@@ -182,8 +191,8 @@ def _share(
             f"The recipe needs {need}: got {len(ids)} visible GPU{'' if len(ids) == 1 else 's'}. Lower "
             f"vllm_tensor_parallel_size, or plan for another machine with --num_gpus."
         )
-    everything = tuple(range(len(ids)))
-    return everything[:for_server], everything[for_server:] if part != "server" else ()
+    indices = tuple(range(len(ids)))
+    return indices[:for_server], indices[for_server:] if only != "server" else ()
 
 
 def _processes(
@@ -191,28 +200,29 @@ def _processes(
     config: dict[str, Any],
     gpus: tuple[int, ...],
     num_machines: int,
-    wanted: int | None,
+    requested: int | None,
     notes: list[str],
 ) -> tuple[int, tuple[int, ...]]:
-    """How many training processes there are in all, and which GPUs of this machine they have."""
-    if wanted is not None and (wanted < 1 or wanted % num_machines):
+    """Return the number of training processes on all machines, and the GPUs that those of this machine use."""
+    if requested is not None and (requested < 1 or requested % num_machines):
         raise ValueError(
-            f"--num_processes must be a positive multiple of the number of machines: got {wanted} for {num_machines}."
+            f"--num_processes must be a positive multiple of the number of machines: got {requested} for "
+            f"{num_machines}. Count the processes of all machines together."
         )
     if not gpus:
-        return _cpu_processes(settings, config, wanted), ()
+        return _cpu_processes(settings, config, requested), ()
     if config.get("use_cpu"):
         raise ValueError("accelerate_config is for CPUs, the recipe is not: got use_cpu=False. Set use_cpu: true.")
-    if config and files.is_single(config) and num_machines == 1:
-        if wanted not in (None, 1):
+    if config and is_single_process(config) and num_machines == 1:
+        if requested not in (None, 1):
             raise ValueError(
-                f"accelerate_config starts one process (distributed_type: NO): got --num_processes {wanted}. Use "
-                f"recipes/accelerate/ddp.yaml, or another one for several GPUs."
+                f"accelerate_config starts one process (distributed_type: NO): got --num_processes {requested}. Use "
+                f"recipes/accelerate/ddp.yaml, or another configuration for several GPUs."
             )
         if len(gpus) > 1:  # transformers would spread one process over all that it sees
-            notes.append(f"accelerate_config is for one GPU: {len(gpus) - 1} of {len(gpus)} are not used.")
+            notes.append(f"accelerate_config is for one GPU: {len(gpus) - 1} of {len(gpus)} stay unused.")
         return 1, gpus[:1]
-    here = len(gpus) if wanted is None else wanted // num_machines
+    here = len(gpus) if requested is None else requested // num_machines
     if here > len(gpus):
         raise ValueError(
             f"Each training process needs a GPU: got {here} processes for {len(gpus)} on this machine. Lower "
@@ -223,19 +233,19 @@ def _processes(
     return here * num_machines, gpus[:here]
 
 
-def _cpu_processes(settings: argparse.Namespace, config: dict[str, Any], wanted: int | None) -> int:
-    if config and not config.get("use_cpu") and not files.is_single(config):
+def _cpu_processes(settings: argparse.Namespace, config: dict[str, Any], requested: int | None) -> int:
+    is_several = bool(config) and not is_single_process(config)
+    if is_several and not config.get("use_cpu"):
         raise ValueError(
             f"accelerate_config is for GPUs (distributed_type: {config.get('distributed_type')}): got "
             + ("use_cpu=True." if settings.use_cpu else "no visible GPU.")
-            + f" On a CPU use {files.CPU_FILE}, or none; --num_gpus plans for another machine."
+            + f" On a CPU use {CPU_FILE}, or none; --num_gpus plans for another machine."
         )
-    several = config.get("use_cpu") and not files.is_single(config)
-    number = wanted or (int(config.get("num_processes") or 1) if several else 1)
-    if number > 1 and not several:
+    number = requested or (int(config.get("num_processes") or 1) if is_several else 1)
+    if number > 1 and not is_several:
         raise ValueError(
-            f"Several processes on a CPU need accelerate_config: {files.CPU_FILE}, because without it accelerate "
-            f"starts one and says nothing: got --num_processes {number}."
+            f"Several processes on a CPU need accelerate_config: {CPU_FILE}, because accelerate silently starts one "
+            f"without it: got --num_processes {number}."
         )
     if number > 1 and not settings.use_cpu:
         raise ValueError(
@@ -251,8 +261,8 @@ def _precision(settings: argparse.Namespace, gpus: tuple[int, ...]) -> str:
     return "fp16" if settings.fp16 else "bf16"
 
 
-def _given(recipe: str | Path, overrides: Sequence[str]) -> set[str]:
-    """Which settings a user has set, whatever their value."""
+def _explicit_settings(recipe: str | Path, overrides: Sequence[str]) -> set[str]:
+    """Return the settings that the user has set, whatever their value."""
     import yaml
 
     keys = set(yaml.safe_load(Path(recipe).read_text(encoding="utf-8")))

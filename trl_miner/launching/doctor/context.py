@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from ..plan import Plan
-from . import memory, models
+from . import memory, model_shape
 from .machine import Machine
 
 OK, WARNING, FAILED, NOT_CHECKED = "ok", "warning", "FAILED", "not checked"
@@ -37,13 +37,13 @@ class Context:
         return bool(self.settings.use_vllm and self.settings.vllm_mode == "server")
 
     @cached_property
-    def shape(self) -> models.Shape:
+    def shape(self) -> model_shape.Shape:
         """Raises OSError where the model's configuration cannot be found."""
-        return models.measure(*self._config)
+        return model_shape.measure(*self._config)
 
     @cached_property
     def _config(self) -> tuple[Any, Any, str]:
-        config, known = models.find_config(self.settings)
+        config, known = model_shape.find_config(self.settings)
         return config, self.settings, known
 
     @cached_property

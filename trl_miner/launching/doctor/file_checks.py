@@ -171,7 +171,7 @@ def _how_to_make(name: str) -> str:
 
 def _reward_functions(settings: Any) -> dict[str, list[str]]:
     """Columns that each reward function cannot do without, by its name."""
-    from ...train import load_reward_funcs
+    from ...recipe import load_reward_funcs
 
     found = {}
     for name, function in zip(settings.reward_funcs, load_reward_funcs(settings, settings), strict=True):

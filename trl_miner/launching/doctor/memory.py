@@ -9,7 +9,7 @@ NCCL, CUDA's own memory) is what the documentation of each says, or a rule of th
 from dataclasses import dataclass
 
 from .machine import GIB
-from .models import Shape
+from .model_shape import Shape
 
 ADAM = 8  # bytes per parameter: two moments in float32
 TILE_TOKENS, TILE_VOCABULARY = 4096, 32_768  # trl.kernels.chunked_logprob, trl.trainer.utils: the head's tile

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ..plan import Plan
-from . import memory, models
+from . import memory, model_shape
 from .context import FAILED, NOT_CHECKED, OK, WARNING, Check, Context, Finding
 from .machine import GIB
 
@@ -18,8 +18,8 @@ def check_training_memory(context: Context) -> Finding:
         shape = context.shape
     except OSError as error:
         return Finding(NOT_CHECKED, about, f"{error}. Download the model first, or name a folder.")
-    if shape.model_type not in models.DENSE:
-        return Finding(NOT_CHECKED, about, f"the estimate knows {', '.join(sorted(models.DENSE))}: got a "
+    if shape.model_type not in model_shape.DENSE:
+        return Finding(NOT_CHECKED, about, f"the estimate knows {', '.join(sorted(model_shape.DENSE))}: got a "
                        f"{shape.model_type}.")  # fmt: skip
     need = memory.estimate_training(shape, context.run).total
     if context.plan.train_gpus:
@@ -122,7 +122,7 @@ def utilization_of(plan: Plan) -> float:
     return float(command[command.index(flag) + 1]) if flag in command else 0.9
 
 
-def _bad_split(shape: models.Shape, parallel: int) -> str | None:
+def _bad_split(shape: model_shape.Shape, parallel: int) -> str | None:
     if shape.heads % parallel:
         return f"vllm_tensor_parallel_size must divide the model's {shape.heads} attention heads: got {parallel}."
     return None

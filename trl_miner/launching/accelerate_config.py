@@ -1,5 +1,6 @@
-"""Accelerate's configuration files, and the command of its launcher."""
+"""Find and read accelerate's configuration files, and build the command of its launcher."""
 
+import os
 import sys
 from dataclasses import dataclass
 from importlib import resources
@@ -12,7 +13,7 @@ CPU_FILE = "recipes/accelerate/cpu_2_processes.yaml"
 
 @dataclass(frozen=True)
 class Machines:
-    """What to put in the place of the same keys of accelerate's configuration. None: as it says."""
+    """Overrides of the keys of the same names in accelerate's configuration. None keeps the configured value."""
 
     num_machines: int | None = None
     machine_rank: int | None = None
@@ -20,36 +21,38 @@ class Machines:
     main_process_port: int | None = None
 
     def options(self) -> list[str]:
-        """What was given, as words for accelerate's launcher."""
+        """Return the overrides as options of accelerate's launcher."""
         given = {name: value for name, value in vars(self).items() if value is not None}
         return [word for name, value in given.items() for word in (f"--{name}", str(value))]
 
 
 def find_file(name: str, recipe: str | Path | None) -> Path:
-    """A file, seen from the recipe's folder, then from the current one, else one that TRL ships by that name.
+    """Return a configuration file: relative to the recipe's folder, else to the current one, else one that TRL ships.
 
     Raises:
-        ValueError: None of them.
+        ValueError: There is no such file.
     """
     folders = ([Path(recipe).parent] if recipe else []) + [Path()]
     for folder in folders:
         if (folder / name).is_file():
             return folder / name
-    shipped = resources.files("trl.accelerate_configs")
-    names = sorted(entry.name.removesuffix(".yaml") for entry in shipped.iterdir() if entry.name.endswith(".yaml"))
-    if name in names:
-        return Path(str(shipped / f"{name}.yaml"))
+    shipped = {
+        entry.name.removesuffix(".yaml"): entry for entry in resources.files("trl.accelerate_configs").iterdir()
+    }
+    if name in shipped and shipped[name].name.endswith(".yaml"):
+        return Path(str(shipped[name]))
+    names = sorted(key for key, entry in shipped.items() if entry.name.endswith(".yaml"))
     raise ValueError(
-        f"accelerate_config must be a file, seen from the recipe's folder or the current one, or one of TRL's: got "
+        f"accelerate_config must be a file, relative to the recipe's folder or the current one, or one of TRL's: got "
         f"{name}. See recipes/accelerate/; TRL's are {', '.join(names)}."
     )
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The contents of a configuration file.
+    """Return the contents of a configuration file.
 
     Raises:
-        ValueError: It is no mapping.
+        ValueError: The file does not hold a mapping.
     """
     import yaml
 
@@ -59,13 +62,15 @@ def read_file(path: Path) -> dict[str, Any]:
     return contents
 
 
-def is_single(config: dict[str, Any]) -> bool:
-    """Does accelerate start one process with it, whatever number it names?"""
+def is_single_process(config: dict[str, Any]) -> bool:
+    """Return whether accelerate starts one process with this configuration, whatever `num_processes` says."""
     return str(config.get("distributed_type", "NO")).upper() in ("NO", "FALSE", "MULTI_CPU")
 
 
-def launcher(file: Path | None, num_processes: int, mixed_precision: str, machines: Machines, cpu: bool) -> list[str]:
-    """`accelerate launch`, up to the script. Without a file everything is said, so that it guesses nothing."""
+def launcher_command(
+    file: Path | None, num_processes: int, mixed_precision: str, machines: Machines, cpu: bool
+) -> list[str]:
+    """Return the launcher's command up to the script. Without a file it states everything, so accelerate need not guess."""
     command = [*LAUNCHER]
     if file is not None:
         return [*command, "--config_file", str(file), "--num_processes", str(num_processes), *machines.options()]
@@ -80,7 +85,5 @@ def launcher(file: Path | None, num_processes: int, mixed_precision: str, machin
 
 
 def cpu_threads() -> str:
-    """Threads of one CPU process: small models spend more than a few on waiting for each other."""
-    import os
-
+    """Return the threads of one CPU process. Small models gain nothing from more than a few: threads wait for each other."""
     return os.environ.get("OMP_NUM_THREADS") or str(min(4, os.cpu_count() or 1))

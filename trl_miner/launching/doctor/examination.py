@@ -6,7 +6,7 @@ from pathlib import Path
 from ...progress import Progress
 from ...recipe import read_recipe
 from ..plan import make_plan
-from . import memory, models
+from . import memory, model_shape
 from .checks import CHECKS
 from .context import FAILED, NOT_CHECKED, OK, WARNING, Context, Finding
 from .file_checks import FILE_CHECKS
@@ -68,7 +68,7 @@ def memory_table(context: Context) -> list[str]:
         shape = context.shape
     except OSError:
         return []
-    if shape.model_type not in models.DENSE:
+    if shape.model_type not in model_shape.DENSE:
         return []
     run = context.run
     found = memory.estimate_training(shape, run)

@@ -1,0 +1,154 @@
+"""Compare recipes: check the call, read the recipes, train the runs, and write the table."""
+
+import contextlib
+import fcntl
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from ..launching.signals import collect_signals
+from ..progress import Progress, finish
+from ..runs.files import write_whole
+from ..runs.runs_file import NAME as RUNS
+from ..runs.runs_file import write_comparison
+from ..viewing.tables import compare_runs, comparison_table
+from .recipes import read_recipes
+from .runs import ProcessRunner, Run, Stopped, check_folder, train_all
+
+_OWN_OPTIONS = {
+    "config": "name the recipes with --recipes",
+    "output_dir": "give --output, which holds a folder for each run",
+    "seed": "give --seeds, the number of seeds",
+    "resume_from_checkpoint": "runs always resume from their newest checkpoint",
+}
+
+
+def compare(
+    recipes: Sequence[str | Path],
+    *,
+    seeds: int,
+    output: str | Path,
+    steps: int | None = None,
+    options: Sequence[str] = (),
+    jobs: int = 1,
+) -> int:
+    """Train every recipe with the seeds 1 to `seeds`, and write `comparison.md` and `comparison.json`.
+
+    Finished runs are skipped and interrupted ones resumed, so the same call completes a comparison.
+
+    Args:
+        recipes: Paths. The name of the file without its ending names the method.
+        seeds: Number of seeds.
+        output: Folder of the comparison.
+        steps: Generation batches of every run. None: as many as its recipe has.
+        options: Options of `trl-miner train` for every run.
+        jobs: Runs at a time. With more than one, each gets its share of the cores (`OMP_NUM_THREADS`, unless it is
+            set). Runs on GPUs would share the GPUs, so leave it at 1 there.
+
+    Returns:
+        The exit code: 0; 1 if a run failed; 128 + N if signal N stopped it.
+
+    Raises:
+        ValueError: A recipe or an option is wrong, or the output belongs to a comparison with other settings or to
+            one that is running.
+    """
+    paths, output = [Path(recipe) for recipe in recipes], Path(output)
+    _check_call(paths, seeds, steps, options, jobs)
+    try:
+        with collect_signals() as received, _lock(output) as lock:
+            runner = ProcessRunner(received, lock)
+            with Progress("reading the recipes", unit="", leave=False):
+                facts = read_recipes(paths, steps, options, runner)
+            runs = [
+                _plan(output, path, of_recipe, seed)
+                for path, of_recipe in zip(paths, facts, strict=True)
+                for seed in range(1, seeds + 1)
+            ]
+            for run in runs:
+                check_folder(run)
+            succeeded = train_all(runs, runner, jobs)
+            print("\n" + _write_table(output, runs, facts, seeds), end="", flush=True)
+            results = [output / name for name in ("comparison.md", "comparison.json", RUNS)]
+            finish([path for path in results if path.is_file()], shlex.join(["trl-miner", "report", str(output)]))
+            return 0 if succeeded else 1
+    except Stopped as stopped:
+        print(f"\ntrl-miner compare: stopped by {stopped}. Run the same command to continue.", file=sys.stderr)
+        return 128 + stopped.signum
+
+
+def _check_call(paths: Sequence[Path], seeds: int, steps: int | None, options: Sequence[str], jobs: int) -> None:
+    """Check everything that can be checked without reading a recipe."""
+    if jobs < 1:
+        raise ValueError(f"--jobs must be at least 1: got {jobs}. It is the number of runs at a time.")
+    if seeds < 1:
+        raise ValueError(f"--seeds must be at least 1: got {seeds}. 3 give a mean and its spread.")
+    if steps is not None and steps < 1:
+        raise ValueError(f"--steps must be at least 1: got {steps}. Leave it out for the recipes' own lengths.")
+    if not paths:
+        raise ValueError("--recipes must name at least one recipe: got none. Try recipes/arithmetic/*.yaml.")
+    named: dict[str, Path] = {}
+    for path in paths:
+        if not path.is_file():
+            raise ValueError(f"--recipes must name files: got {path}, which is none. Try recipes/arithmetic/*.yaml.")
+        if path.stem in named:
+            raise ValueError(
+                f"Recipes must differ in their names, which name the methods: got {named[path.stem]} and {path}. "
+                f"Leave one out, or rename it."
+            )
+        named[path.stem] = path
+    for option in options:
+        name = option.lstrip("-").partition("=")[0].replace("-", "_")
+        if option.startswith("--") and name in _OWN_OPTIONS:
+            raise ValueError(f"{option.partition('=')[0]} is set by compare for every run: {_OWN_OPTIONS[name]}.")
+        if option.startswith("--") and name == "max_steps" and steps is not None:
+            raise ValueError(f"--steps and --max_steps both set the length of a run: got --steps {steps}. Give one.")
+
+
+def _plan(output: Path, path: Path, facts: Mapping[str, Any], seed: int) -> Run:
+    settings = {name: value for name, value in facts.items() if name != "is_grpo"}
+    return Run(output / facts["method"] / f"seed{seed}", path, {**settings, "seed": seed})
+
+
+def _write_table(output: Path, runs: Sequence[Run], facts: Sequence[Mapping[str, Any]], seeds: int) -> str:
+    """Write the results, and return the table as Markdown."""
+    baselines = [of_recipe["method"] for of_recipe in facts if of_recipe["is_grpo"]]
+    comparison = compare_runs(
+        [summary for run in runs if (summary := run.summary())],
+        {of_recipe["method"]: seeds for of_recipe in facts},
+        # GSPO counts as GRPO too, from which it differs only in its ratio, so the name decides
+        baseline="grpo" if "grpo" in baselines else next(iter(baselines), None),
+    )
+    table = comparison_table(comparison)
+    write_whole(output / "comparison.json", json.dumps(comparison, indent=2) + "\n")
+    write_whole(output / "comparison.md", table)
+    write_comparison(output)
+    return table
+
+
+@contextlib.contextmanager
+def _lock(output: Path) -> Iterator[IO[str]]:
+    """Lock the folder, so that at most one comparison uses it. The runs of a killed one hold the lock until they have ended."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        stream = (output / ".lock").open("a+")
+    except OSError as error:
+        raise ValueError(
+            f"--output must be a folder that can be written: {output} cannot ({error}). Give another one."
+        ) from error
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            stream.seek(0)
+            raise ValueError(
+                f"--output must be a folder that no other comparison is using: {output} is in use by process "
+                f"{stream.read().strip() or 'unknown'}, or by a run that it left behind. Wait for it, or give another."
+            ) from None
+        stream.truncate(0)
+        stream.write(f"{os.getpid()}\n")
+        stream.flush()
+        yield stream

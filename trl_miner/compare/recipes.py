@@ -1,0 +1,154 @@
+"""Read the recipes of a comparison, in a child process because this imports TRL.
+
+python -m trl_miner.compare.recipes REQUEST.json ANSWER.json
+"""
+
+import contextlib
+import io
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .runs import ProcessRunner
+
+SCORE_PROBLEMS = 200  # held-out problems for a recipe that scores none
+SCORED_POINTS = 10  # about this many scores per run
+_STEPS_UNKNOWN = (
+    20  # steps between two scores of a recipe that counts epochs: its length is unknown before it has its data
+)
+
+
+def read_recipes(
+    paths: Sequence[Path], steps: int | None, options: Sequence[str], runner: ProcessRunner
+) -> list[dict[str, Any]]:
+    """Return the result of `parse_recipe` for each path, computed in a child process.
+
+    Raises:
+        ValueError: A recipe or an option is wrong.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        request, answer, log = (Path(folder) / name for name in ("request.json", "answer.json", "log.txt"))
+        request.write_text(
+            json.dumps({"recipes": [str(path) for path in paths], "options": [*options], "steps": steps})
+        )
+        code = runner.run([sys.executable, "-m", __name__, str(request), str(answer)], log)
+        if code or not answer.is_file():
+            tail = log.read_text(encoding="utf-8", errors="replace")[-3000:]
+            raise ValueError(f"The recipes could not be read, exit code {code}. The reader's output:\n{tail}")
+        facts = json.loads(answer.read_text(encoding="utf-8"))
+    if isinstance(facts, str):
+        raise ValueError(facts)
+    return facts
+
+
+def _answer(request: Path, answer: Path) -> None:
+    """Write the facts of each recipe, or the text of an error: the child's side of `read_recipes`."""
+    asked = json.loads(request.read_text(encoding="utf-8"))
+    facts: Any
+    try:
+        facts = [parse_recipe(path, asked["options"], asked["steps"]) for path in asked["recipes"]]
+    except ValueError as error:
+        facts = str(error)
+    answer.write_text(json.dumps(facts, default=str), encoding="utf-8")
+
+
+def parse_recipe(path: str | Path, options: Sequence[str], steps: int | None = None) -> dict[str, Any]:
+    """Return the facts of a recipe that a comparison needs. Imports TRL.
+
+    Args:
+        path: The recipe.
+        options: Options of `trl-miner train` that are added to it.
+        steps: Generation batches of the run. None: the recipe's.
+
+    Returns:
+        The recipe's "method", its content as "recipe", the "options" with those that scoring needs, the number of
+        "optimizer_steps_per_step", and "is_grpo".
+
+    Raises:
+        ValueError: `trl-miner train` would reject it.
+    """
+    import yaml
+
+    environment = dict(os.environ)  # a recipe may set variables, which must not leak into the next one
+    try:
+        with contextlib.redirect_stderr(io.StringIO()) as usage:
+            return _facts(Path(path), list(options), steps)
+    except (ValueError, TypeError, yaml.YAMLError) as error:
+        raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+    except SystemExit as error:  # argparse, after a page of usage
+        reason = usage.getvalue().strip().splitlines()[-1].partition("error: ")[2]
+        raise ValueError(f"{path}: {reason}. See trl-miner train --help.") from error
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+
+
+def _facts(path: Path, options: list[str], steps: int | None) -> dict[str, Any]:
+    import yaml
+
+    from ..launching.local import parse_launch
+    from ..recipe import check_recipe, load_reward_funcs, make_parser
+
+    check_recipe(["--config", str(path)], make_parser())
+    recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if not recipe.get("score_problems"):
+        options = ["--score_problems", str(SCORE_PROBLEMS), *options]  # before the user's, which therefore win
+    args, config = _parse(parse_launch(["--config", str(path), *options]))
+    load_reward_funcs(args, config)
+    if not args.score_problems:
+        raise ValueError("score_problems must be at least 1 to compare: got 0. Leave it out for a default.")
+    per_step = config.optimizer_steps_per_generation
+    max_steps = config.max_steps if steps is None else round(steps * per_step)
+    if steps is not None:
+        options = [*options, "--max_steps", str(max_steps)]
+    if not args.score_steps:
+        options = ["--score_steps", str(_score_steps(max_steps, per_step)), *options]
+    is_plain = config.policy_loss == "clip" and not config.dynamic_sampling
+    return {
+        "method": path.stem,
+        "recipe": recipe,
+        "options": options,
+        "optimizer_steps_per_step": per_step,
+        "is_grpo": config.advantage_estimator == "grpo" and is_plain,
+    }
+
+
+def _parse(launch: Any) -> tuple[Any, Any]:
+    """Parse the script's arguments as on the processes that will train: TRL divides batches by their number."""
+    from ..config import MinerGRPOConfig
+    from ..recipe import make_parser
+
+    num_processes, world_size = _num_processes(launch), MinerGRPOConfig.world_size
+    try:
+        if num_processes > 1:
+            MinerGRPOConfig.world_size = property(lambda self: num_processes)
+        args, config, *_ = make_parser().parse_args_and_config(launch.training_script_args)
+    finally:
+        MinerGRPOConfig.world_size = world_size
+    return args, config
+
+
+def _num_processes(launch: Any) -> int:
+    """Return how many processes accelerate will start, from its options, its configuration file or the GPUs."""
+    import torch
+    import yaml
+
+    if launch.num_processes:
+        return launch.num_processes
+    if launch.config_file:
+        return int(yaml.safe_load(Path(launch.config_file).read_text(encoding="utf-8")).get("num_processes") or 1)
+    return max(1, torch.accelerator.device_count())
+
+
+def _score_steps(max_steps: int, per_step: float) -> int:
+    """Return the optimizer steps between two scores, a multiple of a generation batch's."""
+    steps = max_steps / per_step / SCORED_POINTS if max_steps > 0 else _STEPS_UNKNOWN
+    return max(1, round(max(1, round(steps)) * per_step))
+
+
+if __name__ == "__main__":
+    _answer(Path(sys.argv[1]), Path(sys.argv[2]))

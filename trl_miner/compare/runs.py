@@ -1,0 +1,176 @@
+"""Train the runs of a comparison, each as a `trl-miner train` of its own in OUTPUT/<recipe>/seed<k>."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from ..launching.process import GuardedProcess
+from ..launching.signals import signal_name
+from ..progress import Progress, duration
+from ..runs.files import write_whole
+from ..viewing.tables import RunSummary, summarize_run
+
+_GRACE_SECONDS = 30.0  # from a signal to SIGKILL: torch's launcher needs a few seconds to end its workers
+_POLL_SECONDS = 0.1
+
+
+class Stopped(Exception):  # noqa: N818
+    """A signal asked the comparison to end."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signal_name(signum))
+        self.signum = signum
+
+
+class ProcessRunner:
+    """Runs child processes, one for each thread that calls, and never leaves one behind.
+
+    Args:
+        received: The signals received so far: see `launching.signals.collect_signals`.
+        lock: A lock file that the children's guards keep open, should this process be killed before they have ended.
+    """
+
+    def __init__(self, received: list[int], lock: IO[str]) -> None:
+        self._received, self._lock = received, lock
+
+    def check(self) -> None:
+        """Raise `Stopped` if a signal has arrived, so that nothing more is started."""
+        if self._received:
+            raise Stopped(self._received[0])
+
+    def run(self, command: Sequence[str], log: Path, env: dict[str, str] | None = None) -> int:
+        """Run a command to its end, and return its exit code.
+
+        Raises:
+            Stopped: A signal has arrived; the command and everything it started have ended.
+        """
+        self.check()
+        process = GuardedProcess(
+            "run", command, env or {}, log, live=False, grace=_GRACE_SECONDS, inherited=[self._lock.fileno()]
+        )
+        process.start()
+        try:
+            while process.is_running and not self._received:
+                time.sleep(_POLL_SECONDS)
+        finally:
+            process.end()
+        self.check()
+        assert process.exit_code is not None
+        return process.exit_code
+
+
+@dataclass(frozen=True)
+class Run:
+    """One recipe with one seed.
+
+    Attributes:
+        folder: The run folder.
+        recipe: Path of the recipe.
+        settings: The content of `run.json`: everything that decides the outcome, and that tables must know.
+    """
+
+    folder: Path
+    recipe: Path
+    settings: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return f"{self.settings['method']} seed {self.settings['seed']}"
+
+    @property
+    def command(self) -> list[str]:
+        own = ["--output_dir", str(self.folder), "--seed", str(self.settings["seed"])]
+        own += ["--resume_from_checkpoint", "latest"]
+        train = [sys.executable, "-m", "trl_miner.cli", "train", "--config", str(self.recipe)]
+        return [*train, *self.settings["options"], *own]
+
+    def summary(self) -> RunSummary | None:
+        """Return the run's results, or None if it has not finished."""
+        try:
+            return summarize_run(self.folder)
+        except (FileNotFoundError, ValueError):  # missing, cut off, or not scored after training
+            return None
+
+
+def check_folder(run: Run) -> None:
+    """Raise ValueError if the run's folder holds something else, which must not be overwritten."""
+    path = run.folder / "run.json"
+    if not path.is_file():
+        if run.folder.is_dir() and any(not entry.name.startswith(".") for entry in run.folder.iterdir()):
+            raise ValueError(
+                f"{run.folder} must be empty or hold a run of compare: it holds files but no run.json. Give another "
+                f"--output, or delete that folder."
+            )
+        return
+    differences = _differences(json.loads(path.read_text(encoding="utf-8")), run.settings)
+    if differences:
+        raise ValueError(
+            f"{run.folder} must be empty or hold the same run: it holds one with other settings, {differences}. Give "
+            f"another --output, or delete that folder."
+        )
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Describe which settings differ, and how; empty if none does."""
+    if old["recipe"] != new["recipe"]:
+        keys = sorted(key for key in old["recipe"] | new["recipe"] if old["recipe"].get(key) != new["recipe"].get(key))
+        changes = (f"{key} is {old['recipe'].get(key)!r}, wanted {new['recipe'].get(key)!r}" for key in keys)
+        return "; ".join(changes)
+    if old["options"] != new["options"]:
+        return f"options are '{' '.join(old['options'])}', wanted '{' '.join(new['options'])}'"
+    return "" if old["seed"] == new["seed"] else f"seed is {old['seed']}, wanted {new['seed']}"
+
+
+def train_all(runs: Sequence[Run], runner: ProcessRunner, jobs: int) -> bool:
+    """Train all runs that have not finished, `jobs` at a time. Return whether all have a result.
+
+    Raises:
+        Stopped: A signal has arrived.
+    """
+    is_finished = [run.summary() is not None for run in runs]
+    env = {}
+    if jobs > 1 and "OMP_NUM_THREADS" not in os.environ:
+        env["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // jobs))
+    with (
+        Progress("training", len(runs), unit="runs", initial=sum(is_finished), leave=False) as progress,
+        ThreadPoolExecutor(jobs) as pool,
+    ):
+
+        def train(number: int, run: Run) -> bool:
+            runner.check()
+            progress.note = "" if is_finished[number] else run.name
+            has_result = _train(run, f"[{number + 1}/{len(runs)}]", runner, env)
+            progress.advance(0 if is_finished[number] else 1)
+            return has_result
+
+        try:
+            return all([future.result() for future in [pool.submit(train, i, run) for i, run in enumerate(runs)]])
+        finally:
+            pool.shutdown(
+                cancel_futures=True
+            )  # if one run raised, for example on a full disk, do not start the others
+
+
+def _train(run: Run, place: str, runner: ProcessRunner, env: dict[str, str]) -> bool:
+    """Train a run unless it has finished, and print one line. Return whether it has a result."""
+    if summary := run.summary():
+        print(f"{place} {run.name}: Pass@1 {summary.final['pass@1']:.2f}, finished before", flush=True)
+        return True
+    run.folder.mkdir(parents=True, exist_ok=True)
+    write_whole(run.folder / "run.json", json.dumps(run.settings, indent=2) + "\n")
+    log, start = run.folder / "log.txt", time.monotonic()
+    code = runner.run(run.command, log, env)
+    summary = run.summary()
+    if code or summary is None:
+        reason = f"failed with exit code {code}" if code else "ended without a result"
+        print(f"{place} {run.name}: {reason}, see {log}", flush=True)
+        return False
+    seconds = duration(time.monotonic() - start)
+    print(f"{place} {run.name}: Pass@1 {summary.final['pass@1']:.2f}, {seconds}", flush=True)
+    return True

@@ -1,0 +1,96 @@
+"""The arguments of accelerate's launcher for `trl-miner train`: a training without a vLLM server to start."""
+
+import argparse
+from collections.abc import Sequence
+
+from .accelerate_config import CPU_FILE, cpu_threads, find_file, is_single_process, read_file
+
+
+def parse_launch(arguments: list[str]) -> argparse.Namespace:
+    """Parse the arguments of `trl-miner train` as accelerate's launcher will.
+
+    Args:
+        arguments: The arguments of `trl-miner train`.
+
+    Returns:
+        The argument of `accelerate.commands.launch.launch_command`.
+
+    Raises:
+        ValueError: As `launcher_arguments` raises it.
+    """
+    from accelerate.commands.launch import launch_command_parser
+
+    return launch_command_parser().parse_args(launcher_arguments(arguments))
+
+
+def launcher_arguments(arguments: list[str]) -> list[str]:
+    """Return the arguments of accelerate's launcher, the training script and its arguments included.
+
+    As in TRL's own command line, options that the script does not know go to the launcher: `--num_processes 4`. The
+    recipe's or command line's `accelerate_config` becomes the launcher's `--config_file`.
+
+    Raises:
+        ValueError: The recipe cannot be read, or accelerate would not do what the arguments say.
+    """
+    import torch
+    from accelerate.commands.launch import launch_command_parser
+
+    from ..recipe import check_recipe, make_parser
+
+    parser = make_parser()
+    check_recipe(arguments, parser)
+    for_script, for_launcher = split_arguments(parser, arguments)
+    config, is_several_on_cpu = _accelerate_config(parser, for_script)
+    if not torch.accelerator.is_available() and not is_several_on_cpu:
+        for_launcher = _launch_on_cpu(for_launcher)
+    words = [*config, *for_launcher, "-m", "trl_miner.train", *for_script]
+    script = launch_command_parser().parse_args(words).training_script
+    if script != "trl_miner.train":  # accelerate takes the first stray word for a script
+        raise ValueError(f"Every argument must belong to an option: got '{script}' alone. See trl-miner train --help.")
+    return words
+
+
+def split_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split the arguments into those of the script, which the parser knows, and those of the launcher, in order."""
+    known = list(arguments)
+    if "--config" in known:  # TrlParser handles it outside argparse, and its recipe may fill required options
+        position = known.index("--config")
+        del known[position : position + 2]
+    for action in parser._actions:
+        action.required = False
+    for_launcher = parser.parse_known_args(known)[1]
+    left, for_script = list(for_launcher), []
+    for argument in arguments:
+        if left and argument == left[0]:
+            left.pop(0)
+        else:
+            for_script.append(argument)
+    return for_script, for_launcher
+
+
+def _accelerate_config(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[list[str], bool]:
+    """Return the launcher's option for `accelerate_config`, and whether that starts several processes on a CPU."""
+    import yaml
+
+    recipe = None
+    name = parser.parse_known_args(arguments)[0].accelerate_config
+    if "--config" in arguments:
+        recipe = arguments[arguments.index("--config") + 1]
+        with open(recipe, encoding="utf-8") as file:
+            name = name or yaml.safe_load(file).get("accelerate_config")
+    if not name:
+        return [], False
+    path = find_file(name, recipe)
+    config = read_file(path)
+    return ["--config_file", str(path)], bool(config.get("use_cpu")) and not is_single_process(config)
+
+
+def _launch_on_cpu(arguments: list[str]) -> list[str]:
+    """Return the launcher's arguments on a machine without a GPU, where accelerate would otherwise guess and warn."""
+    if "--num_processes" in arguments and arguments[arguments.index("--num_processes") + 1] != "1":
+        raise ValueError(
+            f"--num_processes needs a GPU: got none, and accelerate would silently start one process. For two processes "
+            f"use `--accelerate_config {CPU_FILE}`, or `torchrun --nproc_per_node 2 -m trl_miner.train --config RECIPE`."
+        )
+    defaults = "--cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no "
+    return arguments or [*defaults.split(), "--num_cpu_threads_per_process", cpu_threads()]
