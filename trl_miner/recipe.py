@@ -41,15 +41,15 @@ class MinerScriptArguments(ScriptArguments):
     accelerate_config: str | None = field(
         default=None,
         metadata={
-            "help": "For trl-miner train, launch and doctor: accelerate's configuration. A file, relative to the recipe's "
-            "folder or the current one, or the name of one that TRL ships, such as zero3."
+            "help": "For trl-miner train, launch and doctor: accelerate's configuration. A file, relative to the "
+            "recipe's folder or the current one, or the name of one that TRL ships, such as zero3."
         },
     )
     soft_overlong_cache: int = field(
         default=256,
         metadata={
-            "help": "For get_soft_overlong_punishment: completions longer than max_completion_length minus this, in tokens, "
-            "lose reward."
+            "help": "For get_soft_overlong_punishment: completions longer than max_completion_length minus this, in "
+            "tokens, lose reward."
         },
     )
     math_accept_unboxed: bool = field(
@@ -72,21 +72,23 @@ class MinerScriptArguments(ScriptArguments):
     score_final_samples: int | None = field(
         default=None,
         metadata={
-            "help": "Completions per held-out problem after training, for Pass@K of a larger K. Default: score_samples."
+            "help": "Completions per held-out problem after training, for Pass@K of a larger K. Default: "
+            "score_samples."
         },
     )
     score_steps: int = field(
         default=0,
         metadata={
-            "help": "Also score the held-out problems during training, every so many optimizer steps; 0: only before and "
-            "after. This changes nothing in the training but its duration."
+            "help": "Also score the held-out problems during training, every so many optimizer steps; 0: only before "
+            "and after. This changes nothing in the training but its duration."
         },
     )
     score_benchmark: str | None = field(
         default=None,
         metadata={
-            "help": f"Score the problems of a benchmark ({', '.join(BENCHMARKS)}) instead of the data set's test split: "
-            "its name, or NAME=PATH for a local file, which may be your own with the columns problem and answer."
+            "help": f"Score the problems of a benchmark ({', '.join(BENCHMARKS)}) instead of the data set's test "
+            "split: its name, or NAME=PATH for a local file, which may be your own with the columns problem and "
+            "answer."
         },
     )
     score_keep_best: bool = field(
@@ -191,7 +193,8 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> argparse.Nam
     settings, unknown = parser.parse_known_args(list(overrides))
     if unknown:
         raise ValueError(
-            f"Every argument must belong to an option of the training: got {' '.join(unknown)}. See trl-miner train --help."
+            f"Every argument must belong to an option of the training: got {' '.join(unknown)}. See trl-miner train "
+            "--help."
         )
     return settings
 

@@ -1,4 +1,4 @@
-"""The training script: `accelerate launch -m trl_miner.train --config RECIPE`, or `trl-miner train --config RECIPE`."""
+"""The training script behind `accelerate launch -m trl_miner.train` and `trl-miner train`."""
 
 import contextlib
 import gc
@@ -77,8 +77,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         # An ordinary exit would wait for what hangs.
         sys.stdout.flush()
         os._exit(EXIT_CODE)
-    # Free the objects that hold the process group while the interpreter is still alive: one of gloo's threads may need it
-    # for that, and aborts the process if it is finalized (one run in ten, measured with two CPU processes).
+    # Free the objects that hold the process group while the interpreter is still alive: one of gloo's threads may need
+    # it for that, and aborts the process if it is finalized (one run in ten, measured with two CPU processes).
     gc.collect()
 
 

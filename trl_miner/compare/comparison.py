@@ -131,7 +131,7 @@ def _write_table(output: Path, runs: Sequence[Run], facts: Sequence[Mapping[str,
 
 @contextlib.contextmanager
 def _lock(output: Path) -> Iterator[IO[str]]:
-    """Lock the folder, so that at most one comparison uses it. The runs of a killed one hold the lock until they have ended."""
+    """Lock the folder for one comparison. The runs of a killed comparison hold the lock until they have ended."""
     try:
         output.mkdir(parents=True, exist_ok=True)
         stream = (output / ".lock").open("a+")

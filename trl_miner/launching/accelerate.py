@@ -2,7 +2,8 @@
 
     python -m trl_miner.launching.accelerate --config_file FILE -m trl_miner.train --config RECIPE
 
-accelerate's traceback shows the whole command, including any token in it, and buries the reason for a failure in the log.
+accelerate's traceback shows the whole command, including any token in it, and buries the reason for a failure in the
+log.
 """
 
 import subprocess

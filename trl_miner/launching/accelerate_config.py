@@ -70,7 +70,7 @@ def is_single_process(config: dict[str, Any]) -> bool:
 def launcher_command(
     file: Path | None, num_processes: int, mixed_precision: str, machines: Machines, cpu: bool
 ) -> list[str]:
-    """Return the launcher's command up to the script. Without a file it states everything, so accelerate need not guess."""
+    """Return the launcher's command up to the script. Without a file it leaves accelerate nothing to guess."""
     command = [*LAUNCHER]
     if file is not None:
         return [*command, "--config_file", str(file), "--num_processes", str(num_processes), *machines.options()]
@@ -85,5 +85,5 @@ def launcher_command(
 
 
 def cpu_threads() -> str:
-    """Return the threads of one CPU process. Small models gain nothing from more than a few: threads wait for each other."""
+    """Return the threads of one CPU process. With small models, more than a few only wait for each other."""
     return os.environ.get("OMP_NUM_THREADS") or str(min(4, os.cpu_count() or 1))

@@ -1,9 +1,9 @@
 """Run one command, and end everything it has started, even if the process that asked for it is killed.
 
-`trl-miner launch` starts each process as `python -m trl_miner.launching.guard PARENT GRACE COMMAND...`. The guard ends as
-the command does, with its exit code or by its signal. It passes SIGINT, SIGTERM and SIGHUP on to the command. Whatever is
-left GRACE seconds later, at a second signal, or after the command's own end is killed, including stopped processes and
-children in sessions of their own (torchrun's). The guard does the same once PARENT is gone.
+`trl-miner launch` starts each process as `python -m trl_miner.launching.guard PARENT GRACE COMMAND...`. The guard ends
+as the command does, with its exit code or by its signal. It passes SIGINT, SIGTERM and SIGHUP on to the command.
+Whatever is left GRACE seconds later, at a second signal, or after the command's own end is killed, including stopped
+processes and children in sessions of their own (torchrun's). The guard does the same once PARENT is gone.
 """
 
 import ctypes

@@ -106,6 +106,6 @@ def check_port(host: str, port: int) -> None:
         ) from error
     if resolved.startswith("127.") and not (host.startswith("127.") or host == "localhost"):
         raise ValueError(
-            f"The vLLM server's host must be an address that other machines can reach: got {host}, which is {resolved} "
-            f"here. Give this machine's address with --host."
+            f"The vLLM server's host must be an address that other machines can reach: got {host}, which is "
+            f"{resolved} here. Give this machine's address with --host."
         )

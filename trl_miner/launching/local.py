@@ -89,8 +89,9 @@ def _launch_on_cpu(arguments: list[str]) -> list[str]:
     """Return the launcher's arguments on a machine without a GPU, where accelerate would otherwise guess and warn."""
     if "--num_processes" in arguments and arguments[arguments.index("--num_processes") + 1] != "1":
         raise ValueError(
-            f"--num_processes needs a GPU: got none, and accelerate would silently start one process. For two processes "
-            f"use `--accelerate_config {CPU_FILE}`, or `torchrun --nproc_per_node 2 -m trl_miner.train --config RECIPE`."
+            f"--num_processes needs a GPU: got none, and accelerate would silently start one process. For two "
+            f"processes use `--accelerate_config {CPU_FILE}`, or `torchrun --nproc_per_node 2 -m trl_miner.train "
+            "--config RECIPE`."
         )
     defaults = "--cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no "
     return arguments or [*defaults.split(), "--num_cpu_threads_per_process", cpu_threads()]

@@ -1,4 +1,4 @@
-"""Plan the commands that `trl-miner launch` starts for a recipe. Starts nothing: `--dry-run` and `doctor` use it too."""
+"""Plan the commands that `trl-miner launch` starts for a recipe. `--dry-run` and `doctor` use the plan too."""
 
 import argparse
 import shlex
@@ -165,8 +165,9 @@ def _addresses(
     host = server_host or (named if is_elsewhere else "127.0.0.1")
     if only is None and num_machines > 1:
         raise ValueError(
-            f"A run on {num_machines} machines needs one more for its vLLM server: got no --only. Start the server there "
-            f"with --only server --host NAME, and the training on each of the others with --only train --host NAME."
+            f"A run on {num_machines} machines needs one more for its vLLM server: got no --only. Start the server "
+            f"there with --only server --host NAME, and the training on each of the others with --only train --host "
+            "NAME."
         )
     if not is_loopback(host):
         notes.append(

@@ -79,8 +79,8 @@ def server_command(
         from trl.scripts.vllm_serve import ScriptArguments, build_command
     except ImportError as error:
         raise ValueError(
-            f"vllm_mode: server must have a TRL that uses vLLM's own server, 1.16 or later: got an older one ({error}). "
-            f"Run pip install 'trl_miner[vllm]'."
+            f"vllm_mode: server must have a TRL that uses vLLM's own server, 1.16 or later: got an older one "
+            f"({error}). Run pip install 'trl_miner[vllm]'."
         ) from error
     arguments = ScriptArguments(
         model=model,
