@@ -7,17 +7,13 @@ import torch
 from harness import assert_matches_golden, golden_cases
 
 from trl_miner.config import MinerGRPOConfig
-from trl_miner.methods.compose import (
-    ESTIMATORS,
-    Rollouts,
-    entropy_advantages,
-    estimate,
-    parse_estimator,
-    reinforce_pp_advantages,
-    ucas_advantages,
-)
+from trl_miner.methods import ESTIMATORS, Rollouts
+from trl_miner.methods.compose import estimate, parse_estimator
+from trl_miner.methods.entropy_adv import entropy_advantages
 from trl_miner.methods.groups import group_kinds
-from trl_miner.methods.miner import group_relative_advantages
+from trl_miner.methods.grpo import group_relative_advantages
+from trl_miner.methods.reinforce_pp import reinforce_pp_advantages
+from trl_miner.methods.ucas import ucas_advantages
 
 NAN = float("nan")
 G = 4
@@ -142,8 +138,8 @@ def run(name, rewards, mask, scores, asked=None, **changes):
             asked.extend((name, is_row) for name in names)
         return {"mask": mask, **{name: scores[name] for name in names}}
 
-    config = MinerGRPOConfig("unused", use_cpu=True, bf16=False, **changes)
-    found = estimate(parse_estimator(name), Rollouts(rewards, advantages, mask, kinds, G, score), config.knobs)
+    config = MinerGRPOConfig("unused", advantage_estimator=name, use_cpu=True, bf16=False, **changes)
+    found = estimate(config.estimators, Rollouts(rewards, advantages, mask, kinds, G, score), config.knobs)
     values = advantages if found.advantages is None else found.advantages
     return values if values.dim() == 2 else values.unsqueeze(1) * mask
 

@@ -15,7 +15,9 @@ import torch.multiprocessing as mp
 
 from trl_miner import miner_advantages
 from trl_miner.distributed import DistributedWorld, World, current_world
-from trl_miner.methods.token_losses import bapo, clip_cov, kl_cov
+from trl_miner.methods.bapo import bapo
+from trl_miner.methods.clip_cov import clip_cov
+from trl_miner.methods.kl_cov import kl_cov
 from trl_miner.trainer.micro_batches import Cut, plan
 
 HERE = Path(__file__).parent

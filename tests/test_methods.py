@@ -11,9 +11,10 @@ from test_resume import At, stop_training
 from trl import GRPOConfig, GRPOTrainer
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
-from trl_miner.methods.compose import ESTIMATORS, entropy_advantages, ucas_advantages
-from trl_miner.methods.miner import group_relative_advantages
-from trl_miner.methods.token_losses import POLICY_LOSSES
+from trl_miner.methods import ESTIMATORS, POLICY_LOSSES
+from trl_miner.methods.entropy_adv import entropy_advantages
+from trl_miner.methods.grpo import group_relative_advantages
+from trl_miner.methods.ucas import ucas_advantages
 from trl_miner.trainer.logits import STATISTICS, logit_statistics
 
 OFF_POLICY = dict(per_device_train_batch_size=4, steps_per_generation=3, gradient_accumulation_steps=1)
@@ -182,7 +183,7 @@ def test_chunks_change_no_number():
     assert [x.item() for x in flat] == pytest.approx([0.0, 0.6931472])
 
 
-@pytest.mark.parametrize("name", [name for name, function in POLICY_LOSSES.items() if function])
+@pytest.mark.parametrize("name", [name for name, loss in POLICY_LOSSES.items() if loss.function])
 def test_off_policy_the_method_changes_the_run(policy, tmp_path, name):
     plain = trained(policy, tmp_path / "plain", **OFF_POLICY_RUN)
     settings = {

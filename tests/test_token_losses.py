@@ -6,7 +6,9 @@ from harness import config, golden_cases, mixed_reward, problems
 from trl import GRPOTrainer
 
 from trl_miner import MinerGRPOTrainer
-from trl_miner.methods.token_losses import bapo, clip_cov, covariances, kl_cov
+from trl_miner.methods.bapo import bapo
+from trl_miner.methods.clip_cov import clip_cov, covariances
+from trl_miner.methods.kl_cov import kl_cov
 
 PAPER_BAPO = dict(bapo_target=0.5, delta=3.0)
 SETTINGS = {

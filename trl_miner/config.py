@@ -3,17 +3,30 @@
 import logging
 import math
 import os
+import textwrap
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from trl import GRPOConfig
 
-from .methods.compose import ESTIMATORS, TOKEN_LEVEL, parse_estimator
-from .methods.miner import CREDITS, INTRINSICS, check_knobs
-from .methods.token_losses import CLIPPED_LOSSES, OFF_POLICY_ONLY, POLICY_LOSSES
+from .methods import DYNAMIC_SAMPLING, ESTIMATORS, GSPO, METHODS, POLICY_LOSSES
+from .methods.compose import parse_estimator
+from .methods.method import AdvantageEstimator, Knob, Method, PolicyLoss
 
 logger = logging.getLogger(__name__)
 
+# Bounds of the settings that belong to no method.
+_AT_LEAST = {
+    "watchdog_seconds": 0,
+    "dynamic_sampling_max_rounds": 1,
+    "dynamic_sampling_oversample": 1,
+    "log_token_credit_steps": 1,
+    "log_token_credit_rollouts": 1,
+    "log_miner_update_steps": 1,
+}
+# The losses of TRL that clip a ratio at every token; in the others there is nothing for a policy loss to change.
+CLIPPED_LOSSES = {"grpo", "bnpo", "dr_grpo", "dapo"}
 # With these losses of TRL a sequence-level ratio makes the gradient that of the row's mean advantage.
 AVERAGED_BY_SEQUENCE_RATIO = {"grpo", "bnpo", "dr_grpo", "dapo", "sapo", "luspo"}
 
@@ -46,7 +59,58 @@ def accumulation_steps(optimizer_batch_size: int, per_device_train_batch_size: i
     return optimizer_batch_size // together
 
 
+def _add_method_fields(cls: type) -> type:
+    """Give a config class a field for each knob of each method, before `dataclass` collects the fields.
+
+    The fields of the estimators follow `correct_reward_func`, those of the policy losses `policy_loss`, which is their
+    order in `trl-miner train --help`. The docstring names them where it says so in braces.
+    """
+    fields_after: Mapping[str, Mapping[str, Method]] = {
+        "correct_reward_func": ESTIMATORS,
+        "policy_loss": POLICY_LOSSES,
+    }
+    annotations: dict[str, Any] = {}
+    for own, annotation in cls.__annotations__.items():
+        annotations[own] = annotation
+        for method in fields_after.get(own, {}).values():
+            for knob in method.knobs.values():
+                name = f"{method.name}_{knob.name}"
+                annotations[name] = knob.type
+                setattr(cls, name, _knob(knob.default, knob.help))
+    cls.__annotations__ = annotations
+    if cls.__doc__:
+        texts = {
+            "estimators": _listed(ESTIMATORS),
+            "policy_losses": _listed({name: m for name, m in POLICY_LOSSES.items() if m.function is not None}),
+            "estimator_knobs": _described(ESTIMATORS),
+            "policy_loss_knobs": _described(POLICY_LOSSES),
+        }
+        for name, text in texts.items():
+            cls.__doc__ = cls.__doc__.replace(f"{{{name}}}", text)
+    return cls
+
+
+def _listed(methods: Mapping[str, Method]) -> str:
+    """List methods with their papers, as the class docstring does."""
+    text = ", ".join(f'`"{name}"` (https://huggingface.co/papers/{method.arxiv})' for name, method in methods.items())
+    return textwrap.fill(text, 106, break_long_words=False, break_on_hyphens=False).replace("\n", "\n" + 12 * " ")
+
+
+def _described(methods: Mapping[str, Method]) -> str:
+    """Describe all knobs of some methods, as the class docstring describes a field."""
+    paragraphs = []
+    for method in methods.values():
+        for knob in method.knobs.values():
+            kind = knob.type.__name__ if isinstance(knob.type, type) else str(knob.type)
+            default = f'"{knob.default}"' if isinstance(knob.default, str) else knob.default
+            paragraphs.append(f"{method.name}_{knob.name} (`{kind}`, *optional*, defaults to `{default}`):")
+            text = textwrap.wrap(f"{knob.help} {knob.details}".strip(), 106, break_on_hyphens=False)
+            paragraphs.extend(f"    {line}" for line in text)
+    return "\n        ".join(paragraphs)
+
+
 @dataclass
+@_add_method_fields
 class MinerGRPOConfig(GRPOConfig):
     r"""
     Configuration of [`MinerGRPOTrainer`]: everything [`~trl.GRPOConfig`] has, with its defaults, and:
@@ -55,10 +119,8 @@ class MinerGRPOConfig(GRPOConfig):
         > Parameters that control the advantages
 
         advantage_estimator (`str`, *optional*, defaults to `"miner"`):
-            `"miner"` (https://huggingface.co/papers/2601.04731); `"grpo"`, which is TRL's own;
-            `"reinforce_pp"` and `"reinforce_pp_baseline"` (https://huggingface.co/papers/2501.03262); `"ucas"`
-            (https://huggingface.co/papers/2510.10649); `"entropy_adv"` (https://huggingface.co/papers/2506.14758). Or
-            one of the last four with MINER on the all-right prompts: `"ucas+miner"`, also as a list.
+            {estimators}.
+            Or one of these, other than `"grpo"`, with MINER on the all-right prompts: `"ucas+miner"`, also as a list.
         correct_threshold (`float`, *optional*, defaults to `1.0`):
             A rollout is correct when the verifier's reward is at or above this, in units of that reward before
             weighting.
@@ -66,57 +128,16 @@ class MinerGRPOConfig(GRPOConfig):
             Name of the reward function that decides what is correct, as TRL logs it under `rewards/NAME/mean`.
             Default: the first one. A rollout that it leaves unscored makes its prompt count as mixed.
 
-        > Parameters that control MINER
+        > Parameters of the advantage estimators
 
-        miner_gamma (`float`, *optional*, defaults to `2.0`):
-            Focus of the token credit (1 - p)^gamma, at least 0; 0 is uniform.
-        miner_lambda_max (`float`, *optional*, defaults to `1.5e-3`):
-            Cap of the signal from all-right prompts, as a share of the signal from mixed prompts of the same
-            generation batch. 0 is plain GRPO; `null` (or `.inf`) is no cap, the paper's ablation w/o AC.
-        miner_credit (`str`, *optional*, defaults to `"focal"`):
-            `"focal"`, `"uniform"` (the paper's ablation w/o FW), `"rank"` or `"inverse"`.
-        miner_intrinsic (`str`, *optional*, defaults to `"nll"`):
-            `"nll"`, or `"constant"`: every rollout of an all-right prompt gets `miner_constant_reward` (the paper's
-            ablation w/o IR, which it does not calibrate: set `miner_lambda_max: null` with it).
-        miner_constant_reward (`float`, *optional*, defaults to `0.05`):
-            That constant, in advantage units.
-        miner_nh_scale (`float`, *optional*, defaults to `0.0`):
-            Punishes confidence in all-wrong prompts, under the same cap, as the published code can. 0, the paper's,
-            leaves them alone.
-
-        > Parameters that control UCAS and Entropy-Adv
-
-        ucas_beta_pos (`float`, *optional*, defaults to `0.25`):
-            How much more an unsure right rollout is rewarded, per standard deviation of confidence.
-        ucas_beta_neg (`float`, *optional*, defaults to `0.35`):
-            How much more a sure wrong rollout is punished.
-        ucas_token_coef (`float`, *optional*, defaults to `0.05`):
-            Largest tax on a token with a high logit, in advantage units.
-        entropy_adv_alpha (`float`, *optional*, defaults to `0.4`):
-            Weight of a token's entropy in its advantage, in advantage units per nat.
-        entropy_adv_kappa (`float`, *optional*, defaults to `2.0`):
-            The bonus is at most 1/kappa of the advantage.
+        {estimator_knobs}
 
         > Parameters that control the loss
 
         policy_loss (`str`, *optional*, defaults to `"clip"`):
-            `"clip"` is the one that `loss_type` names. `"clip_cov"`, `"kl_cov"`
-            (https://huggingface.co/papers/2505.22617) and `"bapo"` (https://huggingface.co/papers/2510.18927) act
-            inside it, for `loss_type` grpo, bnpo, dr_grpo and dapo at token level.
-        clip_cov_ratio (`float`, *optional*, defaults to `2e-4`):
-            Share of the tokens that Clip-Cov leaves out of the gradient. The method sets `epsilon: 1.0` with it.
-        clip_cov_low, clip_cov_high (`float`, *optional*, default to `1.0` and `5.0`):
-            Covariance between which tokens are candidates, in advantage units times nats.
-        kl_cov_ratio (`float`, *optional*, defaults to `2e-3`):
-            Share of the tokens that KL-Cov penalizes.
-        kl_cov_coef (`float`, *optional*, defaults to `1.0`):
-            Weight of that penalty.
-        bapo_target (`float`, *optional*, defaults to `1.0`):
-            Positive over negative contribution that BAPO's bounds are to reach; 1 is a positive share of 50 %.
-        bapo_low_start, bapo_low_max, bapo_low_step (`float`, *optional*, default to `0.5`, `0.95`, `0.05`):
-            Lower bound of the probability ratio: where its search starts, ends, and by what steps.
-        bapo_high_start, bapo_high_max, bapo_high_step (`float`, *optional*, default to `1.5`, `3.0`, `0.1`):
-            Upper bound, likewise.
+            `"clip"` is the one that `loss_type` names. The others act inside it, for `loss_type` grpo, bnpo, dr_grpo
+            and dapo at token level: {policy_losses}.
+        {policy_loss_knobs}
 
         > Parameters that control the batch
 
@@ -201,36 +222,7 @@ class MinerGRPOConfig(GRPOConfig):
     correct_reward_func: str | None = _knob(
         None, "Name of the reward function that decides what is correct. Default: the first one."
     )
-    miner_gamma: float = _knob(2.0, "Focus of MINER's token credit (1 - p)^gamma, at least 0; 0 is uniform.")
-    miner_lambda_max: float | None = _knob(
-        1.5e-3,
-        "Cap of the signal from all-right prompts, as a share of the signal from mixed prompts. 0: plain GRPO; inf "
-        "(or null in a recipe): no cap.",
-    )
-    miner_credit: str = _knob("focal", f"MINER's token credit: {', '.join(CREDITS)}.")
-    miner_intrinsic: str = _knob("nll", f"MINER's intrinsic reward: {', '.join(INTRINSICS)}.")
-    miner_constant_reward: float = _knob(0.05, "Reward of miner_intrinsic=constant, in advantage units.")
-    miner_nh_scale: float = _knob(
-        0.0, "Weight of MINER's punishment of sure all-wrong prompts, under the cap; 0: none."
-    )
-    ucas_beta_pos: float = _knob(0.25, "UCAS: extra reward of unsure right rollouts, per standard deviation.")
-    ucas_beta_neg: float = _knob(0.35, "UCAS: extra punishment of sure wrong rollouts, per standard deviation.")
-    ucas_token_coef: float = _knob(0.05, "UCAS: largest tax on a token with a high logit, in advantage units.")
-    entropy_adv_alpha: float = _knob(0.4, "Entropy-Adv: weight of a token's entropy, in advantage units per nat.")
-    entropy_adv_kappa: float = _knob(2.0, "Entropy-Adv: the bonus is at most 1/kappa of the advantage; above 1.")
     policy_loss: str = _knob("clip", f"What acts inside the loss: {', '.join(POLICY_LOSSES)}.")
-    clip_cov_ratio: float = _knob(2e-4, "Clip-Cov: share of the tokens left out of the gradient, in [0, 1].")
-    clip_cov_low: float = _knob(1.0, "Clip-Cov: smallest covariance of a candidate, in advantage units times nats.")
-    clip_cov_high: float = _knob(5.0, "Clip-Cov: largest covariance of a candidate.")
-    kl_cov_ratio: float = _knob(2e-3, "KL-Cov: share of the tokens penalized, in [0, 1].")
-    kl_cov_coef: float = _knob(1.0, "KL-Cov: weight of the penalty |lp - old lp|.")
-    bapo_target: float = _knob(1.0, "BAPO: positive over negative contribution to reach.")
-    bapo_low_start: float = _knob(0.5, "BAPO: first lower bound of the probability ratio.")
-    bapo_low_max: float = _knob(0.95, "BAPO: last lower bound.")
-    bapo_low_step: float = _knob(0.05, "BAPO: step of the lower bound.")
-    bapo_high_start: float = _knob(1.5, "BAPO: first upper bound of the probability ratio.")
-    bapo_high_max: float = _knob(3.0, "BAPO: last upper bound.")
-    bapo_high_step: float = _knob(0.1, "BAPO: step of the upper bound.")
     watchdog_seconds: float = _knob(
         300.0, "End the run with an error when no part of it has moved for so long, in seconds; 0: never."
     )
@@ -278,9 +270,8 @@ class MinerGRPOConfig(GRPOConfig):
         self.advantage_estimator = "+".join(parse_estimator(self.advantage_estimator))
         if math.isnan(self.correct_threshold):
             raise ValueError("correct_threshold must be a number: got nan. Verifiers that give 0 or 1 need 1.0.")
-        if self.miner_lambda_max is not None and math.isinf(self.miner_lambda_max) and self.miner_lambda_max > 0:
-            self.miner_lambda_max = None  # on a command line, inf is the only way to say "no cap"
-        check_knobs(**self.knobs("miner"), prefix="miner_")
+        for method in METHODS.values():
+            self._check_knobs(method)
         self._check_ranges()
         self._check_policy_loss()
         self._check_dynamic_sampling()
@@ -317,54 +308,72 @@ class MinerGRPOConfig(GRPOConfig):
             By the names that its function takes, without the prefix.
         """
         prefix = f"{method}_"
+        if method in METHODS and METHODS[method].knobs:
+            return {name: getattr(self, prefix + name) for name in METHODS[method].knobs}
         return {f.name.removeprefix(prefix): getattr(self, f.name) for f in fields(self) if f.name.startswith(prefix)}
 
+    @property
+    def estimators(self) -> tuple[AdvantageEstimator, ...]:
+        """The records of `advantage_estimator`, in its order."""
+        return tuple(ESTIMATORS[name] for name in parse_estimator(self.advantage_estimator))
+
+    @property
+    def policy_loss_method(self) -> PolicyLoss:
+        """The record of `policy_loss`."""
+        return POLICY_LOSSES[self.policy_loss]
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        """The records of all methods that have a part in the run."""
+        methods: list[Method] = [*self.estimators]
+        if self.policy_loss_method.function is not None:
+            methods.append(self.policy_loss_method)
+        if self.importance_sampling_level != "token":
+            methods.append(GSPO)
+        if self.dynamic_sampling:
+            methods.append(DYNAMIC_SAMPLING)
+        return tuple(methods)
+
+    def _check_knobs(self, method: Method) -> None:
+        for name, knob in method.knobs.items():
+            if knob.is_optional and getattr(self, f"{method.name}_{name}") == math.inf:
+                setattr(self, f"{method.name}_{name}", None)  # on a command line, inf is the only way to say "none"
+        method.check({name: getattr(self, f"{method.name}_{name}") for name in method.knobs}, f"{method.name}_")
+
     def _check_ranges(self) -> None:
-        at_least = {name: 0.0 for name in ("ucas_beta_pos", "ucas_beta_neg", "ucas_token_coef", "entropy_adv_alpha")}
-        at_least |= {name: 0.0 for name in ("clip_cov_ratio", "kl_cov_ratio", "kl_cov_coef", "bapo_target")}
-        at_least |= {name: 0.0 for name in ("bapo_low_start", "bapo_low_step", "bapo_high_step")}
-        at_least |= {"watchdog_seconds": 0.0, "dynamic_sampling_max_rounds": 1, "dynamic_sampling_oversample": 1.0}
-        at_least |= {"log_token_credit_steps": 1, "log_token_credit_rollouts": 1, "log_miner_update_steps": 1}
-        # bounds that are a method's own sense: a bonus below the advantage, a range with an inside
-        at_least |= {"entropy_adv_kappa": 1.0, "clip_cov_high": self.clip_cov_low, "bapo_high_start": 1.0}
-        at_least |= {"bapo_low_max": self.bapo_low_start, "bapo_high_max": self.bapo_high_start}
-        at_most = {"clip_cov_ratio": 1.0, "kl_cov_ratio": 1.0, "bapo_low_max": 1.0}
-        for sign, limits in ((1, at_least), (-1, at_most)):
-            for name, limit in limits.items():
-                value = getattr(self, name)
-                if not sign * value >= sign * limit:
-                    rule = "at least" if sign == 1 else "at most"
-                    default = type(self).__dataclass_fields__[name].default
-                    raise ValueError(f"{name} must be {rule} {limit}: got {value}. The default is {default}.")
+        for name, limit in _AT_LEAST.items():
+            knob = Knob(at_least=limit, name=name, default=type(self).__dataclass_fields__[name].default)
+            knob.check(getattr(self, name), {})
 
     def _check_policy_loss(self) -> None:
-        loss = self.policy_loss
-        if loss not in POLICY_LOSSES:
-            raise ValueError(f"policy_loss must be one of {', '.join(POLICY_LOSSES)}: got {loss!r}.")
-        if loss == "clip":
+        name = self.policy_loss
+        if name not in POLICY_LOSSES:
+            raise ValueError(f"policy_loss must be one of {', '.join(POLICY_LOSSES)}: got {name!r}.")
+        if self.policy_loss_method.function is None:
             return
         if self.importance_sampling_level != "token":
             raise ValueError(
-                f"policy_loss={loss} works on the ratio of each token: got importance_sampling_level="
+                f"policy_loss={name} works on the ratio of each token: got importance_sampling_level="
                 f"{self.importance_sampling_level!r}. Set it to 'token', or policy_loss to 'clip'."
             )
         if self.loss_type not in CLIPPED_LOSSES:
             raise ValueError(
-                f"policy_loss={loss} works inside a clipped loss: got loss_type={self.loss_type!r}. Use one of "
+                f"policy_loss={name} works inside a clipped loss: got loss_type={self.loss_type!r}. Use one of "
                 f"{', '.join(sorted(CLIPPED_LOSSES))}."
             )
-        if loss == "kl_cov" and self.delta is not None:
-            raise ValueError(
-                f"policy_loss=kl_cov has no clipping, so that delta has nothing to bound: got delta={self.delta}. "
-                f"Leave it out."
-            )
+        for setting, reason in self.policy_loss_method.refuses.items():
+            if getattr(self, setting) is not None:
+                raise ValueError(f"policy_loss={name} {reason}: got {setting}={getattr(self, setting)}. Leave it out.")
 
     def _check_dynamic_sampling(self) -> None:
-        if self.dynamic_sampling and "miner" in parse_estimator(self.advantage_estimator):
-            raise ValueError(
-                f"dynamic_sampling drops the all-right prompts that MINER learns from: got advantage_estimator="
-                f"{self.advantage_estimator!r}. Set it to grpo (that is DAPO), or leave dynamic_sampling out."
-            )
+        for method in self.estimators if self.dynamic_sampling else ():
+            if method.rules:
+                kinds = " and ".join(sorted(method.rules)).replace("_", "-")
+                raise ValueError(
+                    f"dynamic_sampling drops the {kinds} prompts that {method.label} learns from: got "
+                    f"advantage_estimator={self.advantage_estimator!r}. Set it to grpo (that is DAPO), or leave "
+                    f"dynamic_sampling out."
+                )
 
     def _check_budget(self) -> None:
         budget = self.max_tokens_per_micro_batch
@@ -387,34 +396,21 @@ class MinerGRPOConfig(GRPOConfig):
             )
 
     def _check_combinations(self) -> None:
-        """What depends on fields that `GRPOConfig` derives."""
-        names = [name for name in parse_estimator(self.advantage_estimator) if name in TOKEN_LEVEL]
-        credit = "" if names != ["miner"] else self.miner_credit
-        if (
-            names
-            and credit != "uniform"
-            and self.importance_sampling_level == "sequence"
-            and self.loss_type in AVERAGED_BY_SEQUENCE_RATIO
-        ):
-            what = f"miner_credit='{credit}'" if credit else f"advantage_estimator='{self.advantage_estimator}'"
-            logger.warning(
-                f"importance_sampling_level='sequence' with loss_type='{self.loss_type}' averages the advantage over "
-                f"each rollout, so {what} does not reach single tokens. Use importance_sampling_level='token' for it"
-                + (", or miner_credit='uniform' to silence this." if credit else ".")
-            )
+        """Check what depends on fields that `GRPOConfig` derives."""
+        self._warn_of_averaging()
+        loss = self.policy_loss_method
         accumulation, cycle = self.gradient_accumulation_steps, self.steps_per_generation * self.num_iterations
         shown = f"gradient_accumulation_steps={accumulation}, steps_per_generation={self.steps_per_generation}, "
         shown += f"num_iterations={self.num_iterations}"
-        if self.policy_loss in OFF_POLICY_ONLY and accumulation % cycle == 0:
+        if loss.off_policy_only and accumulation % cycle == 0:
             logger.warning(
-                f"policy_loss={self.policy_loss} does nothing strictly on-policy, where every probability ratio is 1: "
-                f"got {shown}. Raise steps_per_generation or num_iterations, as "
-                f"recipes/arithmetic/{self.policy_loss}.yaml does."
+                f"policy_loss={loss.name} does nothing strictly on-policy, where every probability ratio is 1: got "
+                f"{shown}. Raise steps_per_generation or num_iterations, as recipes/arithmetic/{loss.name}.yaml does."
             )
-        elif self.policy_loss == "bapo" and self.steps_per_generation % accumulation:
+        elif loss.spans_optimizer_step and self.steps_per_generation % accumulation:
             raise ValueError(
-                f"policy_loss=bapo searches its bounds over a whole optimizer batch, which must lie in one generation "
-                f"batch: got {shown}. Make steps_per_generation a multiple of gradient_accumulation_steps."
+                f"policy_loss={loss.name} searches its bounds over a whole optimizer batch, which must lie in one "
+                f"generation batch: got {shown}. Make steps_per_generation a multiple of gradient_accumulation_steps."
             )
         if self.dynamic_sampling and self.eval_strategy != "no":
             logger.warning(
@@ -422,9 +418,26 @@ class MinerGRPOConfig(GRPOConfig):
                 "means over the same kind of prompts."
             )
 
+    def _warn_of_averaging(self) -> None:
+        """Warn where the loss averages over each rollout what a method tells apart token by token."""
+        if self.importance_sampling_level != "sequence" or self.loss_type not in AVERAGED_BY_SEQUENCE_RATIO:
+            return
+        per_token = [method for method in self.estimators if method.is_per_token(self.knobs(method.name))]
+        if not per_token:
+            return
+        what, silence = f"advantage_estimator={self.advantage_estimator!r}", ""
+        if len(per_token) == 1 and (switch := per_token[0].uniform_when):
+            names = {f"{per_token[0].name}_{name}": value for name, value in switch.items()}
+            what = " and ".join(f"{name}={getattr(self, name)!r}" for name in names)
+            silence = f", or {' or '.join(f'{name}={value!r}' for name, value in names.items())} to silence this"
+        logger.warning(
+            f"importance_sampling_level='sequence' with loss_type='{self.loss_type}' averages the advantage over each "
+            f"rollout, so {what} does not reach single tokens. Use importance_sampling_level='token' for it{silence}."
+        )
+
     @classmethod
     def from_grpo_config(cls, args: GRPOConfig) -> "MinerGRPOConfig":
-        """The same settings with MINER's defaults, so that a script written for `GRPOConfig` runs unchanged.
+        """Return the same settings with MINER's defaults, so that a script written for `GRPOConfig` runs unchanged.
 
         `GRPOConfig` derives fields from each other and from the launched processes when it is made, and refuses to do
         it twice. So its state is taken over as it is. (Of a subclass of yours the fields are kept, not the methods:

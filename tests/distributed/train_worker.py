@@ -15,7 +15,7 @@ from accelerate.utils import gather_object
 from harness import AS_TRL, OWN_METRICS, config, crc, leave, metrics_of, mixed_reward, problems
 
 from trl_miner import MinerGRPOTrainer
-from trl_miner.methods.compose import ESTIMATORS
+from trl_miner.methods import ESTIMATORS
 
 torch.set_num_threads(1)
 policy, output = sys.argv[1:]

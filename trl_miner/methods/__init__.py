@@ -1,1 +1,28 @@
-"""What a rollout is paid: every method as pure functions of tensors, one file each. Needs torch alone."""
+"""The methods: pure functions of tensors, a file per method. Needs torch alone.
+
+`METHODS` has the record of each, which says all that the rest of the package must know of it.
+"""
+
+from .method import AdvantageEstimator as AdvantageEstimator
+from .method import Estimate as Estimate
+from .method import Knob as Knob
+from .method import Method as Method
+from .method import PolicyLoss as PolicyLoss
+from .method import Rollouts as Rollouts
+from .method import Surrogate as Surrogate
+
+# isort: off
+# A line per file. Their knobs appear in this order in `trl-miner train --help`.
+from .miner import MINER as MINER
+from .grpo import CLIP as CLIP, DYNAMIC_SAMPLING as DYNAMIC_SAMPLING, GRPO as GRPO, GSPO as GSPO
+from .reinforce_pp import REINFORCE_PP as REINFORCE_PP, REINFORCE_PP_BASELINE as REINFORCE_PP_BASELINE
+from .ucas import UCAS as UCAS
+from .entropy_adv import ENTROPY_ADV as ENTROPY_ADV
+from .clip_cov import CLIP_COV as CLIP_COV
+from .kl_cov import KL_COV as KL_COV
+from .bapo import BAPO as BAPO
+# isort: on
+
+METHODS = {method.name: method for method in list(globals().values()) if isinstance(method, Method)}
+ESTIMATORS = {name: method for name, method in METHODS.items() if isinstance(method, AdvantageEstimator)}
+POLICY_LOSSES = {name: method for name, method in METHODS.items() if isinstance(method, PolicyLoss)}

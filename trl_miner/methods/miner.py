@@ -17,27 +17,8 @@ from torch import Tensor
 
 from ..distributed import World, accumulation_dtype
 from .groups import GroupKinds, group_kinds, group_mean, grouped
-
-
-def group_relative_advantages(rewards_N: Tensor, num_generations: int, *, std_eps: float = 1e-4) -> Tensor:
-    """GRPO's advantage: A_i = (r_i - mean) / (std + eps), mean and sample std (n-1) over the rollout's group.
-
-    Args:
-        rewards_N: (N,) total rewards of the global batch; NaN where a rollout could not be scored.
-        num_generations: G, at least 2.
-        std_eps: Added to the standard deviation, in reward units. TRL: 1e-4, the published MINER code: 1e-6.
-
-    Returns:
-        (N,) advantages; 0 for an unscorable rollout.
-
-    Source: arXiv 2402.03300, section 4.1.2; arXiv 2601.04731, equation 2.
-    """
-    mean_N = group_mean(rewards_N, num_generations)
-    centered_N = rewards_N - mean_N
-    centered_PG = grouped(centered_N, num_generations)
-    count_P = (~centered_PG.isnan()).sum(dim=1).clamp(min=2)  # one scorable rollout: centered 0, so any divisor does
-    std_P = (centered_PG.square().nansum(dim=1) / (count_P - 1)).sqrt()
-    return (centered_N / (std_P.repeat_interleave(num_generations) + std_eps)).nan_to_num(nan=0.0)
+from .grpo import group_relative_advantages as group_relative_advantages
+from .method import AdvantageEstimator, CreditExplanation, Estimate, Knob, Rollouts
 
 
 def intrinsic_rewards(old_logps_NT: Tensor, mask_NT: Tensor) -> Tensor:
@@ -316,7 +297,7 @@ def miner_advantages(
     """
     world = world or World()
     knobs: dict[str, Any] = dict(lambda_max=lambda_max, credit=credit, intrinsic=intrinsic, nh_scale=nh_scale)
-    check_knobs(gamma=gamma, **knobs)
+    MINER.check({**knobs, "gamma": gamma, "constant_reward": constant_reward})
     _check(rewards_N, old_logps_NT, mask_NT, world, num_generations)
     rewards_N = rewards_N.float()  # 0 and 1 may come as integers or bools
     if advantages_N is None:
@@ -472,37 +453,133 @@ def _check(
         )
 
 
-def check_knobs(
+def explain_credit(
+    rewards_N: Tensor,
+    old_logps_NT: Tensor,
+    mask_NT: Tensor,
+    advantages_NT: Tensor,
     *,
-    gamma: float,
-    lambda_max: float | None,
-    credit: str,
-    intrinsic: str,
-    nh_scale: float = 0.0,
-    constant_reward: float = 0.05,
-    prefix: str = "",
-) -> None:
-    """Refuse a knob out of its range.
+    kinds: GroupKinds,
+    advantages_N: Tensor,
+    num_generations: int,
+    **knobs: Any,
+) -> CreditExplanation:
+    """Compute the credit weights and the advantages before calibration of some rollouts anew, for the token records.
 
     Args:
-        gamma, lambda_max, credit, intrinsic, nh_scale, constant_reward: Those of `miner_advantages`.
-        prefix: What the caller's names of the knobs begin with.
+        rewards_N: (N,) total rewards of whole groups.
+        old_logps_NT: (N, T) log-probs under the old policy, in nats.
+        mask_NT: (N, T), non-zero where a token counts and its log-prob is known.
+        advantages_NT: (N, T) the advantages that the loss was given.
+        kinds: The kind of each rollout's group.
+        advantages_N: (N,) the extrinsic advantages.
+        num_generations: G.
+        **knobs: Those of `miner_advantages`.
 
-    Raises:
-        ValueError: The knob, its value, and what it may be.
+    Returns:
+        `CreditExplanation`; rollouts that MINER does not rule keep `advantages_NT`.
     """
-    if not gamma >= 0:
-        raise ValueError(f"{prefix}gamma must be at least 0: got {gamma}. 0 is uniform credit, the paper uses 2.")
-    if lambda_max is not None and not lambda_max >= 0:
-        raise ValueError(
-            f"{prefix}lambda_max must be at least 0, or None for no cap: got {lambda_max}. The paper uses 1.5e-3."
-        )
-    if not nh_scale >= 0:
-        raise ValueError(
-            f"{prefix}nh_scale must be at least 0: got {nh_scale}. 0, the paper's, leaves NH groups alone."
-        )
-    if not constant_reward >= 0:
-        raise ValueError(f"{prefix}constant_reward must be at least 0: got {constant_reward}. The paper uses 0.05.")
-    for name, value, valid in (("credit", credit, CREDITS), ("intrinsic", intrinsic, INTRINSICS)):
-        if value not in valid:
-            raise ValueError(f"{prefix}{name} must be one of {', '.join(valid)}: got {value!r}.")
+    is_ruled_N = is_mined(kinds, knobs["nh_scale"])
+    weights_NT = CREDITS[knobs["credit"]](old_logps_NT.masked_fill(~mask_NT.bool(), 0.0), mask_NT, knobs["gamma"])
+    uncapped = miner_advantages(
+        rewards_N,
+        old_logps_NT,
+        mask_NT,
+        num_generations=num_generations,
+        kinds=kinds,
+        advantages_N=advantages_N,
+        **{**knobs, "lambda_max": None},
+    )
+    before_NT = torch.where(is_ruled_N.unsqueeze(1), uncapped.advantages_NT, advantages_NT)
+    return CreditExplanation(is_ruled_N, weights_NT, before_NT)
+
+
+def _estimate(rollouts: Rollouts, *, base: Estimate | None = None, **knobs: Any) -> Estimate:
+    """Apply MINER to the groups that it mines; the others keep `base`, the estimate of another method, or GRPO's."""
+    advantages_N = rollouts.advantages_N if base is None else base.advantages_N
+    knows = {name: knobs[name] for name in ("lambda_max", "credit", "intrinsic", "nh_scale")}
+    old_logps_BT, mask_BT = None, rollouts.mask_BT
+    if needs_old_logps(rollouts.kinds, advantages_N, **knows):
+        scores = rollouts.score(("old_logps",), is_mined(rollouts.kinds, knobs["nh_scale"]))
+        old_logps_BT, mask_BT = scores["old_logps"], scores["mask"]
+    mined = miner_advantages(
+        rollouts.rewards_N,
+        old_logps_BT,
+        mask_BT,
+        num_generations=rollouts.num_generations,
+        advantages_N=advantages_N,
+        base_NT=_spread(base, rollouts),
+        kinds=rollouts.kinds,
+        world=rollouts.world,
+        **knobs,
+    )
+    metrics = {
+        "miner/tau_ref": mined.tau_ref,
+        "miner/tau_pos": mined.tau_pos,
+        "miner/scale": mined.scale,
+        "miner/cap_binds": float(mined.scale < 1),
+        "miner/intrinsic_reward": mined.intrinsic_reward,
+        "miner/credit_weight": mined.credit_weight,
+    }
+    # A number that this batch does not define stays out: older TRL would average it to NaN.
+    metrics = {name: value for name, value in metrics.items() if not math.isnan(value)}
+    is_own = mined.has_signal or (base is not None and base.advantages is not None)
+    return Estimate(mined.advantages_NT if is_own else None, mined.advantages_N, metrics)
+
+
+def _spread(base: Estimate | None, rollouts: Rollouts) -> Tensor | None:
+    """Return the base's advantages as (B, T); None where they are TRL's own."""
+    if base is None or base.advantages is None:
+        return None
+    advantages = base.advantages
+    return advantages if advantages.dim() == 2 else advantages.unsqueeze(1).expand(rollouts.mask_BT.shape)
+
+
+MINER = AdvantageEstimator(
+    name="miner",
+    label="MINER",
+    arxiv="2601.04731",
+    function=miner_advantages,
+    estimate=_estimate,
+    wants_sampler_logps=True,
+    per_token=True,
+    uniform_when={"credit": "uniform"},
+    rules=frozenset({"all_right"}),
+    explain_credit=explain_credit,
+    recorded_knobs=("credit", "gamma", "lambda_max"),
+    recorded_metrics=("scale", "tau_ref", "tau_pos"),
+    knobs={
+        "gamma": Knob(
+            "Focus of MINER's token credit (1 - p)^gamma, at least 0; 0 is uniform.",
+            at_least=0,
+            hint="0 is uniform credit, the paper uses 2.",
+        ),
+        "lambda_max": Knob(
+            "Cap of the signal from all-right prompts, as a share of the signal from mixed prompts. 0: plain GRPO; "
+            "inf (or null in a recipe): no cap.",
+            "Both signals are of the same generation batch. No cap is the paper's ablation w/o AC.",
+            at_least=0,
+            hint="None is no cap, the paper uses 1.5e-3.",
+        ),
+        "credit": Knob(
+            f"MINER's token credit: {', '.join(CREDITS)}.",
+            "`uniform` is the paper's ablation w/o FW.",
+            one_of=tuple(CREDITS),
+        ),
+        "intrinsic": Knob(
+            f"MINER's intrinsic reward: {', '.join(INTRINSICS)}.",
+            "With `constant`, every rollout of an all-right prompt gets `miner_constant_reward` (the paper's ablation "
+            "w/o IR, which it does not calibrate: set `miner_lambda_max: null` with it).",
+            one_of=INTRINSICS,
+        ),
+        "constant_reward": Knob(
+            "Reward of miner_intrinsic=constant, in advantage units.", at_least=0, hint="The paper uses 0.05."
+        ),
+        "nh_scale": Knob(
+            "Weight of MINER's punishment of sure all-wrong prompts, under the cap; 0: none.",
+            "The paper leaves them alone; the published code can punish them.",
+            at_least=0,
+            hint="0, the paper's, leaves all-wrong prompts alone.",
+        ),
+    },
+)

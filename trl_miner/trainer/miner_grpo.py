@@ -24,7 +24,8 @@ from ..config import MinerGRPOConfig
 from ..distributed import current_world
 from ..hub.model_card import describe_run
 from ..launching.watchdog import GENERATION
-from ..methods.compose import SCORED_BY, Estimate, Rollouts, estimate
+from ..methods import Estimate, Rollouts
+from ..methods.compose import estimate
 from ..methods.groups import GroupKinds, group_kinds
 from ..runs.token_credit import write_credit
 from .dynamic_sampling import BatchFill, Filled, GeneratedRound, PromptStream, assemble, differs_in_correctness
@@ -216,7 +217,7 @@ class MinerGRPOTrainer(MeasuringTrainer):
             self._generated, num_generated = self._draw_mixed_prompts(len(inputs))
             inputs = self._generated.rows
         # What an estimator asks of every row comes for next to nothing with TRL's own forward, where TRL makes one.
-        self._wanted = set().union(*(SCORED_BY.get(name, ()) for name in self._estimator))
+        self._wanted = set().union(*(method.scores for method in self.args.estimators))
         try:
             output = super()._generate_and_score_completions(inputs)
         finally:
@@ -259,7 +260,7 @@ class MinerGRPOTrainer(MeasuringTrainer):
         mask_BT = loss_mask(output)
         score = partial(self._score, output, mask_BT)
         rollouts = Rollouts(rewards_N, advantages_N, mask_BT, kinds, self.num_generations, score, world)
-        found = estimate(self._estimator, rollouts, self.args.knobs)
+        found = estimate(self.args.estimators, rollouts, self.args.knobs)
         self._log_estimate(kinds, advantages_N, found, time.perf_counter() - start)
         if (step := self._credit_step()) is not None:
             self._record_credit(step, output, rollouts, rewards_NF[:, self.correct_index], found)

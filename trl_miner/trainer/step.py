@@ -17,7 +17,7 @@ from packaging.version import Version
 from torch import Tensor
 
 from ..distributed import current_world
-from ..methods.token_losses import POLICY_LOSSES, Surrogate
+from ..methods import POLICY_LOSSES, Surrogate
 from .forwards import ForwardingTrainer, is_multimodal
 from .micro_batches import ROW_MEAN, SUMMED, TOKEN_MEAN, Cut, Piece, Window, loss_mask, plan
 
@@ -256,9 +256,9 @@ class SteppingTrainer(ForwardingTrainer):
         mask_BT = loss_mask(inputs)
         advantages = inputs["advantages"]
         old_logps_BT = inputs.get("old_per_token_logps")
-        method = POLICY_LOSSES[self.args.policy_loss]
+        method = POLICY_LOSSES[self.args.policy_loss].function
         assert method is not None
-        return method(
+        surrogate: Surrogate = method(
             logps_BT,
             logps_BT.detach() if old_logps_BT is None else old_logps_BT,
             advantages if advantages.dim() == 2 else advantages.unsqueeze(1).expand(mask_BT.shape),
@@ -267,6 +267,7 @@ class SteppingTrainer(ForwardingTrainer):
             **self._loss_context(),
             **self.args.knobs(self.args.policy_loss),
         )
+        return surrogate
 
     def _loss_context(self) -> dict[str, Any]:
         if self.args.policy_loss != "clip_cov":

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from importlib import metadata, util
 
 from ...config import accumulation_steps
-from ...methods.token_losses import OFF_POLICY_ONLY
+from ...methods import POLICY_LOSSES
 from ..health import is_port_free
 from .context import FAILED, NOT_CHECKED, OK, WARNING, Check, Context, Finding
 from .machine import GIB
@@ -98,7 +98,8 @@ def check_batch(context: Context) -> Finding:
     text += f"; {accumulation} micro-batches of {settings.per_device_train_batch_size} on {processes} process(es)"
     if generation // processes % group:
         text += "; groups are split over processes, which changes nothing"
-    if settings.policy_loss in OFF_POLICY_ONLY and steps <= 1:
+    loss = POLICY_LOSSES.get(settings.policy_loss)
+    if loss is not None and loss.off_policy_only and steps <= 1:
         return Finding(WARNING, about, f"{text}. policy_loss={settings.policy_loss} does nothing on-policy.")
     if settings.max_steps > 0 and steps:
         text += f"; {settings.max_steps / steps:g} generations in all"

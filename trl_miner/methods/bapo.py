@@ -1,0 +1,113 @@
+"""BAPO (arXiv 2510.18927): clipping bounds that adapt to the share of positive tokens.
+
+Statistics are over the micro-batches of all processes.
+
+# B rows of this process's micro-batch, T padded completion tokens; L lower and U upper bounds tried
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..distributed import World, accumulation_dtype
+from .method import Knob, PolicyLoss, Surrogate
+
+
+def bapo(
+    logps_BT: Tensor,
+    old_logps_BT: Tensor,
+    advantages_BT: Tensor,
+    mask_BT: Tensor,
+    *,
+    target: float = 1.0,
+    low_start: float = 0.5,
+    low_max: float = 0.95,
+    low_step: float = 0.05,
+    high_start: float = 1.5,
+    high_max: float = 3.0,
+    high_step: float = 0.1,
+    world: World | None = None,
+) -> Surrogate:
+    """Raise the clipping bounds until positive tokens contribute their share.
+
+    Positive tokens contribute the sum of min(rho, high) * A, negative ones that of max(rho, low) * |A|.
+    While positive / negative is below `target`, the lower bound rises step by step to its maximum, then the upper one.
+    That order is the published code's; its paper's algorithm has the upper one first.
+
+    Args:
+        logps_BT: (B, T) log-probs under the current policy, in nats.
+        old_logps_BT: (B, T) under the old policy.
+        advantages_BT: (B, T).
+        mask_BT: (B, T), non-zero where a token counts.
+        target: Positive over negative contribution, at least 0. The paper of MINER asks for a positive share of 50 %,
+            which is a ratio of 1.
+        low_start, low_max, low_step: Of the lower bound of the ratio pi / pi_old.
+        high_start, high_max, high_step: Of the upper bound.
+        world: The processes that share the batch; every one must call.
+
+    Returns:
+        `Surrogate` with the bounds found and the metrics bapo/clip_low, bapo/clip_high and bapo/positive_share.
+
+    Source: arXiv 2510.18927; WooooDyy/BAPO @ 7287044; the paper of MINER, appendix on the exploration baselines.
+    """
+    lows, highs = _steps(low_start, low_max, low_step), _steps(high_start, high_max, high_step)
+    # All bounds that the search could try, at once: one look at the tokens and one collective for the whole of it.
+    is_token_BT = mask_BT.bool()
+    ratios = (logps_BT.detach() - old_logps_BT)[is_token_BT].clamp(-20.0, 20.0).exp()
+    advantages = advantages_BT.detach().expand_as(mask_BT)[is_token_BT]
+    is_positive = advantages >= 0
+    wide = accumulation_dtype(mask_BT.device)
+
+    def contributions(bounds: list[float], clip: Callable[..., Tensor], chosen: Tensor) -> list[Tensor]:
+        weights, of = advantages[chosen].abs(), ratios[chosen]
+        return [(clip(of, bound) * weights).sum(dtype=wide) for bound in bounds]
+
+    sums = [
+        *contributions(lows, lambda x, bound: x.clamp(min=bound), ~is_positive),
+        *contributions(highs, lambda x, bound: x.clamp(max=bound), is_positive),
+    ]
+    totals = (world or World()).sum(torch.stack(sums)).tolist()
+    negative, positive = totals[: len(lows)], totals[len(lows) :]
+
+    def is_short(low: int, high: int) -> bool:
+        return negative[low] > 0 and positive[high] / (negative[low] + 1e-8) < target
+
+    low = high = 0
+    while is_short(low, high) and low + 1 < len(lows):
+        low += 1
+    while is_short(low, high) and high + 1 < len(highs):
+        high += 1
+    contributed = positive[high] + negative[low]
+    metrics = {"bapo/clip_low": lows[low], "bapo/clip_high": highs[high]}
+    if contributed > 0:
+        metrics["bapo/positive_share"] = positive[high] / contributed
+    return Surrogate(advantages_BT, lows[low], highs[high], metrics)
+
+
+def _steps(start: float, stop: float, step: float) -> list[float]:
+    steps = [start]
+    while step > 0 and steps[-1] < stop:
+        steps.append(min(steps[-1] + step, stop))
+    return steps
+
+
+BAPO = PolicyLoss(
+    name="bapo",
+    label="BAPO",
+    arxiv="2510.18927",
+    function=bapo,
+    off_policy_only=True,
+    spans_optimizer_step=True,
+    knobs={
+        "target": Knob(
+            "BAPO: positive over negative contribution to reach.", "1 is a positive share of 50 %.", at_least=0
+        ),
+        "low_start": Knob("BAPO: first lower bound of the probability ratio.", at_least=0),
+        "low_max": Knob("BAPO: last lower bound.", at_least="low_start", at_most=1),
+        "low_step": Knob("BAPO: step of the lower bound.", at_least=0),
+        "high_start": Knob("BAPO: first upper bound of the probability ratio.", at_least=1),
+        "high_max": Knob("BAPO: last upper bound.", at_least="high_start"),
+        "high_step": Knob("BAPO: step of the upper bound.", at_least=0),
+    },
+)
