@@ -1,29 +1,43 @@
-"""A real tokenizer and a real, untrained model, small enough to train for a few steps in a second."""
+"""The environment of the tests, and a real, untrained model, small enough to train for a few steps in a second."""
 
+import gc
 import os
 import shutil
 import signal
 import tempfile
 
+import pytest
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test needs the network; fail at once where one would ask for it
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two pytest workers on two cores, and the processes that they start
 os.environ["TRACKIO_DIR"] = tempfile.mkdtemp()  # trackio reads it when it is first imported, which TRL does
 
-import pytest
-import torch
-from harness import build_policy
+pytest.register_assert_rewrite("harness")  # a failing assertion there shows its values, as one in a test does
 
-torch.set_num_threads(1)  # two pytest workers on two cores
 # Under nohup SIGHUP is ignored, and behind `&` in a script Ctrl-C, by this process and by all that it starts.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
 
+# Importing TRL makes half a million objects that stay. The collector would look through all of them again and again
+# during the imports, and after every training, where accelerate calls it: half of the time of a short training.
+gc.disable()
+
+
+def pytest_collection_finish():
+    """Leave everything that the imports made out of all later garbage collections."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
 
 @pytest.fixture(scope="session")
 def policy(tmp_path_factory):
-    """Folder of a 2-layer, hidden-32 Qwen3 with random weights and the embedded world's tokenizer."""
+    """Return the folder of a 2-layer, hidden-32 Qwen3 with random weights and the embedded world's tokenizer."""
+    from harness import build_policy  # here, as pytest's main process, which runs no test, reads this file too
+
     return build_policy(tmp_path_factory.mktemp("policy"))
 
 
