@@ -15,43 +15,41 @@ import trl_miner
 
 PACKAGE = Path(trl_miner.__file__).parent
 ROOT = Path(__file__).parent.parent
-
-
-def modules_after(statement):
-    """Names in sys.modules after `statement` in a fresh interpreter."""
-    code = f"import sys; {statement}; print('\\n'.join(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return {name.split(".")[0] for name in done.stdout.split()}
+NOT_TORCH = {"trl", "transformers", "datasets", "accelerate"}
 
 
 def test_importing_the_package_imports_nothing_heavy():
     heavy = {"torch", "trl", "transformers", "datasets", "accelerate", "numpy", "matplotlib"}
-    assert not heavy & modules_after("import trl_miner, trl_miner.cli, trl_miner.compare")
+    assert_light({"cli", "compare"}, heavy)
 
 
-@pytest.mark.parametrize(
-    "module", ["groups", "distributed", "miner", "advantages", "token_losses", "sampling", "evaluation.metrics"]
-)
-def test_the_mathematics_needs_torch_alone(module):
-    assert not {"trl", "transformers", "datasets", "accelerate"} & modules_after(f"import trl_miner.{module}")
+def assert_light(modules, heavy):
+    """Import modules of the package one after the other, in one fresh interpreter, and name the first heavy one."""
+    code = f"""if True:
+        import importlib, sys
+        for name in {sorted(modules)}:
+            importlib.import_module("trl_miner." + name)
+            if imported := {heavy} & set(sys.modules):
+                sys.exit(f"trl_miner.{{name}} imports {{imported}}")"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def in_folders(*folders):
+    return {name for name in MODULES if name.split(".")[0] in folders}
+
+
+def test_the_mathematics_needs_torch_alone():
+    assert_light(in_folders("methods", "distributed") | {"evaluation.metrics"}, NOT_TORCH)
 
 
 def test_judging_needs_neither_torch_nor_trl():
     """Each worker starts with these imports."""
-    assert not {"torch", "trl", "transformers", "datasets"} & modules_after(
-        "import trl_miner.rewards, trl_miner.grading.worker"
-    )
+    assert_light({"rewards", "grading.worker"}, {"torch", "trl", "transformers", "datasets"})
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        *("budgets", "completions", "credit", "curves", "effects", "explain", "held_out_report", "history", "inspect"),
-        *("pass_curves", "report", "runs_file", "tables"),
-    ],
-)
-def test_pictures_need_no_model(module):
-    assert not {"torch", "trl", "transformers"} & modules_after(f"import trl_miner.viewing.{module}")
+def test_pictures_need_no_model():
+    assert_light(in_folders("viewing"), {"torch", "trl", "transformers"})
 
 
 def test_public_names_are_there():
