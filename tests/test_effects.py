@@ -4,11 +4,9 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from scipy import stats
 
-from trl_miner.evaluation.metrics import pass_at_k as pass_at_k_of_metrics
-from trl_miner.runs.held_out import pass_at_k
+from trl_miner.evaluation import pass_at_k
 from trl_miner.viewing.effects import crossed_difference, holm
 
 
@@ -105,15 +103,3 @@ def test_holm_by_hand():
     assert holm([0.9, 0.8]) == [1, 1] and holm([]) == []
     with pytest.raises(ValueError, match="between 0 and 1"):
         holm([0.5, math.nan])
-
-
-def test_pass_at_k_is_that_of_the_metrics():
-    for samples in (1, 2, 7, 64):
-        counts = list(range(samples + 1))
-        for k in {1, 2, samples // 2, samples} & set(range(1, samples + 1)):
-            expected = pass_at_k_of_metrics(samples, torch.tensor(counts), k)
-            assert pass_at_k(samples, counts, k) == pytest.approx(expected.numpy(), abs=1e-12)
-    with pytest.raises(ValueError, match="got k=5 for 4"):
-        pass_at_k(4, [1], 5)
-    with pytest.raises(ValueError, match="between 0 and num_samples=4"):
-        pass_at_k(4, [5], 1)

@@ -117,7 +117,7 @@ def test_the_numbers_of_answers_and_chunks_do_not_matter(answers, seed):
         found = maj_at_k(answers_PN, is_right, k, seed=seed)
         assert torch.equal(found, maj_at_k(renamed, is_right, k, seed=seed))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("trl_miner.evaluation.metrics._CHUNK", 1)
+            patch.setattr("trl_miner.evaluation.majority._CHUNK", 1)
             assert torch.equal(found, maj_at_k(answers_PN, is_right, k, seed=seed))
 
 

@@ -40,7 +40,7 @@ def in_folders(*folders):
 
 
 def test_the_mathematics_needs_torch_alone():
-    assert_light(in_folders("methods", "distributed") | {"evaluation.metrics"}, NOT_TORCH)
+    assert_light(in_folders("methods", "distributed") | {"evaluation.majority"}, NOT_TORCH)
 
 
 def test_judging_needs_neither_torch_nor_trl():

@@ -16,14 +16,15 @@ from trl_miner.cli import main
 from trl_miner.config import MinerGRPOConfig
 from trl_miner.runs.history import RunHistory, read_run
 from trl_miner.runs.settings import DEFAULTS, clean_settings, read_options
+from trl_miner.tables import Table
 from trl_miner.viewing import curves, lines, pass_curves
 from trl_miner.viewing.charts import CHARTS
 from trl_miner.viewing.completions import COMPLETIONS, completions_history, draw_completions, read_completions
 from trl_miner.viewing.grouping import ablation_of, group_methods
 from trl_miner.viewing.material import read_material
+from trl_miner.viewing.pages import Section, html_page
 from trl_miner.viewing.report import write_report
 from trl_miner.viewing.summaries import ablation_tables, comparison_warnings, missing_notes, sensitivity_tables
-from trl_miner.viewing.tables import Table
 
 PLANTED = "<script>document.title='planted'</script>"
 DRAWN = [*(chart.name for chart in CHARTS), "held_out"]
@@ -513,9 +514,10 @@ def test_names_are_escaped_in_markdown():
         "t", ["", "x"], [["a|b", PLANTED], ["[x](javascript:1)", "`*_a_*\n#"], ["$\x00\u202e", "snake_case"]]
     )
     shown = table.markdown()
-    assert "<" not in shown and "a\\|b" in shown and "\\[x\\](" in shown and "snake_case" in shown
+    assert "<" not in shown and "a\\|b" in shown and "\\[x](" in shown and "snake_case" in shown
     assert "\x00" not in shown and "\u202e" not in shown and len(shown.splitlines()) == 5
-    assert "<script" not in table.html() and "&lt;script&gt;" in table.html()
+    page = html_page("t", "", [Section("s", [table])])
+    assert "<script" not in page and "&lt;script&gt;" in page and "\x00" not in page and "\u202e" not in page
 
 
 def hostile_material(tmp_path):

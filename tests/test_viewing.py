@@ -2,8 +2,8 @@ import json
 
 import pytest
 
+from trl_miner.viewing.comparison import compare_runs, comparison_table, summarize_run
 from trl_miner.viewing.curves import draw_training, read_log
-from trl_miner.viewing.tables import compare_runs, comparison_table, summarize_run
 
 
 def write_run(folder, steps=4):

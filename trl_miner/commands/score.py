@@ -48,8 +48,8 @@ def score_and_print(folders: list[Path], args: argparse.Namespace, output: str |
 
     with Progress("starting", unit="", leave=False):  # importing torch takes seconds
         from ..evaluation.graded import read_graded
+        from ..evaluation.paper import paper_rows
         from ..evaluation.score import compare_folders, comparison_markdown, score_folder
-        from ..evaluation.tables import paper_rows
         from ..runs.files import write_whole
 
     if args.paper is not None:

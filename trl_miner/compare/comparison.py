@@ -15,7 +15,7 @@ from ..progress import Progress, finish
 from ..runs.files import write_whole
 from ..runs.runs_file import NAME as RUNS
 from ..runs.runs_file import write_comparison
-from ..viewing.tables import compare_runs, comparison_table
+from ..viewing.comparison import compare_runs, comparison_table
 from .recipes import read_recipes
 from .runs import ProcessRunner, Run, Stopped, check_folder, train_all
 

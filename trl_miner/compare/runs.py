@@ -14,7 +14,7 @@ from ..launching.process import GuardedProcess
 from ..launching.signals import signal_name
 from ..progress import Progress, duration
 from ..runs.files import write_whole
-from ..viewing.tables import RunSummary, summarize_run
+from ..viewing.comparison import RunSummary, summarize_run
 
 _GRACE_SECONDS = 30.0  # from a signal to SIGKILL: torch's launcher needs a few seconds to end its workers
 _POLL_SECONDS = 0.1

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from ..grading import Verdict, grade
 from ..progress import Progress
 from ..runs.samples import read_samples
 from .metrics import pass_at_k
-from .tables import load_paper
+from .paper import load_paper
 
 NO_ANSWER = -1
 _RIGHT = 0  # all right answers to a problem are one answer
@@ -43,10 +42,10 @@ class Graded:
     name: str
     about: Mapping[str, Any]
     problems: Sequence[Mapping[str, Any]]
-    correct_PN: Tensor
-    answers_PN: Tensor
-    tokens_PN: Tensor
-    truncated_PN: Tensor
+    correct_PN: np.ndarray
+    answers_PN: np.ndarray
+    tokens_PN: np.ndarray
+    truncated_PN: np.ndarray
     no_answer: int
     not_judged: Mapping[str, int]
     warnings: Sequence[str]
@@ -55,7 +54,7 @@ class Graded:
     def num_samples(self) -> int:
         return self.correct_PN.shape[1]
 
-    def pass_at(self, k: int) -> Tensor:
+    def pass_at(self, k: int) -> np.ndarray:
         """(P,) pass@k from all samples."""
         return pass_at_k(self.num_samples, self.correct_PN.sum(1), k)
 
@@ -203,10 +202,10 @@ def _grade_benchmark(
         name=name,
         about=about,
         problems=problems,
-        correct_PN=torch.tensor([verdict.score == 1.0 for verdict in verdicts]).view(shape),
-        answers_PN=torch.tensor(ids).view(shape),
-        tokens_PN=torch.tensor([sample["tokens"] for _, sample in pairs]).view(shape),
-        truncated_PN=torch.tensor([bool(sample["truncated"]) for _, sample in pairs]).view(shape),
+        correct_PN=np.array([verdict.score == 1.0 for verdict in verdicts]).reshape(shape),
+        answers_PN=np.array(ids).reshape(shape),
+        tokens_PN=np.array([sample["tokens"] for _, sample in pairs]).reshape(shape),
+        truncated_PN=np.array([bool(sample["truncated"]) for _, sample in pairs]).reshape(shape),
         no_answer=no_answer,
         not_judged=dict(sorted(not_judged.items())),
         warnings=warnings,

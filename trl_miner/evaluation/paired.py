@@ -1,18 +1,17 @@
 """Several models on the same problems, problem by problem."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 
 from ..progress import track
+from ..tables import Table
+from .alike import sampling_differences
 from .graded import Graded, benchmark_folders, read_graded, read_json
 from .metrics import paired_difference
-from .tables import Table, markdown
-
-# settings in which two models may differ and still be sampled alike
-_NOT_SAMPLING = {"model", "revision", "adapter", "tokenizer", "fingerprint", "dtype", "seed", "backend", "versions"}
 
 
 def compare_folders(
@@ -60,7 +59,8 @@ def compare_folders(
         for text in one.warnings
     ]
     for path, other in zip(paths[1:], settings[1:], strict=True):
-        warnings += _setting_warnings(paths[0], settings[0], path, other)
+        if differing := sampling_differences(settings[0], other):
+            warnings.append(f"{paths[0]} and {path} were not sampled alike: {'; '.join(differing)}.")
     for path in paths:
         own = sorted({one.name for one in benchmark_folders(path)} - wanted)
         warnings += [f"Only some folders have {', '.join(own)}, as {path} does: not compared."] if own else []
@@ -92,38 +92,35 @@ def comparison_markdown(comparison: Mapping[str, Any]) -> str:
         first, second, difference, low, high = (
             f"{100 * one[name]:.2f}" for name in ("first", "second", "difference", "low", "high")
         )
-        cells = [one["title"], one["metric"], first, second, difference, f"[{low}, {high}]", f"{one['p_value']:.4f}"]
-        rows.append((one["folder"], cells))
-    columns = ["Benchmark", "Metric", "First", "This", "Difference", "95 % interval", "p"]
+        rows.append([one["folder"], one["title"], one["metric"], first, second, difference, f"[{low}, {high}]"])
+        rows[-1].append(f"{one['p_value']:.4f}")
+    header = ["Folder", "Benchmark", "Metric", "First", "This", "Difference", "95 % interval", "p"]
     notes = [
         f"Percent. First: {comparison['folders'][0]}. Positive: better than the first, on the same problems.",
         "Interval: bootstrap over problems. p: two-sided sign-flip test over problems, not adjusted for the number "
         "of rows.",
         *(f"Warning: {warning}" for warning in comparison["warnings"]),
     ]
-    return markdown(Table("Comparison", [("", columns)], rows, notes, corner="Folder"))
+    return Table("Comparison", header, rows, notes).markdown()
 
 
 def _pair(first: Graded, second: Graded, k: int, resamples: int, seed: int) -> dict[str, Any]:
-    """pass@k of two models on the problems that both have."""
+    """Compare Pass@K of two models on the problems that both have."""
     scores = [
         dict(zip((problem["id"] for problem in one.problems), one.pass_at(k).tolist(), strict=True))
         for one in (first, second)
     ]
     common = [name for name in scores[0] if name in scores[1]]
-    a_P, b_P = (torch.tensor([score[name] for name in common], dtype=torch.float64) for score in scores)
-    found = paired_difference(a_P, b_P, resamples=resamples, seed=seed)
+    a_P, b_P = (np.array([score[name] for name in common]) for score in scores)
+    paired = paired_difference(a_P, b_P, resamples=resamples, seed=seed)
     return {
         "benchmark": first.name,
         "title": first.about["title"],
         "metric": f"pass@{k}",
         "problems": len(common),
-        "first": a_P.mean().item(),
-        "second": b_P.mean().item(),
-        "difference": found.difference,
-        "low": found.low,
-        "high": found.high,
-        "p_value": found.p_value,
+        "first": float(a_P.mean()),
+        "second": float(b_P.mean()),
+        **asdict(paired),
     }
 
 
@@ -136,9 +133,3 @@ def _check_fingerprints(paths: Sequence[Path], names: set[str]) -> None:
                     f"A comparison needs the same problems: {name} has fingerprint {prints[0]} in {paths[0]} and "
                     f"{found} in {path}. Sample one of them again with the other's version of the benchmark."
                 )
-
-
-def _setting_warnings(first: Path, own: Mapping[str, Any], path: Path, other: Mapping[str, Any]) -> list[str]:
-    names = sorted(name for name in own.keys() | other.keys() if name not in _NOT_SAMPLING)
-    differing = [f"{name} {own.get(name)} and {other.get(name)}" for name in names if own.get(name) != other.get(name)]
-    return [f"{first} and {path} were not sampled alike: {'; '.join(differing)}."] if differing else []

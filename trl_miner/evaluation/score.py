@@ -8,17 +8,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from ..progress import track
 from ..runs.files import write_whole
-from ..runs.held_out import powers_of_two
 from .graded import Graded, read_graded, read_json
-from .metrics import bootstrap_interval, maj_at_k
+from .majority import maj_at_k
+from .metrics import bootstrap_interval, powers_of_two
 from .paired import compare_folders, comparison_markdown
-from .report import report_latex, report_markdown
-from .tables import known_base_model, paper_rows
+from .paper import known_base_model, paper_rows
+from .score_tables import scores_latex, scores_markdown
 
 __all__ = ["compare_folders", "comparison_markdown", "score_folder"]
 
@@ -71,92 +70,85 @@ def score_folder(
         "warnings": [f"{one.name}: {warning}" for one in graded for warning in one.warnings],
     }
     write_whole(folder / "scores.json", json.dumps(scores, indent=1, allow_nan=False) + "\n")
-    write_whole(folder / "scores.md", report_markdown(scores, paper))
-    write_whole(folder / "scores.tex", report_latex(scores, paper))
+    write_whole(folder / "scores.md", scores_markdown(scores, paper))
+    write_whole(folder / "scores.tex", scores_latex(scores, paper))
     return scores
 
 
 def _summary(one: Graded, k: int | None, repeats: int, resamples: int, seed: int) -> dict[str, Any]:
-    """A benchmark's part of `scores.json`."""
+    """Return a benchmark's part of `scores.json`."""
     n = one.num_samples
     k = k or n
     votes = {
         size: maj_at_k(one.answers_PN, one.correct_PN, size, repeats=repeats, seed=seed)
         for size in sorted({*powers_of_two(n), k})
     }
-    pass_1, pass_k = one.pass_at(1), one.pass_at(k)
-    measured = {"pass@1": pass_1, "pass@k": pass_k, "maj@k": votes[k].mean(0)}
-    measured |= {str(size): one.pass_at(size) for size in votes}
-    intervals = _intervals(measured, resamples, seed)
-    tokens = one.tokens_PN.double().flatten()
+    passes = {size: one.pass_at(size) for size in range(1, n + 1)}
+    intervals = _intervals({**{size: passes[size] for size in votes}, "maj@k": votes[k].mean(0)}, resamples, seed)
+    rows_of = _rows_of_levels(one)
     return {
         **{key: one.about.get(key) for key in ("title", "grader", "fingerprint", "source")},
         "problems": len(one.problems),
         "samples": n,
         "k": k,
-        "pass@k": {str(size): one.pass_at(size).mean().item() for size in range(1, n + 1)},
-        "pass@k_intervals": {str(size): intervals[str(size)] for size in votes},
+        "pass@k": {str(size): float(scores_P.mean()) for size, scores_P in passes.items()},
+        "pass@k_intervals": {str(size): intervals[size] for size in votes},
         "maj@k": {str(size): _vote_summary(vote) for size, vote in votes.items()},
-        "intervals": {name: intervals[name] for name in ("pass@1", "pass@k", "maj@k")},
-        "levels": _levels(one, pass_1, pass_k),
-        "level_intervals": {
-            level: _intervals({"pass@1": pass_1[rows], "pass@k": pass_k[rows]}, resamples, seed)
-            for level, rows in _rows_of_levels(one).items()
+        "intervals": {"pass@1": intervals[1], "pass@k": intervals[k], "maj@k": intervals["maj@k"]},
+        "levels": {
+            level: {
+                "problems": len(rows),
+                "pass@1": float(passes[1][rows].mean()),
+                "pass@k": float(passes[k][rows].mean()),
+            }
+            for level, rows in rows_of.items()
         },
-        "truncated": one.truncated_PN.double().mean().item(),
+        "level_intervals": {
+            level: _intervals({"pass@1": passes[1][rows], "pass@k": passes[k][rows]}, resamples, seed)
+            for level, rows in rows_of.items()
+        },
+        "truncated": float(one.truncated_PN.mean()),
         "tokens": {
-            "mean": tokens.mean().item(),
-            "median": tokens.quantile(0.5).item(),
-            "p95": tokens.quantile(0.95).item(),
+            "mean": float(one.tokens_PN.mean()),
+            "median": float(np.quantile(one.tokens_PN, 0.5)),
+            "p95": float(np.quantile(one.tokens_PN, 0.95)),
         },
         "no_answer": one.no_answer,
         "not_judged": dict(one.not_judged),
         "per_problem": {
             problem["id"]: {"pass@1": first, "pass@k": last}
-            for problem, first, last in zip(one.problems, pass_1.tolist(), pass_k.tolist(), strict=True)
+            for problem, first, last in zip(one.problems, passes[1].tolist(), passes[k].tolist(), strict=True)
         },
         "warnings": list(one.warnings),
     }
 
 
-def _intervals(measured: Mapping[str, Tensor], resamples: int, seed: int) -> dict[str, dict[str, float]]:
-    """Mean and bootstrap interval over the problems of each (P,) metric."""
-    values_PM = torch.stack(list(measured.values()), dim=1)
-    lows, highs = bootstrap_interval(values_PM, resamples=resamples, seed=seed)
-    return {
-        name: {"mean": mean, "low": low, "high": high}
-        for name, mean, low, high in zip(
-            measured, values_PM.mean(0).tolist(), lows.tolist(), highs.tolist(), strict=True
-        )
-    }
+def _intervals(scores: Mapping[Any, np.ndarray], resamples: int, seed: int) -> dict[Any, dict[str, float]]:
+    """Return the mean of each (P,) metric, and its bootstrap interval over the problems."""
+    scores_PM = np.stack(list(scores.values()), axis=1)
+    lows, highs = bootstrap_interval(scores_PM, resamples=resamples, seed=seed)
+    numbers = zip(scores, scores_PM.mean(0).tolist(), lows.tolist(), highs.tolist(), strict=True)
+    return {name: {"mean": mean, "low": low, "high": high} for name, mean, low, high in numbers}
 
 
-def _vote_summary(votes_RP: Tensor) -> dict[str, float | None]:
-    """Two deviations over the draws: of the score, and, as in the paper, of each problem, averaged."""
+def _vote_summary(votes_RP: np.ndarray) -> dict[str, float | None]:
+    """Return two deviations over the draws: of the score, and, as in the paper, of each problem, averaged."""
     scores_R = votes_RP.mean(1)
     return {
-        "mean": scores_R.mean().item(),
-        "std": scores_R.std().item() if len(scores_R) > 1 else None,
-        "std_of_problems": votes_RP.std(0, correction=0).mean().item(),
+        "mean": float(scores_R.mean()),
+        "std": float(scores_R.std(ddof=1)) if len(scores_R) > 1 else None,
+        "std_of_problems": float(votes_RP.std(0).mean()),
     }
-
-
-def _by_number(entry: tuple[str, Any]) -> tuple[float, str]:
-    """Levels that are numbers come as numbers: 2 before 10."""
-    name = entry[0]
-    return (float(name) if name.isdecimal() else float("inf")), name
 
 
 def _rows_of_levels(one: Graded) -> dict[str, list[int]]:
+    """Return the rows of each level's problems; levels that are numbers in their order: 2 before 10."""
     rows_of: dict[str, list[int]] = {}
     for row, problem in enumerate(one.problems):
         if problem.get("level") is not None:
             rows_of.setdefault(str(problem["level"]), []).append(row)
-    return dict(sorted(rows_of.items(), key=_by_number))
+    return dict(sorted(rows_of.items(), key=lambda entry: (_as_number(entry[0]), entry[0])))
 
 
-def _levels(one: Graded, pass_1: Tensor, pass_k: Tensor) -> dict[str, dict[str, float]]:
-    return {
-        level: {"problems": len(rows), "pass@1": pass_1[rows].mean().item(), "pass@k": pass_k[rows].mean().item()}
-        for level, rows in _rows_of_levels(one).items()
-    }
+def _as_number(level: str) -> float:
+    return float(level) if level.isdecimal() else float("inf")

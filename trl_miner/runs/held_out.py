@@ -1,9 +1,9 @@
-"""How many samples of each held-out problem were right: `held_out.json` of a run folder, and Pass@K from it.
+"""How many samples of each held-out problem were right: `held_out.json` of a run folder.
 
 # P problems, n samples and c right ones of each
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,19 +23,6 @@ class Moment:
     step: int
     num_samples: int
     num_correct: tuple[int, ...]
-
-    def pass_at_k(self, k: int, places: Sequence[int] | None = None) -> Any:
-        """Pass@K of each problem.
-
-        Args:
-            k: At most `num_samples`.
-            places: Of the problems wanted; None: all.
-
-        Returns:
-            A float64 array, one number per problem.
-        """
-        counts = self.num_correct if places is None else [self.num_correct[place] for place in places]
-        return pass_at_k(self.num_samples, counts, k)
 
 
 @dataclass(frozen=True)
@@ -119,42 +106,6 @@ def clean_held_out(content: Mapping[str, Any]) -> HeldOut | None:
         raise ValueError(f"all moments and levels must be of the same problems, and there are {sorted(sizes)}")
     ordered = dict(sorted(found.items(), key=lambda pair: pair[1].step))
     return HeldOut(ordered, levels, trained, problems.get("fingerprint"))
-
-
-def pass_at_k(num_samples: int, num_correct: Sequence[int], k: int) -> Any:
-    """The chance that at least one of k samples is right: 1 - C(n-c, k) / C(n, k), as `evaluation.metrics` has it.
-
-    Args:
-        num_samples: n.
-        num_correct: c of each problem, 0 <= c <= n.
-        k: At least 1 and at most n.
-
-    Returns:
-        float64, one number per problem, in [0, 1].
-
-    Raises:
-        ValueError: k or a count is out of range.
-
-    Source: arXiv 2107.03374, equation 1, in its product form.
-    """
-    import numpy as np
-
-    correct = np.asarray(num_correct, dtype=float)
-    if not 1 <= k <= num_samples:
-        raise ValueError(
-            f"k must be between 1 and the number of samples: got k={k} for {num_samples}. Ask for a smaller k."
-        )
-    if correct.size and not (0 <= correct.min() and correct.max() <= num_samples):
-        raise ValueError(f"num_correct must be between 0 and num_samples={num_samples}. Count each sample once.")
-    # C(n-c, k) / C(n, k) is the product of (n-c-i) / (n-i) over i < k, and 0 once n-c-i is
-    taken = np.arange(k)
-    left = np.clip(num_samples - correct[:, None] - taken, 0, None)
-    return 1.0 - np.prod(left / (num_samples - taken), axis=1)
-
-
-def powers_of_two(largest: int) -> list[int]:
-    """1, 2, 4, ... up to `largest`, and `largest` itself."""
-    return sorted({2**power for power in range(largest.bit_length())} | {largest})
 
 
 def _moment(name: Any, one: Any) -> Moment:

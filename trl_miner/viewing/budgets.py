@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..runs.history import RunHistory, number
+from ..tables import Table
+from .comparison import NOT_AVAILABLE, RunSummary, show_spread, spread, steps_to, summary_of, target_of, with_count
 from .curves import overhead
 from .grouping import Method, baseline_of
-from .tables import NOT_AVAILABLE, RunSummary, Table, show_spread, spread, steps_to, summary_of, target_of, with_count
 
 ROLLOUTS, TOKENS = "rollouts/generated_total", "rollouts/tokens_total"
 _UNITS = {ROLLOUTS: "rollouts", TOKENS: "tokens"}

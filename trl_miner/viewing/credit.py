@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..runs.token_credit import KINDS, NULL_BITS, Credit, groups_of, has_list, read_credit, token_counts, token_numbers
-from .text import for_markdown
-from .visible import visible
+from ..text import for_markdown, visible
 
 __all__ = [
     "Credit",

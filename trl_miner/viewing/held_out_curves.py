@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..runs.held_out import powers_of_two
+from ..evaluation.metrics import powers_of_two
 from ..runs.history import RunHistory
+from ..text import for_picture
 from .grouping import Method
-from .held_out_tables import Comparison, Scored, after, compare_with, families, ks_of, miner_of
+from .held_out_tables import Comparison, Scored, after, compare_with, families, ks_of, miner_of, pass_at
 from .lines import (
     INK,
     MOST_BANDS,
@@ -19,7 +20,6 @@ from .lines import (
     scale_by_two,
     style,
 )
-from .text import for_picture
 
 BY_K, AGAINST = "held_out_by_k", "against_baseline"
 _SIGNIFICANT = 0.05
@@ -91,7 +91,7 @@ def draw_against(scored: Scored) -> Any:
 
 
 def _pass_points(places: Sequence[int], ks: Sequence[int]) -> Callable[[RunHistory], list[tuple[float, float]]]:
-    return lambda run: [(k, float(after(run).pass_at_k(k, places).mean())) for k in ks]
+    return lambda run: [(k, float(pass_at(after(run), k, places).mean())) for k in ks]
 
 
 def _draw_behind(axes: Any, lines: Sequence[Line]) -> None:

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..tables import Table
 from . import lines
 from .grouping import Method
 from .held_out_curves import AGAINST, BY_K, draw_against, draw_by_k, highlighted
 from .held_out_tables import Scored, against_tables, families, pass_tables, scored_alike
-from .tables import Table
 
 PICTURES = (BY_K, AGAINST)
 

@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..evaluation.metrics import pass_at_k
 from ..runs.held_out import HeldOut, Moment
 from ..runs.history import RunHistory
+from ..tables import Table
+from .comparison import NOT_AVAILABLE, show_spread, spread
 from .effects import TEST, Effect, crossed_difference, holm
 from .grouping import Method, ablation_base, ablation_of, baseline_of
-from .tables import NOT_AVAILABLE, Table, show_spread, spread
 
 _SHOWN = (1, 4, 16, 64)  # K, beside the largest that all have
 
@@ -81,6 +83,11 @@ def after(run: RunHistory) -> Moment:
     return found
 
 
+def pass_at(moment: Moment, k: int, places: Sequence[int]) -> Any:
+    """Return (P,) Pass@K of the problems at these places."""
+    return pass_at_k(moment.num_samples, [moment.num_correct[place] for place in places], k)
+
+
 def ks_of(scored: Scored) -> list[int]:
     """1 and the largest K."""
     return sorted({1, scored.largest_k})
@@ -130,7 +137,7 @@ def compare_with(
     effects = {}
     for label in others:
         pairs = _shared(scored, label, reference)
-        tables = [[after(run).pass_at_k(k, places) for run in runs] for runs in zip(*pairs, strict=True)]
+        tables = [[pass_at(after(run), k, places) for run in runs] for runs in zip(*pairs, strict=True)]
         effects[label] = crossed_difference(*tables)
     known = [label for label, effect in effects.items() if not math.isnan(effect.p_value)]
     adjusted = dict(zip(known, holm([effects[label].p_value for label in known]), strict=True))
@@ -180,7 +187,7 @@ def pass_tables(scored: Scored) -> list[Table]:
 def _pass_cells(moments: Sequence[Moment], places: Sequence[int], ks: Sequence[int]) -> list[str]:
     cells = []
     for k in ks:
-        found = [100 * float(one.pass_at_k(k, places).mean()) for one in moments if k <= one.num_samples]
+        found = [100 * float(pass_at(one, k, places).mean()) for one in moments if k <= one.num_samples]
         cells.append(show_spread(spread(found), "{:.1f}"))
     return cells
 

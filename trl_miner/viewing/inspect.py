@@ -5,7 +5,6 @@ It loads nothing and opens from disk: its content security policy lets its own s
 
 import base64
 import hashlib
-import html
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +17,8 @@ from ..runs.files import write_whole
 from ..runs.token_credit import KINDS, NULL_BITS, Credit, groups_of, token_counts, token_numbers
 from .credit import absolute, credit_sums, read_credit
 from .packing import Words, find_words, pack, pack_json, pack_pieces, plan_pieces
-from .visible import visible
+from .templates import asset, template
 
-_ASSETS = Path(__file__).parent / "page"
 _SCRIPTS = ("inspect_data.js", "inspect_text.js", "inspect_paid.js", "inspect_find.js", "inspect.js")
 
 
@@ -98,19 +96,40 @@ def _spread(place: int) -> float:
 
 
 def _page(credit: Credit, max_rollouts: int | None, quiet: bool) -> Iterator[bytes]:
+    from markupsafe import Markup
+
+    style, script = asset("inspect.css"), "\n".join(map(asset, _SCRIPTS))
+    policy = (
+        f"default-src 'none'; style-src {_source(style)}; script-src {_source(script)}; base-uri 'none'; "
+        f"form-action 'none'"
+    )
+    parts = template("inspect.html").generate(
+        policy=Markup(policy),
+        title=f"{credit.name} · trl-miner inspect",
+        style=Markup(style),
+        script=Markup(script),
+        blocks=((name, Markup(content.decode())) for name, content in _blocks(credit, max_rollouts, quiet)),
+    )
+    return (part.encode() for part in parts)
+
+
+def _source(content: str) -> str:
+    """Return what a content security policy calls a style or a script: its hash."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+
+def _blocks(credit: Credit, max_rollouts: int | None, quiet: bool) -> Iterator[tuple[str, bytes]]:
+    """Yield the packed data of the page by name, one at a time, as together they may be large."""
     all_words = find_words(credit.table)
     shown, words = _shown(credit, all_words, max_rollouts)
     starts, sizes = groups_of(shown.table)
     pieces = plan_pieces(starts, sizes, token_counts(shown.table))
-    before, after = _frame(credit.name)
-    yield before
-    yield _data("head", pack_json(_head(credit, shown, pieces, all_words)))
-    yield _data("words", pack_json({"texts": words.texts, "ids": words.ids, "text_of": words.text_of}))
-    yield _data("rows", pack(_rows(shown.table)))
+    yield "head", pack_json(_head(credit, shown, pieces, all_words))
+    yield "words", pack_json({"texts": words.texts, "ids": words.ids, "text_of": words.text_of})
+    yield "rows", pack(_rows(shown.table))
     packed = pack_pieces(shown.table, words, pieces)
     for index, piece in enumerate(track(packed, "writing", total=len(pieces), unit="pieces", quiet=quiet)):
-        yield _data(f"piece-{index}", piece)
-    yield after
+        yield f"piece-{index}", piece
 
 
 def _shown(credit: Credit, words: Words, max_rollouts: int | None) -> tuple[Credit, Words]:
@@ -125,30 +144,6 @@ def _shown(credit: Credit, words: Words, max_rollouts: int | None) -> tuple[Cred
     )
     shown = replace(credit, table=credit.table.take(rows), notes=(*credit.notes, note))
     return shown, replace(words, words=words.words[is_shown])
-
-
-def _frame(name: str) -> tuple[bytes, bytes]:
-    """What stands before and after the data."""
-    style = (_ASSETS / "inspect.css").read_text(encoding="utf-8")
-    script = "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
-    policy = (
-        f"default-src 'none'; style-src {_source(style)}; script-src {_source(script)}; base-uri 'none'; "
-        f"form-action 'none'"
-    )
-    before, after = (_ASSETS / "inspect.html").read_text(encoding="utf-8").split("$data")
-    # the title last: it is the one text from outside
-    before = before.replace("$policy", policy).replace("$style", style)
-    before = before.replace("$title", html.escape(f"{visible(name)} · trl-miner inspect"))
-    return before.encode(), after.replace("$script", script).encode()
-
-
-def _source(content: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
-
-
-def _data(name: str, content: bytes) -> bytes:
-    """A block that no browser runs: its type is none of a script."""
-    return b'<script type="application/octet-stream" id="%s">%s</script>\n' % (name.encode(), content)
 
 
 def _head(credit: Credit, shown: Credit, pieces: list[tuple[int, int]], words: Words) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..runs.files import write_whole
-from .text import for_picture
+from ..text import for_picture
 
 if TYPE_CHECKING:
     from .grouping import Method

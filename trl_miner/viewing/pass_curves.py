@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..runs.history import number
+from ..text import for_picture
 from .grouping import Method, group_methods
 from .lines import (
     INK,
@@ -20,7 +21,6 @@ from .lines import (
     style,
 )
 from .material import EvalResult, read_result
-from .text import for_picture
 
 Results = str | Path | EvalResult | Sequence[str | Path | EvalResult]
 CAPTIONS = {

@@ -8,6 +8,8 @@ from ..progress import track
 from ..runs.files import write_whole
 from ..runs.history import RunHistory
 from ..runs.runs_file import is_runs_file
+from ..tables import Table
+from ..text import one_line
 from . import lines
 from .budgets import budgets_table, training_table
 from .charts import CHARTS, Chart, held_out_chart
@@ -16,6 +18,7 @@ from .curves import draw_chart, has_chart
 from .grouping import Method, group_methods
 from .held_out_report import PICTURES, Plan, held_out_part
 from .material import EvalResult, Material, read_material
+from .pages import Picture, Section, html_page, markdown_page
 from .pass_curves import (
     BANDS,
     CAPTIONS,
@@ -26,7 +29,6 @@ from .pass_curves import (
     group_results,
     lacks_intervals,
 )
-from .report_page import Picture, Section, html_page, markdown_page
 from .summaries import (
     ablation_tables,
     compared_table,
@@ -37,8 +39,6 @@ from .summaries import (
     sensitivity_tables,
     unfinished_notes,
 )
-from .tables import Table
-from .text import one_line
 
 DEFAULT_OUTPUT = "runs/report"
 _RESULT_PICTURES = {"pass_at_k": draw_pass_at_k, "maj_at_k": draw_maj_at_k, "levels": draw_levels}

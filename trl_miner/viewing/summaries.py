@@ -3,14 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..evaluation.alike import named_differences, sampling_differences
 from ..runs.history import RunHistory, number
 from ..runs.settings import DEFAULTS
+from ..tables import Table
 from .charts import CHARTS, Chart, held_out_chart
+from .comparison import NOT_AVAILABLE, compare_runs, mean_step_time, method_table, show_spread, spread, summary_of
 from .curves import has_chart, overhead
 from .grouping import Method, ablation_base, ablation_of, baseline_of, is_miner, settings_except
 from .material import EvalResult
 from .pass_curves import group_results
-from .tables import NOT_AVAILABLE, Table, compare_runs, mean_step_time, method_table, show_spread, spread, summary_of
 
 _VARIANTS = ("GRPO", "MINER", "w/o IR", "w/o FW", "w/o AC")
 _HELD_OUT_SETTINGS = (
@@ -24,9 +26,6 @@ _HELD_OUT_SETTINGS = (
     "dataset_name",
 )
 _SWEPT = {"miner_lambda_max": "the cap lambda_max", "miner_gamma": "the focus gamma"}
-# of a result folder's settings, those in which two models may differ and still be sampled alike
-_NOT_SAMPLING = {"model", "revision", "adapter", "tokenizer", "fingerprint", "dtype", "seed", "backend", "versions"}
-
 _OF_BENCHMARK = ("problems", "samples", "k", "fingerprint", "grader")
 
 
@@ -217,7 +216,7 @@ def _ablation_table(
 
 def _paper_rows(run: RunHistory, shown: Mapping[str, tuple[Any, Any]]) -> list[list[str]]:
     """The paper's numbers, where the base model is the paper's, and for benchmarks that are."""
-    from ..evaluation.tables import known_base_model, load_paper
+    from ..evaluation.paper import known_base_model, load_paper
 
     printed = load_paper()
     known = known_base_model(run.setting("model_name_or_path") or "")
@@ -277,11 +276,9 @@ def _differing(what: str, runs: Sequence[RunHistory], name: str) -> list[str]:
 
 def _not_alike(name: str, first: EvalResult, other: EvalResult) -> str:
     """In what two results of one benchmark differ that makes their scores differ; empty: in nothing."""
-    keys = sorted({*first.settings, *other.settings} - _NOT_SAMPLING)
-    pairs = [(key, first.settings.get(key), other.settings.get(key)) for key in keys]
+    differing = sampling_differences(first.settings, other.settings)
     of_first, of_other = first.benchmarks[name], other.benchmarks[name]
-    pairs += [(key, of_first.get(key), of_other.get(key)) for key in _OF_BENCHMARK]
-    differing = [f"{key} {_short(a)} and {_short(b)}" for key, a, b in pairs if a != b]
+    differing += named_differences({key: (of_first.get(key), of_other.get(key)) for key in _OF_BENCHMARK})
     if not differing:
         return ""
     return f"{name}: {_whose(first)} and {_whose(other)} were not measured alike: {'; '.join(differing)}."
@@ -305,10 +302,6 @@ def _known(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
-
-
-def _short(value: Any) -> str:
-    return str(value) if len(str(value)) <= 24 else f"{str(value)[:12]}…"
 
 
 def _as_number(value: str | None) -> float:

@@ -11,58 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ..runs.history import RunHistory, number, read_run
-from .text import for_html, for_markdown
+from ..tables import Table
 
 NOT_AVAILABLE = "n/a"
 _ROUNDING = 1e-9  # the mean of equal scores may be a little above each of them
-
-
-@dataclass(frozen=True)
-class Table:
-    """Cells as text, and the sentences that they need.
-
-    Attributes:
-        title: What it shows.
-        header: One heading per column; the first column names the rows.
-        rows: One cell per column.
-        notes: To read with it.
-        is_text: Its cells are text rather than numbers.
-    """
-
-    title: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    notes: Sequence[str] = ()
-    is_text: bool = False
-
-    def markdown(self) -> str:
-        """Table and notes, also readable as they stand. What Markdown would act on is escaped."""
-        lines = [[for_markdown(cell) for cell in line] for line in (self.header, *self.rows)]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        end, justify = ("-", str.ljust) if self.is_text else (":", str.rjust)
-        rule = ["-" * widths[0], *("-" * (width - 1) + end for width in widths[1:])]
-        shown = []
-        for line in (lines[0], rule, *lines[1:]):
-            first, *rest = zip(line, widths, strict=True)
-            shown.append(
-                f"| {' | '.join([first[0].ljust(first[1]), *(justify(cell, width) for cell, width in rest)])} |"
-            )
-        notes = "".join(f"\n- {for_markdown(note)}" for note in self.notes)
-        return "\n".join(shown) + "\n" + (f"{notes}\n" if notes else "")
-
-    def html(self) -> str:
-        """Table and notes as elements of a page, escaped."""
-        head = "".join(f'<th scope="col">{for_html(cell)}</th>' for cell in self.header)
-        body = ""
-        for first, *rest in self.rows:
-            cells = "".join(f"<td>{for_html(cell)}</td>" for cell in rest)
-            body += f'<tr><th scope="row">{for_html(first)}</th>{cells}</tr>\n'
-        notes = "".join(f"<li>{for_html(note)}</li>" for note in self.notes)
-        kind = "wide text" if self.is_text else "wide"
-        table = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
-        return f'<div class="{kind}" tabindex="0">{table}</div>\n' + (
-            f'<ul class="notes">{notes}</ul>\n' if notes else ""
-        )
 
 
 @dataclass(frozen=True)

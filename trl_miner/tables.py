@@ -1,0 +1,72 @@
+"""A table of text, shown as Markdown or LaTeX; the pages of `viewing` show it as HTML."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .text import for_markdown
+
+_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
+_LATEX |= {character: f"\\{character}" for character in "&%$#_{}"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text, and the notes they need.
+
+    Attributes:
+        title: The heading of the table.
+        header: One heading per column; the first column names the rows.
+        rows: One cell per column.
+        notes: Sentences to read with the table.
+        groups: Headings above those of the columns after the first, each with its number of columns; may be empty.
+        is_text: Whether the cells are prose rather than numbers, and so aligned to the left.
+    """
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+    groups: Sequence[tuple[str, int]] = ()
+    is_text: bool = False
+
+    def markdown(self) -> str:
+        """Return table and notes as Markdown that a terminal shows as columns too; markup in cells is escaped.
+
+        Markdown knows one line of headings, so that with `groups` the headings of the columns become the first row.
+        """
+        first, *columns = self.header
+        above = [cell for heading, width in self.groups for cell in (heading, *[""] * (width - 1))]
+        head = [[first, *above], ["", *columns]] if self.groups else [self.header]
+        lines = [[for_markdown(cell) for cell in line] for line in (*head, *self.rows)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        end, justify = ("-", str.ljust) if self.is_text else (":", str.rjust)
+        rule = ["-" * widths[0], *("-" * (width - 1) + end for width in widths[1:])]
+        shown = []
+        for name, *cells in (lines[0], rule, *lines[1:]):
+            aligned = [justify(cell, width) for cell, width in zip(cells, widths[1:], strict=True)]
+            shown.append(f"| {' | '.join([name.ljust(widths[0]), *aligned])} |\n")
+        notes = "".join(f"- {for_markdown(note)}\n" for note in self.notes)
+        return "".join(shown) + (f"\n{notes}" if notes else "")
+
+    def latex(self) -> str:
+        """Return a `table*` for a document that loads booktabs."""
+        lines = [
+            r"\begin{table*}",
+            r"\centering",
+            rf"\begin{{tabular}}{{l{'c' * (len(self.header) - 1)}}}",
+            r"\toprule",
+        ]
+        if self.groups:
+            spans = [rf"\multicolumn{{{width}}}{{c}}{{{_for_latex(heading)}}}" for heading, width in self.groups]
+            lines.append(f" & {' & '.join(spans)} \\\\")
+            ends = [1 + sum(width for _, width in self.groups[: at + 1]) for at in range(len(self.groups))]
+            rules = zip(ends, self.groups, strict=True)
+            lines.append(" ".join(rf"\cmidrule(lr){{{end - width + 1}-{end}}}" for end, (_, width) in rules))
+        head, *rows = (" & ".join(map(_for_latex, cells)) + r" \\" for cells in (self.header, *self.rows))
+        caption = _for_latex(" ".join([f"{self.title}.", *self.notes]))
+        lines += [head, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"]
+        return "\n".join([*lines, rf"\caption{{{caption}}}", r"\end{table*}"]) + "\n"
+
+
+def _for_latex(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in text)

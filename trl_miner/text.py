@@ -1,0 +1,65 @@
+"""Text from files and models, made safe to show: nothing hides, nothing turns the rest around, no markup acts."""
+
+import html
+import re
+import unicodedata
+
+NEWLINE = "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}"
+NO_TEXT = "\N{WHITE VERTICAL RECTANGLE}"
+# Brackets act in Markdown only as a link, a definition, or a task list
+_MARKDOWN = re.compile(
+    r"[\\`|~$]|\[(?=.*\][\[(:])|^\[(?=[ xX]\])|\*(?=\S)|(?<=\S)\*|(?<!\w)_|_(?!\w)|^#|^[-+](?=\s)",
+)
+
+
+def visible(text: str, *, spaces: bool = False) -> str:
+    """Name control, format and zero-width characters, and show newlines as an arrow before the break.
+
+    Args:
+        text: Anything.
+        spaces: Show spaces too, and no real break: for a label.
+
+    Returns:
+        The text, not escaped for HTML. An empty text is NO_TEXT: the token is a part of a character.
+    """
+    shown = "".join(map(_visible, text)) or NO_TEXT
+    return shown.replace(" ", "\N{OPEN BOX}").replace(NEWLINE + "\n", NEWLINE) if spaces else shown
+
+
+def one_line(text: object, limit: int | None = None) -> str:
+    """Return the text on one line, its control characters visible, cut to `limit` characters."""
+    known = str(text).encode("utf-8", "backslashreplace").decode("utf-8")  # JSON may hold half a character
+    shown = visible(known).replace("\n", " ") if known else ""
+    return shown if limit is None or len(shown) <= limit else shown[: max(0, limit - 1)] + "…"
+
+
+def for_markdown(text: object) -> str:
+    """Escape text so that Markdown shows it as it is, also in the cell of a table."""
+    return _MARKDOWN.sub(lambda match: "\\" + match[0], html.escape(one_line(text), quote=False))
+
+
+def for_picture(text: object, limit: int = 44) -> str:
+    """Escape text for matplotlib, which reads dollars as mathematics and hides labels with a leading underscore.
+
+    Args:
+        text: Anything.
+        limit: Characters to keep, from the beginning and from the end, where names differ.
+    """
+    shown = one_line(text)
+    if len(shown) > limit:
+        shown = f"{shown[: limit // 2]}…{shown[-(limit // 2 - 1) :]}"
+    shown = shown.replace("$", r"\$")
+    return "\u200b" + shown if shown.startswith("_") else shown
+
+
+def _visible(character: str) -> str:
+    code = ord(character)
+    if character == "\n":
+        return NEWLINE + "\n"
+    if code < 0x20:
+        return chr(0x2400 + code)  # Unicode's own pictures of the control characters
+    if code == 0x7F:
+        return "\N{SYMBOL FOR DELETE}"
+    if unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp"):
+        return f"\N{MATHEMATICAL LEFT ANGLE BRACKET}U+{code:04X}\N{MATHEMATICAL RIGHT ANGLE BRACKET}"
+    return character

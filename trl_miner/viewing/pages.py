@@ -1,0 +1,94 @@
+"""A report as one self-contained HTML page, and as Markdown with the same content."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..tables import Table
+from ..text import for_markdown, one_line
+from .lines import COLORS, GRID, INK, PAPER
+from .templates import asset, template
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+_VARIABLES = {INK: "--ink", PAPER: "--paper", GRID: "--grid"}  # of report.css, for light and for dark
+_VARIABLES |= {color: f"--c{place}" for place, color in enumerate(COLORS) if color != INK}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure that has been written.
+
+    Attributes:
+        name: The name of its files, `figures/NAME.png` and `figures/NAME.svg`.
+        title: Its heading.
+        caption: How to read it.
+        svg: The content of the SVG file.
+    """
+
+    name: str
+    title: str
+    caption: str
+    svg: str
+
+    def inline_svg(self) -> "Markup":
+        """Return the SVG as an element of a page, in the page's colors."""
+        from markupsafe import Markup, escape
+
+        svg = re.sub(r"<metadata>.*?</metadata>", "", self.svg[self.svg.index("<svg") :], count=1, flags=re.DOTALL)
+        # in styles alone: a name may look like a color
+        svg = re.sub(r'style="[^"]*"', lambda style: re.sub(r"#[0-9a-f]{6}", _page_color, style[0]), svg)
+        return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{escape(one_line(self.title))}"', 1))
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report.
+
+    Attributes:
+        title: Its heading.
+        blocks: Its content in order; a text is a paragraph, a list one of points.
+        is_warning: Whether it stands out.
+    """
+
+    title: str
+    blocks: Sequence[str | list[str] | Table | Picture]
+    is_warning: bool = False
+
+    @property
+    def anchor(self) -> str:
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
+
+
+def html_page(title: str, lead: str, sections: Sequence[Section]) -> str:
+    """Return the page: all text escaped, pictures inside as SVG, in colors that follow light and dark."""
+    from markupsafe import Markup
+
+    style = Markup(asset("report.css"))
+    return template("report.html").render(title=title, lead=lead, sections=sections, style=style) + "\n"
+
+
+def markdown_page(title: str, lead: str, sections: Sequence[Section]) -> str:
+    """Return the same as Markdown, with relative links to the pictures."""
+    parts = [f"# {for_markdown(title)}\n\n{for_markdown(lead)}\n"]
+    for section in sections:
+        parts.append(f"## {for_markdown(section.title)}\n")
+        parts += [_markdown_block(block) for block in section.blocks]
+    return "\n".join(parts)
+
+
+def _markdown_block(block: str | list[str] | Table | Picture) -> str:
+    if isinstance(block, Table):
+        return f"### {for_markdown(block.title)}\n\n{block.markdown()}"
+    if isinstance(block, Picture):
+        title, caption = for_markdown(block.title), for_markdown(block.caption)
+        return f"### {title}\n\n![{title}](figures/{block.name}.png)\n\n{caption} ([SVG](figures/{block.name}.svg))\n"
+    if isinstance(block, str):
+        return f"{for_markdown(block)}\n"
+    return "".join(f"- {for_markdown(point)}\n" for point in block)
+
+
+def _page_color(match: re.Match[str]) -> str:
+    return f"var({_VARIABLES[match[0]]})" if match[0] in _VARIABLES else match[0]
