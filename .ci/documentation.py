@@ -1,7 +1,7 @@
 """Build the documentation with pdoc: `python .ci/documentation.py FOLDER`.
 
-README.md is the first page; the other Markdown files of `PAGES` follow, and every public module. A warning of pdoc's,
-or a link that leads nowhere, is an error.
+README.md is the first page; the guides beside the code, the other Markdown files of `PAGES` and every public module
+follow. A warning from pdoc, or a link that leads nowhere, is an error.
 """
 
 import contextlib
@@ -23,9 +23,12 @@ import pdoc.doc
 import pdoc.render
 
 ROOT = Path(__file__).resolve().parent.parent
+# The guides beside the code, by the name of their page.
+GUIDES = {f"guide_{path.parent.name}": path for path in sorted(ROOT.glob("trl_miner/*/README.md"))}
 # Name of the page: what it is made of. Links to these files, or to their folder, become links to the page.
 PAGES = {
     "trl_miner": ["README.md"],
+    **{page: [path.relative_to(ROOT).as_posix()] for page, path in GUIDES.items()},
     "recipes": ["recipes/README.md"],
     "comparison": ["recipes/arithmetic/comparison.md"],
     "study": ["recipes/study/README.md"],
@@ -36,6 +39,7 @@ PAGES = {
 # The pages in the order in which each lists them.
 TITLES = {
     "trl_miner": "trl_miner",
+    **{page: path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ") for page, path in GUIDES.items()},
     "commands": "Commands",
     "notebooks": "Notebooks",
     "recipes": "Recipes",
@@ -50,7 +54,7 @@ LINK = re.compile(r"(\]\()([^)#:\s]+)(#[^)\s]*)?(\))")
 
 
 def module_names(package: str) -> list[str]:
-    """A package and all its public modules, by their dotted names.
+    """Return the dotted names of a package and all its public modules.
 
     Args:
         package: The dotted name of an importable package.
@@ -64,8 +68,11 @@ def module_names(package: str) -> list[str]:
 
 
 def _modules(package: str) -> dict[str, pdoc.doc.Module]:
-    """pdoc's view of every module. It hides what `__all__` does not name, so that submodules are named there too, and
-    sees only names that are there, so that those which load on first use are loaded."""
+    """Return pdoc's view of every module.
+
+    pdoc hides what `__all__` does not name, so submodules are added to it. It does not see names that load on first
+    use, so they are loaded.
+    """
     names = module_names(package)
     for name in names:
         module = importlib.import_module(name)
@@ -77,22 +84,25 @@ def _modules(package: str) -> dict[str, pdoc.doc.Module]:
 
 
 def _text(page: str) -> list[tuple[str, str]]:
-    """The Markdown of a page, each piece with the folder that its links are seen from."""
+    """Return the Markdown pieces of a page, each with the folder that its links are relative to."""
     if page == "commands":
         return [(_commands(), "")]
     if page == "notebooks":
-        return [("# Notebooks\n\nWith their outputs; they run on a laptop.\n", ""), *map(_notebook, NOTEBOOKS)]
+        return [
+            ("# Notebooks\n\nThey run on a laptop, and are shown with their outputs.\n", ""),
+            *map(_notebook, NOTEBOOKS),
+        ]
     return [((ROOT / file).read_text(encoding="utf-8"), os.path.dirname(file)) for file in PAGES[page]]
 
 
 def _notebook(path: Path) -> tuple[str, str]:
-    """Title and first paragraph of a notebook, and the way to it."""
+    """Return the title and first paragraph of a notebook, with a link to it."""
     first = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
     return f"#{first.strip()}\n\n[{path.name}]({path.name})", "notebooks"
 
 
 def _linked(text: str, folder: str, output: Path) -> str:
-    """A piece with its links leading to other pages, and to copies of the other files that they name."""
+    """Redirect the links of a piece to other pages, and to copies of the other files that they name."""
     html = {file: f"{name}.html" for name, files in PAGES.items() for file in files}
     html |= {os.path.dirname(file): target for file, target in html.items() if os.path.dirname(file)}
     html["notebooks"] = "notebooks.html"
@@ -108,7 +118,7 @@ def _linked(text: str, folder: str, output: Path) -> str:
 
 
 def _commands() -> str:
-    """What `--help` says of every command."""
+    """Return the `--help` of every command."""
     from trl_miner.cli import main
 
     def printed(*words: str) -> str:
@@ -120,17 +130,17 @@ def _commands() -> str:
     os.environ["COLUMNS"] = "100"
     names = re.findall(r"^    (\w+) ", printed(), re.MULTILINE)
     texts = [f"## trl-miner {name}\n\n```text\n{printed(name)}```\n" for name in names]
-    return "\n".join(["# Commands\n\n`trl-miner COMMAND --help` says the same.\n", *texts])
+    return "\n".join(["# Commands\n\n`trl-miner COMMAND --help` prints the same.\n", *texts])
 
 
 def build(output: Path) -> None:
     """Write the whole site.
 
     Args:
-        output: Folder; `index.html` in it is the start.
+        output: The folder; the site starts at its `index.html`.
 
     Raises:
-        UserWarning: What pdoc warns of.
+        UserWarning: pdoc warned.
         ValueError: A link that leads nowhere.
     """
     output.mkdir(parents=True, exist_ok=True)
@@ -156,29 +166,29 @@ def build(output: Path) -> None:
 
 
 class _Links(HTMLParser):
-    """Collects where a page's links and pictures lead, and the names of its places."""
+    """Collects the targets of a page's links and pictures, and the ids of its elements."""
 
     def __init__(self) -> None:
         super().__init__()
         self.targets: set[str] = set()
-        self.places: set[str] = set()
+        self.ids: set[str] = set()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         for name, value in attrs:
             if name in ("href", "src") and value:
                 self.targets.add(value)
             elif name == "id" and value:
-                self.places.add(value)
+                self.ids.add(value)
 
 
 def check_links(output: Path) -> None:
-    """Follow every link between the pages of a folder.
+    """Check every link between the pages of a folder.
 
     Args:
         output: The folder.
 
     Raises:
-        ValueError: A file, or a place in a page, that is not there.
+        ValueError: A link leads to a file, or to a heading, that does not exist.
     """
     pages = {}
     for path in output.rglob("*.html"):
@@ -192,7 +202,7 @@ def check_links(output: Path) -> None:
             found = (path.parent / unquote(file)).resolve() if file else path
             # A dot: a member of a class. pdoc links to inherited ones that it does not show.
             is_heading = bool(place) and "." not in place and found in pages
-            if not found.is_file() or (is_heading and unquote(place) not in pages[found].places):
+            if not found.is_file() or (is_heading and unquote(place) not in pages[found].ids):
                 raise ValueError(f"{path.relative_to(output)} must link to what is there: got {target}.")
 
 

@@ -1,5 +1,6 @@
 """The documentation is whole, current and true: pages, docstrings, commands, notebooks."""
 
+import fnmatch
 import importlib
 import importlib.util
 import inspect
@@ -31,14 +32,13 @@ def load(path):
 
 
 MODULES = load(ROOT / ".ci" / "documentation.py").module_names("trl_miner")
-# What a user calls from Python: says what it takes and gives, argument by argument. The other modules work for the
-# commands, and say in a sentence what they do.
+# What a user calls from Python: its docstrings describe arguments and results, one by one. The other modules work for
+# the commands, and need a sentence only.
 INTERFACE = [
-    *("advantages", "config", "data.arithmetic", "data.base_model", "distributed", "evaluation.in_training"),
-    *("evaluation.metrics", "evaluation.paired", "groups", "miner", "rewards", "token_credit", "token_losses"),
-    *("trainer.miner_grpo", "viewing.credit", "viewing.credit_files", "viewing.curves", "viewing.explain"),
-    *("viewing.effects", "viewing.history", "viewing.inspect", "viewing.pass_curves", "viewing.report"),
-    "viewing.runs_file",
+    *("config", "data.arithmetic", "data.base_model", "distributed", "evaluation.in_training", "evaluation.metrics"),
+    *("evaluation.paired", "methods.*", "rewards", "runs.history", "runs.runs_file", "runs.token_credit"),
+    *("trainer.miner_grpo", "viewing.credit", "viewing.curves", "viewing.effects", "viewing.explain"),
+    *("viewing.inspect", "viewing.pass_curves", "viewing.report"),
 ]
 
 
@@ -136,10 +136,12 @@ def test_everything_public_has_a_docstring(name):
     assert not [one for one, value in own_names(module).items() if (value.__doc__ or "").startswith(f"{one}(")]
 
 
-@pytest.mark.parametrize("name", INTERFACE)
-def test_what_users_call_says_what_it_takes_and_gives(name):
+@pytest.mark.parametrize("pattern", INTERFACE)
+def test_what_users_call_describes_its_arguments_and_result(pattern):
+    modules = fnmatch.filter(MODULES, f"trl_miner.{pattern}")
+    assert modules
     lacking = []
-    for function, value in functions_of(importlib.import_module(f"trl_miner.{name}")):
+    for function, value in (pair for name in modules for pair in functions_of(importlib.import_module(name))):
         text, signature = inspect.getdoc(value) or "", inspect.signature(value)
         arguments = [one for one in signature.parameters if one not in ("self", "args", "kwargs")]
         described = text.partition("Args:")[2].partition("\n\n")[0]
@@ -153,8 +155,8 @@ def test_what_users_call_says_what_it_takes_and_gives(name):
 
 # --- Commands
 
-# How each command in the README, CONTRIBUTING.md, recipes/README.md and the text of the notebooks is executed, by what
-# it begins with: by a test, by a stage of .ci/run, or here as a dry run. The code of the notebooks runs in a stage.
+# Which test or stage of .ci/run executes each command in the README, the guides, CONTRIBUTING.md, recipes/README.md
+# and the text of the notebooks, by how the command begins. The code of the notebooks runs in a stage of its own.
 EXECUTED_BY = {
     r"pip install -e \.$": ".ci/run everything",
     r'pip install -e "\.\[test\]"$': ".ci/run everything",
@@ -170,6 +172,9 @@ EXECUTED_BY = {
     r"accelerate launch .*-m trl_miner.train": "tests/test_accelerate.py",
     r"trl-miner doctor": "tests/test_recipes.py::test_doctor_passes_a_model_s_recipes_on_the_machine_that_they_name",
     r"trl-miner launch": "tests/test_documentation.py::test_a_launch_that_is_shown_can_be_planned",
+    r"sbatch .*recipes/slurm/train.slurm": (
+        "tests/test_launch_processes.py::test_the_slurm_script_starts_each_side_on_its_nodes"
+    ),
     r"trl-miner data deepscaler": "tests/test_data_command.py::test_deepscaler_becomes_prompts_and_golds",
     r"trl-miner data medical": (
         "tests/test_data_command.py::test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill"
@@ -183,6 +188,7 @@ EXECUTED_BY = {
     r"trl-miner inspect": "tests/test_inspect.py::test_the_command_says_what_it_wrote_and_what_comes_next",
 }
 TEXTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "recipes/README.md", "recipes/study/README.md")]
+TEXTS += sorted((ROOT / "trl_miner").glob("*/README.md"))
 
 
 def cells_of(notebook, kind):
@@ -251,7 +257,7 @@ def test_every_option_that_is_shown_is_there(parsed, command):
 
     if "--help" in command or "COMMAND" in command:
         return
-    _, rest = parsed(command)
+    _, rest = parsed(re.sub(r"\b(N|R|PORT)\b", "1", command))
     known = {option for parser in (make_parser(), launch_command_parser()) for option in parser._option_string_actions}
     assert {word for word in rest if word.startswith("--")} <= known | {"--config"}
 
