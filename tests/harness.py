@@ -15,6 +15,7 @@ import psutil
 import pytest
 import torch
 from accelerate import PartialState
+from accelerate.state import AcceleratorState, GradientState
 from datasets import Dataset
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
@@ -179,15 +180,51 @@ def trl_metrics(trainer):
     return [{k: v for k, v in log.items() if not k.startswith(OWN_METRICS)} for log in metrics_of(trainer)]
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def call_on_ranks(size, function, *arguments, seconds=300):
+    """Call a function in `size` processes at once that find each other as those of torchrun do.
+
+    They are forked from this process, which has imported TRL; a fresh one would need eight seconds for that.
+
+    Args:
+        size: Number of processes.
+        function: Called in each; an error of one is raised here.
+        arguments: Its arguments.
+        seconds: Limit for them all.
+    """
+    group = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    ranks = torch.multiprocessing.start_processes(
+        _call_on_rank, (group, function, arguments), nprocs=size, join=False, start_method="fork"
+    )
+    end = time.monotonic() + seconds
+    try:
+        while not ranks.join(timeout=1):
+            assert time.monotonic() < end, f"{function.__name__} on {size} processes took more than {seconds} s"
+    finally:
+        for process in ranks.processes:
+            process.kill()
+
+
+def _call_on_rank(rank, group, function, arguments):
+    AcceleratorState._reset_state(reset_partial_state=True)  # of the trainings that the parent has done
+    GradientState._reset_state()
+    environment = {**group, "RANK": rank, "LOCAL_RANK": rank, "ACCELERATE_USE_CPU": "true"}
+    os.environ.update({name: str(value) for name, value in environment.items()})
+    function(*arguments)
+
+
 @contextlib.contextmanager
 def serving(command, folder, env=None):
     """A real server in a process of its own, once it answers /health: its address and its process.
 
     `command` gets the port as its last argument, after `--port`; what the server prints goes to a log in `folder`.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with open(folder / "log", "w") as log:
         server = subprocess.Popen(
             [*map(str, command), "--host", "127.0.0.1", "--port", str(port)], stdout=log, stderr=log, env=env

@@ -1,9 +1,6 @@
 """The same global batch on 1, 2 and 4 real gloo processes, and a real trainer on 1 and 2."""
 
 import json
-import os
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from distributed.train_worker import CASES, train_all
+from harness import call_on_ranks
 
 from trl_miner import miner_advantages
 from trl_miner.distributed import DistributedWorld, World, current_world
@@ -20,17 +18,9 @@ from trl_miner.methods.clip_cov import clip_cov
 from trl_miner.methods.kl_cov import kl_cov
 from trl_miner.trainer.micro_batches import Cut, plan
 
-HERE = Path(__file__).parent
 NUM_GENERATIONS = 4
 # P: all right, H: mixed, N: all wrong; 24 rows, so that 2 and 4 processes cut groups in two (12 and 6 rows each)
 KINDS = ["P", "H", "N", "P", "H", "P"]
-# What distributed/train_worker.py trains
-CASES = (
-    *("forward", "sampler", "grpo", "reinforce_pp", "reinforce_pp_baseline", "ucas", "entropy_adv", "ucas+miner"),
-    *("miner_nh", "clip_cov", "kl_cov", "bapo", "as_trl", "many_pieces", "one_piece", "scored", "recorded"),
-    "measured",
-    *("dynamic_sampling", "dynamic_sampling_oversampled", "dynamic_sampling_not_full"),
-)
 
 
 def global_batch():
@@ -42,11 +32,10 @@ def global_batch():
     return rewards, logps, (torch.arange(9) < lengths.unsqueeze(1)).int()
 
 
-def worker(rank: int, size: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size)
+def worker(size: int, folder: Path) -> None:
+    dist.init_process_group("gloo")
     world = current_world()
-    assert (world.size, world.rank) == (size, rank) and isinstance(world, DistributedWorld if size > 1 else World)
+    assert world.size == size and isinstance(world, DistributedWorld if size > 1 else World)
     rewards, logps, mask = global_batch()
     local = world.local_slice(len(rewards) // size)
     # TRL pads each process to its own longest completion: cut the columns that this one does not use
@@ -66,7 +55,7 @@ def worker(rank: int, size: int, folder: str) -> None:
         results[name] = (world.gather(padded), found.advantages_N, found.scale, found.tau_ref, found.tau_pos)
     results |= run_token_losses(world, rewards, logps, mask, local, width)
     results |= plan_pieces(world)
-    results["sum"] = world.sum(torch.tensor(float(rank + 1)))
+    results["sum"] = world.sum(torch.tensor(float(world.rank + 1)))
     broken = logps.clone()
     broken[21, 0], mask[21, 0] = float("nan"), 1  # the last process's row
     try:
@@ -74,7 +63,7 @@ def worker(rank: int, size: int, folder: str) -> None:
         results["error"] = None
     except ValueError as error:
         results["error"] = str(error)
-    torch.save(results, f"{folder}/{rank}.pt")
+    torch.save(results, folder / f"{world.rank}.pt")
     dist.destroy_process_group()
 
 
@@ -118,7 +107,7 @@ def results(tmp_path_factory):
     found = {}
     for size in (1, 2, 4):
         folder = tmp_path_factory.mktemp(f"world{size}")
-        mp.spawn(worker, args=(size, str(folder)), nprocs=size)
+        call_on_ranks(size, worker, size, folder)
         found[size] = [torch.load(folder / f"{rank}.pt") for rank in range(size)]
     return found
 
@@ -175,25 +164,15 @@ def test_a_distributed_world_needs_a_group():
 
 
 def train_on(num_processes: int, policy: str, folder: Path) -> dict:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={num_processes}"]
-    script = [str(HERE / "distributed" / "train_worker.py"), policy, str(folder / f"out{num_processes}")]
-    environment = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
-    done = subprocess.run(
-        [*(command if num_processes > 1 else [sys.executable]), *script],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads((folder / f"out{num_processes}" / "result.json").read_text())
+    call_on_ranks(num_processes, train_all, policy, folder)
+    return json.loads((folder / "result.json").read_text()) | {"folder": folder}
 
 
 @pytest.fixture(scope="module")
 def trained(policy, tmp_path_factory):
     """By number of processes, what each method came to."""
     folder = tmp_path_factory.mktemp("trained")
-    return {n: train_on(n, policy, folder) | {"folder": folder / f"out{n}"} for n in (1, 2)}
+    return {n: train_on(n, policy, folder / f"out{n}") for n in (1, 2)}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,24 +1,20 @@
-"""Train three steps on rollouts that depend on the prompt and the *global* row alone, and write down what came out.
+"""Three steps of every method, on rollouts that depend on the prompt and the *global* row alone: see test_distributed.py.
 
 MINER with the log-probs left to the trainer's own forward and with the sampler's, then every other method.
-Run by test_distributed.py: train_worker.py POLICY OUTPUT
 """
 
 import json
-import sys
 from functools import partial
 from pathlib import Path
 
-import torch
+import torch.distributed as dist
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from harness import AS_TRL, OWN_METRICS, config, crc, leave, metrics_of, mixed_reward, problems
+from harness import AS_TRL, OWN_METRICS, config, crc, metrics_of, mixed_reward, problems
 
 from trl_miner import MinerGRPOTrainer
 from trl_miner.methods import ESTIMATORS
 
-torch.set_num_threads(1)
-policy, output = sys.argv[1:]
 GLOBAL_BATCH = 12
 # In this order the first batch has a mixed prompt, which the off-policy cases train on alone.
 PROBLEMS = problems().select(range(3, 48))
@@ -60,9 +56,8 @@ class Counting(MinerGRPOTrainer):
         return super()._watched_forward(wanted, model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs)
 
 
-def train(name, *, source="forward", micro_batches=1, **settings):
+def train(policy, folder, *, source="forward", micro_batches=1, **settings):
     settings |= dict(max_steps=3, log_completions=True, num_completions_to_print=0, ddp_find_unused_parameters=False)
-    folder = Path(output, name)
     micro_batch = GLOBAL_BATCH // config(folder).world_size // micro_batches
     args = config(
         folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=micro_batches, **settings
@@ -115,7 +110,12 @@ CASES = {
         advantage_estimator="grpo", dynamic_sampling=True, dynamic_sampling_max_rounds=2
     ),
 }
-results = {name: train(name, **settings) for name, settings in CASES.items()}
-if PartialState().is_main_process:
-    Path(output, "result.json").write_text(json.dumps(results))
-leave()
+
+
+def train_all(policy, output):
+    """Write what each case came to, by name, to `result.json`."""
+    results = {name: train(policy, Path(output, name), **settings) for name, settings in CASES.items()}
+    if PartialState().is_main_process:
+        Path(output, "result.json").write_text(json.dumps(results))
+    if dist.is_initialized():
+        dist.destroy_process_group()
