@@ -1,4 +1,4 @@
-"""Three steps of every method, on rollouts that depend on the prompt and the *global* row alone: see test_distributed.py.
+"""Train three steps by every method, on rollouts that depend on the prompt and the *global* row alone.
 
 MINER with the log-probs left to the trainer's own forward and with the sampler's, then every other method.
 """
