@@ -238,7 +238,7 @@ def test_a_full_disk_ends_the_run_and_loses_nothing_but_the_steps_since(policy, 
     assert full.returncode == 1
     last = full.stderr.strip().splitlines()[-2:]
     assert "checkpoint-6 could not be written in" in last[0] and "can go on from checkpoint-3" in last[0], last
-    assert last[1] == "This was in the part 'checkpoint', after step 6."
+    assert last[1] == "This happened in phase 'checkpoint', after step 6."
     assert not (folder / ".unfinished").exists()  # what it held is free again
     enlarge()
     assert_went_on(run(policy, folder, resume="latest"), uninterrupted)

@@ -1,4 +1,4 @@
-"""A run that hangs ends, names the part and the step, and one that is only slow does not end."""
+"""A run that hangs ends, names the phase and the step, and one that is only slow does not end."""
 
 import contextlib
 import http.server
@@ -18,6 +18,7 @@ import trl_miner
 from trl_miner import MinerGRPOTrainer, grading
 from trl_miner.data import arithmetic
 from trl_miner.launching import watchdog
+from trl_miner.launching.liveness import SignsOfLife
 from trl_miner.launching.watchdog import RunStopped, Watchdog
 from trl_miner.rewards import math_reward
 from trl_miner.runs import checkpoints
@@ -91,19 +92,19 @@ def test_a_main_thread_that_waits_for_ever_is_interrupted(watching, capfd):
     dog = watching()
 
     def stuck():
-        with dog.part("rewards"):
+        with dog.phase("rewards"):
             read_for_ever()
 
     message = hang(dog, stuck)
-    assert "No process gets on: process 0 in the part 'rewards', step 7." in message
+    assert "No process makes progress: process 0 in phase 'rewards', step 7." in message
     assert "watchdog_seconds" in message and "--resume_from_checkpoint latest" in message
     assert "read_for_ever" in capfd.readouterr().err  # where it was
 
 
-def test_a_beat_keeps_a_slow_part_alive(watching):
+def test_a_beat_keeps_a_slow_phase_alive(watching):
     dog = watching()
     end = time.monotonic() + 2 * LIMIT
-    with left_alone(dog), dog.part("rewards"):
+    with left_alone(dog), dog.phase("rewards"):
         while time.monotonic() < end:
             time.sleep(0.1)
             trl_miner.beat()
@@ -115,10 +116,10 @@ def test_the_old_module_of_beat_still_works_and_warns():
     assert beat is trl_miner.beat
 
 
-def test_a_folder_that_grows_keeps_its_part_alive(watching, tmp_path):
+def test_a_folder_that_grows_keeps_its_phase_alive(watching, tmp_path):
     dog = watching()
     end = time.monotonic() + 2 * LIMIT
-    with left_alone(dog), dog.part("checkpoint", growing=tmp_path), open(tmp_path / "weights", "wb") as file:
+    with left_alone(dog), dog.phase("checkpoint", growing=tmp_path), open(tmp_path / "weights", "wb") as file:
         while time.monotonic() < end:
             file.write(b"0" * 10_000)
             file.flush()
@@ -129,7 +130,7 @@ def test_a_server_that_generates_keeps_a_long_generation_alive_and_one_that_does
     server = Server()
     server.grows = True
     dog = watching(server_url=server.url)
-    with dog.part(watchdog.GENERATION):
+    with dog.phase(watchdog.GENERATION):
         with left_alone(dog):
             time.sleep(2 * LIMIT)
         server.grows = False
@@ -141,7 +142,7 @@ def test_a_server_that_does_not_count_its_tokens_is_trusted_as_long_as_it_answer
     server = Server()
     server.counts = False
     dog = watching(server_url=server.url)
-    with left_alone(dog), dog.part(watchdog.GENERATION):
+    with left_alone(dog), dog.phase(watchdog.GENERATION):
         time.sleep(2 * LIMIT)
 
 
@@ -157,7 +158,7 @@ def test_a_server_that_is_gone_is_named_though_the_main_thread_gets_on(watching)
     dog = watching(server_url=server.url)
 
     def get_on():
-        with dog.part("generation"):
+        with dog.phase("generation"):
             while True:
                 time.sleep(0.05)
                 dog.beat()
@@ -165,26 +166,24 @@ def test_a_server_that_is_gone_is_named_though_the_main_thread_gets_on(watching)
     time.sleep(LIMIT)
     server.http.shutdown()
     server.http.server_close()
-    assert f"The vLLM server at {server.url} does not answer; process 0 was in the part 'generation'" in hang(
-        dog, get_on
-    )
+    assert f"The vLLM server at {server.url} does not answer; process 0 was in phase 'generation'" in hang(dog, get_on)
 
 
 def test_time_that_this_process_was_stopped_itself_does_not_count():
-    signs = watchdog._Signs(300)
-    signs.look(("process", 0), True, 0.0)
-    signs.look(("process", 1), True, 0.0)
-    assert signs.reason(3600.0, None) is not None
+    signs = SignsOfLife(300)
+    signs.observe(("process", 0), True, 0.0)
+    signs.observe(("process", 1), True, 0.0)
+    assert signs.reason_to_end(3600.0, None) is not None
     signs.forgive(3600.0 - 10)  # an hour of suspension, ten seconds of which the loop may have taken
-    assert signs.reason(3600.0, None) is None
-    assert signs.reason(3600.0 + 295, None).startswith("Process 0 does not answer: it was stopped, or is dead.")
+    assert signs.reason_to_end(3600.0, None) is None
+    assert signs.reason_to_end(3600.0 + 295, None).startswith("Process 0 does not answer: it was stopped, or is dead.")
 
 
-def test_an_error_carries_the_part_and_the_step_it_came_from(watching):
+def test_an_error_carries_the_phase_and_the_step_it_came_from(watching):
     dog = watching()
-    with pytest.raises(ValueError) as caught, dog.part("training step"), dog.part("rewards"):
+    with pytest.raises(ValueError) as caught, dog.phase("training step"), dog.phase("rewards"):
         raise ValueError("the judge is out")
-    assert caught.value.__notes__ == ["This was in the part 'rewards', step 7."]
+    assert caught.value.__notes__ == ["This happened in phase 'rewards', step 7."]
 
 
 def test_a_hanging_reward_function_ends_training_with_an_error(policy, tmp_path):
@@ -195,7 +194,7 @@ def test_a_hanging_reward_function_ends_training_with_an_error(policy, tmp_path)
 
     args = config(tmp_path, watchdog_seconds=4.0)
     trainer = MinerGRPOTrainer(policy, hangs_in_step_2, args, problems())
-    with pytest.raises(RunStopped, match=r"process 0 in the part 'rewards', step 2\."):
+    with pytest.raises(RunStopped, match=r"process 0 in phase 'rewards', step 2\."):
         trainer.train()
     assert not [t for t in threading.enumerate() if t.name == "trl_miner.launching.watchdog"]
 
@@ -213,7 +212,7 @@ def test_judging_processes_that_cannot_start_are_named_with_the_step(policy, tmp
             trainer.train()
     finally:
         grading.configure()
-    assert caught.value.__notes__ == ["This was in the part 'rewards', step 1."]
+    assert caught.value.__notes__ == ["This happened in phase 'rewards', step 1."]
 
 
 def test_zero_seconds_never_ends_anything(policy, tmp_path):
@@ -242,7 +241,7 @@ def test_a_process_that_stops_ends_the_run(policy, tmp_path, how, victim):
     seconds = time.time() - float((tmp_path / "victim").read_text())
     print(f"{how.name} of process {victim}: {seconds:.1f} s to the end of the run")
     if how == signal.SIGSTOP:
-        message = f"Process {victim} does not answer: it was stopped, or is dead. It was last seen in the part "
+        message = f"Process {victim} does not answer: it was stopped, or is dead. It was last seen in phase "
         message += "'rewards', step 3"
         assert message in done.stderr, done.stderr[-3000:]
         assert f"exitcode  : {watchdog.EXIT_CODE}" in done.stderr

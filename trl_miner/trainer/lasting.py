@@ -62,7 +62,7 @@ class LastingTrainer(GRPOTrainer):
             self._watchdog.stop()
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        with self._watchdog.part(_STEP):
+        with self._watchdog.phase(_STEP):
             return super().training_step(*args, **kwargs)
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
@@ -83,7 +83,7 @@ class LastingTrainer(GRPOTrainer):
         """TRL's checkpoint, and the rollouts that it lies in the middle of, whole or not there at all."""
         output, name = Path(self._get_output_dir(trial)), f"checkpoint-{self.state.global_step}"
         is_local_main = self.accelerator.is_local_main_process
-        with self._watchdog.part("checkpoint", growing=output / checkpoints.UNFINISHED):
+        with self._watchdog.phase("checkpoint", growing=output / checkpoints.UNFINISHED):
             try:
                 if is_local_main:
                     checkpoints.begin(output)
@@ -169,7 +169,7 @@ class LastingTrainer(GRPOTrainer):
         embeddings = self.accelerator.unwrap_model(self.model).get_input_embeddings()
         hook = embeddings.register_forward_pre_hook(lambda *_: self._watchdog.beat())
         try:
-            with self._watchdog.part(part):
+            with self._watchdog.phase(part):
                 yield
         finally:
             hook.remove()

@@ -204,7 +204,7 @@ class MinerGRPOTrainer(MeasuringTrainer):
         if self._generated is not None:
             self._rewards_NF = self._generated.rewards_NF
         else:
-            with self._watchdog.part("rewards"):
+            with self._watchdog.phase("rewards"):
                 self._rewards_NF = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         return self._rewards_NF
 
@@ -455,7 +455,7 @@ class MinerGRPOTrainer(MeasuringTrainer):
         for i, row in enumerate(rows):  # as TRL hands what a rollout_func found to the reward functions
             for name, values in (generated[_EXTRA_FIELDS] or {}).items():
                 row[name] = values[i] if isinstance(values, list) else values
-        with self._watchdog.part("rewards"):
+        with self._watchdog.phase("rewards"):
             rewards_NF = super()._calculate_rewards(rows, prompts, generated[_COMPLETIONS], generated[_COMPLETION_IDS])
         extra = {name: values for name, values in self._pending_extra_logs.items() if len(values) == len(rows)}
         self._pending_extra_logs.clear()
