@@ -50,7 +50,7 @@ def recipe(tmp_path, policy, monkeypatch):
 
 def found(path, where=None, *overrides):
     """Status and text by what each finding is about; of several the worst."""
-    where = machine.this_machine() if where is None else machine.described(where)
+    where = machine.this_machine() if where is None else machine.described_machine(where)
     findings, _ = examination.examine(path, list(overrides), where)
     order = ["ok", "not checked", "warning", "FAILED"]
     findings = sorted(findings, key=lambda finding: order.index(finding.status))
@@ -86,7 +86,7 @@ def test_overrides_count(recipe):
 
 @pytest.mark.parametrize("text, number, gib", [("8x80GB", 8, 80), ("2 x 24", 2, 24), ("1x48gib", 1, 48)])
 def test_a_machine_can_be_described(text, number, gib):
-    gpus = machine.described(text).gpus
+    gpus = machine.described_machine(text).gpus
     assert len(gpus) == number and all(0.98 * gib * GIB < gpu.free < gib * GIB for gpu in gpus)
 
 
@@ -97,7 +97,7 @@ def test_a_file_describes_more_of_a_machine(recipe, tmp_path):
     result = found(recipe(gpu=True), str(file))
     # two checkpoints, one being written, 14 bytes for each of 4.02 billion parameters, and the model
     assert result["disk"][0] == "FAILED" and "got 10.0 GiB" in result["disk"][1]
-    where = machine.described(str(file))
+    where = machine.described_machine(str(file))
     texts = [
         finding.text for finding in examination.examine(recipe(gpu=True), [], where)[0] if finding.about == "versions"
     ]
@@ -105,10 +105,10 @@ def test_a_file_describes_more_of_a_machine(recipe, tmp_path):
     assert any("transformers must be <5.18: got 5.23.0" in text for text in texts)
     file.write_text("{")
     with pytest.raises(ValueError, match="must be JSON"):
-        machine.described(str(file))
+        machine.described_machine(str(file))
     file.write_text('{"gpu": 4}')
     with pytest.raises(ValueError, match="gpu_memory_gb"):
-        machine.described(str(file))
+        machine.described_machine(str(file))
 
 
 def test_of_a_described_machine_nothing_that_is_here_is_called_ok(recipe):
@@ -130,7 +130,7 @@ def test_gpus_that_are_missing_unequal_or_too_small(recipe, tmp_path):
     assert found(path, str(file))["GPUs"][0] == "warning"
     # 4.02 billion parameters, 16 bytes each on 1 GPU for training: 60 GiB and more
     status, text = found(path, "2x48GB")["memory"]
-    assert status == "FAILED" and "train more GPUs, or a LoRA recipe" in text
+    assert status == "FAILED" and "train on more GPUs, or with a LoRA recipe" in text
     assert found(path, "2x8GB")["vLLM memory"][0] == "FAILED"
     assert found(recipe(gpu=True, vllm_tensor_parallel_size=3), "4x80GB")["vLLM memory"][0] == "FAILED"  # 32 heads
 
@@ -168,7 +168,7 @@ def test_a_port_that_is_taken(recipe, setting, monkeypatch):
         taken.listen()
         port = taken.getsockname()[1]
         path = recipe(gpu=True, **{setting: port})
-        here = machine.Machine("here", machine.described("4x80GB").gpus, 2**40)
+        here = machine.Machine("here", machine.described_machine("4x80GB").gpus, 2**40)
         about = [f for f in examination.examine(path, [], here)[0] if f.about == "ports" and f.status == "FAILED"]
     assert [f"got {port}" in finding.text and f"--{setting}" in finding.text for finding in about] == [True]
 
@@ -224,7 +224,7 @@ def test_a_login_is_needed_to_push_and_no_token_is_shown(recipe, monkeypatch, ca
     monkeypatch.setenv("WANDB_API_KEY", secret)
     assert main(["doctor", str(path)]) == 0
     printed = capsys.readouterr()
-    assert "a token is there, not checked" in printed.out and secret not in printed.out + printed.err
+    assert "there is a token, which was not checked" in printed.out and secret not in printed.out + printed.err
 
 
 def test_a_tracker_that_is_not_installed(recipe):

@@ -251,8 +251,8 @@ def test_doctor_passes_a_model_s_recipes_on_the_machine_that_they_name(model, fo
     path = RECIPES / model / folder / "miner.yaml"
     named = header(path)
     assert all(header(other) == named for other in path.parent.glob("*.yaml"))
-    findings, context = examination.examine(path, [], machine.described(f"{named['gpus']}x{named['gb']}GB"))
-    assert not [finding for finding in findings if finding.status == FAILED], examination.lines(findings)
+    findings, context = examination.examine(path, [], machine.described_machine(f"{named['gpus']}x{named['gb']}GB"))
+    assert not [finding for finding in findings if finding.status == FAILED], examination.table(findings)
     about = {finding.about: finding.status for finding in findings}
     assert about["memory"] == about["vLLM memory"] == about["batch"] == "ok"
     assert (len(context.plan.server_gpus), len(context.plan.train_gpus)) == (named["server"], named["train"])

@@ -1,4 +1,4 @@
-"""`trl-miner doctor`: will this recipe run here, or on a machine that is only described?"""
+"""`trl-miner doctor`: will this recipe run here, or on a described machine?"""
 
 import argparse
 import os
@@ -12,37 +12,38 @@ def add(commands: Any) -> None:
         "doctor",
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        help="check a recipe before it is started: trl-miner doctor recipes/arithmetic/miner.yaml",
+        help="check a recipe before you start it: trl-miner doctor recipes/arithmetic/miner.yaml",
         usage="trl-miner doctor RECIPE [--machine 8x80GB | FILE.json] [options of trl-miner train]",
-        description="Check versions, GPUs, batch sizes, memory, ports, disk, login, data and verifier, and say what\n"
-        "to change. Starts nothing. Exit code 0, or 1 when a check failed.",
-        epilog="--machine describes one that is not here; what cannot be known of it is \"not checked\". A file\n"
-        'may say more: {"gpus": 8, "gpu_memory_gb": 80, "cpu_memory_gb": 1000, "disk_free_gb": 4000,\n'
-        '"versions": {"trl": "1.16.0", "vllm": "0.31.0"}}. Other options override the recipe: --learning_rate 1e-6.',
-    )  # fmt: skip
+        description="Check versions, GPUs, batch sizes, memory, ports, disk, login, data and verifier, and print\n"
+        "what to change. Starts nothing. The exit code is 0, or 1 if a check failed.",
+        epilog="--machine describes a machine that you do not have here; what cannot be known of it is reported as\n"
+        'not checked. A file can say more: {"gpus": 8, "gpu_memory_gb": 80, "cpu_memory_gb": 1000,\n'
+        '"disk_free_gb": 4000, "versions": {"trl": "1.16.0", "vllm": "0.31.0"}}. Other options override the\n'
+        "recipe's settings: --learning_rate 1e-6.",
+    )
     parser.add_argument("recipe", metavar="RECIPE", help="a recipe, such as recipes/Qwen3-4B-Base/miner.yaml")
-    parser.add_argument("--machine", metavar="WHAT", help="8x80GB, or a .json file (default: this machine)")
+    parser.add_argument("--machine", metavar="MACHINE", help="8x80GB, or a .json file (default: this machine)")
     add_quiet(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
-    """`overrides` are settings of the recipe."""
+    """Print all findings and the memory estimate. `overrides` are settings of the recipe."""
     from ..progress import Progress, finish
 
-    with Progress("looking at the machine", unit="", leave=False):  # importing TRL takes most of it
-        from ..launching.doctor import machine
+    with Progress("looking at the machine", unit="", leave=False):  # takes seconds, because it imports TRL
+        from ..launching.doctor.machine import described_machine, hub_answers, this_machine
 
-        if not machine.hub_answers():
+        if not hub_answers():
             os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything imports huggingface_hub
         from ..launching.doctor import examination
         from ..launching.doctor.context import FAILED
         from ..launching.process import format_command
 
-    where = machine.described(args.machine) if args.machine else machine.this_machine()
-    findings, context = examination.examine(args.recipe, overrides, where)
-    print(f"{args.recipe} on {where.name}")
-    print("\n".join(examination.lines(findings)))
+    machine = described_machine(args.machine) if args.machine else this_machine()
+    findings, context = examination.examine(args.recipe, overrides, machine)
+    print(f"{args.recipe} on {machine.name}")
+    print("\n".join(examination.table(findings)))
     if context is not None:
         print("\n".join(examination.memory_table(context)))
     print(examination.summary(findings))

@@ -1,1 +1,1 @@
-"""What `trl-miner launch` starts, and how it is watched."""
+"""Check, plan, start and watch runs: `trl-miner doctor`, `launch` and `train`."""

@@ -1,1 +1,1 @@
-"""`trl-miner doctor`: will a recipe run on a machine? `checks` say, `memory` estimates, `machine` is what is there."""
+"""`trl-miner doctor`: will a recipe run on a machine? `examination` runs all checks."""

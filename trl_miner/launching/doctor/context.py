@@ -1,6 +1,6 @@
-"""What every check is given, and what it gives back."""
+"""The input and the output of every check."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,16 +14,36 @@ OK, WARNING, FAILED, NOT_CHECKED = "ok", "warning", "FAILED", "not checked"
 
 @dataclass(frozen=True)
 class Finding:
-    """One line: what was looked at, what came of it, and what to do."""
+    """One line of the table: the outcome, an explanation with what to do, and the subject (default: the check's)."""
 
     status: str
-    about: str
     text: str
+    about: str = ""
+
+
+def ok(text: str, about: str = "") -> Finding:
+    """Return a finding of a check that passed."""
+    return Finding(OK, text, about)
+
+
+def warning(text: str, about: str = "") -> Finding:
+    """Return a finding that the user should look at."""
+    return Finding(WARNING, text, about)
+
+
+def failed(text: str, about: str = "") -> Finding:
+    """Return a finding of a check that failed."""
+    return Finding(FAILED, text, about)
+
+
+def not_checked(text: str, about: str = "") -> Finding:
+    """Return a finding of a check that could not be made."""
+    return Finding(NOT_CHECKED, text, about)
 
 
 @dataclass(frozen=True)
 class Context:
-    """What every check is given."""
+    """The plan of a run and the machine that it is for."""
 
     plan: Plan
     machine: Machine
@@ -33,18 +53,14 @@ class Context:
         return self.plan.settings
 
     @property
-    def wants_server(self) -> bool:
+    def uses_server(self) -> bool:
         return bool(self.settings.use_vllm and self.settings.vllm_mode == "server")
 
     @cached_property
     def shape(self) -> model_shape.Shape:
-        """Raises OSError where the model's configuration cannot be found."""
-        return model_shape.measure(*self._config)
-
-    @cached_property
-    def _config(self) -> tuple[Any, Any, str]:
-        config, known = model_shape.find_config(self.settings)
-        return config, self.settings, known
+        """The model's sizes. Raises `UnknownModel` if its configuration cannot be found."""
+        config, source = model_shape.find_config(self.settings)
+        return model_shape.measure(config, self.settings, source)
 
     @cached_property
     def run(self) -> memory.Run:
@@ -52,31 +68,45 @@ class Context:
 
     @cached_property
     def gpu_bytes(self) -> int | None:
-        """Of the smallest GPU that trains; None on a CPU."""
-        sizes = [self.machine.gpus[index].free for index in self.plan.train_gpus if index < len(self.machine.gpus)]
-        return min(sizes, default=None)
+        """The free memory of the smallest training GPU; None on a CPU."""
+        return min(self._free(self.plan.train_gpus), default=None)
+
+    @cached_property
+    def server_estimate(self) -> memory.ServerEstimate | None:
+        """The estimate for one GPU of the vLLM server; None if no server is started on GPUs."""
+        free = self._free(self.plan.server_gpus)
+        if not free:
+            return None
+        return memory.estimate_server(
+            self.shape, min(free), tensor_parallel=len(free), utilization=_utilization(self.plan),
+            length=self.run.tokens,
+        )  # fmt: skip
+
+    def _free(self, indices: Iterable[int]) -> list[int]:
+        return [self.machine.gpus[index].free for index in indices if index < len(self.machine.gpus)]
+
+
+Check = Callable[[Context], Finding | Iterable[Finding]]
 
 
 def read_run(context: Context) -> memory.Run:
-    """What of a plan decides about memory."""
+    """Return the settings of a plan that decide about memory."""
     settings, plan = context.settings, context.plan
     tokens = settings.max_completion_length + longest_prompt_allowed(settings)
     budget = settings.max_tokens_per_micro_batch
     is_gpu = bool(plan.train_gpus)
-    dtype = {"bfloat16": 2, "float16": 2, "auto": 2}.get(settings.dtype, 4)
-    sharding = sharding_of(plan)
     zero = plan.accelerate.get("deepspeed_config") or {}
     colocated = 0
     if settings.use_vllm and settings.vllm_mode == "colocate" and not settings.vllm_enable_sleep_mode and is_gpu:
         colocated = int((context.gpu_bytes or 0) * settings.vllm_gpu_memory_utilization)
     return memory.Run(
-        sharding=sharding,
+        sharding=sharding_of(plan),
         processes=max(plan.num_processes, 1),
         rows=settings.per_device_train_batch_size if budget is None else max(1, -(-budget // tokens)),
         tokens=tokens,
         is_checkpointed=bool(settings.gradient_checkpointing),
         has_reference=bool(settings.beta) and not settings.use_peft,
-        weight_bytes=dtype,
+        weight_bytes={"bfloat16": 2, "float16": 2, "auto": 2}.get(settings.dtype, 4),
         is_mixed=is_gpu and (settings.bf16 is not False or bool(settings.fp16)),
         is_gpu=is_gpu,
         optimizer_bytes=2 if "8bit" in str(settings.optim) else memory.ADAM,
@@ -86,7 +116,7 @@ def read_run(context: Context) -> memory.Run:
 
 
 def sharding_of(plan: Plan) -> str:
-    """How the plan divides model and optimizer: "none", "ddp", "fsdp" or "zero" with its stage."""
+    """Return how the plan divides model and optimizer: "none", "ddp", "fsdp" or "zero" with its stage."""
     kind = str(plan.accelerate.get("distributed_type", "NO")).upper()
     if kind == "DEEPSPEED":
         return f"zero{(plan.accelerate.get('deepspeed_config') or {}).get('zero_stage', 2)}"
@@ -96,9 +126,12 @@ def sharding_of(plan: Plan) -> str:
 
 
 def longest_prompt_allowed(settings: Any) -> int:
-    """Tokens that the server's limit leaves for a prompt; 1000, the paper's limit, where it says nothing."""
+    """Return the tokens that the server's limit leaves for a prompt; without a limit the paper's 1000 at most."""
     limit = settings.vllm_max_model_length if settings.use_vllm else None
     return max(limit - settings.max_completion_length, 0) if limit else min(1000, settings.max_completion_length)
 
 
-Check = Callable[[Context], Finding | Iterator[Finding]]
+def _utilization(plan: Plan) -> float:
+    """Return the share of the memory that the server is started with."""
+    flag, command = "--gpu-memory-utilization", plan.server or []
+    return float(command[command.index(flag) + 1]) if flag in command else 0.9

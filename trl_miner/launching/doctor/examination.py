@@ -1,17 +1,21 @@
-"""All checks of a recipe, as lines and a table."""
+"""Run all checks on a recipe, and format their findings and the memory estimate as tables."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ...progress import Progress
 from ...recipe import read_recipe
 from ..plan import make_plan
-from . import memory, model_shape
-from .checks import CHECKS
-from .context import FAILED, NOT_CHECKED, OK, WARNING, Context, Finding
+from . import memory
+from .context import FAILED, NOT_CHECKED, OK, WARNING, Context, Finding, failed, not_checked, warning
 from .file_checks import FILE_CHECKS
 from .machine import GIB, Machine
-from .memory_checks import utilization_of
+from .memory_checks import MEMORY_CHECKS
+from .model_shape import DENSE, UnknownModel
+from .setup_checks import SETUP_CHECKS
+
+CHECKS = SETUP_CHECKS | MEMORY_CHECKS | FILE_CHECKS
 
 
 def examine(recipe: str | Path, overrides: Sequence[str], machine: Machine) -> tuple[list[Finding], Context | None]:
@@ -19,11 +23,11 @@ def examine(recipe: str | Path, overrides: Sequence[str], machine: Machine) -> t
 
     Args:
         recipe: Path of the recipe.
-        overrides: Of its settings, as on a command line.
-        machine: Where it is to run.
+        overrides: Settings that override the recipe's, as on a command line.
+        machine: The machine that the recipe is to run on.
 
     Returns:
-        The findings, and what they were found on; None where not even a plan can be made.
+        The findings, and their context; None if no plan can be made.
 
     Raises:
         ValueError: The recipe cannot be read.
@@ -32,67 +36,69 @@ def examine(recipe: str | Path, overrides: Sequence[str], machine: Machine) -> t
     try:
         plan = make_plan(recipe, overrides, num_gpus=0 if settings.use_cpu else len(machine.gpus))
     except ValueError as error:
-        return [Finding(FAILED, "plan", str(error))], None
+        return [failed(str(error), "plan")], None
     context = Context(plan, machine)
-    findings = [Finding(WARNING, "note", note) for note in plan.notes if "trust_remote_code" not in note]
-    return [*findings, *_run_checks(context)], context
+    notes = [warning(note, "note") for note in plan.notes if "trust_remote_code" not in note]
+    return [*notes, *_run_checks(context)], context
 
 
 def _run_checks(context: Context) -> Iterator[Finding]:
-    checks = (*CHECKS, *FILE_CHECKS)
-    with Progress("checking", len(checks), unit="questions", leave=False) as progress:
-        for check in checks:
-            progress.note = check.__name__.removeprefix("check_").replace("_", " ")
-            found = check(context)
-            yield from [found] if isinstance(found, Finding) else found
+    with Progress("checking", len(CHECKS), unit="checks", leave=False) as progress:
+        for about, check in CHECKS.items():
+            progress.note = about
+            try:
+                found = check(context)
+                findings = [found] if isinstance(found, Finding) else list(found)
+            except UnknownModel as error:
+                findings = [not_checked(f"{error}.")]
+            yield from (replace(finding, about=finding.about or about) for finding in findings)
             progress.advance()
 
 
-def lines(findings: Sequence[Finding]) -> list[str]:
-    """One line for each finding: status, what it is about, what to do."""
+def table(findings: Sequence[Finding]) -> list[str]:
+    """Return one line for each finding: status, subject, explanation."""
     width = max(len(finding.about) for finding in findings)
     return [f"{finding.status:<11}  {finding.about:<{width}}  {finding.text}" for finding in findings]
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """How many findings there are of each status, in one line."""
-    count = {status: sum(finding.status == status for finding in findings) for status in (FAILED, WARNING)}
-    left = sum(finding.status == NOT_CHECKED for finding in findings)
-    good = sum(finding.status == OK for finding in findings)
-    return f"{good} ok, {count[WARNING]} warnings, {count[FAILED]} failed, {left} not checked."
+    """Return the number of findings of each status in one line."""
+    statuses = [finding.status for finding in findings]
+    return (
+        f"{statuses.count(OK)} ok, {statuses.count(WARNING)} warnings, {statuses.count(FAILED)} failed, "
+        f"{statuses.count(NOT_CHECKED)} not checked."
+    )
 
 
 def memory_table(context: Context) -> list[str]:
-    """The parts of the estimate, in GiB; empty where the model is not known."""
+    """Return the estimate by component, in GiB; empty if the model is not known."""
     try:
         shape = context.shape
-    except OSError:
+    except UnknownModel:
         return []
-    if shape.model_type not in model_shape.DENSE:
+    if shape.model_type not in DENSE:
         return []
     run = context.run
-    found = memory.estimate_training(shape, run)
-    largest = max(found.one_of, key=lambda name: found.one_of[name])
-    trained = "" if not shape.adapter else f", {shape.adapter / 1e6:.1f} M trained"
-    head = f"Memory of one training process in GiB ({run.sharding}, {run.processes} process(es), "
-    head += f"{run.rows} rollouts of {run.tokens} tokens; {shape.parameters / 1e9:.2f} B parameters{trained}, from "
-    rows = [(name, size, "") for name, size in found.held.items()]
-    rows += [(name, size, "" if name == largest else "not at the same time") for name, size in found.one_of.items()]
-    table = [f"{head}{shape.known}):", *(_row(*row) for row in rows), _row("together", found.total, "")]
-    server = [context.machine.gpus[i].free for i in context.plan.server_gpus if i < len(context.machine.gpus)]
-    if server:
-        share = memory.estimate_server(
-            shape, min(server), tensor_parallel=len(server), utilization=utilization_of(context.plan),
-            length=run.tokens,
-        )  # fmt: skip
-        table += [
+    estimate = memory.estimate_training(shape, run)
+    largest = max(estimate.one_of, key=lambda name: estimate.one_of[name])
+    trained = f", {shape.adapter / 1e6:.1f} M trained" if shape.adapter else ""
+    lines = [
+        f"Memory of one training process in GiB ({run.sharding}, {run.processes} process(es), {run.rows} rollouts of "
+        f"{run.tokens} tokens; {shape.parameters / 1e9:.2f} B parameters{trained}, from {shape.source}):",
+        *(_row(name, size) for name, size in estimate.held.items()),
+        *(_row(n, size, "" if n == largest else "not at the same time") for n, size in estimate.one_of.items()),
+        _row("together", estimate.total),
+    ]
+    server = context.server_estimate
+    if server is not None:
+        lines += [
             "Memory of one server GPU in GiB:",
-            _row("weights", share.weights, ""),
-            _row("KV cache", share.cache, ""),
+            _row("weights", server.weights),
+            _row("KV cache", server.cache),
+            _row("CUDA, graphs, activations (rule of thumb)", memory.SERVER_BYTES),
         ]
-        table.append(_row("CUDA, graphs, activations (rule of thumb)", memory.SERVER_BYTES, ""))
-    return table
+    return lines
 
 
-def _row(name: str, size: int, remark: str) -> str:
+def _row(name: str, size: int, remark: str = "") -> str:
     return f"  {name:<42} {size / GIB:>9.3f}  {remark}".rstrip()

@@ -1,4 +1,4 @@
-"""The machine that a recipe is checked against: this one, or one that is only described."""
+"""The machine that a recipe is checked against: this one, or a described one."""
 
 import json
 import os
@@ -10,13 +10,15 @@ from importlib import metadata
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
+
 GIB = 2**30
-USABLE = 0.985  # of the memory that a GPU is sold with: the driver keeps the rest
+USABLE = 0.985  # share of the memory that a GPU is sold with; the driver keeps the rest
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU; both sizes in bytes."""
+    """One GPU. Both sizes are in bytes."""
 
     name: str
     total: int
@@ -25,15 +27,15 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a run finds. None: not known.
+    """The resources of a machine. None means not known.
 
     Attributes:
-        name: What to call it.
-        gpus: The visible ones.
-        cpu_memory: In bytes, what is free of it.
-        is_here: False: it is only described, so that its ports, files and packages cannot be looked at.
-        disk_free: In bytes, where the runs go; None: look.
-        versions: Of packages, by name; None: look.
+        name: The name in the report.
+        gpus: The visible GPUs.
+        cpu_memory: Free memory, in bytes.
+        is_here: Whether it is this machine. Ports, files and packages of a described one cannot be checked.
+        disk_free: Free space for runs, in bytes. None for this machine: to be looked up.
+        versions: Versions of packages, by name. None for this machine: to be looked up.
     """
 
     name: str
@@ -44,7 +46,7 @@ class Machine:
     versions: dict[str, str] | None = field(default=None)
 
     def version(self, package: str) -> str | None:
-        """Of an installed package; None: it is not installed."""
+        """Return the version of a package, or None if it is not installed."""
         if self.versions is not None:
             return self.versions.get(package)
         try:
@@ -54,32 +56,20 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """The GPUs, the memory and the packages that are here."""
+    """Return this machine, with its GPUs and its memory."""
     import torch
 
     gpus = []
     for index in range(torch.cuda.device_count()):
         free, total = torch.cuda.mem_get_info(index)
         gpus.append(Gpu(torch.cuda.get_device_name(index), total, free))
-    return Machine("this machine", tuple(gpus), _cpu_memory())
-
-
-def _cpu_memory() -> int | None:
-    meminfo = Path("/proc/meminfo")
-    if meminfo.is_file():
-        found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE)
-        if found:
-            return int(found[1]) * 1024
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return None
+    return Machine("this machine", tuple(gpus), psutil.virtual_memory().available)
 
 
 def hub_answers(seconds: float = 3.0) -> bool:
-    """Whether somebody listens where the Hub is; without it, each look-up there would be tried for half a minute."""
+    """Return whether the Hub can be reached. If not, every request to it would be retried for half a minute."""
     if urllib.request.getproxies():
-        return True  # which knows better
+        return True  # let the proxy decide
     address = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
     try:
         port = address.port or (80 if address.scheme == "http" else 443)
@@ -89,50 +79,51 @@ def hub_answers(seconds: float = 3.0) -> bool:
     return True
 
 
-def described(text: str) -> Machine:
-    """A machine that is not here.
+def described_machine(text: str) -> Machine:
+    """Return a machine by its description.
 
     Args:
-        text: `8x80GB`, `0` for none, or a JSON file such as {"gpus": 8, "gpu_memory_gb": 80, "cpu_memory_gb": 1000,
-            "disk_free_gb": 4000, "versions": {"trl": "1.16.0"}}; `gpu_memory_gb` may be a list. GB as GPUs are sold:
-            2^30 bytes.
+        text: `8x80GB`, `0` for no GPU, or a JSON file such as {"gpus": 8, "gpu_memory_gb": 80, "cpu_memory_gb": 1000,
+            "disk_free_gb": 4000, "versions": {"trl": "1.16.0"}}; `gpu_memory_gb` may be a list. A GB is 2^30 bytes,
+            as GPUs are sold.
 
     Raises:
-        ValueError: Neither.
+        ValueError: The description is neither.
     """
     if text.endswith(".json"):
         return _from_json(Path(text))
-    found = re.fullmatch(r"(\d+)(?:\s*[x×*]\s*(\d+(?:\.\d+)?)\s*(?:gb|gib|g)?)?", text.strip(), re.IGNORECASE)
-    if not found or (found[2] is None and int(found[1])):
+    match = re.fullmatch(r"(\d+)(?:\s*[x×*]\s*(\d+(?:\.\d+)?)\s*(?:gb|gib|g)?)?", text.strip(), re.IGNORECASE)
+    if not match or (match[2] is None and int(match[1])):
         raise ValueError(f"--machine must be COUNTxMEMORY, such as 8x80GB, or a .json file: got {text!r}.")
-    count, size = int(found[1]), float(found[2] or 0)
+    count, size = int(match[1]), float(match[2] or 0)
     name = f"{count} x {size:g} GB" if count else "no GPU"
     return Machine(f"{name} (described, not here)", _gpus([size] * count), None, is_here=False)
 
 
 def _from_json(path: Path) -> Machine:
     if not path.is_file():
-        raise ValueError(f"--machine must name a file that is there: got {path}.")
+        raise ValueError(f"--machine must name an existing file: got {path}. Or give COUNTxMEMORY, such as 8x80GB.")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        given = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path} must be JSON: {error}.") from error
+        raise ValueError(f"{path} must be JSON: {error}. See trl-miner doctor --help.") from error
     known = {"name", "gpus", "gpu_memory_gb", "cpu_memory_gb", "disk_free_gb", "versions"}
-    if not isinstance(found, dict) or not found.keys() <= known:
-        raise ValueError(f"{path} must be a mapping with some of {', '.join(sorted(known))}: got {str(found)[:80]}.")
-    sizes = found.get("gpu_memory_gb", [])
+    if not isinstance(given, dict) or not given.keys() <= known:
+        raise ValueError(f"{path} must be a mapping with some of {', '.join(sorted(known))}: got {str(given)[:80]}.")
+    sizes = given.get("gpu_memory_gb", [])
     try:
-        sizes = [float(size) for size in (sizes if isinstance(sizes, list) else [sizes] * int(found.get("gpus", 0)))]
+        count = int(given.get("gpus", len(sizes) if isinstance(sizes, list) else 0))
+        sizes = [float(size) for size in (sizes if isinstance(sizes, list) else [sizes] * count)]
         cpu, disk = (
-            None if found.get(key) is None else int(float(found[key]) * GIB)
+            None if given.get(key) is None else int(float(given[key]) * GIB)
             for key in ("cpu_memory_gb", "disk_free_gb")
         )
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} must give counts and sizes as numbers: {error}.") from error
-    if len(sizes) != int(found.get("gpus", len(sizes))):
-        raise ValueError(f"{path} must give a size for each GPU: got gpus={found.get('gpus')} and {len(sizes)} sizes.")
-    name = f"{found.get('name', path.stem)} (described, not here)"
-    return Machine(name, _gpus(sizes), cpu, is_here=False, disk_free=disk, versions=found.get("versions"))
+    if len(sizes) != count:
+        raise ValueError(f"{path} must give a size for each GPU: got gpus={count} and {len(sizes)} sizes.")
+    name = f"{given.get('name', path.stem)} (described, not here)"
+    return Machine(name, _gpus(sizes), cpu, is_here=False, disk_free=disk, versions=given.get("versions"))
 
 
 def _gpus(sizes: list[float]) -> tuple[Gpu, ...]:

@@ -1,7 +1,7 @@
-"""An estimate of the memory that a training process and a vLLM server need, part by part. Imports nothing heavy.
+"""Estimate the memory that a training process and a vLLM server need, component by component.
 
-Compared with measurements on a CPU only (tests/bench/results/memory.md). What a CPU does not have (buffers of ZeRO and
-NCCL, CUDA's own memory) is what the documentation of each says, or a rule of thumb.
+The estimates were compared with measurements on a CPU only (tests/bench/results/memory.md). What a CPU does not have
+(buffers of ZeRO and NCCL, CUDA's own memory) comes from the documentation of each, or is a rule of thumb.
 
 # K tokens of a micro-batch, prompt and completion; H hidden size; V vocabulary size; P parameters; N processes
 """
@@ -13,30 +13,30 @@ from .model_shape import Shape
 
 ADAM = 8  # bytes per parameter: two moments in float32
 TILE_TOKENS, TILE_VOCABULARY = 4096, 32_768  # trl.kernels.chunked_logprob, trl.trainer.utils: the head's tile
-TILES_WITHOUT_TRITON = 8  # of float32, as wide as the vocabulary, that its backward holds beside in torch operations
+TILES_WITHOUT_TRITON = 8  # float32 tiles as wide as the vocabulary that its backward holds in plain torch
 CUDA_BYTES = 2 * GIB  # context, cuBLAS, NCCL: a rule of thumb
-FRAGMENTS = 1.1  # what is allocated anew in each micro-batch, over the sum of its tensors
+FRAGMENTS = 1.1  # fragmentation: what each micro-batch allocates, over the sum of its tensors
 ZERO_BUCKET = 500_000_000  # DeepSpeed's reduce_bucket_size and allgather_bucket_size, in elements
-ZERO3_LIVE = 1_000_000_000  # its stage3_max_live_parameters; also sub_group_size, the parameters of one step
-SERVER_BYTES = 4 * GIB  # vLLM besides weights and KV cache: CUDA, graphs, activations, logits: a rule of thumb
+ZERO3_LIVE = 1_000_000_000  # its stage3_max_live_parameters; also sub_group_size, the parameters stepped at once
+SERVER_BYTES = 4 * GIB  # vLLM without weights and KV cache: CUDA, graphs, activations, logits; a rule of thumb
 
 
 @dataclass(frozen=True)
 class Run:
-    """What of a recipe decides about memory.
+    """The settings of a recipe that decide about memory.
 
     Attributes:
         sharding: none, ddp, zero1, zero2, zero3 or fsdp.
-        processes: Training processes in all.
-        rows: Rollouts of a micro-batch.
-        tokens: Of the longest rollout with its prompt.
-        is_checkpointed: Activations are computed again in the backward pass.
-        has_reference: A second model for the KL term.
-        weight_bytes: Of each weight as it is loaded.
-        is_mixed: Computes in 16 bits.
-        is_gpu: Triton's kernels, and CUDA's own memory.
-        offloads_optimizer: ZeRO keeps the optimizer's states in CPU memory.
-        optimizer_bytes: Per trained parameter; 8 for Adam in float32.
+        processes: Number of training processes.
+        rows: Rollouts in a micro-batch.
+        tokens: Tokens of the longest rollout with its prompt.
+        is_checkpointed: Whether activations are recomputed in the backward pass.
+        has_reference: Whether there is a second model for the KL term.
+        weight_bytes: Bytes of each weight as it is loaded.
+        is_mixed: Whether it computes in 16 bits.
+        is_gpu: Whether it uses Triton's kernels, and CUDA takes memory of its own.
+        offloads_optimizer: Whether ZeRO keeps the optimizer's states in CPU memory.
+        optimizer_bytes: Bytes of optimizer state per trained parameter; 8 for Adam in float32.
         colocated: Bytes that a vLLM in the same process holds.
     """
 
@@ -59,13 +59,13 @@ class Run:
 
     @property
     def computes_in(self) -> int:
-        """Bytes of an activation."""
+        """The bytes of an activation."""
         return 2 if self.is_mixed or self.weight_bytes == 2 else 4
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Bytes of one training process, by part. Of `one_of` only the largest counts: they are not there together."""
+    """The bytes of one training process by component. Of `one_of` only the largest counts: they take turns."""
 
     held: dict[str, int]
     one_of: dict[str, int]
@@ -76,7 +76,7 @@ class Estimate:
 
 
 def estimate_training(shape: Shape, run: Run) -> Estimate:
-    """The peak of one training process, from the second optimizer step on."""
+    """Estimate the peak of one training process, from the second optimizer step on."""
     held = _states(shape, run)
     held["activations kept for the backward pass"] = _kept(shape, run)
     one_of = {"one layer's backward": _layer_backward(shape, run), "the head's backward": _head_backward(shape, run)}
@@ -92,7 +92,7 @@ def estimate_training(shape: Shape, run: Run) -> Estimate:
 
 
 def _states(shape: Shape, run: Run) -> dict[str, int]:
-    """Weights, gradients and optimizer states of this process."""
+    """Return the weights, gradients and optimizer states of one process."""
     processes, trained = run.processes, shape.trainable
     if run.is_zero:
         stage = int(run.sharding[-1])
@@ -106,9 +106,8 @@ def _states(shape: Shape, run: Run) -> dict[str, int]:
         name, extra = "ZeRO's buckets and gathered weights", buckets
     else:
         share = {1: processes if run.sharding == "fsdp" else 1}
-        own = (
-            4 if run.sharding == "fsdp" or shape.adapter else run.weight_bytes
-        )  # accelerate and PEFT raise to float32
+        # accelerate (FSDP) and PEFT cast trained weights to float32
+        own = 4 if run.sharding == "fsdp" or shape.adapter else run.weight_bytes
         frozen = shape.parameters if shape.adapter else 0
         weights = (run.weight_bytes * frozen + own * trained) // share[1]
         gradients = own * trained // share[1]
@@ -116,18 +115,17 @@ def _states(shape: Shape, run: Run) -> dict[str, int]:
         reference = run.weight_bytes * shape.parameters // share[1]
         name, extra = _copies(shape, run, own)
     sharded = f" (1/{processes})" if processes > 1 else ""
-    found = {
+    return {
         "weights": weights,
         "gradients": gradients,
         f"optimizer{sharded if run.sharding not in ('none', 'ddp') else ''}": optimizer,
         "reference model": reference if run.has_reference else 0,
         name: extra,
     }
-    return found
 
 
 def _copies(shape: Shape, run: Run, own: int) -> tuple[str, int]:
-    """What stands beside float32 weights: DDP's buckets, autocast's copies, FSDP's gathered layers."""
+    """Return what is held beside float32 weights: DDP's buckets, autocast's copies, or FSDP's gathered layers."""
     copies = 2 * shape.parameters if run.is_mixed and run.weight_bytes == 4 and not run.is_checkpointed else 0
     if run.sharding == "ddp":
         return "DDP's buckets", own * shape.trainable + copies
@@ -138,7 +136,7 @@ def _copies(shape: Shape, run: Run, own: int) -> tuple[str, int]:
 
 
 def _layer_bytes(shape: Shape, run: Run) -> int:
-    """What one layer keeps for its backward pass, per token.
+    """Return what one layer keeps for its backward pass, per token.
 
     Each norm keeps its input in float32, what it normalized and its output; the attention its query, keys and values
     (repeated to all heads), its output and a contiguous copy; the MLP gate, activation, up and their product.
@@ -149,13 +147,13 @@ def _layer_bytes(shape: Shape, run: Run) -> int:
 
 
 def _mask_bytes(run: Run) -> int:
-    """The mask of padding and order that a layer's attention keeps, as numbers, for every pair of tokens."""
+    """Return the causal and padding mask that a layer's attention keeps, one number for every pair of tokens."""
     return run.computes_in * run.rows * run.tokens**2
 
 
 def _kept(shape: Shape, run: Run) -> int:
     tokens = run.rows * run.tokens
-    is_half = run.is_zero or run.weight_bytes == 2  # the residual stream; under autocast it stays float32
+    is_half = run.is_zero or run.weight_bytes == 2  # the residual stream, which autocast leaves in float32
     per_layer = (2 if is_half else 4) * shape.hidden if run.is_checkpointed else _layer_bytes(shape, run)
     adapter = _adapter_bytes(shape, run) if shape.adapter and not run.is_checkpointed else 0
     masks = 0 if run.is_checkpointed else shape.layers * _mask_bytes(run)
@@ -163,24 +161,24 @@ def _kept(shape: Shape, run: Run) -> int:
 
 
 def _adapter_bytes(shape: Shape, run: Run) -> int:
-    """LoRA's own activations per token: a float32 copy of each of its inputs, where the model has another type."""
+    """Return LoRA's own activations per token: a float32 copy of each input, if the model has another type."""
     copies = 0 if run.computes_in == 4 else 4
     width = shape.heads * shape.head_dim
     return shape.layers * copies * (5 * shape.hidden + width + shape.intermediate)
 
 
 def _layer_backward(shape: Shape, run: Run) -> int:
-    """Gradients of one layer's activations; with checkpointing, the layer's activations too."""
+    """Return the gradients of one layer's activations; with checkpointing, also its recomputed activations."""
     tokens = run.rows * run.tokens
     again = _layer_bytes(shape, run) if run.is_checkpointed else 0
     if run.is_checkpointed and shape.adapter:
         again += _adapter_bytes(shape, run) // shape.layers
-    masks = run.rows * run.tokens**2 + (_mask_bytes(run) if run.is_checkpointed else 0)  # the first is of truth values
+    masks = run.rows * run.tokens**2 + (_mask_bytes(run) if run.is_checkpointed else 0)  # the first is boolean
     return masks + tokens * (again + run.computes_in * 3 * shape.intermediate + 12 * shape.hidden)
 
 
 def _head_backward(shape: Shape, run: Run) -> int:
-    """TRL's fused head: a tile of logits at a time, gradients summed in float32."""
+    """Return what TRL's fused head needs: a tile of logits at a time, gradients summed in float32."""
     tokens = run.rows * run.tokens
     rows = min(tokens, TILE_TOKENS)
     tiles = run.computes_in * rows * TILE_VOCABULARY  # whole, however small the vocabulary
@@ -193,13 +191,13 @@ def _head_backward(shape: Shape, run: Run) -> int:
 
 
 def optimizer_in_cpu_memory(shape: Shape) -> int:
-    """When ZeRO keeps the optimizer there: float32 weights, gradients and Adam's moments, all shares together."""
+    """Return what ZeRO keeps there when it offloads: float32 weights, gradients and Adam's moments of all shares."""
     return (4 + 4 + ADAM) * shape.trainable
 
 
 @dataclass(frozen=True)
 class ServerEstimate:
-    """Of each GPU of a vLLM server, in bytes; `sequences`: how many of full length its KV cache holds."""
+    """The bytes on each GPU of a vLLM server, and how many sequences of full length its KV cache holds."""
 
     weights: int
     cache: int
@@ -209,10 +207,10 @@ class ServerEstimate:
 def estimate_server(
     shape: Shape, gpu: int, *, tensor_parallel: int, utilization: float, length: int
 ) -> ServerEstimate:
-    """A vLLM server's share of one GPU.
+    """Estimate what a vLLM server holds on one GPU.
 
     Args:
-        shape: Of the model.
+        shape: The model's sizes.
         gpu: Memory of one GPU, in bytes.
         tensor_parallel: GPUs that share the model.
         utilization: Share of the memory that vLLM may use.
@@ -226,7 +224,7 @@ def estimate_server(
 
 
 def checkpoint_bytes(shape: Shape, run: Run) -> int:
-    """One checkpoint on disk: weights, and the optimizer's states with the float32 weights where it holds them."""
+    """Return the size of a checkpoint: weights, and the optimizer's states with its float32 weights, if any."""
     weights = shape.adapter or shape.parameters
     if run.is_zero:
         return 2 * weights + (2 * shape.parameters if shape.adapter else 0) + (4 + ADAM) * shape.trainable

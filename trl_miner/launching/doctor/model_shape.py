@@ -1,11 +1,11 @@
-"""How large a model is: counted on a model without weights, built from its configuration."""
+"""The sizes of a model, counted on a model without weights that is built from its configuration."""
 
 import argparse
 import warnings
 from dataclasses import dataclass
 from typing import Any
 
-# config.json of the Hub repositories, for machines that have neither the model nor a network.
+# From config.json of the Hub repositories, for machines that have neither the model nor a network.
 _QWEN3 = {"model_type": "qwen3", "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936}
 _LLAMA = {"model_type": "llama", "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256}
 _LLAMA |= {"hidden_size": 4096, "num_hidden_layers": 32, "intermediate_size": 14336, "num_attention_heads": 32}
@@ -22,14 +22,24 @@ KNOWN: dict[str, dict[str, Any]] = {
     "OctoThinker/OctoThinker-8B-Hybrid-Base": _LLAMA | {"tie_word_embeddings": False},
     "meta-llama/Llama-3.1-8B-Instruct": _LLAMA | {"tie_word_embeddings": False},
 }
-# Their activations are counted; others have experts, states or towers that the estimate does not know.
+# The estimate counts the activations of these. Others have experts, states or towers that it does not cover.
 DENSE = {"qwen3", "qwen2", "llama", "mistral"}
+
+
+class UnknownModel(OSError):  # noqa: N818
+    """The configuration of a model cannot be found."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a decoder. `parameters` are all of the base model, `trainable` those with a gradient, `head` those of
-    the output projection; `known` says where the numbers come from."""
+    """Sizes of a decoder.
+
+    Attributes:
+        parameters: All parameters of the base model.
+        trainable: Those with a gradient; with LoRA the adapter's.
+        head: Parameters of the output projection.
+        source: Where the configuration was found.
+    """
 
     model_type: str
     hidden: int
@@ -43,7 +53,7 @@ class Shape:
     trainable: int
     head: int
     is_head_trainable: bool
-    known: str
+    source: str
 
     @property
     def has_qk_norm(self) -> bool:
@@ -51,15 +61,15 @@ class Shape:
 
     @property
     def adapter(self) -> int:
-        """Parameters besides the base model's."""
+        """The parameters of a LoRA adapter; 0 without one."""
         return self.trainable if self.trainable < self.parameters and not self.is_head_trainable else 0
 
 
 def find_config(settings: argparse.Namespace) -> tuple[Any, str]:
-    """The model's configuration, and where it was found.
+    """Return the model's configuration, and where it was found.
 
     Raises:
-        OSError: Nowhere.
+        UnknownModel: It was not found.
     """
     from transformers import AutoConfig
 
@@ -68,22 +78,25 @@ def find_config(settings: argparse.Namespace) -> tuple[Any, str]:
     name = served_model(settings)
     try:
         code = bool(settings.trust_remote_code)
-        found = AutoConfig.from_pretrained(name, revision=settings.model_revision, trust_remote_code=code)
-        return found, "its configuration"
+        config = AutoConfig.from_pretrained(name, revision=settings.model_revision, trust_remote_code=code)
+        return config, "its configuration"
     except (OSError, ValueError) as error:
         if name not in KNOWN:
-            raise OSError(f"the configuration of {name} is not here ({type(error).__name__})") from error
+            raise UnknownModel(
+                f"the configuration of {name} is not here ({type(error).__name__}). Download the model, or name its "
+                "folder"
+            ) from error
     fields = dict(KNOWN[name])
     return AutoConfig.for_model(fields.pop("model_type"), **fields), "a table of known models"
 
 
-def measure(config: Any, settings: argparse.Namespace, known: str = "its configuration") -> Shape:
+def measure(config: Any, settings: argparse.Namespace, source: str = "its configuration") -> Shape:
     """Count a model's parameters.
 
     Args:
-        config: Of transformers.
-        settings: `use_peft`, `lora_r`, `lora_target_modules` of the recipe.
-        known: Where the configuration was found.
+        config: A configuration of transformers.
+        settings: The recipe's, of which `use_peft`, `lora_r` and `lora_target_modules` count.
+        source: Where the configuration was found.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -106,19 +119,19 @@ def measure(config: Any, settings: argparse.Namespace, known: str = "its configu
         trainable=_adapter_parameters(model, settings) if settings.use_peft else parameters,
         head=model.get_output_embeddings().weight.numel(),
         is_head_trainable=not settings.use_peft,
-        known=known,
+        source=source,
     )
 
 
 def _adapter_parameters(model: Any, settings: argparse.Namespace) -> int:
-    """LoRA's: rank times (inputs + outputs) of each linear layer, as PEFT chooses them."""
+    """Count LoRA's parameters: rank times (inputs + outputs) of each linear layer, as PEFT chooses them."""
     from peft import LoraConfig, get_peft_model
 
     targets = settings.lora_target_modules
     if targets is not None and not isinstance(targets, str) and len(targets) == 1:
         targets = targets[0]
     lora = LoraConfig(r=settings.lora_r, target_modules=targets, task_type=settings.lora_task_type)
-    with warnings.catch_warnings():  # PEFT's own use of a name that transformers has renamed
+    with warnings.catch_warnings():  # PEFT itself uses a name that transformers has renamed
         warnings.simplefilter("ignore", FutureWarning)
         adapted = get_peft_model(model, lora, low_cpu_mem_usage=True)
     return sum(parameter.numel() for parameter in adapted.parameters() if parameter.requires_grad)

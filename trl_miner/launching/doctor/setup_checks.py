@@ -1,0 +1,166 @@
+"""Checks of the machine, the installed packages and the batch sizes."""
+
+import netrc
+import os
+from collections.abc import Iterator
+from importlib import metadata, util
+
+from ...config import accumulation_steps
+from ...methods import POLICY_LOSSES
+from ..health import is_port_free
+from .context import Check, Context, Finding, failed, not_checked, ok, warning
+from .machine import GIB
+
+_MODULES = {"azure_ml": "azureml"}  # trackers whose module has another name
+
+
+def check_versions(context: Context) -> Iterator[Finding]:
+    """Compare each package that the run needs with the ranges in this package's metadata."""
+    from packaging.requirements import Requirement
+
+    machine = context.machine
+    if not machine.is_here and machine.versions is None:
+        yield not_checked("the packages of a described machine are not known.")
+        return
+    kind = str(context.plan.accelerate.get("distributed_type", "")).upper()
+    needed = {"vllm": context.settings.use_vllm, "deepspeed": kind == "DEEPSPEED"}
+    extras = [name for name, is_needed in needed.items() if is_needed]
+    wrong, right = [], {}
+    for text in metadata.requires("trl_miner") or []:
+        requirement = Requirement(text)
+        if requirement.marker and not any(requirement.marker.evaluate({"extra": extra}) for extra in [*extras, ""]):
+            continue
+        version = machine.version(requirement.name)
+        if version is None:
+            wrong.append(f"{requirement.name} must be installed")
+        elif not requirement.specifier.contains(version, prereleases=True):
+            wrong.append(f"{requirement.name} must be {requirement.specifier}: got {version}")
+        else:
+            right[requirement.name] = version
+    brackets = f"[{','.join(extras)}]" if extras else ""
+    for rule in wrong:
+        yield failed(f"{rule}. `pip install 'trl_miner{brackets}'` installs versions that fit together.")
+    if not wrong:
+        shown = [name for name in right if name in ("trl", "transformers", "torch", "vllm", "deepspeed")]
+        yield ok(", ".join(f"{name} {right[name]}" for name in shown) + ".")
+
+
+def check_gpus(context: Context) -> Finding:
+    """Check that there are enough GPUs for the plan, all alike."""
+    plan, machine = context.plan, context.machine
+    number = len(machine.gpus)
+    if context.settings.use_cpu:
+        return ok(f"the recipe trains on the CPU, in {plan.num_processes} process(es).")
+    if not number:
+        return failed("the recipe is for GPUs: got none. Use a machine that has some, or set use_cpu: true.")
+    sizes = {round(gpu.total / GIB) for gpu in machine.gpus}
+    text = f"{number}: {len(plan.server_gpus)} for vLLM, {len(plan.train_gpus)} for training"
+    unused = number - len(plan.server_gpus) - len(plan.train_gpus)
+    if len(sizes) > 1:
+        return warning(
+            f"{text}. They should be equal, because the smallest one sets the limit: got "
+            f"{', '.join(map(str, sorted(sizes)))} GiB. Choose equal ones with CUDA_VISIBLE_DEVICES."
+        )
+    if unused:
+        return warning(f"{text}, {unused} unused: see `trl-miner launch --dry-run`.")
+    return ok(f"{text}, {machine.gpus[0].free / GIB:.1f} GiB free on each.")
+
+
+def check_batch(context: Context) -> Finding:
+    """Check for whole groups and micro-batches, and say how far off-policy the training is."""
+    settings, processes = context.settings, max(context.plan.num_processes, 1)
+    per_device, group = settings.per_device_train_batch_size, settings.num_generations
+    accumulation = settings.gradient_accumulation_steps
+    try:
+        if settings.optimizer_batch_size is not None:
+            accumulation = accumulation_steps(settings.optimizer_batch_size, per_device, processes)
+    except ValueError as error:
+        return failed(str(error))
+    micro_batch = per_device * processes
+    generation = settings.generation_batch_size or micro_batch * (settings.steps_per_generation or accumulation)
+    if generation % micro_batch:
+        return failed(
+            f"generation_batch_size must be a multiple of per_device_train_batch_size times the processes: got "
+            f"{generation} for {per_device} x {processes}. Change the batch per device."
+        )
+    if generation % group:
+        return failed(
+            f"a generation batch must hold whole groups: got {generation} rollouts for num_generations={group}. Make "
+            f"it a multiple."
+        )
+    steps = generation * settings.num_iterations / (micro_batch * accumulation)
+    text = f"{generation} rollouts ({generation // group} prompts x {group}) for each generation, "
+    text += _describe_steps(steps, micro_batch * accumulation)
+    text += f"; {accumulation} micro-batches of {per_device} on {processes} process(es)"
+    if generation // processes % group:
+        text += "; groups are split over processes, which changes nothing"
+    loss = POLICY_LOSSES.get(settings.policy_loss)
+    if loss is not None and loss.off_policy_only and steps <= 1:
+        return warning(f"{text}. policy_loss={settings.policy_loss} has no effect on-policy.")
+    if settings.max_steps > 0 and steps:
+        text += f"; {settings.max_steps / steps:g} generations in all"
+    return ok(f"{text}.")
+
+
+def _describe_steps(steps: float, size: int) -> str:
+    if steps <= 1:
+        return "strictly on-policy: one optimizer step" + (f" for {1 / steps:g} generations" if steps < 1 else "")
+    return f"off-policy: {steps:g} optimizer steps of {size}"
+
+
+def check_ports(context: Context) -> Iterator[Finding]:
+    """Check the ports of the vLLM server and of its group with the training."""
+    if not context.uses_server:
+        return
+    listens = context.plan.server_listens
+    ports = {"vllm_server_port": listens[1]} if listens else {}
+    ports["vllm_group_port"] = int(context.settings.vllm_group_port)
+    if not context.machine.is_here:
+        yield not_checked(f"{', '.join(map(str, ports.values()))} on a described machine.")
+        return
+    for name, port in ports.items():
+        if is_port_free(port):
+            yield ok(f"{port} ({name}) is free.")
+        else:
+            yield failed(f"{name} must be free: got {port}, which is in use. Choose another port with --{name}.")
+
+
+def check_trackers(context: Context) -> Iterator[Finding]:
+    """Check that the trackers in `report_to` are installed, and that wandb has its key."""
+    trackers = context.settings.report_to
+    for name in [trackers] if isinstance(trackers, str) else trackers or []:
+        if name in ("none", "all"):
+            continue
+        if not context.machine.is_here:
+            yield not_checked(f"{name} on a described machine.")
+        elif util.find_spec(_MODULES.get(name, name)) is None:
+            yield failed(f"report_to: {name} must be installed: it is not. Run pip install {name}")
+        elif name == "wandb" and not _has_wandb_key():
+            yield failed("wandb must have a key: got none. Run `wandb login`, or set WANDB_MODE=offline.")
+        else:
+            yield ok(f"{name} is installed.")
+
+
+def _has_wandb_key() -> bool:
+    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_MODE", "online") in ("offline", "disabled"):
+        return True
+    try:
+        return any("wandb" in host for host in netrc.netrc().hosts)
+    except (OSError, netrc.NetrcParseError):
+        return False
+
+
+def check_remote_code(context: Context) -> Iterator[Finding]:
+    """Warn if code from the model's repository is allowed to run."""
+    if context.settings.trust_remote_code:
+        yield warning("trust_remote_code is on: code from the model's repository runs here.")
+
+
+SETUP_CHECKS: dict[str, Check] = {
+    "versions": check_versions,
+    "GPUs": check_gpus,
+    "batch": check_batch,
+    "ports": check_ports,
+    "tracker": check_trackers,
+    "remote code": check_remote_code,
+}
