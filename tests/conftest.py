@@ -41,5 +41,22 @@ def policy(tmp_path_factory):
     return build_policy(tmp_path_factory.mktemp("policy"))
 
 
+@pytest.fixture(scope="session")
+def model_cache(tmp_path_factory):
+    """Return a folder that all workers share, so that the embedded world's base model is built once."""
+    own = tmp_path_factory.getbasetemp()
+    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "models"
+
+
+@pytest.fixture(scope="session")
+def base_model_folder(model_cache):
+    """Return the folder of the embedded world's base model after a part of its training: it ends most answers."""
+    from harness import BASE_MODEL_STEPS
+
+    from trl_miner.data.base_model import BaseModelSettings, base_model
+
+    return base_model(BaseModelSettings(steps=BASE_MODEL_STEPS), model_cache)
+
+
 def pytest_unconfigure():
     shutil.rmtree(os.environ["TRACKIO_DIR"], ignore_errors=True)

@@ -7,14 +7,14 @@ import pytest
 from datasets import load_dataset
 
 from trl_miner import cli
-from trl_miner.data import arithmetic, base_model
+from trl_miner.data import arithmetic
 
 FILES = Path(__file__).parent / "benchmarks"
 
 
 @pytest.fixture(scope="module")
-def model_folder(tmp_path_factory):
-    return base_model.base_model(base_model.BaseModelSettings(steps=5), cache_dir=tmp_path_factory.mktemp("cache"))
+def model_folder(base_model_folder):
+    return base_model_folder
 
 
 @pytest.fixture(autouse=True)

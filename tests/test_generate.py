@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from trl_miner import cli
 from trl_miner.commands import evaluate as evaluate_command
-from trl_miner.data import arithmetic, base_model
+from trl_miner.data import arithmetic
 from trl_miner.data.benchmarks import BENCHMARKS, load
 from trl_miner.data.prompts import prompt_text
 from trl_miner.evaluation import evaluate as run
@@ -33,10 +33,8 @@ def sample(problem, number, text="x"):
 
 
 @pytest.fixture(scope="module")
-def model_folder(tmp_path_factory):
-    """The embedded base model after a part of its training: it ends most answers."""
-    cache = tmp_path_factory.mktemp("cache")
-    return base_model.base_model(base_model.BaseModelSettings(steps=80), cache_dir=cache)
+def model_folder(base_model_folder):
+    return base_model_folder
 
 
 @pytest.fixture(scope="module")

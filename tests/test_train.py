@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from harness import metrics_of
+from harness import BASE_MODEL_STEPS, metrics_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from trl_miner import cli, rewards
@@ -23,7 +23,7 @@ from trl_miner.train import load_data, main, run
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 REDUCED = (
-    "--base_model_steps 30 --max_steps 4 --logging_steps 1 --score_problems 6 --score_samples 2 "
+    f"--base_model_steps {BASE_MODEL_STEPS} --max_steps 4 --logging_steps 1 --score_problems 6 --score_samples 2 "
     "--per_device_train_batch_size 32 --num_generations 4 --max_completion_length 24"
 ).split()
 
@@ -35,19 +35,18 @@ def readme_run():
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished(tmp_path_factory, model_cache):
     """The README's first command in a reduced form, in a fresh process, as a user runs it."""
     output = tmp_path_factory.mktemp("run") / "miner"
-    cache = tmp_path_factory.mktemp("cache")
     command = [sys.executable, "-m", "trl_miner.cli", *readme_run(), *REDUCED, "--output_dir", str(output)]
-    environment = os.environ | {"TRL_MINER_CACHE": str(cache), "OMP_NUM_THREADS": "2"}
+    environment = os.environ | {"TRL_MINER_CACHE": str(model_cache)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=420)
     assert done.returncode == 0, done.stderr[-4000:]
-    return output, done, cache
+    return output, done
 
 
 def test_the_readmes_run_leaves_what_it_promises(finished):
-    output, done, _ = finished
+    output, done = finished
     for name in ("model.safetensors", "tokenizer.json", "README.md", "trainer_state.json", "training.png"):
         assert (output / name).stat().st_size > 0, name
     scores = json.loads((output / "evaluation.json").read_text())
@@ -67,7 +66,7 @@ def test_the_readmes_run_leaves_what_it_promises(finished):
 def test_the_saved_model_answers(finished):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    output, _, _ = finished
+    output, _ = finished
     tokenizer, model = AutoTokenizer.from_pretrained(output), AutoModelForCausalLM.from_pretrained(output)
     prompt = tokenizer(
         load_data(MinerScriptArguments(dataset_name="trl_miner/arithmetic"), no_mixture())["test"][0]["prompt"],
@@ -78,13 +77,13 @@ def test_the_saved_model_answers(finished):
 
 
 @pytest.mark.slow
-def test_a_finished_run_can_be_prolonged(finished):
+def test_a_finished_run_can_be_prolonged(finished, model_cache):
     """`--resume_from_checkpoint latest` without a checkpoint starts anew; with one it goes on after it."""
-    output, _, cache = finished
+    output, _ = finished
     again = output.parent / "again"
     arguments = [*readme_run(), *REDUCED, "--output_dir", str(again), "--resume_from_checkpoint", "latest"]
     arguments += ["--score_problems", "0", "--save_strategy", "steps", "--save_steps", "2"]
-    environment = os.environ | {"TRL_MINER_CACHE": str(cache)}
+    environment = os.environ | {"TRL_MINER_CACHE": str(model_cache)}
     for max_steps in ("2", "4"):
         command = [sys.executable, "-m", "trl_miner.train", *arguments[1:], "--max_steps", max_steps]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
