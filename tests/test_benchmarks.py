@@ -130,7 +130,7 @@ def test_the_grader_accepts_every_gold_and_no_perturbed_one(name):
     else:
         wrong = [f"The answer is {'B' if gold == 'A' else 'A'}." for gold in golds]
         options = [problem.options for problem in problems]
-    assert [verdict.score for verdict in grade(grader, wrong, golds, options=options)] == [0.0] * 3
+    assert [verdict.is_correct for verdict in grade(grader, wrong, golds, options=options)] == [False] * 3
 
 
 def test_a_letter_that_is_also_an_option_is_still_a_good_gold():
@@ -139,7 +139,7 @@ def test_a_letter_that_is_also_an_option_is_still_a_good_gold():
     assert accepts_gold("choice", [problem]) == [True]
 
 
-def test_a_gold_that_could_never_be_judged_is_not_accepted():
+def test_a_gold_that_could_never_be_graded_is_not_accepted():
     golds = ["7", "9^{9^{9^{9}}}", "\\frac{", ""]
     problems = [Problem(str(index), "?", gold) for index, gold in enumerate(golds)]
     assert accepts_gold("math", problems) == [True, False, False, False]

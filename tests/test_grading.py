@@ -8,7 +8,7 @@ from trl_miner.grading import grade, math_answers
 from trl_miner.grading.choices import chosen, option_index
 
 
-def judged(answer, gold, **kwargs):
+def graded(answer, gold, **kwargs):
     return grade("math", [answer], [gold], **kwargs)[0]
 
 
@@ -30,18 +30,18 @@ def judged(answer, gold, **kwargs):
     ],
 )
 def test_verdicts(answer, gold, verdict):
-    assert judged(answer, gold).score == verdict
+    assert graded(answer, gold).is_correct == verdict
 
 
 @pytest.mark.parametrize("gold", ["17", "-3", r"\frac{1}{2}", "(1, 2)", r"\{1, 2\}", r"\text{blue}", "x^2 + 1", "@#"])
 def test_a_gold_is_its_own_right_answer(gold):
-    assert judged(rf"The answer is \boxed{{{gold}}}.", gold).score == 1.0
-    assert math_answers.judge((gold,), gold) == 1.0  # not only at sight: math-verify agrees
+    assert graded(rf"The answer is \boxed{{{gold}}}.", gold).is_correct is True
+    assert math_answers.is_correct((gold,), "", gold)  # not only as text: math-verify agrees
 
 
 @pytest.mark.parametrize("answer", ["17", "The answer is 17.", "$17$", "", r"\boxed 17", r"\boxed{}"])
 def test_without_a_filled_box_nothing_is_right(answer):
-    assert judged(answer, "17").score == 0.0
+    assert graded(answer, "17").is_correct is False
 
 
 @pytest.mark.parametrize(
@@ -57,34 +57,34 @@ def test_without_a_filled_box_nothing_is_right(answer):
     ],
 )
 def test_answers_without_a_box_are_accepted_on_request(answer, verdict):
-    assert judged(answer, r"\frac{1}{2}", unboxed=True).score == verdict
+    assert graded(answer, r"\frac{1}{2}", unboxed=True).is_correct == verdict
 
 
 def test_a_box_cut_off_at_the_length_limit_is_no_answer():
-    assert judged(r"The answer is \boxed{17", "17").score == 0.0
-    assert judged(r"First \boxed{17}, so \boxed{1", "17").score == 0.0
+    assert graded(r"The answer is \boxed{17", "17").is_correct is False
+    assert graded(r"First \boxed{17}, so \boxed{1", "17").is_correct is False
     assert math_answers.boxes(r"First \boxed{17}, so \boxed{1") == ()
 
 
 @pytest.mark.parametrize("answer", [r"\boxed{17} or \boxed{18}", r"\boxed{18} or \boxed{17}", r"\boxed{1} \boxed{x}"])
 def test_boxes_that_disagree_are_wrong_even_if_one_is_right(answer):
-    assert judged(answer, "17").score == 0.0
-    assert judged(answer, "17", votes=True).answer is None  # nor do they vote
+    assert graded(answer, "17").is_correct is False
+    assert graded(answer, "17", votes=True).answer is None  # nor do they vote
 
 
 def test_one_value_in_two_boxes_is_one_answer():
-    assert judged(r"\boxed{17}, that is \boxed{17}", "17").score == 1.0
-    assert judged(r"\boxed{0.5}, that is \boxed{\frac{1}{2}}", "0.5").score == 1.0
-    assert judged(r"\boxed{0.5}, that is \boxed{\frac{1}{3}}", "0.5").score == 0.0
+    assert graded(r"\boxed{17}, that is \boxed{17}", "17").is_correct is True
+    assert graded(r"\boxed{0.5}, that is \boxed{\frac{1}{2}}", "0.5").is_correct is True
+    assert graded(r"\boxed{0.5}, that is \boxed{\frac{1}{3}}", "0.5").is_correct is False
 
 
 @pytest.mark.parametrize("gold", ["", "  ", None, r"\frac{1}{", "1}", r"\boxed{}", r"\boxed{1", "7" * 10_001])
-def test_an_unparsable_gold_is_not_judged(gold):
-    assert (judged(r"\boxed{1}", gold).score, judged("", gold).reason) == (None, "gold")
+def test_an_unparsable_gold_is_not_graded(gold):
+    assert (graded(r"\boxed{1}", gold).is_correct, graded("", gold).reason) == (None, "gold")
 
 
 def test_an_answer_longer_than_any_gold_is_wrong_at_once():
-    assert judged(r"\boxed{" + "1+" * 5_001 + "1}", "5002").score == 0.0
+    assert graded(r"\boxed{" + "1+" * 5_001 + "1}", "5002").is_correct is False
 
 
 def test_boxes_come_last_first_without_repeats_and_balanced():
@@ -101,7 +101,7 @@ def test_boxes_come_last_first_without_repeats_and_balanced():
 )
 def test_any_wrong_answer_has_a_form(box):
     (verdict,) = grade("math", [rf"\boxed{{{box}}}"], ["7"], votes=True)
-    assert verdict.score == 0.0 and verdict.answer and len(verdict.answer) < 50
+    assert verdict.is_correct is False and verdict.answer and len(verdict.answer) < 50
 
 
 def test_equal_answers_vote_alike():
@@ -118,15 +118,15 @@ numbers = st.integers(-(10**9) + 1, 10**9 - 1) | st.integers(-20, 20)
 
 @settings(max_examples=150, deadline=None)
 @given(gold=numbers, others=st.lists(numbers, max_size=2), repeat=st.booleans())
-def test_what_is_judged_at_sight_agrees_with_math_verify(gold, others, repeat):
-    found = math_answers.boxes("".join(rf"\boxed{{{number}}}" for number in others + [gold] * repeat))
-    assert math_answers.judge_at_sight(found, str(gold)) == math_answers.judge(found, str(gold))
+def test_what_is_graded_as_text_agrees_with_math_verify(gold, others, repeat):
+    boxes = math_answers.boxes("".join(rf"\boxed{{{number}}}" for number in others + [gold] * repeat))
+    assert math_answers.is_correct_as_text(boxes, str(gold)) == math_answers.is_correct(boxes, "", str(gold))
 
 
 def test_a_gold_is_parsed_once_for_all_rollouts():
     math_answers._parse_gold.cache_clear()
     for box in ("x", "y", "z"):
-        math_answers.judge((box,), r"\frac{7}{9}")
+        math_answers.is_correct((box,), "", r"\frac{7}{9}")
     assert math_answers._parse_gold.cache_info().misses == 1
 
 
@@ -143,8 +143,8 @@ def test_math_verify_failing_makes_the_answer_wrong_and_the_gold_unscorable(monk
 
         monkeypatch.setattr(math_verify, "parse", fail_on_letters)
         math_answers._parse_gold.cache_clear()
-        assert math_answers.judge(("hostile",), "17") == 0.0
-        assert math_answers.judge(("17",), "hostile") is None
+        assert math_answers.is_correct(("hostile",), "", "17") is False
+        assert math_answers.is_correct(("17",), "", "hostile") is None
     math_answers._parse_gold.cache_clear()
 
 
@@ -187,11 +187,11 @@ def test_choices(answer, letter):
 def test_a_choice_is_right_by_letter_or_text_of_the_gold():
     for gold in ("B", "b", "ibuprofen", " Ibuprofen. "):
         verdicts = grade("choice", ["The answer is B.", "The answer is A."], [gold] * 2, options=[DRUGS] * 2)
-        assert [v.score for v in verdicts] == [1.0, 0.0]
+        assert [v.is_correct for v in verdicts] == [1.0, 0.0]
         assert [v.answer for v in verdicts] == ["B", "A"]
 
 
-def test_a_gold_that_is_no_option_is_not_judged():
+def test_a_gold_that_is_no_option_is_not_graded():
     assert grade("choice", ["The answer is A."], ["F"], options=[DRUGS])[0].reason == "gold"
     assert option_index("x", ("x", "X")) is None  # two options alike
     assert chosen("The answer is x.", ("x", "X")) is None and chosen("The answer is A.", ("x", "X")) == 0
@@ -200,7 +200,7 @@ def test_a_gold_that_is_no_option_is_not_judged():
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=200), st.sampled_from(["", "The answer is ", "The answer is B"]))
 def test_no_text_breaks_a_grader(text, start):
-    assert grade("choice", [start + text], ["B"], options=[DRUGS])[0].score in (0.0, 1.0)
+    assert grade("choice", [start + text], ["B"], options=[DRUGS])[0].is_correct in (False, True)
     assert math_answers.boxes(text) == () or "boxed" in text
 
 

@@ -43,7 +43,7 @@ def test_the_mathematics_needs_torch_alone():
     assert_light(in_folders("methods", "distributed") | {"evaluation.majority"}, NOT_TORCH)
 
 
-def test_judging_needs_neither_torch_nor_trl():
+def test_grading_needs_neither_torch_nor_trl():
     """Each worker starts with these imports."""
     assert_light({"rewards", "grading.worker"}, {"torch", "trl", "transformers", "datasets"})
 

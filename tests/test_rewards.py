@@ -56,7 +56,7 @@ def test_unboxed_answers_are_accepted_on_request():
 
 
 @pytest.mark.parametrize("where", ["main", "thread"])
-def test_what_is_not_judged_is_none_counted_and_said(where, caplog):
+def test_what_is_not_graded_is_none_counted_and_said(where, caplog):
     logged, found = {}, []
     grading.configure(workers=2, seconds=0.5)
 
@@ -76,12 +76,12 @@ def test_what_is_not_judged_is_none_counted_and_said(where, caplog):
         grading.configure()
     assert found == [1.0, None, None, 1.0]
     assert logged == {"math_reward/not_judged": 0.5}  # 2 of 4
-    assert "2 of 4 answers were not judged" in caplog.text
+    assert "2 of 4 answers were not graded" in caplog.text
     assert "1 over the time limit" in caplog.text and "1 without a gold that can be parsed" in caplog.text
 
 
 def test_the_time_of_a_batch_is_limited(caplog):
     completions = [rf"\boxed{{9^{{9^{{9^{{9}}}}}} + {i}}}" for i in range(20)] + [r"\boxed{17}"]
-    # 20 bombs of 5 s each; the answer that needs no mathematics is judged all the same
+    # 20 bombs of 5 s each; the answer that needs no mathematics is graded all the same
     assert math_reward(completions, ["17"] * 21, batch_seconds=1.0) == [None] * 20 + [1.0]
     assert "20 left over when the batch's time was up" in caplog.text

@@ -182,7 +182,7 @@ def test_time_that_this_process_was_stopped_itself_does_not_count():
 def test_an_error_carries_the_phase_and_the_step_it_came_from(watching):
     dog = watching()
     with pytest.raises(ValueError) as caught, dog.phase("training step"), dog.phase("rewards"):
-        raise ValueError("the judge is out")
+        raise ValueError("the grader is out")
     assert caught.value.__notes__ == ["This happened in phase 'rewards', step 7."]
 
 
@@ -199,7 +199,7 @@ def test_a_hanging_reward_function_ends_training_with_an_error(policy, tmp_path)
     assert not [t for t in threading.enumerate() if t.name == "trl_miner.launching.watchdog"]
 
 
-def test_judging_processes_that_cannot_start_are_named_with_the_step(policy, tmp_path, monkeypatch):
+def test_grading_processes_that_cannot_start_are_named_with_the_step(policy, tmp_path, monkeypatch):
     def judged(completions, solution, **kwargs):
         return math_reward([rf"\boxed{{{number}/7}}" for number in range(len(completions))], solution=solution)
 
@@ -208,7 +208,7 @@ def test_judging_processes_that_cannot_start_are_named_with_the_step(policy, tmp
     args = config(tmp_path, per_device_train_batch_size=4)
     trainer = MinerGRPOTrainer(policy, judged, args, arithmetic.load_dataset("train", size=24))
     try:
-        with pytest.raises(RuntimeError, match="A process for judging answers must start") as caught:
+        with pytest.raises(RuntimeError, match="A grading process must start") as caught:
             trainer.train()
     finally:
         grading.configure()

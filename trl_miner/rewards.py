@@ -1,7 +1,7 @@
-"""Rewards for TRL: does a completion hold the right answer? The rules are in `trl_miner.grading`.
+"""Rewards for TRL: whether a completion holds the right answer. The rules are in `trl_miner.grading`.
 
-A reward is 1.0 (right), 0.0 (wrong) or None: the gold cannot be judged, or the judging took longer than it may. TRL
-counts a rollout with None neither way. How many there were is logged as `<reward>/not_judged`, and warned of.
+A reward is 1.0 (right), 0.0 (wrong) or None: the gold cannot be parsed, or grading exceeded its limit. TRL counts a
+rollout with None neither way. The share of None is logged as `<reward>/not_judged`, and a warning gives the reasons.
 """
 
 # one completion: a plain string, or a conversation [{"role": ..., "content": str or [{"type": "text", "text": ...}]}]
@@ -34,21 +34,21 @@ def math_reward(
     batch_seconds: float | None = BATCH_SECONDS,
     **kwargs: Any,
 ) -> list[float | None]:
-    r"""Reward 1.0 for a right answer in `\boxed{}`, 0.0 for a wrong one, None where it was not judged.
+    r"""Reward a right answer in `\boxed{}` with 1.0, a wrong one with 0.0, and one that was not graded with None.
 
     Args:
-        completions: B completions, plain strings or conversations (the last assistant message counts). One that is
-            None or empty scores 0.0.
-        solution: B golds, as text: `"17"`, `"\\frac{1}{2}"` or `"\\boxed{17}"`.
+        completions: B completions, plain strings or conversations (the last assistant message counts). None and empty
+            ones score 0.0.
+        solution: B golds as text: `"17"`, `"\\frac{1}{2}"` or `"\\boxed{17}"`.
         accept_unboxed: Look for a final answer in completions without a box too.
-        batch_seconds: Wall time for the whole batch, in seconds; what is not judged by then scores None.
-        **kwargs: other columns of the batch, unused; TRL passes them.
+        batch_seconds: Wall time for the whole batch, in seconds; what is not graded by then scores None.
+        **kwargs: The other columns of the batch, which TRL passes; unused.
 
     Returns:
         B rewards, each 1.0, 0.0 or None.
 
     Raises:
-        ValueError: if there is not one gold per completion.
+        ValueError: There is not one gold per completion.
     """
     texts = [_text(completion) for completion in completions]
     verdicts = grade("math", texts, solution, unboxed=accept_unboxed, budget=batch_seconds)
@@ -58,19 +58,19 @@ def math_reward(
 def choice_reward(
     completions: list[Any], solution: list[Any], options: list[Sequence[str]], **kwargs: Any
 ) -> list[float | None]:
-    """Reward 1.0 if a completion chooses the right option after "The answer is", 0.0 if not.
+    """Reward the right option after "The answer is" with 1.0, anything else with 0.0.
 
     Args:
         completions: B completions, plain strings or conversations.
         solution: B golds: the letter of the right option, or its text.
         options: The texts of the options of each question, B lists.
-        **kwargs: other columns of the batch, unused; TRL passes them.
+        **kwargs: The other columns of the batch, which TRL passes; unused.
 
     Returns:
         B rewards, each 1.0, 0.0, or None where the gold is none of the options.
 
     Raises:
-        ValueError: if there is not one gold and one list of options per completion.
+        ValueError: There is not one gold and one list of options per completion.
     """
     texts = [_text(completion) for completion in completions]
     return _rewards("choice_reward", grade("choice", texts, solution, options=options), texts, kwargs)
@@ -79,27 +79,27 @@ def choice_reward(
 def _rewards(
     name: str, verdicts: Sequence[Verdict], texts: Sequence[str], kwargs: dict[str, Any]
 ) -> list[float | None]:
-    """The scores; the answers without one are reported."""
-    missing = [row for row, verdict in enumerate(verdicts) if verdict.score is None]
+    """Turn verdicts into rewards; log and warn of the answers that have none."""
+    missing = [row for row, verdict in enumerate(verdicts) if verdict.is_correct is None]
     # TRL averages it over the processes, so every one of them logs it, at every batch.
     if verdicts and (log_metric := kwargs.get("log_metric")) is not None:
         log_metric(f"{name}/not_judged", len(missing) / len(verdicts))
     if missing:
         counts = Counter(verdicts[row].reason for row in missing)
-        what = ", ".join(f"{count} {_REASONS[reason]}" for reason, count in counts.items() if reason is not None)
+        reasons = ", ".join(f"{count} {_REASONS[reason]}" for reason, count in counts.items() if reason is not None)
         logger.warning(
-            "%s: %d of %d answers were not judged and score None: %s. The first ends with %r.",
-            name, len(missing), len(verdicts), what, texts[missing[0]][-100:],
+            "%s: %d of %d answers were not graded and score None: %s. The first ends with %r.",
+            name, len(missing), len(verdicts), reasons, texts[missing[0]][-100:],
         )  # fmt: skip
-    return [verdict.score for verdict in verdicts]
+    return [None if verdict.is_correct is None else float(verdict.is_correct) for verdict in verdicts]
 
 
 def _text(completion: Any) -> str:
-    """The answer's text in a completion of any of TRL's shapes; empty if there is none."""
+    """Return the text of the answer in a completion of any of TRL's shapes; empty if there is none."""
     if completion is None or isinstance(completion, str):
         return completion or ""
-    spoken = [message for message in completion if message.get("role", "assistant") == "assistant"]
-    content = spoken[-1].get("content") if spoken else None
+    messages = [message for message in completion if message.get("role", "assistant") == "assistant"]
+    content = messages[-1].get("content") if messages else None
     if content is None or isinstance(content, str):
         return content or ""
     return "".join(part.get("text") or "" for part in content if part.get("type", "text") == "text")

@@ -59,7 +59,7 @@ def loop(texts: list[str], golds: list[str]) -> list[float]:
 
 
 def pool(texts: list[str], golds: list[str]) -> list[float | None]:
-    return [verdict.score for verdict in grading.grade("math", texts, golds)]
+    return [verdict.is_correct for verdict in grading.grade("math", texts, golds)]
 
 
 def main() -> None:

@@ -31,13 +31,13 @@ def _accepts_gold(grader: str, problems: Sequence[Problem], advance: Callable[[i
     if grader == "math":
         own = grade("math", [f"\\boxed{{{gold}}}" for gold in golds], golds, advance=advance)
         other = grade("math", [_OTHER_ANSWER] * len(golds), golds, advance=advance)
-        return [mine.score == 1.0 and its.score is not None for mine, its in zip(own, other, strict=True)]
+        return [mine.is_correct is True and its.is_correct is not None for mine, its in zip(own, other, strict=True)]
     options = [problem.options for problem in problems]
     texts = [texts[ord(gold) - ord("A")] for texts, gold in zip(options, golds, strict=True)]
     short = grade("choice", [f"The answer is {gold}." for gold in golds], golds, options=options, advance=advance)
     full = [f"The answer is ({gold}) {text}." for gold, text in zip(golds, texts, strict=True)]
     long = grade("choice", full, golds, options=options, advance=advance)
-    return [1.0 in (by_letter.score, by_both.score) for by_letter, by_both in zip(short, long, strict=True)]
+    return [True in (by_letter.is_correct, by_both.is_correct) for by_letter, by_both in zip(short, long, strict=True)]
 
 
 def check_golds(title: str, grader: str, problems: Sequence[Problem], *, strict: bool) -> None:

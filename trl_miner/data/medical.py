@@ -113,7 +113,7 @@ def filtered_out(samples_folder: str | Path, expected: Sequence[Problem] | None 
             options=[problem.options for problem in answered],
             advance=progress.advance,
         )
-    return {problem.id for problem, verdict in zip(answered, verdicts, strict=True) if verdict.score == 1.0}
+    return {problem.id for problem, verdict in zip(answered, verdicts, strict=True) if verdict.is_correct}
 
 
 def _is_same(problem: Problem, row: Mapping[str, Any]) -> bool:

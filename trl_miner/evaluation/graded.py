@@ -188,13 +188,13 @@ def _grade_benchmark(
     )
     shape = (len(problems), len(samples[0]))
     ids = _answer_ids([str(problem["id"]) for problem, _ in pairs], verdicts)
-    not_judged = Counter(str(verdict.reason) for verdict in verdicts if verdict.score is None)
+    not_judged = Counter(str(verdict.reason) for verdict in verdicts if verdict.is_correct is None)
     warnings = list(warnings)
     if not_judged:
         reasons = ", ".join(f"{count} ({reason})" for reason, count in sorted(not_judged.items()))
         warnings.append(f"{not_judged.total()} of {len(pairs)} samples were not judged and count as wrong: {reasons}.")
     no_answer = sum(
-        verdict.score is not None and number == NO_ANSWER for verdict, number in zip(verdicts, ids, strict=True)
+        verdict.is_correct is not None and number == NO_ANSWER for verdict, number in zip(verdicts, ids, strict=True)
     )
     if no_answer == len(pairs):
         warnings.append("No sample holds an answer in the form that the prompt asks for: every score is 0.")
@@ -202,7 +202,7 @@ def _grade_benchmark(
         name=name,
         about=about,
         problems=problems,
-        correct_PN=np.array([verdict.score == 1.0 for verdict in verdicts]).reshape(shape),
+        correct_PN=np.array([verdict.is_correct is True for verdict in verdicts]).reshape(shape),
         answers_PN=np.array(ids).reshape(shape),
         tokens_PN=np.array([sample["tokens"] for _, sample in pairs]).reshape(shape),
         truncated_PN=np.array([bool(sample["truncated"]) for _, sample in pairs]).reshape(shape),
@@ -217,7 +217,7 @@ def _answer_ids(problems: Sequence[str], verdicts: Sequence[Verdict]) -> list[in
     seen: dict[tuple[str, str], int] = {}
     ids = []
     for problem, verdict in zip(problems, verdicts, strict=True):
-        if verdict.score == 1.0:
+        if verdict.is_correct:
             ids.append(_RIGHT)
         elif verdict.answer is None:
             ids.append(NO_ANSWER)

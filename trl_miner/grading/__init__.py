@@ -1,7 +1,7 @@
-"""Grading answers: by mathematics or by the option they choose. No answer can hang or crash the caller.
+"""Grade answers: by mathematics or by the option that they choose. No answer can hang or crash the caller.
 
-`grade` does not raise for any text. What needs mathematics goes to a pool of processes that can be killed (`pool.py`);
-plain integers, missing boxes, exact matches and repeated answers are decided here, once.
+`grade` raises for no text. What needs mathematics goes to a pool of processes that can be killed (`pool.py`); plain
+integers, missing boxes, exact matches and repeated answers are decided here, and only once.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from string import ascii_uppercase
 from typing import Any
 
 from . import choices, math_answers
-from .pool import configure, shared_pool
+from .pool import Outcome, configure, shared_pool
 from .worker import Job
 
 __all__ = ["GRADERS", "Verdict", "configure", "grade", "shared_pool"]
@@ -20,17 +20,17 @@ GRADERS = ("math", "choice")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a grader says of one answer.
+    """The verdict on one answer.
 
     Attributes:
-        score: 1.0 right, 0.0 wrong, None not judged.
+        is_correct: True, False, or None for an answer that was not graded.
         answer: With votes, a canonical form of the answer, the same for all right answers to a gold; None if there is
             no answer, or none that could be read in time.
-        reason: Why it was not judged: "gold" (it cannot be parsed), "limit" (time), "died" (the judging process was
-            killed or ran out of memory), "budget" (the time for all together was over).
+        reason: Why it was not graded: "gold" (the gold cannot be parsed), "limit" (time), "died" (the grading process
+            was killed or ran out of memory), "budget" (the time for the whole batch was over).
     """
 
-    score: float | None
+    is_correct: bool | None
     answer: str | None = None
     reason: str | None = None
 
@@ -50,14 +50,14 @@ def grade(
 
     Args:
         grader: "math" or "choice".
-        texts: N outputs of a model, whole.
+        texts: N complete outputs of a model.
         golds: N golds. For "math" any LaTeX text, with or without `\boxed{}`; for "choice" a letter, or an option's
             text.
         options: For "choice", the texts of the options of each question, N sequences.
-        votes: Fill `Verdict.answer`; of wrong answers to "math" that costs a second parse.
-        unboxed: For "math": look for a final answer in texts without a `\boxed{}`. Otherwise they are wrong.
-        budget: Seconds for all together; None: no limit but the one of each answer.
-        advance: Told of each few answers that are graded, how many; in all at most N.
+        votes: Fill `Verdict.answer`. For "math" this costs a second parse of each wrong answer.
+        unboxed: For "math", look for a final answer in texts without a `\boxed{}`. Otherwise they are wrong.
+        budget: Seconds for the whole batch; None for no limit but that of each answer.
+        advance: Called with the number of answers graded since the last call.
 
     Returns:
         N verdicts.
@@ -91,7 +91,7 @@ def _grade_choice(text: str, gold: Any, options: Sequence[str]) -> Verdict:
     if expected is None:
         return Verdict(None, reason="gold")
     index = choices.chosen(text, options)
-    return Verdict(float(index == expected), None if index is None else ascii_uppercase[index])
+    return Verdict(index == expected, None if index is None else ascii_uppercase[index])
 
 
 def _grade_math(
@@ -103,32 +103,31 @@ def _grade_math(
     advance: Callable[[int], None],
 ) -> list[Verdict]:
     verdicts: dict[int, Verdict] = {}
-    rows_of: dict[Job, list[int]] = {}  # rollouts of one prompt often box the same: judged once
+    rows_of: dict[Job, list[int]] = {}  # the rollouts of a prompt often box the same answer: grade it once
     for row, (text, gold) in enumerate(zip(texts, golds, strict=True)):
         expected = math_answers.gold_content(gold)
         if not expected:
             verdicts[row] = Verdict(None, reason="gold")
             continue
-        found = math_answers.boxes(text)
+        boxes = math_answers.boxes(text)
         tail = text[-math_answers.TAIL_CHARACTERS :] if unboxed and "\\boxed" not in text else ""
-        score = None if tail.strip() else math_answers.judge_at_sight(found, expected)
-        if score is None or (votes and score == 0 and found):
-            rows_of.setdefault(Job(found, tail, expected, votes), []).append(row)
+        is_correct = None if tail.strip() else math_answers.is_correct_as_text(boxes, expected)
+        if is_correct is None or (votes and not is_correct and boxes):
+            rows_of.setdefault(Job(boxes, tail, expected, votes), []).append(row)
         else:
-            verdicts[row] = Verdict(score, expected if votes and score else None)
-    jobs = list(rows_of)
+            verdicts[row] = Verdict(is_correct, expected if votes and is_correct else None)
     advance(len(verdicts))
-    counts = [len(rows_of[job]) for job in jobs]
-    outcomes = shared_pool().run(jobs, budget, lambda index: advance(counts[index])) if jobs else ()
-    for job, outcome in zip(jobs, outcomes, strict=True):
-        for row in rows_of[job]:
-            verdicts[row] = _verdict(job, outcome.result, outcome.reason)
+    jobs, rows_of_job = list(rows_of), list(rows_of.values())
+    outcomes = shared_pool().run(jobs, budget, lambda index: advance(len(rows_of_job[index]))) if jobs else ()
+    for job, rows, outcome in zip(jobs, rows_of_job, outcomes, strict=True):
+        verdicts |= dict.fromkeys(rows, _verdict(job, outcome))
     return [verdicts[row] for row in range(len(texts))]
 
 
-def _verdict(job: Job, result: Any, reason: str | None) -> Verdict:
-    if result is None:
-        return Verdict(None, reason=reason)
-    if result.score is None:
+def _verdict(job: Job, outcome: Outcome) -> Verdict:
+    if outcome.result is None:
+        return Verdict(None, reason=outcome.reason)
+    is_correct, wrong_answer = outcome.result
+    if is_correct is None:
         return Verdict(None, reason="gold")
-    return Verdict(result.score, (job.expected if result.score else result.vote) if job.want_vote else None)
+    return Verdict(is_correct, (job.expected if is_correct else wrong_answer) if job.want_vote else None)

@@ -1,8 +1,8 @@
-r"""Which option of a multiple-choice question does an answer choose?
+r"""Which option of a multiple-choice question an answer chooses.
 
 The rule follows arXiv 2601.04731: what comes after "The answer is", up to the first full stop, must match an option
 exactly. Its published code accepts substrings, so that "not aspirin" counts for "aspirin"; here it is exact, after
-case, blanks and markup are evened out. An option may be named by its letter, its text, or both:
+case, blanks and markup are normalized. An option may be named by its letter, its text, or both:
 
     The answer is B.      The answer is: (B) aspirin.      **The answer is aspirin**      The answer is \boxed{B}
 """
@@ -15,59 +15,55 @@ ANSWER = re.compile(r"the answer is(?!\w)", re.IGNORECASE)
 _STOP = re.compile(r"\s*(?:$|\.(?=\s|$))")
 _MARKUP = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\s*(?=\{)|[*`$_{}\"“”‘’]|(?<!\w)'|'(?!\w)")
 _LEAD = re.compile(r"[\s:,=]*(?:(?:the )?(?:option|choice)\s+)?", re.IGNORECASE)
-# Longer than any option; what comes later is no part of the answer.
+# Longer than any option; what comes later is not part of the answer.
 _MAX_CHARACTERS = 2_000
 
 
 def chosen(text: str, options: Sequence[str]) -> int | None:
-    """The index of the option that a text chooses, by its last "The answer is"; None if it chooses none, or several.
+    """Return the index of the option that a text chooses by its last "The answer is".
 
     Args:
-        text: the model's whole output.
-        options: the texts of the options A, B, C, ...
+        text: The complete output of a model.
+        options: The texts of the options A, B, C, ...
+
+    Returns:
+        None if the text chooses none, or several.
     """
-    position = None
-    for match in ANSWER.finditer(text):
-        position = match.end()
+    position = max((match.end() for match in ANSWER.finditer(text)), default=None)
     if position is None:
         return None
     lines = text[position : position + _MAX_CHARACTERS].lstrip(" \t\r\n:*`'\"").splitlines()
-    answer = _even(_LEAD.sub("", _MARKUP.sub("", lines[0]), count=1)) if lines else ""
-    found = _match(answer, options)
-    if found is None:
-        return None
-    index, end = found
-    # "A. B." or "A. ibuprofen", where A is aspirin, choose two.
-    rest = _match(answer[end:].lstrip(". "), options)
-    return index if rest is None or rest[0] == index else None
+    answer = _normalized(_LEAD.sub("", _MARKUP.sub("", lines[0]), count=1)) if lines else ""
+    index, end = _named_first(answer, options)
+    # "A. B." and "A. ibuprofen", where A is aspirin, choose two.
+    second, _ = _named_first(answer[end:].lstrip(". "), options)
+    return index if second in (None, index) else None
 
 
 def option_index(gold: str, options: Sequence[str]) -> int | None:
-    """The index of the gold, given as a letter or as the option's text; None if it is none of the options."""
+    """Return the index of a gold, given as a letter or as the option's text; None if it is none of the options."""
     letter = gold.strip().upper()
     if len(letter) == 1 and letter in ascii_uppercase[: len(options)]:
         return ascii_uppercase.index(letter)
-    same = [index for index, option in enumerate(options) if _even(option) == _even(gold)]
+    same = [index for index, option in enumerate(options) if _normalized(option) == _normalized(gold)]
     return same[0] if len(same) == 1 else None
 
 
-def _match(answer: str, options: Sequence[str]) -> tuple[int, int] | None:
-    """The option that the answer's beginning names in full, and where that name ends; the longest name counts."""
+def _named_first(answer: str, options: Sequence[str]) -> tuple[int | None, int]:
+    """Return the option whose full name begins the answer (the longest name counts), and where that name ends."""
     ends: dict[int, int] = {}
     for index, option in enumerate(options):
-        letter, text = ascii_uppercase[index].casefold(), _even(option)
+        letter, text = ascii_uppercase[index].casefold(), _normalized(option)
         names = [letter, f"({letter})", f"{letter})", text, f"{text} ({letter})"]
         names += [f"{mark} {text}" for mark in (letter, f"{letter}.", f"{letter}:", f"{letter})", f"({letter})")]
         for name in names:
             if name and answer.startswith(name) and _STOP.match(answer, len(name)):
                 ends[index] = max(ends.get(index, 0), len(name))
-    if not ends:
-        return None
-    longest = max(ends.values())
+    longest = max(ends.values(), default=0)
     named = [index for index, end in ends.items() if end == longest]
-    return (named[0], longest) if len(named) == 1 else None
+    return (named[0], longest) if len(named) == 1 else (None, 0)
 
 
-def _even(text: str) -> str:
-    """Case, blanks, markup and the last full stop evened out."""
+def _normalized(text: str) -> str:
+    """Return a text in one case, without markup, repeated blanks and the last full stop."""
     return " ".join(_MARKUP.sub("", text).casefold().split()).rstrip(". ")

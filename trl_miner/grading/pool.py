@@ -1,8 +1,8 @@
-"""Judging in processes that can be killed: no answer, however hostile, can hang or crash the caller.
+"""Grading in processes that can be killed: no answer, however hostile, can hang or crash the caller.
 
-Works from any thread, where math-verify's own limits (SIGALRM) do not exist. The workers are plain subprocesses: a
+It works from any thread, where math-verify's own limits (SIGALRM) do not exist. The workers are plain subprocesses: a
 fork of a training process would inherit its threads' locks and CUDA, and multiprocessing's spawn would import the
-user's script again, and train twice if that script has no `if __name__ == "__main__"`.
+user's script again, and train twice if that script lacks `if __name__ == "__main__"`.
 """
 
 import atexit
@@ -36,25 +36,23 @@ _pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()
 
 
 class Outcome(NamedTuple):
-    """A result, or why there is none: "limit" (time), "died" (killed, out of memory), "budget" (the batch's time)."""
+    """A result, or why it is missing: "limit" (time), "died" (killed, out of memory), "budget" (the batch's time)."""
 
     result: Result | None
     reason: str | None
 
 
 class Pool:
-    """Workers, started when first needed, replaced when one dies.
+    """A pool of workers, which start when first needed and are replaced when they die.
 
     Args:
-        workers: Processes; default: the CPUs that this process may use, shared with the other local ranks, at most 8.
-        seconds: Limit for one answer, in seconds of the worker's CPU time; four times that in wall time.
+        workers: The number of processes; by default this rank's share of the CPUs, at most 8.
+        seconds: The limit for one answer, in seconds of the worker's CPU time; four times that in wall time.
     """
 
     def __init__(self, workers: int | None = None, seconds: float = CPU_SECONDS) -> None:
         if workers is not None and workers < 1:
-            raise ValueError(
-                f"workers must be at least 1: got {workers}. Leave it out to use the CPUs that there are."
-            )
+            raise ValueError(f"workers must be at least 1: got {workers}. Leave it out to use all available CPUs.")
         if not seconds > 0:
             raise ValueError(f"seconds must be positive: got {seconds}. The default is {CPU_SECONDS}.")
         self.size = workers or default_workers()
@@ -65,42 +63,42 @@ class Pool:
         _pools.add(self)
 
     def run(
-        self, jobs: Sequence[Job], budget: float | None = None, settled: Callable[[int], None] = lambda index: None
+        self, jobs: Sequence[Job], budget: float | None = None, on_done: Callable[[int], None] = lambda index: None
     ) -> list[Outcome]:
-        """Judge every job; each returns, whatever becomes of its worker.
+        """Grade every job. Each gets an outcome, whatever happens to its worker.
 
         Args:
-            jobs: What to judge.
-            budget: Seconds of wall time for all together; None: no limit. Jobs that are not done by then have
+            jobs: The answers to grade.
+            budget: Seconds of wall time for the whole batch; None for no limit. Jobs that are not done by then have
                 the reason "budget".
-            settled: Told the index of each job that is done.
+            on_done: Called with the index of each job that is done.
 
         Returns:
             One outcome per job, in order.
 
         Raises:
-            RuntimeError: Workers do not even start.
+            RuntimeError: The workers do not start.
         """
         outcomes: list[Outcome] = [Outcome(None, "budget")] * len(jobs)
 
-        def note(index: int, outcome: Outcome) -> None:
+        def record(index: int, outcome: Outcome) -> None:
             outcomes[index] = outcome
-            settled(index)
+            on_done(index)
 
         waiting = deque(range(len(jobs)))
         if not waiting:
             return outcomes
         with self._lock:
-            # The budget pays for judging, not for waiting until another thread's batch is done.
+            # The budget covers grading, not waiting for another thread's batch.
             deadline = time.monotonic() + (float("inf") if budget is None else budget)
             try:
                 while waiting or any(worker.job is not None for worker in self._workers):
                     if time.monotonic() >= deadline:
                         break
                     self._hand_out(jobs, waiting)
-                    self._collect(note, deadline)
+                    self._collect(record, deadline)
             finally:
-                # After the budget, or an exception (Ctrl-C): a worker that is still judging would answer too late.
+                # After the budget, or an exception (Ctrl-C): a worker that is still grading would answer too late.
                 for worker in [worker for worker in self._workers if worker.job is not None]:
                     self._drop(worker)
         return outcomes
@@ -124,7 +122,7 @@ class Pool:
         return [worker.process.pid for worker in self._workers]
 
     def forget(self) -> None:
-        """In a forked child: let go of the parent's workers without ending them."""
+        """Drop the parent's workers, in a forked child, without ending them."""
         for worker in self._workers:
             worker.connection.close()
             worker.process.returncode = 0  # not our child: nothing to wait for
@@ -142,43 +140,43 @@ class Pool:
                 else:  # it died while idle: the job goes to another
                     self._drop(worker)
 
-    def _collect(self, note: Callable[[int, Outcome], None], deadline: float) -> None:
-        """Wait until something happens, and note it."""
+    def _collect(self, record: Callable[[int, Outcome], None], deadline: float) -> None:
+        """Wait until a worker answers, starts, dies or exceeds its limit, and record it."""
         pending = [worker for worker in self._workers if worker.job is not None or not worker.ready]
         next_event = min([deadline, *(worker.deadline for worker in pending)])
         timeout = None if next_event == float("inf") else max(0.0, next_event - time.monotonic())
-        spoken = wait([worker.connection for worker in pending], timeout) if pending else []
-        beat()  # a batch may take as long as its budget
+        readable = wait([worker.connection for worker in pending], timeout) if pending else []
+        beat()  # a batch may take as long as its budget, which is longer than the watchdog's patience may be
         for worker in pending:
-            if worker.connection in spoken:
+            if worker.connection in readable:
                 try:
                     message = worker.connection.recv()
                 except (EOFError, OSError):
-                    self._bury(worker, note)
+                    self._replace(worker, record)
                     continue
                 if worker.job is None:
                     worker.ready, worker.deadline = True, float("inf")
                     self._failed_starts = 0
                 else:
-                    note(worker.job, Outcome(message, None))
+                    record(worker.job, Outcome(message, None))
                     worker.job, worker.deadline = None, float("inf")
             elif time.monotonic() >= worker.deadline:
-                self._bury(worker, note)
+                self._replace(worker, record)
 
-    def _bury(self, worker: "_Worker", note: Callable[[int, Outcome], None]) -> None:
-        """Note why a worker's job has no result; the next round starts another worker."""
+    def _replace(self, worker: "_Worker", record: Callable[[int, Outcome], None]) -> None:
+        """Record why a worker's job has no result; the next round starts another worker."""
         stuck = time.monotonic() >= worker.deadline
         status = self._drop(worker, patience=0 if stuck else GRACE_SECONDS)
         if worker.job is not None:
             over = stuck or status in (-signal.SIGPROF, -signal.SIGALRM)
-            note(worker.job, Outcome(None, "limit" if over else "died"))
+            record(worker.job, Outcome(None, "limit" if over else "died"))
         elif not worker.ready:
             self._failed_starts += 1
-            # One that somebody killed is replaced; one that ends by itself would do so again.
+            # A worker that was killed is replaced; one that ended by itself would do so again.
             if status >= 0 or self._failed_starts >= MAX_FAILED_STARTS:
                 raise RuntimeError(
-                    f"A process for judging answers must start within {START_SECONDS:.0f} seconds: this one ended "
-                    f"with status {status} (negative: a signal). What it wrote to stderr says why."
+                    f"A grading process must start within {START_SECONDS:.0f} seconds: this one ended with status "
+                    f"{status} (negative: a signal). Its output on stderr says why."
                 )
 
     def _drop(self, worker: "_Worker", patience: float = 0) -> int:
@@ -187,7 +185,7 @@ class Pool:
 
 
 class _Worker:
-    """One process and the line to it."""
+    """A process and the connection to it."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -209,7 +207,7 @@ class _Worker:
         self.connection = Connection(ours.detach())
 
     def take(self, index: int, job: Job) -> bool:
-        """Start on a job; False if the process is gone."""
+        """Send a job; return False if the process is gone."""
         try:
             self.connection.send(job)
         except OSError:
@@ -220,10 +218,10 @@ class _Worker:
         return True
 
     def end(self, patience: float) -> int:
-        """Close the line, and kill the process if it lives on for `patience` seconds; its exit status."""
+        """Close the connection, kill the process if it lives on for `patience` seconds, and return its exit status."""
         self.connection.close()
         try:
-            # One that died has its own status, which says why.
+            # A process that died by itself has a status that says why.
             return self.process.wait(patience)
         except subprocess.TimeoutExpired:
             self.process.kill()
@@ -231,7 +229,7 @@ class _Worker:
 
 
 def default_workers() -> int:
-    """The CPUs that this process may use, shared with the other training processes of this machine, 1 to 8."""
+    """Return this rank's share of the CPUs that its processes may use, 1 to 8."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(MAX_WORKERS, cpus // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
 
@@ -242,7 +240,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_pool() -> Pool:
-    """This process's pool. It ends with the process; a forked child starts its own."""
+    """Return this process's pool. It ends with the process; a forked child starts its own."""
     global _shared
     with _shared_lock:
         if _shared is None:
@@ -251,7 +249,7 @@ def shared_pool() -> Pool:
 
 
 def configure(workers: int | None = None, seconds: float = CPU_SECONDS) -> None:
-    """Set the size and the limit of this process's pool; arguments as for `Pool`."""
+    """Set the size and the limit of this process's pool; the arguments are those of `Pool`."""
     global _shared, _settings
     replacement = Pool(workers, seconds)
     with _shared_lock:

@@ -1,9 +1,9 @@
-"""A process that judges answers, one after another, and that the kernel kills when one takes too long.
+"""A process that grades answers one by one, and that the kernel kills when one takes too long.
 
-`pool.py` starts it with one end of a socket pair: it reads a job, writes its result, and ends when the other end is
+`pool.py` starts it with one end of a socket pair. It reads a job, writes its result, and ends when the other end is
 closed. The timers' signals keep their default action, death: a handler in Python would wait for the C call that holds
-the interpreter, which may never end. So a worker that judges for ever ends by itself, even if the process that started
-it is long dead.
+the interpreter, which may never return. So a worker that hangs ends by itself, even if the process that started it is
+long dead.
 """
 
 import logging
@@ -16,44 +16,47 @@ from . import math_answers
 
 
 class Job(NamedTuple):
-    """One answer to judge: the contents of its boxes, or, without any, the text to look for an answer in."""
+    """One answer to grade: the contents of its boxes or, without any, the text in which to look for an answer."""
 
-    found: tuple[str, ...]
-    unboxed: str
+    boxes: tuple[str, ...]
+    tail: str
     expected: str
     want_vote: bool
 
 
 class Result(NamedTuple):
-    """A verdict, None if the gold cannot be parsed, and the answer's form for votes (of a wrong answer, if wanted)."""
+    """Whether the answer is correct (None: the gold cannot be parsed), and, if wanted, a wrong answer's form."""
 
-    score: float | None
-    vote: str | None
+    is_correct: bool | None
+    wrong_answer: str | None
 
 
-def judge(job: Job) -> Result:
-    """The verdict on one job, in this process, without a time limit."""
-    if job.found:
-        score = math_answers.judge(job.found, job.expected)
-        wrong_vote = math_answers.vote(job.found) if job.want_vote and score == 0 else None
-    else:
-        score = math_answers.judge_unboxed(job.unboxed, job.expected)
-        wrong_vote = math_answers.vote_unboxed(job.unboxed) if job.want_vote and score == 0 else None
-    return Result(score, wrong_vote)
+def grade(job: Job) -> Result:
+    """Grade one job in this process, without a time limit."""
+    is_correct = math_answers.is_correct(job.boxes, job.tail, job.expected)
+    wants_wrong = job.want_vote and is_correct is False
+    return Result(is_correct, math_answers.vote(job.boxes, job.tail) if wants_wrong else None)
 
 
 def main(descriptor: int, cpu_seconds: float, wall_seconds: float, memory_bytes: int) -> None:
-    """Judge until the socket closes; limits of one job in seconds of CPU and of wall time, of the process in bytes."""
+    """Grade until the socket closes.
+
+    Args:
+        descriptor: The file descriptor of the socket.
+        cpu_seconds: The limit of CPU time for one job.
+        wall_seconds: The limit of wall time for one job.
+        memory_bytes: The limit of the process's address space.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the pool decides when we end
     for name in (signal.SIGALRM, signal.SIGPROF):
         signal.signal(name, signal.SIG_DFL)
     try:
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    except (ValueError, OSError):  # not on every system; the time limits hold anyway
+    except (ValueError, OSError):  # not every system has them; the time limits hold anyway
         pass
     logging.disable(logging.CRITICAL)  # math-verify reports every answer that it cannot parse
-    judge(Job(("\\frac{1}{2}",), "", "0.5", True))  # imports and fills sympy's caches before the clock runs
+    grade(Job(("\\frac{1}{2}",), "", "0.5", True))  # imports sympy and fills its caches before the clock runs
     connection = Connection(descriptor)
     connection.send("ready")
     while True:
@@ -64,7 +67,7 @@ def main(descriptor: int, cpu_seconds: float, wall_seconds: float, memory_bytes:
         # CPU time, so that a verdict does not depend on how busy the machine is; wall time for what uses no CPU.
         signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
         signal.setitimer(signal.ITIMER_REAL, wall_seconds)
-        result = judge(job)
+        result = grade(job)
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         try:

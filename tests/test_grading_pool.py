@@ -30,7 +30,7 @@ def job(content, gold="17"):
 
 
 def scores(outcomes):
-    return [outcome.result.score if outcome.result else outcome.reason for outcome in outcomes]
+    return [outcome.result.is_correct if outcome.result else outcome.reason for outcome in outcomes]
 
 
 @pytest.fixture
@@ -84,12 +84,12 @@ def test_thousands_of_hostile_answers_are_all_answered(where):
             thread.start()
             thread.join(200)
         assert len(verdicts) == 2500
-        assert verdicts[-2].score == 1.0  # the one right answer, behind 1 MB of text
-        assert all(verdict.score in (0.0, None) for verdict in verdicts[:-2] + verdicts[-1:])
-        over = [verdict for verdict in verdicts if verdict.score is None]
+        assert verdicts[-2].is_correct  # the one right answer, behind 1 MB of text
+        assert all(verdict.is_correct in (False, None) for verdict in verdicts[:-2] + verdicts[-1:])
+        over = [verdict for verdict in verdicts if verdict.is_correct is None]
         assert {verdict.reason for verdict in over} <= {"limit", "died"} and 20 <= len(over) <= 60
-        # the pool is alive, and judges right
-        assert grading.grade("math", [r"\boxed{0.5}"], ["1/2"])[0].score == 1.0
+        # the pool is alive, and grades right
+        assert grading.grade("math", [r"\boxed{0.5}"], ["1/2"])[0].is_correct
         workers = pool.pids()
         assert 1 <= len(workers) <= 2
     finally:
@@ -113,7 +113,7 @@ def test_a_killed_worker_costs_its_answer_only(pool):
 
     killer = threading.Thread(target=kill_one)
     killer.start()
-    # the first bomb is being judged when its worker is killed
+    # the first bomb is being graded when its worker is killed
     outcomes = pool.run([job(BOMBS[0]), job("17.0"), job("18.0"), job(r"\frac{34}{2}")])
     killer.join()
     assert scores(outcomes) == ["died", 1.0, 0.0, 1.0]
@@ -175,16 +175,16 @@ def test_verdicts_do_not_depend_on_the_number_of_workers():
         grading.configure(workers=workers, seconds=2.0)
         found.append(grading.grade("math", answers, ["17"] * len(answers), votes=True))
     grading.configure()
-    assert found[0] == found[1] and [v.score for v in found[0][-2:]] == [1.0, 1.0]
+    assert found[0] == found[1] and [v.is_correct for v in found[0][-2:]] == [True, True]
 
 
-def test_threads_may_judge_at_once(pool):
+def test_threads_may_grade_at_once(pool):
     results = {}
 
-    def judge(name):
+    def graded(name):
         results[name] = scores(pool.run([job(str(name) + ".0", str(name)), job("x", str(name))]))
 
-    threads = [threading.Thread(target=judge, args=(name,)) for name in range(6)]
+    threads = [threading.Thread(target=graded, args=(name,)) for name in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -222,11 +222,11 @@ def test_a_forked_child_gets_its_own_pool_and_leaves_the_parents_alone():
         parents = shared_pool().pids()
         child = os.fork()
         if child == 0:
-            right = grade("math", ["\\\\boxed{0.5}"], ["1/2"])[0].score == 1.0
+            right = grade("math", ["\\\\boxed{0.5}"], ["1/2"])[0].is_correct
             other = not set(shared_pool().pids()) & set(parents)
             os._exit(0 if right and other else 1)
         assert os.waitpid(child, 0)[1] == 0
-        assert grade("math", ["\\\\boxed{0.25}"], ["1/4"])[0].score == 1.0
+        assert grade("math", ["\\\\boxed{0.25}"], ["1/4"])[0].is_correct
         assert shared_pool().pids() == parents
         print("fine")
     """)
@@ -242,20 +242,20 @@ def test_it_works_in_children_of_multiprocessing(method, tmp_path):
         import multiprocessing
         from trl_miner.grading import grade
 
-        def judge(box):
-            return grade("math", [box], ["1/2"])[0].score
+        def graded(box):
+            return grade("math", [box], ["1/2"])[0].is_correct
 
         if __name__ == "__main__":
-            judge("\\\\boxed{{0.5}}")
+            graded("\\\\boxed{{0.5}}")
             with multiprocessing.get_context("{method}").Pool(2) as pool:
-                print(pool.map(judge, ["\\\\boxed{{0.5}}", "\\\\boxed{{0.6}}"]))
+                print(pool.map(graded, ["\\\\boxed{{0.5}}", "\\\\boxed{{0.6}}"]))
         """)
     )
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=90)
-    assert done.stdout.strip() == "[1.0, 0.0]", done.stderr
+    assert done.stdout.strip() == "[True, False]", done.stderr
 
 
-@pytest.mark.parametrize("how", ["exit", "sigkill", "sigterm", "exit while judging in a daemon thread"])
+@pytest.mark.parametrize("how", ["exit", "sigkill", "sigterm", "exit while grading in a daemon thread"])
 def test_no_process_outlives_its_parent(how):
     """Of a killed parent, a worker in the middle of a bomb is ended by its own timer, after 2 s of CPU here."""
     killed = how.startswith("sig")
@@ -316,14 +316,14 @@ def test_ctrl_c_reaches_the_whole_group_and_only_the_parent_speaks():
                 grade("math", ["\\\\boxed{9^{9^{9^{9}}}}"], ["1/2"])
             except KeyboardInterrupt:
                 time.sleep(0.5)
-                print(grade("math", ["\\\\boxed{0.5}"], ["1/2"])[0].score)
+                print(grade("math", ["\\\\boxed{0.5}"], ["1/2"])[0].is_correct)
         """],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     assert run.stdout.readline() == "ready\n"
     time.sleep(0.5)
     os.killpg(run.pid, signal.SIGINT)
-    assert run.communicate(timeout=30) == ("1.0\n", "")
+    assert run.communicate(timeout=30) == ("True\n", "")
 
 
 def test_a_worker_that_cannot_start_is_an_error_not_a_hang(monkeypatch):
