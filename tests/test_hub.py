@@ -19,8 +19,8 @@ import yaml
 from huggingface_hub import ModelCard
 
 from trl_miner import cli
-from trl_miner.hub import folder as hub_folder
 from trl_miner.hub import training, upload
+from trl_miner.runs import models
 from trl_miner.runs.training_record import RECORD, run_record, write_run_record
 
 TESTS = Path(__file__).parent
@@ -195,7 +195,7 @@ def test_the_card_that_arrives_can_be_read_by_the_hub(run, online, tmp_path):
     card = ModelCard(text)
     assert card.data.base_model == "org/base-model" and card.data.datasets == ["org/problems"]
     assert card.data.license == "apache-2.0" and card.data.model_name == "tiny"
-    assert {"miner", "trl", "arxiv:2601.04731"} <= set(card.data.tags) and "license" not in card.data.to_dict()
+    assert {"miner", "trl", "arxiv:2601.04731"} <= set(card.data.tags) and "licence" not in card.data.to_dict()
     found = {(r.dataset_type, r.metric_type): r.metric_value for r in card.data.eval_results}
     aime = "Maxwell-Jia/AIME_2024"
     assert found == {
@@ -281,7 +281,7 @@ def test_a_signed_address_is_not_printed(run, online):
         (["--repo-id", "me/tiny"], {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE forbids the network.*--dry-run"),
         (["--repo-id", "tiny"], {}, "--repo-id must be USER/NAME: got 'tiny'"),
         (["--repo-id", "me/ti ny"], {}, "--repo-id must be USER/NAME: got 'me/ti ny'"),
-        (["--repo-id", "me/tiny", "--evaluation", "/dev"], {}, "--evaluation must be a folder with scores.json"),
+        (["--repo-id", "me/tiny", "--evaluation", "/dev"], {}, "scores.json is missing. Run: trl-miner score /dev"),
         (["--repo-id", "me/tiny", "--dry-run", "/proc/dry"], {}, "/proc/dry"),
         (["--repo-id", "me/tiny", "--dry-run", str(TESTS)], {}, "--dry-run must name an empty or a new folder"),
     ],
@@ -299,18 +299,18 @@ def test_a_wrong_call_is_told_what_to_do(run, online, monkeypatch, arguments, ch
 
 def test_a_folder_without_a_whole_model_is_told(run, tmp_path):
     with pytest.raises(FileNotFoundError, match="RUN must be the folder of a run: got .*nowhere, which is not there"):
-        hub_folder.find_model(tmp_path / "nowhere")
+        models.find_model(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="must hold model.safetensors: .*empty does not"):
-        hub_folder.find_model(tmp_path / "empty")
+        models.find_model(tmp_path / "empty")
     (tmp_path / "empty" / "pytorch_model.bin").write_bytes(b"pickle")
     with pytest.raises(ValueError, match="pytorch_model.bin is a pickle, which is not pushed"):
-        hub_folder.find_model(tmp_path / "empty")
+        models.find_model(tmp_path / "empty")
     shutil.rmtree(run / "checkpoint-1")
     shutil.rmtree(run / "checkpoint-2")
     (run / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:-1])
     with pytest.raises(ValueError, match="model.safetensors must be whole: it is cut off"):
-        hub_folder.find_model(run)
+        models.find_model(run)
 
 
 def test_of_a_killed_run_the_newest_whole_checkpoint_is_pushed(run, online):
@@ -333,10 +333,10 @@ def test_of_a_killed_run_the_newest_whole_checkpoint_is_pushed(run, online):
 
 def test_older_weights_of_a_prolonged_run_are_not_taken_for_its_model(run):
     state = json.loads((run / "checkpoint-2" / "trainer_state.json").read_text())
-    assert hub_folder.find_model(run).weights == run
+    assert models.find_model(run).weights == run
     shutil.copytree(run / "checkpoint-2", run / "checkpoint-5")
     (run / "checkpoint-5" / "trainer_state.json").write_text(json.dumps(state | {"global_step": 5}))
-    assert hub_folder.find_model(run).weights.name == "checkpoint-5"
+    assert models.find_model(run).weights.name == "checkpoint-5"
 
 
 def test_a_push_that_was_killed_is_completed_by_the_next(run, hub, environment):
@@ -518,11 +518,11 @@ def test_an_index_names_the_weights(run, tmp_path):
     (run / "model.safetensors").unlink()
     shards = {"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}
     (run / "model.safetensors.index.json").write_text(json.dumps(shards))
-    names = [path.name for path in hub_folder.weight_files(run)]
+    names = [path.name for path in models.weight_files(run)]
     assert names == ["model.safetensors.index.json", "a.safetensors", "b.safetensors"]
     (run / "b.safetensors").unlink()
     with pytest.raises(ValueError, match="must hold b.safetensors"):
-        hub_folder.weight_files(run)
+        models.weight_files(run)
 
 
 def test_pauses_grow_and_end():

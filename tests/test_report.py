@@ -138,7 +138,7 @@ def test_each_kind_of_folder_is_known(tmp_path):
     [
         ([], "holds no trainer_state.json, nor does a checkpoint in it. Give the output_dir"),
         (["training.json"], "neither its end nor a checkpoint. Set save_steps"),
-        (["settings.json"], "holds samples but no scores.json. Run: trl-miner score"),
+        (["settings.json"], "scores.json is missing. Run: trl-miner score"),
     ],
 )
 def test_a_folder_that_cannot_be_reported_is_named(tmp_path, capsys, files, message):

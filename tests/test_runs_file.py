@@ -90,10 +90,10 @@ def test_a_run_is_a_few_kilobytes(tmp_path):
     [
         ("", "must hold at least one run: it is empty"),
         ("CUT", "line 2 is cut off or none"),
-        ('{"prompt": "1 + 1"}\n', "line 1 is something else (KeyError: 'logs'). Give OUTPUT/runs.jsonl."),
-        ("[1]\n", "line 1 is something else"),
-        (b"\xff\xfe", "must be text, a run in each line"),
-        (None, "is no file. Give one that trl-miner compare wrote: OUTPUT/runs.jsonl."),
+        ('{"prompt": "1 + 1"}\n', "line 1 is something else (KeyError: 'logs'). Restore it"),
+        ("[1]\n", "line 1 is cut off or none"),
+        (b"\xff\xfe", "line 1 is cut off or none"),
+        (None, "is missing. Restore it, or run trl-miner compare again, which writes OUTPUT/runs.jsonl."),
     ],
 )
 def test_what_is_no_file_of_runs_is_named(tmp_path, capsys, content, message):

@@ -246,12 +246,14 @@ def test_a_resumed_run_keeps_its_scores_up_to_the_checkpoint(policy, unscored, t
     scores = {moment: {"pass@1": 0.25} for moment in ("before", "step 1", "step 2", "step 3", "after")}
     (tmp_path / "evaluation.json").write_text(json.dumps(scores))
     counts = json.loads((tmp_path / "held_out.json").read_text())
-    counts["moments"]["step 2"]["num_correct"] = counts["moments"]["step 3"]["num_correct"] = [9]
+    size = len(counts["moments"]["before"]["num_correct"])
+    for step in (2, 3):
+        counts["moments"][f"step {step}"] |= {"num_samples": 9, "num_correct": [9] * size}
     (tmp_path / "held_out.json").write_text(json.dumps(counts))
     resumed = tiny_run(policy, tmp_path, "--score_steps", "1", "--resume_from_checkpoint", "latest")
     assert_same_weights(resumed, unscored)
     again = json.loads((tmp_path / "held_out.json").read_text())["moments"]
-    assert [again[f"step {step}"]["num_correct"] == [9] for step in (2, 3)] == [True, False]
+    assert [again[f"step {step}"]["num_samples"] == 9 for step in (2, 3)] == [True, False]
     kept = [moment for moment, found in resumed.evaluation.items() if found == {"pass@1": 0.25}]
     assert kept == ["before", "step 1", "step 2"]
     assert list(resumed.evaluation) == [*kept, "step 3", "after"]

@@ -35,9 +35,9 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    from ..hub.folder import read_scores
     from ..hub.upload import check_repo_id, listing, plan, push_models, repo_urls, write_folder
     from ..progress import finish
+    from ..runs.eval_folder import read_scores
 
     check_repo_id(args.repo_id)
     benchmarks = read_scores(Path(args.evaluation)) if args.evaluation else None

@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from ..runs.eval_folder import SCORES, SETTINGS, TABLES, benchmark_folders
 from . import add_quiet
 
 
@@ -66,7 +67,7 @@ def score_and_print(folders: list[Path], args: argparse.Namespace, output: str |
         print(f"\n{text}")
         if output is not None:
             write_whole(Path(output), text)
-    written = [folder / name for folder in folders for name in ("scores.json", "scores.md", "scores.tex")]
+    written = [folder / name for folder in folders for name in (SCORES, *TABLES)]
     compared_to = [Path(output)] if output is not None and len(folders) > 1 else []
     finish([*written, *compared_to], _next(folders))
     return 0
@@ -75,12 +76,12 @@ def score_and_print(folders: list[Path], args: argparse.Namespace, output: str |
 def _next(folders: list[Path]) -> list[str]:
     """A report; and, of one folder, a comparison with its neighbors on the same problems."""
     commands = [shlex.join(["trl-miner", "report", *map(str, folders)])]
-    own = {path.parent.name for path in folders[0].glob("*/benchmark.json")}
+    own = {path.name for path in benchmark_folders(folders[0])}
     others = [
         path.parent
-        for path in sorted(folders[0].parent.glob("*/settings.json"))
+        for path in sorted(folders[0].parent.glob(f"*/{SETTINGS}"))
         if path.parent.resolve() != folders[0].resolve()
-        and own & {found.parent.name for found in path.parent.glob("*/benchmark.json")}
+        and own & {found.name for found in benchmark_folders(path.parent)}
     ]
     if len(folders) == 1 and others:
         commands.insert(0, shlex.join(["trl-miner", "score", *map(str, [*folders, *others[:3]])]))

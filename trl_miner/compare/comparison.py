@@ -1,18 +1,14 @@
 """Compare recipes: check the call, read the recipes, train the runs, and write the table."""
 
-import contextlib
-import fcntl
-import json
-import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ..launching.signals import collect_signals
 from ..progress import Progress, finish
-from ..runs.files import write_whole
+from ..runs.compare_folder import COMPARISON, TABLE, lock_comparison, run_folder, write_table
 from ..runs.runs_file import NAME as RUNS
 from ..runs.runs_file import write_comparison
 from ..viewing.comparison import compare_runs, comparison_table
@@ -59,7 +55,7 @@ def compare(
     paths, output = [Path(recipe) for recipe in recipes], Path(output)
     _check_call(paths, seeds, steps, options, jobs)
     try:
-        with collect_signals() as received, _lock(output) as lock:
+        with collect_signals() as received, lock_comparison(output) as lock:
             runner = ProcessRunner(received, lock)
             with Progress("reading the recipes", unit="", leave=False):
                 facts = read_recipes(paths, steps, options, runner)
@@ -72,7 +68,7 @@ def compare(
                 check_folder(run)
             succeeded = train_all(runs, runner, jobs)
             print("\n" + _write_table(output, runs, facts, seeds), end="", flush=True)
-            results = [output / name for name in ("comparison.md", "comparison.json", RUNS)]
+            results = [output / name for name in (TABLE, COMPARISON, RUNS)]
             finish([path for path in results if path.is_file()], shlex.join(["trl-miner", "report", str(output)]))
             return 0 if succeeded else 1
     except Stopped as stopped:
@@ -110,7 +106,7 @@ def _check_call(paths: Sequence[Path], seeds: int, steps: int | None, options: S
 
 def _plan(output: Path, path: Path, facts: Mapping[str, Any], seed: int) -> Run:
     settings = {name: value for name, value in facts.items() if name != "is_grpo"}
-    return Run(output / facts["method"] / f"seed{seed}", path, {**settings, "seed": seed})
+    return Run(run_folder(output, facts["method"], seed), path, {**settings, "seed": seed})
 
 
 def _write_table(output: Path, runs: Sequence[Run], facts: Sequence[Mapping[str, Any]], seeds: int) -> str:
@@ -123,32 +119,6 @@ def _write_table(output: Path, runs: Sequence[Run], facts: Sequence[Mapping[str,
         baseline="grpo" if "grpo" in baselines else next(iter(baselines), None),
     )
     table = comparison_table(comparison)
-    write_whole(output / "comparison.json", json.dumps(comparison, indent=2) + "\n")
-    write_whole(output / "comparison.md", table)
+    write_table(output, comparison, table)
     write_comparison(output)
     return table
-
-
-@contextlib.contextmanager
-def _lock(output: Path) -> Iterator[IO[str]]:
-    """Lock the folder for one comparison. The runs of a killed comparison hold the lock until they have ended."""
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        stream = (output / ".lock").open("a+")
-    except OSError as error:
-        raise ValueError(
-            f"--output must be a folder that can be written: {output} cannot ({error}). Give another one."
-        ) from error
-    with stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            stream.seek(0)
-            raise ValueError(
-                f"--output must be a folder that no other comparison is using: {output} is in use by process "
-                f"{stream.read().strip() or 'unknown'}, or by a run that it left behind. Wait for it, or give another."
-            ) from None
-        stream.truncate(0)
-        stream.write(f"{os.getpid()}\n")
-        stream.flush()
-        yield stream

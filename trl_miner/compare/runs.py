@@ -1,6 +1,5 @@
 """Train the runs of a comparison, each as a `trl-miner train` of its own in OUTPUT/<recipe>/seed<k>."""
 
-import json
 import os
 import sys
 import time
@@ -13,7 +12,7 @@ from typing import IO, Any
 from ..launching.process import GuardedProcess
 from ..launching.signals import signal_name
 from ..progress import Progress, duration
-from ..runs.files import write_whole
+from ..runs.compare_folder import LOG, RUN, read_run_settings, write_run
 from ..viewing.comparison import RunSummary, summarize_run
 
 _GRACE_SECONDS = 30.0  # from a signal to SIGKILL: torch's launcher needs a few seconds to end its workers
@@ -100,15 +99,14 @@ class Run:
 
 def check_folder(run: Run) -> None:
     """Raise ValueError if the run's folder holds something else, which must not be overwritten."""
-    path = run.folder / "run.json"
-    if not path.is_file():
+    if not (run.folder / RUN).is_file():
         if run.folder.is_dir() and any(not entry.name.startswith(".") for entry in run.folder.iterdir()):
             raise ValueError(
-                f"{run.folder} must be empty or hold a run of compare: it holds files but no run.json. Give another "
+                f"{run.folder} must be empty or hold a run of compare: it holds files but no {RUN}. Give another "
                 f"--output, or delete that folder."
             )
         return
-    differences = _differences(json.loads(path.read_text(encoding="utf-8")), run.settings)
+    differences = _differences(read_run_settings(run.folder), run.settings)
     if differences:
         raise ValueError(
             f"{run.folder} must be empty or hold the same run: it holds one with other settings, {differences}. Give "
@@ -162,9 +160,8 @@ def _train(run: Run, place: str, runner: ProcessRunner, env: dict[str, str]) -> 
     if summary := run.summary():
         print(f"{place} {run.name}: Pass@1 {summary.final['pass@1']:.2f}, finished before", flush=True)
         return True
-    run.folder.mkdir(parents=True, exist_ok=True)
-    write_whole(run.folder / "run.json", json.dumps(run.settings, indent=2) + "\n")
-    log, start = run.folder / "log.txt", time.monotonic()
+    write_run(run.folder, run.settings)
+    log, start = run.folder / LOG, time.monotonic()
     code = runner.run(run.command, log, env)
     summary = run.summary()
     if code or summary is None:

@@ -6,12 +6,13 @@ greedy answer to each, and `build_medical`, which grades the answers and writes 
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..progress import Progress
+from ..runs.eval_folder import SAMPLES, SETTINGS, read_problems
+from ..runs.files import read_optional
 from ..runs.samples import read_samples
 from .benchmarks import BENCHMARKS
 from .problems import Problem
@@ -66,7 +67,7 @@ def build_medical(
     answered = filtered_out(samples_folder, medmcqa.problems)
     kept = [problem for problem in medmcqa.problems if problem.id not in answered]
     counts = {**medmcqa.dropped, "answered right by the filtering model": len(medmcqa.problems) - len(kept)}
-    record = {**medmcqa.record, "filtered_by": _settings(Path(samples_folder)).get("model")}
+    record = {**medmcqa.record, "filtered_by": read_optional(Path(samples_folder) / SETTINGS).get("model")}
     parts = [medqa, Part(medmcqa.name, record, medmcqa.read, kept, counts)]
     title = "MedQA and MedMCQA for trl_miner"
     return write_training_set(folder, title, parts, options, kind="choice", grader="choice", benchmarks=benchmarks)
@@ -85,7 +86,7 @@ def filtered_out(samples_folder: str | Path, expected: Sequence[Problem] | None 
     from ..grading import grade
 
     root = Path(samples_folder)
-    temperature = _settings(root).get("temperature")
+    temperature = read_optional(root / SETTINGS).get("temperature")
     if temperature:
         raise ValueError(
             f"The filtering answers must be greedy: those in {root} were sampled at temperature {temperature}. Answer "
@@ -121,17 +122,11 @@ def _is_same(problem: Problem, row: Mapping[str, Any]) -> bool:
     return asked == (problem.question, problem.solution, problem.options)
 
 
-def _settings(root: Path) -> dict[str, Any]:
-    path = root / "settings.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
-
 def _answers(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """The questions that were asked, by id, and the first answer to each."""
-    path = folder / "samples.jsonl"
+    path = folder / SAMPLES
     if not path.is_file():
         raise ValueError(f"Greedy answers must lie in {path}: there is no such file. Run `trl-miner data medical`.")
-    lines = (folder / "problems.jsonl").read_text(encoding="utf-8").splitlines()
     samples, _ = read_samples(path)
     texts = {problem: sample["text"] for (problem, number), sample in samples.items() if number == 0}
-    return {row["id"]: row for row in map(json.loads, lines)}, texts
+    return {row["id"]: row for row in read_problems(folder)}, texts

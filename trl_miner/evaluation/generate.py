@@ -1,22 +1,15 @@
 """`trl-miner eval`, the first half: sample answers to benchmarks into a folder. `score.py` is the second.
 
-    OUT/settings.json               how everything in OUT was sampled
-    OUT/BENCHMARK/benchmark.json    what it is, where it came from
-    OUT/BENCHMARK/problems.jsonl    its problems, so that scoring needs no network
-    OUT/BENCHMARK/samples.jsonl     the samples; see `samples.py`
-
 Called again, it draws what is missing: samples that a kill took, more samples per problem, and, with a larger token
 budget, the rest of those that were cut off.
 """
 
-import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +17,7 @@ from typing import Any
 from ..data.problems import Benchmark, Problem, fingerprint
 from ..data.prompts import Style, build_prompt, guess_style, prompt_text
 from ..progress import Progress
-from ..runs.files import write_whole
+from ..runs import eval_folder
 from ..runs.samples import Key, SampleWriter
 from .backends import Backend, Draw, Drawn
 
@@ -64,6 +57,15 @@ class Task:
     problems: Sequence[Problem]
     samples: int
     source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def about(self) -> dict[str, Any]:
+        """Return the content of `benchmark.json`."""
+        return {
+            **{name: getattr(self.benchmark, name) for name in ("name", "title", "grader")},
+            "samples": self.samples,
+            "fingerprint": fingerprint(self.problems),
+            "source": dict(self.source),
+        }
 
 
 class Prompts:
@@ -123,18 +125,18 @@ def generate(
         How many samples were drawn.
 
     Raises:
-        ValueError: The folder holds samples that were drawn otherwise, or of other problems.
-        BlockingIOError: Another process is sampling into it.
+        ValueError: The folder holds samples that were drawn otherwise, or of other problems, or another process is
+            sampling into it.
     """
     output = Path(output)
-    output.mkdir(parents=True, exist_ok=True)
-    with _only_one(output):
-        _settle(output, {**settings, **dataclasses.asdict(sampling), "style": prompts.style})
+    with eval_folder.lock_eval(output):
+        eval_folder.write_settings(output, {**settings, **dataclasses.asdict(sampling), "style": prompts.style})
         for task in tasks:
-            _write_task(output / task.benchmark.name, task)
+            problems = map(dataclasses.asdict, task.problems)
+            eval_folder.write_benchmark(output / task.benchmark.name, task.about(), problems)
         todo = []
         for task in tasks:
-            writer = SampleWriter(output / task.benchmark.name / "samples.jsonl")
+            writer = SampleWriter(output / task.benchmark.name / eval_folder.SAMPLES)
             for repair in writer.repairs:
                 say(repair)
             todo.append((task, writer, _missing(task, writer, sampling.max_tokens)))
@@ -242,58 +244,3 @@ def _line(drawn: Drawn, writer: SampleWriter, limit: int) -> dict[str, Any]:
     if drawn.truncated and drawn.ids is not None:
         sample["token_ids"] = [*draw.ids[len(draw.ids) - draw.offset :], *drawn.ids]
     return sample
-
-
-def _settle(output: Path, settings: dict[str, Any]) -> None:
-    """Write down how the folder is sampled, or see that it was sampled like this so far; only a budget may grow."""
-    path = output / "settings.json"
-    if path.is_file():
-        known = json.loads(path.read_text(encoding="utf-8"))
-        for name in sorted({*known, *settings} - {"versions"}):
-            before, now = known.get(name), settings.get(name)
-            if before != now and not (name == "max_tokens" and now > before):
-                raise ValueError(
-                    f"A folder holds samples of one kind: {output} has {name} {before!r}, got {now!r}. Give the same, "
-                    f"or another --output."
-                )
-    write_whole(path, json.dumps(settings, indent=2) + "\n")
-
-
-def _write_task(folder: Path, task: Task) -> None:
-    folder.mkdir(exist_ok=True)
-    path = folder / "benchmark.json"
-    benchmark = task.benchmark
-    now = {
-        "name": benchmark.name,
-        "title": benchmark.title,
-        "grader": benchmark.grader,
-        "samples": task.samples,
-        "fingerprint": fingerprint(task.problems),
-        "source": dict(task.source),
-    }
-    if path.is_file():
-        known = json.loads(path.read_text(encoding="utf-8"))
-        if known["fingerprint"] != now["fingerprint"]:
-            raise ValueError(
-                f"{folder} must hold samples of one set of problems: it was begun with others ({known['source']}). "
-                f"Give the same problems, or another --output."
-            )
-        now["samples"] = max(now["samples"], known["samples"])
-    lines = [json.dumps(dataclasses.asdict(problem), ensure_ascii=False) + "\n" for problem in task.problems]
-    write_whole(folder / "problems.jsonl", "".join(lines))
-    write_whole(path, json.dumps(now, indent=2, default=str) + "\n")
-
-
-@contextlib.contextmanager
-def _only_one(output: Path) -> Iterator[None]:
-    with open(output / ".lock", "w", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise BlockingIOError(
-                error.errno,
-                "Only one process may sample into a folder: another trl-miner eval is at it. Wait, or give another "
-                "--output",
-                str(output),
-            ) from None
-        yield

@@ -3,7 +3,6 @@
 # P problems, n samples of each
 """
 
-import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ import numpy as np
 
 from ..grading import Verdict, grade
 from ..progress import Progress
+from ..runs import eval_folder
+from ..runs.eval_folder import SAMPLES, read_benchmark, read_problems
 from ..runs.samples import read_samples
 from .metrics import pass_at_k
 from .paper import load_paper
@@ -65,7 +66,7 @@ def benchmark_folders(folder: Path) -> list[Path]:
     Raises:
         FileNotFoundError: There is none.
     """
-    found = {path.parent: read_json(path)["title"] for path in folder.glob("*/benchmark.json")}
+    found = {path: read_benchmark(path)["title"] for path in eval_folder.benchmark_folders(folder)}
     if not found:
         raise FileNotFoundError(
             f"{folder} must hold a folder with a benchmark.json per benchmark: found none. Give the --output of "
@@ -99,35 +100,20 @@ def read_graded(folder: Path, *, k: int | None, partial: bool, only: Collection[
         return [_grade_benchmark(path.name, *found, progress) for path, found in zip(paths, chosen, strict=True)]
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A file of a result folder.
-
-    Raises:
-        FileNotFoundError: It is missing.
-        ValueError: It is not JSON.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing. Give the --output of `trl-miner eval`.")
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} must be JSON: {error}. Restore it, or sample into a new folder.") from error
-
-
 def _choose_samples(
     path: Path, k: int | None, partial: bool
 ) -> tuple[dict[str, Any], list[dict[str, Any]], list[list[dict[str, Any]]], list[str]]:
     """Of one benchmark: what it is, the problems to score, equally many samples of each, and warnings."""
-    about = read_json(path / "benchmark.json")
-    problems = _read_problems(path / "problems.jsonl")
-    by_key, warnings = read_samples(path / "samples.jsonl") if (path / "samples.jsonl").is_file() else ({}, [])
+    about = read_benchmark(path)
+    problems = read_problems(path)
+    by_key, warnings = read_samples(path / SAMPLES) if (path / SAMPLES).is_file() else ({}, [])
     warnings = list(warnings)
     asked = about["samples"]
     samples_of: dict[str, list[dict[str, Any]]] = {problem["id"]: [] for problem in problems}
     for problem, number in sorted(by_key, key=lambda key: key[1]):
         if problem not in samples_of:
             raise ValueError(
-                f"{path / 'samples.jsonl'} must hold samples of problems.jsonl: got one of {problem!r}. Sample into a "
+                f"{path / SAMPLES} must hold samples of problems.jsonl: got one of {problem!r}. Sample into a "
                 f"new folder."
             )
         if number < asked:
@@ -155,18 +141,6 @@ def _choose_samples(
             f"or ask for a smaller k."
         )
     return about, problems, [samples_of[problem["id"]][:asked] for problem in problems], warnings
-
-
-def _read_problems(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing. Give the --output of `trl-miner eval`.")
-    lines = path.read_text(encoding="utf-8").split("\n")  # not splitlines: a question may hold other line ends
-    problems = [json.loads(line) for line in lines if line.strip()]
-    if not problems or len({problem["id"] for problem in problems}) < len(problems):
-        raise ValueError(
-            f"{path} must hold problems with different ids: got {len(problems)} lines. Sample into a new folder."
-        )
-    return problems
 
 
 def _grade_benchmark(

@@ -2,9 +2,6 @@
 
 import hashlib
 import inspect
-import json
-import os
-import shutil
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -17,13 +14,13 @@ from transformers import Trainer, TrainerCallback
 from trl.models import unwrap_model_for_generation
 
 from ..data.prompts import prompt_text
-from ..runs.files import write_whole
-from ..runs.held_out import FILE as HELD_OUT
+from ..runs import models
+from ..runs.evaluation import read_evaluation, until, write_evaluation
+from ..runs.held_out import HeldOut, Moment, read_held_out, write_held_out
+from ..runs.trainer_state import last_step
 from .generate import sample_seed
 from .metrics import pass_at_k
 from .seeded_sampling import DEFAULT_BATCH_SIZE, sample_completions
-
-BEST = "best"
 
 
 class EvaluationCallback(TrainerCallback):
@@ -65,13 +62,11 @@ class EvaluationCallback(TrainerCallback):
         self.keep_best, self.batch_size = keep_best, batch_size
         self.final_samples = num_samples if final_samples is None else final_samples
         self.folder = Path(trainer.args.output_dir)
-        self.path = self.folder / "evaluation.json"
         self.evaluation: dict[str, dict[str, float]] = trainer.evaluation  # for the model card
-        self.held_out: dict[str, dict[str, Any]] = {}  # by moment, what `held_out.json` says of it
+        self.held_out: dict[str, Moment] = {}
         self.best = -1.0
-        self._new, self._kept, self._old = (self.folder / name for name in (f".{BEST}.new", BEST, f".{BEST}.old"))
-        if keep_best and trainer.is_world_process_zero() and self._old.exists() and not self._kept.exists():
-            os.replace(self._old, self._kept)  # killed between the two renames of `_keep`
+        if keep_best and trainer.is_world_process_zero():
+            models.recover_best(self.folder)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Log the scores before training; the arguments are those of transformers: `args`, `state`, `control`."""
@@ -98,20 +93,15 @@ class EvaluationCallback(TrainerCallback):
         num_correct = self.count_correct(num_samples)
         scores = {f"pass@{k}": pass_at_k(num_samples, num_correct, k).mean().item() for k in sorted({1, num_samples})}
         self.evaluation[moment] = scores
-        self.held_out[moment] = {
-            "step": trainer.state.global_step,
-            "num_samples": num_samples,
-            "num_correct": num_correct.tolist(),
-        }
+        self.held_out[moment] = Moment(trainer.state.global_step, num_samples, tuple(num_correct.tolist()))
         title = moment if moment.startswith("step") else f"{moment} training"
         shown = ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
         trainer.accelerator.print(f"{title}, on {len(self.problems)} held-out problems: {shown}")
         if moment != "before":  # the trackers have not begun: see `on_train_begin`
             self._log(scores)
         if trainer.is_world_process_zero():
-            write_whole(self.path, json.dumps(self.evaluation, indent=2) + "\n")
-            counts = {"problems": self._about_problems, "moments": self.held_out}
-            write_whole(self.folder / HELD_OUT, json.dumps(counts) + "\n")
+            write_evaluation(self.folder, self.evaluation)
+            write_held_out(self.folder, HeldOut(self.held_out, **self._about_problems))
         if self.keep_best and moment != "before" and scores["pass@1"] > self.best:
             self._keep(moment, scores)
 
@@ -174,8 +164,8 @@ class EvaluationCallback(TrainerCallback):
             trained = sorted({level for level in levels if str(level) in known}, key=levels.index)
         return {
             "fingerprint": hashlib.sha256(texts.encode()).hexdigest(),
-            "level": levels,
-            "trained_levels": None if levels is None else trained,
+            "levels": levels and tuple(levels),
+            "trained_levels": tuple(trained) if levels and trained is not None else None,
         }
 
     def _log(self, scores: dict[str, float]) -> None:
@@ -203,44 +193,26 @@ class EvaluationCallback(TrainerCallback):
         self.evaluation.update(scores)
         return True
 
-    def _read(
-        self, checkpoint: str | None
-    ) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, Any]], float] | None:
-        """The scores that hold at a checkpoint, and the best so far."""
-        if checkpoint is None or not self.path.is_file():
+    def _read(self, checkpoint: str | None) -> tuple[dict[str, dict[str, float]], dict[str, Moment], float] | None:
+        """Return the scores and counts up to a checkpoint, and the best score so far."""
+        done = None if checkpoint is None else last_step(Path(checkpoint))
+        scores = read_evaluation(self.folder)
+        if done is None or not scores:
             return None
-        done = json.loads((Path(checkpoint) / "trainer_state.json").read_text(encoding="utf-8"))["global_step"]
-        scores = _until(done, json.loads(self.path.read_text(encoding="utf-8")))
-        path = self.folder / HELD_OUT
-        counts = _until(done, json.loads(path.read_text(encoding="utf-8"))["moments"]) if path.is_file() else {}
-        kept = self._kept / "evaluation.json"
-        if not (self.keep_best and kept.is_file()):
-            return scores, counts, self.best
-        return scores, counts, next(iter(json.loads(kept.read_text(encoding="utf-8")).values()))["pass@1"]
+        held_out = read_held_out(self.folder)
+        best = models.read_best_score(self.folder) if self.keep_best else None
+        counts = {} if held_out is None else until(done, held_out.moments)
+        return until(done, scores), counts, self.best if best is None else best
 
     def _keep(self, moment: str, scores: dict[str, float]) -> None:
         """Save the model beside the one kept so far, then put it in its place: one of them is always whole."""
         self.best = scores["pass@1"]
         is_main = self.trainer.is_world_process_zero()
         if is_main:
-            shutil.rmtree(self._new, ignore_errors=True)  # what a kill has left
+            models.begin_best(self.folder)
         self.trainer.accelerator.wait_for_everyone()
         # Every process: with ZeRO-3 or FSDP the weights are gathered. Internal: else transformers pushes it.
-        self.trainer.save_model(str(self._new), _internal_call=True)
+        self.trainer.save_model(str(self.folder / models.NEW_BEST), _internal_call=True)
         if is_main:
-            write_whole(self._new / "evaluation.json", json.dumps({moment: scores}, indent=2) + "\n")
-            shutil.rmtree(self._old, ignore_errors=True)
-            if self._kept.exists():
-                os.replace(self._kept, self._old)
-            os.replace(self._new, self._kept)
-            shutil.rmtree(self._old, ignore_errors=True)
+            models.finish_best(self.folder, {moment: scores})
         self.trainer.accelerator.wait_for_everyone()
-
-
-def _until(done: int, by_moment: dict[str, Any]) -> dict[str, Any]:
-    """The moments up to an optimizer step."""
-    return {
-        moment: found
-        for moment, found in by_moment.items()
-        if moment == "before" or ((step := moment.removeprefix("step ")).isdigit() and int(step) <= done)
-    }

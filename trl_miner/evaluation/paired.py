@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from ..progress import track
+from ..runs.eval_folder import read_benchmark, read_settings
 from ..tables import Table
 from .alike import sampling_differences
-from .graded import Graded, benchmark_folders, read_graded, read_json
+from .graded import Graded, benchmark_folders, read_graded
 from .metrics import paired_difference
 
 
@@ -44,7 +45,7 @@ def compare_folders(
     if len(folders) < 2:
         raise ValueError(f"A comparison needs at least two result folders: got {len(folders)}. Add one.")
     paths = [Path(folder) for folder in folders]
-    settings = [read_json(path / "settings.json") for path in paths]
+    settings = [read_settings(path) for path in paths]
     wanted = set.intersection(*({path.name for path in benchmark_folders(folder)} for folder in paths))
     if not wanted:
         raise ValueError(f"The folders must share a benchmark: got none in {', '.join(map(str, paths))}.")
@@ -126,7 +127,7 @@ def _pair(first: Graded, second: Graded, k: int, resamples: int, seed: int) -> d
 
 def _check_fingerprints(paths: Sequence[Path], names: set[str]) -> None:
     for name in sorted(names):
-        prints = [read_json(path / name / "benchmark.json").get("fingerprint") for path in paths]
+        prints = [read_benchmark(path / name).get("fingerprint") for path in paths]
         for path, found in zip(paths, prints, strict=True):
             if found != prints[0]:
                 raise ValueError(

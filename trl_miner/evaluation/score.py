@@ -3,7 +3,6 @@
 # P problems, n samples of each; M metrics; R draws of a majority vote
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..progress import track
-from ..runs.files import write_whole
-from .graded import Graded, read_graded, read_json
+from ..runs.eval_folder import read_settings, write_scores
+from .graded import Graded, read_graded
 from .majority import maj_at_k
 from .metrics import bootstrap_interval, powers_of_two
 from .paired import compare_folders, comparison_markdown
@@ -54,7 +53,7 @@ def score_folder(
             have that model.
     """
     folder = Path(folder)
-    settings = read_json(folder / "settings.json")
+    settings = read_settings(folder)
     paper = known_base_model(str(settings.get("model", ""))) if paper is None else paper
     if paper is not None:
         paper_rows(paper, ())  # an unknown name is an error before the grading, which may take minutes
@@ -69,9 +68,7 @@ def score_folder(
         "benchmarks": {one.name: _summary(one, k, repeats, resamples, seed) for one in tracked},
         "warnings": [f"{one.name}: {warning}" for one in graded for warning in one.warnings],
     }
-    write_whole(folder / "scores.json", json.dumps(scores, indent=1, allow_nan=False) + "\n")
-    write_whole(folder / "scores.md", scores_markdown(scores, paper))
-    write_whole(folder / "scores.tex", scores_latex(scores, paper))
+    write_scores(folder, scores, (scores_markdown(scores, paper), scores_latex(scores, paper)))
     return scores
 
 

@@ -132,7 +132,7 @@ def complete_card(card: str, facts: RunFacts) -> str:
 
 def _complete_metadata(data: Any, facts: RunFacts) -> None:
     record = facts.record or {}
-    data.pop("license", None)  # a slip in TRL's template
+    data.pop("licence", None)  # a slip in TRL's template
     data["model_name"] = facts.model_name.rpartition("/")[2]
     data["pipeline_tag"] = "text-generation"
     if facts.is_adapter:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .folder import Model, adapter_warning, assemble, check_secrets, link
+from ..runs.models import Model
+from .folder import adapter_warning, assemble, check_secrets, link
 from .upload import explain, is_transient, push_folder, with_retries
 
 _STAGED = ".push-"

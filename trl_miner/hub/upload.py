@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from ..progress import Progress, is_quiet
-from .folder import Model, assemble, copy, find_checkpoints, find_model
+from ..runs.models import Model, find_checkpoints, find_model
+from .folder import assemble, copy
 
 T = TypeVar("T")
 PAUSES = (2.0, 8.0, 30.0, 60.0)  # seconds, between attempts; each attempt has huggingface_hub's own retries inside

@@ -167,22 +167,28 @@ def lock_folder(folder: Path, message: str) -> Iterator[Any]:
 
     Args:
         folder: Made if it is not there.
-        message: Of the error, with {folder} and {holder}, the id of the process that has the lock.
+        message: Of the error, with {folder} and {holder}, the process that has the lock.
 
     Yields:
         The open file, for child processes that should keep the lock.
 
     Raises:
-        BlockingIOError: Another process has the lock.
+        ValueError: Another process has the lock, or the folder cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / LOCK, "a+", encoding="utf-8") as file:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115
+    except OSError as error:
+        raise ValueError(
+            f"--output must be a folder that can be written: {folder} cannot ({error}). Give another one."
+        ) from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        except BlockingIOError:
             file.seek(0)
             holder = f"process {file.read().strip() or 'unknown'}"
-            raise BlockingIOError(error.errno, message.format(folder=folder, holder=holder), str(folder)) from None
+            raise ValueError(message.format(folder=folder, holder=holder)) from None
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()

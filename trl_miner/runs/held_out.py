@@ -1,11 +1,17 @@
-"""How many samples of each held-out problem were right: `held_out.json` of a run folder.
+"""`held_out.json` of a run folder: how many samples of each held-out problem were right.
+
+{"problems": {"fingerprint": "3193fc...", "level": [1, 2, ...], "trained_levels": [1, 2]},
+ "moments": {"before": {"step": 0, "num_samples": 8, "num_correct": [5, 0, ...]}, "step 50": ..., "after": ...}}
 
 # P problems, n samples and c right ones of each
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from .files import read_optional, write_json
 
 FILE = "held_out.json"
 
@@ -63,8 +69,12 @@ class HeldOut:
         found[f"levels beyond training ({_span({self.levels[place] for place in outside})})"] = outside
         return {name: places for name, places in found.items() if places}
 
-    def as_json(self) -> dict[str, Any]:
-        """The content of `held_out.json`; counts of one digit each as a text, a digit for each problem."""
+    def as_json(self, *, is_compact: bool = False) -> dict[str, Any]:
+        """Return the content of `held_out.json`.
+
+        Args:
+            is_compact: Write counts of one digit each as a text with a digit per problem.
+        """
         return {
             "problems": {
                 "fingerprint": self.fingerprint,
@@ -72,10 +82,42 @@ class HeldOut:
                 "trained_levels": None if self.trained_levels is None else list(self.trained_levels),
             },
             "moments": {
-                name: {"step": one.step, "num_samples": one.num_samples, "num_correct": _compact(one)}
+                name: {"step": one.step, "num_samples": one.num_samples, "num_correct": _counts(one, is_compact)}
                 for name, one in self.moments.items()
             },
         }
+
+
+def write_held_out(run: Path, held_out: HeldOut) -> None:
+    """Write `held_out.json`. `evaluation.in_training` calls it after each scoring.
+
+    Args:
+        run: The run folder.
+        held_out: The counts so far.
+    """
+    write_json(run / FILE, held_out.as_json(), indent=None)
+
+
+def read_held_out(run: Path, notes: list[str] | None = None) -> HeldOut | None:
+    """Read `held_out.json`. `history.read_run` and a resumed run call it.
+
+    Args:
+        run: The run folder.
+        notes: Takes a sentence about a damaged file; None: a damaged file is an error.
+
+    Returns:
+        The counts; None where there are none, or the file is damaged.
+
+    Raises:
+        ValueError: The file is damaged, and there are no `notes`.
+    """
+    try:
+        return clean_held_out(read_optional(run / FILE, notes))
+    except ValueError as error:
+        if notes is None:
+            raise
+        notes.append(f"{FILE} is left out: {error}.")
+        return None
 
 
 def clean_held_out(content: Mapping[str, Any]) -> HeldOut | None:
@@ -118,9 +160,9 @@ def _moment(name: Any, one: Any) -> Moment:
     return moment
 
 
-def _compact(moment: Moment) -> str | list[int]:
+def _counts(moment: Moment, is_compact: bool) -> str | list[int]:
     counts = moment.num_correct
-    return "".join(map(str, counts)) if moment.num_samples < 10 else list(counts)
+    return "".join(map(str, counts)) if is_compact and moment.num_samples < 10 else list(counts)
 
 
 def _span(levels: Iterable[Any]) -> str:

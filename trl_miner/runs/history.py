@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from .checkpoints import list_checkpoints
+from .compare_folder import RUN, run_folders
+from .evaluation import AFTER, clean_scores, read_evaluation
+from .evaluation import FILE as EVALUATION
 from .files import number, read_optional
-from .held_out import FILE as HELD_OUT
-from .held_out import HeldOut, clean_held_out
+from .held_out import HeldOut, read_held_out
 from .settings import DEFAULTS, clean_settings, current_names, read_options
 from .trainer_state import FILE as STATE
 from .trainer_state import clean_logs
+from .training_record import RECORD
 
 
 @dataclass(frozen=True)
@@ -105,13 +108,13 @@ def read_run(folder: str | Path) -> RunHistory:
     """
     folder = Path(folder)
     state, notes = _read_state(folder)
-    facts = read_optional(folder / "run.json", notes)
-    record = read_optional(folder / "training.json", notes)
+    facts = read_optional(folder / RUN, notes)
+    record = read_optional(folder / RECORD, notes)
     logs = clean_logs(state.get("log_history"), notes)
     steps = int(number(state.get("global_step")) or (logs[-1]["step"] if logs else 0))
     planned = number(state.get("max_steps"))
-    evaluation = read_optional(folder / "evaluation.json", notes)
-    finished = (not planned or steps >= planned) and (not evaluation or "after" in evaluation)
+    evaluation = read_evaluation(folder, notes)
+    finished = (not planned or steps >= planned) and (not evaluation or AFTER in evaluation)
     known = current_names(facts or record)
     seed = number(known.get("seed"))
     return RunHistory(
@@ -121,13 +124,13 @@ def read_run(folder: str | Path) -> RunHistory:
         method=str(facts["method"]) if facts.get("method") is not None else None,
         seed=None if seed is None else int(seed),
         settings=_settings(facts, record),
-        scores=_clean_scores(evaluation, steps),
+        scores=clean_scores(evaluation, steps),
         steps=steps,
         planned=int(planned) if planned and planned > 0 else None,
         per_step=number(known.get("optimizer_steps_per_step")) or None,
         finished=finished,
         notes=notes,
-        held_out=_read_held_out(folder, notes),
+        held_out=read_held_out(folder, notes),
         versions=_versions(record),
     )
 
@@ -160,8 +163,8 @@ def no_state(folder: Path) -> str:
     """
     if not folder.is_dir():
         return f"{folder} is no folder. Give the output_dir of a training run."
-    begun = [name for name in ("run.json", "training.json", "evaluation.json") if (folder / name).is_file()]
-    if begun or any(folder.glob("*/seed*/run.json")):
+    begun = [name for name in (RUN, RECORD, EVALUATION) if (folder / name).is_file()]
+    if begun or run_folders(folder):
         return (
             f"{folder} holds no {STATE}: the run has reached neither its end nor a checkpoint. Set save_steps to have "
             f"one sooner, or wait."
@@ -184,27 +187,9 @@ def _read_state(folder: Path) -> tuple[dict[str, Any], list[str]]:
     return max(states, key=lambda state: number(state.get("global_step")) or 0), notes
 
 
-def _read_held_out(folder: Path, notes: list[str]) -> HeldOut | None:
-    try:
-        return clean_held_out(read_optional(folder / HELD_OUT, notes))
-    except ValueError as error:
-        notes.append(f"{HELD_OUT} is left out: {error}.")
-        return None
-
-
 def _versions(record: Mapping[str, Any]) -> dict[str, str]:
     found = record["versions"] if isinstance(record.get("versions"), dict) else {}
     return {**found, **({"git": record["git"]} if record.get("git") else {})}
-
-
-def _clean_scores(evaluation: Mapping[str, Any], steps: int) -> dict[float, dict[str, float]]:
-    scores: dict[float, dict[str, float]] = {}
-    for moment, found in evaluation.items():
-        step = {"before": "0", "after": str(steps)}.get(moment, moment.removeprefix("step "))
-        if step.isdigit() and isinstance(found, dict):
-            known = {name: value for name, raw in found.items() if (value := number(raw)) is not None}
-            scores[float(step)] = known
-    return dict(sorted(scores.items()))
 
 
 def _settings(facts: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, str]:

@@ -20,12 +20,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .files import write_whole
+from .compare_folder import run_folders
+from .files import read_lines, write_whole
 from .held_out import clean_held_out
 from .history import RunHistory, number, read_run
 
 ENDING = ".jsonl"
 NAME = f"runs{ENDING}"
+_ADVICE = f"Restore it, or run trl-miner compare again, which writes OUTPUT/{NAME}."
 _DIGITS = 6
 # The metrics that reports read: a test compares them with the charts.
 METRICS = {
@@ -82,9 +84,9 @@ def write_comparison(output: str | Path) -> None:
         output: The folder.
     """
     output, found = Path(output), []
-    for facts in sorted(output.glob("*/seed*/run.json"), key=_place):
+    for folder in run_folders(output):
         with contextlib.suppress(FileNotFoundError, ValueError):
-            found.append(_history(facts.parent))
+            found.append(_history(folder))
     if found:
         write_runs(found, output / NAME)
 
@@ -103,23 +105,10 @@ def read_runs(path: str | Path) -> list[RunHistory]:
         ValueError: It holds no runs, or a line that is none.
     """
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is no file. Give one that trl-miner compare wrote: OUTPUT/{NAME}.")
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be text, a run in each line: {error}. Give OUTPUT/{NAME}.") from error
-    found = [_read_line(path, at, line) for at, line in enumerate(lines, 1) if line.strip()]
+    found = [_read_run(path, number, content) for number, content in read_lines(path, _ADVICE)]
     if not found:
         raise ValueError(f"{path} must hold at least one run: it is empty. Run trl-miner compare again.")
     return found
-
-
-def _place(facts: Path) -> tuple[str, int, str]:
-    """Methods by name, seeds by number."""
-    method, seed = facts.parts[-3:-1]
-    digits = seed.removeprefix("seed")
-    return method, int(digits) if digits.isdecimal() else 0, seed
 
 
 def _history(run: str | Path | RunHistory) -> RunHistory:
@@ -149,7 +138,7 @@ def _content(run: RunHistory) -> dict[str, Any]:
         "per_step": run.per_step,
         "finished": run.finished,
         "scores": scores,
-        "held_out": None if run.held_out is None else run.held_out.as_json(),
+        "held_out": None if run.held_out is None else run.held_out.as_json(is_compact=True),
         "logs": _columns(run.logs),
     }
 
@@ -177,20 +166,13 @@ def _without_paths(value: Any) -> Any:
     return [_without_paths(one) for one in value] if isinstance(value, list) else value
 
 
-def _read_line(path: Path, at: int, line: str) -> RunHistory:
+def _read_run(path: Path, number: int, content: Mapping[str, Any]) -> RunHistory:
     try:
-        found = json.loads(line)
-    except ValueError as error:
-        raise ValueError(
-            f"{path} must hold a run in each line as JSON: line {at} is cut off or none ({error}). Restore the file, "
-            f"or run trl-miner compare again."
-        ) from error
-    try:
-        return _read_content(path, found)
+        return _read_content(path, content)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(
-            f"{path} must hold runs as trl-miner compare writes them: line {at} is something else "
-            f"({type(error).__name__}: {error}). Give OUTPUT/{NAME}."
+            f"{path} must hold runs as trl-miner compare writes them: line {number} is something else "
+            f"({type(error).__name__}: {error}). {_ADVICE}"
         ) from error
 
 

@@ -15,8 +15,11 @@ from typing import Any
 import numpy as np
 
 from .checkpoints import list_checkpoints
+from .compare_folder import RUN
 from .completions import FOLDER as COMPLETIONS
 from .files import read_parquet, write_whole
+from .trainer_state import FILE as STATE
+from .training_record import PAPERS, RECORD, read_run_record
 
 logger = logging.getLogger(__name__)
 
@@ -217,7 +220,7 @@ def _credit_files(run: Path) -> list[Path]:
     paths = sorted((run / FOLDER).glob("credit_*.parquet"), key=lambda path: (len(path.name), path.name))
     if paths:
         return paths
-    signs = ("trainer_state.json", "training.json", "run.json", COMPLETIONS, FOLDER)
+    signs = (STATE, RECORD, RUN, COMPLETIONS, FOLDER)
     if not any((run / sign).exists() for sign in signs) and not list_checkpoints(run):
         raise FileNotFoundError(
             f"{run} is no run: it holds none of {', '.join(signs)}, nor a checkpoint. Give the output_dir of a "
@@ -228,8 +231,6 @@ def _credit_files(run: Path) -> list[Path]:
 
 def _methods(run: Path, metas: Mapping[int, Mapping[str, Any]]) -> tuple[str, ...]:
     """Of the run record, else of the records themselves."""
-    from .training_record import PAPERS, read_run_record
-
     found = (read_run_record(run) or {}).get("methods")
     if not found:
         found = [name for meta in metas.values() for name in str(meta.get("estimator") or "").split("+") if name]

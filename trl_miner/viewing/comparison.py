@@ -3,14 +3,17 @@
 A *step* in here is one generation batch, as in the papers, however many optimizer steps a recipe makes of it.
 """
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..runs.compare_folder import read_run_settings
+from ..runs.evaluation import AFTER, read_evaluation
 from ..runs.history import RunHistory, number, read_run
+from ..runs.trainer_state import FILE as STATE
+from ..runs.trainer_state import last_step
 from ..tables import Table
 
 NOT_AVAILABLE = "n/a"
@@ -52,16 +55,16 @@ def summarize_run(folder: str | Path) -> RunSummary:
         Its numbers.
 
     Raises:
-        FileNotFoundError: One of the files is missing.
-        ValueError: The run has not been scored after training.
+        FileNotFoundError: It is no run of `trl-miner compare`.
+        ValueError: It has not been scored after training, or a file is damaged.
     """
     folder = Path(folder)
-    settings, evaluation, _ = (
-        _read_json(folder / name) for name in ("run.json", "evaluation.json", "trainer_state.json")
-    )
-    if "after" not in evaluation:
+    method = read_run_settings(folder)["method"]
+    if last_step(folder) is None:
+        raise FileNotFoundError(f"{folder / STATE} is missing or damaged. Run compare again.")
+    if AFTER not in read_evaluation(folder):
         raise ValueError(f"{folder} must hold a finished run: it was not scored after training. Run compare again.")
-    return summary_of(read_run(folder), settings["method"])
+    return summary_of(read_run(folder), method)
 
 
 def summary_of(run: RunHistory, method: str) -> RunSummary:
@@ -144,12 +147,6 @@ def method_table(comparison: Mapping[str, Any]) -> Table:
         cells += [show_spread(row["rollouts_generated"], "{:,.0f}"), show_spread(row["rollouts_used"], "{:.1%}")]
         rows.append(cells)
     return Table("Methods", header, rows, _notes(comparison))
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing. Give the folder of a finished run of `trl-miner compare`.")
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def mean_step_time(logs: Sequence[Mapping[str, Any]]) -> float | None:

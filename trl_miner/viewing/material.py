@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..runs.files import read_object
+from ..runs.compare_folder import run_folders
+from ..runs.eval_folder import SETTINGS, benchmark_folders, read_scores, read_settings
 from ..runs.history import STATE, RunHistory, has_state, no_state, read_run
 from ..runs.runs_file import is_runs_file, read_runs
 
@@ -53,12 +54,7 @@ def read_result(folder: str | Path, runs: Sequence[RunHistory] = ()) -> EvalResu
         ValueError: A file cannot be read.
     """
     folder = Path(folder)
-    if not (folder / "scores.json").is_file():
-        raise FileNotFoundError(f"{folder} holds samples but no scores.json. Run: trl-miner score {folder}")
-    settings, scores = (read_object(folder / name) for name in ("settings.json", "scores.json"))
-    benchmarks = scores.get("benchmarks")
-    if not isinstance(benchmarks, dict):
-        raise ValueError(f"{folder / 'scores.json'} holds no benchmarks. Run: trl-miner score {folder}")
+    benchmarks, settings = read_scores(folder), read_settings(folder)
     run, name = _model_of(settings, runs)
     return EvalResult(folder, name or folder.resolve().name, settings, benchmarks, run)
 
@@ -87,14 +83,14 @@ def read_material(folders: Sequence[str | Path]) -> Material:
             runs += read_runs(folder)
         elif has_state(folder):
             runs.append(read_run(folder))
-        elif compared := sorted(path.parent for path in folder.glob("*/seed*/run.json")):
+        elif compared := run_folders(folder):
             missing = [path for path in compared if not has_state(path)]
             notes += [f"{path} is left out: it has no {STATE} yet." for path in missing]
             own = [read_run(path) for path in compared if path not in missing]
             if not own:
                 raise FileNotFoundError(no_state(folder))
             runs += [replace(run, name="/".join(run.folder.parts[-2:])) for run in own]
-        elif (folder / "settings.json").is_file() or any(folder.glob("*/benchmark.json")):
+        elif (folder / SETTINGS).is_file() or benchmark_folders(folder):
             results.append(folder)
         else:
             raise FileNotFoundError(no_state(folder))

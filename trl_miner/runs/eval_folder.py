@@ -1,0 +1,150 @@
+"""The folder of `trl-miner eval`: how samples were drawn, the problems, and their scores.
+
+settings.json               how everything in the folder is sampled
+BENCHMARK/benchmark.json    the benchmark and where it comes from
+BENCHMARK/problems.jsonl    its problems, so that scoring needs no network
+BENCHMARK/samples.jsonl     the samples: see `samples`
+scores.json                 the scores, from `trl-miner score`; scores.md and scores.tex show them as tables
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .files import lock_folder, read_lines, read_object, write_json, write_whole
+
+SETTINGS, SCORES, TABLES = "settings.json", "scores.json", ("scores.md", "scores.tex")
+BENCHMARK, PROBLEMS, SAMPLES = "benchmark.json", "problems.jsonl", "samples.jsonl"
+_ADVICE = "Give the --output of `trl-miner eval`, or sample into a new folder."
+
+
+@contextmanager
+def lock_eval(folder: Path) -> Iterator[None]:
+    """Hold the folder while sampling into it.
+
+    Raises:
+        ValueError: Another process has it.
+    """
+    message = (
+        "Only one process may sample into a folder: {folder} is in use by {holder}. Wait for it, or give another "
+        "--output."
+    )
+    with lock_folder(folder, message):
+        yield
+
+
+def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Write `settings.json`. A folder that has one must be sampled with the same settings; only a budget may grow.
+
+    Args:
+        folder: The folder.
+        settings: What decides on the samples. "versions" may differ from those of the samples in the folder.
+
+    Raises:
+        ValueError: The folder holds samples that were drawn with other settings.
+    """
+    path = folder / SETTINGS
+    known: Mapping[str, Any] = read_settings(folder) if path.is_file() else settings
+    for name in sorted({*known, *settings} - {"versions"}):
+        before, now = known.get(name), settings.get(name)
+        if before != now and not (name == "max_tokens" and settings[name] > known[name]):
+            raise ValueError(
+                f"A folder holds samples of one kind: {folder} has {name} {before!r}, got {now!r}. Give the same, "
+                f"or another --output."
+            )
+    write_json(path, settings)
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Read `settings.json`.
+
+    Raises:
+        FileNotFoundError: It is missing.
+        ValueError: It is damaged.
+    """
+    return read_object(folder / SETTINGS, _ADVICE)
+
+
+def write_benchmark(folder: Path, about: Mapping[str, Any], problems: Iterable[Mapping[str, Any]]) -> None:
+    """Write `benchmark.json` and `problems.jsonl` of a benchmark that is to be sampled.
+
+    Args:
+        folder: The benchmark's folder, made if it is not there.
+        about: "name", "title", "grader", "samples" (per problem), "fingerprint" (of the problems) and "source".
+        problems: "id", "question", "solution" and more of each.
+
+    Raises:
+        ValueError: The folder holds samples of other problems.
+    """
+    folder.mkdir(exist_ok=True)
+    if (folder / BENCHMARK).is_file():
+        known = read_benchmark(folder)
+        if known["fingerprint"] != about["fingerprint"]:
+            raise ValueError(
+                f"{folder} must hold samples of one set of problems: it was begun with others ({known['source']}). "
+                f"Give the same problems, or another --output."
+            )
+        about = {**about, "samples": max(about["samples"], known["samples"])}
+    lines = [json.dumps(problem, ensure_ascii=False) + "\n" for problem in problems]
+    write_whole(folder / PROBLEMS, "".join(lines))
+    write_json(folder / BENCHMARK, about, default=str)
+
+
+def benchmark_folders(folder: Path) -> list[Path]:
+    """Return the folders of the benchmarks, by name; none: it is no result folder, or nothing was sampled."""
+    return sorted(path.parent for path in folder.glob(f"*/{BENCHMARK}"))
+
+
+def read_benchmark(folder: Path) -> dict[str, Any]:
+    """Read `benchmark.json` of a benchmark's folder.
+
+    Raises:
+        FileNotFoundError: It is missing.
+        ValueError: It is damaged.
+    """
+    return read_object(folder / BENCHMARK, _ADVICE)
+
+
+def read_problems(folder: Path) -> list[dict[str, Any]]:
+    """Read `problems.jsonl` of a benchmark's folder.
+
+    Raises:
+        FileNotFoundError: It is missing.
+        ValueError: It is damaged, empty, or an id repeats.
+    """
+    path = folder / PROBLEMS
+    problems = [problem for _, problem in read_lines(path, _ADVICE)]
+    if not problems or len({problem["id"] for problem in problems}) < len(problems):
+        raise ValueError(
+            f"{path} must hold problems with different ids: got {len(problems)} lines. Sample into a new folder."
+        )
+    return problems
+
+
+def write_scores(folder: Path, scores: Mapping[str, Any], tables: Iterable[str]) -> None:
+    """Write `scores.json`, and the tables that show it.
+
+    Args:
+        folder: The folder.
+        scores: Content of `scores.json`; shares, not percent.
+        tables: Markdown and LaTeX.
+    """
+    write_json(folder / SCORES, scores, indent=1, allow_nan=False)
+    for name, table in zip(TABLES, tables, strict=True):
+        write_whole(folder / name, table)
+
+
+def read_scores(folder: Path) -> dict[str, dict[str, Any]]:
+    """Read the benchmarks of `scores.json`, by name.
+
+    Raises:
+        FileNotFoundError: It is missing.
+        ValueError: It is damaged.
+    """
+    advice = f"Run: trl-miner score {folder}"
+    benchmarks = read_object(folder / SCORES, advice).get("benchmarks")
+    if not isinstance(benchmarks, dict):
+        raise ValueError(f"{folder / SCORES} must hold benchmarks: it holds none. {advice}")
+    return benchmarks
