@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from harness import wait_until
+from scipy.stats import ttest_1samp
 
 from trl_miner.runs.runs_file import read_runs
 from trl_miner.viewing.report import write_report
@@ -170,6 +171,38 @@ def test_the_regime_that_the_page_states_follows_from_the_raw_file():
     assert early > 0.25 and late > 0.6 and statistics.fmean(above) > 1 / 3
     for value in (early, late, statistics.fmean(above)):
         assert f"| {100 * value:.0f} % |" in page
+
+
+def test_the_entropies_that_the_page_states_follow_from_the_raw_file():
+    """Means over the last fifth against GRPO's, paired by seed."""
+    page = " ".join((STUDY / "README.md").read_text().split())
+    entropies = {}
+    for run in runs_of("methods"):
+        entropies.setdefault(run["method"], {})[run["seed"]] = mean_over(run, "entropy", 0.8, 1)
+    for method, between, form in (
+        ("miner", " nats (paired over 15 seeds, p ", ".3f"),
+        ("miner_wo_ac", " (p ", ".0e"),
+        ("miner_wo_fw", " (p ", ".2f"),
+        ("miner_wo_ir", " (p ", ".2f"),
+    ):
+        gains = [entropies[method][seed] - entropies["grpo"][seed] for seed in range(1, 16)]
+        assert f"{statistics.fmean(gains):.4f}{between}{ttest_1samp(gains, 0).pvalue:{form}}" in page
+
+
+def test_the_ceilings_that_the_page_states_follow_from_the_raw_file():
+    page = " ".join((STUDY / "README.md").read_text().split())
+    shares = {}
+    for run in runs_of("methods"):
+        if run["method"] == "grpo":
+            for level, count in zip(
+                run["held_out"]["problems"]["level"], run["held_out"]["moments"]["after"]["num_correct"], strict=True
+            ):
+                shares.setdefault((level > 6) + (level > 8), []).append(count / 64)
+    trained, beyond, far_beyond = (100 * statistics.fmean(shares[part]) for part in range(3))
+    assert f"GRPO ends at {trained:.1f} %" in page and f"at most {100 - trained:.2f} were left" in page
+    assert f"a Pass@1 of {beyond:.1f} % and a Pass@64 of 100 %" in page and all(shares[1])
+    solved = 100 * statistics.fmean(share > 0 for share in shares[2])
+    assert f"levels 9 and 10, {far_beyond:.1f} % and {solved:.0f} %" in page
 
 
 def test_the_update_that_the_page_states_follows_from_the_raw_file():
