@@ -18,8 +18,9 @@ from trl_miner.runs.history import RunHistory, read_run
 from trl_miner.runs.settings import DEFAULTS, clean_settings, read_options
 from trl_miner.tables import Table
 from trl_miner.viewing import curves, lines, pass_curves
-from trl_miner.viewing.charts import CHARTS
-from trl_miner.viewing.completions import COMPLETIONS, completions_history, draw_completions, read_completions
+from trl_miner.viewing.charts import CHARTS, COMPLETIONS
+from trl_miner.viewing.completions import completions_history, read_completions
+from trl_miner.viewing.curves import draw_chart
 from trl_miner.viewing.grouping import ablation_of, group_methods
 from trl_miner.viewing.material import read_material
 from trl_miner.viewing.pages import Section, html_page
@@ -278,7 +279,7 @@ def test_seeds_become_their_mean_with_a_band(tmp_path):
     for seed, rewards in ((1, (0.2, 0.4, 0.6)), (2, (0.4, math.nan, 1.0))):
         logs = [log(step, reward) for step, reward in enumerate(rewards, 1)]
         write_run(tmp_path / "miner" / f"seed{seed}", logs, recipe={}, seed=seed)
-    figure = curves.draw_reward(read_material([tmp_path]).runs)
+    figure = draw_chart("reward", read_material([tmp_path]).runs)
     (line,) = line_of(figure.axes[0])
     # .2 .4 -> .3; .4 alone; .6 1 -> .8
     assert line.get_ydata() == pytest.approx([0.3, 0.4, 0.8]) and list(line.get_xdata()) == [1, 2, 3]
@@ -289,11 +290,11 @@ def test_seeds_become_their_mean_with_a_band(tmp_path):
 def test_steps_are_generation_batches_where_all_runs_say_so(tmp_path):
     four = read_run(write_run(tmp_path / "gspo" / "seed1", [log(8)], recipe={}, per_step=4.0))
     one = read_run(write_run(tmp_path / "miner" / "seed1", [log(2)], recipe={}))
-    axes = curves.draw_reward([four, one]).axes[0]
+    axes = draw_chart("reward", [four, one]).axes[0]
     assert [list(line.get_xdata()) for line in line_of(axes)] == [[2.0], [2.0]]
     assert "generation batches" in axes.get_xlabel()
     unknown = read_run(write_run(tmp_path / "unknown", [log(8)]))
-    axes = curves.draw_reward([four, unknown]).axes[0]
+    axes = draw_chart("reward", [four, unknown]).axes[0]
     assert [list(line.get_xdata()) for line in line_of(axes)] == [[8.0], [8.0]] and "optimizer" in axes.get_xlabel()
 
 
@@ -339,15 +340,24 @@ def test_every_picture_bears_every_history(tmp_path, name, values):
             for step, value in enumerate(wild, 1)]  # fmt: skip
     scores = {float(step): {"pass@1": value} for step, value in enumerate(values, 1) if isinstance(value, float)}
     runs = [RunHistory(tmp_path / str(seed), f"r{seed}", logs, "m", seed, {"a": "1"}, scores) for seed in (1, 2)]
-    draw = getattr(curves, f"draw_{name}")
     for path in (tmp_path / "p.svg", tmp_path / "p.png"):
-        draw(runs, path)
+        draw_chart(name, runs, path)
         assert 1000 < path.stat().st_size < 300_000
     ElementTree.parse(tmp_path / "p.svg")
 
 
+def test_charts_are_known_by_name_and_by_their_old_functions():
+    with pytest.warns(FutureWarning, match=r'draw_reward\(runs\) is deprecated: write draw_chart\("reward", runs\)'):
+        figure = curves.draw_reward(history([0.1]))
+    assert figure.axes[0].get_title() == "Reward"
+    with pytest.raises(ValueError, match="must be one of reward, .*completions: got 'rewards'"):
+        draw_chart("rewards", history([0.1]))
+    with pytest.raises(AttributeError, match="no attribute 'draw_rewards'"):
+        curves.draw_rewards  # noqa: B018
+
+
 def test_a_lone_point_is_seen():
-    (line,) = line_of(curves.draw_reward(history([0.1, None, 0.3, None, 0.5, 0.6])).axes[0])
+    (line,) = line_of(draw_chart("reward", history([0.1, None, 0.3, None, 0.5, 0.6])).axes[0])
     assert set(line.get_markevery()) >= {0, 2}
 
 
@@ -381,9 +391,9 @@ def test_results_without_levels_still_make_a_picture(tmp_path):
 
 
 def test_a_figure_shows_itself_in_a_notebook():
-    assert curves.draw_reward(history([0.1]))._repr_png_()[:4] == b"\x89PNG"
+    assert draw_chart("reward", history([0.1]))._repr_png_()[:4] == b"\x89PNG"
     with pytest.raises(ValueError, match=r"\.png or a \.svg"):
-        curves.draw_reward(history([0.1]), "picture.pdf")
+        draw_chart("reward", history([0.1]), "picture.pdf")
 
 
 # completions
@@ -403,7 +413,7 @@ def test_completions_by_outcome(tmp_path):
             "completions/distinct": 5 / 6,
         }
     )
-    assert len(draw_completions(run).axes) == len(COMPLETIONS.panels)
+    assert len(draw_chart("completions", run).axes) == len(COMPLETIONS.panels)
 
 
 def test_a_damaged_file_gives_the_rows_that_can_be_read(tmp_path):
@@ -450,9 +460,9 @@ def test_runs_of_a_method_are_named_by_what_their_names_share(tmp_path):
 
 def test_a_picture_takes_the_folder_of_a_comparison(tmp_path):
     compared(tmp_path, {"a": {}, "b": {"miner_gamma": 1.0}})
-    assert len(line_of(curves.draw_reward(tmp_path).axes[0])) == 2
+    assert len(line_of(draw_chart("reward", tmp_path).axes[0])) == 2
     with pytest.raises(FileNotFoundError, match="no trainer_state.json"):
-        curves.draw_reward(write_result(tmp_path / "result"))
+        draw_chart("reward", write_result(tmp_path / "result"))
 
 
 def test_what_grpo_cannot_record_is_not_asked_of_it(tmp_path):
@@ -590,7 +600,7 @@ def test_results_keep_the_color_of_their_run(tmp_path):
 
 def test_long_names_that_are_cut_to_the_same_both_have_an_entry(tmp_path):
     runs = [write_run(tmp_path / f"{'x' * 60}{middle}{'x' * 60}", [log(1)]) for middle in "ab"]
-    (legend,) = curves.draw_reward(runs).legends
+    (legend,) = draw_chart("reward", runs).legends
     assert len(legend.get_texts()) == 2
 
 

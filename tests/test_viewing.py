@@ -3,7 +3,7 @@ import json
 import pytest
 
 from trl_miner.viewing.comparison import compare_runs, comparison_table, summarize_run
-from trl_miner.viewing.curves import draw_training, read_log
+from trl_miner.viewing.curves import draw_training, read_runs
 
 
 def write_run(folder, steps=4):
@@ -34,7 +34,7 @@ def test_a_stopped_run_is_read_from_its_newest_checkpoint(tmp_path):
     for step in (9, 10):
         (tmp_path / f"checkpoint-{step}").mkdir()
         write_run(tmp_path / f"checkpoint-{step}", steps=step)
-    assert len(read_log(tmp_path)) == 10
+    assert len(read_runs(tmp_path)[0].logs) == 10
 
 
 def test_metrics_that_a_run_lacks_are_left_out(tmp_path):
@@ -44,7 +44,7 @@ def test_metrics_that_a_run_lacks_are_left_out(tmp_path):
 
 def test_a_folder_without_a_run_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="holds no trainer_state.json"):
-        read_log(tmp_path)
+        read_runs(tmp_path)
     (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": []}))
     with pytest.raises(ValueError, match="no logged training step"):
         draw_training(tmp_path)

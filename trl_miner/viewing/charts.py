@@ -1,11 +1,12 @@
-"""The charts of training: what each shows, how to read it, and what makes a run record it."""
+"""The charts of training: what each shows, how to read it, and which setting makes a run record it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ..runs.history import RunHistory
+from ..runs.history import RunHistory
+
+MOST_COMPLETION_FILES = 40  # read of a run, evenly over it
+HELD_OUT = "held_out"
 
 
 @dataclass(frozen=True)
@@ -13,11 +14,11 @@ class Panel:
     """One panel of a picture.
 
     Attributes:
-        key: The metric; for "eval:pass@1" a score on held-out problems, for "overhead" see `overhead`.
-        title: What it shows.
-        unit: Of the vertical axis.
-        share: It is between 0 and 1.
-        log: The axis is logarithmic.
+        key: The metric; "eval:pass@1" is a score on held-out problems, "overhead" is `overhead`.
+        title: Its heading.
+        unit: The unit of the vertical axis.
+        share: Whether the values lie between 0 and 1.
+        log: Whether the vertical axis is logarithmic.
     """
 
     key: str
@@ -32,12 +33,12 @@ class Chart:
     """A picture of training.
 
     Attributes:
-        name: Of its file.
-        title: What it shows.
+        name: The name of its files, and of `draw_chart`.
+        title: Its heading.
         panels: Side by side.
         caption: How to read it.
-        recorded_by: What makes a run record it.
-        of_miner: Only runs of MINER have it.
+        recorded_by: The setting that makes a run record it.
+        of_miner: Whether only runs of MINER have it.
         columns: Panels in a row; None: all.
     """
 
@@ -149,19 +150,23 @@ UPDATE = Chart(
     of_miner=True,
     columns=2,
 )
+COMPLETIONS = Chart(
+    "completions",
+    "Completions by outcome",
+    (
+        Panel("completions/right_characters", "Right rollouts", "mean length, characters"),
+        Panel("completions/wrong_characters", "Wrong rollouts", "mean length, characters"),
+        Panel("completions/distinct", "Different texts among a prompt's rollouts", "share of rollouts", share=True),
+    ),
+    f"From TRL's completions files, at most {MOST_COMPLETION_FILES} of them, evenly over the run. Right: the "
+    f"verifier's reward reaches correct_threshold. Few different texts: the policy says the same again and again.",
+    recorded_by="log_completions: true",
+)
 CHARTS = (REWARD, PROMPT_KINDS, ROLLOUTS, CALIBRATION, UPDATE, ENTROPY, KL, GRAD_NORM, LENGTH, OVERHEAD)
-HELD_OUT_OPTION = "score_problems (and score_steps for scores along the way)"
 
 
-def held_out_chart(runs: "Sequence[RunHistory]") -> Chart:
-    """The chart of the scores that these runs have.
-
-    Args:
-        runs: Histories.
-
-    Returns:
-        A panel each for the smallest and the largest k of their Pass@k, of those that were measured more than once.
-    """
+def held_out_chart(runs: Sequence[RunHistory]) -> Chart:
+    """Return the chart of the runs' scores on held-out problems: a panel for the smallest and the largest k."""
     scored = [list(run.scores.values()) for run in runs]
     names = {name for scores in scored for one in scores for name in one if name.startswith("pass@")}
     # more samples after training than along the way make a larger k, which is no curve
@@ -169,10 +174,15 @@ def held_out_chart(runs: "Sequence[RunHistory]") -> Chart:
     ks = sorted(int(name[5:]) for name in names if name[5:].isdigit()) or [1]
     panels = tuple(Panel(f"eval:pass@{k}", f"Pass@{k}", "score, 0 to 1") for k in dict.fromkeys((ks[0], ks[-1])))
     return Chart(
-        "held_out",
+        HELD_OUT,
         "Scores on held-out problems",
         panels,
         "Measured on problems that the run does not train on; step 0 is before training. Pass@k: the chance that at "
         "least one of k samples is right.",
-        recorded_by=HELD_OUT_OPTION,
+        recorded_by="score_problems (and score_steps for scores along the way)",
     )
+
+
+def charts_of(runs: Sequence[RunHistory]) -> dict[str, Chart]:
+    """Return all charts by name, in the order of a report."""
+    return {chart.name: chart for chart in (*CHARTS, held_out_chart(runs), COMPLETIONS)}

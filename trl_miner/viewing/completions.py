@@ -2,38 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from ..runs.completions import TEXTS, completions_files, reward_columns
 from ..runs.files import read_parquet
 from ..runs.history import RunHistory, number
-from .charts import Chart, Panel
-from .curves import Runs, draw_chart, read_runs
-
-MOST_FILES = 40
-COMPLETIONS = Chart(
-    "completions",
-    "Completions by outcome",
-    (
-        Panel("completions/right_characters", "Right rollouts", "mean length, characters"),
-        Panel("completions/wrong_characters", "Wrong rollouts", "mean length, characters"),
-        Panel("completions/distinct", "Different texts among a prompt's rollouts", "share of rollouts", share=True),
-    ),
-    f"From TRL's completions files, at most {MOST_FILES} of them, evenly over the run. Right: the verifier's reward "
-    f"reaches correct_threshold. Few different texts: the policy says the same again and again.",
-    recorded_by="log_completions: true",
-)
+from .charts import MOST_COMPLETION_FILES
 
 
 @dataclass(frozen=True)
 class Completions:
-    """What the files of a run hold.
+    """The content of a run's completions files.
 
     Attributes:
         logs: By file, {"step": 10, "completions/right_characters": 812.5, ...}.
         last: Rows of the last file that could be read, evenly over it.
-        reward: Name of the column that says what is right; None: there is none.
+        reward: The column that says what is right; None: there is none.
         notes: What could not be read.
     """
 
@@ -41,11 +25,6 @@ class Completions:
     last: Sequence[Mapping[str, Any]]
     reward: str | None
     notes: Sequence[str]
-
-
-def has_completions(run: RunHistory) -> bool:
-    """Did the run log its completions (`log_completions`)?"""
-    return bool(completions_files(run.folder))
 
 
 def read_completions(run: RunHistory, *, rows: int = 6) -> Completions:
@@ -56,11 +35,13 @@ def read_completions(run: RunHistory, *, rows: int = 6) -> Completions:
         rows: To keep of the last file.
 
     Returns:
-        What they hold; empty without files.
+        Their content; empty without files.
     """
     paths = completions_files(run.folder)
-    if len(paths) > MOST_FILES:
-        paths = [paths[round(place * (len(paths) - 1) / (MOST_FILES - 1))] for place in range(MOST_FILES)]
+    if len(paths) > MOST_COMPLETION_FILES:
+        last_place, parts = len(paths) - 1, MOST_COMPLETION_FILES - 1
+        paths = [paths[round(place * last_place / parts)] for place in range(MOST_COMPLETION_FILES)]
+    threshold = run.settings.get("correct_threshold")
     logs, last, notes, reward = [], [], [], None
     for path in paths:
         table, note = read_parquet(path)
@@ -68,20 +49,15 @@ def read_completions(run: RunHistory, *, rows: int = 6) -> Completions:
         if table is None or not table.num_rows or not TEXTS <= set(table.column_names):
             continue
         reward = _reward_column(run, table.column_names)
-        logs.append(_measure(table, reward, number(_float(run.settings.get("correct_threshold"))) or 1.0))
+        logs.append(_measure(table, reward, number(_float(threshold)) or 1.0))
         kept = min(rows, table.num_rows)
         last = table.take([place * table.num_rows // kept for place in range(kept)]).to_pylist()
     return Completions(sorted(logs, key=lambda log: log["step"]), last, reward, notes)
 
 
-def completions_history(run: RunHistory, found: Completions | None = None) -> RunHistory:
-    """A run whose logs are those of its completions files, to be drawn with `COMPLETIONS`."""
-    return replace(run, logs=(read_completions(run) if found is None else found).logs)
-
-
-def draw_completions(runs: Runs, path: str | Path | None = None) -> Any:
-    """Length of right and of wrong completions, and how many differ. For the arguments see `draw_chart`."""
-    return draw_chart(COMPLETIONS, [completions_history(run) for run in read_runs(runs)], path)
+def completions_history(run: RunHistory, completions: Completions | None = None) -> RunHistory:
+    """Return the run with the measures of its completions files as its logs, to be drawn as "completions"."""
+    return replace(run, logs=(completions or read_completions(run)).logs)
 
 
 def _measure(table: Any, reward: str | None, threshold: float) -> dict[str, float]:
@@ -103,7 +79,7 @@ def _measure(table: Any, reward: str | None, threshold: float) -> dict[str, floa
 
 
 def _reward_column(run: RunHistory, names: Sequence[str]) -> str | None:
-    """The column of the reward that decides, which is the first where nothing else was set."""
+    """Return the column of the reward that decides, which is the first where nothing else was set."""
     rewards = reward_columns(names)
     chosen = run.settings.get("correct_reward_func", "None")
     return chosen if chosen in rewards else next(iter(rewards), None)

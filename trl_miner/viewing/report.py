@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..progress import track
+from ..runs.completions import completions_files
 from ..runs.files import write_whole
 from ..runs.history import RunHistory
 from ..runs.runs_file import is_runs_file
@@ -12,8 +13,8 @@ from ..tables import Table
 from ..text import one_line
 from . import lines
 from .budgets import budgets_table, training_table
-from .charts import CHARTS, Chart, held_out_chart
-from .completions import COMPLETIONS, Completions, completions_history, has_completions, read_completions
+from .charts import COMPLETIONS, HELD_OUT, Chart, charts_of
+from .completions import Completions, completions_history, read_completions
 from .curves import draw_chart, has_chart
 from .grouping import Method, group_methods
 from .held_out_report import PICTURES, Plan, held_out_part
@@ -104,7 +105,7 @@ def write_report(
         plan.name: _picture(plan, figures)
         for plan in track([*problems, *training, *evaluation], "drawing", unit="figures", quiet=quiet)
     }
-    known = {*(chart.name for chart in CHARTS), COMPLETIONS.name, "held_out", *TITLES, *PICTURES}
+    known = {*charts_of([]), *TITLES, *PICTURES}
     for name in known - pictures.keys():
         for suffix in (".png", ".svg"):  # of a report that this one replaces
             (figures / f"{name}{suffix}").unlink(missing_ok=True)
@@ -133,7 +134,7 @@ def default_output(folders: Sequence[str | Path]) -> Path:
 
 def _read(folders: Sequence[str | Path], smooth: int, quiet: bool) -> _Read:
     material = read_material(folders)
-    having = [run for run in material.runs if has_completions(run)]
+    having = [run for run in material.runs if completions_files(run.folder)]
     found = {
         str(run.folder): read_completions(run)
         for run in (track(having, "reading completions", unit="runs", quiet=quiet) if having else ())
@@ -144,9 +145,9 @@ def _read(folders: Sequence[str | Path], smooth: int, quiet: bool) -> _Read:
 def _training_plans(read: _Read) -> list[Plan]:
     """The charts of which at least one run has something."""
     plans = []
-    for chart in (*CHARTS, held_out_chart(read.runs)):
-        if any(run.scores if chart.name == "held_out" else has_chart(chart, run) for run in read.runs):
-            plans.append(_plan(chart, read.runs, read, smooth=1 if chart.name == "held_out" else read.smooth))
+    for name, chart in charts_of(read.runs).items():
+        if any(has_chart(chart, run) for run in read.runs):
+            plans.append(_plan(chart, read.runs, read, smooth=1 if name == HELD_OUT else read.smooth))
     read_out = [
         completions_history(run, read.completions[str(run.folder)])
         for run in read.runs

@@ -7,7 +7,7 @@ from ..evaluation.alike import named_differences, sampling_differences
 from ..runs.history import RunHistory, number
 from ..runs.settings import DEFAULTS
 from ..tables import Table
-from .charts import CHARTS, Chart, held_out_chart
+from .charts import COMPLETIONS, charts_of
 from .comparison import NOT_AVAILABLE, compare_runs, mean_step_time, method_table, show_spread, spread, summary_of
 from .curves import has_chart, overhead
 from .grouping import Method, ablation_base, ablation_of, baseline_of, is_miner, settings_except
@@ -167,20 +167,16 @@ def unfinished_notes(runs: Sequence[RunHistory], methods: Sequence[Method]) -> l
     ]
 
 
-def missing_notes(methods: Sequence[Method], charts: Sequence[Chart] = CHARTS) -> list[str]:
+def missing_notes(methods: Sequence[Method]) -> list[str]:
     """What no run, or only some, recorded of each chart, and the option that records it."""
     notes = []
-    for chart in (*charts, held_out_chart([])):
+    for chart in [chart for chart in charts_of([]).values() if chart is not COMPLETIONS]:
         able = [m for m in methods if not chart.of_miner or not m.runs[0].settings or is_miner(m.runs[0])]
-        lacking = [m for m in able if not any(_has(chart, run) for run in m.runs)]
+        lacking = [m for m in able if not any(has_chart(chart, run) for run in m.runs)]
         if lacking or not able:
             whose = "" if len(lacking) == len(able) else f" by {_some([method.label for method in lacking])}"
             notes.append(f"{chart.title}: not recorded{whose}. To record it: {chart.recorded_by}.")
     return notes
-
-
-def _has(chart: Chart, run: RunHistory) -> bool:
-    return bool(run.scores) if chart.name == "held_out" else has_chart(chart, run)
 
 
 def _ablation_table(
