@@ -77,7 +77,7 @@ def has_chart(chart: Chart, run: RunHistory) -> bool:
 
 
 def overhead(run: RunHistory) -> list[tuple[float, float]]:
-    """Return the share of a step's time that MINER's advantages took, by optimizer step."""
+    """Return the share of a step's time that MINER's advantages took in a run, by optimizer step."""
     # `step_time` is the time of an optimizer step, `miner/seconds` that of a generation batch
     per_step = run.per_step or 1.0
     times = dict(run.values("step_time"))
@@ -87,7 +87,7 @@ def overhead(run: RunHistory) -> list[tuple[float, float]]:
 
 
 def read_runs(runs: Runs) -> list[RunHistory]:
-    """Read one folder of a run or several; those of `trl-miner compare` are all of their runs."""
+    """Return the histories of one folder or several `runs`; a folder of `trl-miner compare` is all of its runs."""
     histories: list[RunHistory] = []
     for run in [runs] if isinstance(runs, str | Path | RunHistory) else runs:
         if isinstance(run, RunHistory):
