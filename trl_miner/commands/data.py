@@ -66,8 +66,7 @@ def run_deepscaler(args: argparse.Namespace, rest: list[str]) -> int:
     from ..progress import Progress
 
     with Progress("starting", unit="", leave=False):
-        from ..data.deepscaler import build_deepscaler
-        from ..data.sources import MATH_BENCHMARKS
+        from ..data.deepscaler import MATH_BENCHMARKS, build_deepscaler
 
     local = evaluate.local_files(args.local)
     benchmarks = _benchmarks(args, local, MATH_BENCHMARKS)
@@ -81,8 +80,7 @@ def run_medical(args: argparse.Namespace, rest: list[str]) -> int:
     from ..progress import Progress
 
     with Progress("starting", unit="", leave=False):
-        from ..data.medical import build_medical
-        from ..data.sources import MEDICAL_BENCHMARKS
+        from ..data.medical import MEDICAL_BENCHMARKS, build_medical
         from ..evaluation.evaluate import ModelRequest, sample_filter
 
     local = evaluate.local_files(args.local)

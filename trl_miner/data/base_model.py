@@ -1,7 +1,7 @@
-"""The embedded worlds' base models: each trained on this machine when first asked for, then kept.
+"""The base models of the embedded worlds: each is trained on this machine when first needed, then kept.
 
-In `$TRL_MINER_CACHE`, else `$XDG_CACHE_HOME/trl_miner`, else `~/.cache/trl_miner`, in one folder per
-`BaseModelSettings`. Deleting the folder is safe: the next run builds it again.
+The cache is `$TRL_MINER_CACHE`, else `$XDG_CACHE_HOME/trl_miner`, else `~/.cache/trl_miner`, with a folder for each
+`BaseModelSettings`. Deleting it is safe: the next run trains the model again.
 """
 
 import dataclasses
@@ -22,32 +22,18 @@ from ..progress import Progress, is_quiet
 from . import arithmetic, chains
 from .worlds import WORLDS
 
-# Raise it whenever problems, tokens or training change: base models of the old kind in the cache are then left alone.
+# Raise it whenever problems, tokens or training change: the cache then keeps the old base models apart.
 FORMAT = 1
-
-
-PROGRESS = "trl_miner step "  # how the training process reports to the one that waits for it
-LAUNCHER_VARIABLES = (
-    "ACCELERATE_",
-    "FSDP_",
-    "TORCHELASTIC_",
-    "TORCH_NCCL_",
-    "NCCL_",
-    "MASTER_",
-    "OMPI_",
-    "PMI_",
-    "SLURM_",
-    "GROUP_",
-    "ROLE_",
-    "LOCAL_",
-    "RANK",
-    "WORLD_SIZE",
+PROGRESS = "trl_miner step "  # begins the lines in which the training process reports its steps to the one that waits
+LAUNCHER_VARIABLES = tuple(
+    "ACCELERATE_ FSDP_ TORCHELASTIC_ TORCH_NCCL_ NCCL_ MASTER_ OMPI_ PMI_ SLURM_ GROUP_ ROLE_ LOCAL_ RANK "
+    "WORLD_SIZE".split()
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class BaseModelSettings:
-    """What a base model is made of. Equal settings give equal weights on the same machine."""
+    """The settings of a base model. Equal settings give equal weights on the same machine."""
 
     world: str = arithmetic.NAME
     hidden_size: int = 64
@@ -64,23 +50,23 @@ class BaseModelSettings:
 
 
 def settings_of(world: str) -> BaseModelSettings:
-    """What the base model of an embedded world is made of.
+    """Return the settings with which `find_model` builds the base model of an embedded world.
 
     Args:
         world: One of `worlds.WORLDS`.
 
     Returns:
-        The settings that `find_model` builds it with.
+        The defaults, with what the world changes.
     """
     return BaseModelSettings(world=world, **WORLDS[world].BASE_MODEL)
 
 
 def find_model(name: str, steps: int | None = None) -> str:
-    """A model as it can be loaded: an embedded one as its folder, built if it is missing, any other as it is named.
+    """Return the name or folder under which a model can be loaded; the base model of an embedded world is built first.
 
     Args:
         name: A Hub id, a folder, or the name of an embedded world.
-        steps: SFT steps of an embedded one; None: all.
+        steps: SFT steps of an embedded base model; None for all.
 
     Returns:
         What `from_pretrained` takes.
@@ -92,28 +78,28 @@ def find_model(name: str, steps: int | None = None) -> str:
 
 
 def base_model(settings: BaseModelSettings = BaseModelSettings(), cache_dir: str | Path | None = None) -> Path:
-    """The folder with a base model and its tokenizer; trains the model first if the cache does not hold it.
+    """Return the folder of a base model and its tokenizer; train the model first if the cache does not hold it.
 
-    Safe to call from several processes at once: one builds, the others wait.
+    Several processes may call it at once: one trains, the others wait.
 
     Args:
-        settings: what the model is made of.
-        cache_dir: where base models are kept; by default see the module's docstring.
+        settings: The settings of the model.
+        cache_dir: The cache; by default that of the module's docstring.
 
     Returns:
         A folder for `AutoModelForCausalLM.from_pretrained` and `AutoTokenizer.from_pretrained`.
 
     Raises:
-        OSError: if the cache cannot be written.
-        RuntimeError: if the training fails; it quotes the last lines of its output.
+        OSError: The cache cannot be written.
+        RuntimeError: The training fails; the message quotes the last lines of its output.
     """
     from filelock import FileLock
 
     root = _cache_dir(cache_dir)
-    made_of = [dataclasses.asdict(settings), chains.WORDING, WORLDS[settings.world].WORDING]
-    key = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
+    ingredients = [dataclasses.asdict(settings), chains.WORDING, WORLDS[settings.world].WORDING]
+    key = hashlib.sha256(json.dumps(ingredients).encode()).hexdigest()[:16]
     folder = root / f"{settings.world.rpartition('/')[2]}-{key}"
-    if folder.is_dir():  # needs no lock, nor a writable cache: a folder of this name is always whole
+    if folder.is_dir():  # needs neither a lock nor a writable cache: a folder of this name is always complete
         return folder
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -122,16 +108,16 @@ def base_model(settings: BaseModelSettings = BaseModelSettings(), cache_dir: str
                 _build(settings, folder)
     except OSError as error:
         raise OSError(
-            f"The base model of {settings.world} needs a folder that can be written: {root} cannot ({error}). "
-            "Set TRL_MINER_CACHE to one that can."
+            f"The base model of {settings.world} needs a writable folder: {root} is not ({error}). "
+            "Set TRL_MINER_CACHE to one that is."
         ) from error
     return folder
 
 
 def _build(settings: BaseModelSettings, folder: Path) -> None:
-    """Train beside `folder` and move in place; the caller holds the lock."""
-    for left_behind in folder.parent.glob(f"{folder.name}.building-*"):  # by a build that was killed
-        shutil.rmtree(left_behind, ignore_errors=True)
+    """Train in a temporary folder and rename it; the caller holds the lock."""
+    for leftover in folder.parent.glob(f"{folder.name}.building-*"):  # of a build that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
     building = Path(tempfile.mkdtemp(prefix=f"{folder.name}.building-", dir=folder.parent))
     try:
         if not is_quiet():
@@ -142,25 +128,19 @@ def _build(settings: BaseModelSettings, folder: Path) -> None:
                 flush=True,
             )
         _run_training(settings, building)
-        building.chmod(0o755)  # mkdtemp gives 0700, but a cache may be shared
+        building.chmod(0o755)  # mkdtemp sets 0700, but a cache may be shared
         building.rename(folder)
     finally:
         shutil.rmtree(building, ignore_errors=True)
 
 
 def _run_training(settings: BaseModelSettings, building: Path) -> None:
-    """Run `_train` in a process of its own, so that no launcher's ranks, GPUs or seeds reach it."""
-    command = [
-        sys.executable,
-        "-m",
-        "trl_miner.data.base_model",
-        json.dumps(dataclasses.asdict(settings)),
-        str(building),
-    ]
+    """Run `_train` in its own process, which no launcher's ranks, GPUs or seeds reach."""
+    arguments = [json.dumps(dataclasses.asdict(settings)), str(building)]
     last_lines: deque[str] = deque(maxlen=20)
     with (
         subprocess.Popen(
-            command,
+            [sys.executable, "-m", "trl_miner.data.base_model", *arguments],
             env=_clean_environment(os.environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -177,7 +157,7 @@ def _run_training(settings: BaseModelSettings, building: Path) -> None:
                 else:
                     last_lines.append(line)
             if process.wait() == 0:
-                progress.advance(settings.steps - progress.done)  # it reports every tenth
+                progress.advance(settings.steps - progress.done)  # it reports every tenth step
         except BaseException:
             process.kill()
             raise
@@ -189,12 +169,12 @@ def _run_training(settings: BaseModelSettings, building: Path) -> None:
 
 
 def _clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what launchers set, with this package importable, on the CPU and offline."""
+    """Return the environment without what launchers set, with this package importable, on the CPU and offline."""
     clean = {key: value for key, value in environment.items() if not key.startswith(LAUNCHER_VARIABLES)}
     package_parent = str(Path(__file__).resolve().parents[2])
     paths = [package_parent, environment.get("PYTHONPATH", "")]
-    # One thread: the order of sums, hence the weights, do not depend on the machine's cores, and two threads that wait
-    # for each other are ten times slower on a busy machine.
+    # One thread: the order of sums, hence the weights, does not depend on the number of cores, and two threads that
+    # wait for each other are ten times slower on a busy machine.
     return clean | {
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
         "CUDA_VISIBLE_DEVICES": "",
@@ -209,24 +189,57 @@ def _clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _train(settings: BaseModelSettings, folder: Path) -> None:
-    """Train a base model with TRL's SFTTrainer and save it with its tokenizer; prints its progress."""
+    """Train a base model with TRL's SFTTrainer, and save it with its tokenizer; print the progress."""
     import torch
     from datasets import Dataset, disable_progress_bars
-    from transformers import Qwen3Config, Qwen3ForCausalLM, TrainerCallback, set_seed
+    from transformers import TrainerCallback, set_seed
     from trl import SFTConfig, SFTTrainer
 
     class Report(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if state.global_step % 10 == 0:
-                # Also how an orphan ends: its parent is gone, so printing fails.
+                # This also ends an orphan: its parent is gone, so printing fails.
                 print(f"{PROGRESS}{state.global_step}", flush=True)
 
     print(f"{PROGRESS}0", flush=True)
     disable_progress_bars()
     set_seed(settings.seed)
     torch.set_num_threads(1)
-    world = WORLDS[settings.world]
-    tokenizer = world.build_tokenizer()
+    tokenizer = WORLDS[settings.world].build_tokenizer()
+    model = _new_model(settings, tokenizer)
+    with tempfile.TemporaryDirectory() as scratch:
+        trainer = SFTTrainer(
+            model=model,
+            processing_class=tokenizer,
+            train_dataset=Dataset.from_list(_examples(settings)),
+            args=SFTConfig(
+                output_dir=scratch,
+                max_steps=settings.steps,
+                per_device_train_batch_size=settings.batch_size,
+                learning_rate=settings.learning_rate,
+                lr_scheduler_type="cosine",
+                warmup_steps=0.05,
+                adam_beta2=0.98,
+                seed=settings.seed,
+                use_cpu=True,
+                bf16=False,
+                gradient_checkpointing=False,
+                logging_strategy="no",
+                save_strategy="no",
+                report_to="none",
+                disable_tqdm=True,
+            ),
+            callbacks=[Report()],
+        )
+        trainer.train()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _new_model(settings: BaseModelSettings, tokenizer: Any) -> Any:
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
     model = Qwen3ForCausalLM(
         Qwen3Config(
             vocab_size=len(tokenizer),
@@ -250,38 +263,16 @@ def _train(settings: BaseModelSettings, folder: Path) -> None:
         for number in range(chains.MAX_TOTAL + 1):
             token = tokenizer.convert_tokens_to_ids(str(number))
             model.get_input_embeddings().weight[token] = tens[number // 10] + ones[number % 10]
-    rng = random.Random(settings.seed)
-    rows = []
+    return model
+
+
+def _examples(settings: BaseModelSettings) -> list[dict[str, str]]:
+    world, rng = WORLDS[settings.world], random.Random(settings.seed)
+    examples = []
     for index in range(settings.rows):
         problem = chains.draw("train", world.PRETRAINED_LEVELS[index % len(world.PRETRAINED_LEVELS)], rng)
-        rows.append({"prompt": problem.prompt, "completion": world.solution(problem, rng, settings.step_error)})
-    with tempfile.TemporaryDirectory() as scratch:
-        trainer = SFTTrainer(
-            model=model,
-            processing_class=tokenizer,
-            train_dataset=Dataset.from_list(rows),
-            args=SFTConfig(
-                output_dir=scratch,
-                max_steps=settings.steps,
-                per_device_train_batch_size=settings.batch_size,
-                learning_rate=settings.learning_rate,
-                lr_scheduler_type="cosine",
-                warmup_steps=0.05,
-                adam_beta2=0.98,
-                seed=settings.seed,
-                use_cpu=True,
-                bf16=False,
-                gradient_checkpointing=False,
-                logging_strategy="no",
-                save_strategy="no",
-                report_to="none",
-                disable_tqdm=True,
-            ),
-            callbacks=[Report()],
-        )
-        trainer.train()
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+        examples.append({"prompt": problem.prompt, "completion": world.solution(problem, rng, settings.step_error)})
+    return examples
 
 
 def _cache_dir(cache_dir: str | Path | None) -> Path:

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .problems import Benchmark, Problem
-from .sources import read_part
-from .training_set import Options, Written, write_training_set
+from .training_set import Options, Written, read_part, write_training_set
 
 DEEPSCALER = Benchmark(
     "deepscaler", "DeepScaleR", "agentica-org/DeepScaleR-Preview-Dataset", "train", None, "math", 1,
     question="problem", solution="answer",
 )  # fmt: skip
+MATH_BENCHMARKS = ("aime24", "aime25", "amc23", "hmmt25", "math500", "olympiadbench")
 
 
 def build_deepscaler(
@@ -21,14 +21,14 @@ def build_deepscaler(
     source: str | Path | None = None,
     revision: str | None = None,
 ) -> Written:
-    """Write the training set: columns `prompt`, `solution`, `id`, `source`.
+    """Write the training set, with the columns `prompt`, `solution`, `id` and `source`.
 
     Args:
-        folder: Where to.
+        folder: The folder to write.
         options: How to make it.
-        benchmarks: What to compare with, by name; the paper's are in `MATH_BENCHMARKS`.
-        source: A local file or folder in the format of the data set; None: from the Hub.
-        revision: Of the data set on the Hub; None: main.
+        benchmarks: The problems to compare with, by benchmark; the paper's benchmarks are `MATH_BENCHMARKS`.
+        source: A local file or folder in the format of the data set; None for the Hub.
+        revision: The revision of the data set on the Hub; None for main.
 
     Raises:
         ConnectionError: The Hub cannot be reached.
@@ -36,4 +36,4 @@ def build_deepscaler(
     """
     part = read_part(DEEPSCALER, source, revision)
     title = "DeepScaleR-Preview for trl_miner"
-    return write_training_set(folder, title, [part], options, kind="math", grader="math", benchmarks=benchmarks)
+    return write_training_set(folder, title, [part], options, grader="math", benchmarks=benchmarks)

@@ -16,8 +16,7 @@ from ..runs.files import read_optional
 from ..runs.samples import read_samples
 from .benchmarks import BENCHMARKS
 from .problems import Problem
-from .sources import read_part
-from .training_set import Options, Part, Written, write_training_set
+from .training_set import Options, Part, Written, read_part, write_training_set
 
 MEDQA_TRAIN = dataclasses.replace(
     BENCHMARKS["medqa"], name="medqa_train", title="MedQA (train)", split="train", problems=None
@@ -25,6 +24,7 @@ MEDQA_TRAIN = dataclasses.replace(
 MEDMCQA_TRAIN = dataclasses.replace(
     BENCHMARKS["medmcqa"], name="medmcqa_train", title="MedMCQA (train)", split="train", problems=None
 )
+MEDICAL_BENCHMARKS = ("medqa", "medmcqa", "pubmedqa", "medxpertqa", "mmlu_pro")
 
 
 def medmcqa_train_problems(source: str | Path | None = None, revision: str | None = None) -> list[Problem]:
@@ -70,7 +70,7 @@ def build_medical(
     record = {**medmcqa.record, "filtered_by": read_optional(Path(samples_folder) / SETTINGS).get("model")}
     parts = [medqa, Part(medmcqa.name, record, medmcqa.read, kept, counts)]
     title = "MedQA and MedMCQA for trl_miner"
-    return write_training_set(folder, title, parts, options, kind="choice", grader="choice", benchmarks=benchmarks)
+    return write_training_set(folder, title, parts, options, grader="choice", benchmarks=benchmarks)
 
 
 def filtered_out(samples_folder: str | Path, expected: Sequence[Problem] | None = None) -> set[str]:

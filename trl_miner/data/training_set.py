@@ -1,4 +1,4 @@
-"""From problems to a training set: a Parquet file, a data card, and a report of what benchmarks it touches."""
+"""Make a training set from problems: a Parquet file, a data card, and a report of its overlaps with benchmarks."""
 
 import hashlib
 import json
@@ -12,8 +12,9 @@ from ..progress import Progress, track
 from ..runs.files import write_whole
 from .contamination import NGRAM, Overlap, find_overlaps
 from .golds import accepts_gold
-from .problems import Problem, fingerprint
+from .problems import Benchmark, Problem, fingerprint, read_problems
 from .prompts import Kind, Message, Style, build_prompt
+from .reading import read_rows
 
 MAX_PROMPT_TOKENS = 1000
 TRAIN, CONTAMINATION, CARD = "train.parquet", "contamination.jsonl", "README.md"
@@ -25,11 +26,11 @@ class Part:
     """The problems from one source.
 
     Attributes:
-        name: In the column `source`.
-        record: Where they came from, as `read_rows` tells.
-        read: Rows there were.
-        problems: Those that are left.
-        dropped: Rows dropped so far, by reason.
+        name: The value of the column `source`.
+        record: Where they came from, as `read_rows` returns it.
+        read: The number of rows in the source.
+        problems: The problems that are left of them.
+        dropped: The number of rows dropped so far, by reason.
     """
 
     name: str
@@ -44,10 +45,10 @@ class Options:
     """How to make a training set.
 
     Attributes:
-        tokenizer: Name or path; its tokens are counted.
-        style: Of the prompts, "plain" or "chat".
-        max_prompt_tokens: Longer prompts are dropped.
-        decontaminate: Drop questions that overlap with a benchmark; False: report them only.
+        tokenizer: The name or path of the tokenizer that counts the tokens of prompts.
+        style: The style of the prompts, "plain" or "chat".
+        max_prompt_tokens: The length above which prompts are dropped.
+        decontaminate: Drop questions that overlap with a benchmark; otherwise only report them.
     """
 
     tokenizer: str
@@ -61,11 +62,11 @@ class Written:
     """A training set on disk.
 
     Attributes:
-        folder: Where it is.
-        rows: How many it has.
-        dropped: Rows dropped, by reason, in the order of the stages.
-        overlaps: With benchmarks, whether dropped or not; `row` counts the rows that were compared.
-        content_sha256: Of the rows, whatever the version that wrote the Parquet file.
+        folder: Its folder.
+        rows: The number of its rows.
+        dropped: The number of dropped rows by reason, in the order of the stages.
+        overlaps: The overlaps with benchmarks, dropped or not; `row` counts the rows that were compared.
+        content_sha256: The hash of the rows, whatever version wrote the Parquet file.
     """
 
     folder: Path
@@ -75,30 +76,53 @@ class Written:
     content_sha256: str
 
 
+@dataclass
+class _Row:
+    source: str
+    problem: Problem
+    prompt: str | list[Message] = ""
+
+
+def read_part(benchmark: Benchmark, source: str | Path | None, revision: str | None) -> Part:
+    """Read the problems of a source; rows without a question or an answer are dropped and counted.
+
+    Args:
+        benchmark: Where the rows are and how to read them. Its name goes into the ids and the column `source`.
+        source: A local file or folder; None for the Hub.
+        revision: The revision of the data set on the Hub; None for the benchmark's.
+
+    Raises:
+        ConnectionError: The Hub cannot be reached.
+        ValueError: A column is missing, or two rows share an id.
+    """
+    rows, record = read_rows(benchmark.source(revision), source, flag=f"--local {benchmark.name}=PATH")
+    unreadable: list[int] = []
+    problems = read_problems(benchmark, rows, unreadable)
+    return Part(benchmark.name, record, len(rows), problems, {"no question or no valid answer": len(unreadable)})
+
+
 def write_training_set(
     folder: str | Path,
     title: str,
     parts: Sequence[Part],
     options: Options,
     *,
-    kind: Kind,
-    grader: str,
+    grader: Kind,
     benchmarks: Mapping[str, Sequence[Problem]],
 ) -> Written:
     """Write `train.parquet`, `README.md` (the data card) and `contamination.jsonl` into a folder.
 
-    Dropped, in this order: repeated questions (the first stays), golds that the grader does not accept as their own
-    (training would never get a score for them), prompts that are too long, and, if asked for, overlaps with
+    These are dropped, in this order: repeated questions (the first stays), golds that the grader does not accept as
+    their own answer (training would never score them), prompts that are too long, and, on request, overlaps with
     benchmarks.
 
     Args:
-        folder: Made if missing; the three files in it are replaced, each at once.
-        title: Of the data card.
+        folder: Made if missing; each of the three files in it is replaced at once.
+        title: The title of the data card.
         parts: The problems, by source.
         options: How to make it.
-        kind: Of prompt; "choice" adds the column `options`.
-        grader: "math" or "choice".
-        benchmarks: What to compare with, by name; empty: nothing is compared, and the card says so.
+        grader: "math" or "choice", which is also the kind of prompt; "choice" adds the column `options`.
+        benchmarks: The problems to compare with, by benchmark; if empty, the card says that nothing was compared.
 
     Raises:
         ValueError: Nothing is left, decontamination without benchmarks, or a chat style without a chat template.
@@ -109,53 +133,52 @@ def write_training_set(
     for part in parts:
         for reason, count in part.dropped.items():
             dropped[reason] = dropped.get(reason, 0) + count
-    rows = [(part.name, problem) for part in parts for problem in part.problems]
-
-    rows = _keep(rows, _is_first(rows), "repeated question", dropped)
-    rows = _keep(rows, _has_good_gold(rows, grader), "gold not accepted by the grader", dropped)
-    prompts = [
-        build_prompt(kind, problem.question, problem.options, problem.context, style=options.style)
-        for _, problem in rows
-    ]
-    lengths = prompt_lengths(prompts, options)
-    is_short = [length <= options.max_prompt_tokens for length in lengths]
-    prompts = [prompt for prompt, keep in zip(prompts, is_short, strict=True) if keep]
-    rows = _keep(rows, is_short, f"prompt over {options.max_prompt_tokens} tokens", dropped)
-    questions = [problem.question for _, problem in rows]
+    rows = _cleaned_rows(parts, options, grader, dropped)
+    questions = [row.problem.question for row in rows]
     overlaps = find_overlaps(
         track(questions, "comparing with the benchmarks", unit="questions", quiet=not benchmarks), benchmarks
     )
     overlapping = {overlap.row for overlap in overlaps}
     reports = [
-        asdict(overlap) | {"id": rows[overlap.row][1].id, "source": rows[overlap.row][0]} for overlap in overlaps
+        asdict(overlap) | {"id": rows[overlap.row].problem.id, "source": rows[overlap.row].source}
+        for overlap in overlaps
     ]
     if options.decontaminate:
-        is_clean = [row not in overlapping for row in range(len(rows))]
-        prompts = [prompt for prompt, keep in zip(prompts, is_clean, strict=True) if keep]
+        is_clean = [index not in overlapping for index in range(len(rows))]
         rows = _keep(rows, is_clean, "overlap with a benchmark", dropped)
     if not rows:
         raise ValueError(
             f"A training set must have rows: all were dropped ({dropped}). Check the source and the limits."
         )
-
-    records = [_record(name, problem, prompt, kind) for (name, problem), prompt in zip(rows, prompts, strict=True)]
-    content = hashlib.sha256()
-    for record in records:
-        content.update(json.dumps(record, sort_keys=True).encode() + b"\n")
+    records = [_record(row, grader) for row in rows]
+    content = "".join(json.dumps(record, sort_keys=True) + "\n" for record in records)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    written = Written(folder, len(records), dropped, overlaps, content.hexdigest())
-    _write_parquet(folder / TRAIN, records, options.style, kind)
+    written = Written(folder, len(records), dropped, overlaps, hashlib.sha256(content.encode()).hexdigest())
+    _write_parquet(folder / TRAIN, records, options.style, grader)
     write_whole(folder / CONTAMINATION, "".join(json.dumps(report) + "\n" for report in reports))
-    write_whole(folder / CARD, _card(title, parts, options, written, benchmarks, len(overlapping)))
+    write_whole(folder / CARD, _data_card(title, parts, options, written, benchmarks))
     return written
 
 
+def _cleaned_rows(parts: Sequence[Part], options: Options, grader: Kind, dropped: dict[str, int]) -> list[_Row]:
+    rows = [_Row(part.name, problem) for part in parts for problem in part.problems]
+    rows = _keep(rows, _is_first(rows), "repeated question", dropped)
+    has_good_gold = accepts_gold(grader, [row.problem for row in rows])
+    rows = _keep(rows, has_good_gold, "gold not accepted by the grader", dropped)
+    for row in rows:
+        asked = row.problem
+        row.prompt = build_prompt(grader, asked.question, asked.options, asked.context, style=options.style)
+    limit = options.max_prompt_tokens
+    is_short = [length <= limit for length in prompt_lengths([row.prompt for row in rows], options)]
+    return _keep(rows, is_short, f"prompt over {limit} tokens", dropped)
+
+
 def prompt_lengths(prompts: Sequence[str | list[Message]], options: Options) -> list[int]:
-    """Tokens of each prompt, as training sees it: with what the chat template or the tokenizer adds.
+    """Count the tokens of each prompt as training sees it: with what the chat template or the tokenizer adds.
 
     Raises:
-        ValueError: Chat prompts, and a tokenizer without a chat template.
+        ValueError: Chat prompts for a tokenizer without a chat template.
     """
     from transformers import AutoTokenizer
 
@@ -178,75 +201,55 @@ def prompt_lengths(prompts: Sequence[str | list[Message]], options: Options) -> 
     return lengths
 
 
-def _is_first(rows: Iterable[tuple[str, Problem]]) -> list[bool]:
+def _is_first(rows: Sequence[_Row]) -> list[bool]:
     seen: set[tuple[str, ...]] = set()
     firsts: list[bool] = []
-    for _, problem in rows:
-        # With the options: "Which of the following is true?" is a question of its own each time.
-        key = (" ".join(problem.question.split()), problem.context, *problem.options)
+    for row in rows:
+        # With the options: "Which of the following is true?" is a different question each time.
+        key = (" ".join(row.problem.question.split()), row.problem.context, *row.problem.options)
         firsts.append(key not in seen)
         seen.add(key)
     return firsts
 
 
-def _has_good_gold(rows: Sequence[tuple[str, Problem]], grader: str) -> list[bool]:
-    return accepts_gold(grader, [problem for _, problem in rows])
-
-
-def _keep(
-    rows: Sequence[tuple[str, Problem]], keep: Sequence[bool], reason: str, dropped: dict[str, int]
-) -> list[tuple[str, Problem]]:
+def _keep(rows: Sequence[_Row], keep: Sequence[bool], reason: str, dropped: dict[str, int]) -> list[_Row]:
     dropped[reason] = dropped.get(reason, 0) + len(keep) - sum(keep)
     return [row for row, is_kept in zip(rows, keep, strict=True) if is_kept]
 
 
-def _record(name: str, problem: Problem, prompt: str | list[Message], kind: Kind) -> dict[str, Any]:
-    record: dict[str, Any] = {"prompt": prompt, "solution": problem.solution}
-    if kind == "choice":
-        record["options"] = list(problem.options)
-    return record | {"id": problem.id, "source": name}
+def _record(row: _Row, grader: str) -> dict[str, Any]:
+    options = {"options": list(row.problem.options)} if grader == "choice" else {}
+    gold = {"prompt": row.prompt, "solution": row.problem.solution}
+    return gold | options | {"id": row.problem.id, "source": row.source}
 
 
-def _write_parquet(path: Path, records: Sequence[Mapping[str, Any]], style: Style, kind: Kind) -> None:
+def _write_parquet(path: Path, records: list[dict[str, Any]], style: Style, grader: str) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     message = pa.struct([("role", pa.string()), ("content", pa.string())])
-    prompt = pa.string() if style == "plain" or kind == "verbatim" else pa.list_(message)
-    options = [("options", pa.list_(pa.string()))] if kind == "choice" else []
+    prompt = pa.string() if style == "plain" else pa.list_(message)
+    options = [("options", pa.list_(pa.string()))] if grader == "choice" else []
     schema = pa.schema(
         [("prompt", prompt), ("solution", pa.string()), *options, ("id", pa.string()), ("source", pa.string())]
     )
     temporary = path.with_name(f".{path.name}.tmp")
-    pq.write_table(pa.Table.from_pylist(list(records), schema=schema), temporary)
+    pq.write_table(pa.Table.from_pylist(records, schema=schema), temporary)
     os.replace(temporary, path)
 
 
-def _card(
+def _data_card(
     title: str,
     parts: Sequence[Part],
     options: Options,
     written: Written,
     benchmarks: Mapping[str, Sequence[Problem]],
-    overlapping: int,
 ) -> str:
     parquet_sha256 = hashlib.sha256((written.folder / TRAIN).read_bytes()).hexdigest()
     sources = [[part.name, f"`{json.dumps(part.record)}`", part.read] for part in parts]
     stages = [["read", sum(part.read for part in parts)]]
     stages += [[f"dropped: {reason}", count] for reason, count in written.dropped.items()]
-    if benchmarks:
-        fate = "dropped" if options.decontaminate else "kept"
-        compared = (
-            f"{overlapping} rows overlap with a problem of a benchmark (the same question, or {NGRAM} words in a row) "
-            f"and were {fate}; `{CONTAMINATION}` lists them.\n\n"
-            + _table(["benchmark", "problems", "overlapping rows", "fingerprint"], [
-                [name, len(problems), len({o.row for o in written.overlaps if o.benchmark == name}),
-                 f"`{fingerprint(problems)}`"]
-                for name, problems in benchmarks.items()
-            ])
-        )  # fmt: skip
-    else:
-        compared = "Not compared with any benchmark.\n"
+    contamination = _contamination(options, written, benchmarks)
     settings = "".join(f"- {name}: {value}\n" for name, value in asdict(options).items())
     # No `configs` here, though the Hub likes them: with them `load_dataset(folder)` caches by the folder's last name
     # (datasets 5.2), and gives the old rows of a rewritten folder. It finds the split by the file's name anyway.
@@ -255,9 +258,27 @@ def _card(
         f"# {title}\n\nWritten by trl_miner.\n\n"
         f"## Sources\n\n{_table(['source', 'read from', 'rows'], sources)}\n"
         f"## Rows\n\n{_table(['stage', 'rows'], [*stages, ['written', written.rows]])}\n"
-        f"## Contamination\n\n{compared}\n"
+        f"## Contamination\n\n{contamination}\n"
         f"## Settings\n\n{settings}\n"
         f"## Hashes\n\n- sha256 of {TRAIN}: {parquet_sha256}\n- sha256 of the content: {written.content_sha256}\n"
+    )
+
+
+def _contamination(options: Options, written: Written, benchmarks: Mapping[str, Sequence[Problem]]) -> str:
+    if not benchmarks:
+        return "Not compared with any benchmark.\n"
+    rows_of = {name: {o.row for o in written.overlaps if o.benchmark == name} for name in benchmarks}
+    table = _table(
+        ["benchmark", "problems", "overlapping rows", "fingerprint"],
+        [
+            [name, len(problems), len(rows_of[name]), f"`{fingerprint(problems)}`"]
+            for name, problems in benchmarks.items()
+        ],
+    )
+    return (
+        f"{len(set().union(*rows_of.values()))} rows overlap with a problem of a benchmark (the same question, or "
+        f"{NGRAM} words in a row) and were {'dropped' if options.decontaminate else 'kept'}; `{CONTAMINATION}` lists "
+        f"them.\n\n{table}"
     )
 
 
