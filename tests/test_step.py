@@ -11,7 +11,7 @@ from packaging.version import Version
 from peft import LoraConfig
 
 from trl_miner import MinerGRPOConfig
-from trl_miner.config import AVERAGED_BY_SEQUENCE_RATIO
+from trl_miner.config_checks import AVERAGED_BY_SEQUENCE_RATIO
 
 LOSSES = sorted(AVERAGED_BY_SEQUENCE_RATIO | {"cispo", "vespo"})
 STEP = dict(per_device_train_batch_size=3, gradient_accumulation_steps=8, num_generations=4)

@@ -13,7 +13,7 @@ from transformers import Trainer
 from trl import GRPOTrainer
 
 from trl_miner import MinerGRPOTrainer
-from trl_miner.config import AVERAGED_BY_SEQUENCE_RATIO, CLIPPED_LOSSES
+from trl_miner.config_checks import AVERAGED_BY_SEQUENCE_RATIO, CLIPPED_LOSSES
 from trl_miner.hub.model_card import MARKER, NO_BASE_MODEL
 from trl_miner.trainer.forwards import MULTIMODAL_KEYS
 from trl_miner.trainer.micro_batches import ROW_MEAN, SUMMED, TOKEN_MEAN

@@ -3,9 +3,6 @@
 import argparse
 import difflib
 import functools
-import importlib
-import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +15,7 @@ from .config import MinerGRPOConfig
 from .data.benchmarks import BENCHMARKS
 from .data.worlds import WORLDS
 from .grading.pool import CPU_SECONDS
+from .importing import import_object
 
 OWN_REWARDS = ("math_reward", "choice_reward")
 TRL_REWARDS = ("accuracy_reward", "reasoning_accuracy_reward", "think_format_reward", "get_soft_overlong_punishment")
@@ -229,25 +227,4 @@ def _load_reward_func(name: str, args: Any, config: Any) -> Callable[..., Any]:
             f"reward_funcs must name known rewards or import paths: got '{name}'. Known: "
             f"{', '.join(OWN_REWARDS + TRL_REWARDS)}; a path has a dot, such as my_lib.rewards.{name}."
         )
-    return import_function("reward_funcs", name)
-
-
-def import_function(setting: str, path: str) -> Callable[..., Any]:
-    """Import a function by its dotted path. Modules in the current folder are found too.
-
-    Args:
-        setting: The setting that names it, for the error.
-        path: For example my_lib.rewards.my_reward.
-
-    Raises:
-        ValueError: The path cannot be imported.
-    """
-    module, _, function = path.rpartition(".")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        return getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"{setting}: '{path}' could not be imported from {os.getcwd()}: {error}. Check the path."
-        ) from error
+    return import_object("reward_funcs", name)

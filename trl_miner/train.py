@@ -24,9 +24,10 @@ from .data.prompts import build_prompt, guess_style
 from .data.worlds import WORLDS
 from .evaluation.in_training import EvaluationCallback
 from .hub.model_card import PICTURE
+from .importing import import_object
 from .launching.watchdog import EXIT_CODE, RunStopped
 from .progress import finish, quietly
-from .recipe import MinerScriptArguments, check_recipe, import_function, load_reward_funcs, make_parser
+from .recipe import MinerScriptArguments, check_recipe, load_reward_funcs, make_parser
 from .runs.checkpoints import agree_on
 from .runs.training_record import write_run_record
 from .trainer import MinerGRPOTrainer
@@ -195,7 +196,7 @@ def _build_trainer(
         eval_dataset=data[args.dataset_test_split] if config.eval_strategy != "no" else None,
         quantization_config=get_quantization_config(model_args),
         peft_config=get_peft_config(model_args),
-        **({"rollout_func": import_function("rollout_func", args.rollout_func)} if args.rollout_func else {}),
+        **({"rollout_func": import_object("rollout_func", args.rollout_func)} if args.rollout_func else {}),
     )
 
 

@@ -97,6 +97,8 @@ CASES = {
     ),
     "scored": dict(micro_batches=3, max_tokens_per_micro_batch=60, num_iterations=2, beta=0.1),
     **{name: dict(advantage_estimator=name) for name in ESTIMATORS if name != "miner"},
+    "own": dict(advantage_estimator="own_estimators.by_length", advantage_estimator_kwargs={"bonus": 0.5}),
+    "own+miner": dict(advantage_estimator="own_estimators.by_length+miner"),
     "ucas+miner": dict(advantage_estimator="ucas+miner"),
     "miner_nh": dict(miner_nh_scale=0.5, miner_lambda_max=None),
     "clip_cov": dict(OFF_POLICY, policy_loss="clip_cov", clip_cov_ratio=1.0, clip_cov_low=0.05),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..runs.training_record import PAPERS, read_run_record, run_record
+from ..runs.training_record import papers_of, read_run_record, run_record
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult
@@ -148,7 +148,7 @@ def _complete_metadata(data: Any, facts: RunFacts) -> None:
         data["base_model_relation"] = "adapter"
     for key, value in (record.get("license") or {}).items():
         data[key] = value
-    papers = [f"arxiv:{PAPERS[method][1]}" for method in record.get("methods", ()) if method in PAPERS]
+    papers = [f"arxiv:{arxiv}" for _, arxiv in papers_of(record.get("methods", ()), record) if arxiv]
     tags = [tag for tag in data.get("tags") or () if not tag.startswith("base_model:")]  # peft's, with a folder
     data["tags"] = sorted({*tags, *papers})
     data["eval_results"] = _eval_results(facts) or None
@@ -196,8 +196,10 @@ def _settings(record: Mapping[str, Any] | None) -> str:
     """Which method it was, with the settings that had a part in it."""
     if record is None:
         return ""
-    methods = [PAPERS[method] for method in record["methods"] if method in PAPERS]
-    listed = "".join(f"- {name}: [arXiv {paper}](https://huggingface.co/papers/{paper})\n" for name, paper in methods)
+    listed = ""
+    for label, arxiv in papers_of(record["methods"], record):
+        paper = f": [arXiv {arxiv}](https://huggingface.co/papers/{arxiv})" if arxiv else ""
+        listed += f"- {label}{paper}\n"
     rows = [[f"`{name}`", f"`{value}`"] for name, value in record["settings"].items()]
     return f"{listed}\n{_table(['Setting', 'Value'], rows)}"
 

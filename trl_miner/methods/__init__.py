@@ -4,12 +4,12 @@
 """
 
 from .method import AdvantageEstimator as AdvantageEstimator
-from .method import Estimate as Estimate
 from .method import Knob as Knob
 from .method import Method as Method
 from .method import PolicyLoss as PolicyLoss
-from .method import Rollouts as Rollouts
-from .method import Surrogate as Surrogate
+from .rollouts import Estimate as Estimate
+from .rollouts import Rollouts as Rollouts
+from .rollouts import Surrogate as Surrogate
 
 # isort: off
 # A line per file. Their knobs appear in this order in `trl-miner train --help`.

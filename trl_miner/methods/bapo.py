@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ..distributed import World, accumulation_dtype
-from .method import Knob, PolicyLoss, Surrogate
+from .method import Knob, PolicyLoss
+from .rollouts import Surrogate
 
 
 def bapo(

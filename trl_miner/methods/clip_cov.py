@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ..distributed import World, accumulation_dtype
-from .method import Knob, PolicyLoss, Surrogate
+from .method import Knob, PolicyLoss
+from .rollouts import Surrogate
 
 
 def covariances(logps_BT: Tensor, advantages_BT: Tensor, mask_BT: Tensor, world: World | None = None) -> Tensor:

@@ -1,45 +1,57 @@
-"""Advantage estimators by name, alone or one after another."""
+"""Advantage estimators by name or import path, alone or one after another."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import ESTIMATORS
-from .method import AdvantageEstimator, Estimate, Rollouts
+from ..importing import did_you_mean
+from . import ESTIMATORS, GRPO
+from .method import AdvantageEstimator
+from .own import load_estimator
+from .rollouts import Estimate, Rollouts
 
 
-def parse_estimator(setting: Any) -> tuple[str, ...]:
-    """Split the setting `advantage_estimator` into names: ("ucas", "miner") for "ucas+miner" or ["ucas", "miner"].
+def find_estimators(setting: Any) -> tuple[AdvantageEstimator, ...]:
+    """Return the records that the setting `advantage_estimator` names, such as UCAS and MINER for "ucas+miner".
 
     Args:
-        setting: A name, names joined by "+", or a list.
+        setting: A name or an import path, several joined by "+", or a list.
 
     Returns:
-        One name, or the name of a method and those of others that each rule some kinds of prompts after it.
+        One estimator, or one and others that each rule some kinds of prompts after it.
 
     Raises:
-        ValueError: An unknown name, or a combination that makes no sense.
+        ValueError: An unknown name, a path that cannot be imported, or a combination that makes no sense.
     """
-    names = tuple(setting.split("+")) if isinstance(setting, str) else tuple(setting or ())
-    names = tuple(str(name).strip() for name in names)
-    if not names or any(name not in ESTIMATORS for name in names):
-        raise ValueError(
-            f"advantage_estimator must be one of {', '.join(sorted(ESTIMATORS))}, or one of them with MINER, such as "
-            f"ucas+miner: got {setting!r}."
-        )
-    _check_combination(setting, [ESTIMATORS[name] for name in names])
-    return names
-
-
-def _check_combination(setting: Any, estimators: Sequence[AdvantageEstimator]) -> None:
+    names = setting.split("+") if isinstance(setting, str) else [*(setting or ())]
+    if not names:
+        raise _unknown(setting, "")
+    estimators = tuple(_find(setting, str(name).strip()) for name in names)
     first, *rest = estimators
     ruled = [kind for method in rest for kind in method.rules]
     is_ordered = all(method.rules for method in rest) and len(ruled) == len(set(ruled))
-    if rest and (not is_ordered or first.rules or first.name == "grpo"):
+    if rest and (not is_ordered or first.rules or first is GRPO):
         raise ValueError(
             f"advantage_estimator can combine one method other than grpo with miner, the method first: got "
             f"{setting!r}. MINER rules the prompts that are all right, the other the rest; grpo and MINER together "
             f"are plain miner."
         )
+    return estimators
+
+
+def _find(setting: Any, name: str) -> AdvantageEstimator:
+    if name in ESTIMATORS:
+        return ESTIMATORS[name]
+    if "." in name:
+        return load_estimator(name)
+    raise _unknown(setting, name)
+
+
+def _unknown(setting: Any, name: str) -> ValueError:
+    return ValueError(
+        f"advantage_estimator must be one of {', '.join(sorted(ESTIMATORS))}, the import path of your own such as "
+        f"my_lib.my_advantages, or one of them with MINER such as ucas+miner: got {setting!r}."
+        f"{did_you_mean(name, ESTIMATORS)}"
+    )
 
 
 def estimate(

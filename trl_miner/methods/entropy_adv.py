@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from .grpo import keep
-from .method import AdvantageEstimator, Estimate, Knob, Rollouts
+from .method import AdvantageEstimator, Knob
+from .rollouts import Estimate, Rollouts
 
 
 def entropy_advantages(

@@ -6,7 +6,8 @@
 from torch import Tensor
 
 from .groups import group_mean, grouped
-from .method import AdvantageEstimator, Estimate, Method, PolicyLoss, Rollouts
+from .method import AdvantageEstimator, Method, PolicyLoss
+from .rollouts import Estimate, Rollouts
 
 
 def group_relative_advantages(rewards_N: Tensor, num_generations: int, *, std_eps: float = 1e-4) -> Tensor:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ..distributed import World, accumulation_dtype
 from .clip_cov import covariances
-from .method import Knob, PolicyLoss, Surrogate
+from .method import Knob, PolicyLoss
+from .rollouts import Surrogate
 
 
 def kl_cov(

@@ -1,9 +1,4 @@
-"""What the functions of a method take and return, and the record of a method.
-
-The record says all that the trainer, the configuration, the documentation and the model card must know of it.
-
-# N = P*G rollouts of the global batch, rows of one prompt adjacent; B of this process; T padded completion tokens
-"""
+"""The record of a method: all that the trainer, the configuration, the docs and the model card must know of it."""
 
 import inspect
 import types
@@ -12,110 +7,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from torch import Tensor
-
-from ..distributed import World, accumulation_dtype
-from .groups import GroupKinds
+from .rollouts import CreditExplanation, Estimate
 
 # What `Rollouts.score` can be asked for.
 Score = Literal["old_logps", "entropies", "token_logits", "self_certainty"]
 # What a policy loss may take besides tensors and knobs.
 CONTEXT = ("world", "epsilon_low", "epsilon_high", "generator")
 REQUIRED = inspect.Parameter.empty
-
-
-@dataclass(frozen=True, eq=False)
-class Rollouts:
-    """A generation batch as an estimator sees it.
-
-    Attributes:
-        rewards_N: (N,) total rewards of the global batch; NaN: unscorable.
-        advantages_N: (N,) the extrinsic advantages that TRL has computed from them.
-        mask_BT: (B, T), non-zero where a token of this process counts.
-        kinds: The kind of each rollout's group.
-        num_generations: G.
-        score: `score(names, is_row_N)` returns a dict of (B, T) tensors under the old policy, valid at least on the
-            rows asked for: "old_logps" and "entropies" in nats, "token_logits", "self_certainty"; and "mask", the
-            tokens that have all of them. It may cost a forward over those rows, so ask late and for few rows. Every
-            process must ask.
-        world: The processes that share the batch.
-    """
-
-    rewards_N: Tensor
-    advantages_N: Tensor
-    mask_BT: Tensor
-    kinds: GroupKinds
-    num_generations: int
-    score: Callable[[Collection[str], Tensor], Mapping[str, Tensor]]
-    world: World = field(default_factory=World)
-
-    def local(self, values_N: Tensor) -> Tensor:
-        """Return this process's rows of a global vector.
-
-        Args:
-            values_N: (N,), one value per rollout of the global batch.
-
-        Returns:
-            (B,), those of this process.
-        """
-        return values_N[self.world.local_slice(self.mask_BT.shape[0])]
-
-    def token_means(self, values_BT: Tensor) -> Tensor:
-        """Average over the tokens of each rollout. Every process must call it.
-
-        Args:
-            values_BT: (B, T) of this process.
-
-        Returns:
-            (N,) of the global batch; 0 for a rollout without tokens.
-        """
-        is_token_BT = self.mask_BT.bool()
-        means_B = sum_tokens(values_BT, is_token_BT) / is_token_BT.sum(dim=1).clamp(min=1)
-        return self.world.gather(means_B.to(self.advantages_N.dtype))
-
-
-def sum_tokens(values_BT: Tensor, is_token_BT: Tensor) -> Tensor:
-    """Sum over the tokens of each row, in the widest float of the device.
-
-    Args:
-        values_BT: (B, T).
-        is_token_BT: (B, T) bool.
-
-    Returns:
-        (B,).
-    """
-    return values_BT.masked_fill(~is_token_BT, 0.0).sum(dim=1, dtype=accumulation_dtype(values_BT.device))
-
-
-@dataclass(frozen=True, eq=False)
-class Estimate:
-    """The advantages of a generation batch.
-
-    Attributes:
-        advantages: (B, T) or (B,) for this process; None: TRL's own, unchanged.
-        advantages_N: (N,) their means over each rollout's tokens, for the logs.
-        metrics: Numbers to log, by full name.
-    """
-
-    advantages: Tensor | None
-    advantages_N: Tensor
-    metrics: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class Surrogate:
-    """What the clipped loss sees in place of TRL's advantages and bounds.
-
-    Attributes:
-        advantages_BT: (B, T).
-        clip_low, clip_high: Bounds of the ratio pi / pi_old; None: those of the configuration.
-        metrics: Numbers to log, by full name.
-    """
-
-    advantages_BT: Tensor
-    clip_low: float | None = None
-    clip_high: float | None = None
-    metrics: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -153,6 +51,32 @@ class Knob:
         """Whether None is a value."""
         return type(None) in _alternatives(self.type)
 
+    def convert(self, value: Any, prefix: str = "") -> Any:
+        """Return a value of a recipe in the knob's type.
+
+        Args:
+            value: As YAML or JSON has it: an int for a float, a text for a number (YAML reads 1e-3 as one).
+            prefix: What precedes the name in the caller's spelling.
+
+        Returns:
+            The value, converted where nothing is lost.
+
+        Raises:
+            ValueError: It is of another type.
+        """
+        kinds = _alternatives(self.type)
+        if Any in kinds or isinstance(value, tuple(typing.get_origin(kind) or kind for kind in kinds)):
+            if not isinstance(value, bool) or {bool, Any} & {*kinds}:  # to Python, a bool is an int
+                return value
+        for kind in (int, float):
+            if kind in kinds and not isinstance(value, bool):
+                try:
+                    if kind is float or float(value) == int(value):
+                        return kind(value)
+                except (TypeError, ValueError):
+                    continue
+        raise ValueError(f"{prefix}{self.name} must be of type {type_name(self.type)}: got {value!r}.")
+
     def check(self, value: Any, values: Mapping[str, Any], prefix: str = "") -> None:
         """Refuse a value out of range.
 
@@ -176,6 +100,11 @@ class Knob:
         if rule is not None:
             hint = self.hint or f"The default is {self.default}."
             raise ValueError(f"{prefix}{self.name} must be {rule}: got {value!r}. {hint}")
+
+
+def type_name(annotation: Any) -> str:
+    """Return an annotation as Python spells it."""
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
 def _alternatives(annotation: Any) -> tuple[Any, ...]:
@@ -247,7 +176,7 @@ class AdvantageEstimator(Method):
     per_token: bool = False
     uniform_when: Mapping[str, Any] = field(default_factory=dict)
     rules: frozenset[Literal["all_right", "all_wrong"]] = frozenset()
-    explain_credit: "Callable[..., CreditExplanation] | None" = None
+    explain_credit: Callable[..., CreditExplanation] | None = None
     recorded_knobs: tuple[str, ...] = ()
     recorded_metrics: tuple[str, ...] = ()
 
@@ -264,21 +193,6 @@ class AdvantageEstimator(Method):
     def is_per_token(self, knobs: Mapping[str, Any]) -> bool:
         """Return whether, with these knobs, advantages differ from token to token within a rollout."""
         return self.per_token and not any(knobs[name] == value for name, value in self.uniform_when.items())
-
-
-@dataclass(frozen=True, eq=False)
-class CreditExplanation:
-    """How the advantages of some rollouts came about.
-
-    Attributes:
-        is_ruled_N: (N,) bool, the rollouts whose advantages are the method's.
-        weights_NT: (N, T) the credit weight of each token, 0 at padding.
-        before_NT: (N, T) the advantages before calibration.
-    """
-
-    is_ruled_N: Tensor
-    weights_NT: Tensor
-    before_NT: Tensor
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -18,7 +18,8 @@ from torch import Tensor
 from ..distributed import World, accumulation_dtype
 from .groups import GroupKinds, group_kinds, group_mean, grouped
 from .grpo import group_relative_advantages as group_relative_advantages
-from .method import AdvantageEstimator, CreditExplanation, Estimate, Knob, Rollouts
+from .method import AdvantageEstimator, Knob
+from .rollouts import CreditExplanation, Estimate, Rollouts
 
 
 def intrinsic_rewards(old_logps_NT: Tensor, mask_NT: Tensor) -> Tensor:

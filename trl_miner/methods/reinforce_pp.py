@@ -8,7 +8,8 @@ from torch import Tensor
 
 from ..distributed import accumulation_dtype
 from .groups import group_mean, grouped
-from .method import AdvantageEstimator, Estimate, Rollouts
+from .method import AdvantageEstimator
+from .rollouts import Estimate, Rollouts
 
 
 def reinforce_pp_advantages(

@@ -9,7 +9,8 @@ from torch import Tensor
 from ..distributed import World
 from .groups import group_mean
 from .grpo import group_relative_advantages, keep
-from .method import AdvantageEstimator, Estimate, Knob, Rollouts, sum_tokens
+from .method import AdvantageEstimator, Knob
+from .rollouts import Estimate, Rollouts, sum_tokens
 
 
 def ucas_advantages(

@@ -19,7 +19,7 @@ from .compare_folder import RUN
 from .completions import FOLDER as COMPLETIONS
 from .files import read_parquet, write_whole
 from .trainer_state import FILE as STATE
-from .training_record import PAPERS, RECORD, read_run_record
+from .training_record import RECORD, papers_of, read_run_record
 
 logger = logging.getLogger(__name__)
 
@@ -231,10 +231,11 @@ def _credit_files(run: Path) -> list[Path]:
 
 def _methods(run: Path, metas: Mapping[int, Mapping[str, Any]]) -> tuple[str, ...]:
     """Of the run record, else of the records themselves."""
-    found = (read_run_record(run) or {}).get("methods")
-    if not found:
-        found = [name for meta in metas.values() for name in str(meta.get("estimator") or "").split("+") if name]
-    return tuple(PAPERS[name][0] if name in PAPERS else name for name in dict.fromkeys(map(str, found)))
+    record = read_run_record(run)
+    names = (record or {}).get("methods")
+    if not names:
+        names = [name for meta in metas.values() for name in str(meta.get("estimator") or "").split("+") if name]
+    return tuple(label for label, _ in papers_of(names, record))
 
 
 def _read_file(path: Path, name: str) -> tuple[Any | None, dict[str, Any] | None, list[str]]:

@@ -2,7 +2,7 @@
 
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -11,19 +11,6 @@ from .files import read_object, write_json
 from .settings import current_names
 
 RECORD = "training.json"
-PAPERS = {
-    "miner": ("MINER", "2601.04731"),
-    "grpo": ("GRPO", "2402.03300"),
-    "reinforce_pp": ("REINFORCE++", "2501.03262"),
-    "reinforce_pp_baseline": ("REINFORCE++ with the group's baseline", "2501.03262"),
-    "ucas": ("UCAS", "2510.10649"),
-    "entropy_adv": ("Entropy-Adv", "2506.14758"),
-    "clip_cov": ("Clip-Cov", "2505.22617"),
-    "kl_cov": ("KL-Cov", "2505.22617"),
-    "bapo": ("BAPO", "2510.18927"),
-    "gspo": ("GSPO", "2507.18071"),
-    "dynamic_sampling": ("Dynamic sampling (DAPO)", "2503.14476"),
-}
 _PACKAGES = ("trl", "transformers", "torch", "vllm")
 _SHOWN_OF_ALL = (
     "loss_type",
@@ -74,6 +61,24 @@ def read_run_record(run: Path) -> dict[str, Any] | None:
     return current_names(read_object(path, "Delete it to go without.")) if path.is_file() else None
 
 
+def papers_of(methods: Iterable[str], record: Mapping[str, Any] | None) -> list[tuple[str, str | None]]:
+    """Return what methods are called, and their papers.
+
+    Args:
+        methods: Names of methods, as a training record has them.
+        record: The training record; None: there is none.
+
+    Returns:
+        Label and arXiv id of each method, without repeats; the name itself and None for an unknown one.
+    """
+    papers = (record or {}).get("papers")
+    if papers is None:  # no record, or one that was written before there were papers in it
+        from ..methods import METHODS
+
+        papers = {name: (method.label, method.arxiv) for name, method in METHODS.items()}
+    return [tuple(papers.get(name, (name, None))) for name in dict.fromkeys(map(str, methods))]
+
+
 def run_record(args: Any, *, base_model: str | None, dataset: str | None, held_out: str | None) -> dict[str, Any]:
     """The content of `training.json`.
 
@@ -87,7 +92,8 @@ def run_record(args: Any, *, base_model: str | None, dataset: str | None, held_o
         "base_model": _named(base_model),
         "dataset": _named(dataset),
         "held_out": _named(held_out.partition("=")[0]) if held_out else None,
-        "methods": _methods(args),
+        "methods": [method.name for method in args.methods],
+        "papers": {method.name: [method.label, method.arxiv] for method in args.methods},
         "settings": _settings(args),
         "seed": args.seed,
         "optimizer_steps_per_step": args.optimizer_steps_per_generation,
@@ -108,18 +114,14 @@ def _named(name: str | None) -> dict[str, Any] | None:
     return {"name": name if is_hub else path.resolve().name, "hub": is_hub}
 
 
-def _methods(args: Any) -> list[str]:
-    """Keys of PAPERS."""
-    methods = [*args.advantage_estimator.split("+"), *({args.policy_loss} - {"clip"})]
-    methods += ["gspo"] if args.importance_sampling_level != "token" else []
-    return methods + (["dynamic_sampling"] if args.dynamic_sampling else [])
-
-
 def _settings(args: Any) -> dict[str, str]:
     """The settings that had a part in it."""
-    shown = {"advantage_estimator", "policy_loss", "correct_threshold", "correct_reward_func", "dynamic_sampling"}
-    shown |= {f"{method}_{name}" for method in _methods(args) for name in args.knobs(method)}
-    return {name: str(getattr(args, name)) for name in [*sorted(shown), *_SHOWN_OF_ALL]}
+    names = {"advantage_estimator", "policy_loss", "correct_threshold", "correct_reward_func", "dynamic_sampling"}
+    shown = {name: getattr(args, name) for name in names}
+    for method in args.methods:
+        shown |= args.method_settings(method.name)
+    shown = dict(sorted(shown.items())) | {name: getattr(args, name) for name in _SHOWN_OF_ALL}
+    return {name: str(value) for name, value in shown.items()}
 
 
 def _versions() -> dict[str, str]:

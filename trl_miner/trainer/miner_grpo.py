@@ -504,7 +504,7 @@ class MinerGRPOTrainer(MeasuringTrainer):
         for name, value in found.metrics.items():
             metrics[name].append(value)
         if self._estimator != ("grpo",):
-            metrics[f"{self._estimator[-1]}/seconds"].append(seconds)
+            metrics[f"{self.args.estimators[-1].metric_prefix}/seconds"].append(seconds)
 
     def _replace_logged_advantages(self, advantages_N: Tensor) -> None:
         """TRL has logged its own advantages by now; the completions table should show what the loss will use."""

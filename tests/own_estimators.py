@@ -1,0 +1,79 @@
+"""Advantage estimators of a user's own, as tests/test_own_estimators.py and distributed/train_worker.py name them."""
+
+import torch
+
+from trl_miner.methods import AdvantageEstimator, Estimate, Knob
+
+
+def by_length(rollouts, *, bonus: float = 0.25, cap: float | None = None, side: str = "short"):
+    """GRPO's advantages, and a bonus for each token of the rollouts that are shorter than the batch's mean."""
+    lengths_N = rollouts.world.gather(rollouts.mask_BT.sum(dim=1)).float()
+    gains_N = bonus * (lengths_N - lengths_N.mean()).sign() * (-1 if side == "short" else 1)
+    gains_N = gains_N if cap is None else gains_N.clamp(-cap, cap)
+    return (rollouts.advantages_N + gains_N)[rollouts.world.local_slice(len(rollouts.mask_BT))]
+
+
+def by_token(rollouts, bonus=1.0):
+    """The same bonus everywhere but at the first token, with a metric."""
+    advantages_BT = rollouts.local(rollouts.advantages_N).unsqueeze(1) + bonus * rollouts.mask_BT
+    advantages_BT[:, 0] -= bonus
+    means_N = rollouts.token_means(advantages_BT)
+    return Estimate(advantages_BT, means_N, {"by_token/largest": means_N.max().item()})
+
+
+def by_entropy(rollouts, *, weight: float = 1.0):
+    entropies_BT = rollouts.score(("entropies",), torch.ones_like(rollouts.kinds.is_ph_N))["entropies"]
+    return rollouts.local(rollouts.advantages_N).unsqueeze(1) + weight * entropies_BT
+
+
+BY_ENTROPY = AdvantageEstimator(
+    name="by_entropy",
+    label="By entropy",
+    arxiv="2506.14758",
+    estimate=by_entropy,
+    scores=frozenset({"entropies"}),
+    per_token=True,
+    knobs={"weight": Knob("Weight of the entropy, in advantage units per nat.", at_least=0)},
+)
+
+
+def only_wrong(rollouts, *, base=None, factor: float = 2.0):
+    """Multiplies the advantages of another method on all-wrong prompts."""
+    advantages = rollouts.local(rollouts.advantages_N) if base is None or base.advantages is None else base.advantages
+    is_nh_B = rollouts.local(rollouts.kinds.is_nh_N)
+    return torch.where(is_nh_B if advantages.dim() == 1 else is_nh_B.unsqueeze(1), advantages - factor, advantages)
+
+
+ONLY_WRONG = AdvantageEstimator(
+    name="only_wrong", label="Only wrong", estimate=only_wrong, rules=frozenset({"all_wrong"})
+)
+
+
+def required(rollouts, *, weight: float):
+    return rollouts.local(rollouts.advantages_N) * weight
+
+
+def without_rollouts(*, weight: float = 1.0):
+    return None
+
+
+def as_list(rollouts):
+    return rollouts.advantages_N.tolist()
+
+
+def of_all_processes(rollouts):
+    return torch.cat([rollouts.advantages_N, rollouts.advantages_N])
+
+
+def with_nan(rollouts):
+    advantages_B = rollouts.local(rollouts.rewards_N).clone()
+    advantages_B[1] = float("nan")
+    return advantages_B
+
+
+def nan_at_padding(rollouts):
+    advantages_BT = rollouts.local(rollouts.advantages_N).unsqueeze(1).expand(rollouts.mask_BT.shape)
+    return advantages_BT.masked_fill(rollouts.mask_BT == 0, float("nan"))
+
+
+NUMBER = 3

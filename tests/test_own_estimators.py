@@ -1,0 +1,162 @@
+"""Advantage estimators of a user's own, by import path. (On two processes: tests/test_distributed.py.)"""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from harness import config, mixed_reward, trained
+from test_advantages import batch, run
+
+from trl_miner.methods.grpo import group_relative_advantages
+from trl_miner.recipe import make_parser
+from trl_miner.runs.training_record import read_run_record, write_run_record
+
+BY_LENGTH = "own_estimators.by_length"
+
+
+def test_a_function_gets_the_rollouts_and_its_knobs():
+    rewards, mask, scores = batch()
+    found = run(BY_LENGTH, rewards, mask, scores, advantage_estimator_kwargs={"bonus": 0.5})
+    lengths = mask.sum(dim=1).float()
+    bonus = -0.5 * (lengths - lengths.mean()).sign()
+    expected = (group_relative_advantages(rewards, 4) + bonus).unsqueeze(1) * mask
+    assert torch.equal(found, expected)
+
+
+def test_it_combines_with_miner_as_a_built_in_does():
+    rewards, mask, scores = batch()
+    own, both = (run(name, rewards, mask, scores) for name in (BY_LENGTH, f"{BY_LENGTH}+miner"))
+    is_ph = torch.tensor([True] * 4 + [False] * 8 + [True] * 4 + [False] * 8)
+    assert torch.equal(both[~is_ph], own[~is_ph]) and not torch.equal(both[is_ph], own[is_ph])
+    assert (both[is_ph] >= 0).all() and both[is_ph].sum() > 0
+
+
+def test_a_record_says_what_it_needs_and_what_it_rules():
+    rewards, mask, scores = batch()
+    asked = []
+    run("own_estimators.BY_ENTROPY", rewards, mask, scores, asked)
+    assert {name for name, _ in asked} == {"entropies"}
+    found = run("ucas+own_estimators.ONLY_WRONG", rewards, mask, scores)
+    ucas = run("ucas", rewards, mask, scores)
+    is_nh = torch.tensor([False] * 8 + [True] * 4 + [False] * 12)
+    assert torch.equal(found[~is_nh], ucas[~is_nh])
+    assert torch.allclose(found[is_nh], (ucas - 2.0 * mask)[is_nh])
+    three = run("ucas+own_estimators.ONLY_WRONG+miner", rewards, mask, scores)
+    assert torch.equal(three[is_nh], found[is_nh])
+
+
+def test_what_it_returns_at_padding_counts_for_nothing():
+    rewards, mask, scores = batch()
+    grpo = run("grpo", rewards, mask, scores)
+    assert torch.equal(run("own_estimators.nan_at_padding", rewards, mask, scores), grpo)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("as_list", "must return a tensor or an Estimate: got list"),
+        ("of_all_processes", r"must return .* of shape \(B,\) or \(B, T\): got \(48,\) for B, T = \(24, 7\). rollouts.local"),
+        ("with_nan", r"must return finite advantages: got nan at \[1\]"),
+    ],
+)
+def test_a_bad_result_is_refused(name, words):
+    with pytest.raises(ValueError, match=f"advantage_estimator=own_estimators.{name} {words}"):
+        run(f"own_estimators.{name}", *batch())
+
+
+@pytest.mark.parametrize(
+    ("path", "kwargs", "words"),
+    [
+        ("own_estimator.by_length", None, "'own_estimator.by_length' could not be imported from .*Check the path"),
+        ("own_estimators.by_lenght", None, "has no attribute 'by_lenght'. Did you mean 'by_length'?"),
+        ("own_estimators.NUMBER", None, "must name a function or an AdvantageEstimator: .* is a int"),
+        (
+            "own_estimators.without_rollouts",
+            None,
+            "must take the rollouts as its first argument: got without_rollouts",
+        ),
+        ("minor", None, r"got 'minor'. Did you mean 'miner'\?"),
+        ("miner+own_estimators.by_length", None, "the method first"),
+        ("own_estimators.required", None, "must set weight: 'own_estimators.required' has no default"),
+        (BY_LENGTH, {"bonuss": 1}, "unknown knob 'bonuss'. Did you mean 'bonus'. The knobs are bonus, cap, side"),
+        (BY_LENGTH, {"bonus": "much"}, "advantage_estimator_kwargs.bonus must be of type float: got 'much'"),
+        (BY_LENGTH, {"bonus": True}, "bonus must be of type float: got True"),
+        (BY_LENGTH, {"bonus": None}, "bonus must be of type float: got None"),
+        (BY_LENGTH, {"side": 3}, "side must be of type str: got 3"),
+        (BY_LENGTH, {"cap": "x"}, r"cap must be of type float \| None: got 'x'"),
+        (BY_LENGTH, [1], "must be a mapping of knobs: got .1."),
+        (BY_LENGTH, "{bonus", "must be JSON: got '{bonus'"),
+        ("own_estimators.BY_ENTROPY", {"weight": -1}, "advantage_estimator_kwargs.weight must be at least 0: got -1"),
+        ("ucas", {"beta_pos": 1}, "sets the knobs of an estimator of your own: got .*'beta_pos': 1"),
+    ],
+)
+def test_a_bad_setting_is_named_with_what_would_do(tmp_path, path, kwargs, words):
+    with pytest.raises(ValueError, match=words):
+        config(tmp_path, advantage_estimator=path, advantage_estimator_kwargs=kwargs)
+
+
+@pytest.mark.parametrize(("given", "value"), [(1, 1), ("1e-3", 1e-3), (0.5, 0.5)])
+def test_a_number_may_come_as_yaml_reads_it(tmp_path, given, value):
+    args = config(tmp_path, advantage_estimator=BY_LENGTH, advantage_estimator_kwargs={"bonus": given})
+    assert args.knobs(BY_LENGTH) == {"bonus": value, "cap": None, "side": "short"}
+    assert pickle.loads(pickle.dumps(args)).knobs(BY_LENGTH) == args.knobs(BY_LENGTH)
+
+
+def test_knobs_come_from_a_recipe_or_the_command_line(tmp_path):
+    recipe = tmp_path / "own.yaml"
+    recipe.write_text(
+        f"advantage_estimator: {BY_LENGTH}\nadvantage_estimator_kwargs:\n  bonus: 1e-3\n  side: long\n"
+        f"output_dir: {tmp_path}\nuse_cpu: true\nbf16: false\n"
+    )
+    args = make_parser().parse_args_and_config(["--config", str(recipe)])[1]
+    assert args.knobs(BY_LENGTH) == {"bonus": 1e-3, "cap": None, "side": "long"}
+    given = ["--config", str(recipe), "--advantage_estimator_kwargs", '{"bonus": 2, "cap": 0.5}']
+    args = make_parser().parse_args_and_config(given)[1]
+    assert args.knobs(BY_LENGTH) == {"bonus": 2, "cap": 0.5, "side": "short"}
+
+
+def test_the_trainer_trains_with_it_and_the_record_and_the_card_name_it(policy, tmp_path):
+    settings = dict(advantage_estimator="own_estimators.by_token+miner", advantage_estimator_kwargs={"bonus": 0.5})
+    trainer = trained(policy, tmp_path, max_steps=2, **settings)
+    write_run_record(trainer)
+    record = read_run_record(tmp_path)
+    assert record["methods"] == ["own_estimators.by_token", "miner"]
+    assert record["papers"]["own_estimators.by_token"] == ["own_estimators.by_token", None]
+    assert record["settings"]["advantage_estimator_kwargs"] == "{'bonus': 0.5}"
+    trainer.create_model_card(model_name="m")
+    assert "own_estimators.by_token" in (tmp_path / "README.md").read_text()
+
+
+def test_its_metrics_and_its_time_are_logged(policy, tmp_path):
+    trainer = trained(policy, tmp_path, max_steps=1, advantage_estimator="own_estimators.by_token")
+    log = next(log for log in trainer.state.log_history if "reward" in log)
+    assert log["by_token/largest"] > 0 and log["by_token/seconds"] >= 0
+    found = next(trainer.token_advantages)
+    mask = trainer.batches[0]["completion_mask"]
+    grpo = group_relative_advantages(torch.tensor(mixed_reward(list(trainer._logs["prompt"]), texts(trainer))), 4)
+    expected = (grpo.unsqueeze(1) + (torch.arange(mask.shape[1]) > 0)) * mask
+    assert torch.allclose(found, expected, atol=1e-6)
+
+
+def texts(trainer):
+    return list(trainer._logs["completion"])
+
+
+def test_a_module_in_the_working_folder_is_found(tmp_path):
+    (tmp_path / "my_lib.py").write_text(
+        "def halved(rollouts):\n    return rollouts.local(rollouts.advantages_N) / 2\n"
+    )
+    code = (
+        "import json; from trl_miner import MinerGRPOConfig; "
+        "args = MinerGRPOConfig('out', advantage_estimator='my_lib.halved', use_cpu=True, bf16=False); "
+        "print(json.dumps([method.name for method in args.methods]))"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == ["my_lib.halved"]

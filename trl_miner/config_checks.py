@@ -1,0 +1,176 @@
+"""The rules of `MinerGRPOConfig`: errors for settings that cannot be, warnings for settings without effect."""
+
+import logging
+import math
+from typing import Any
+
+from .methods import METHODS, POLICY_LOSSES
+from .methods.method import Knob
+
+logger = logging.getLogger("trl_miner.config")
+
+# Lower bounds of the settings that belong to no method.
+_AT_LEAST = {
+    "watchdog_seconds": 0,
+    "dynamic_sampling_max_rounds": 1,
+    "dynamic_sampling_oversample": 1,
+    "log_token_credit_steps": 1,
+    "log_token_credit_rollouts": 1,
+    "log_miner_update_steps": 1,
+}
+# The losses of TRL that clip a ratio at every token; in the others there is nothing for a policy loss to change.
+CLIPPED_LOSSES = {"grpo", "bnpo", "dr_grpo", "dapo"}
+# With these losses of TRL a sequence-level ratio makes the gradient that of the row's mean advantage.
+AVERAGED_BY_SEQUENCE_RATIO = {"grpo", "bnpo", "dr_grpo", "dapo", "sapo", "luspo"}
+
+
+def accumulation_steps(optimizer_batch_size: int, per_device_train_batch_size: int, num_processes: int) -> int:
+    """Return the micro-batches per optimizer step and process that make up an optimizer batch.
+
+    Args:
+        optimizer_batch_size: Rollouts of an optimizer step, over all processes.
+        per_device_train_batch_size: Rollouts of a micro-batch on one process.
+        num_processes: The number of processes that train.
+
+    Returns:
+        The value for `gradient_accumulation_steps`.
+
+    Raises:
+        ValueError: The batch is not a multiple of the micro-batches of all processes.
+    """
+    together = per_device_train_batch_size * num_processes
+    if optimizer_batch_size < 1 or optimizer_batch_size % together:
+        raise ValueError(
+            f"optimizer_batch_size must be a multiple of per_device_train_batch_size times the number of processes: "
+            f"got {optimizer_batch_size} for {per_device_train_batch_size} x {num_processes}. Change the batch per "
+            f"device, or launch another number of processes."
+        )
+    return optimizer_batch_size // together
+
+
+def check_fields(args: Any) -> None:
+    """Check the fields that `GRPOConfig` does not derive.
+
+    Args:
+        args: The `MinerGRPOConfig`.
+
+    Raises:
+        ValueError: The setting, its rule and the value.
+    """
+    if args.num_generations < 2:
+        raise ValueError(
+            f"num_generations must be at least 2, because a rollout is judged against its group: got "
+            f"{args.num_generations}. The paper uses 16."
+        )
+    if math.isnan(args.correct_threshold):
+        raise ValueError("correct_threshold must be a number: got nan. Verifiers that give 0 or 1 need 1.0.")
+    for method in METHODS.values():
+        prefix = f"{method.name}_"
+        method.check({name: getattr(args, prefix + name) for name in method.knobs}, prefix)
+    for name, limit in _AT_LEAST.items():
+        default = type(args).__dataclass_fields__[name].default
+        Knob(at_least=limit, name=name, default=default).check(getattr(args, name), {})
+    _check_policy_loss(args)
+    _check_dynamic_sampling(args)
+    if args.max_tokens_per_micro_batch is not None:
+        _check_budget(args, args.max_tokens_per_micro_batch)
+
+
+def _check_policy_loss(args: Any) -> None:
+    name = args.policy_loss
+    if name not in POLICY_LOSSES:
+        raise ValueError(f"policy_loss must be one of {', '.join(POLICY_LOSSES)}: got {name!r}.")
+    loss = POLICY_LOSSES[name]
+    if loss.function is None:
+        return
+    if args.importance_sampling_level != "token":
+        raise ValueError(
+            f"policy_loss={name} works on the ratio of each token: got importance_sampling_level="
+            f"{args.importance_sampling_level!r}. Set it to 'token', or policy_loss to 'clip'."
+        )
+    if args.loss_type not in CLIPPED_LOSSES:
+        raise ValueError(
+            f"policy_loss={name} works inside a clipped loss: got loss_type={args.loss_type!r}. Use one of "
+            f"{', '.join(sorted(CLIPPED_LOSSES))}."
+        )
+    for setting, reason in loss.refuses.items():
+        if getattr(args, setting) is not None:
+            raise ValueError(f"policy_loss={name} {reason}: got {setting}={getattr(args, setting)}. Leave it out.")
+
+
+def _check_dynamic_sampling(args: Any) -> None:
+    for method in args.estimators if args.dynamic_sampling else ():
+        if method.rules:
+            kinds = " and ".join(sorted(method.rules)).replace("_", "-")
+            raise ValueError(
+                f"dynamic_sampling drops the {kinds} prompts that {method.label} learns from: got "
+                f"advantage_estimator={args.advantage_estimator!r}. Set it to grpo (that is DAPO), or leave "
+                f"dynamic_sampling out."
+            )
+
+
+def _check_budget(args: Any, budget: float) -> None:
+    if budget < 2 or budget != int(budget):
+        raise ValueError(
+            f"max_tokens_per_micro_batch must be a whole number of tokens, at least 2: got {budget}. It must hold the "
+            f"longest prompt and max_completion_length={args.max_completion_length} tokens."
+        )
+    if not args.length_aware_training:
+        raise ValueError(
+            f"max_tokens_per_micro_batch sorts rollouts by length: got {budget} with length_aware_training=False. "
+            f"Leave one of them out."
+        )
+    if args.max_completion_length is not None and budget <= args.max_completion_length:
+        logger.warning(
+            f"max_tokens_per_micro_batch={budget} does not hold a prompt and max_completion_length="
+            f"{args.max_completion_length} tokens: the run ends with an error if a rollout is longer."
+        )
+
+
+def check_combinations(args: Any) -> None:
+    """Check what depends on fields that `GRPOConfig` derives, and warn of settings without effect.
+
+    Args:
+        args: The `MinerGRPOConfig`, complete.
+
+    Raises:
+        ValueError: The settings, the rule and the values.
+    """
+    _warn_of_averaging(args)
+    loss = args.policy_loss_method
+    accumulation, cycle = args.gradient_accumulation_steps, args.steps_per_generation * args.num_iterations
+    shown = f"gradient_accumulation_steps={accumulation}, steps_per_generation={args.steps_per_generation}, "
+    shown += f"num_iterations={args.num_iterations}"
+    if loss.off_policy_only and accumulation % cycle == 0:
+        logger.warning(
+            f"policy_loss={loss.name} does nothing strictly on-policy, where every probability ratio is 1: got "
+            f"{shown}. Raise steps_per_generation or num_iterations, as recipes/arithmetic/{loss.name}.yaml does."
+        )
+    elif loss.spans_optimizer_step and args.steps_per_generation % accumulation:
+        raise ValueError(
+            f"policy_loss={loss.name} searches its bounds over a whole optimizer batch, which must lie in one "
+            f"generation batch: got {shown}. Make steps_per_generation a multiple of gradient_accumulation_steps."
+        )
+    if args.dynamic_sampling and args.eval_strategy != "no":
+        logger.warning(
+            "dynamic_sampling is for training: evaluation drops no prompt, so that eval_reward and reward are not "
+            "means over the same kind of prompts."
+        )
+
+
+def _warn_of_averaging(args: Any) -> None:
+    """Warn where the loss averages over each rollout what a method tells apart token by token."""
+    if args.importance_sampling_level != "sequence" or args.loss_type not in AVERAGED_BY_SEQUENCE_RATIO:
+        return
+    per_token = [method for method in args.estimators if method.is_per_token(args.knobs(method.name))]
+    if not per_token:
+        return
+    culprit, silence = f"advantage_estimator={args.advantage_estimator!r}", ""
+    if len(per_token) == 1 and (uniform := per_token[0].uniform_when):
+        settings = {f"{per_token[0].name}_{name}": value for name, value in uniform.items()}
+        culprit = " and ".join(f"{name}={getattr(args, name)!r}" for name in settings)
+        silence = f", or {' or '.join(f'{name}={value!r}' for name, value in settings.items())} to silence this"
+    logger.warning(
+        f"importance_sampling_level='sequence' with loss_type='{args.loss_type}' averages the advantage over each "
+        f"rollout, so {culprit} does not reach single tokens. Use importance_sampling_level='token' for it{silence}."
+    )

@@ -1,0 +1,43 @@
+"""Objects by import path: reward functions, rollout functions and advantage estimators of the user's own."""
+
+import difflib
+import importlib
+import os
+import sys
+from typing import Any
+
+
+def import_object(setting: str, path: str) -> Any:
+    """Import what a setting names, from an installed package or from the current folder.
+
+    Args:
+        setting: The setting, for the error.
+        path: A dotted path, such as my_lib.my_reward.
+
+    Returns:
+        The object.
+
+    Raises:
+        ValueError: The module cannot be imported, or holds no such name.
+    """
+    module_name, _, name = path.rpartition(".")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except (ImportError, ValueError) as error:
+        raise ValueError(
+            f"{setting}: '{path}' could not be imported from {os.getcwd()}: {error}. Check the path."
+        ) from error
+    if not hasattr(module, name):
+        raise ValueError(
+            f"{setting}: '{path}' could not be imported from {os.getcwd()}: module {module_name!r} has no attribute "
+            f"{name!r}.{did_you_mean(name, vars(module)) or ' Check the path.'}"
+        )
+    return getattr(module, name)
+
+
+def did_you_mean(name: str, known: Any) -> str:
+    """Return a sentence that suggests the most similar of the known names, with a space before it; empty: none is."""
+    close = difflib.get_close_matches(name, [*known], n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
