@@ -60,7 +60,10 @@ def test_what_it_returns_at_padding_counts_for_nothing():
     ("name", "words"),
     [
         ("as_list", "must return a tensor or an Estimate: got list"),
-        ("of_all_processes", r"must return .* of shape \(B,\) or \(B, T\): got \(48,\) for B, T = \(24, 7\). rollouts.local"),
+        (
+            "of_all_processes",
+            r"must .* of shape \(B,\) or \(B, T\): got \(48,\) for B, T = \(24, 7\). rollouts.local",
+        ),
         ("with_nan", r"must return finite advantages: got nan at \[1\]"),
     ],
 )
