@@ -36,7 +36,7 @@ class Knob:
     one_of: Collection[str] = ()
     hint: str = ""
     name: str = ""
-    default: Any = REQUIRED
+    default: Any = None
     type: Any = Any
 
     def of_parameter(self, parameter: inspect.Parameter) -> "Knob":
