@@ -134,7 +134,7 @@ def test_a_run_that_cannot_push_ends_well(finished):
     assert finished.done.returncode == 0, finished.done.stderr[-3000:]
     # 5 attempts of ours, each 1 + 5 of huggingface_hub's
     assert finished.attempts == 30
-    assert "The model was not pushed, and the training goes on." in finished.done.stdout
+    assert "The model was not pushed; the training goes on." in finished.done.stdout
     assert "500" in finished.done.stdout and "try again later" in finished.done.stdout
     command = f"trl-miner push {finished.folder} --repo-id me/tiny --private"
     assert command in finished.done.stdout
@@ -254,7 +254,7 @@ def test_what_passes_is_tried_again(run, online, what, status):
     assert online.files("me/tiny")["model.safetensors"] == (run / "model.safetensors").read_bytes()
     assert sum(what in request for request in online.requests) >= 3
     if what != "PUT /lfs":  # huggingface_hub's own
-        assert "The push to me/tiny failed, attempt 1 of 5" in done.stdout and "Again in 2 s" in done.stdout
+        assert "The push to me/tiny failed, attempt 1 of 5" in done.stdout and "Next try in 2 s" in done.stdout
 
 
 def test_what_does_not_pass_is_told(run, online):
@@ -451,7 +451,7 @@ def test_a_failing_checkpoint_is_printed_and_the_run_goes_on(run, online, capsys
     (run / "checkpoint-1" / "model.safetensors").unlink()
     training.push_checkpoint(trainer, str(run / "checkpoint-1"))
     printed = capsys.readouterr().out
-    assert "The checkpoint of step 2 was not pushed, and the training goes on." in printed
+    assert "The checkpoint of step 2 was not pushed; the training goes on." in printed
     assert "must hold model.safetensors" in printed and "hf_of_the_recipe" not in printed
     assert not list(run.glob(".push-*"))
 
@@ -469,7 +469,7 @@ def test_a_hub_that_refuses_is_told_before_the_training_and_one_in_trouble_is_no
     online.fail("repos/create", status=503)
     trainer.args.hub_model_id = "me/tiny"
     training.open_repo(trainer, create)
-    assert "failed, and the training goes on" in capsys.readouterr().out and trainer.hub_model_id == "me/tiny"
+    assert "failed; the training goes on" in capsys.readouterr().out and trainer.hub_model_id == "me/tiny"
 
 
 def test_the_record_of_a_run_names_no_place(policy, tmp_path, monkeypatch):

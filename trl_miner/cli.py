@@ -1,4 +1,4 @@
-"""`trl-miner`: one command, the work in the modules that `commands` names."""
+"""The `trl-miner` command line. `commands` has a module for each command."""
 
 import argparse
 import os
@@ -10,7 +10,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        argv: Its words; None: those of the command line.
+        argv: The arguments. Default: those of the process.
 
     Returns:
         The exit code: 0, the command's own, 2 for bad input, 130 for Ctrl-C.
@@ -27,10 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for module in (train, launch, doctor, evaluate, score, compare, inspect, report, data, push):
         module.add(commands)
     args, rest = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
-    if rest and args.command not in ("train", "launch", "doctor", "compare"):  # these hand options on
+    if rest and args.command not in ("train", "launch", "doctor", "compare"):  # these pass options on to the training
         parser.error(f"unrecognized arguments: {' '.join(rest)}. See trl-miner {args.command} --help")
     args.argv = list(sys.argv[1:] if argv is None else argv)
-    quiet = getattr(args, "quiet", False) or "--quiet" in rest  # `train` hands it on
+    quiet = getattr(args, "quiet", False) or "--quiet" in rest  # `train` passes it on
     _silence_libraries(quiet)
     try:
         with quietly(quiet):
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (ValueError, OSError) as error:
-        # Bad input, a network or a disk: their messages say what to do, and a traceback would hide it.
+        # Bad input, the network or the disk: the message says what to do, and a traceback would hide it.
         print(f"trl-miner {args.command}: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -47,8 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _silence_libraries(quiet: bool) -> None:
-    """The bars of huggingface_hub, datasets and transformers, for this process and its children: where there is no
-    terminal they would fill a log with half lines. Before anything imports them."""
+    """Turn off the progress bars of Hugging Face libraries, here and in child processes, before anything imports them.
+
+    Without a terminal they would fill a log with half lines.
+    """
     if quiet or not sys.stderr.isatty():
         for library in ("HF_HUB", "HF_DATASETS"):
             os.environ.setdefault(f"{library}_DISABLE_PROGRESS_BARS", "1")

@@ -4,19 +4,18 @@ import argparse
 
 
 def add_quiet(parser: argparse.ArgumentParser) -> None:
-    """The option that every command has; `cli.main` heeds it."""
+    """Add `--quiet`, which every command has and `cli.main` obeys."""
     parser.add_argument(
-        "--quiet", action="store_true", help="show no progress and no closing lines: results, warnings and errors only"
+        "--quiet", action="store_true", help="show only results, warnings and errors: no progress, no closing lines"
     )
 
 
 def without_option(arguments: list[str], option: str) -> list[str]:
-    """`arguments` less an option and its value: what `trl-miner push --dry-run FOLDER` would do in earnest."""
+    """Return the arguments without an option and its value: the real command after `push --dry-run FOLDER`."""
     place = next(i for i, word in enumerate(arguments) if _is_option(word, option))
     return arguments[:place] + arguments[place + (1 if "=" in arguments[place] else 2) :]
 
 
 def _is_option(word: str, option: str) -> bool:
-    """argparse takes abbreviations too."""
-    name = word.partition("=")[0]
+    name = word.partition("=")[0]  # perhaps an abbreviation, which argparse accepts
     return len(name) > 2 and option.startswith(name)

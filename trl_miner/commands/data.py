@@ -10,53 +10,56 @@ from . import add_quiet, evaluate
 
 def add(commands: Any) -> None:
     parser = commands.add_parser(
-        "data", help="make the paper's training sets: trl-miner data deepscaler --tokenizer ID"
+        "data", help="build the paper's training sets: trl-miner data deepscaler --tokenizer ID"
     )
     sets = parser.add_subparsers(dest="dataset", required=True, metavar="SET")
     deepscaler = sets.add_parser(
         "deepscaler",
         help="DeepScaleR, 40,000 mathematical problems",
-        description="DeepScaleR as prompts and golds: Parquet, and a card with counts and hashes.",
+        description="Write DeepScaleR as prompts and golds: Parquet, and a card with counts and hashes.",
     )
     _add_options(deepscaler, "data/deepscaler")
-    deepscaler.add_argument("--revision", metavar="NAME", help="of the data set on the Hub (default: main)")
+    deepscaler.add_argument("--revision", metavar="NAME", help="revision on the Hub (default: main)")
     deepscaler.set_defaults(run=run_deepscaler)
     medical = sets.add_parser(
         "medical",
-        help="MedQA, and the MedMCQA questions that a model does not answer",
+        help="MedQA, and the MedMCQA questions that a model gets wrong",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="MedQA (5 options) and MedMCQA, without the MedMCQA questions that --filter-model answers with\n"
-        "greedy decoding (the paper's: Llama-3.1-8B-Instruct): Parquet, and a card with counts and hashes.",
-        epilog="The same command again goes on where the filtering stopped. Its answers are kept in OUTPUT-filter.",
+        description="Write MedQA (5 options) and MedMCQA, without the MedMCQA questions that --filter-model answers\n"
+        "correctly with greedy decoding (the paper used Llama-3.1-8B-Instruct), as Parquet, and a card with counts\n"
+        "and hashes.",
+        epilog="The same command again resumes the filtering, whose answers are kept in OUTPUT-filter.",
     )
     _add_options(medical, "data/medical")
-    medical.add_argument("--medqa-revision", metavar="NAME", help="of the data set on the Hub (default: main)")
-    medical.add_argument("--medmcqa-revision", metavar="NAME", help="of the data set on the Hub (default: main)")
+    medical.add_argument("--medqa-revision", metavar="NAME", help="revision on the Hub (default: main)")
+    medical.add_argument("--medmcqa-revision", metavar="NAME", help="revision on the Hub (default: main)")
     evaluate.add_model(medical, prefix="filter-")
     medical.set_defaults(run=run_medical)
 
 
 def _add_options(parser: argparse.ArgumentParser, output: str) -> None:
     parser.add_argument(
-        "--tokenizer", required=True, metavar="ID", help="of the model to be trained: Hub id or folder"
+        "--tokenizer", required=True, metavar="ID", help="tokenizer of the model to train: Hub id or folder"
     )
     parser.add_argument(
         "--prompt-style", choices=("auto", "plain", "chat"), default="auto",
-        help="plain text for base models, messages for others (default: by the tokenizer's name and template)",
+        help="plain text for base models, messages for others (default: guessed from the tokenizer)",
     )  # fmt: skip
     parser.add_argument(
         "--max-prompt-tokens", type=int, default=1000, metavar="N", help="drop longer prompts (default: 1000)"
     )
     parser.add_argument(
         "--local", nargs="+", default=[], metavar="NAME=PATH",
-        help="local files instead of the Hub: deepscaler, medqa_train, medmcqa_train, or a benchmark's name",
+        help="read local files instead of the Hub: deepscaler, medqa_train, medmcqa_train, or a benchmark's name",
     )  # fmt: skip
     parser.add_argument(
         "--check-against", nargs="*", metavar="NAME",
-        help="benchmarks whose problems must not be in it (default: all of its field; none: no check)",
+        help="benchmarks to compare every question with (default: all of its field; no NAME: no check)",
     )  # fmt: skip
     parser.add_argument(
-        "--decontaminate", action="store_true", help="remove what overlaps with a benchmark, not only report it"
+        "--decontaminate",
+        action="store_true",
+        help="remove questions that overlap with a benchmark instead of only reporting them",
     )
     parser.add_argument("--output", default=output, metavar="FOLDER", help=f"default: {output}")
     add_quiet(parser)
@@ -73,7 +76,7 @@ def run_deepscaler(args: argparse.Namespace, rest: list[str]) -> int:
     written = build_deepscaler(
         args.output, _options(args), benchmarks=benchmarks, source=local.get("deepscaler"), revision=args.revision
     )
-    return _say(written, args.tokenizer, "math_reward")
+    return _report(written, args.tokenizer, "math_reward")
 
 
 def run_medical(args: argparse.Namespace, rest: list[str]) -> int:
@@ -87,7 +90,7 @@ def run_medical(args: argparse.Namespace, rest: list[str]) -> int:
     options = _options(args)
     benchmarks = _benchmarks(args, local, MEDICAL_BENCHMARKS)
     answers = Path(args.output.rstrip("/") + "-filter")  # not inside: `load_dataset(output)` would find it
-    # --tokenizer is that of the model to be trained
+    # --tokenizer belongs to the model to train, not to the one that filters
     model = ModelRequest.from_arguments(argparse.Namespace(**{**vars(args), "tokenizer": None}))
     sample_filter(model, answers, local.get("medmcqa_train"), args.medmcqa_revision)
     written = build_medical(
@@ -100,7 +103,7 @@ def run_medical(args: argparse.Namespace, rest: list[str]) -> int:
         medmcqa_source=local.get("medmcqa_train"),
         medmcqa_revision=args.medmcqa_revision,
     )
-    return _say(written, args.tokenizer, "choice_reward")
+    return _report(written, args.tokenizer, "choice_reward")
 
 
 def _options(args: argparse.Namespace) -> Any:
@@ -116,7 +119,7 @@ def _options(args: argparse.Namespace) -> Any:
 
 
 def _benchmarks(args: argparse.Namespace, local: dict[str, str], field: tuple[str, ...]) -> dict[str, Any]:
-    """The problems that the training set is compared with."""
+    """Return the benchmark problems that the training set is compared with."""
     from ..data.benchmarks import BENCHMARKS, load
 
     names = field if args.check_against is None else args.check_against
@@ -126,7 +129,7 @@ def _benchmarks(args: argparse.Namespace, local: dict[str, str], field: tuple[st
     return {name: load(BENCHMARKS[name], local.get(name), strict=False) for name in names}
 
 
-def _say(written: Any, model: str, reward: str) -> int:
+def _report(written: Any, model: str, reward: str) -> int:
     from ..data.training_set import CARD, CONTAMINATION, TRAIN
     from ..progress import finish
 

@@ -1,4 +1,4 @@
-"""`trl-miner eval`: sample answers to benchmarks, then score them."""
+"""`trl-miner eval`: sample answers to benchmarks, and score them."""
 
 import argparse
 from pathlib import Path
@@ -11,30 +11,38 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "eval",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        help="Pass@1, Pass@k and Maj@k of a model on benchmarks: trl-miner eval --model out --benchmarks aime24",
+        help="measure Pass@1, Pass@K and Maj@K on benchmarks: trl-miner eval --model out --benchmarks aime24",
         description="Sample answers to benchmarks with vLLM, a running server or transformers, and score them.\n"
-        "Defaults are the paper's: temperature 0.7, top_p 0.95, 8192 tokens, its number of samples.",
-        epilog="The same command again goes on where it stopped. With more --samples it draws the others; with more\n"
-        "--max-tokens it continues the samples that were cut off.",
+        "The defaults are the paper's: temperature 0.7, top_p 0.95, 8192 tokens, its number of samples.",
+        epilog="The same command again resumes an interrupted evaluation. More --samples draw only the new ones, and\n"
+        "more --max-tokens continue only the samples that were cut off.",
     )
     add_model(parser)
     parser.add_argument("--tokenizer", metavar="ID", help="default: the model's")
-    what = parser.add_argument_group("problems")
-    what.add_argument(
+    problems = parser.add_argument_group("problems")
+    problems.add_argument(
         "--benchmarks", nargs="*", default=[], metavar="NAME", help="aime24 aime25 amc23 hmmt25 math500 olympiadbench "
         "medqa medmcqa pubmedqa medxpertqa mmlu_pro arithmetic "
         "strategies, or NAME=PATH: a file of your own (JSONL or Parquet)"
     )  # fmt: skip
-    what.add_argument(
-        "--local", nargs="+", default=[], metavar="NAME=PATH", help="a benchmark from a local file, not from the Hub"
+    problems.add_argument(
+        "--local",
+        nargs="+",
+        default=[],
+        metavar="NAME=PATH",
+        help="read benchmarks from local files, not from the Hub",
     )
-    what.add_argument(
-        "--problem-column", default="problem", metavar="NAME", help="of your own files (default: problem)"
+    problems.add_argument(
+        "--problem-column", default="problem", metavar="NAME", help="column in your own files (default: problem)"
     )
-    what.add_argument("--answer-column", default="answer", metavar="NAME", help="of your own files (default: answer)")
-    what.add_argument("--limit", type=int, metavar="N", help="the first N problems of each, for a quick look")
-    what.add_argument(
-        "--skip-bad-golds", action="store_true", help="warn of golds that the grader does not accept, and go on"
+    problems.add_argument(
+        "--answer-column", default="answer", metavar="NAME", help="column in your own files (default: answer)"
+    )
+    problems.add_argument("--limit", type=int, metavar="N", help="only the first N problems of each, for a quick look")
+    problems.add_argument(
+        "--skip-bad-golds",
+        action="store_true",
+        help="warn about gold answers that the verifier rejects, instead of stopping",
     )
     _add_sampling(parser)
     parser.add_argument("--output", metavar="FOLDER", help="default: evals/MODEL")
@@ -44,7 +52,7 @@ def add(commands: Any) -> None:
 
 
 def add_model(parser: argparse.ArgumentParser, prefix: str = "") -> None:
-    """Options that choose a model, and what runs it; `prefix` goes before those of the model."""
+    """Add the options that choose a model and its backend. `prefix` goes before those of the model."""
     model = parser.add_argument_group("model")
     model.add_argument(
         f"--{prefix}model", dest="model", required=True, metavar="ID",
@@ -54,44 +62,58 @@ def add_model(parser: argparse.ArgumentParser, prefix: str = "") -> None:
     model.add_argument(f"--{prefix}adapter", dest="adapter", metavar="ID", help="a LoRA adapter on top of it")
     model.add_argument(
         f"--{prefix}style", dest="style", choices=("auto", "plain", "chat"), default="auto",
-        help="plain text for base models, chat template for others (default: by name and template)",
+        help="plain text for base models, chat template for others (default: guessed from name and template)",
     )  # fmt: skip
     backend = parser.add_argument_group("backend")
     backend.add_argument(
         "--backend", choices=("auto", "vllm", "server", "transformers"), default="auto",
-        help="default: server with --base-url, else vllm where installed, else transformers",
+        help="default: server with --base-url, else vllm if it is installed, else transformers",
     )  # fmt: skip
-    backend.add_argument("--base-url", metavar="URL", help="of a server with OpenAI's API: http://localhost:8000/v1")
-    backend.add_argument("--served-model", metavar="NAME", help="the server's name for it (default: its only one)")
+    backend.add_argument(
+        "--base-url", metavar="URL", help="address of a server with OpenAI's API: http://localhost:8000/v1"
+    )
+    backend.add_argument(
+        "--served-model", metavar="NAME", help="the server's name for the model (default: its only one)"
+    )
     backend.add_argument(
         "--concurrency", type=int, default=64, metavar="N", help="requests in flight to a server (default: 64)"
     )
     backend.add_argument(
-        "--batch-size", type=int, default=32, metavar="N", help="completions at once, transformers (default: 32)"
+        "--batch-size", type=int, default=32, metavar="N", help="completions at a time, for transformers (default: 32)"
     )
-    backend.add_argument("--dtype", default="auto", help="of the weights (default: as stored)")
-    backend.add_argument("--tensor-parallel-size", type=int, metavar="N", help="GPUs that share the model, vllm")
-    backend.add_argument("--gpu-memory-utilization", type=float, metavar="X", help="share of the GPU's memory, vllm")
-    backend.add_argument("--max-model-len", type=int, metavar="N", help="tokens of prompt and completion, vllm")
+    backend.add_argument("--dtype", default="auto", help="type of the weights (default: as stored)")
+    backend.add_argument("--tensor-parallel-size", type=int, metavar="N", help="GPUs that share the model, for vllm")
+    backend.add_argument(
+        "--gpu-memory-utilization", type=float, metavar="X", help="share of the GPU's memory, for vllm"
+    )
+    backend.add_argument(
+        "--max-model-len", type=int, metavar="N", help="limit of prompt and completion, in tokens, for vllm"
+    )
 
 
 def _add_sampling(parser: argparse.ArgumentParser) -> None:
     sampling = parser.add_argument_group("sampling")
-    sampling.add_argument("--samples", type=int, metavar="N", help="of each problem (default: as in the paper)")
+    sampling.add_argument(
+        "--samples", type=int, metavar="N", help="samples of each problem (default: as in the paper)"
+    )
     sampling.add_argument("--temperature", type=float, default=0.7, metavar="T", help="0: greedy (default: 0.7)")
     sampling.add_argument("--top-p", type=float, default=0.95, metavar="P", help="default: 0.95")
     sampling.add_argument(
-        "--max-tokens", type=int, default=8192, metavar="N", help="cutoff of a completion (default: 8192)"
+        "--max-tokens", type=int, default=8192, metavar="N", help="limit of a completion, in tokens (default: 8192)"
     )
     sampling.add_argument("--seed", type=int, default=0, help="default: 0")
 
 
 def local_files(entries: list[str]) -> dict[str, str]:
-    """NAME=PATH, as a mapping."""
+    """Parse NAME=PATH entries into a mapping.
+
+    Raises:
+        ValueError: An entry has another form.
+    """
     pairs = [entry.partition("=") for entry in entries]
     for name, equals, path in pairs:
         if not (name and path):
-            raise ValueError(f"--local must be NAME=PATH: got {name}{equals}{path}.")
+            raise ValueError(f"--local must be NAME=PATH: got {name}{equals}{path}. Example: aime24=aime24.jsonl.")
     return {name: path for name, _, path in pairs}
 
 

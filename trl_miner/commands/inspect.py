@@ -1,4 +1,4 @@
-"""`trl-miner inspect`: one page of what each token of a training was paid."""
+"""`trl-miner inspect`: a page that shows the credit of each token of a training."""
 
 import argparse
 import shlex
@@ -9,23 +9,23 @@ from typing import Any
 
 from . import add_quiet
 
-LARGE = 100 * 2**20  # bytes; a browser still opens it, slowly
+LARGE = 100 * 2**20  # bytes; browsers open larger pages slowly
 
 
 def add(commands: Any) -> None:
     parser = commands.add_parser(
         "inspect",
-        help="see which tokens were paid, prompt by prompt: trl-miner inspect runs/miner",
-        description="Write one HTML page of the token records of a training: prompts by kind, their rollouts side by "
-        "side, each token as dark as its credit, and the tokens that are paid most. It opens from disk and loads "
-        "nothing.",
-        epilog="The records are made by a training with log_token_credit: true in its recipe.",
+        help="show the credit of each token, prompt by prompt: trl-miner inspect runs/miner",
+        description="Write the token records of a training as one HTML page: prompts by kind, their rollouts side by "
+        "side, each token as dark as its credit, and the tokens with the most credit. The page opens from disk and "
+        "loads nothing else.",
+        epilog="A training writes the records if its recipe says log_token_credit: true.",
     )
-    parser.add_argument("folder", metavar="RUN", help="output folder of a training")
-    parser.add_argument("--output", metavar="FILE", help="the page (default: RUN/inspect.html)")
+    parser.add_argument("folder", metavar="RUN", help="output_dir of a training")
+    parser.add_argument("--output", metavar="FILE", help="file of the page (default: RUN/inspect.html)")
     parser.add_argument(
         "--max-rollouts", type=int, metavar="N",
-        help="show at most so many, whole prompts spread over steps and kinds (default: all)",
+        help="show at most N rollouts, as whole prompts spread over steps and kinds (default: all)",
     )  # fmt: skip
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
     add_quiet(parser)

@@ -1,4 +1,4 @@
-"""`trl-miner push`: a run to the Hub."""
+"""`trl-miner push`: publish a run on the Hub."""
 
 import argparse
 import shlex
@@ -14,22 +14,22 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         help="publish a run on the Hub: trl-miner push runs/miner --repo-id USER/NAME",
         description="Push the model of a run with its tokenizer, card, picture, log and scores; of a run that was\n"
-        "killed, its newest whole checkpoint. No optimizer state, no pickle, no log files.",
-        epilog="A LoRA run is pushed as its adapter alone. The token is HF_TOKEN's, or that of `hf auth login`.",
+        "killed, its newest whole checkpoint. Optimizer states, pickles and log files are never pushed.",
+        epilog="Of a LoRA run only the adapter is pushed. The token is HF_TOKEN, or the one of `hf auth login`.",
     )
     parser.add_argument("folder", metavar="RUN", help="output_dir of a run, or one of its checkpoints, or its `best`")
-    parser.add_argument("--repo-id", required=True, metavar="USER/NAME", help="repository; created if it is not there")
+    parser.add_argument("--repo-id", required=True, metavar="USER/NAME", help="repository; created if it is missing")
     parser.add_argument("--private", action="store_true", help="make a new repository private")
     parser.add_argument(
-        "--revision", metavar="BRANCH", help="branch to push to; created if it is not there (default: main)"
+        "--revision", metavar="BRANCH", help="branch to push to; created if it is missing (default: main)"
     )
     parser.add_argument(
-        "--checkpoints", action="store_true", help="push each checkpoint too, as branch checkpoint-STEP"
+        "--checkpoints", action="store_true", help="also push each checkpoint, as branch checkpoint-STEP"
     )
     parser.add_argument(
-        "--evaluation", metavar="FOLDER", help="scores for the card: an --output of trl-miner eval of this model"
+        "--evaluation", metavar="FOLDER", help="scores for the card: this model's --output of trl-miner eval"
     )
-    parser.add_argument("--dry-run", metavar="FOLDER", help="write there what would be pushed, and send nothing")
+    parser.add_argument("--dry-run", metavar="FOLDER", help="write what would be pushed into FOLDER, and send nothing")
     add_quiet(parser)
     parser.set_defaults(run=run)
 
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _warn(weights: Path, run: Path) -> None:
-    """What a user may not expect, before anything is sent."""
+    """Print what a user may not expect before anything is sent."""
     from ..hub.folder import adapter_warning
 
     if weights != run:

@@ -1,4 +1,4 @@
-"""`trl-miner report`: curves and tables of runs."""
+"""`trl-miner report`: draw the curves and tables of runs."""
 
 import argparse
 import shlex
@@ -11,11 +11,11 @@ from . import add_quiet
 def add(commands: Any) -> None:
     parser = commands.add_parser(
         "report",
-        help="draw what happened in runs, as a page, pictures and Markdown: trl-miner report runs/miner runs/grpo",
+        help="draw the curves and tables of runs, as a page, pictures and Markdown: trl-miner report runs/grpo",
         description="Draw the curves and tables of training runs: reward, kinds of prompt, rollouts recovered, the "
         "cap, entropy, gradient norm, length, scores; Pass@K and Maj@K against K; methods against GRPO, with "
-        "intervals and at equal budgets. Reads their folders alone; needs no model and no network. Runs that differ "
-        "only in their seed become one line with a band.",
+        "intervals and at equal budgets. Reads only the folders: no model, no network. Runs that differ only in their "
+        "seed become one line with a band.",
     )
     parser.add_argument(
         "folders",
@@ -27,10 +27,14 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--output",
         metavar="FOLDER",
-        help="where to (default: report in the one RUN, or beside it if it is a file; runs/report for several)",
+        help="where to write (default: report in the RUN, or beside it if it is a file; runs/report for several)",
     )
     parser.add_argument(
-        "--smooth", type=int, default=1, metavar="N", help="trailing mean over N logs of each run (default: none)"
+        "--smooth",
+        type=int,
+        default=1,
+        metavar="N",
+        help="draw the trailing mean over N logs of each run (default: 1)",
     )
     add_quiet(parser)
     parser.set_defaults(run=run)
@@ -46,7 +50,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _next(folders: list[str]) -> list[str]:
-    """A closer look at a run that recorded its token credit, or else an evaluation of the first one."""
+    """Return the command to inspect a run that recorded its token credit, or else to evaluate the first one."""
     for folder in folders:
         if (Path(folder) / "credit").is_dir():
             return [shlex.join(["trl-miner", "inspect", folder])]

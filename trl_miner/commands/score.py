@@ -1,4 +1,4 @@
-"""`trl-miner score`: score what `trl-miner eval` has sampled, and compare models on the same problems."""
+"""`trl-miner score`: score the samples of `trl-miner eval` again, and compare models on the same problems."""
 
 import argparse
 import shlex
@@ -12,30 +12,36 @@ from . import add_quiet
 def add(commands: Any) -> None:
     parser = commands.add_parser(
         "score",
-        help="score folders of samples again, and compare the first with the others: trl-miner score evals/a evals/b",
-        description="Score folders that trl-miner eval has written; no model and no network are needed. With several, "
-        "each is compared with the first on the same problems.",
+        help="score samples again, and compare models with the first: trl-miner score evals/a evals/b",
+        description="Score folders that trl-miner eval has written. Needs no model and no network. With several "
+        "folders, each is compared with the first on the same problems.",
     )
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help="an --output of trl-miner eval")
     add_options(parser)
-    parser.add_argument("--output", metavar="FILE", help="write the comparison there too, as Markdown")
+    parser.add_argument("--output", metavar="FILE", help="also write the comparison to FILE, as Markdown")
     add_quiet(parser)
     parser.set_defaults(run=run)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of the scoring, which `trl-miner eval` takes too."""
+    """Add the options of scoring, which `trl-miner eval` takes too."""
     scoring = parser.add_argument_group("scoring")
-    scoring.add_argument("--k", type=int, metavar="K", help="of Pass@K and Maj@K (default: the number of samples)")
-    scoring.add_argument("--repeats", type=int, default=10, metavar="R", help="draws of a majority vote (default: 10)")
+    scoring.add_argument("--k", type=int, metavar="K", help="K of Pass@K and Maj@K (default: the number of samples)")
     scoring.add_argument(
-        "--resamples", type=int, default=10_000, metavar="N", help="of the bootstrap intervals (default: 10000)"
+        "--repeats", type=int, default=10, metavar="R", help="draws of each majority vote (default: 10)"
     )
     scoring.add_argument(
-        "--partial", action="store_true", help="score an unfinished run with the samples that all problems have"
+        "--resamples",
+        type=int,
+        default=10_000,
+        metavar="N",
+        help="resamples of the bootstrap intervals (default: 10000)",
     )
     scoring.add_argument(
-        "--paper", metavar="MODEL", help="show the paper's rows for a base model beside, such as Qwen3-4B-Base"
+        "--partial", action="store_true", help="score an unfinished evaluation with the samples that all problems have"
+    )
+    scoring.add_argument(
+        "--paper", metavar="MODEL", help="also show the paper's rows for a base model, such as Qwen3-4B-Base"
     )
 
 
@@ -54,7 +60,7 @@ def score_and_print(folders: list[Path], args: argparse.Namespace, output: str |
         from ..runs.files import write_whole
 
     if args.paper is not None:
-        paper_rows(args.paper, ())  # an unknown name is an error before the grading
+        paper_rows(args.paper, ())  # an unknown name should fail before the grading
     common = {"resamples": args.resamples, "k": args.k, "partial": args.partial}
     graded = []
     for folder in folders:
@@ -74,7 +80,7 @@ def score_and_print(folders: list[Path], args: argparse.Namespace, output: str |
 
 
 def _next(folders: list[Path]) -> list[str]:
-    """A report; and, of one folder, a comparison with its neighbors on the same problems."""
+    """Return the command for a report, and for one folder also that to compare it with its neighbors."""
     commands = [shlex.join(["trl-miner", "report", *map(str, folders)])]
     own = {path.name for path in benchmark_folders(folders[0])}
     others = [

@@ -1,2 +1,1 @@
-"""What a run says of itself (`record`), the folder that is published (`folder`), and its way to the Hub: `upload`, and
-`training` for a run that pushes while it trains."""
+"""Publish runs on the Hub: find the model, assemble the folder with its card, push it now or while it trains."""

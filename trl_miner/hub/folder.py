@@ -1,4 +1,4 @@
-"""The folder that is published: which files of a run, whole ones only, and a card built from what the run left."""
+"""Assemble the folder that is published: a model's files, its log, its scores, and its card."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from ..runs.trainer_state import last_step
 from ..runs.training_record import read_run_record
 from .model_card import EMPTY_CARD, MARKER, PICTURE, RunFacts, complete_card
 
-# All that a model needs to run and nothing that is a pickle; weights come on top, as their index names them.
+# Everything that a model needs to run besides its weights, and no pickles.
 _FILES = (
     *("config.json", "generation_config.json", "adapter_config.json", "tokenizer.json", "tokenizer_config.json"),
     *("*.model", "*.tiktoken", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt"),
@@ -23,7 +23,7 @@ _FILES = (
     *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"),
 )
 _SECRET = re.compile(r"(^|_)(TOKEN|KEY|SECRET|PASSWORD|PASSWD)(_|$)", re.IGNORECASE)
-_SHORTEST_SECRET = 16  # characters; a shorter value may well stand in a vocabulary
+_SHORTEST_SECRET = 16  # characters; a shorter value may occur in a vocabulary by chance
 
 
 def assemble(
@@ -36,16 +36,16 @@ def assemble(
     card: str | None = None,
     secrets: Iterable[str | None] = (),
 ) -> Path:
-    """Fill a folder with what is to be published of a model.
+    """Fill a folder with everything that is published of a model.
 
     Args:
         model: The model.
         target: An empty folder.
-        name: Of the repository, for the card.
-        place: Brings a file of the run to its place: `copy`, `link`, `os.symlink`.
+        name: Name of the repository, for the card.
+        place: Puts a file of the run in its place: `copy`, `link` or `os.symlink`.
         benchmarks: `benchmarks` of a `scores.json`, for the card.
-        card: The card to complete; default: the run's README.md.
-        secrets: What must not be in a file, besides the secrets of the environment.
+        card: The card to complete. Default: the run's README.md.
+        secrets: Values that no file may hold, besides the secrets of the environment.
 
     Returns:
         `target`.
@@ -54,9 +54,9 @@ def assemble(
         ValueError: There is no whole model, or a file holds a secret.
     """
     files = {path.relative_to(model.weights): path for path in weight_files(model.weights)}
-    for folder in (model.run, model.weights):  # a tokenizer may lie in one of them only
-        found = {path.relative_to(folder): path for pattern in _FILES for path in folder.glob(pattern)}
-        files |= {inner: path for inner, path in found.items() if path.is_file()}
+    for folder in (model.run, model.weights):  # a tokenizer may be in only one of them
+        paths = (path for pattern in _FILES for path in folder.glob(pattern))
+        files |= {path.relative_to(folder): path for path in paths if path.is_file()}
     is_adapter = (model.weights / ADAPTER).is_file()
     if is_adapter:
         files.pop(Path("config.json"), None)
@@ -77,7 +77,7 @@ def assemble(
 
 
 def copy(source: Path, target: Path) -> None:
-    """For a folder that somebody may edit: weights are linked where that can be, small files are not."""
+    """Copy a file into a folder that somebody may edit. Only weights, which nobody edits, are linked if possible."""
     if source.suffix == ".safetensors":
         link(source, target)
     else:
@@ -85,7 +85,7 @@ def copy(source: Path, target: Path) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """The same file, also after the run has deleted its own; a copy on another file system."""
+    """Hard-link a file, so that it outlives the run's own; copy it on another file system."""
     try:
         os.link(source, target)
     except OSError:
@@ -93,35 +93,35 @@ def link(source: Path, target: Path) -> None:
 
 
 def adapter_warning(weights: Path) -> str:
-    """What to say of an adapter that nobody else can load; empty: nothing."""
+    """Return a warning for an adapter that nobody else can load, or an empty text."""
     base = read_optional(weights / ADAPTER).get("base_model_name_or_path") or ""
     if not (os.path.isabs(base) or os.path.exists(base)):
         return ""
     return (
         f"Warning: the adapter's base model is a folder of this machine, {base}. Nobody else can load it, and its "
-        f"path is published: write the base model's Hub id into adapter_config.json (base_model_name_or_path)."
+        f"path becomes public. Write the base model's Hub id into adapter_config.json (base_model_name_or_path)."
     )
 
 
 def check_secrets(folder: Path, more: Iterable[str | None] = (), suffixes: tuple[str, ...] | None = None) -> None:
-    """Raise ValueError if a file that is to be published holds a token or key of the environment.
+    """Raise ValueError if a file to be published holds a token or key from the environment.
 
     Args:
         folder: The folder.
         more: Other values to look for.
-        suffixes: Of the files to look at; default: all but weights and pictures.
+        suffixes: Suffixes of the files to search. Default: all but weights and pictures.
     """
     secrets = [(name, value) for name, value in os.environ.items() if _SECRET.search(name)]
     secrets += [("a token", value) for value in more if value]
-    wanted = [(n, v.encode()) for n, v in secrets if len(v) >= _SHORTEST_SECRET and not os.path.exists(v)]
+    values = [(n, v.encode()) for n, v in secrets if len(v) >= _SHORTEST_SECRET and not os.path.exists(v)]
     for path in sorted(folder.rglob("*")):
-        is_looked_at = path.suffix in suffixes if suffixes else path.suffix not in (".safetensors", ".png")
-        if path.is_file() and is_looked_at:
+        is_searched = path.suffix in suffixes if suffixes else path.suffix not in (".safetensors", ".png")
+        if path.is_file() and is_searched:
             content = path.read_bytes()
-            for name, value in wanted:
+            for name, value in values:
                 if value in content:
                     raise ValueError(
-                        f"A file that is published must not hold a secret: {path.name} has the value of {name}. "
+                        f"A file to be published must not hold a secret: {path.name} has the value of {name}. "
                         f"Remove it there, and replace the secret if the file was shared."
                     )
 
@@ -145,7 +145,7 @@ def _state_folder(model: Model) -> Path:
 
 
 def _draw(model: Model, target: Path) -> bool:
-    """The picture of the steps up to this model; a run that has logged none has no picture."""
+    """Draw the training up to this model, and return whether there is a picture: a run without logs has none."""
     from ..viewing.curves import draw_training
 
     try:
@@ -156,7 +156,7 @@ def _draw(model: Model, target: Path) -> bool:
 
 
 def _read_card(model: Model) -> str:
-    """TRL's card, not the one that peft writes beside an adapter, with the folder of the base model in it."""
+    """Return TRL's card. The one that PEFT writes beside an adapter names the base model's folder."""
     path = model.run / "README.md"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     return text if "huggingface/trl)" in text and MARKER in text else EMPTY_CARD

@@ -1,5 +1,7 @@
-"""What the model card says beyond TRL's: the method's settings, what became of the prompts, the evaluation, where all
-that came from. A card is completed while training, and again from the run folder when it is pushed."""
+"""Complete TRL's model card with the method's settings, the use of the rollouts, the scores and the versions.
+
+The card is completed at the end of the training, and again from the run folder when it is pushed.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,10 +16,10 @@ if TYPE_CHECKING:
 
     from ..config import MinerGRPOConfig
 
-# Where TRL's template goes on after the method; tests/test_trl_contract.py watches both.
+# Texts of TRL's template, which tests/test_trl_contract.py watches: the section after the method, and a missing model.
 MARKER = "### Framework versions"
 NO_BASE_MODEL = "[None](https://huggingface.co/None)"
-# Of a run that was killed before TRL wrote its card.
+# For a run that was killed before TRL wrote its card.
 EMPTY_CARD = f"""---
 library_name: transformers
 tags:
@@ -40,23 +42,28 @@ _SHOWN_METRICS = {
     "rollouts/grpo": "Rollouts with an advantage under GRPO",
     "rollouts/used": "Rollouts with an advantage in this run",
 }
-_FRAMEWORKS = {"trl_miner": "trl_miner", "trl": "TRL", "transformers": "Transformers", "torch": "Pytorch"}
-_FRAMEWORKS["vllm"] = "vLLM"
+_FRAMEWORKS = {
+    "trl_miner": "trl_miner",
+    "trl": "TRL",
+    "transformers": "Transformers",
+    "torch": "Pytorch",
+    "vllm": "vLLM",
+}
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a card is completed with.
+    """The facts that complete a card.
 
     Attributes:
-        record: Content of `training.json`; None: an older run, whose card says what there is to say.
+        record: The content of `training.json`. None for an older run, whose card keeps what it says.
         log_history: `log_history` of `trainer_state.json`.
         evaluation: Measured scores in [0, 1] by moment and metric, {"before": {"pass@1": 0.5}, "after": ...}.
+        model_name: The model's name: a repository on the Hub, or the last name of its folder.
         moment: The moment of these weights.
         benchmarks: `benchmarks` of a `scores.json` of trl-miner eval, or None.
-        model_name: How the model is called: a repository on the Hub, or the last name of its folder.
-        is_adapter: The weights are a LoRA adapter.
-        has_picture: `training.png` lies beside the card.
+        is_adapter: Whether the weights are a LoRA adapter.
+        has_picture: Whether `training.png` lies beside the card.
     """
 
     record: Mapping[str, Any] | None
@@ -77,21 +84,21 @@ def describe_run(
     log_history: Sequence[Mapping[str, Any]],
     evaluation: Mapping[str, Mapping[str, float]],
 ) -> str:
-    """TRL's model card with what there is to say of this run.
+    """Return TRL's model card, completed for this run.
 
     Args:
         card: The card's text as TRL wrote it.
-        base_model: Name or folder of the model that was trained; TRL names no model for a local folder.
+        base_model: Name or folder of the model that was trained; TRL leaves the name of a local folder out.
         args: The `MinerGRPOConfig`.
         log_history: `trainer.state.log_history`.
         evaluation: Measured scores in [0, 1] by moment and metric, {"before": {"pass@1": 0.5}, "after": ...}. Those
-            in between ("step 50") are left out.
+            in between ("step 50") are not shown.
     """
     folder = Path(args.output_dir)
     record = read_run_record(folder)
-    if record is None:  # a script of the user's own, of which TRL knows the data set at most
-        found = re.search(r" on the \[([^\]]*)\]", card)
-        record = run_record(args, base_model=base_model, dataset=found[1] if found else None, held_out=None)
+    if record is None:  # a script of the user's own: at most TRL knows the data set
+        match = re.search(r" on the \[([^\]]*)\]", card)
+        record = run_record(args, base_model=base_model, dataset=match[1] if match else None, held_out=None)
     hub_model_id = getattr(args, "hub_model_id", None) if getattr(args, "push_to_hub", False) else None
     facts = RunFacts(
         record=record,
@@ -105,11 +112,11 @@ def describe_run(
 
 
 def complete_card(card: str, facts: RunFacts) -> str:
-    """A card with the metadata and the sections of this run, those of an earlier call replaced.
+    """Return a card with the metadata and the sections of this run, which replace those of an earlier call.
 
     Args:
-        card: TRL's, as it was written or completed before, or `EMPTY_CARD`.
-        facts: What to say.
+        card: TRL's card, completed before or not, or `EMPTY_CARD`.
+        facts: The facts of the run.
     """
     from huggingface_hub import ModelCard
 
@@ -121,9 +128,10 @@ def complete_card(card: str, facts: RunFacts) -> str:
         "What became of the rollouts": _prompts(facts),
         "Evaluation": _scores(facts.evaluation) + _benchmark_scores(facts.benchmarks),
         "License": _license(facts.record),
+        "Licence": "",  # the section's title in earlier versions
     }
     for title, body in sections.items():
-        if body or title != "Settings":  # those of an older run stay
+        if body or title != "Settings":  # without a record, keep the settings that the card shows
             text = re.sub(rf"^### {title}\n.*?(?=^##|\Z)", "", text, flags=re.MULTILINE | re.DOTALL)
     added = "".join(f"### {title}\n\n{body}\n" for title, body in sections.items() if body)
     text = text.replace(MARKER, f"{added}{MARKER}", 1)
@@ -137,30 +145,30 @@ def _complete_metadata(data: Any, facts: RunFacts) -> None:
     data["pipeline_tag"] = "text-generation"
     if facts.is_adapter:
         data["library_name"] = "peft"
-    if Path(str(data.get("base_model") or "")).is_absolute():  # peft's doing
+    if Path(str(data.get("base_model") or "")).is_absolute():  # written by PEFT
         data.pop("base_model")
     for key, known in (("base_model", record.get("base_model")), ("datasets", record.get("dataset"))):
         if known is not None and known["hub"]:
             data[key] = known["name"] if key == "base_model" else [known["name"]]
         elif facts.record is not None and (known is not None or key == "base_model"):
-            data.pop(key, None)  # TRL takes a folder that is gone, or any data set, for one of the Hub
+            data.pop(key, None)  # TRL takes a folder that is gone, or any data set, for a Hub id
     if facts.is_adapter and data.get("base_model"):
         data["base_model_relation"] = "adapter"
     for key, value in (record.get("license") or {}).items():
         data[key] = value
     papers = [f"arxiv:{arxiv}" for _, arxiv in papers_of(record.get("methods", ()), record) if arxiv]
-    tags = [tag for tag in data.get("tags") or () if not tag.startswith("base_model:")]  # peft's, with a folder
+    tags = [tag for tag in data.get("tags") or () if not tag.startswith("base_model:")]  # PEFT's, with a folder
     data["tags"] = sorted({*tags, *papers})
     data["eval_results"] = _eval_results(facts) or None
 
 
 def _complete_text(text: str, facts: RunFacts) -> str:
-    """TRL's sentences, where they are wrong or lack something."""
+    """Correct and complete TRL's sentences."""
     record = facts.record or {}
     base, dataset = record.get("base_model"), record.get("dataset")
     if base is not None:
         named = r"(fine-tuned version of )(\[[^\]]*\]\([^)]*\)|`[^`]*`)"
-        text = re.sub(named, lambda found: found[1] + _link(base), text, count=1)
+        text = re.sub(named, lambda match: match[1] + _link(base), text, count=1)
     text = text.replace(NO_BASE_MODEL, "a model made in code")
     if dataset is not None:
         text = re.sub(r" on the \S+ dataset\.$", ".", text, count=1, flags=re.MULTILINE)
@@ -172,13 +180,13 @@ def _complete_text(text: str, facts: RunFacts) -> str:
 
 
 def _complete_versions(text: str, record: Mapping[str, Any]) -> str:
-    own = {_FRAMEWORKS[name]: found for name, found in record.get("versions", {}).items()}
+    own = {_FRAMEWORKS[name]: version for name, version in record.get("versions", {}).items()}
     if record.get("git"):
         own["trl_miner"] += f" (git {record['git']})"
     for label in ("trl_miner", "vLLM"):
         if label in own:
             text = re.sub(rf"^- {label}: .*\n", "", text, flags=re.MULTILINE)
-    missing = [f"- {label}: {found}\n" for label, found in own.items() if f"\n- {label}: " not in text]
+    missing = [f"- {label}: {version}\n" for label, version in own.items() if f"\n- {label}: " not in text]
     return text.replace(f"{MARKER}\n\n", f"{MARKER}\n\n{''.join(missing)}", 1)
 
 
@@ -193,7 +201,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _settings(record: Mapping[str, Any] | None) -> str:
-    """Which method it was, with the settings that had a part in it."""
+    """Return the methods with their papers, and the settings that mattered."""
     if record is None:
         return ""
     listed = ""
@@ -227,9 +235,9 @@ def _benchmark_scores(benchmarks: Mapping[str, Any] | None) -> str:
     if not benchmarks:
         return ""
     rows = []
-    for one in benchmarks.values():
-        shown = [_share(one["intervals"][name]["mean"]) for name in ("pass@1", "pass@k", "maj@k")]
-        rows.append([one["title"], str(one["problems"]), str(one["samples"]), str(one["k"]), *shown])
+    for result in benchmarks.values():
+        means = [_share(result["intervals"][name]["mean"]) for name in ("pass@1", "pass@k", "maj@k")]
+        rows.append([*(str(result[name]) for name in ("title", "problems", "samples", "k")), *means])
     header = ["Benchmark", "Problems", "Samples of each", "K", "Pass@1", "Pass@K", "Maj@K"]
     return f"\n{_table(header, rows)}"
 
@@ -246,37 +254,34 @@ def _license(record: Mapping[str, Any] | None) -> str:
 
 
 def _eval_results(facts: RunFacts) -> "list[EvalResult]":
-    """The `model-index`: what was measured of these very weights, as shares."""
+    """Return the `model-index`: the scores of exactly these weights, as shares."""
     from huggingface_hub import EvalResult
 
     record = facts.record or {}
     url = f"https://huggingface.co/{facts.model_name}" if "/" in facts.model_name else None
-    common: dict[str, Any] = {"task_type": "text-generation", "source_url": url}
-    results = []
-    held_out = record.get("held_out") or record.get("dataset") or {"name": "held-out problems"}
-    for metric, value in facts.evaluation.get(facts.moment, {}).items():
-        results.append(
-            EvalResult(
-                dataset_type=held_out["name"].replace(" ", "-"), dataset_name=f"{held_out['name']} (held out)",
-                metric_type=metric, metric_name=metric.capitalize(), metric_value=value,
-                source_name="trl_miner, while training" if url else None, **common,
-            )
+
+    def result(metric: str, value: float, source_name: str, **dataset: Any) -> EvalResult:
+        return EvalResult(
+            task_type="text-generation", metric_type=metric, metric_name=metric.capitalize(), metric_value=value,
+            source_name=source_name if url else None, source_url=url, **dataset,
         )  # fmt: skip
-    for name, one in (facts.benchmarks or {}).items():
-        source = one.get("source") or {}
-        for metric in ("pass@1", "pass@k", "maj@k"):
-            known = metric.replace("k", str(one["k"]))
-            if known == "pass@1" and metric != "pass@1":
-                continue  # K is 1
-            results.append(
-                EvalResult(
-                    dataset_type=source.get("hub") or source.get("built_in") or name, dataset_name=one["title"],
-                    dataset_config=", ".join(source.get("configs") or ()) or None,
-                    dataset_split=source.get("split"), dataset_revision=source.get("commit"),
-                    metric_type=known, metric_name=known.capitalize(), metric_value=one["intervals"][metric]["mean"],
-                    source_name="trl-miner eval" if url else None, **common,
-                )
-            )  # fmt: skip
+
+    name = (record.get("held_out") or record.get("dataset") or {"name": "held-out problems"})["name"]
+    held_out = {"dataset_type": name.replace(" ", "-"), "dataset_name": f"{name} (held out)"}
+    scores = facts.evaluation.get(facts.moment, {})
+    results = [result(metric, value, "trl_miner, while training", **held_out) for metric, value in scores.items()]
+    for name, benchmark in (facts.benchmarks or {}).items():
+        source = benchmark.get("source") or {}
+        dataset = {
+            "dataset_type": source.get("hub") or source.get("built_in") or name,
+            "dataset_name": benchmark["title"],
+            "dataset_config": ", ".join(source.get("configs") or ()) or None,
+            "dataset_split": source.get("split"),
+            "dataset_revision": source.get("commit"),
+        }
+        metrics = {metric.replace("k", str(benchmark["k"])): metric for metric in ("pass@1", "pass@k", "maj@k")}
+        for of_k, metric in metrics.items():  # Pass@K is Pass@1 where K is 1
+            results.append(result(of_k, benchmark["intervals"][metric]["mean"], "trl-miner eval", **dataset))
     return results
 
 

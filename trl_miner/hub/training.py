@@ -1,7 +1,7 @@
-"""A run that pushes while it trains. Nothing in here ends a training: what fails is printed, with what to run by hand.
+"""Push while a run trains. Errors never stop the training: they are printed, with the command to push by hand.
 
-`MinerGRPOTrainer` calls these in the place of what transformers does, which would push `training_args.bin` (a pickle),
-completions and logs along with the model.
+`MinerGRPOTrainer` calls these functions instead of transformers' own, which would also push `training_args.bin` (a
+pickle), completions and logs.
 """
 
 import shutil
@@ -15,20 +15,20 @@ from .folder import adapter_warning, assemble, check_secrets, link
 from .upload import explain, is_transient, push_folder, with_retries
 
 _STAGED = ".push-"
-# A pickle of all settings, hub_token among them; and peft's card, which names the base model's folder.
+# A pickle of all settings, including hub_token; and PEFT's card, which names the base model's folder.
 _NEVER = ("training_args.bin", "README.md")
 
 
-def push_safely(push: Callable[[], Any], trainer: Any, what: str = "The model") -> bool:
-    """Call `push`; whatever becomes of it, return.
+def push_safely(push: Callable[[], Any], trainer: Any, subject: str = "The model") -> bool:
+    """Call `push`, and print its error instead of raising it.
 
     Args:
-        push: What may fail.
-        trainer: For the command to run by hand.
-        what: The beginning of the message.
+        push: The function that may fail.
+        trainer: A `MinerGRPOTrainer`, for the command to push by hand.
+        subject: The subject of the message.
 
     Returns:
-        Whether it succeeded.
+        Whether the push succeeded.
     """
     try:
         push()
@@ -38,8 +38,8 @@ def push_safely(push: Callable[[], Any], trainer: Any, what: str = "The model") 
         options += f" --revision {args.hub_revision}" if getattr(args, "hub_revision", None) else ""
         repo_id = trainer.hub_model_id or args.hub_model_id or "USER/NAME"
         print(
-            f"{what} was not pushed, and the training goes on. {error}\n"
-            f"By hand: trl-miner push {args.output_dir} --repo-id {repo_id}{options}",
+            f"{subject} was not pushed; the training goes on. {error}\n"
+            f"To push it by hand: trl-miner push {args.output_dir} --repo-id {repo_id}{options}",
             flush=True,
         )
         return False
@@ -50,16 +50,16 @@ def open_repo(trainer: Any, create: Callable[[], Any]) -> None:
     """Create the repository before the training begins, as transformers does: `Trainer.init_hf_repo`.
 
     Args:
-        trainer: Whose `hub_model_id` is set.
+        trainer: A `MinerGRPOTrainer`. Its `hub_model_id` is set.
         create: transformers' own method, with its arguments.
 
     Raises:
-        ValueError: The Hub refuses: a wrong token or name must show now, and not after days.
+        ValueError: The Hub refuses. A wrong token or name should show now, and not after days.
     """
     if not trainer.is_world_process_zero():
         return
     trainer.hub_model_id, trainer.push_in_progress = trainer.args.hub_model_id, None
-    for left in Path(trainer.args.output_dir).glob(f"{_STAGED}*"):  # by a run that was killed
+    for left in Path(trainer.args.output_dir).glob(f"{_STAGED}*"):  # left by a run that was killed
         shutil.rmtree(left, ignore_errors=True)
     title = f"Opening {trainer.hub_model_id or 'the repository'} on the Hub"
     try:
@@ -67,16 +67,18 @@ def open_repo(trainer: Any, create: Callable[[], Any]) -> None:
     except Exception as error:
         if not is_transient(error):
             raise ValueError(explain(error, trainer.hub_model_id or "the Hub")) from error
-        print(f"{title} failed, and the training goes on: each push tries it again.", flush=True)
+        print(f"{title} failed; the training goes on, and each push tries again.", flush=True)
 
 
 def push_checkpoint(trainer: Any, checkpoint: str) -> None:
-    """Push the model of a checkpoint while the training goes on: `Trainer._push_from_checkpoint`. As in transformers,
-    `hub_strategy` says what, and a push still under way lets this one fall out unless `hub_always_push`.
+    """Push the model of a checkpoint while the training goes on: `Trainer._push_from_checkpoint`.
+
+    As in transformers, `hub_strategy` says what is pushed, and while an earlier push is under way this one is skipped,
+    unless `hub_always_push` is set.
 
     Args:
         trainer: A `MinerGRPOTrainer`.
-        checkpoint: The folder.
+        checkpoint: The checkpoint's folder.
     """
     from huggingface_hub import HfApi
     from transformers.utils.hub import PushInProgress
@@ -90,7 +92,8 @@ def push_checkpoint(trainer: Any, checkpoint: str) -> None:
         return
     trainer.callback_handler.on_push_begin(args, trainer.state, trainer.control)
     folder, step = Path(checkpoint), trainer.state.global_step
-    staged = Path(tempfile.mkdtemp(prefix=_STAGED, dir=args.output_dir))  # beside it: links keep what a run deletes
+    # on the same file system, where hard links keep the files that the run deletes
+    staged = Path(tempfile.mkdtemp(prefix=_STAGED, dir=args.output_dir))
 
     def push() -> None:
         try:
@@ -110,9 +113,9 @@ def push_checkpoint(trainer: Any, checkpoint: str) -> None:
             shutil.rmtree(staged, ignore_errors=True)
             raise
 
-    what = f"The checkpoint of step {step}"
-    if push_safely(stage, trainer, what):
-        job = HfApi().run_as_future(push_safely, push, trainer, what)
+    subject = f"The checkpoint of step {step}"
+    if push_safely(stage, trainer, subject):
+        job = HfApi().run_as_future(push_safely, push, trainer, subject)
         earlier = [] if under_way is None or under_way.is_done() else list(under_way.jobs)
         trainer.push_in_progress = PushInProgress([*earlier, job])
 
@@ -130,18 +133,18 @@ def push_trained(
 
     Args:
         trainer: A `MinerGRPOTrainer`.
-        commit_message: Of the commit.
-        token: Default: `hub_token`, or that of the environment.
-        revision: A branch; default: `hub_revision`, or main.
-        model_name: Of the card.
+        commit_message: The commit message.
+        token: Default: `hub_token`, or the one in the environment.
+        revision: A branch. Default: `hub_revision`, or main.
+        model_name: The model's name in the card.
         card: Further arguments of `create_model_card`.
 
     Returns:
-        Whether it arrived; on processes but the main one True.
+        Whether the model arrived; always True on the other processes.
     """
     args = trainer.args
     trainer.callback_handler.on_push_begin(args, trainer.state, trainer.control)
-    trainer.save_model(_internal_call=True)  # every process: with ZeRO-3 or FSDP the weights are gathered
+    trainer.save_model(_internal_call=True)  # on every process: ZeRO-3 and FSDP gather the weights
     output = Path(args.output_dir)
     name = (trainer.hub_model_id or args.hub_model_id or output.resolve().name).rpartition("/")[2]
     trainer.create_model_card(model_name=model_name or name, **card)
@@ -165,13 +168,13 @@ def push_trained(
 def _stage(trainer: Any, model: Model, target: Path, token: str | None = None) -> None:
     target.mkdir(exist_ok=True)
     if not trainer.hub_model_id:
-        trainer.init_hf_repo()  # a trainer that was not told to push, or could not reach the Hub
+        trainer.init_hf_repo()  # the trainer was not told to push, or could not reach the Hub
     name = trainer.hub_model_id or model.run.resolve().name
     assemble(model, target, name=name, place=link, secrets=[token, trainer.args.hub_token])
 
 
 def _stage_whole(checkpoint: Path, target: Path) -> None:
-    """All that a run needs to go on from it, optimizer included."""
+    """Link everything that resuming from a checkpoint needs, including the optimizer."""
     for path in sorted(checkpoint.rglob("*")):
         if path.is_file() and path.name not in _NEVER:
             place = target / path.relative_to(checkpoint)
@@ -191,7 +194,7 @@ def _push(
 ) -> None:
     args = trainer.args
     if not trainer.hub_model_id:
-        raise OSError("hub_model_id must be known to push: it was not given, and the Hub could not be asked. Set it.")
+        raise OSError("hub_model_id must be known to push: it was not given, and the Hub did not answer. Set it.")
     push_folder(
         folder, trainer.hub_model_id, message=message, private=args.hub_private_repo,
         revision=revision or getattr(args, "hub_revision", None), token=token or args.hub_token,

@@ -1,4 +1,4 @@
-"""To the Hub with patience: what may pass is tried again, what will not is explained."""
+"""Push to the Hub: retry errors that may pass, and explain the others."""
 
 import os
 import re
@@ -10,19 +10,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from tqdm import tqdm
+
 from ..progress import Progress, is_quiet
 from ..runs.models import Model, find_checkpoints, find_model
 from .folder import assemble, copy
 
 T = TypeVar("T")
-PAUSES = (2.0, 8.0, 30.0, 60.0)  # seconds, between attempts; each attempt has huggingface_hub's own retries inside
+PAUSES = (2.0, 8.0, 30.0, 60.0)  # seconds between attempts, inside each of which huggingface_hub retries too
 _TRANSIENT_STATUS = (408, 412, 425, 429, 500, 502, 503, 504)  # 412: somebody else has committed meanwhile
-# Weights under another name than those that are pushed would be loaded in their place.
+# Weights of an earlier push under other names would be loaded instead of the new ones.
 _REPLACED = ("model*.safetensors", "model.safetensors.index.json", "adapter_model.safetensors", "adapter_config.json")
 
 
 def check_repo_id(repo_id: str) -> None:
-    """Raise ValueError for what is no USER/NAME."""
+    """Raise ValueError unless it is USER/NAME."""
     from huggingface_hub.utils import HFValidationError, validate_repo_id
 
     try:
@@ -30,15 +32,15 @@ def check_repo_id(repo_id: str) -> None:
     except HFValidationError as error:
         raise ValueError(f"--repo-id must be USER/NAME: got {repo_id!r}. {error}") from error
     if repo_id.count("/") != 1:
-        raise ValueError(f"--repo-id must be USER/NAME: got {repo_id!r}. Put your name on the Hub before it.")
+        raise ValueError(f"--repo-id must be USER/NAME: got {repo_id!r}. Put your Hub user name in front.")
 
 
 def plan(run: Path, *, checkpoints: bool) -> dict[str | None, Model]:
-    """What goes to which revision of the repository; None: the one that the user names.
+    """Return the model for each revision of the repository. None stands for the revision that the user names.
 
     Raises:
-        FileNotFoundError: No such folder.
-        ValueError: No whole model in it.
+        FileNotFoundError: There is no such folder.
+        ValueError: It holds no whole model.
     """
     models: dict[str | None, Model] = {None: find_model(run)}
     if checkpoints:
@@ -47,7 +49,7 @@ def plan(run: Path, *, checkpoints: bool) -> dict[str | None, Model]:
 
 
 def write_folder(models: Mapping[str | None, Model], target: Path, name: str, benchmarks: Any) -> Iterator[Path]:
-    """Write what would be pushed: into `target`, or, with checkpoints, into a folder per revision in it.
+    """Write what would be pushed into `target`; with checkpoints, into one folder per revision in it.
 
     Raises:
         ValueError: The folder is not empty.
@@ -70,7 +72,7 @@ def push_models(
     benchmarks: Any,
     say: Callable[[str], None],
 ) -> None:
-    """Push each model to its revision: the one without first, so that the others branch off from it.
+    """Push each model to its revision. The user's own comes first, so that the others branch off from it.
 
     Raises:
         OSError: The Hub could not be reached, or refused.
@@ -84,7 +86,7 @@ def push_models(
                 where = f"{repo_id}, revision {branch or revision or 'main'}"
                 say(f"{model.weights} goes to {where}:\n{listing(Path(folder))}")
             message = "Upload model" if model.step is None else f"Upload model of step {model.step}"
-            # on a terminal huggingface_hub shows the bytes
+            # on a terminal huggingface_hub shows its own progress
             with Progress(f"pushing to {repo_id}", unit="", quiet=sys.stderr.isatty()):
                 push_folder(
                     Path(folder), repo_id, private=private, revision=branch or revision, message=message, say=say
@@ -92,7 +94,7 @@ def push_models(
 
 
 def repo_urls(models: Mapping[str | None, Model], repo_id: str, revision: str | None) -> list[str]:
-    """The pages of what `push_models` has pushed."""
+    """Return the addresses of what `push_models` has pushed."""
     from huggingface_hub import constants
 
     page = f"{constants.ENDPOINT}/{repo_id}"
@@ -111,20 +113,20 @@ def push_folder(
     path_in_repo: str | None = None,
     say: Callable[[str], None] | None = None,
 ) -> None:
-    """Create the repository and the revision where they are missing, and upload a folder.
+    """Create the repository and the revision if they do not exist, and upload a folder.
 
     Args:
-        folder: All of it is uploaded; weights under other names are removed from the repository's root.
+        folder: The folder, uploaded completely. Weights under other names are removed from the repository's root.
         repo_id: USER/NAME.
-        message: Of the commit.
-        private: Of a new repository; None: the user's default.
-        revision: A branch; None: main.
-        token: Default: that of the environment or of `hf auth login`.
-        path_in_repo: A folder there; None: its root.
-        say: Told of each new attempt; default: standard error.
+        message: The commit message.
+        private: Whether a new repository is private. None: the user's default.
+        revision: A branch. None: main.
+        token: Default: the one in the environment, or of `hf auth login`.
+        path_in_repo: A folder in the repository. None: its root.
+        say: Prints a line about each failed attempt. Default: on standard error.
 
     Raises:
-        OSError: It failed, with what to do.
+        OSError: The push failed. The message says what to do.
     """
     from huggingface_hub import HfApi
 
@@ -150,13 +152,13 @@ def push_folder(
 def with_retries(
     action: Callable[[], T], title: str, *, pauses: Sequence[float] = PAUSES, say: Callable[[str], None] | None = None
 ) -> T:
-    """Call it again, after longer and longer pauses, as long as it fails for what may pass: the network, 5xx, 429.
+    """Call an action, again after each pause as long as its error may pass: the network, 5xx, 429.
 
     Args:
-        action: What may fail.
-        title: What it is, to be told of.
+        action: The function that may fail.
+        title: What it does, as the subject of the messages.
         pauses: Seconds to wait between the attempts, of which there is one more.
-        say: Told of each failure; default: standard error.
+        say: Prints a line about each failed attempt. Default: on standard error.
     """
     say = say or (lambda text: print(text, file=sys.stderr, flush=True))
     for attempt, pause in enumerate(pauses, start=1):
@@ -165,13 +167,13 @@ def with_retries(
         except Exception as error:
             if not is_transient(error):
                 raise
-            say(f"{title} failed, attempt {attempt} of {len(pauses) + 1}: {_short(error)}. Again in {pause:.0f} s.")
+            say(f"{title} failed, attempt {attempt} of {len(pauses) + 1}: {_short(error)}. Next try in {pause:.0f} s.")
         time.sleep(pause)
     return action()
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether trying again may help."""
+    """Return whether trying again may help."""
     from huggingface_hub.errors import OfflineModeIsEnabled
 
     for link in _causes(error):
@@ -180,7 +182,7 @@ def is_transient(error: BaseException) -> bool:
             return status in _TRANSIENT_STATUS
         if isinstance(link, OfflineModeIsEnabled):
             return False
-        # httpx below huggingface_hub 2, httpx2 since: by name
+        # by name: huggingface_hub uses httpx before version 2, and httpx2 since
         is_network = any(base.__name__ == "TransportError" for base in type(link).__mro__)
         if is_network or isinstance(link, (ConnectionError, TimeoutError)):
             return True
@@ -188,41 +190,33 @@ def is_transient(error: BaseException) -> bool:
 
 
 def explain(error: BaseException, repo_id: str) -> str:
-    """A failure of the Hub in a sentence, with what to do."""
+    """Return an error of the Hub as a sentence, with what to do."""
     from huggingface_hub.errors import OfflineModeIsEnabled
 
     causes = list(_causes(error))
     statuses = [getattr(getattr(link, "response", None), "status_code", None) for link in causes]
-    status = next((found for found in statuses if found is not None), None)
+    status = next((code for code in statuses if code is not None), None)
     if any(isinstance(link, OfflineModeIsEnabled) for link in causes):
         hint = "HF_HUB_OFFLINE forbids the network: unset it, or write the folder with --dry-run FOLDER."
     elif status == 401:
         hint = "Log in with `hf auth login`, or set HF_TOKEN to a token that may write."
     elif status == 403:
-        hint = "The token must have the right to write there: make one at https://huggingface.co/settings/tokens."
+        hint = "The token must have the right to write there: create one at https://huggingface.co/settings/tokens."
     elif is_transient(error):
-        hint = "The Hub or the network is in trouble: try again later. What has arrived is not sent twice."
+        hint = "The Hub or the network has a problem: try again later. What has arrived is not sent twice."
     else:
-        hint = "Nothing is lost: push again when that is put right."
+        hint = "Nothing is lost: fix this, and push again."
     return f"The push to {repo_id} must reach the Hub: got {_short(error)}. {hint}"
 
 
 def listing(folder: Path) -> str:
-    """The files of a folder with their sizes."""
+    """Return the files of a folder with their sizes, as lines."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     sizes = [path.stat().st_size for path in files]
     names = [str(path.relative_to(folder)) for path in files]
     width = max(map(len, names))
-    lines = [f"  {name:<{width}}  {_size(size):>9}" for name, size in zip(names, sizes, strict=True)]
-    return "\n".join([*lines, f"  {f'{len(files)} files':<{width}}  {_size(sum(sizes)):>9}"])
-
-
-def _size(size: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"
+    rows = [*zip(names, sizes, strict=True), (f"{len(files)} files", sum(sizes))]
+    return "\n".join(f"  {name:<{width}}  {tqdm.format_sizeof(size) + 'B':>7}" for name, size in rows)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -232,7 +226,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _short(error: BaseException) -> str:
-    """The innermost message, on one line; addresses without their query, which may be a signature."""
+    """Return the innermost message on one line, addresses without their query, which may be a signature."""
     last = list(_causes(error))[-1]
     status = next((link for link in _causes(error) if getattr(link, "response", None) is not None), last)
     text = " ".join(str(status).split()) or type(status).__name__

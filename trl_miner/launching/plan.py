@@ -112,14 +112,7 @@ def make_plan(
         address = ["--vllm_server_base_url", url] if url else []
         train = [*launcher, "-m", "trl_miner.train", "--config", str(recipe), *overrides, *address]
     explicit = _explicit_settings(recipe, overrides)
-    server = None
-    if listens:
-        is_set = "vllm_gpu_memory_utilization" in explicit
-        memory = settings.vllm_gpu_memory_utilization if is_set else GPU_MEMORY_UTILIZATION
-        server = server_command(
-            settings, served_model(settings), *listens, memory=memory, program=server_program,
-            extra=shlex.split(server_args),
-        )  # fmt: skip
+    server = _server(settings, explicit, listens, server_program, server_args) if listens else None
     return Plan(
         settings=settings,
         accelerate=config,
@@ -254,6 +247,16 @@ def _cpu_processes(settings: argparse.Namespace, config: dict[str, Any], request
             f"Set it in the recipe."
         )
     return number
+
+
+def _server(
+    settings: argparse.Namespace, explicit: set[str], listens: tuple[str, int], program: str | None, flags: str
+) -> list[str]:
+    is_set = "vllm_gpu_memory_utilization" in explicit  # the setting's default is for colocation
+    memory = settings.vllm_gpu_memory_utilization if is_set else GPU_MEMORY_UTILIZATION
+    return server_command(
+        settings, served_model(settings), *listens, memory=memory, program=program, extra=shlex.split(flags)
+    )
 
 
 def _precision(settings: argparse.Namespace, gpus: tuple[int, ...]) -> str:
