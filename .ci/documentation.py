@@ -49,6 +49,7 @@ TITLES = {
     "contributing": "Contributing",
     "changelog": "Changelog",
 }
+PACKAGES = [path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("trl_miner/*/__init__.py")]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LINK = re.compile(r"(\]\()([^)#:\s]+)(#[^)\s]*)?(\))")
 
@@ -103,9 +104,9 @@ def _notebook(path: Path) -> tuple[str, str]:
 
 def _linked(text: str, folder: str, output: Path) -> str:
     """Redirect the links of a piece to other pages, and to copies of the other files that they name."""
-    html = {file: f"{name}.html" for name, files in PAGES.items() for file in files}
-    html |= {os.path.dirname(file): target for file, target in html.items() if os.path.dirname(file)}
-    html["notebooks"] = "notebooks.html"
+    pages = {file: f"{name}.html" for name, files in PAGES.items() for file in files}
+    pages |= {os.path.dirname(file): target for file, target in pages.items() if os.path.dirname(file)}
+    html = {folder: f"{folder}.html" for folder in PACKAGES} | {"notebooks": "notebooks.html"} | pages
 
     def moved(link: re.Match[str]) -> str:
         target = os.path.normpath(os.path.join(folder, link[2]))
