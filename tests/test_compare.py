@@ -45,6 +45,13 @@ def recipe(tmp_path):
     return write_recipe(tmp_path, "grpo", advantage_estimator="grpo", model_name_or_path="m")
 
 
+@pytest.fixture
+def read_here(monkeypatch):
+    """Recipes are read in this process, which has imported TRL, and not in a child."""
+    read = lambda paths, steps, options, runner: [parse_recipe(path, options, steps) for path in paths]  # noqa: E731
+    monkeypatch.setattr("trl_miner.compare.comparison.read_recipes", read)
+
+
 def command(recipes, output, *options):
     """The command as a user gives it, with one thread for each run."""
     names = [str(path) for path in recipes]
@@ -235,7 +242,7 @@ def test_scores_are_asked_for_about_ten_times():
     assert _score_steps(-1, 2) == 40  # epochs: every 20 generations
 
 
-def test_a_folder_that_is_not_compares_own_is_left_alone(recipe, tmp_path):
+def test_a_folder_that_is_not_compares_own_is_left_alone(recipe, tmp_path, read_here):
     folder = tmp_path / "out" / "grpo" / "seed1"
     folder.mkdir(parents=True)
     (folder / "model.safetensors").touch()
@@ -243,7 +250,7 @@ def test_a_folder_that_is_not_compares_own_is_left_alone(recipe, tmp_path):
         compare([recipe], seeds=1, output=tmp_path / "out")
 
 
-def test_a_lock_left_by_a_dead_process_does_not_count(recipe, tmp_path):
+def test_a_lock_left_by_a_dead_process_does_not_count(recipe, tmp_path, read_here):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / ".lock").write_text("1\n")
     with (tmp_path / "out" / ".lock").open() as lock:

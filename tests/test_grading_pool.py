@@ -35,7 +35,7 @@ def scores(outcomes):
 
 @pytest.fixture
 def pool():
-    pool = Pool(workers=2, seconds=1.0)
+    pool = Pool(workers=2, seconds=0.5)
     yield pool
     pool.close()
 
@@ -100,7 +100,7 @@ def test_thousands_of_hostile_answers_are_all_answered(where):
 def test_every_bomb_is_stopped_at_its_limit(pool):
     start = time.monotonic()
     assert scores(pool.run([job(bomb) for bomb in BOMBS])) == ["limit"] * 5
-    # 5 bombs of 1 s of CPU on 2 workers, and their starts; the limit of the pool itself would be 4 s each
+    # 5 bombs of 0.5 s of CPU on 2 workers, and their starts; the limit of the pool itself would be 2 s each
     assert time.monotonic() - start < 5 * 5
 
 
