@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from harness import config, mixed_reward, trained
 from test_advantages import batch, run
 
@@ -163,3 +164,19 @@ def test_a_module_in_the_working_folder_is_found(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == ["my_lib.halved"]
+
+
+def test_the_guides_example_works(tmp_path, monkeypatch):
+    guide = (Path(__file__).parent.parent / "trl_miner" / "methods" / "README.md").read_text(encoding="utf-8")
+    section = guide.split("## Your own estimator\n")[1].split("\n## ")[0]
+    (tmp_path / "my_lib.py").write_text(section.split("```python\n")[1].split("```")[0])
+    settings = yaml.safe_load(section.split("```yaml\n")[1].split("```")[0])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "my_lib", raising=False)
+    rewards, mask, scores = batch()
+    found = run(settings.pop("advantage_estimator"), rewards, mask, scores, **settings)
+    grpo = run("grpo", rewards, mask, scores)
+    is_ph = torch.tensor([True] * 4 + [False] * 8 + [True] * 4 + [False] * 8)
+    assert torch.equal(found[~is_ph], grpo[~is_ph])
+    assert torch.allclose(found[is_ph], grpo[is_ph] + 0.2 * mask[is_ph])
