@@ -154,10 +154,10 @@ class Recording(MinerGRPOTrainer):
             advantages = batch["advantages"]
             yield (advantages if advantages.dim() == 2 else advantages.unsqueeze(1)) * mask
 
-    def _watched_forward(self, wanted, model, input_ids, *args, **kwargs):
+    def trl_forward(self, model, input_ids, *args, **kwargs):
         if not torch.is_grad_enabled():
             self.forwarded.append(len(input_ids))
-        return super()._watched_forward(wanted, model, input_ids, *args, **kwargs)
+        return super().trl_forward(model, input_ids, *args, **kwargs)
 
 
 def trained(policy, tmp_path, cls=Recording, reward=mixed_reward, extra=None, config_cls=MinerGRPOConfig, **overrides):

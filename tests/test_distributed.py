@@ -16,7 +16,8 @@ from trl_miner.distributed import DistributedWorld, World, current_world
 from trl_miner.methods.bapo import bapo
 from trl_miner.methods.clip_cov import clip_cov
 from trl_miner.methods.kl_cov import kl_cov
-from trl_miner.trainer.micro_batches import Cut, plan
+from trl_miner.trainer.micro_batches import plan_micro_batches
+from trl_miner.trainer.padding import PaddingTrim
 
 NUM_GENERATIONS = 4
 # P: all right, H: mixed, N: all wrong; 24 rows, so that 2 and 4 processes cut groups in two (12 and 6 rows each)
@@ -54,7 +55,7 @@ def worker(size: int, folder: Path) -> None:
         padded[:, :width] = found.advantages_NT
         results[name] = (world.gather(padded), found.advantages_N, found.scale, found.tau_ref, found.tau_pos)
     results |= run_token_losses(world, rewards, logps, mask, local, width)
-    results |= plan_pieces(world)
+    results |= planned(world)
     results["sum"] = world.sum(torch.tensor(float(world.rank + 1)))
     broken = logps.clone()
     broken[21, 0], mask[21, 0] = float("nan"), 1  # the last process's row
@@ -85,7 +86,7 @@ def run_token_losses(world, rewards, logps, mask, local, width):
     return results
 
 
-def plan_pieces(world):
+def planned(world):
     """The first process has four rows of 8 + 2 tokens, of which all teach; the others' are short, or do not teach."""
     length, advantage = (8, 1.0) if world.rank == 0 else (2, float(world.rank == 1))
     ids = torch.ones(2, 8, dtype=torch.long)
@@ -94,11 +95,9 @@ def plan_pieces(world):
         "completion_mask": (torch.arange(8) < length).long().repeat(2, 1),
         "advantages": torch.full((2,), advantage),
     }
-    settings = dict(cut=Cut(), by_length=True, skips_rows=True, has_kl=False, loss_type="dapo", min_pieces=1)
-    return {
-        f"pieces of {most}": [len(rows) for rows in plan([batch] * 2, max_tokens=most, world=world, **settings).pieces]
-        for most in (None, 10)
-    }
+    settings = dict(trim=PaddingTrim(), by_length=True, skips_rows=True, has_kl=False, loss_type="dapo", least=1)
+    plans = {most: plan_micro_batches([batch] * 2, max_tokens=most, world=world, **settings) for most in (None, 10)}
+    return {f"micro-batches of {most}": [len(rows) for rows in plan.parts] for most, plan in plans.items()}
 
 
 @pytest.fixture(scope="module")
@@ -144,13 +143,15 @@ def test_a_bad_row_of_one_process_stops_them_all(results, size):
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_every_process_goes_through_as_many_pieces(results, size):
+def test_every_process_goes_through_as_budget_small(results, size):
     """By rows two each, as there are two micro-batches. Of ten tokens at most, the first process needs four, a row in
     each; the second's rows of 2 + 2 tokens would do with two, and the others' with none."""
-    pieces = {name: [result[name] for result in results[size]] for name in ("pieces of None", "pieces of 10")}
+    parts = {
+        name: [result[name] for result in results[size]] for name in ("micro-batches of None", "micro-batches of 10")
+    }
     idle = size - 2
-    assert pieces["pieces of None"] == [[2, 2], [2, 2], *[[0, 0]] * idle]
-    assert pieces["pieces of 10"] == [[1, 1, 1, 1], [1, 1, 1, 1], *[[0, 0, 0, 0]] * idle]
+    assert parts["micro-batches of None"] == [[2, 2], [2, 2], *[[0, 0]] * idle]
+    assert parts["micro-batches of 10"] == [[1, 1, 1, 1], [1, 1, 1, 1], *[[0, 0, 0, 0]] * idle]
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -188,7 +189,7 @@ def test_a_trainer_on_two_processes_learns_what_it_learns_on_one(trained, name):
     assert two["logged_completions"] == one["logged_completions"]
 
 
-@pytest.mark.parametrize("name", ["forward", "many_pieces", "one_piece"])
+@pytest.mark.parametrize("name", ["forward", "budget_small", "budget_large"])
 def test_however_the_rows_are_cut_two_processes_learn_the_same(trained, name):
     """Each has other lengths and another number of rows that teach."""
     as_trl, found = trained[2]["as_trl"], trained[2][name]

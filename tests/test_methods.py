@@ -16,6 +16,7 @@ from trl_miner.methods.entropy_adv import entropy_advantages
 from trl_miner.methods.grpo import group_relative_advantages
 from trl_miner.methods.ucas import ucas_advantages
 from trl_miner.trainer.logits import STATISTICS, logit_statistics
+from trl_miner.trainer.loss_rewriter import LossRewriter
 
 OFF_POLICY = dict(per_device_train_batch_size=4, steps_per_generation=3, gradient_accumulation_steps=1)
 # Three optimizer steps for each generation, with rates that make the ratios move.
@@ -130,11 +131,10 @@ class Scoring(Recording):
 
     asked = torch.arange(12) % 5 != 1
 
-    def _estimate_advantages(self, output):
-        mask = output["completion_mask"]
+    def _estimate_advantages(self, output, scores, rewards_NF):
         names = ("old_logps", "entropies", *STATISTICS)
-        self.found = self._score(output, mask, names, self.asked), direct_scores(self, output), mask.bool()
-        return super()._estimate_advantages(output)
+        self.found = scores(names, self.asked), direct_scores(self, output), output["completion_mask"].bool()
+        return super()._estimate_advantages(output, scores, rewards_NF)
 
 
 @pytest.mark.parametrize("peft", [False, True], ids=["full", "lora"])
@@ -263,9 +263,9 @@ def test_clip_cov_draws_anew_at_every_micro_batch(policy, tmp_path):
     seeds = set()
     for trainer.state.global_step in (0, 1, 2):
         for trainer._step in (0, 1):
-            seeds.add(trainer._loss_context()["generator"].initial_seed())
+            seeds.add(trainer._rewriter.context()["generator"].initial_seed())
     trainer.args.seed += 1
-    assert len(seeds) == 6 and trainer._loss_context()["generator"].initial_seed() not in seeds
+    assert len(seeds) == 6 and trainer._rewriter.context()["generator"].initial_seed() not in seeds
 
 
 class Drawing(Recording):
@@ -274,10 +274,8 @@ class Drawing(Recording):
     def __init__(self, *args, **kwargs):
         self.kept, self.generated = [], []
         super().__init__(*args, **kwargs)
-
-    def _generate_round(self, indices):
-        self.generated.append(indices)
-        return super()._generate_round(indices)
+        generate_round = self._sampling.generate_round
+        self._sampling.generate_round = lambda indices: self.generated.append(indices) or generate_round(indices)
 
     def _generate_and_score_completions(self, inputs):
         batch = super()._generate_and_score_completions(inputs)
@@ -440,7 +438,7 @@ def test_a_loss_that_does_not_pass_through_trls_is_refused(policy, tmp_path):
     trainer = MinerGRPOTrainer(policy, mixed_reward, args, problems())
     trainer.use_liger_kernel = True
     with pytest.raises(ValueError, match="does not reach Liger's loss"):
-        trainer._check_policy_loss()
+        LossRewriter(trainer)
 
 
 def test_a_model_that_changes_its_logits_afterwards_is_refused_for_ucas(policy, tmp_path):

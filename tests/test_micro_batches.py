@@ -1,4 +1,4 @@
-"""Which rows share a piece, what is cut off them, and that nothing is lost or counted twice."""
+"""Which rows share a micro_batch, what is cut off them, and that nothing is lost or counted twice."""
 
 import itertools
 
@@ -10,18 +10,9 @@ from hypothesis import strategies as st
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
 
 from trl_miner.distributed import World
-from trl_miner.trainer.micro_batches import (
-    ROW_MEAN,
-    SUMMED,
-    TOKEN_MEAN,
-    Cut,
-    fewest_pieces,
-    loss_mask,
-    partition,
-    plan,
-    rows_with_effect,
-    safe_cut,
-)
+from trl_miner.trainer.micro_batches import ROW_MEAN, SUMMED, TOKEN_MEAN, plan_micro_batches, rows_with_effect
+from trl_miner.trainer.padding import NO_TRIM, PaddingTrim, loss_mask, safe_trim
+from trl_miner.trainer.partition import fewest_micro_batches, partition
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 40)), min_size=1, max_size=9)
 
@@ -46,68 +37,70 @@ def batch_of(lengths, *, num_prompt=None, num_completion=None, advantages=None, 
 
 
 def plan_of(batches, **settings):
-    defaults = dict(cut=Cut(), by_length=True, skips_rows=True, has_kl=False, max_tokens=None, loss_type="dapo")
-    return plan(batches, world=World(), **{**defaults, "min_pieces": 1, **settings})
+    defaults = dict(
+        trim=PaddingTrim(), by_length=True, skips_rows=True, has_kl=False, max_tokens=None, loss_type="dapo"
+    )
+    return plan_micro_batches(batches, world=World(), **{**defaults, "least": 1, **settings})
 
 
 def test_lengths_are_those_of_the_masks():
     batch = batch_of([(2, 5), (4, 0), (1, 3)], num_prompt=6, num_completion=9)
-    assert Cut().lengths(batch).tolist() == [
+    assert PaddingTrim().lengths(batch).tolist() == [
         [2, 5],
         [4, 2],
         [1, 3],
     ]  # at least 2: one column has a meaning of its own in TRL
-    assert Cut(multiple=4).lengths(batch).tolist() == [[4, 8], [4, 4], [4, 4]]
-    assert Cut(prompts=False).lengths(batch).tolist() == [[6, 5], [6, 2], [6, 3]]
-    assert Cut(False, False).lengths(batch).tolist() == [[6, 9]] * 3
+    assert PaddingTrim(multiple=4).lengths(batch).tolist() == [[4, 8], [4, 4], [4, 4]]
+    assert PaddingTrim(prompts=False).lengths(batch).tolist() == [[6, 5], [6, 2], [6, 3]]
+    assert NO_TRIM.lengths(batch).tolist() == [[6, 9]] * 3
 
 
 def test_a_hole_in_a_completion_stays():
     """A tool's tokens may be masked in the middle; what counts is the last token."""
     batch = batch_of([(2, 5)], num_completion=9)
     batch["completion_mask"][0, 1:3] = 0
-    assert Cut().lengths(batch).tolist() == [[2, 5]]
+    assert PaddingTrim().lengths(batch).tolist() == [[2, 5]]
 
 
 def test_trimming_takes_padding_alone():
     batch = batch_of([(2, 5), (3, 1)], num_prompt=6, num_completion=9)
-    short = Cut().trim(batch)
+    short = PaddingTrim().trim(batch)
     assert short["prompt_ids"].shape == (2, 3) and short["completion_ids"].shape == (2, 5)
     for name in ("prompt_ids", "completion_ids", "prompt_mask", "completion_mask"):
         assert short[name].sum() == batch[name].sum()
     assert short["importance_sampling_ratio"].shape == (2, 1) and short["advantages"] is batch["advantages"]
 
 
-def padded_tokens(lengths, pieces):
-    return sum(len(rows) * lengths[rows].max(axis=0).sum() for rows in pieces if rows)
+def padded_tokens(lengths, parts):
+    return sum(len(rows) * lengths[rows].max(axis=0).sum() for rows in parts if rows)
 
 
 @given(LENGTHS, st.integers(1, 4), st.integers(1, 4))
-def test_no_cut_in_order_of_length_has_less_padding(lengths, num_pieces, max_rows):
+def test_no_cut_in_order_of_length_has_less_padding(lengths, count, max_rows):
     lengths = np.array(lengths)
     num_rows = len(lengths)
-    if num_pieces * max_rows < num_rows:
+    if count * max_rows < num_rows:
         with pytest.raises(ValueError, match="do not fit"):
-            partition(lengths, num_pieces, max_rows=max_rows)
+            partition(lengths, count, max_rows=max_rows)
         return
-    pieces = partition(lengths, num_pieces, max_rows=max_rows)
-    assert len(pieces) == num_pieces and sorted(itertools.chain(*pieces)) == list(range(num_rows))
-    assert all(len(rows) <= max_rows for rows in pieces)
+    parts = partition(lengths, count, max_rows=max_rows)
+    assert len(parts) == count and sorted(itertools.chain(*parts)) == list(range(num_rows))
+    assert all(len(rows) <= max_rows for rows in parts)
     order = sorted(range(num_rows), key=lambda row: -lengths[row].sum())
-    cuts = itertools.combinations(range(1, num_rows), min(num_pieces, num_rows) - 1)
+    cuts = itertools.combinations(range(1, num_rows), min(count, num_rows) - 1)
     every = ([order[a:b] for a, b in itertools.pairwise([0, *cut, num_rows])] for cut in cuts)
     best = min(padded_tokens(lengths, cut) for cut in every if all(len(rows) <= max_rows for rows in cut))
-    assert padded_tokens(lengths, pieces) == best
+    assert padded_tokens(lengths, parts) == best
 
 
 @given(LENGTHS, st.integers(0, 60))
-def test_a_budget_is_kept_with_the_fewest_pieces(lengths, more):
+def test_a_budget_is_kept_with_the_fewest_micro_batches(lengths, more):
     lengths = np.array(lengths)
     budget = int(lengths.sum(axis=1).max()) + more
-    fewest = fewest_pieces(lengths, budget)
-    pieces = partition(lengths, fewest, max_tokens=budget)
-    assert all(padded_tokens(lengths, [rows]) <= budget for rows in pieces) and all(pieces)
-    assert sorted(itertools.chain(*pieces)) == list(range(len(lengths)))
+    fewest = fewest_micro_batches(lengths, budget)
+    parts = partition(lengths, fewest, max_tokens=budget)
+    assert all(padded_tokens(lengths, [rows]) <= budget for rows in parts) and all(parts)
+    assert sorted(itertools.chain(*parts)) == list(range(len(lengths)))
     if fewest > 1:
         with pytest.raises(ValueError, match="do not fit"):
             partition(lengths, fewest - 1, max_tokens=budget)
@@ -115,8 +108,8 @@ def test_a_budget_is_kept_with_the_fewest_pieces(lengths, more):
 
 def test_rows_by_the_thousand_are_cut_at_once():
     lengths = np.stack([np.full(4096, 100), np.arange(4096)], axis=1)
-    pieces = partition(lengths, 512, max_rows=8)
-    assert pieces[0] == list(range(4095, 4087, -1)) and len(pieces) == 512  # forced: 512 x 8 = 4096
+    parts = partition(lengths, 512, max_rows=8)
+    assert parts[0] == list(range(4095, 4087, -1)) and len(parts) == 512  # forced: 512 x 8 = 4096
 
 
 def test_rows_have_effect_by_their_advantage_at_tokens_of_the_loss():
@@ -130,7 +123,7 @@ def test_rows_have_effect_by_their_advantage_at_tokens_of_the_loss():
 
 
 @st.composite
-def windows(draw):
+def trl_batches(draw):
     num_batches, num_rows = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     lengths = st.tuples(st.integers(1, 5), st.one_of(st.integers(0, 6), st.just(60)))
     advantages = st.sampled_from([0.0, 0.0, 1.0, -0.5])
@@ -157,21 +150,21 @@ def toy_loss(batch, loss_type, of=torch.Tensor.double):
     return (per_token.sum(1) / mask.sum(1).clamp(min=1)).mean()
 
 
-@given(windows(), st.sampled_from(["dapo", "bnpo", "grpo"]), st.booleans(), st.booleans(), st.integers(1, 5))
-def test_the_loss_is_the_same_sum(batches, loss_type, by_length, skips_rows, min_pieces):
+@given(trl_batches(), st.sampled_from(["dapo", "bnpo", "grpo"]), st.booleans(), st.booleans(), st.integers(1, 5))
+def test_the_loss_is_the_same_sum(batches, loss_type, by_length, skips_rows, least):
     assert {loss_type} & (SUMMED | TOKEN_MEAN | ROW_MEAN)
-    window = plan_of(batches, loss_type=loss_type, by_length=by_length, skips_rows=skips_rows, min_pieces=min_pieces)
+    plan = plan_of(batches, loss_type=loss_type, by_length=by_length, skips_rows=skips_rows, least=least)
     expected = sum(toy_loss(batch, loss_type) for batch in batches)
-    pieces = [window.piece(number) for number in range(len(window.pieces))]
-    found = sum(piece.weight * toy_loss(piece.inputs, loss_type) for piece in pieces)
+    micro_batches = [plan.build(number) for number in range(len(plan.parts))]
+    found = sum(one.weight * toy_loss(one.inputs, loss_type) for one in micro_batches)
     # The weights of bnpo's rows are float32: exact to 6e-8 of each token's term, not of the sum of both signs.
     size = sum(toy_loss(batch, loss_type, torch.abs) for batch in batches)
     assert float(found) == pytest.approx(float(expected), rel=0, abs=2e-7 * float(size))
 
 
-@given(windows(), st.one_of(st.none(), st.integers(65, 400)), st.booleans())
+@given(trl_batches(), st.one_of(st.none(), st.integers(65, 400)), st.booleans())
 def test_no_row_is_lost_or_counted_twice(batches, max_tokens, skips_rows):
-    window = plan_of(batches, max_tokens=max_tokens, skips_rows=skips_rows)
+    plan = plan_of(batches, max_tokens=max_tokens, skips_rows=skips_rows)
     used = [rows_with_effect(batch, has_kl=False) for batch in batches]
     if not skips_rows or not any(rows.any() for rows in used):
         used = [np.ones_like(rows) for rows in used]
@@ -180,43 +173,45 @@ def test_no_row_is_lost_or_counted_twice(batches, max_tokens, skips_rows):
     ]
     expected = sorted(ids[ids > 0].tolist() for ids in expected)
     found = []
-    for number in range(len(window.pieces)):
-        piece = window.piece(number)
-        tokens = piece.inputs["prompt_ids"].numel() + piece.inputs["completion_ids"].numel()
+    for number in range(len(plan.parts)):
+        micro_batch = plan.build(number)
+        tokens = micro_batch.inputs["prompt_ids"].numel() + micro_batch.inputs["completion_ids"].numel()
         assert max_tokens is None or tokens <= max_tokens
-        if piece.rows:
-            found += [ids[ids > 0].tolist() for ids in piece.inputs["completion_ids"]]
+        if micro_batch.rows:
+            found += [ids[ids > 0].tolist() for ids in micro_batch.inputs["completion_ids"]]
     assert sorted(found) == expected
-    steps = [window.of_step(step) for step in range(len(batches))]
-    assert list(itertools.chain(*steps)) == list(range(len(window.pieces))) and steps[-1]
-    assert window.row_counts() == (len(expected), sum(len(rows) for rows in used))
+    steps = [plan.of_micro_step(step) for step in range(len(batches))]
+    assert list(itertools.chain(*steps)) == list(range(len(plan.parts))) and steps[-1]
+    assert plan.row_counts() == (len(expected), sum(len(rows) for rows in used))
 
 
-def test_a_piece_without_rows_counts_nowhere():
-    sparse = plan_of([batch_of([(2, 3)]), batch_of([(1, 4)], advantages=[0.0])], min_pieces=2)
-    assert [len(rows) for rows in sparse.pieces] == [1, 0]
-    blank = sparse.piece(1)
+def test_a_micro_batch_without_rows_counts_nowhere():
+    sparse = plan_of([batch_of([(2, 3)]), batch_of([(1, 4)], advantages=[0.0])], least=2)
+    assert [len(rows) for rows in sparse.parts] == [1, 0]
+    blank = sparse.build(1)
     assert blank.inputs["completion_ids"].shape == (1, 2) and loss_mask(blank.inputs).sum() == 0
     assert blank.inputs["prompt_mask"].tolist() == [[1]] and blank.inputs["advantages"].tolist() == [0.0]
 
 
-def test_what_the_pieces_find_goes_back_to_trls_micro_batches():
+def test_what_the_micro_batches_find_goes_back_to_trls_micro_batches():
     batches = [batch_of([(2, 3), (1, 1)], num_completion=6), batch_of([(1, 2), (3, 5)], num_completion=6)]
     batches[1]["advantages"][0] = 0.0  # left out
     batches[1]["old_per_token_logps"] = torch.full((2, 6), -0.25)
     batches[0]["old_per_token_logps"] = torch.full((2, 6), -0.25)
-    window = plan_of(batches)
-    for number in range(len(window.pieces)):
-        piece = window.piece(number)
-        window.keep(piece, -piece.inputs["completion_ids"].float(), piece.inputs["completion_ids"].float())
-    (first, logps, _), (second, more_logps, entropies) = window.replay()
+    plan = plan_of(batches)
+    for number in range(len(plan.parts)):
+        micro_batch = plan.build(number)
+        plan.keep(
+            micro_batch, -micro_batch.inputs["completion_ids"].float(), micro_batch.inputs["completion_ids"].float()
+        )
+    (first, logps, _), (second, more_logps, entropies) = plan.replay()
     assert first["completion_ids"].shape[1] == 3 and second["completion_ids"].shape[1] == 5
     assert torch.equal(
         logps[first["completion_mask"].bool()], -first["completion_ids"][first["completion_ids"] > 0].float()
     )
     assert more_logps[0].tolist() == [-0.25] * 5 and entropies[0].tolist() == [0.0] * 5  # ratio 1 where left out
     assert entropies[1].tolist() == second["completion_ids"][1].tolist()
-    assert window.token_counts().tolist() == [[4, 4], [7, 5]]  # 3 + 1; 2 + 5, of which 2 are left out
+    assert plan.token_counts().tolist() == [[4, 4], [7, 5]]  # 3 + 1; 2 + 5, of which 2 are left out
 
 
 def test_like_lengths_stay_where_they_are():
@@ -250,24 +245,24 @@ def logps(model, batch):
 )
 def test_only_padding_that_the_model_does_not_see_is_cut(kind, expected):
     model = tiny(kind)
-    cut, reason = safe_cut(model.config, None)
-    assert (cut.prompts, cut.completions) == expected and bool(reason) == (expected != (True, True))
+    trim, reason = safe_trim(model.config, None)
+    assert (trim.prompts, trim.completions) == expected and bool(reason) == (expected != (True, True))
     batch = batch_of([(2, 9), (3, 4)], num_prompt=9, num_completion=15)
     before = logps(model, batch)
-    assert torch.allclose(logps(model, cut.trim(batch)), before, atol=1e-5)
-    if not cut.prompts:  # the rule is needed
-        assert not torch.allclose(logps(tiny(kind), Cut().trim(batch)), before, atol=1e-3)
+    assert torch.allclose(logps(model, trim.trim(batch)), before, atol=1e-5)
+    if not trim.prompts:  # the rule is needed
+        assert not torch.allclose(logps(tiny(kind), PaddingTrim().trim(batch)), before, atol=1e-3)
 
 
-def test_short_rows_share_a_piece_of_more_rows_and_no_more_tokens():
-    """TRL's micro-batches have 4 x (2 + 100) = 408 tokens; the pieces 102 and 7 x 12 = 84."""
+def test_short_rows_share_a_micro_batch_of_more_rows_and_no_more_tokens():
+    """TRL's micro-batches have 4 x (2 + 100) = 408 tokens; the parts 102 and 7 x 12 = 84."""
     shape = dict(num_prompt=2, num_completion=100)
-    window = plan_of([batch_of([(2, 10), (2, 100), (2, 10), (2, 10)], **shape), batch_of([(2, 10)] * 4, **shape)])
-    assert [len(rows) for rows in window.pieces] == [1, 7] and window.planned_tokens() == 186
+    plan = plan_of([batch_of([(2, 10), (2, 100), (2, 10), (2, 10)], **shape), batch_of([(2, 10)] * 4, **shape)])
+    assert [len(rows) for rows in plan.parts] == [1, 7] and plan.planned_tokens() == 186
     long = plan_of([batch_of([(2, 100)] * 4, **shape), batch_of([(2, 100)] * 3 + [(2, 60)], **shape)])
-    assert [len(rows) for rows in long.pieces] == [4, 4]  # 7 and 1 would have 62 + 714 tokens, fewer than 816
+    assert [len(rows) for rows in long.parts] == [4, 4]  # 7 and 1 would have 62 + 714 tokens, fewer than 816
 
 
 def test_of_two_cuts_without_padding_the_even_one_is_made():
     batches = [batch_of([(2, 7)] * 4, advantages=[1.0, 0.0, 1.0, 1.0]) for _ in range(2)]
-    assert [len(rows) for rows in plan_of(batches).pieces] == [3, 3]
+    assert [len(rows) for rows in plan_of(batches).parts] == [3, 3]

@@ -16,7 +16,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
-CASES = ("miner", "ucas+miner", "bapo", "as_trl", "many_pieces", "one_piece")  # what the worker trains
+CASES = ("miner", "ucas+miner", "bapo", "as_trl", "budget_small", "budget_large")  # what the worker trains
 # The environment as `accelerate launch` makes it from recipes/accelerate/*.yaml.
 FSDP2 = {
     "ACCELERATE_USE_FSDP": "true",
@@ -84,7 +84,7 @@ def test_every_process_makes_as_many_forwards(alone, sharded):
     assert [(len(rows), sum(rows)) for rows in sharded["miner"]["forwarded"]] == [(4, 8), (4, 6)]
 
 
-@pytest.mark.parametrize("name", ["miner", "many_pieces", "one_piece"])
+@pytest.mark.parametrize("name", ["miner", "budget_small", "budget_large"])
 def test_however_the_rows_are_cut_the_shards_learn_the_same(sharded, name):
     assert sharded[name]["weights"] == pytest.approx(sharded["as_trl"]["weights"], rel=1e-6)
 

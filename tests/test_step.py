@@ -42,10 +42,10 @@ class Watching(Recording):
         super().__init__(*args, **kwargs)
         self.start = weights(self)
 
-    def _watched_forward(self, wanted, model, input_ids, attention_mask, *args, **kwargs):
+    def trl_forward(self, model, input_ids, attention_mask, *args, **kwargs):
         if torch.is_grad_enabled():
             self.taught.append((input_ids, attention_mask))
-        return super()._watched_forward(wanted, model, input_ids, attention_mask, *args, **kwargs)
+        return super().trl_forward(model, input_ids, attention_mask, *args, **kwargs)
 
 
 def run(policy, folder, *, lora=False, **settings):
@@ -287,15 +287,15 @@ def test_the_samplers_log_probs_are_those_of_a_forward(policy, tmp_path, setting
     handed = []
 
     class Keeping(Recording):
-        def _estimate_advantages(self, output):
-            handed.append(self._scores["old_logps"][0])
-            return super()._estimate_advantages(output)
+        def _estimate_advantages(self, output, scores, rewards_NF):
+            handed.append(scores(("old_logps",), torch.ones(12, dtype=torch.bool))["old_logps"])
+            return super()._estimate_advantages(output, scores, rewards_NF)
 
     trainer = trained(policy, tmp_path, cls=Keeping, extra=extra, max_steps=1, learning_rate=0.0, **settings)
     (batch,) = trainer.batches
     assert trainer.forwarded == [] and "sampling_per_token_logps" not in batch
     mask = batch["completion_mask"].bool()
-    assert torch.allclose(handed[0][mask], trainer._forward(batch)[mask], atol=1e-5) and mask.sum() > 12
+    assert torch.allclose(handed[0][mask], trainer.forwards.logps(batch)[mask], atol=1e-5) and mask.sum() > 12
     assert "generate" not in vars(trainer.accelerator.unwrap_model(trainer.model))
 
 

@@ -12,7 +12,8 @@ from transformers import PreTrainedTokenizerFast
 
 from trl_miner.methods.groups import GroupKinds
 from trl_miner.runs.token_credit import METADATA
-from trl_miner.trainer.token_credit import _Texts, choose_rollouts
+from trl_miner.trainer.token_credit import choose_rollouts
+from trl_miner.trainer.token_texts import TokenTexts
 
 EVERY_STEP = dict(log_token_credit=True, log_token_credit_steps=1)
 
@@ -238,7 +239,7 @@ def metaspace():
 def test_the_texts_of_the_tokens_are_the_text(build, text):
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=build())
     ids = tokenizer(text)["input_ids"]
-    pieces = _Texts(tokenizer).pieces(ids)
+    pieces = TokenTexts(tokenizer).pieces(ids)
     whole = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
     assert len(pieces) == len(ids)
     assert "".join(pieces).lstrip(" ") == whole.lstrip(" ")  # Metaspace drops the space before a text's first word
@@ -247,10 +248,10 @@ def test_the_texts_of_the_tokens_are_the_text(build, text):
 
 def test_a_character_of_several_tokens_is_the_last_ones():
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_level())
-    assert _Texts(tokenizer).pieces(tokenizer("zéz")["input_ids"]) == ["z", "", "é", "z"]
+    assert TokenTexts(tokenizer).pieces(tokenizer("zéz")["input_ids"]) == ["z", "", "é", "z"]
 
 
 def test_bytes_that_are_no_character_stay_visible():
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_level())
     ids = tokenizer("é!")["input_ids"]
-    assert _Texts(tokenizer).pieces([ids[0], ids[-1]]) == ["\N{REPLACEMENT CHARACTER}", "!"]
+    assert TokenTexts(tokenizer).pieces([ids[0], ids[-1]]) == ["\N{REPLACEMENT CHARACTER}", "!"]

@@ -16,8 +16,9 @@ from trl_miner import MinerGRPOTrainer
 from trl_miner.config_checks import AVERAGED_BY_SEQUENCE_RATIO, CLIPPED_LOSSES
 from trl_miner.hub.model_card import MARKER, NO_BASE_MODEL
 from trl_miner.trainer.forwards import MULTIMODAL_KEYS
+from trl_miner.trainer.generation_batch import COMPLETION_IDS, COMPLETIONS, EXTRA_FIELDS
 from trl_miner.trainer.micro_batches import ROW_MEAN, SUMMED, TOKEN_MEAN
-from trl_miner.trainer.miner_grpo import _COMPLETION_IDS, _COMPLETIONS, _EXTRA_FIELDS, _REWARD_KWARGS
+from trl_miner.trainer.reward_functions import REWARD_KWARGS
 
 WRITTEN_AGAINST = "1.16.0"
 
@@ -169,7 +170,7 @@ def test_source_facts(method, fact, what):
 def test_no_reward_argument_is_unknown():
     source = inspect.getsource(GRPOTrainer._calculate_rewards)
     handed = set(re.findall(r'\breward_kwargs\["(\w+)"\] =', source)) | {"prompts", "completions", "completion_ids"}
-    assert handed == _REWARD_KWARGS, moved("GRPOTrainer._calculate_rewards (what it hands to a reward function)")
+    assert handed == REWARD_KWARGS, moved("GRPOTrainer._calculate_rewards (what it hands to a reward function)")
 
 
 def test_no_loss_type_is_unknown():
@@ -183,7 +184,7 @@ def test_no_loss_type_is_unknown():
     assert found == SUMMED | ROW_MEAN | TOKEN_MEAN, "what the gradient is a sum of must be known of every loss"
 
 
-def test_the_losses_average_as_the_pieces_of_a_step_take_for_granted(stepped):
+def test_the_losses_average_as_the_micro_batches_of_a_plan_take_for_granted(stepped):
     """Twice the rows: a mean stays, a sum doubles. By rows, by tokens of the micro-batch, or by neither."""
     trainer, batch = stepped
     trainer.current_gradient_accumulation_steps = 1
@@ -204,7 +205,7 @@ def test_the_loss_asks_its_accelerator_for_nothing_that_is_not_stood_in_for():
     assert used <= known, moved(f"GRPOTrainer._compute_loss (accelerator.{used - known})")
 
 
-def test_transformers_scales_a_loss_as_a_piece_of_a_step_does(stepped):
+def test_transformers_scales_a_loss_as_a_plan_does(stepped):
     """Trainer.training_step must leave TRL's loss as it is, but for what it tells DeepSpeed."""
     trainer, _ = stepped
     scaled = getattr(trainer, "loss_is_scaled_for_ga", None) or trainer.compute_loss_func is not None
@@ -231,15 +232,15 @@ def test_a_generation_is_the_tuple_it_was(stepped):
     trainer, _ = stepped
     rows = [problems()[i]["prompt"] for i in range(4)]
     generated = trainer._generate(rows)
-    ids, completions = generated[_COMPLETION_IDS], generated[_COMPLETIONS]
+    ids, completions = generated[COMPLETION_IDS], generated[COMPLETIONS]
     assert trainer.processing_class.batch_decode(ids, skip_special_tokens=True) == completions, moved("_generate")
-    assert not generated[_EXTRA_FIELDS], moved("GRPOTrainer._generate (extra fields)")
+    assert not generated[EXTRA_FIELDS], moved("GRPOTrainer._generate (extra fields)")
     source = inspect.getsource(GRPOTrainer._generate_and_score_completions)
     names = re.search(r"\(\s*((?:\w+,\s*)+)\) = self\._generate\(prompts\)", source).group(1)
     names = [name.strip() for name in names.split(",") if name.strip()]
-    assert names.index("completion_ids_list") == _COMPLETION_IDS, moved("GRPOTrainer._generate (what it returns)")
-    assert names.index("completions") == _COMPLETIONS, moved("GRPOTrainer._generate (what it returns)")
-    assert names.index("extra_fields") == _EXTRA_FIELDS, moved("GRPOTrainer._generate (what it returns)")
+    assert names.index("completion_ids_list") == COMPLETION_IDS, moved("GRPOTrainer._generate (what it returns)")
+    assert names.index("completions") == COMPLETIONS, moved("GRPOTrainer._generate (what it returns)")
+    assert names.index("extra_fields") == EXTRA_FIELDS, moved("GRPOTrainer._generate (what it returns)")
 
 
 def test_the_sampler_can_be_told_to_repeat_nothing(stepped):

@@ -11,7 +11,7 @@ from torch import tensor
 
 from trl_miner import MinerGRPOTrainer
 from trl_miner.methods.groups import GroupKinds
-from trl_miner.trainer.update import KINDS
+from trl_miner.trainer.update import KINDS, check_measurable
 from trl_miner.trainer.update_metrics import (
     HE,
     NH,
@@ -38,17 +38,19 @@ class Watching(Recording):
     def __init__(self, *args, **kwargs):
         self.found = []
         super().__init__(*args, **kwargs)
+        if self._update is not None:
+            self.log_update, self._update.log = self._update.log, self.keep_and_log
 
-    def log_update(self):
-        if (measurement := self._measurement) is not None:
-            parts = {name: list(getattr(measurement, name)) for name in ("ph", "other")}
-            parts["all"] = [None if p.grad is None else p.grad.clone() for p, _ in measurement.parameters]
-            self.found.append({name: flat(part, measurement) for name, part in parts.items()})
-        super().log_update()
+    def keep_and_log(self):
+        if (step := self._update.step) is not None:
+            parts = {name: list(getattr(step, name)) for name in ("ph", "other")}
+            parts["all"] = [None if p.grad is None else p.grad.clone() for p, _ in step.parameters]
+            self.found.append({name: flat(part, step) for name, part in parts.items()})
+        self.log_update()
 
 
-def flat(part, measurement):
-    pairs = zip(part, measurement.parameters, strict=True)
+def flat(part, step):
+    pairs = zip(part, step.parameters, strict=True)
     return torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for g, (p, _) in pairs])
 
 
@@ -132,7 +134,7 @@ STEPS = {
     "two steps of a generation": dict(per_device_train_batch_size=6, steps_per_generation=2),
     "two generations for a step": dict(steps_per_generation=1, gradient_accumulation_steps=2),
     "twice over": OFF_POLICY,
-    "pieces of 40 tokens": dict(ACCUMULATED, max_tokens_per_micro_batch=40),
+    "micro-batches of 40 tokens": dict(ACCUMULATED, max_tokens_per_micro_batch=40),
     "checkpointing": dict(gradient_checkpointing=True),
     "entropy quantile": dict(top_entropy_quantile=0.5),
     "by sequence": dict(OFF_POLICY, importance_sampling_level="sequence"),
@@ -169,8 +171,8 @@ def test_both_parts_together_are_the_gradient_of_the_step(policy, tmp_path, sett
 class OnlyAllRight(Watching):
     """The rows of all other prompts have an advantage of 0."""
 
-    def _estimate_advantages(self, output):
-        found = super()._estimate_advantages(output)
+    def _estimate_advantages(self, output, scores, rewards_NF):
+        found = super()._estimate_advantages(output, scores, rewards_NF)
         return {**found, "advantages": found["advantages"] * (found[KINDS] == PH).unsqueeze(1)}
 
 
@@ -202,17 +204,15 @@ def test_the_share_after_the_optimizer_is_that_of_the_step(policy, tmp_path):
     """Without momentum and weight decay the whole step is linear in the gradient: -lr * (u_PH + u_other)."""
 
     class Stepping(Watching):
-        def log_update(self):
-            self.after = torch.cat([p.detach().flatten() for p, _ in self._measurement.parameters])
+        def keep_and_log(self):
+            parameters = self._update.step.parameters
+            self.after = torch.cat([p.detach().flatten() for p, _ in parameters])
             self.names = {p: name for name, p in self.model.named_parameters()}
-            self.names = [self.names[p] for p, _ in self._measurement.parameters]
+            self.names = [self.names[p] for p, _ in parameters]
             self.denominators = torch.cat(
-                [
-                    adam_denominator(self.optimizer.state[p], group).flatten()
-                    for p, group in self._measurement.parameters
-                ]
+                [adam_denominator(self.optimizer.state[p], group).flatten() for p, group in parameters]
             )
-            super().log_update()
+            super().keep_and_log()
 
     settings = dict(UNCAPPED, max_steps=1, adam_beta1=0.0, weight_decay=0.0, lr_scheduler_type="constant")
     trainer = trained(policy, tmp_path, cls=Stepping, **settings)
@@ -340,7 +340,7 @@ def test_a_launch_that_it_cannot_measure_is_an_error_too(policy, tmp_path, monke
     trainer = MinerGRPOTrainer(policy, mixed_reward, config(tmp_path), problems())
     monkeypatch.setattr(Accelerator, name, value)  # without the launch
     with pytest.raises(ValueError, match=message):
-        trainer._check_measurable()
+        check_measurable(trainer)
 
 
 @pytest.mark.parametrize(

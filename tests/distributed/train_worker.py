@@ -39,21 +39,22 @@ class Counting(MinerGRPOTrainer):
     """Counts the all-right rows of this process, and the forwards it takes to score them."""
 
     def __init__(self, *args, **kwargs):
-        self.ph_rows, self.forwards, self.num_forwards = [], [], 0
+        self.ph_rows, self.ph_forwards, self.num_forwards = [], [], 0
         super().__init__(*args, **kwargs)
+        self.forward_of_rows, self.forwards.of_rows = self.forwards.of_rows, self.count_forwards
 
-    def _forward_rows(self, output, is_row_N, names):
-        rows = len(output["advantages"])
+    def count_forwards(self, batch, is_row_N, names):
+        rows = len(batch["advantages"])
         first = self.accelerator.process_index * rows
         self.ph_rows.append(int(is_row_N[first : first + rows].sum()))
         before = self.num_forwards
-        found = super()._forward_rows(output, is_row_N, names)
-        self.forwards.append(self.num_forwards - before)
-        return found
+        scores = self.forward_of_rows(batch, is_row_N, names)
+        self.ph_forwards.append(self.num_forwards - before)
+        return scores
 
-    def _watched_forward(self, wanted, model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs):
+    def trl_forward(self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **kwargs):
         self.num_forwards += -(-len(input_ids) // (batch_size or len(input_ids)))
-        return super()._watched_forward(wanted, model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs)
+        return super().trl_forward(model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs)
 
 
 def train(policy, folder, *, source="forward", micro_batches=1, **settings):
@@ -74,7 +75,7 @@ def train(policy, folder, *, source="forward", micro_batches=1, **settings):
         "logged_advantages": list(trainer._logs["advantages"]),
         "logged_completions": list(trainer._logs["completion"]),
         "ph_rows": gather_object([trainer.ph_rows]),
-        "forwards": gather_object([trainer.forwards]),
+        "forwards": gather_object([trainer.ph_forwards]),
     }
 
 
@@ -87,8 +88,8 @@ CASES = {
     "forward": dict(micro_batches=3),
     "sampler": dict(micro_batches=3, source="sampler"),
     "as_trl": dict(micro_batches=3, **AS_TRL),
-    "many_pieces": dict(micro_batches=3, max_tokens_per_micro_batch=25),  # more than micro-batches: one rollout each
-    "one_piece": dict(micro_batches=3, max_tokens_per_micro_batch=1000),  # fewer: two micro-steps have nothing to do
+    "budget_small": dict(micro_batches=3, max_tokens_per_micro_batch=25),  # more than micro-batches: one rollout each
+    "budget_large": dict(micro_batches=3, max_tokens_per_micro_batch=1000),  # fewer: two micro-steps are idle
     "recorded": dict(
         micro_batches=3, log_token_credit=True, log_token_credit_steps=1, log_token_credit_rollouts=8, miner_gamma=1.0
     ),

@@ -21,8 +21,8 @@ OF_THE_SHAPES = {"micro_batches/tokens"}
 CASES = {
     "miner": dict(micro_batches=3),  # scores all-right rows in chunks: as many forwards on every process, or it hangs
     "as_trl": dict(micro_batches=3, **AS_TRL),
-    "many_pieces": dict(micro_batches=3, max_tokens_per_micro_batch=25),  # more than micro-batches: one rollout each
-    "one_piece": dict(micro_batches=3, max_tokens_per_micro_batch=1000),  # fewer: two micro-steps have nothing to do
+    "budget_small": dict(micro_batches=3, max_tokens_per_micro_batch=25),  # more than micro-batches: one rollout each
+    "budget_large": dict(micro_batches=3, max_tokens_per_micro_batch=1000),  # fewer: two micro-steps are idle
     "ucas+miner": dict(advantage_estimator="ucas+miner"),  # reads the logits of a head that is sharded too
     "bapo": dict(advantage_estimator="grpo", policy_loss="bapo", num_iterations=3, learning_rate=3e-2),
     # The checkpoint of step 2 lies inside a generation cycle; "resumed" goes on from it.

@@ -1,314 +1,182 @@
-"""DAPO's dynamic sampling (arXiv 2503.14476, section 3.2): which prompts to draw, keep and drop.
+"""Dynamic sampling in the trainer: generate and score prompts until a batch is full of those that differ in
+correctness.
 
-Decisions alone, without a model. Every process makes the same ones from the same global rewards, and so stays in step
-with the others.
-
-# N = P*G rollouts of one round, P prompts of it, G = num_generations rollouts each
+# N rollouts of the global batch, F reward functions, G = num_generations rollouts per prompt
 """
 
+import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
-from torch import Tensor
+from accelerate.utils import gather_object
+from datasets import IterableDataset
+from trl.trainer.utils import RepeatSampler
 
-from ..distributed import World
-from ..methods.groups import grouped
+from ..distributed import current_world
+from .batch_fill import BatchFill, Filled, GeneratedRound, assemble, differs_in_correctness
+from .generation_batch import COMPLETION_IDS, COMPLETIONS, EXTRA_FIELDS, GenerationBatch, total_rewards
+from .prompt_stream import PromptStream
+from .run_state import RunState
 
-
-def differs_in_correctness(
-    verifier_rewards_N: Tensor, num_generations: int, *, correct_threshold: float = 1.0
-) -> Tensor:
-    """(P,) bool: does the group hold a correct and an incorrect rollout? An unscorable one (NaN) is neither.
-
-    Args:
-        verifier_rewards_N: (N,) rewards of the verifier alone, before any shaping by length.
-        num_generations: G, at least 2.
-        correct_threshold: A rollout is correct when its reward is at or above this.
-
-    Source: arXiv 2503.14476, section 3.2: 0 < number of correct rollouts < G. The published code decides by whether
-        the standard deviation of a metric is above 0, which keeps groups of wrong answers with unequal part marks.
-    """
-    rewards_PG = grouped(verifier_rewards_N, num_generations, "verifier_rewards_N")
-    return (rewards_PG >= correct_threshold).any(dim=1) & (rewards_PG < correct_threshold).any(dim=1)
+logger = logging.getLogger(__name__)
 
 
-class PromptStream:
-    """The prompts of a data set, pass after pass, each exactly once in a pass, in the order of a sampler.
+class DynamicSampling:
+    """Draws the prompts of each generation batch itself, in the place of TRL's dataloader.
 
     Args:
-        order: Gives one pass at each `iter()`: every index once. A shuffling one must be seeded, since `load_state`
-            winds a fresh one forward.
-        num_prompts: Length of a pass, at least 1.
+        trainer: A `MinerGRPOTrainer`.
+
+    Attributes:
+        prompt_rows: The training set as TRL's dataloader reads it; set before the first batch.
 
     Raises:
-        ValueError: A pass that does not hold every index once.
+        ValueError: The training set or the rollouts are of a kind that it cannot handle.
     """
 
-    def __init__(self, order: Iterable[int], num_prompts: int) -> None:
-        self._order = order
-        self._num_prompts = num_prompts
-        self._passes = 0  # begun so far
-        self._pass: list[int] = []
-        self._position = 0
-        self._waiting: list[int] = []  # drawn, but to be drawn again before anything else
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self._stream: PromptStream | None = None
+        self.prompt_rows: Any = None
+        self._check()
 
-    @property
-    def epoch(self) -> float:
-        """Passes over the data so far."""
-        if not self._passes:
-            return 0.0
-        return self._passes - 1 + (self._position - len(self._waiting)) / self._num_prompts
-
-    def draw(self, count: int, taken: set[int]) -> list[int]:
-        """The next `count` prompts that are not in `taken`, which they join; fewer when every prompt is taken.
-
-        A prompt that is passed over, because it is in the batch already, comes first in the next batch.
-        """
-        drawn: list[int] = []
-        passed_over: list[int] = []
-        while len(drawn) < count and len(taken) < self._num_prompts:
-            index = self._next()
-            if index in taken:
-                passed_over.append(index)
-            else:
-                taken.add(index)
-                drawn.append(index)
-        self._waiting = passed_over + self._waiting
-        return drawn
-
-    def put_back(self, indices: Sequence[int]) -> None:
-        """These come first in the next draw."""
-        self._waiting = [*indices, *self._waiting]
-
-    def state(self) -> dict[str, Any]:
-        """Where the stream stands, as JSON."""
-        return {"passes": self._passes, "position": self._position, "waiting": list(self._waiting)}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Go to where another stream over the same data stood. Call it on a fresh one.
-
-        Raises:
-            ValueError: The state is that of a longer data set.
-        """
-        if max([state["position"], *(index + 1 for index in state["waiting"])]) > self._num_prompts:
+    def _check(self) -> None:
+        """Refuse now what would only show when the first batch is short."""
+        trainer = self._trainer
+        if isinstance(trainer.train_dataset, IterableDataset):
             raise ValueError(
-                f"The sampling state must come from the same training set: it names prompt "
-                f"{max([state['position'], *state['waiting']])}, there are {self._num_prompts}. Resume with the data "
-                f"of the first start."
+                "dynamic_sampling draws prompts by their index: got a streaming training set. Load it without "
+                "streaming, or leave dynamic_sampling out."
             )
-        while self._passes < state["passes"]:
-            self._begin_pass()
-        self._position = state["position"]
-        self._waiting = list(state["waiting"])
-
-    def _next(self) -> int:
-        if self._waiting:
-            return self._waiting.pop(0)
-        if self._position == len(self._pass):
-            self._begin_pass()
-        self._position += 1
-        return self._pass[self._position - 1]
-
-    def _begin_pass(self) -> None:
-        self._pass = [int(index) for index in self._order]
-        if sorted(self._pass) != list(range(self._num_prompts)):
+        images = {"image", "images"} & set(getattr(trainer.train_dataset, "column_names", ()))
+        if trainer.tools or getattr(trainer, "environment_factories", None) or images:
             raise ValueError(
-                f"The order of the prompts must hold each of the {self._num_prompts} once: got {len(self._pass)} "
-                f"indices, {len(set(self._pass))} of them different. Pass a sampler that drops and repeats nothing."
+                "dynamic_sampling works on prompts of text alone: got tools, environments or images. Leave "
+                "dynamic_sampling out."
             )
-        self._position = 0
-        self._passes += 1
+        num_prompts = len(trainer.train_dataset)
+        num_groups = trainer.args.generation_batch_size // trainer.num_generations
+        if num_prompts < 2 * num_groups:
+            raise ValueError(
+                f"dynamic_sampling needs a training set to refill from, of at least two batches: got {num_prompts} "
+                f"prompts for batches of {num_groups}. Use more prompts, or a smaller batch."
+            )
 
+    def fill(self, batch: GenerationBatch, num_rows: int) -> list[Any]:
+        """Generate and score until a generation batch is full. Every process must call it.
 
-@dataclass
-class _Round:
-    indices: list[int]
-    keep: list[bool] = field(default_factory=list)
-    spread: list[float] = field(default_factory=list)
+        All decisions follow from gathered rewards, so every process makes the same ones and equally many rounds.
 
+        Args:
+            batch: The generation batch, which gets rollouts and rewards.
+            num_rows: Rows of this process.
 
-@dataclass(frozen=True)
-class Filled:
-    """A full batch.
-
-    Attributes:
-        groups: (round, place in that round) of each group, in the order in which they were drawn.
-        num_kept: How many of them differ in correctness; the rest fills the batch up.
-        num_generated, num_dropped: Groups in all rounds, and those of them that are not in the batch.
-        num_rounds: Rounds it took.
-    """
-
-    groups: list[tuple[int, int]]
-    num_kept: int
-    num_generated: int
-    num_dropped: int
-    num_rounds: int
-
-
-class BatchFill:
-    """Fill one batch of prompts: `for indices in fill: ...; fill.record(...)`, then `fill.finish()`.
-
-    Args:
-        stream: Where prompts come from.
-        num_groups: Prompts that make a full batch.
-        multiple: Every round must hold a multiple of so many prompts, to be shared out evenly among the processes.
-            `num_groups` must be one.
-        max_rounds: Rounds in all, the first included.
-        oversample: A refill draws as many prompts as should fill the batch, going by the share that was kept of this
-            batch's so far, times this; never more than a full batch. Drawing what is missing and no more would take
-            ten rounds and not be done: of 128 prompts with every third mixed, two would still be missing.
-    """
-
-    def __init__(
-        self,
-        stream: PromptStream,
-        num_groups: int,
-        *,
-        multiple: int = 1,
-        max_rounds: int = 10,
-        oversample: float = 1.0,
-    ) -> None:
-        self._stream = stream
-        self._num_groups = num_groups
-        self._multiple = multiple
-        self._max_rounds = max_rounds
-        self._oversample = oversample
-        self._taken: set[int] = set()
-        self._rounds: list[_Round] = []
-
-    def __iter__(self) -> Iterator[list[int]]:
-        """The prompts of each round, for as long as groups are missing, rounds are left, and so are prompts."""
-        while len(self._rounds) < self._max_rounds and (missing := self._num_groups - self.num_kept) > 0:
-            wanted = missing
-            if self._rounds:
-                num_drawn = sum(len(each.indices) for each in self._rounds)
-                wanted = math.ceil(missing * num_drawn / max(1, self.num_kept) * self._oversample)
-            wanted = min(self._num_groups, math.ceil(wanted / self._multiple) * self._multiple)
-            indices = self._stream.draw(wanted, self._taken)
-            usable = len(indices) // self._multiple * self._multiple  # fewer, where the batch takes the last prompts
-            self._stream.put_back(indices[usable:])
-            del indices[usable:]
-            if not indices:
-                return
-            self._rounds.append(_Round(indices))
-            yield indices
-
-    @property
-    def num_kept(self) -> int:
-        return sum(sum(each.keep) for each in self._rounds)
-
-    def record(self, keep: Sequence[bool], spread: Sequence[float]) -> None:
-        """What became of the round just drawn: which groups differ in correctness, and the spread of their rewards."""
-        self._rounds[-1].keep, self._rounds[-1].spread = list(keep), list(spread)
-
-    def finish(self) -> Filled:
-        """The batch. Kept groups beyond a full batch go back to the stream; missing ones are made up from the dropped,
-        those first whose rewards at least differ in something (a length penalty), then the ones drawn first."""
-        places = [(r, p) for r, each in enumerate(self._rounds) for p in range(len(each.indices))]
-        kept = [(r, p) for r, p in places if self._rounds[r].keep[p]]
-        surplus = kept[self._num_groups :]
-        self._stream.put_back([self._rounds[r].indices[p] for r, p in surplus])
-        groups = kept[: self._num_groups]
-        dropped = [(r, p) for r, p in places if not self._rounds[r].keep[p]]
-        dropped.sort(key=lambda place: -self._rounds[place[0]].spread[place[1]])
-        groups = sorted(groups + dropped[: self._num_groups - len(groups)])
-        return Filled(
-            groups,
-            num_kept=min(len(kept), self._num_groups),
-            num_generated=len(places),
-            num_dropped=len(places) - len(groups),
-            num_rounds=len(self._rounds),
+        Returns:
+            This process's rows of the data set.
+        """
+        trainer, world, stream = self._trainer, current_world(), self._current_stream()
+        num_groups = num_rows * world.size // trainer.num_generations
+        fill = BatchFill(
+            stream,
+            num_groups,
+            multiple=world.size // math.gcd(world.size, trainer.num_generations),
+            max_rounds=trainer.args.dynamic_sampling_max_rounds,
+            oversample=trainer.args.dynamic_sampling_oversample,
         )
-
-
-class GeneratedRound(NamedTuple):
-    """What one round left on this process.
-
-    Attributes:
-        rows: Its rows of the data set.
-        generated: Columns of what was generated; a list as long as `rows` holds a value for each.
-        rewards_NF: (N, F) rewards of all processes, by reward function.
-        extra: Further columns, by name, to be logged.
-    """
-
-    rows: list[Any]
-    generated: tuple[Any, ...]
-    rewards_NF: Tensor
-    extra: dict[str, list[Any]]
-
-
-def assemble(
-    rounds: Sequence[GeneratedRound],
-    filled: Filled,
-    num_generations: int,
-    world: World,
-    gather: Callable[[list[Any]], list[Any]],
-) -> GeneratedRound:
-    """The rounds as one round of the batch's rows, each on the process that its place in the batch gives it to.
-
-    Args:
-        rounds: All of them, on every process.
-        filled: Which of their groups make the batch.
-        num_generations: G.
-        world: The processes.
-        gather: Makes one list of the lists of all processes. Every one must call.
-    """
-    wanted = [(r, num_generations * place + i) for r, place in filled.groups for i in range(num_generations)]
-    if len(rounds) == 1:  # every process has what it needs
-        return rounds[0]
-    rewards_NF = torch.stack([rounds[r].rewards_NF[row] for r, row in wanted])
-    whole = rounds[0].generated
-    is_column = [_is_column(part, len(rounds[0].rows)) for part in whole]
-    payloads = [
-        [
-            (
-                row,
-                [part[i] if per_row else None for part, per_row in zip(each.generated, is_column, strict=True)],
-                {name: values[i] for name, values in each.extra.items()},
+        rounds = []
+        for indices in fill:
+            rounds.append(self.generate_round(indices))
+            rewards_NF = rounds[-1].rewards_NF
+            kept = differs_in_correctness(
+                rewards_NF[:, trainer.correct_index],
+                trainer.num_generations,
+                correct_threshold=trainer.args.correct_threshold,
             )
-            for i, row in enumerate(each.rows)
-        ]
-        for each in rounds
-    ]
-    mine = share_out(payloads, wanted, world, gather)
-    generated = tuple(
-        [columns[k] for _, columns, _ in mine] if per_row else part
-        for k, (part, per_row) in enumerate(zip(whole, is_column, strict=True))
-    )
-    names = sorted({name for _, _, extra in mine for name in extra})
-    extra = {name: [extra.get(name) for _, _, extra in mine] for name in names}
-    return GeneratedRound([row for row, _, _ in mine], generated, rewards_NF, extra)
+            rewards_PG = total_rewards(rewards_NF, trainer.reward_weights).view(-1, trainer.num_generations)
+            spread_P = (rewards_PG.amax(dim=1) - rewards_PG.amin(dim=1)).nan_to_num(nan=0.0)
+            fill.record(kept.tolist(), spread_P.tolist())
+        filled = fill.finish()
+        self._log(filled, num_groups, stream.epoch)
+        # TRL gathers prompts and completions as objects as well, to log them; this is of that size.
+        batch.prepared = assemble(rounds, filled, trainer.num_generations, world, gather_object)
+        batch.num_generated = filled.num_generated * trainer.num_generations
+        trainer._pending_extra_logs.update(batch.prepared.extra)
+        return batch.prepared.rows
 
+    def generate_round(self, indices: list[int]) -> GeneratedRound:
+        """Generate and score the rollouts of some prompts, each process its share. Every process must call it.
 
-def _is_column(part: Any, num_rows: int) -> bool:
-    return isinstance(part, list) and len(part) == num_rows
+        Args:
+            indices: Of the training set, the same on every process.
+        """
+        trainer = self._trainer
+        repeated = [index for index in indices for _ in range(trainer.num_generations)]
+        mine = repeated[current_world().local_slice(len(repeated) // current_world().size)]
+        rows = trainer.data_collator([self.prompt_rows[index] for index in mine])
+        prompts = [row["prompt"] for row in rows]
+        generated = trainer._generate(prompts)
+        for i, row in enumerate(rows):  # as TRL hands what a rollout_func found to the reward functions
+            for name, values in (generated[EXTRA_FIELDS] or {}).items():
+                row[name] = values[i] if isinstance(values, list) else values
+        rewards_NF = trainer._calculate_rewards(rows, prompts, generated[COMPLETIONS], generated[COMPLETION_IDS])
+        extra = {name: values for name, values in trainer._pending_extra_logs.items() if len(values) == len(rows)}
+        trainer._pending_extra_logs.clear()
+        return GeneratedRound(rows, generated, rewards_NF, extra)
 
+    def stream_state(self) -> dict[str, Any] | None:
+        """Return the position of the prompt stream; None: it has not started."""
+        return None if self._stream is None else self._stream.state()
 
-def share_out(
-    rounds: Sequence[Sequence[Any]],
-    wanted: Sequence[tuple[int, int]],
-    world: World,
-    gather: Callable[[list[Any]], list[Any]],
-) -> list[Any]:
-    """This process's share of the wanted rows, wherever they were generated.
+    def end_micro_step(self) -> None:
+        """Keep the stream's position for a checkpoint where a generation cycle ends.
 
-    Args:
-        rounds: The rows of this process in each round. All processes hold as many of a round, in rank order.
-        wanted: (round, row of that round on all processes) of each row of the batch, in order; their number is a
-            multiple of the number of processes.
-        world: The processes.
-        gather: Makes one list of the lists of all processes. Every one must call.
+        A checkpoint inside a cycle leads back to the cycle's own prompts, as it does in TRL.
+        """
+        trainer = self._trainer
+        cycle = trainer.args.steps_per_generation * trainer.num_iterations
+        if self._stream is not None and trainer._step % cycle == 0:
+            RunState.of(trainer).stream = self._stream.state()
 
-    Returns:
-        The rows of this process, `len(wanted) / world.size`.
-    """
-    chosen = set(wanted)
-    here: dict[tuple[int, int], Any] = {}
-    for number, rows in enumerate(rounds):
-        first = world.local_slice(len(rows)).start
-        here |= {(number, first + i): row for i, row in enumerate(rows) if (number, first + i) in chosen}
-    everywhere = dict(gather([*here.items()]))
-    return [everywhere[place] for place in wanted[world.local_slice(len(wanted) // world.size)]]
+    def _current_stream(self) -> PromptStream:
+        """Return the prompt stream, at the position that the run's state names when training has begun anew."""
+        trainer, state = self._trainer, RunState.of(self._trainer)
+        if self._stream is None or state.has_begun:
+            sampler = trainer._get_train_sampler(self.prompt_rows)
+            if not isinstance(sampler, RepeatSampler):
+                raise ValueError(
+                    f"dynamic_sampling needs TRL's RepeatSampler: got {type(sampler).__name__} from "
+                    f"_get_train_sampler. Leave dynamic_sampling out, or order the training set beforehand."
+                )
+            # The same order, prompt by prompt, and to the last one.
+            sampler.mini_repeat_count = sampler.batch_size = sampler.repeat_count = 1
+            self._stream = PromptStream(sampler, len(self.prompt_rows))
+            if state.stream is not None:
+                self._stream.load_state(state.stream)
+            state.has_begun = False
+        return self._stream
+
+    def _log(self, filled: Filled, num_groups: int, epoch: float) -> None:
+        trainer = self._trainer
+        values = {
+            "generated": filled.num_generated * trainer.num_generations,
+            "kept": filled.num_kept * trainer.num_generations,
+            "dropped": filled.num_dropped * trainer.num_generations,
+            "rounds": filled.num_rounds,
+            "full": filled.num_kept / num_groups,
+            "epoch": epoch,
+        }
+        for name, value in values.items():
+            trainer.log_train_metric(f"dynamic_sampling/{name}", float(value))
+        if filled.num_kept == num_groups:
+            return
+        message = (
+            f"Dynamic sampling found {filled.num_kept} mixed prompts for a batch of {num_groups}, in "
+            f"{filled.num_rounds} rounds and {filled.num_generated} prompts. "
+        )
+        if trainer.args.dynamic_sampling_require_full:
+            raise RuntimeError(
+                message + "dynamic_sampling_require_full forbids to fill it up. Use harder or easier prompts, or "
+                "raise dynamic_sampling_max_rounds."
+            )
+        if trainer.is_world_process_zero():
+            logger.warning(message + "The rest of the batch is made up of prompts that do not differ.")

@@ -1,4 +1,4 @@
-"""What UCAS asks of the logits, found during a forward that never holds more than a chunk of them.
+"""Statistics of the logits, found during a forward that never holds more than a chunk of them.
 
 # B rolled-out rows, T padded completion tokens, K scored tokens, H hidden size, V vocabulary size
 """
@@ -26,7 +26,7 @@ def logit_statistics(
     temperature: float = 1.0,
     num_chunks: int = 1,
 ) -> tuple[Tensor, Tensor]:
-    """The sampled token's logit, and how far the log-sum-exp of all logits lies above their mean.
+    """Return the sampled token's logit, and how far the log-sum-exp of all logits lies above their mean.
 
     Args:
         head: Takes hidden states (k, H) to logits (k, V).
@@ -51,14 +51,22 @@ def logit_statistics(
     return torch.cat(token_logits), torch.cat(certainties)
 
 
-def check_logits(model: Any) -> None:
-    """Raise ValueError for a model whose logits are not what its head gives."""
+def check_logits(model: Any, estimator: str) -> None:
+    """Refuse a model that changes its logits after its head.
+
+    Args:
+        model: Of transformers.
+        estimator: The name of the estimator that reads them.
+
+    Raises:
+        ValueError: With the settings that change them.
+    """
     config = model.config.get_text_config()
     changed = [name for name in _CHANGES if getattr(config, name, None) not in (None, 1.0)]
     if changed:
         raise ValueError(
-            f"advantage_estimator=ucas takes the logits as the model's head gives them, and {type(model).__name__} "
-            f"changes them afterwards: {', '.join(changed)}. Use another estimator for it."
+            f"advantage_estimator={estimator} takes the logits as the model's head gives them, and "
+            f"{type(model).__name__} changes them afterwards: {', '.join(changed)}. Use another estimator for it."
         )
 
 
@@ -66,7 +74,7 @@ def check_logits(model: Any) -> None:
 def watch_logits(
     model: Any, token_ids_BT: Tensor, mask_BT: Tensor, *, temperature: float, elements: int
 ) -> Iterator[dict[str, Tensor]]:
-    """Yields a dict that holds `STATISTICS`, (B, T) each and 0 at padding, once the model has run over the B rows.
+    """Yield a dict that holds `STATISTICS`, (B, T) each and 0 at padding, once the model has run over the B rows.
 
     A hook on the body of the model, where the last hidden states are: a fused head is never called as a module, and
     gives no logits away.
@@ -91,15 +99,15 @@ def watch_logits(
         rows = slice(seen, seen + len(hidden))
         seen += len(hidden)
         is_token = mask_BT[rows].bool()
-        found = logit_statistics(
+        values = logit_statistics(
             lambda hidden_KH: head(hidden_KH.to(head.weight.dtype)),
             hidden[is_token],
             token_ids_BT[rows][is_token],
             temperature=temperature,
             num_chunks=-(-elements // LOGITS_BLOCK),
         )
-        for name, values in zip(STATISTICS, found, strict=True):
-            statistics[name][rows][is_token] = values
+        for name, value in zip(STATISTICS, values, strict=True):
+            statistics[name][rows][is_token] = value
 
     handle = model.base_model.register_forward_hook(look)
     try:

@@ -1,4 +1,4 @@
-"""What a run must remember from one checkpoint to the next, beside what transformers saves."""
+"""What a run must remember from one checkpoint to the next, besides what transformers saves."""
 
 from typing import Any
 
@@ -7,14 +7,14 @@ from transformers.trainer_callback import ExportableState
 
 
 class RunState(TrainerCallback, ExportableState):
-    """Lies in every checkpoint's `trainer_state.json`, and comes back from it when training resumes.
+    """Totals of a run; every checkpoint's `trainer_state.json` keeps them, and resuming restores them.
 
     Attributes:
         generated: Rollouts generated so far, on all processes, dropped ones included.
         used: Those of them that had an advantage.
         tokens: Completion tokens of all that was generated.
-        stream: Where the prompt stream of dynamic sampling stands; None: not begun.
-        has_begun: Training has begun (again) since somebody last set this to False.
+        stream: The position of dynamic sampling's prompt stream; None: it has not started.
+        has_begun: Whether training has begun (again) since this was last set to False.
     """
 
     def __init__(self) -> None:
@@ -24,8 +24,13 @@ class RunState(TrainerCallback, ExportableState):
         self.stream: dict[str, Any] | None = None
         self.has_begun = False
 
+    @classmethod
+    def of(cls, trainer: Any) -> "RunState":
+        """Return the state of a trainer; looked up each time, since transformers may replace it when it resumes."""
+        return next(callback for callback in trainer.callback_handler.callbacks if isinstance(callback, cls))
+
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it, in transformers' form."""
+        """Return what a checkpoint keeps, in transformers' form."""
         names = ("generated", "used", "tokens", "stream")
         return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
 

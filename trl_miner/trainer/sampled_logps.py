@@ -3,6 +3,7 @@
 # B rows, V vocabulary size
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
+
+logger = logging.getLogger(__name__)
 
 # Settings of a generation config that leave logits alone, or act after `SampledLogps`.
 _HARMLESS = {
@@ -20,9 +23,12 @@ _HARMLESS = {
 
 
 class SampledLogps(LogitsProcessor):
-    """Sees the logits before temperature, top-p and their like, and a step later which token was drawn.
+    """Reads the logits before temperature, top-p and their like, and a step later the token that was drawn.
 
     It changes nothing. The logits of one step, (B, V), live one step longer for it.
+
+    Args:
+        temperature: By which logits are divided.
     """
 
     def __init__(self, temperature: float) -> None:
@@ -43,7 +49,7 @@ class SampledLogps(LogitsProcessor):
         self._logps.append(chosen_B - logits_BV.logsumexp(dim=1))
 
     def finish(self, tokens_B: Tensor) -> Tensor:
-        """(B, steps): the log-probs in nats of all sampled tokens, given the last of them."""
+        """Return (B, steps), the log-probs in nats of all sampled tokens, given the last of them."""
         self._take(tokens_B)
         logps, self._logps = self._logps, []
         return torch.stack(logps, dim=1)
@@ -51,43 +57,80 @@ class SampledLogps(LogitsProcessor):
 
 @contextmanager
 def collect_logps(model: Any, temperature: float) -> Iterator[list[Tensor]]:
-    """Yields a list that gets the (B, steps) log-probs of each `model.generate`, padding after a row's end included.
+    """Yield a list that gets the (B, steps) log-probs of each `model.generate`, padding after a row's end included.
 
     Args:
         model: Of transformers, or a PEFT model around one; its generation config must sample with `temperature` and
             change no logits otherwise but to leave out unlikely tokens.
         temperature: By which logits are divided.
     """
-    found: list[Tensor] = []
+    collected: list[Tensor] = []
     generate, own = model.generate, vars(model).get("generate")
 
     def generating(*args: Any, **kwargs: Any) -> Tensor:
         collector = SampledLogps(temperature)
         tokens = generate(*args, **kwargs, logits_processor=LogitsProcessorList([collector]))
-        found.append(collector.finish(tokens[:, -1]))
+        collected.append(collector.finish(tokens[:, -1]))
         return tokens
 
     model.generate = generating
     try:
-        yield found
+        yield collected
     finally:
         del model.generate
         if own is not None:
             model.generate = own
 
 
+def can_collect_logps(trainer: Any) -> bool:
+    """Return whether the log-probs found while sampling are those that a forward would give, and are wanted.
+
+    Args:
+        trainer: A `RunTrainer`.
+    """
+    args = trainer.args
+    is_aligned = args.gradient_accumulation_steps % (args.steps_per_generation * trainer.num_iterations) == 0
+    takers = [method.label for method in args.estimators if method.wants_sampler_logps]
+    if not args.reuse_sampling_logps or not takers or not is_aligned:
+        return False
+    if trainer.use_vllm or trainer.rollout_func is not None:  # theirs are used where they come with the rollouts
+        return False
+    dtypes = {parameter.dtype for parameter in trainer.model.parameters()}
+    changes = changes_to_logits(trainer.accelerator.unwrap_model(trainer.model).generation_config)
+    changes += ["generation_kwargs"] if args.generation_kwargs else []
+    changes += ["repetition_penalty"] if args.repetition_penalty != 1.0 else []
+    reason = None
+    if getattr(trainer, "use_transformers_continuous_batching", False):
+        reason = "continuous batching does not return them"
+    elif trainer.tools or getattr(trainer, "environment_factories", None):
+        reason = "rollouts with tools are sampled in turns"
+    elif not dtypes <= {torch.float32, torch.float64} or trainer.accelerator.mixed_precision != "no":
+        reason = "below float32 the sampler's differ from those of a forward"
+    elif changes:
+        reason = f"the sampler's logits may be changed by {', '.join(changes)}"
+    if reason:
+        logger.warning(
+            f"reuse_sampling_logps: {takers[0]} makes a forward over the rows that it scores, because {reason}."
+        )
+    return reason is None
+
+
 def changes_to_logits(generation_config: Any) -> list[str]:
-    """The settings of a model's generation config that may change logits before they are sampled from."""
+    """Return the settings of a model's generation config that may change logits before they are sampled from."""
     return sorted(name for name, value in generation_config.to_diff_dict().items() if value and name not in _HARMLESS)
 
 
-def by_row(found: Sequence[Tensor], completion_ids: Sequence[Sequence[int]]) -> list[list[float]]:
-    """The log-probs of one generation as lists, each as long as its row's completion.
+def by_row(collected: Sequence[Tensor], completion_ids: Sequence[Sequence[int]]) -> list[list[float]]:
+    """Return the log-probs of one generation as lists, each as long as its row's completion.
+
+    Args:
+        collected: Of `collect_logps`.
+        completion_ids: The tokens of each completion.
 
     Raises:
-        RuntimeError: They are not of these completions.
+        RuntimeError: The log-probs are not of these completions.
     """
-    rows = [row for logps in found for row in logps.tolist()]
+    rows = [row for logps in collected for row in logps.tolist()]
     if len(rows) != len(completion_ids) or any(len(row) < len(ids) for row, ids in zip(rows, completion_ids)):  # noqa: B905
         raise RuntimeError(
             f"The log-probs collected while sampling must be of its completions: got {len(rows)} rows for "

@@ -1,4 +1,4 @@
-"""Token records: what each token of some rollouts was paid, as Parquet beside TRL's completions.
+"""Token records: which rollouts to record, and what each of their tokens was paid. `runs.token_credit` writes them.
 
 # N rollouts of the global batch, B of this process, M recorded ones, T padded completion tokens, G rollouts per prompt
 """
@@ -7,22 +7,107 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object
 from torch import Tensor
 
+from ..methods import ESTIMATORS, AdvantageEstimator, Estimate, Rollouts
 from ..methods.groups import GroupKinds
-from ..methods.miner import CREDITS, is_mined, miner_advantages
-from ..runs.token_credit import KINDS
+from ..methods.method import CreditExplanation
+from ..runs.token_credit import KINDS, write_credit
+from .token_texts import TokenTexts
 
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+class CreditRecorder:
+    """Records some rollouts of a generation batch every `log_token_credit_steps` optimizer steps.
+
+    Args:
+        trainer: A `MinerGRPOTrainer`.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+
+    def record(
+        self, batch: dict[str, Any], rollouts: Rollouts, verifier_rewards_N: Tensor, estimate: Estimate
+    ) -> None:
+        """Record this generation batch if it is due. Every process must call it.
+
+        Args:
+            batch: TRL's, with its own advantages.
+            rollouts: The batch as the estimators have seen it.
+            verifier_rewards_N: (N,) rewards of the verifier alone.
+            estimate: The estimators' advantages.
+        """
+        step = self._due_step()
+        if step is None:
+            return
+        trainer, args = self._trainer, self._trainer.args
+        is_chosen_N = choose_rollouts(rollouts.kinds, trainer.num_generations, args.log_token_credit_rollouts)
+        chosen = self._gather(batch, rollouts, estimate, is_chosen_N)
+        if not trainer.is_world_process_zero():
+            return
+        method = next((method for method in args.estimators if method.explain_credit is not None), None)
+        knobs = args.knobs(method.name) if method else {}
+        table = credit_table(
+            chosen,
+            step=step,
+            rollouts=rollouts,
+            verifier_rewards_N=verifier_rewards_N,
+            method=method,
+            knobs=knobs,
+            tokenizer=trainer.processing_class,
+        )
+        about = {"step": step, "estimator": args.advantage_estimator}
+        if method is not None:
+            about |= {name: knobs[name] for name in method.recorded_knobs}
+        for other in {*ESTIMATORS.values(), *args.estimators}:  # the keys are there, with null, for every method
+            prefix = other.metric_prefix
+            about |= {name: estimate.metrics.get(f"{prefix}/{name}") for name in other.recorded_metrics}
+        about |= {
+            "num_generations": trainer.num_generations,
+            "rollouts_in_batch": len(is_chosen_N),
+            "rollouts_logged": len(chosen),
+        }
+        write_credit(args.output_dir, table, about)
+
+    def _due_step(self) -> int | None:
+        """Return the step to record this generation batch under: one that it trains and that records are wanted of."""
+        trainer, args = self._trainer, self._trainer.args
+        cycle = args.steps_per_generation * trainer.num_iterations
+        if trainer._step % max(cycle, args.gradient_accumulation_steps):  # not the first of several for one step
+            return None
+        every, done = args.log_token_credit_steps, trainer.state.global_step
+        step = (done // every + 1) * every
+        last = min(done + max(1, cycle // args.gradient_accumulation_steps), trainer.state.max_steps)
+        return step if step <= last else None
+
+    def _gather(
+        self, batch: dict[str, Any], rollouts: Rollouts, estimate: Estimate, is_chosen_N: Tensor
+    ) -> list[dict[str, Any]]:
+        """Return the chosen rollouts of all processes; a forward where their log-probs are not known."""
+        device = self._trainer.accelerator.device
+        # With dropout a forward draws numbers, and recording must not change what is trained.
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            scores = rollouts.score(("old_logps",), is_chosen_N)
+        old_logps_BT = scores["old_logps"].masked_fill(~scores["mask"].bool(), torch.nan)
+        advantages = batch["advantages"] if estimate.advantages is None else estimate.advantages
+        if advantages.dim() == 1:
+            advantages = advantages.unsqueeze(1).expand(rollouts.mask_BT.shape)
+        rows = rollouts.local(is_chosen_N).nonzero().squeeze(1)
+        first_row = rollouts.world.local_slice(len(rollouts.mask_BT)).start
+        chosen: list[dict[str, Any]] = gather_object(
+            local_rollouts(batch, rollouts.mask_BT, old_logps_BT, advantages, rows, first_row)
+        )
+        return chosen
 
 
 def choose_rollouts(kinds: GroupKinds, num_generations: int, limit: int) -> Tensor:
-    """Which rollouts to record: whole prompts, PH, HE and NH in turn, each kind in the order of the batch.
+    """Choose the rollouts to record: whole prompts, PH, HE and NH in turn, each kind in the order of the batch.
 
     Args:
         kinds: (N,) bools, the kind of each rollout's group.
         num_generations: G.
-        limit: Rollouts at most; one prompt is recorded whatever it says.
+        limit: Rollouts at most; one prompt is recorded in any case.
 
     Returns:
         (N,) bool.
@@ -46,25 +131,25 @@ def local_rollouts(
     rows: Tensor,
     first_row: int,
 ) -> list[dict[str, Any]]:
-    """The chosen rollouts of this process, without padding, ready to be gathered as objects.
+    """Return the chosen rollouts of this process, without padding, ready to be gathered as objects.
 
     Args:
         output: TRL's batch.
         mask_BT: (B, T), non-zero where a token counts.
         old_logps_BT: (B, T) log-probs under the old policy, in nats; NaN where they are not known.
-        advantages_BT: (B, T) what the loss will be given.
+        advantages_BT: (B, T) that the loss will be given.
         rows: Indices of the chosen rows among the B.
-        first_row: Where this process's rows begin in the global batch.
+        first_row: The place of this process's first row in the global batch.
 
     Returns:
         One dict per chosen row.
     """
     columns = (output["completion_ids"], mask_BT, old_logps_BT, advantages_BT)
-    found = []
+    chosen = []
     for row in rows.tolist():
         is_generated_T = output["completion_mask"][row].bool()
         token_ids, counts, old_logps, advantages = (column[row][is_generated_T].cpu() for column in columns)
-        found.append(
+        chosen.append(
             {
                 "row": first_row + row,
                 "prompt_ids": output["prompt_ids"][row][output["prompt_mask"][row].bool()].tolist(),
@@ -74,82 +159,73 @@ def local_rollouts(
                 "advantages": advantages.float().numpy(),
             }
         )
-    return found
+    return chosen
 
 
 def credit_table(
-    rollouts: Sequence[Mapping[str, Any]],
+    chosen: Sequence[Mapping[str, Any]],
     *,
     step: int,
-    num_generations: int,
-    kinds: GroupKinds,
-    rewards_N: Tensor,
+    rollouts: Rollouts,
     verifier_rewards_N: Tensor,
-    grpo_advantages_N: Tensor,
-    knobs: Mapping[str, Any] | None,
+    method: AdvantageEstimator | None,
+    knobs: Mapping[str, Any],
     tokenizer: Any,
 ) -> Any:
-    """The records of a batch as a table of one row per rollout, rows of one prompt adjacent.
+    """Return the records of a batch as a table of one row per rollout, rows of one prompt adjacent.
 
-    Weights and advantages before calibration are computed anew from the log-probs by the method's own functions: the
-    training has no use for either as such.
+    The method explains weights and advantages before calibration anew from the log-probs: the training itself has no
+    use for them.
 
     Args:
-        rollouts: `local_rollouts` of every process, in the order of their ranks; whole prompts.
-        step: Optimizer step, as in the names of TRL's completions.
-        num_generations: G.
-        kinds: (N,) bools, as are the rewards: of the whole batch.
-        rewards_N: (N,) total rewards; NaN: unscorable.
-        verifier_rewards_N: (N,) those of the verifier alone.
-        grpo_advantages_N: (N,) TRL's advantages.
-        knobs: Those of `miner_advantages`; None: the method is another one.
-        tokenizer: Of the model, or its processor.
+        chosen: `local_rollouts` of every process, in the order of their ranks; whole prompts.
+        step: The optimizer step, as in the names of TRL's completions.
+        rollouts: The whole batch.
+        verifier_rewards_N: (N,) rewards of the verifier alone; NaN: unscorable.
+        method: The estimator that explains its credit; None: none of the run does.
+        knobs: The method's.
+        tokenizer: The model's, or its processor.
 
     Returns:
-        A `pyarrow.Table` with the columns step, group, rollout, kind, prompt, completion, reward, verifier_reward,
-        grpo_advantage, advantage, nll (nats per token), length (tokens that count), and one list a rollout:
-        token_ids, tokens, old_logps (nats), weights, advantages_before, advantages.
+        A `pyarrow.Table` with the columns of `runs.token_credit`.
     """
     import pyarrow as pa
 
-    rows_M = torch.tensor([rollout["row"] for rollout in rollouts])
-    kinds = GroupKinds(*(is_kind_N.cpu()[rows_M] for is_kind_N in kinds))
+    num_generations = rollouts.num_generations
+    rows_M = torch.tensor([row["row"] for row in chosen])
+    kinds = GroupKinds(*(is_kind_N.cpu()[rows_M] for is_kind_N in rollouts.kinds))
     rewards_M, verifier_M, grpo_M = (
-        values_N.float().cpu()[rows_M] for values_N in (rewards_N, verifier_rewards_N, grpo_advantages_N)
+        values_N.float().cpu()[rows_M] for values_N in (rollouts.rewards_N, verifier_rewards_N, rollouts.advantages_N)
     )
-    counts_MT, logps_MT, after_MT = (_padded(rollouts, name) for name in ("counts", "old_logps", "advantages"))
+    counts_MT, logps_MT, after_MT = (_padded(chosen, name) for name in ("counts", "old_logps", "advantages"))
     counts_MT = counts_MT.bool()
     after_MT = torch.where(counts_MT, after_MT, 0.0)
     is_known_MT = counts_MT & logps_MT.isfinite()
-    is_ruled_M = torch.zeros_like(kinds.is_ph_N)
-    weights_MT, before_MT = torch.zeros_like(after_MT), after_MT
-    if knobs is not None:
-        is_ruled_M = is_mined(kinds, knobs["nh_scale"])
-        weights_MT = CREDITS[knobs["credit"]](logps_MT.masked_fill(~is_known_MT, 0.0), is_known_MT, knobs["gamma"])
-        uncapped = miner_advantages(
-            rewards_M, logps_MT, is_known_MT, num_generations=num_generations, kinds=kinds, advantages_N=grpo_M,
-            **{**knobs, "lambda_max": None},
+    if method is not None and method.explain_credit is not None:
+        credit = method.explain_credit(
+            rewards_M, logps_MT, is_known_MT, after_MT,
+            kinds=kinds, advantages_N=grpo_M, num_generations=num_generations, **knobs,
         )  # fmt: skip
-        before_MT = torch.where(is_ruled_M.unsqueeze(1), uncapped.advantages_NT, after_MT)
-    num_known_M = is_known_MT.sum(dim=1)
-    nll_M = -torch.where(is_known_MT, logps_MT, 0.0).sum(dim=1, dtype=torch.float64) / num_known_M
+    else:
+        credit = CreditExplanation(torch.zeros_like(kinds.is_ph_N), torch.zeros_like(after_MT), after_MT)
+    nll_M = -torch.where(is_known_MT, logps_MT, 0.0).sum(dim=1, dtype=torch.float64) / is_known_MT.sum(dim=1)
     lengths_M = counts_MT.sum(dim=1)
     means_M = after_MT.sum(dim=1, dtype=torch.float64) / lengths_M.clamp(min=1)
-    ends = [len(rollout["token_ids"]) for rollout in rollouts]
-    token_ids = [rollout["token_ids"].tolist() for rollout in rollouts]
-    texts = _Texts(tokenizer)
+    token_ids = [row["token_ids"].tolist() for row in chosen]
+    texts = TokenTexts(tokenizer)
 
     def lists(values_MT: Tensor, is_there_M: Tensor | None = None) -> Any:
-        values = [values_MT[row, :end].numpy() for row, end in enumerate(ends)]
+        values = [values_MT[row, : len(ids)].numpy() for row, ids in enumerate(token_ids)]
         there = [True] * len(values) if is_there_M is None else is_there_M.tolist()
         return pa.array([one if has else None for one, has in zip(values, there, strict=True)], pa.list_(pa.float32()))
 
+    old_logps = [pa.array(row["old_logps"], pa.float32(), from_pandas=True) for row in chosen]  # NaN: not known
     columns = {
-        "step": pa.array([step] * len(rollouts), pa.int32()),
+        "step": pa.array([step] * len(chosen), pa.int32()),
         "group": pa.array((rows_M // num_generations).numpy(), pa.int32()),
         "rollout": pa.array((rows_M % num_generations).numpy(), pa.int32()),
         "kind": pa.array([KINDS[kind] for kind in torch.stack([*kinds]).int().argmax(dim=0).tolist()]),
-        "prompt": pa.array([texts.whole(rollout["prompt_ids"]) for rollout in rollouts], pa.string()),
+        "prompt": pa.array([texts.whole(row["prompt_ids"]) for row in chosen], pa.string()),
         "completion": pa.array([texts.whole(ids) for ids in token_ids], pa.string()),
         "reward": _numbers(rewards_M),
         "verifier_reward": _numbers(verifier_M),
@@ -159,22 +235,16 @@ def credit_table(
         "length": pa.array(lengths_M.numpy(), pa.int32()),
         "token_ids": pa.array(token_ids, pa.list_(pa.int32())),
         "tokens": pa.array([texts.pieces(ids) for ids in token_ids], pa.list_(pa.string())),
-        "old_logps": pa.array(
-            [
-                pa.array(rollout["old_logps"], pa.float32(), from_pandas=True)  # NaN: not known
-                for rollout in rollouts
-            ],
-            pa.list_(pa.float32()),
-        ),
-        "weights": lists(weights_MT, is_ruled_M),
-        "advantages_before": lists(before_MT),
+        "old_logps": pa.array(old_logps, pa.list_(pa.float32())),
+        "weights": lists(credit.weights_NT, credit.is_ruled_N),
+        "advantages_before": lists(credit.before_NT),
         "advantages": lists(after_MT),
     }
     return pa.table(columns)
 
 
-def _padded(rollouts: Sequence[Mapping[str, Any]], name: str) -> Tensor:
-    rows = [torch.from_numpy(rollout[name]).float() for rollout in rollouts]
+def _padded(chosen: Sequence[Mapping[str, Any]], name: str) -> Tensor:
+    rows = [torch.from_numpy(row[name]).float() for row in chosen]
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
 
 
@@ -182,38 +252,3 @@ def _numbers(values_M: Tensor) -> Any:
     import pyarrow as pa
 
     return pa.array(values_M.float().numpy(), pa.float32(), from_pandas=True)  # NaN is null
-
-
-class _Texts:
-    """The text of each token as it stands in a text, so that all of them together are the text."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = getattr(tokenizer, "tokenizer", tokenizer)  # a processor has one
-        self._known: dict[int, str] = {}
-
-    def whole(self, token_ids: Sequence[int]) -> str:
-        return self._tokenizer.decode(token_ids, skip_special_tokens=True)
-
-    def pieces(self, token_ids: Sequence[int]) -> list[str]:
-        """One text a token; the bytes of a character that several tokens share go to the last of them."""
-        texts = [self._piece(token_id) for token_id in token_ids]
-        start = 0
-        for place, text in enumerate(texts):
-            if _REPLACEMENT not in text:
-                start = place + 1
-                continue
-            together = self._decode(token_ids[start : place + 1])
-            if _REPLACEMENT not in together:
-                texts[start : place + 1] = [""] * (place - start) + [together]
-                start = place + 1
-        return texts
-
-    def _piece(self, token_id: int) -> str:
-        """Alone, a tokenizer of the SentencePiece kind drops the space before a word: so look at the second of two."""
-        if token_id not in self._known:
-            alone, twice = self._decode([token_id]), self._decode([token_id, token_id])
-            self._known[token_id] = twice[len(alone) :] if twice.startswith(alone) else alone
-        return self._known[token_id]
-
-    def _decode(self, token_ids: Sequence[int]) -> str:
-        return self._tokenizer.decode(list(token_ids), clean_up_tokenization_spaces=False)

@@ -9,7 +9,8 @@ from trl.rewards import get_soft_overlong_punishment
 from trl.trainer.utils import RepeatSampler
 
 from trl_miner.distributed import World
-from trl_miner.trainer.dynamic_sampling import BatchFill, PromptStream, differs_in_correctness, share_out
+from trl_miner.trainer.batch_fill import BatchFill, differs_in_correctness, share_out
+from trl_miner.trainer.prompt_stream import PromptStream
 
 NAN = float("nan")
 

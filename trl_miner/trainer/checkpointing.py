@@ -1,0 +1,126 @@
+"""Checkpoints that are whole or not there at all, and resuming from them, inside a generation cycle too."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from transformers.trainer_utils import rotate_checkpoints
+
+from ..runs import checkpoints
+from .run_state import RunState
+
+
+class Checkpointing:
+    """Writes the checkpoints of a trainer and takes up its rollouts where they left off.
+
+    Args:
+        trainer: A `RunTrainer`.
+
+    Attributes:
+        is_saving: Whether a checkpoint is being written, in its unfinished folder.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self.is_saving = False
+        self._resumed_from: Path | None = None  # until its rollouts are taken up
+
+    def resume(self, wanted: str | bool | None) -> str | None:
+        """Return the checkpoint to resume from, the same on every process. Every process must call it.
+
+        Args:
+            wanted: As in `checkpoints.agree_on`.
+        """
+        trainer = self._trainer
+        if trainer.accelerator.is_local_main_process:
+            checkpoints.recover(trainer.args.output_dir)
+        trainer.accelerator.wait_for_everyone()
+        checkpoint = checkpoints.agree_on(wanted, trainer.args.output_dir)
+        self._resumed_from = None if checkpoint is None else Path(checkpoint)
+        return checkpoint
+
+    def restore_rollouts(self) -> None:
+        """Take up the rollouts of the checkpoint, once, before the first training batch. Every process must call."""
+        if self._resumed_from is None:
+            return
+        trainer, folder = self._trainer, self._resumed_from
+        self._resumed_from = None
+        place = trainer.accelerator.process_index, trainer.accelerator.num_processes
+        rollouts = checkpoints.load_rollouts(folder, *place, trainer.accelerator.device)
+        if rollouts is not None:
+            trainer._step, trainer._buffered_inputs = rollouts["micro_step"], rollouts["batches"]
+            RunState.of(trainer).stream = rollouts["stream"]
+
+    def save(self, folder: Path, write: Callable[[], None]) -> Path:
+        """Write a checkpoint in an unfinished folder, then move it to its place. Every process must call it.
+
+        Args:
+            folder: The run folder.
+            write: transformers' own writing, which asks `_get_output_dir` for the folder.
+
+        Returns:
+            The checkpoint's place.
+
+        Raises:
+            RuntimeError: It could not be written; what was written of it is deleted.
+        """
+        trainer, name = self._trainer, f"{checkpoints.PREFIX}{self._trainer.state.global_step}"
+        unfinished = folder / checkpoints.UNFINISHED / name
+        is_local_main = trainer.accelerator.is_local_main_process
+        try:
+            if is_local_main:
+                checkpoints.begin(folder)
+            trainer.accelerator.wait_for_everyone()
+            self.is_saving = True
+            write()
+            self._save_rollouts(unfinished)
+            if trainer.state.best_global_step and trainer.args.should_save:
+                self._name_best(folder, unfinished)
+        except Exception as error:
+            if is_local_main:
+                checkpoints.discard(folder)
+            last = checkpoints.newest(folder)
+            raise RuntimeError(
+                f"{name} could not be written in {folder}: {error}. The run can go on from "
+                f"{last.name if last else 'the start: there is no other checkpoint'}."
+            ) from error
+        finally:
+            self.is_saving = False
+        self._finish(folder, unfinished)
+        return folder / name
+
+    def _save_rollouts(self, unfinished: Path) -> None:
+        """Save the rollouts of a generation cycle that the checkpoint lies in the middle of."""
+        trainer = self._trainer
+        is_inside = trainer._step % (trainer.args.steps_per_generation * trainer.num_iterations) != 0
+        if is_inside and trainer._buffered_inputs is not None:
+            place = trainer.accelerator.process_index, trainer.accelerator.num_processes
+            stream = trainer.prompt_stream_state()
+            checkpoints.save_rollouts(
+                unfinished, *place, trainer._buffered_inputs, micro_step=trainer._step, stream=stream
+            )
+
+    def _name_best(self, folder: Path, unfinished: Path) -> None:
+        """Correct the best checkpoint's place: transformers looked for it where this one is being written."""
+        state = self._trainer.state
+        best = folder / f"{checkpoints.PREFIX}{state.best_global_step}"
+        if best.name == unfinished.name or best.exists():
+            state.best_model_checkpoint = str(best)
+            state.save_to_json(str(unfinished / "trainer_state.json"))
+
+    def _finish(self, folder: Path, unfinished: Path) -> None:
+        trainer = self._trainer
+        trainer.accelerator.wait_for_everyone()
+        if trainer.is_world_process_zero():
+            checkpoints.finish(folder, unfinished.name)
+            rotate_checkpoints(
+                output_dir=str(folder),
+                save_total_limit=trainer.args.save_total_limit,
+                best_model_checkpoint=trainer.state.best_model_checkpoint,
+                use_mtime=True,
+            )
+        trainer.accelerator.wait_for_everyone()
+        # A node with a disk of its own still has its part of the checkpoint.
+        if trainer.accelerator.is_local_main_process and unfinished.exists():
+            checkpoints.finish(folder, unfinished.name)
+        trainer.accelerator.wait_for_everyone()

@@ -1,0 +1,230 @@
+"""`RunTrainer`: TRL's trainer, opened where a run's collaborators act: steps, forwards, loss, checkpoints, pushes."""
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from trl import GRPOTrainer
+
+from ..hub.training import open_repo, push_checkpoint, push_trained
+from ..launching.health import is_port_free
+from ..runs.checkpoints import UNFINISHED
+from .checkpointing import Checkpointing
+from .forwards import Forwards
+from .loss_rewriter import LossRewriter
+from .optimizer_step import OptimizerStep
+from .row_layout import choose_layout
+from .run_state import RunState
+from .update import UpdateMeasurement
+from .watchdog import TRAINING_STEP, TrainingWatchdog
+
+
+@dataclass
+class LossCall:
+    """One call of TRL's loss, and what happens around the forward inside it.
+
+    Attributes:
+        inputs: What TRL's loss reads; `policy_loss` replaces some of it after the forward.
+        replayed: What the forward returns instead of asking the model; None: it asks the model.
+        keep: Gets the log-probs and entropies of the forward, without a graph.
+    """
+
+    inputs: dict[str, Any]
+    replayed: tuple[Any, ...] | None
+    keep: Callable[[Tensor, Tensor], None] | None
+
+
+class RunTrainer(GRPOTrainer):
+    """TRL's trainer, whose run survives what happens to it, and whose optimizer steps compute less.
+
+    What is optional lives in a collaborator with a state of its own; this class calls it where TRL passes by. The
+    class attributes below hold for a trainer that was built without `__init__`, as TRL's own tests do: it has no
+    collaborators and behaves as TRL's.
+    """
+
+    forwards: Forwards | None = None
+    _optimizer_step: OptimizerStep | None = None
+    _rewriter: LossRewriter | None = None
+    _update: UpdateMeasurement | None = None
+    _checkpoints: Checkpointing | None = None
+    _watchdog = TrainingWatchdog()
+    _loss_call: LossCall | None = None
+
+    def __init__(self, model: Any, reward_funcs: Any, args: Any, *rest: Any, **kwargs: Any) -> None:
+        _check_group_port(args)
+        super().__init__(model, reward_funcs, args, *rest, **kwargs)
+        self._metrics: dict[str, Any]
+        self.epsilon_low: float
+        self.epsilon_high: float
+        self.add_callback(RunState())
+        self._watchdog = TrainingWatchdog(self)
+        self._checkpoints = Checkpointing(self)
+        layout = choose_layout(self)
+        self.forwards = Forwards(self, layout)
+        self._optimizer_step = OptimizerStep(self, layout)
+        if self.args.policy_loss_method.function is not None:
+            self._rewriter = LossRewriter(self)
+        if self.args.log_miner_update:
+            self._update = UpdateMeasurement(self, layout)
+            self.add_callback(self._update)
+
+    # A training: from a checkpoint, step by step.
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Train as transformers does; `resume_from_checkpoint` may also be "latest": the newest whole checkpoint, or
+        none.
+
+        Raises:
+            RunStopped: Nothing has moved for `watchdog_seconds`. (With several processes they end at once, with exit
+                code 75, since a collective cannot be left by an exception.)
+        """
+        if self._checkpoints is None or self._optimizer_step is None:
+            return super().train(resume_from_checkpoint, *args, **kwargs)
+        checkpoint = self._checkpoints.resume(resume_from_checkpoint)
+        self._optimizer_step.reset()
+        with self._watchdog.ending():
+            return super().train(checkpoint, *args, **kwargs)
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+        with self._watchdog.phase(TRAINING_STEP):
+            loss = super().training_step(*args, **kwargs)
+        if self._optimizer_step is not None:
+            self._optimizer_step.end_micro_step()
+        return loss
+
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        """Return one of TRL's micro-batches, generating first where the last generation batch is used up."""
+        step = self._optimizer_step
+        if step is None or self._checkpoints is None or not self.model.training:
+            return super()._prepare_inputs(generation_batch)
+        self._checkpoints.restore_rollouts()
+        inputs = step.arrange(super()._prepare_inputs(generation_batch))
+        if self._update is not None:
+            self._update.measure_gradient(inputs, micro_step=step.micro_step, is_trimmed=step.plan is None)
+        return inputs
+
+    def watching(self, phase: str) -> AbstractContextManager[None]:
+        """Name a phase of the run to the watchdog; each forward of the model in it is a sign of life."""
+        return self._watchdog.watching(phase)
+
+    # The loss of a micro-batch.
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        step = self._optimizer_step
+        if step is None or not self.model.training:
+            return super()._compute_loss(model, inputs)
+        self.prepare_loss()
+        return self.call_loss(model, inputs) if step.plan is None else step.compute_loss(model, step.plan)
+
+    def prepare_loss(self) -> None:
+        """Show a `policy_loss` that must see the whole optimizer step all of its rows. Every process must call it."""
+        if self._rewriter is not None and self._optimizer_step is not None:
+            self._rewriter.prepare(self._optimizer_step.plan)
+
+    def call_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        *,
+        replayed: tuple[Any, ...] | None = None,
+        keep: Callable[[Tensor, Tensor], None] | None = None,
+    ) -> Tensor:
+        """Return TRL's loss of some rows, as `policy_loss` changes it.
+
+        Args:
+            model: As TRL passes it.
+            inputs: A batch of TRL's; it stays as it is.
+            replayed: As in `LossCall`.
+            keep: As in `LossCall`.
+        """
+        self._loss_call = LossCall(dict(inputs), replayed, keep)
+        bounds = self.epsilon_low, self.epsilon_high
+        try:
+            loss: Tensor = super()._compute_loss(model, self._loss_call.inputs)
+            return loss
+        finally:
+            self._loss_call = None
+            self.epsilon_low, self.epsilon_high = bounds
+
+    def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        call = self._loss_call
+        if call is not None and call.replayed is not None:
+            result = call.replayed
+        elif self.forwards is not None:
+            result = self.forwards.run(model, *args, **kwargs)
+        else:
+            result = self.trl_forward(model, *args, **kwargs)
+        if call is not None and call.keep is not None:
+            call.keep(result[0].detach(), result[1].detach())
+        if call is not None and self._rewriter is not None:
+            # TRL looks for advantages, old log-probs and bounds after its forward.
+            self._rewriter.rewrite(call.inputs, result[0])
+        return result
+
+    def trl_forward(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Return what TRL's own forward returns: log-probs (B, T), entropies or None, and an auxiliary loss."""
+        result: tuple[Any, ...] = super()._get_per_token_logps_and_entropies(model, *args, **kwargs)
+        return result
+
+    # TRL's metrics.
+
+    def log_train_metric(self, name: str, value: float) -> None:
+        """Have TRL log the mean of such values with its next log of the training."""
+        self._metrics["train"][name].append(value)
+
+    @contextmanager
+    def dropping_metrics(self) -> Iterator[None]:
+        """Drop what is logged meanwhile."""
+        metrics, self._metrics = self._metrics, {mode: defaultdict(list) for mode in self._metrics}
+        try:
+            yield
+        finally:
+            self._metrics = metrics
+
+    # Checkpoints and pushes.
+
+    def _get_output_dir(self, trial: Any) -> str:
+        folder: str = super()._get_output_dir(trial)
+        is_saving = self._checkpoints is not None and self._checkpoints.is_saving
+        return str(Path(folder, UNFINISHED)) if is_saving else folder
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        write = partial(super()._save_checkpoint, model, trial)
+        if self._checkpoints is None:
+            return write()
+        folder = Path(self._get_output_dir(trial))
+        with self._watchdog.phase("checkpoint", growing=folder / UNFINISHED):
+            checkpoint = self._checkpoints.save(folder, write)
+        if self.args.push_to_hub:
+            self._push_from_checkpoint(str(checkpoint))
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        if self._checkpoints is None or not self._checkpoints.is_saving:  # once the checkpoint is in its place
+            push_checkpoint(self, checkpoint_folder)
+
+    def prompt_stream_state(self) -> dict[str, Any] | None:
+        """Return the position of dynamic sampling's prompt stream for a checkpoint; None: there is none."""
+        return None
+
+    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
+        open_repo(self, partial(super().init_hf_repo, token, private))
+
+    def push_to_hub(self, *args: Any, **kwargs: Any) -> bool:
+        """Push the model and return whether it arrived: see `trl_miner.hub.training.push_trained`."""
+        return push_trained(self, *args, **kwargs)
+
+
+def _check_group_port(args: Any) -> None:
+    """Refuse a port that is taken: TRL would wait for the server, and the server for the trainer, forever."""
+    is_first = os.environ.get("RANK", "0") == "0"
+    if args.use_vllm and args.vllm_mode == "server" and is_first and not is_port_free(args.vllm_group_port):
+        raise ValueError(
+            f"vllm_group_port must be free on the machine that trains: got {args.vllm_group_port}, which is in use. "
+            f"Choose another, best below 32768, where no outgoing connection takes it."
+        )
