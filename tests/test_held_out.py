@@ -11,12 +11,12 @@ from studies import FINAL_SAMPLES, RECIPES, STEPS, write_study
 
 from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import write_runs
-from trl_miner.viewing.budgets import budgets_table, training_table
+from trl_miner.viewing.budgets import budgets_table
 from trl_miner.viewing.grouping import group_methods
-from trl_miner.viewing.held_out_curves import draw_against, draw_by_k, highlighted
-from trl_miner.viewing.held_out_report import held_out_part
+from trl_miner.viewing.held_out_curves import draw_against, draw_by_k, held_out_plans, highlighted
 from trl_miner.viewing.held_out_tables import against_tables, pass_tables, scored_alike
 from trl_miner.viewing.material import read_material
+from trl_miner.viewing.method_tables import training_table
 from trl_miner.viewing.report import write_report
 
 
@@ -144,7 +144,7 @@ def test_runs_scored_on_other_problems_are_left_out_and_named(tmp_path):
     folders = write_study(tmp_path)
     edit(folders[-1] / "held_out.json", lambda content: content["problems"].update(fingerprint="other"))
     scored = scored_alike(methods_of(tmp_path))
-    assert scored.left_out == ["miner_wo_ac/seed3"] and len(scored.runs["miner_wo_ac"]) == 2
+    assert scored.left_out == ["miner_wo_ac/seed3"] and len(scored.methods["miner_wo_ac"].runs) == 2
     assert "Left out, scored on other problems: miner_wo_ac/seed3." in against_tables(scored)[0].notes
 
 
@@ -257,7 +257,7 @@ def test_runs_that_did_not_record_it_have_none_of_it(tmp_path):
             lambda state: [log.pop("rollouts/tokens_total") for log in state["log_history"]],
         )
     methods = methods_of(tmp_path)
-    assert held_out_part(methods) == ([], [])
+    assert scored_alike(methods) is None
     assert not [heading for heading in budgets_table(methods).header if "oken" in heading]
     text = write_report([tmp_path], quiet=True).with_name("report.md").read_text()
     assert "Held-out problems" not in text and "## Training" in text
@@ -266,8 +266,7 @@ def test_runs_that_did_not_record_it_have_none_of_it(tmp_path):
 def test_one_method_alone_has_its_pass_at_k(tmp_path):
     write_study(tmp_path, after={"miner": 0.7}, seeds=1)
     methods = methods_of(tmp_path)
-    tables, plans = held_out_part(methods)
-    assert [table.title[:6] for table in tables] == ["Pass@K"] * 2 and [plan.name for plan in plans] == [
-        "held_out_by_k"
-    ]
+    scored = scored_alike(methods)
+    assert against_tables(scored) == [] and [table.title[:6] for table in pass_tables(scored)] == ["Pass@K"] * 2
+    assert [plan.name for plan in held_out_plans(scored)] == ["held_out_by_k"]
     assert budgets_table(methods) is None and STEPS == methods[0].runs[0].steps

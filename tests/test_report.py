@@ -23,9 +23,10 @@ from trl_miner.viewing.completions import completions_history, read_completions
 from trl_miner.viewing.curves import draw_chart
 from trl_miner.viewing.grouping import ablation_of, group_methods
 from trl_miner.viewing.material import read_material
+from trl_miner.viewing.method_tables import ablation_tables, sensitivity_tables
+from trl_miner.viewing.notes import comparison_warnings, missing_notes
 from trl_miner.viewing.pages import Section, html_page
 from trl_miner.viewing.report import write_report
-from trl_miner.viewing.summaries import ablation_tables, comparison_warnings, missing_notes, sensitivity_tables
 
 PLANTED = "<script>document.title='planted'</script>"
 DRAWN = [*(chart.name for chart in CHARTS), "held_out"]

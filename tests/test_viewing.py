@@ -95,7 +95,7 @@ def test_steps_count_to_the_best_mean_of_grpo(tmp_path):
     comparison = compare_runs(runs, dict.fromkeys(["grpo", "miner", "ucas", "dapo"], 2), baseline="grpo")
     assert comparison["target"] == {"pass@1": pytest.approx(0.8), "step": 20}
     assert comparison["rows"][1]["steps_to_target"] == {"mean": 20, "std": pytest.approx(200**0.5), "runs": 2}
-    lines = comparison_table(comparison).splitlines()
+    lines = comparison_table(comparison).markdown().splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:6]]
     # pass@1 .9 and .8: mean .85, std .1 / sqrt(2) = .071; rollouts 800 and 1000: std 141; shares .75 and .7: std .035
     assert cells == [
@@ -114,7 +114,7 @@ def test_methods_that_were_to_have_unlike_numbers_of_runs_say_how_many(tmp_path)
         write_compared_run(tmp_path / "g1", "grpo", 1, (0.5, 0.7, 0.9, 0.7)),
         write_compared_run(tmp_path / "u1", "ucas", 1, (0.5, 0.5, 0.5, 0.5)),
     ]
-    table = comparison_table(compare_runs(runs, {"grpo": 2, "ucas": 1}, baseline="grpo"))
+    table = comparison_table(compare_runs(runs, {"grpo": 2, "ucas": 1}, baseline="grpo")).markdown()
     assert "| grpo (1 of 2 runs) |" in table and "| ucas (1 run) " in table
 
 
@@ -123,7 +123,7 @@ def test_methods_that_were_to_have_unlike_numbers_of_runs_say_how_many(tmp_path)
 )
 def test_a_table_without_grpo_says_why_a_column_is_empty(tmp_path, baseline, named):
     runs = [write_compared_run(tmp_path / "run", "miner", 1, (0.5, 0.6, 0.7, 0.8))]
-    table = comparison_table(compare_runs(runs, {"miner": 1}, baseline=baseline))
+    table = comparison_table(compare_runs(runs, {"miner": 1}, baseline=baseline)).markdown()
     assert "n/a" in table.splitlines()[2] and f"are n/a: {named}" in table
 
 

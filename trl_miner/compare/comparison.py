@@ -118,7 +118,7 @@ def _write_table(output: Path, runs: Sequence[Run], facts: Sequence[Mapping[str,
         # GSPO counts as GRPO too, from which it differs only in its ratio, so the name decides
         baseline="grpo" if "grpo" in baselines else next(iter(baselines), None),
     )
-    table = comparison_table(comparison)
+    table = comparison_table(comparison).markdown()
     write_table(output, comparison, table)
     write_comparison(output)
     return table

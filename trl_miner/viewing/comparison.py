@@ -1,4 +1,4 @@
-"""Several runs in one table, from what they leave in their folders.
+"""The table of `trl-miner compare`: methods by their scores, time and rollouts.
 
 A *step* in here is one generation batch, as in the papers, however many optimizer steps a recipe makes of it.
 """
@@ -15,18 +15,18 @@ from ..runs.history import RunHistory, number, read_run
 from ..runs.trainer_state import FILE as STATE
 from ..runs.trainer_state import last_step
 from ..tables import Table
+from .spreads import NOT_AVAILABLE, counted, known_values, show_spread, spread, with_count
 
-NOT_AVAILABLE = "n/a"
 _ROUNDING = 1e-9  # the mean of equal scores may be a little above each of them
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What a comparison reads from one run; None: the run did not record it.
+    """The numbers of one run in a comparison; None: the run did not record it.
 
     Attributes:
-        method: Name of the recipe.
-        seed: Of the run.
+        method: The name of the recipe.
+        seed: The seed of the run.
         scores: Measured scores by step and metric, {0: {"pass@1": 0.5}, 15: ...}; 0 is before training.
         seconds_per_step: Mean duration of a step, without the scoring.
         generated: Rollouts generated, those dropped by dynamic sampling included.
@@ -68,15 +68,11 @@ def summarize_run(folder: str | Path) -> RunSummary:
 
 
 def summary_of(run: RunHistory, method: str) -> RunSummary:
-    """The numbers of a run that has been read.
-
-    Args:
-        run: Scored after training.
-        method: Name of its row.
-    """
+    """Return the numbers of a run that was scored after training, for the row of a method."""
     per_step = run.per_step or 1.0
-    seconds = mean_step_time(run.logs)
-    generated, used = (_last(run.logs, f"rollouts/{name}_total") for name in ("generated", "used"))
+    seconds = mean_step_time(run)
+    totals = [known_values(run, f"rollouts/{name}_total") for name in ("generated", "used")]
+    generated, used = (values[-1] if values else None for values in totals)
     return RunSummary(
         method=method,
         seed=run.seed or 0,
@@ -87,8 +83,25 @@ def summary_of(run: RunHistory, method: str) -> RunSummary:
     )
 
 
+def is_scored(run: RunHistory) -> bool:
+    """Return whether a run is finished and has a Pass@1 wherever it was scored."""
+    return run.finished and bool(run.scores) and all("pass@1" in scores for scores in run.scores.values())
+
+
+def mean_step_time(run: RunHistory) -> float | None:
+    """Return the seconds of an optimizer step, without the scoring; None: not recorded."""
+    # A log holds the mean since the log before, so that it counts for as many optimizer steps.
+    seconds, steps, before = 0.0, 0, 0
+    for log in run.logs:
+        if number(log.get("step_time")) is not None:
+            seconds += log["step_time"] * (log["step"] - before)
+            steps += log["step"] - before
+        before = log["step"]
+    return seconds / steps if steps else None
+
+
 def compare_runs(runs: Sequence[RunSummary], methods: Mapping[str, int], *, baseline: str | None) -> dict[str, Any]:
-    """The numbers of the table.
+    """Return the numbers of the table.
 
     Args:
         runs: The finished runs.
@@ -96,15 +109,14 @@ def compare_runs(runs: Sequence[RunSummary], methods: Mapping[str, int], *, base
         baseline: The method whose best Pass@1 is the mark to reach; None: there is none.
 
     Returns:
-        What `comparison_table` takes and `comparison.json` holds: "rows", with a {"mean", "std", "runs"} or None by
-        column; "target", the Pass@1 to reach and the step where the baseline's mean did; "largest_k".
+        The content of `comparison.json`: "rows", with a {"mean", "std", "runs"} or None by column; "target", the
+        Pass@1 to reach and the step where the baseline's mean did; "largest_k".
     """
     target = target_of([run for run in runs if run.method == baseline])
     largest_k = max((int(name.split("@")[1]) for run in runs for name in run.final), default=1)
     rows = []
     for method, wanted in methods.items():
         own = [run for run in runs if run.method == method]
-        steps = [steps_to(run, target["pass@1"]) for run in own] if target else []
         rows.append(
             {
                 "method": method,
@@ -112,7 +124,7 @@ def compare_runs(runs: Sequence[RunSummary], methods: Mapping[str, int], *, base
                 "wanted": wanted,
                 "pass@1": spread([run.final.get("pass@1") for run in own]),
                 f"pass@{largest_k}": spread([run.final.get(f"pass@{largest_k}") for run in own]),
-                "steps_to_target": spread(steps),
+                "steps_to_target": spread([steps_to(run, target["pass@1"]) for run in own] if target else []),
                 "seconds_per_step": spread([run.seconds_per_step for run in own]),
                 "rollouts_generated": spread([run.generated for run in own]),
                 "rollouts_used": spread([run.used for run in own]),
@@ -121,52 +133,28 @@ def compare_runs(runs: Sequence[RunSummary], methods: Mapping[str, int], *, base
     return {"baseline": baseline, "target": target, "largest_k": largest_k, "rows": rows}
 
 
-def comparison_table(comparison: Mapping[str, Any]) -> str:
-    """The numbers of `compare_runs` as Markdown that is also readable as it stands.
-
-    Args:
-        comparison: What `compare_runs` returned.
-
-    Returns:
-        A table and the notes that it needs.
-    """
-    return method_table(comparison).markdown()
-
-
-def method_table(comparison: Mapping[str, Any]) -> Table:
-    """The numbers of `compare_runs` as a table: the cells of `comparison_table`."""
+def comparison_table(comparison: Mapping[str, Any]) -> Table:
+    """Return the numbers of `compare_runs` as a table."""
     k = comparison["largest_k"]
-    header = ["Method", "Pass@1", *([f"Pass@{k}"] if k > 1 else [])]
-    header += ["Steps to GRPO's best Pass@1", "Seconds per step", "Rollouts generated", "Rollouts with a gradient"]
-    rows = []
+    columns = {
+        "pass@1": ("Pass@1", "{:.3f}"),
+        f"pass@{k}": (f"Pass@{k}", "{:.3f}"),
+        "steps_to_target": ("Steps to GRPO's best Pass@1", "{:.0f}"),
+        "seconds_per_step": ("Seconds per step", "{:.2f}"),
+        "rollouts_generated": ("Rollouts generated", "{:,.0f}"),
+        "rollouts_used": ("Rollouts with a gradient", "{:.1%}"),
+    }
     is_even = len({row["wanted"] for row in comparison["rows"]}) < 2
+    rows = []
     for row in comparison["rows"]:
-        cells = [_method(row, is_even), show_spread(row["pass@1"], "{:.3f}")]
-        cells += [show_spread(row[f"pass@{k}"], "{:.3f}")] if k > 1 else []
-        cells += [_steps_cell(row, comparison["target"]), show_spread(row["seconds_per_step"], "{:.2f}")]
-        cells += [show_spread(row["rollouts_generated"], "{:,.0f}"), show_spread(row["rollouts_used"], "{:.1%}")]
-        rows.append(cells)
-    return Table("Methods", header, rows, _notes(comparison))
-
-
-def mean_step_time(logs: Sequence[Mapping[str, Any]]) -> float | None:
-    """Seconds of an optimizer step, without the scoring; None: not recorded."""
-    # A log holds the mean since the log before, so that it counts for as many optimizer steps.
-    seconds, counted, before = 0.0, 0, 0
-    for log in logs:
-        if number(log.get("step_time")) is not None:
-            seconds += log["step_time"] * (log["step"] - before)
-            counted += log["step"] - before
-        before = log["step"]
-    return seconds / counted if counted else None
-
-
-def _last(logs: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    return next((value for log in reversed(logs) if (value := number(log.get(name))) is not None), None)
+        cells = {key: show_spread(row[key], form) for key, (_, form) in columns.items()}
+        cells["steps_to_target"] = _steps_cell(row, comparison["target"])
+        rows.append([_name(row, is_even=is_even), *cells.values()])
+    return Table("Methods", ["Method", *(title for title, _ in columns.values())], rows, _notes(comparison))
 
 
 def target_of(runs: Sequence[RunSummary]) -> dict[str, float] | None:
-    """The best mean over these runs of Pass@1, among the steps at which all of them were scored."""
+    """Return the best mean of the runs' Pass@1, and its step, among the steps at which all of them were scored."""
     if not runs:
         return None
     steps = set.intersection(*(set(run.scores) for run in runs))
@@ -176,45 +164,23 @@ def target_of(runs: Sequence[RunSummary]) -> dict[str, float] | None:
 
 
 def steps_to(run: RunSummary, wanted: float) -> float | None:
-    """The first scored step whose Pass@1 is at least `wanted`; None: there is none."""
+    """Return the first scored step whose Pass@1 is at least `wanted`; None: there is none."""
     return next((step for step in sorted(run.scores) if run.scores[step]["pass@1"] >= wanted - _ROUNDING), None)
 
 
-def spread(values: Sequence[float | None]) -> dict[str, Any] | None:
-    """Mean and sample standard deviation ("mean", "std", "runs") of the values that are there; None: none is."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return None
-    std = statistics.stdev(known) if len(known) > 1 else None
-    return {"mean": statistics.fmean(known), "std": std, "runs": len(known)}
-
-
-def show_spread(found: Mapping[str, Any] | None, form: str) -> str:
-    """ "mean ± deviation" of what `spread` gave."""
-    if found is None:
-        return NOT_AVAILABLE
-    shown = form.format(found["mean"])
-    return shown if found["std"] is None else f"{shown} ± {form.format(found['std'])}"
-
-
-def with_count(shown: str, known: int, size: int) -> str:
-    """What was shown, and of how many of all it is, where it is not all: "20 (1 of 2)"."""
-    return shown if known == size else f"{shown} ({known} of {size})"
-
-
-def _method(row: Mapping[str, Any], is_even: bool) -> str:
+def _name(row: Mapping[str, Any], *, is_even: bool) -> str:
     if row["runs"] != row["wanted"]:
         return f"{row['method']} ({row['runs']} of {row['wanted']} runs)"
-    return row["method"] if is_even else f"{row['method']} ({row['runs']} {'run' if row['runs'] == 1 else 'runs'})"
+    return row["method"] if is_even else f"{row['method']} ({counted(row['runs'], 'run')})"
 
 
 def _steps_cell(row: Mapping[str, Any], target: Mapping[str, float] | None) -> str:
     if target is None or not row["runs"]:
         return NOT_AVAILABLE
-    found = row["steps_to_target"]
-    if found is None:
+    steps = row["steps_to_target"]
+    if steps is None:
         return with_count("not reached", 0, row["runs"])
-    return with_count(show_spread(found, "{:.0f}"), found["runs"], row["runs"])
+    return with_count(show_spread(steps, "{:.0f}"), steps["runs"], row["runs"])
 
 
 def _notes(comparison: Mapping[str, Any]) -> list[str]:

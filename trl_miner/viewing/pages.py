@@ -1,13 +1,15 @@
 """A report as one self-contained HTML page, and as Markdown with the same content."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from ..runs.files import write_whole
 from ..tables import Table
 from ..text import for_markdown, one_line
-from .lines import COLORS, GRID, INK, PAPER
+from .lines import COLORS, GRID, INK, PAPER, as_png, as_svg
 from .templates import asset, template
 
 if TYPE_CHECKING:
@@ -41,6 +43,32 @@ class Picture:
         # in styles alone: a name may look like a color
         svg = re.sub(r'style="[^"]*"', lambda style: re.sub(r"#[0-9a-f]{6}", _page_color, style[0]), svg)
         return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{escape(one_line(self.title))}"', 1))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A figure that is to be drawn.
+
+    Attributes:
+        name: The name of its files.
+        title: Its heading.
+        caption: How to read it.
+        draw: Returns the matplotlib figure.
+    """
+
+    name: str
+    title: str
+    caption: str
+    draw: Callable[[], Any]
+
+    def write(self, folder: Path) -> Picture:
+        """Draw it, and write it as PNG and SVG."""
+        figure = self.draw()
+        svg = as_svg(figure, self.name)
+        figure.set_layout_engine("none")  # its places are known now; finding them takes longer than the drawing
+        write_whole(folder / f"{self.name}.svg", svg)
+        write_whole(folder / f"{self.name}.png", [as_png(figure)])
+        return Picture(self.name, self.title, self.caption, svg)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Scores of `trl-miner eval` as pictures: Pass@K and Maj@K against K, and by level of difficulty."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,30 +24,17 @@ from .lines import (
 from .material import EvalResult, read_result
 
 Results = str | Path | EvalResult | Sequence[str | Path | EvalResult]
-CAPTIONS = {
-    "pass_at_k": "Share of problems that at least one of K samples solves, the unbiased estimate from all samples. "
-    "Logarithmic axis, base 2. The left end is how good one answer is; the right end is what the model can reach at "
-    "all.",
-    "maj_at_k": "Share of problems whose most frequent answer among K samples is right, mean over draws of K samples. "
-    "Logarithmic axis, base 2.",
-    "levels": "Scores by the benchmark's own levels of difficulty; below each level its number of problems. Few "
-    "problems: wide intervals.",
-}
-BANDS = {
-    "pass_at_k": "Band: 95 % bootstrap interval over the problems",
-    "maj_at_k": "Band: ± 1 standard deviation of the score over the draws",
-    "levels": "Bars: 95 % bootstrap interval over the problems of the level",
-}
-TITLES = {"pass_at_k": "Pass@K against K", "maj_at_k": "Maj@K against K", "levels": "Scores by level of difficulty"}
+_Curve = Callable[[Mapping[str, Any], Method], Line | None]
+_SAMPLING = ("temperature", "top_p", "max_tokens", "style")
 
 
 def draw_pass_at_k(results: Results, path: str | Path | None = None, *, methods: Sequence[Method] = ()) -> Any:
-    """Pass@K against K, one panel per benchmark.
+    """Draw Pass@K against K, one panel per benchmark.
 
     Args:
         results: Scored result folders of `trl-miner eval`, read or as folders.
-        path: Where to write it as .png or .svg; None: nowhere.
-        methods: Those of the training curves beside, for the same colors.
+        path: A .png or .svg file to write; None: write nothing.
+        methods: Those of the training curves of the same report, for the same colors.
 
     Returns:
         The matplotlib figure.
@@ -55,19 +43,19 @@ def draw_pass_at_k(results: Results, path: str | Path | None = None, *, methods:
         FileNotFoundError: A folder is not scored.
         ValueError: A file cannot be read.
     """
-    return _draw_scale(results, path, "Pass@K", _pass_curve, methods)
+    return _draw_by_k(results, path, "Pass@K", _pass_curve, methods)
 
 
 def draw_maj_at_k(results: Results, path: str | Path | None = None, *, methods: Sequence[Method] = ()) -> Any:
-    """Maj@K against K, one panel per benchmark. For the arguments see `draw_pass_at_k`."""
-    return _draw_scale(results, path, "Maj@K", _maj_curve, methods)
+    """Draw Maj@K against K, one panel per benchmark. For the arguments see `draw_pass_at_k`."""
+    return _draw_by_k(results, path, "Maj@K", _maj_curve, methods)
 
 
 def draw_levels(results: Results, path: str | Path | None = None, *, methods: Sequence[Method] = ()) -> Any:
-    """Pass@1 and Pass@K by level, for the benchmarks that have them. For the arguments see `draw_pass_at_k`."""
-    found = read_results(results)
-    names = [name for name in benchmark_names(found) if any(_levels_of(result, name) for result in found)]
-    series = group_results(found, methods)
+    """Draw Pass@1 and Pass@K by level, for the benchmarks that have them. For the arguments see `draw_pass_at_k`."""
+    read = _read_results(results)
+    names = [name for name in _benchmark_names(read) if any(levels_of(result, name) for result in read)]
+    series = group_results(read, methods)
     figure, panels = new_figure(2 * max(1, len(names)), len(series), columns=2)
     for place, (name, metric) in enumerate((name, metric) for name in names for metric in ("pass@1", "pass@k")):
         _draw_level_panel(panels[place], series, name, metric)
@@ -77,35 +65,57 @@ def draw_levels(results: Results, path: str | Path | None = None, *, methods: Se
     return save(figure, path)
 
 
-def read_results(results: Results) -> list[EvalResult]:
-    """Results as they are, folders read.
+@dataclass(frozen=True)
+class ScoreChart:
+    """A picture of scores in a report.
 
-    Args:
-        results: One or several of either.
-
-    Returns:
-        Results.
+    Attributes:
+        name: The name of its files.
+        title: Its heading.
+        caption: How to read it.
+        band: What its bands or bars are.
+        draw: Draws it from results and `methods`.
     """
-    several = [results] if isinstance(results, str | Path | EvalResult) else list(results)
-    return [one if isinstance(one, EvalResult) else read_result(one) for one in several]
+
+    name: str
+    title: str
+    caption: str
+    band: str
+    draw: Callable[..., Any]
 
 
-def benchmark_names(results: Sequence[EvalResult]) -> list[str]:
-    """Each benchmark once, in order of appearance.
-
-    Args:
-        results: Read results.
-
-    Returns:
-        Their names.
-    """
-    return list(dict.fromkeys(name for result in results for name in result.benchmarks))
+SCORE_CHARTS = (
+    ScoreChart(
+        "pass_at_k",
+        "Pass@K against K",
+        "Share of problems that at least one of K samples solves, the unbiased estimate from all samples. Logarithmic "
+        "axis, base 2. The left end is how good one answer is; the right end is what the model can reach at all.",
+        "Band: 95 % bootstrap interval over the problems",
+        draw_pass_at_k,
+    ),
+    ScoreChart(
+        "maj_at_k",
+        "Maj@K against K",
+        "Share of problems whose most frequent answer among K samples is right, mean over draws of K samples. "
+        "Logarithmic axis, base 2.",
+        "Band: ± 1 standard deviation of the score over the draws",
+        draw_maj_at_k,
+    ),
+    ScoreChart(
+        "levels",
+        "Scores by level of difficulty",
+        "Scores by the benchmark's own levels of difficulty; below each level its number of problems. Few problems: "
+        "wide intervals.",
+        "Bars: 95 % bootstrap interval over the problems of the level",
+        draw_levels,
+    ),
+)
 
 
 def group_results(
     results: Sequence[EvalResult], methods: Sequence[Method] = ()
 ) -> list[tuple[Method, list[EvalResult]]]:
-    """Results of runs of one method, sampled alike, become one line.
+    """Group the results of runs of one method, sampled alike, to one line.
 
     Args:
         results: In the order of the report.
@@ -124,62 +134,57 @@ def group_results(
         if method is None or result.run is None or result.name != result.run.name:
             key: tuple[str, ...] = (result.name, str(result.folder))
         else:
-            key = (method.label, *_sampling(result))
+            key = (method.label, *(repr(result.settings.get(name)) for name in _SAMPLING))
             if method.place not in place_of.values():
                 place_of[key] = method.place
         groups.setdefault(key, []).append(result)
     labels = [key[0] for key in groups]
-    found, free = [], len(methods)
+    series, free = [], len(methods)
     for key, several in groups.items():
-        told = key[0] if labels.count(key[0]) == 1 else f"{key[0]} ({several[0].folder.name})"
-        found.append((Method(told, [], place_of.get(key, free)), several))
+        label = key[0] if labels.count(key[0]) == 1 else f"{key[0]} ({several[0].folder.name})"
+        series.append((Method(label, [], place_of.get(key, free)), several))
         free += key not in place_of
-    return found
+    return series
 
 
-def lacks_intervals(results: Sequence[EvalResult]) -> list[EvalResult]:
-    """Results scored before intervals against K were written.
-
-    Args:
-        results: Read results.
-
-    Returns:
-        Those of them.
-    """
-    return [result for result in results if any(not one.get("pass@k_intervals") for one in result.benchmarks.values())]
+def levels_of(result: EvalResult, name: str | None = None) -> Mapping[str, Mapping[str, Any]]:
+    """Return the scores of a benchmark by level; without a name those of the first benchmark that has levels."""
+    if name is not None:
+        return result.benchmarks.get(name, {}).get("levels") or {}
+    return next((levels for one in result.benchmarks if (levels := levels_of(result, one))), {})
 
 
-def _draw_scale(
-    results: Results,
-    path: str | Path | None,
-    metric: str,
-    curve: Callable[[Mapping[str, Any], Method], Line | None],
-    methods: Sequence[Method],
+def _read_results(results: Results) -> list[EvalResult]:
+    several = [results] if isinstance(results, str | Path | EvalResult) else list(results)
+    return [one if isinstance(one, EvalResult) else read_result(one) for one in several]
+
+
+def _benchmark_names(results: Sequence[EvalResult]) -> list[str]:
+    """Return each benchmark once, in order of appearance."""
+    return list(dict.fromkeys(name for result in results for name in result.benchmarks))
+
+
+def _draw_by_k(
+    results: Results, path: str | Path | None, metric: str, curve: _Curve, methods: Sequence[Method]
 ) -> Any:
-    found = read_results(results)
-    series, names = group_results(found, methods), benchmark_names(found)
+    read = _read_results(results)
+    series, names = group_results(read, methods), _benchmark_names(read)
     figure, panels = new_figure(max(1, len(names)), len(series), columns=3)
     for axes, name in zip(panels, names or [""], strict=True):
         lines = [line for method, own in series if (line := _line(method, own, name, curve)) is not None]
         draw_lines(axes, lines, panels=len(panels), bands=len(series) <= MOST_BANDS)
         largest = max((x for line in lines for x in line.x), default=1)
         scale_by_two(axes, [2**power for power in range(int(largest).bit_length())])
-        title = f"{metric}, {_title(found, name)}" if name else metric
+        title = f"{metric}, {_title(read, name)}" if name else metric
         finish_axes(axes, title=title, xlabel="K (samples of each problem)", ylabel="share of problems", percent=True)
     add_legend(figure, panels)
     return save(figure, path)
 
 
-def _line(
-    method: Method,
-    results: Sequence[EvalResult],
-    name: str,
-    curve: Callable[[Mapping[str, Any], Method], Line | None],
-) -> Line | None:
-    """One result with its own band; of several the mean, and a band from the smallest to the largest."""
-    lines = [
-        line for one in results if name in one.benchmarks and (line := curve(one.benchmarks[name], method)) is not None
-    ]
+def _line(method: Method, results: Sequence[EvalResult], name: str, curve: _Curve) -> Line | None:
+    """Return one result with its own band; of several the mean, and a band from the smallest to the largest."""
+    every = [curve(one.benchmarks[name], method) for one in results if name in one.benchmarks]
+    lines = [line for line in every if line is not None]
     if len(lines) < 2:
         return lines[0] if lines else None
     ks = set.intersection(*(set(line.x) for line in lines))  # no value is made up between two K
@@ -213,67 +218,55 @@ def _banded(
     return Line(method.label, method.place, x, y, low=[bands[k][0] for k in x], high=[bands[k][1] for k in x])
 
 
-def _by_k(found: Any, value_of: Callable[[Any], Any]) -> list[tuple[int, float]]:
-    pairs = ((int(k), number(value_of(value))) for k, value in (found or {}).items())
+def _by_k(scores: Mapping[str, Any] | None, value_of: Callable[[Any], Any]) -> list[tuple[int, float]]:
+    pairs = ((int(k), number(value_of(value))) for k, value in (scores or {}).items())
     return sorted((k, value) for k, value in pairs if value is not None)
 
 
 def _draw_level_panel(
     axes: Any, series: Sequence[tuple[Method, Sequence[EvalResult]]], name: str, metric: str
 ) -> None:
-    """One line per model over the levels, which are categories; the models stand a little apart."""
+    """Draw one line per model over the levels, which are categories; the models stand a little apart."""
     import numpy as np
 
-    series = [(method, own) for method, own in series if any(_levels_of(result, name) for result in own)]
-    levels: dict[str, int] = {}
-    for _, own in series:
-        for result in own:
-            for level, part in _levels_of(result, name).items():
-                levels.setdefault(level, int(part["problems"]))
+    series = [(method, own) for method, own in series if any(levels_of(result, name) for result in own)]
+    results = [result for _, own in series for result in own]
+    problems: dict[str, int] = {}
+    for result in results:
+        for level, part in levels_of(result, name).items():
+            problems.setdefault(level, int(part["problems"]))
     for at, (method, own) in enumerate(series):
         color, dash, marker = style(method.place)
-        middles, downs, ups = [], [], []
-        for level in levels:
-            parts = [_level(result, name, level, metric) for result in own]
-            known = [part for part in parts if part is not None]
-            middle = sum(part[0] for part in known) / len(known) if known else float("nan")
-            middles.append(middle)
-            # of one model the interval over problems, of several runs the smallest and the largest
-            downs.append(min((part[1] if len(known) == 1 else part[0] for part in known), default=middle))
-            ups.append(max((part[2] if len(known) == 1 else part[0] for part in known), default=middle))
-        y, low, high = np.array(middles), np.array(downs), np.array(ups)
-        x = np.arange(len(levels)) + 0.5 * ((at + 0.5) / len(series) - 0.5)
+        y, low, high = np.array([_level_scores(own, name, level, metric) for level in problems]).T
+        x = np.arange(len(problems)) + 0.5 * ((at + 0.5) / len(series) - 0.5)
         axes.errorbar(
             x, y, yerr=np.clip([y - low, high - y], 0, None), fmt=dash, color=color, marker=marker, markersize=5,
             linewidth=1.2, elinewidth=1.0, capsize=2, label=for_picture(method.label),
         )  # fmt: skip
-    axes.set_xticks(range(len(levels)), [f"{level}\n({count})" for level, count in levels.items()], color=INK)
+    axes.set_xticks(range(len(problems)), [f"{level}\n({count})" for level, count in problems.items()], color=INK)
     axes.set_ylim(-0.03, 1.03)
-    results = [result for _, own in series for result in own]
-    k = next((result.benchmarks[name].get("k") for result in results if name in result.benchmarks), None)
-    shown = "Pass@1" if metric == "pass@1" else f"Pass@{k}"
-    finish_axes(
-        axes, title=f"{shown}, {_title(results, name)}", xlabel="level (problems)", ylabel="score", percent=True
-    )
+    k = 1 if metric == "pass@1" else next(one.benchmarks[name].get("k") for one in results if name in one.benchmarks)
+    title = f"Pass@{k}, {_title(results, name)}"
+    finish_axes(axes, title=title, xlabel="level (problems)", ylabel="score", percent=True)
 
 
-def _level(result: EvalResult, name: str, level: str, metric: str) -> tuple[float, float, float] | None:
-    """Mean and interval; without an interval the mean three times."""
-    value = number(_levels_of(result, name).get(level, {}).get(metric))
-    if value is None:
-        return None
-    interval = result.benchmarks[name].get("level_intervals", {}).get(level, {}).get(metric, {})
-    return value, interval.get("low", value), interval.get("high", value)
-
-
-def _levels_of(result: EvalResult, name: str) -> Mapping[str, Mapping[str, Any]]:
-    return result.benchmarks.get(name, {}).get("levels") or {}
+def _level_scores(results: Sequence[EvalResult], name: str, level: str, metric: str) -> tuple[float, float, float]:
+    """Return mean, low and high: of one model its interval over problems, of several the smallest and the largest."""
+    scores = {
+        at: value
+        for at, result in enumerate(results)
+        if (value := number(levels_of(result, name).get(level, {}).get(metric))) is not None
+    }
+    if not scores:
+        return float("nan"), float("nan"), float("nan")
+    mean = sum(scores.values()) / len(scores)
+    if len(scores) > 1:
+        return mean, min(scores.values()), max(scores.values())
+    intervals = results[next(iter(scores))].benchmarks[name].get("level_intervals", {})
+    interval = intervals.get(level, {}).get(metric, {})
+    return mean, interval.get("low", mean), interval.get("high", mean)
 
 
 def _title(results: Sequence[EvalResult], name: str) -> str:
     titles = (result.benchmarks[name].get("title") for result in results if name in result.benchmarks)
     return for_picture(next(filter(None, titles), name))
-
-
-def _sampling(result: EvalResult) -> tuple[str, ...]:
-    return tuple(repr(result.settings.get(name)) for name in ("temperature", "top_p", "max_tokens", "style"))
