@@ -7,14 +7,7 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        argv: The arguments. Default: those of the process.
-
-    Returns:
-        The exit code: 0, the command's own, 2 for bad input, 130 for Ctrl-C.
-    """
+    """Run one command. Return its exit code: the command's own, 2 for bad input, 130 for Ctrl-C."""
     from . import __version__
     from .commands import compare, data, doctor, evaluate, inspect, launch, push, report, score, train
     from .progress import quietly

@@ -20,19 +20,15 @@ def add(commands: Any) -> None:
         "finished runs and resumes the others. Held-out problems are scored about 10 times while a run trains\n"
         "(--score_steps sets the optimizer steps between two scores).",
     )
-    parser.add_argument("--recipes", nargs="+", required=True, metavar="FILE", help="recipes, named by method")
-    parser.add_argument("--seeds", type=int, required=True, metavar="N", help="number of seeds, at least 1")
-    parser.add_argument(
-        "--steps", type=int, metavar="N", help="generation batches of every run (default: the recipe's)"
-    )
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        default=1,
-        metavar="N",
+    option = parser.add_argument
+    option("--recipes", nargs="+", required=True, metavar="FILE", help="recipes, named by method")
+    option("--seeds", type=int, required=True, metavar="N", help="number of seeds, at least 1")
+    option("--steps", type=int, metavar="N", help="generation batches of every run (default: the recipe's)")
+    option(
+        "--jobs", type=int, default=1, metavar="N",
         help="runs at a time, each on its share of the cores (default: 1, as runs on GPUs would share the GPUs)",
-    )
-    parser.add_argument(
+    )  # fmt: skip
+    option(
         "--output",
         default="runs/compare",
         metavar="FOLDER",

@@ -31,37 +31,34 @@ def add(commands: Any) -> None:
         epilog="The same command again resumes the filtering, whose answers are kept in OUTPUT-filter.",
     )
     _add_options(medical, "data/medical")
-    medical.add_argument("--medqa-revision", metavar="NAME", help="revision on the Hub (default: main)")
-    medical.add_argument("--medmcqa-revision", metavar="NAME", help="revision on the Hub (default: main)")
+    option = medical.add_argument
+    option("--medqa-revision", metavar="NAME", help="revision on the Hub (default: main)")
+    option("--medmcqa-revision", metavar="NAME", help="revision on the Hub (default: main)")
     evaluate.add_model(medical, prefix="filter-")
     medical.set_defaults(run=run_medical)
 
 
 def _add_options(parser: argparse.ArgumentParser, output: str) -> None:
-    parser.add_argument(
-        "--tokenizer", required=True, metavar="ID", help="tokenizer of the model to train: Hub id or folder"
-    )
-    parser.add_argument(
+    option = parser.add_argument
+    option("--tokenizer", required=True, metavar="ID", help="tokenizer of the model to train: Hub id or folder")
+    option(
         "--prompt-style", choices=("auto", "plain", "chat"), default="auto",
         help="plain text for base models, messages for others (default: guessed from the tokenizer)",
     )  # fmt: skip
-    parser.add_argument(
-        "--max-prompt-tokens", type=int, default=1000, metavar="N", help="drop longer prompts (default: 1000)"
-    )
-    parser.add_argument(
+    option("--max-prompt-tokens", type=int, default=1000, metavar="N", help="drop longer prompts (default: 1000)")
+    option(
         "--local", nargs="+", default=[], metavar="NAME=PATH",
         help="read local files instead of the Hub: deepscaler, medqa_train, medmcqa_train, or a benchmark's name",
     )  # fmt: skip
-    parser.add_argument(
+    option(
         "--check-against", nargs="*", metavar="NAME",
         help="benchmarks to compare every question with (default: all of its field; no NAME: no check)",
     )  # fmt: skip
-    parser.add_argument(
-        "--decontaminate",
-        action="store_true",
+    option(
+        "--decontaminate", action="store_true",
         help="remove questions that overlap with a benchmark instead of only reporting them",
-    )
-    parser.add_argument("--output", default=output, metavar="FOLDER", help=f"default: {output}")
+    )  # fmt: skip
+    option("--output", default=output, metavar="FOLDER", help=f"default: {output}")
     add_quiet(parser)
 
 

@@ -21,8 +21,9 @@ def add(commands: Any) -> None:
         '"disk_free_gb": 4000, "versions": {"trl": "1.16.0", "vllm": "0.31.0"}}. Other options override the\n'
         "recipe's settings: --learning_rate 1e-6.",
     )
-    parser.add_argument("recipe", metavar="RECIPE", help="a recipe, such as recipes/Qwen3-4B-Base/miner.yaml")
-    parser.add_argument("--machine", metavar="MACHINE", help="8x80GB, or a .json file (default: this machine)")
+    option = parser.add_argument
+    option("recipe", metavar="RECIPE", help="a recipe, such as recipes/Qwen3-4B-Base/miner.yaml")
+    option("--machine", metavar="MACHINE", help="8x80GB, or a .json file (default: this machine)")
     add_quiet(parser)
     parser.set_defaults(run=run)
 

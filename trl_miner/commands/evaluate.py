@@ -19,31 +19,26 @@ def add(commands: Any) -> None:
     )
     add_model(parser)
     parser.add_argument("--tokenizer", metavar="ID", help="default: the model's")
-    problems = parser.add_argument_group("problems")
-    problems.add_argument(
-        "--benchmarks", nargs="*", default=[], metavar="NAME", help="aime24 aime25 amc23 hmmt25 math500 olympiadbench "
-        "medqa medmcqa pubmedqa medxpertqa mmlu_pro arithmetic "
-        "strategies, or NAME=PATH: a file of your own (JSONL or Parquet)"
-    )  # fmt: skip
-    problems.add_argument(
-        "--local",
-        nargs="+",
+    option = parser.add_argument_group("problems").add_argument
+    option(
+        "--benchmarks",
+        nargs="*",
         default=[],
-        metavar="NAME=PATH",
+        metavar="NAME",
+        help="aime24 aime25 amc23 hmmt25 math500 olympiadbench medqa medmcqa pubmedqa medxpertqa mmlu_pro arithmetic "
+        "strategies, or NAME=PATH: a file of your own (JSONL or Parquet)",
+    )
+    option(
+        "--local", nargs="+", default=[], metavar="NAME=PATH",
         help="read benchmarks from local files, not from the Hub",
-    )
-    problems.add_argument(
-        "--problem-column", default="problem", metavar="NAME", help="column in your own files (default: problem)"
-    )
-    problems.add_argument(
-        "--answer-column", default="answer", metavar="NAME", help="column in your own files (default: answer)"
-    )
-    problems.add_argument("--limit", type=int, metavar="N", help="only the first N problems of each, for a quick look")
-    problems.add_argument(
-        "--skip-bad-golds",
-        action="store_true",
+    )  # fmt: skip
+    option("--problem-column", default="problem", metavar="NAME", help="column in your own files (default: problem)")
+    option("--answer-column", default="answer", metavar="NAME", help="column in your own files (default: answer)")
+    option("--limit", type=int, metavar="N", help="only the first N problems of each, for a quick look")
+    option(
+        "--skip-bad-golds", action="store_true",
         help="warn about gold answers that the verifier rejects, instead of stopping",
-    )
+    )  # fmt: skip
     _add_sampling(parser)
     parser.add_argument("--output", metavar="FOLDER", help="default: evals/MODEL")
     score.add_options(parser)
@@ -53,63 +48,47 @@ def add(commands: Any) -> None:
 
 def add_model(parser: argparse.ArgumentParser, prefix: str = "") -> None:
     """Add the options that choose a model and its backend. `prefix` goes before those of the model."""
-    model = parser.add_argument_group("model")
-    model.add_argument(
+    option = parser.add_argument_group("model").add_argument
+    option(
         f"--{prefix}model", dest="model", required=True, metavar="ID",
         help="Hub id, a folder, trl_miner/arithmetic or trl_miner/strategies; a LoRA adapter too",
     )  # fmt: skip
-    model.add_argument(f"--{prefix}revision", dest="revision", metavar="NAME", help="branch, tag or commit on the Hub")
-    model.add_argument(f"--{prefix}adapter", dest="adapter", metavar="ID", help="a LoRA adapter on top of it")
-    model.add_argument(
+    option(f"--{prefix}revision", dest="revision", metavar="NAME", help="branch, tag or commit on the Hub")
+    option(f"--{prefix}adapter", dest="adapter", metavar="ID", help="a LoRA adapter on top of it")
+    option(
         f"--{prefix}style", dest="style", choices=("auto", "plain", "chat"), default="auto",
         help="plain text for base models, chat template for others (default: guessed from name and template)",
     )  # fmt: skip
-    backend = parser.add_argument_group("backend")
-    backend.add_argument(
+    option = parser.add_argument_group("backend").add_argument
+    option(
         "--backend", choices=("auto", "vllm", "server", "transformers"), default="auto",
         help="default: server with --base-url, else vllm if it is installed, else transformers",
     )  # fmt: skip
-    backend.add_argument(
-        "--base-url", metavar="URL", help="address of a server with OpenAI's API: http://localhost:8000/v1"
-    )
-    backend.add_argument(
-        "--served-model", metavar="NAME", help="the server's name for the model (default: its only one)"
-    )
-    backend.add_argument(
-        "--concurrency", type=int, default=64, metavar="N", help="requests in flight to a server (default: 64)"
-    )
-    backend.add_argument(
+    option("--base-url", metavar="URL", help="address of a server with OpenAI's API: http://localhost:8000/v1")
+    option("--served-model", metavar="NAME", help="the server's name for the model (default: its only one)")
+    option("--concurrency", type=int, default=64, metavar="N", help="requests in flight to a server (default: 64)")
+    option(
         "--batch-size", type=int, default=32, metavar="N", help="completions at a time, for transformers (default: 32)"
     )
-    backend.add_argument("--dtype", default="auto", help="type of the weights (default: as stored)")
-    backend.add_argument("--tensor-parallel-size", type=int, metavar="N", help="GPUs that share the model, for vllm")
-    backend.add_argument(
-        "--gpu-memory-utilization", type=float, metavar="X", help="share of the GPU's memory, for vllm"
-    )
-    backend.add_argument(
-        "--max-model-len", type=int, metavar="N", help="limit of prompt and completion, in tokens, for vllm"
-    )
+    option("--dtype", default="auto", help="type of the weights (default: as stored)")
+    option("--tensor-parallel-size", type=int, metavar="N", help="GPUs that share the model, for vllm")
+    option("--gpu-memory-utilization", type=float, metavar="X", help="share of the GPU's memory, for vllm")
+    option("--max-model-len", type=int, metavar="N", help="limit of prompt and completion, in tokens, for vllm")
 
 
 def _add_sampling(parser: argparse.ArgumentParser) -> None:
-    sampling = parser.add_argument_group("sampling")
-    sampling.add_argument(
-        "--samples", type=int, metavar="N", help="samples of each problem (default: as in the paper)"
-    )
-    sampling.add_argument("--temperature", type=float, default=0.7, metavar="T", help="0: greedy (default: 0.7)")
-    sampling.add_argument("--top-p", type=float, default=0.95, metavar="P", help="default: 0.95")
-    sampling.add_argument(
+    option = parser.add_argument_group("sampling").add_argument
+    option("--samples", type=int, metavar="N", help="samples of each problem (default: as in the paper)")
+    option("--temperature", type=float, default=0.7, metavar="T", help="0: greedy (default: 0.7)")
+    option("--top-p", type=float, default=0.95, metavar="P", help="default: 0.95")
+    option(
         "--max-tokens", type=int, default=8192, metavar="N", help="limit of a completion, in tokens (default: 8192)"
     )
-    sampling.add_argument("--seed", type=int, default=0, help="default: 0")
+    option("--seed", type=int, default=0, help="default: 0")
 
 
 def local_files(entries: list[str]) -> dict[str, str]:
-    """Parse NAME=PATH entries into a mapping.
-
-    Raises:
-        ValueError: An entry has another form.
-    """
+    """Parse NAME=PATH entries into a mapping."""
     pairs = [entry.partition("=") for entry in entries]
     for name, equals, path in pairs:
         if not (name and path):

@@ -21,13 +21,14 @@ def add(commands: Any) -> None:
         "loads nothing else.",
         epilog="A training writes the records if its recipe says log_token_credit: true.",
     )
-    parser.add_argument("folder", metavar="RUN", help="output_dir of a training")
-    parser.add_argument("--output", metavar="FILE", help="file of the page (default: RUN/inspect.html)")
-    parser.add_argument(
+    option = parser.add_argument
+    option("folder", metavar="RUN", help="output_dir of a training")
+    option("--output", metavar="FILE", help="file of the page (default: RUN/inspect.html)")
+    option(
         "--max-rollouts", type=int, metavar="N",
         help="show at most N rollouts, as whole prompts spread over steps and kinds (default: all)",
     )  # fmt: skip
-    parser.add_argument("--open", action="store_true", help="open the page in a browser")
+    option("--open", action="store_true", help="open the page in a browser")
     add_quiet(parser)
     parser.set_defaults(run=run)
 

@@ -28,32 +28,31 @@ def add(commands: Any) -> None:
         "the recipe override its settings: trl-miner launch RECIPE --learning_rate 1e-6",
         epilog=EXIT_CODES,
     )
-    parser.add_argument("recipe", metavar="RECIPE", help="a YAML file, such as recipes/arithmetic/miner.yaml")
-    parser.add_argument("--dry-run", action="store_true", help="print the commands and start nothing")
-    parser.add_argument("--only", choices=("server", "train"), help="start only this; the other runs elsewhere")
-    parser.add_argument("--num_gpus", type=int, metavar="N", help="GPUs of each machine (default: the visible ones)")
-    parser.add_argument(
+    option = parser.add_argument
+    option("recipe", metavar="RECIPE", help="a YAML file, such as recipes/arithmetic/miner.yaml")
+    option("--dry-run", action="store_true", help="print the commands and start nothing")
+    option("--only", choices=("server", "train"), help="start only this; the other runs elsewhere")
+    option("--num_gpus", type=int, metavar="N", help="GPUs of each machine (default: the visible ones)")
+    option(
         "--grace", type=float, default=20.0, metavar="SECONDS", help="time between a signal and SIGKILL (default: 20)"
     )
     add_quiet(parser)
-    server = parser.add_argument_group("vLLM server")
-    server.add_argument(
-        "--host", metavar="HOST", help="where it listens, and where the training finds it (default: loopback)"
-    )
-    server.add_argument(
+    option = parser.add_argument_group("vLLM server").add_argument
+    option("--host", metavar="HOST", help="where it listens, and where the training finds it (default: loopback)")
+    option(
         "--server-command", metavar="COMMAND",
         help="replaces `python -m vllm.entrypoints.cli.main serve MODEL` in front of its flags, for a container",
     )  # fmt: skip
-    server.add_argument("--server-args", default="", metavar="FLAGS", help="more flags for it, as one quoted argument")
-    training = parser.add_argument_group("training")
-    training.add_argument(
+    option("--server-args", default="", metavar="FLAGS", help="more flags for it, as one quoted argument")
+    option = parser.add_argument_group("training").add_argument
+    option(
         "--num_processes", type=int, metavar="N",
         help="processes on all machines together (default: one for each GPU that the server leaves)",
     )  # fmt: skip
-    training.add_argument("--num_machines", type=int, metavar="N", help="default: accelerate_config's")
-    training.add_argument("--machine_rank", type=int, metavar="N", help="rank of this machine, from 0")
-    training.add_argument("--main_process_ip", metavar="HOST", help="address of the machine of rank 0")
-    training.add_argument("--main_process_port", type=int, metavar="PORT", help="a free port on that machine")
+    option("--num_machines", type=int, metavar="N", help="default: accelerate_config's")
+    option("--machine_rank", type=int, metavar="N", help="rank of this machine, from 0")
+    option("--main_process_ip", metavar="HOST", help="address of the machine of rank 0")
+    option("--main_process_port", type=int, metavar="PORT", help="a free port on that machine")
     parser.set_defaults(run=run)
 
 

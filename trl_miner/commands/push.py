@@ -17,19 +17,14 @@ def add(commands: Any) -> None:
         "killed, its newest whole checkpoint. Optimizer states, pickles and log files are never pushed.",
         epilog="Of a LoRA run only the adapter is pushed. The token is HF_TOKEN, or the one of `hf auth login`.",
     )
-    parser.add_argument("folder", metavar="RUN", help="output_dir of a run, or one of its checkpoints, or its `best`")
-    parser.add_argument("--repo-id", required=True, metavar="USER/NAME", help="repository; created if it is missing")
-    parser.add_argument("--private", action="store_true", help="make a new repository private")
-    parser.add_argument(
-        "--revision", metavar="BRANCH", help="branch to push to; created if it is missing (default: main)"
-    )
-    parser.add_argument(
-        "--checkpoints", action="store_true", help="also push each checkpoint, as branch checkpoint-STEP"
-    )
-    parser.add_argument(
-        "--evaluation", metavar="FOLDER", help="scores for the card: this model's --output of trl-miner eval"
-    )
-    parser.add_argument("--dry-run", metavar="FOLDER", help="write what would be pushed into FOLDER, and send nothing")
+    option = parser.add_argument
+    option("folder", metavar="RUN", help="output_dir of a run, or one of its checkpoints, or its `best`")
+    option("--repo-id", required=True, metavar="USER/NAME", help="repository; created if it is missing")
+    option("--private", action="store_true", help="make a new repository private")
+    option("--revision", metavar="BRANCH", help="branch to push to; created if it is missing (default: main)")
+    option("--checkpoints", action="store_true", help="also push each checkpoint, as branch checkpoint-STEP")
+    option("--evaluation", metavar="FOLDER", help="scores for the card: this model's --output of trl-miner eval")
+    option("--dry-run", metavar="FOLDER", help="write what would be pushed into FOLDER, and send nothing")
     add_quiet(parser)
     parser.set_defaults(run=run)
 

@@ -17,25 +17,22 @@ def add(commands: Any) -> None:
         "intervals and at equal budgets. Reads only the folders: no model, no network. Runs that differ only in their "
         "seed become one line with a band.",
     )
-    parser.add_argument(
+    option = parser.add_argument
+    option(
         "folders",
         nargs="+",
         metavar="RUN",
         help="output_dir of a training, --output of trl-miner compare or the runs.jsonl in it, or --output of "
         "trl-miner eval",
     )
-    parser.add_argument(
-        "--output",
-        metavar="FOLDER",
+    option(
+        "--output", metavar="FOLDER",
         help="where to write (default: report in the RUN, or beside it if it is a file; runs/report for several)",
-    )
-    parser.add_argument(
-        "--smooth",
-        type=int,
-        default=1,
-        metavar="N",
+    )  # fmt: skip
+    option(
+        "--smooth", type=int, default=1, metavar="N",
         help="draw the trailing mean over N logs of each run (default: 1)",
-    )
+    )  # fmt: skip
     add_quiet(parser)
     parser.set_defaults(run=run)
 

@@ -25,24 +25,17 @@ def add(commands: Any) -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of scoring, which `trl-miner eval` takes too."""
-    scoring = parser.add_argument_group("scoring")
-    scoring.add_argument("--k", type=int, metavar="K", help="K of Pass@K and Maj@K (default: the number of samples)")
-    scoring.add_argument(
-        "--repeats", type=int, default=10, metavar="R", help="draws of each majority vote (default: 10)"
-    )
-    scoring.add_argument(
-        "--resamples",
-        type=int,
-        default=10_000,
-        metavar="N",
+    option = parser.add_argument_group("scoring").add_argument
+    option("--k", type=int, metavar="K", help="K of Pass@K and Maj@K (default: the number of samples)")
+    option("--repeats", type=int, default=10, metavar="R", help="draws of each majority vote (default: 10)")
+    option(
+        "--resamples", type=int, default=10_000, metavar="N",
         help="resamples of the bootstrap intervals (default: 10000)",
-    )
-    scoring.add_argument(
+    )  # fmt: skip
+    option(
         "--partial", action="store_true", help="score an unfinished evaluation with the samples that all problems have"
     )
-    scoring.add_argument(
-        "--paper", metavar="MODEL", help="also show the paper's rows for a base model, such as Qwen3-4B-Base"
-    )
+    option("--paper", metavar="MODEL", help="also show the paper's rows for a base model, such as Qwen3-4B-Base")
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:

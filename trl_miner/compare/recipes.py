@@ -25,11 +25,7 @@ _STEPS_UNKNOWN = (
 def read_recipes(
     paths: Sequence[Path], steps: int | None, options: Sequence[str], runner: ProcessRunner
 ) -> list[dict[str, Any]]:
-    """Return the result of `parse_recipe` for each path, computed in a child process.
-
-    Raises:
-        ValueError: A recipe or an option is wrong.
-    """
+    """Return the result of `parse_recipe` for each path, computed in a child process."""
     with tempfile.TemporaryDirectory() as folder:
         request, answer, log = (Path(folder) / name for name in ("request.json", "answer.json", "log.txt"))
         request.write_text(

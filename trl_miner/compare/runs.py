@@ -28,12 +28,7 @@ class Stopped(Exception):  # noqa: N818
 
 
 class ProcessRunner:
-    """Runs child processes, one for each thread that calls, and never leaves one behind.
-
-    Args:
-        received: The signals received so far: see `launching.signals.collect_signals`.
-        lock: A lock file that the children's guards keep open, should this process be killed before they have ended.
-    """
+    """Runs child processes, one for each calling thread. Their guards keep the lock until all have ended."""
 
     def __init__(self, received: list[int], lock: IO[str]) -> None:
         self._received, self._lock = received, lock
@@ -44,11 +39,7 @@ class ProcessRunner:
             raise Stopped(self._received[0])
 
     def run(self, command: Sequence[str], log: Path, env: dict[str, str] | None = None) -> int:
-        """Run a command to its end, and return its exit code.
-
-        Raises:
-            Stopped: A signal has arrived; the command and everything it started have ended.
-        """
+        """Run a command to its end and return its exit code. After a signal, end it and raise `Stopped`."""
         self.check()
         process = GuardedProcess(
             "run", command, env or {}, log, live=False, grace=_GRACE_SECONDS, inherited=[self._lock.fileno()]
@@ -126,11 +117,7 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 
 def train_all(runs: Sequence[Run], runner: ProcessRunner, jobs: int) -> bool:
-    """Train all runs that have not finished, `jobs` at a time. Return whether all have a result.
-
-    Raises:
-        Stopped: A signal has arrived.
-    """
+    """Train all runs that have not finished, `jobs` at a time. Return whether all have a result."""
     is_finished = [run.summary() is not None for run in runs]
     env = {}
     if jobs > 1 and "OMP_NUM_THREADS" not in os.environ:

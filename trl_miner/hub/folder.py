@@ -104,12 +104,9 @@ def adapter_warning(weights: Path) -> str:
 
 
 def check_secrets(folder: Path, more: Iterable[str | None] = (), suffixes: tuple[str, ...] | None = None) -> None:
-    """Raise ValueError if a file to be published holds a token or key from the environment.
+    """Raise ValueError if a file to be published holds a token or key from the environment, or one of `more`.
 
-    Args:
-        folder: The folder.
-        more: Other values to look for.
-        suffixes: Suffixes of the files to search. Default: all but weights and pictures.
+    Without `suffixes`, all files but weights and pictures are searched.
     """
     secrets = [(name, value) for name, value in os.environ.items() if _SECRET.search(name)]
     secrets += [("a token", value) for value in more if value]

@@ -84,16 +84,7 @@ def describe_run(
     log_history: Sequence[Mapping[str, Any]],
     evaluation: Mapping[str, Mapping[str, float]],
 ) -> str:
-    """Return TRL's model card, completed for this run.
-
-    Args:
-        card: The card's text as TRL wrote it.
-        base_model: Name or folder of the model that was trained; TRL leaves the name of a local folder out.
-        args: The `MinerGRPOConfig`.
-        log_history: `trainer.state.log_history`.
-        evaluation: Measured scores in [0, 1] by moment and metric, {"before": {"pass@1": 0.5}, "after": ...}. Those
-            in between ("step 50") are not shown.
-    """
+    """Return TRL's model card, completed for a run that has just ended."""
     folder = Path(args.output_dir)
     record = read_run_record(folder)
     if record is None:  # a script of the user's own: at most TRL knows the data set
@@ -112,12 +103,7 @@ def describe_run(
 
 
 def complete_card(card: str, facts: RunFacts) -> str:
-    """Return a card with the metadata and the sections of this run, which replace those of an earlier call.
-
-    Args:
-        card: TRL's card, completed before or not, or `EMPTY_CARD`.
-        facts: The facts of the run.
-    """
+    """Return a card with the metadata and the sections of this run, which replace those of an earlier call."""
     from huggingface_hub import ModelCard
 
     parsed = ModelCard(card, ignore_metadata_errors=True)

@@ -20,16 +20,7 @@ _NEVER = ("training_args.bin", "README.md")
 
 
 def push_safely(push: Callable[[], Any], trainer: Any, subject: str = "The model") -> bool:
-    """Call `push`, and print its error instead of raising it.
-
-    Args:
-        push: The function that may fail.
-        trainer: A `MinerGRPOTrainer`, for the command to push by hand.
-        subject: The subject of the message.
-
-    Returns:
-        Whether the push succeeded.
-    """
+    """Call `push`, and print its error instead of raising it. Return whether it succeeded."""
     try:
         push()
     except Exception as error:
@@ -47,14 +38,9 @@ def push_safely(push: Callable[[], Any], trainer: Any, subject: str = "The model
 
 
 def open_repo(trainer: Any, create: Callable[[], Any]) -> None:
-    """Create the repository before the training begins, as transformers does: `Trainer.init_hf_repo`.
+    """Create the repository before the training begins: `Trainer.init_hf_repo`, which is `create`.
 
-    Args:
-        trainer: A `MinerGRPOTrainer`. Its `hub_model_id` is set.
-        create: transformers' own method, with its arguments.
-
-    Raises:
-        ValueError: The Hub refuses. A wrong token or name should show now, and not after days.
+    A wrong token or name raises ValueError now, and not after days.
     """
     if not trainer.is_world_process_zero():
         return
@@ -75,10 +61,6 @@ def push_checkpoint(trainer: Any, checkpoint: str) -> None:
 
     As in transformers, `hub_strategy` says what is pushed, and while an earlier push is under way this one is skipped,
     unless `hub_always_push` is set.
-
-    Args:
-        trainer: A `MinerGRPOTrainer`.
-        checkpoint: The checkpoint's folder.
     """
     from huggingface_hub import HfApi
     from transformers.utils.hub import PushInProgress
@@ -129,19 +111,7 @@ def push_trained(
     model_name: str | None = None,
     **card: Any,
 ) -> bool:
-    """Save the model and push it: `Trainer.push_to_hub`. Every process must call it.
-
-    Args:
-        trainer: A `MinerGRPOTrainer`.
-        commit_message: The commit message.
-        token: Default: `hub_token`, or the one in the environment.
-        revision: A branch. Default: `hub_revision`, or main.
-        model_name: The model's name in the card.
-        card: Further arguments of `create_model_card`.
-
-    Returns:
-        Whether the model arrived; always True on the other processes.
-    """
+    """Save the model and push it: `Trainer.push_to_hub`, called on every process. Return whether it arrived."""
     args = trainer.args
     trainer.callback_handler.on_push_begin(args, trainer.state, trainer.control)
     trainer.save_model(_internal_call=True)  # on every process: ZeRO-3 and FSDP gather the weights

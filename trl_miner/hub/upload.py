@@ -36,12 +36,7 @@ def check_repo_id(repo_id: str) -> None:
 
 
 def plan(run: Path, *, checkpoints: bool) -> dict[str | None, Model]:
-    """Return the model for each revision of the repository. None stands for the revision that the user names.
-
-    Raises:
-        FileNotFoundError: There is no such folder.
-        ValueError: It holds no whole model.
-    """
+    """Return the model for each revision of the repository. None stands for the revision that the user names."""
     models: dict[str | None, Model] = {None: find_model(run)}
     if checkpoints:
         models |= {f"checkpoint-{model.step}": model for model in find_checkpoints(run)}
@@ -49,12 +44,7 @@ def plan(run: Path, *, checkpoints: bool) -> dict[str | None, Model]:
 
 
 def write_folder(models: Mapping[str | None, Model], target: Path, name: str, benchmarks: Any) -> Iterator[Path]:
-    """Write what would be pushed into `target`; with checkpoints, into one folder per revision in it.
-
-    Raises:
-        ValueError: The folder is not empty.
-        OSError: It cannot be written.
-    """
+    """Write what would be pushed into `target`; with checkpoints, into one folder per revision in it."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"--dry-run must name an empty or a new folder: got {target}. Remove it, or name another.")
     for revision, model in models.items():
@@ -72,12 +62,7 @@ def push_models(
     benchmarks: Any,
     say: Callable[[str], None],
 ) -> None:
-    """Push each model to its revision. The user's own comes first, so that the others branch off from it.
-
-    Raises:
-        OSError: The Hub could not be reached, or refused.
-        ValueError: See `assemble`.
-    """
+    """Push each model to its revision. The user's own comes first, so that the others branch off from it."""
     for branch, model in models.items():
         with tempfile.TemporaryDirectory(prefix="trl-miner-push-") as folder:
             scores = benchmarks if branch is None else None
@@ -113,20 +98,9 @@ def push_folder(
     path_in_repo: str | None = None,
     say: Callable[[str], None] | None = None,
 ) -> None:
-    """Create the repository and the revision if they do not exist, and upload a folder.
+    """Upload a folder, and create the repository and the branch if they are missing.
 
-    Args:
-        folder: The folder, uploaded completely. Weights under other names are removed from the repository's root.
-        repo_id: USER/NAME.
-        message: The commit message.
-        private: Whether a new repository is private. None: the user's default.
-        revision: A branch. None: main.
-        token: Default: the one in the environment, or of `hf auth login`.
-        path_in_repo: A folder in the repository. None: its root.
-        say: Prints a line about each failed attempt. Default: on standard error.
-
-    Raises:
-        OSError: The push failed. The message says what to do.
+    Weights under other names are removed from the repository's root. An OSError says what to do.
     """
     from huggingface_hub import HfApi
 
@@ -152,14 +126,7 @@ def push_folder(
 def with_retries(
     action: Callable[[], T], title: str, *, pauses: Sequence[float] = PAUSES, say: Callable[[str], None] | None = None
 ) -> T:
-    """Call an action, again after each pause as long as its error may pass: the network, 5xx, 429.
-
-    Args:
-        action: The function that may fail.
-        title: What it does, as the subject of the messages.
-        pauses: Seconds to wait between the attempts, of which there is one more.
-        say: Prints a line about each failed attempt. Default: on standard error.
-    """
+    """Call an action, again after each pause as long as its error may pass: the network, 5xx, 429."""
     say = say or (lambda text: print(text, file=sys.stderr, flush=True))
     for attempt, pause in enumerate(pauses, start=1):
         try:

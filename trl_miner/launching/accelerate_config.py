@@ -27,11 +27,7 @@ class Machines:
 
 
 def find_file(name: str, recipe: str | Path | None) -> Path:
-    """Return a configuration file: relative to the recipe's folder, else to the current one, else one that TRL ships.
-
-    Raises:
-        ValueError: There is no such file.
-    """
+    """Return a configuration file, relative to the recipe's folder or the current one, or one that TRL ships."""
     folders = ([Path(recipe).parent] if recipe else []) + [Path()]
     for folder in folders:
         if (folder / name).is_file():
@@ -49,11 +45,7 @@ def find_file(name: str, recipe: str | Path | None) -> Path:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """Return the contents of a configuration file.
-
-    Raises:
-        ValueError: The file does not hold a mapping.
-    """
+    """Return the contents of a configuration file."""
     import yaml
 
     contents = yaml.safe_load(path.read_text(encoding="utf-8"))

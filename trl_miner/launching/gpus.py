@@ -5,14 +5,7 @@ from collections.abc import Sequence
 
 
 def visible_ids(num_gpus: int | None = None) -> list[str]:
-    """Return the GPUs by their names in CUDA_VISIBLE_DEVICES: the user's own if that is set, else 0, 1, ...
-
-    Args:
-        num_gpus: Number of GPUs to plan for, instead of those that are visible here.
-
-    Raises:
-        ValueError: `num_gpus` is negative.
-    """
+    """Return the names of the GPUs, or of `num_gpus` planned ones: from CUDA_VISIBLE_DEVICES, else 0, 1, ..."""
     listed = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     if num_gpus is None:
         import torch

@@ -28,16 +28,7 @@ def is_healthy(url: str, timeout: float) -> bool:
 
 
 class HealthMonitor:
-    """Asks a server for its health until `stop`, in a thread: a missing answer must not block the caller.
-
-    Args:
-        url: The server's address.
-        interval: Seconds between two requests, once the server has been healthy.
-        patience: Seconds to wait for an answer, at most `ANSWER_SECONDS`.
-
-    Attributes:
-        has_been_healthy: Whether the server was healthy at least once.
-    """
+    """Asks a server for its health every `interval` seconds, in a thread that a missing answer may block."""
 
     def __init__(self, url: str, interval: float, patience: float = ANSWER_SECONDS) -> None:
         self.url, self.interval, self.patience = url, interval, min(patience, ANSWER_SECONDS)
@@ -87,11 +78,7 @@ def _bind(host: str, port: int) -> str:
 
 
 def check_port(host: str, port: int) -> None:
-    """Raise if the vLLM server could not listen at an address.
-
-    Raises:
-        ValueError: The port is in use, or the host is not this machine.
-    """
+    """Raise if the vLLM server could not listen at an address."""
     try:
         resolved = _bind(host, port)
     except OSError as error:

@@ -7,14 +7,7 @@ GENERATION = "generation"
 
 
 class SignsOfLife:
-    """The time of the last sign of life from the server and from each process.
-
-    Args:
-        limit: Seconds without a sign of life before the run must end.
-
-    Attributes:
-        states: The last state that each process reported, by rank.
-    """
+    """The time of the last sign of life from the server and from each process, with its last state by rank."""
 
     def __init__(self, limit: float) -> None:
         self.limit = limit

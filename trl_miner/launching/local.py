@@ -7,17 +7,7 @@ from .accelerate_config import CPU_FILE, cpu_threads, find_file, is_single_proce
 
 
 def parse_launch(arguments: list[str]) -> argparse.Namespace:
-    """Parse the arguments of `trl-miner train` as accelerate's launcher will.
-
-    Args:
-        arguments: The arguments of `trl-miner train`.
-
-    Returns:
-        The argument of `accelerate.commands.launch.launch_command`.
-
-    Raises:
-        ValueError: As `launcher_arguments` raises it.
-    """
+    """Parse the arguments of `trl-miner train` as accelerate's launcher will."""
     from accelerate.commands.launch import launch_command_parser
 
     return launch_command_parser().parse_args(launcher_arguments(arguments))

@@ -10,14 +10,7 @@ from typing import Any
 
 
 class Peers:
-    """A small store, in process 0, that the watchdogs of all processes share.
-
-    Args:
-        rank: This process's rank.
-        size: Number of processes.
-        agree_on_port: Gives every process the number that rank 0 passes.
-        interval: Seconds between two looks of the watchdog.
-    """
+    """A small store, in process 0, that the watchdogs of all processes share: see `Watchdog.start`."""
 
     def __init__(self, rank: int, size: int, agree_on_port: Callable[[int], int], interval: float) -> None:
         from torch.distributed import TCPStore

@@ -25,39 +25,22 @@ AS_CONFIGURED = Machines()
 
 @dataclass(frozen=True)
 class Plan:
-    """The commands of a run, with the GPUs and addresses that they share.
+    """The commands of a run, with the GPUs and addresses that they share."""
 
-    Attributes:
-        settings: The recipe's settings, overrides applied.
-        accelerate: The contents of accelerate's configuration file; empty without one.
-        num_processes: Training processes on all machines together; 0 if only the server is started.
-        num_machines: Machines that train.
-        train_gpus: This machine's training GPUs, as indices into the visible ones; empty on a CPU.
-        server_gpus: The server's GPUs, likewise.
-        train: The training's command; empty if only the server is started.
-        train_env: Variables to set for the training on top of the environment.
-        server: The server's command; None if there is none to start: it is colocated, runs elsewhere, or is not used.
-        server_env: Variables to set for the server on top of the environment.
-        server_url: The server's address; None if the training uses no server.
-        notes: What the user should be told.
-        server_seconds: Seconds to wait until the server is healthy.
-        server_listens: Host and port of the server to start.
-    """
-
-    settings: argparse.Namespace
-    accelerate: dict[str, Any]
-    num_processes: int
-    num_machines: int
-    train_gpus: tuple[int, ...]
+    settings: argparse.Namespace  # the recipe's, overrides applied
+    accelerate: dict[str, Any]  # contents of accelerate's configuration file; empty without one
+    num_processes: int  # training processes on all machines together; 0 if only the server is started
+    num_machines: int  # machines that train
+    train_gpus: tuple[int, ...]  # of this machine, as indices into the visible ones; empty on a CPU
     server_gpus: tuple[int, ...]
-    train: list[str]
-    train_env: dict[str, str]
-    server: list[str] | None
+    train: list[str]  # the training's command; empty if only the server is started
+    train_env: dict[str, str]  # set on top of the environment
+    server: list[str] | None  # the server's command; None if it is colocated, runs elsewhere, or is not used
     server_env: dict[str, str]
-    server_url: str | None
-    notes: list[str]
-    server_seconds: float = SERVER_SECONDS
-    server_listens: tuple[str, int] | None = None
+    server_url: str | None  # None if the training uses no server
+    notes: list[str]  # for the user
+    server_seconds: float = SERVER_SECONDS  # to wait until the server is healthy
+    server_listens: tuple[str, int] | None = None  # host and port of the server to start
 
 
 def make_plan(

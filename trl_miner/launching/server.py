@@ -12,11 +12,7 @@ SERVER_ENV = {"VLLM_SERVER_DEV_MODE": "1"}  # enables the endpoints that take th
 
 
 def server_address(settings: argparse.Namespace) -> tuple[str, int]:
-    """Return host and port of the server that a recipe names. As in TRL, the base URL wins over host and port.
-
-    Raises:
-        ValueError: The base URL has no scheme.
-    """
+    """Return host and port of the server that a recipe names. As in TRL, the base URL wins over host and port."""
     if not settings.vllm_server_base_url:
         return settings.vllm_server_host, int(settings.vllm_server_port)
     url = urlsplit(settings.vllm_server_base_url)
@@ -63,17 +59,7 @@ def server_command(
 ) -> list[str]:
     """Return the command of vLLM's own server with the flags that TRL imposes.
 
-    Args:
-        settings: The recipe's settings.
-        model: The model to serve, a Hub id or a folder.
-        host: The address to listen on.
-        port: The port to listen on.
-        memory: Share of each GPU's memory for weights and KV cache.
-        program: Replaces `python -m vllm.entrypoints.cli.main serve MODEL` in front of the flags.
-        extra: Flags to append.
-
-    Raises:
-        ValueError: The installed TRL does not know vLLM's own server.
+    `program` replaces `python -m vllm.entrypoints.cli.main serve MODEL` in front of the flags.
     """
     try:
         from trl.scripts.vllm_serve import ScriptArguments, build_command

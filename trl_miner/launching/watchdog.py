@@ -56,11 +56,9 @@ class Watchdog:
 
     @contextlib.contextmanager
     def phase(self, name: str, growing: Path | None = None) -> Iterator[None]:
-        """Name what the main thread does. An exception that leaves the phase gets a note of phase and place.
+        """Name what the main thread does. While the folder `growing` changes its size, it makes progress.
 
-        Args:
-            name: For the reader of an error: "generation".
-            growing: A folder that is written to. While its size changes, the phase makes progress.
+        An exception that leaves the phase gets a note of phase and place.
         """
         self._phases.append((name, growing))
         self.beat()
@@ -86,13 +84,7 @@ class Watchdog:
         self._beats += 1
 
     def start(self, rank: int = 0, size: int = 1, agree_on_port: Callable[[int], int] = int) -> None:
-        """Start watching. Every process must call this.
-
-        Args:
-            rank: This process's rank.
-            size: Number of processes.
-            agree_on_port: Gives every process the number that rank 0 passes.
-        """
+        """Start watching, on every process. `agree_on_port` gives each one the number that rank 0 passes."""
         if size > 1:
             self._peers = Peers(rank, size, agree_on_port, self._interval)
         self._stop.clear()

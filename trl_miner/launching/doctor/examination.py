@@ -19,19 +19,7 @@ CHECKS = SETUP_CHECKS | MEMORY_CHECKS | FILE_CHECKS
 
 
 def examine(recipe: str | Path, overrides: Sequence[str], machine: Machine) -> tuple[list[Finding], Context | None]:
-    """Run every check.
-
-    Args:
-        recipe: Path of the recipe.
-        overrides: Settings that override the recipe's, as on a command line.
-        machine: The machine that the recipe is to run on.
-
-    Returns:
-        The findings, and their context; None if no plan can be made.
-
-    Raises:
-        ValueError: The recipe cannot be read.
-    """
+    """Run every check. Return the findings and their context, which is None if no plan can be made."""
     settings = read_recipe(recipe, overrides)
     try:
         plan = make_plan(recipe, overrides, num_gpus=0 if settings.use_cpu else len(machine.gpus))

@@ -80,16 +80,7 @@ def hub_answers(seconds: float = 3.0) -> bool:
 
 
 def described_machine(text: str) -> Machine:
-    """Return a machine by its description.
-
-    Args:
-        text: `8x80GB`, `0` for no GPU, or a JSON file such as {"gpus": 8, "gpu_memory_gb": 80, "cpu_memory_gb": 1000,
-            "disk_free_gb": 4000, "versions": {"trl": "1.16.0"}}; `gpu_memory_gb` may be a list. A GB is 2^30 bytes,
-            as GPUs are sold.
-
-    Raises:
-        ValueError: The description is neither.
-    """
+    """Return a machine by its description: `8x80GB`, `0` for no GPU, or a JSON file. A GB is 2^30 bytes."""
     if text.endswith(".json"):
         return _from_json(Path(text))
     match = re.fullmatch(r"(\d+)(?:\s*[x×*]\s*(\d+(?:\.\d+)?)\s*(?:gb|gib|g)?)?", text.strip(), re.IGNORECASE)

@@ -207,15 +207,7 @@ class ServerEstimate:
 def estimate_server(
     shape: Shape, gpu: int, *, tensor_parallel: int, utilization: float, length: int
 ) -> ServerEstimate:
-    """Estimate what a vLLM server holds on one GPU.
-
-    Args:
-        shape: The model's sizes.
-        gpu: Memory of one GPU, in bytes.
-        tensor_parallel: GPUs that share the model.
-        utilization: Share of the memory that vLLM may use.
-        length: Tokens of the longest sequence.
-    """
+    """Estimate a vLLM server on one GPU of `gpu` bytes, with sequences of at most `length` tokens."""
     weights = 2 * shape.parameters // tensor_parallel
     cache = int(gpu * utilization) - weights - SERVER_BYTES
     kv_heads = max(shape.kv_heads / tensor_parallel, 1)

@@ -66,11 +66,7 @@ class Shape:
 
 
 def find_config(settings: argparse.Namespace) -> tuple[Any, str]:
-    """Return the model's configuration, and where it was found.
-
-    Raises:
-        UnknownModel: It was not found.
-    """
+    """Return the model's configuration, and where it was found. Raises `UnknownModel`."""
     from transformers import AutoConfig
 
     from ..plan import served_model
@@ -91,13 +87,7 @@ def find_config(settings: argparse.Namespace) -> tuple[Any, str]:
 
 
 def measure(config: Any, settings: argparse.Namespace, source: str = "its configuration") -> Shape:
-    """Count a model's parameters.
-
-    Args:
-        config: A configuration of transformers.
-        settings: The recipe's, of which `use_peft`, `lora_r` and `lora_target_modules` count.
-        source: Where the configuration was found.
-    """
+    """Count a model's parameters."""
     import torch
     from transformers import AutoModelForCausalLM
 
