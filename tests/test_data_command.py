@@ -44,7 +44,7 @@ def test_a_rewritten_folder_is_read_anew(model_folder, tmp_path):
 
 def test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill(model_folder, tmp_path, capsys, monkeypatch):
     """The model knows no letters; its answers are replaced by right ones for the first two questions of MedMCQA."""
-    from trl_miner.evaluation.backends import Drawn, TransformersBackend
+    from trl_miner.evaluation.backends import Completion, TransformersBackend
 
     asked = []
 
@@ -54,7 +54,7 @@ def test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill(model_fol
             if len(asked) == 1:
                 raise KeyboardInterrupt  # in the middle
             asked.append(draw.key[0])
-            yield Drawn(draw, f"The answer is {golds[draw.key[0]]}." if index == 0 else "?", 3, False, None)
+            yield Completion(draw, f"The answer is {golds[draw.key[0]]}." if index == 0 else "?", 3, False, None)
 
     from trl_miner.data.medical import medmcqa_train_problems
 
@@ -136,12 +136,12 @@ def test_the_medical_set_trains_with_choice_reward(model_folder, tmp_path):
     from trl_miner.data.medical import build_medical, medmcqa_train_problems
     from trl_miner.data.training_set import Options
     from trl_miner.evaluation import evaluate as run
-    from trl_miner.evaluation.evaluate import ModelRequest
+    from trl_miner.evaluation.evaluate import ModelOptions
     from trl_miner.recipe import make_parser
     from trl_miner.train import run as train
 
     source = FILES / "medmcqa_train.parquet"
-    run.sample_filter(ModelRequest(str(model_folder), backend="transformers"), tmp_path / "greedy", source, None)
+    run.sample_filter(ModelOptions(str(model_folder), backend="transformers"), tmp_path / "greedy", source, None)
     assert len(medmcqa_train_problems(source)) == 3
     build_medical(
         tmp_path / "medical", Options(str(model_folder), "plain"), samples_folder=tmp_path / "greedy", benchmarks={},

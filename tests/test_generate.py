@@ -21,8 +21,8 @@ from trl_miner.data import arithmetic
 from trl_miner.data.benchmarks import BENCHMARKS, load
 from trl_miner.data.prompts import prompt_text
 from trl_miner.evaluation import evaluate as run
-from trl_miner.evaluation.evaluate import ModelRequest
-from trl_miner.evaluation.generate import Prompts, Sampling, Task, sample_seed
+from trl_miner.evaluation.evaluate import ModelOptions
+from trl_miner.evaluation.generate import ProblemSet, PromptRenderer, Sampling, sample_seed
 from trl_miner.evaluation.score import score_folder
 from trl_miner.evaluation.seeded_sampling import exponential_noise, sample_tokens
 from trl_miner.runs.samples import SampleWriter, read_samples
@@ -165,7 +165,7 @@ from pathlib import Path
 import torch, transformers  # once, before the forks
 from trl_miner import cli
 from trl_miner.commands import evaluate as evaluate_command
-from trl_miner.evaluation import run, score  # noqa: F401
+from trl_miner.evaluation import evaluate, score  # noqa: F401
 from trl_miner.runs.samples import read_samples
 
 transformers.AutoModelForCausalLM.from_pretrained(sys.argv[4])  # imports its module
@@ -347,17 +347,17 @@ def test_every_benchmark_of_the_table_goes_from_file_to_scores(model_folder, tmp
     for benchmark in BENCHMARKS.values():
         path = next(iter(files.glob(f"{benchmark.name}.*")), files / benchmark.name) if benchmark.hub else None
         problems = load(dataclasses.replace(benchmark, problems=None), path)[:3]
-        tasks.append(Task(benchmark, problems, 2))
-    request = ModelRequest(str(model_folder), backend="transformers")
+        tasks.append(ProblemSet(benchmark, problems, 2))
+    request = ModelOptions(str(model_folder), backend="transformers")
     count = run.evaluate(tmp_path, request, tasks, Sampling(max_tokens=3))
     assert count == sum(2 * len(task.problems) for task in tasks) and len(tasks) == 13
     scores = score_folder(tmp_path, resamples=100)
     assert list(scores["benchmarks"]) == list(BENCHMARKS)
     table = (tmp_path / "scores.md").read_text()
     assert all(benchmark.title in table for benchmark in BENCHMARKS.values())
-    prompts = Prompts(AutoTokenizer.from_pretrained(model_folder), "plain", "")
+    renderer = PromptRenderer(AutoTokenizer.from_pretrained(model_folder), "plain", "")
     for task in tasks:
-        text = prompts.text(task.benchmark, task.problems[0])
+        text = renderer.text(task.benchmark, task.problems[0])
         expected = {"math": "\\boxed{}", "choice": "The answer is", "verbatim": "Compute"}[task.benchmark.kind]
         assert expected in text and task.problems[0].question in text
 
@@ -372,7 +372,7 @@ def test_the_command_line_repeats_the_defaults_and_the_table_rightly(capsys):
     evaluate_command.add(parser.add_subparsers())
     args = parser.parse_args(["eval", "--model", "x"])
     assert Sampling(args.temperature, args.top_p, args.max_tokens, args.seed) == Sampling()
-    assert ModelRequest.from_arguments(args) == ModelRequest("x")
+    assert ModelOptions.from_arguments(args) == ModelOptions("x")
 
 
 def test_an_own_file_is_a_benchmark(tmp_path, model_folder, capsys):

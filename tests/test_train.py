@@ -322,6 +322,8 @@ def test_a_best_model_between_two_renames_is_found_again(policy, unscored, tmp_p
         callback = EvaluationCallback(unscored, None, keep_best=True)
         assert (tmp_path / "best" / "which").read_text() == ".best.old"
         callback._keep("step 1", {"pass@1": 0.5})
+        with pytest.warns(FutureWarning, match="judge is now called reward_func"):
+            assert EvaluationCallback(unscored, None, judge=rewards.math_reward).reward_func is rewards.math_reward
     finally:
         unscored.args.output_dir = known
     assert [path.name for path in tmp_path.iterdir()] == ["best"]
@@ -335,7 +337,7 @@ def test_a_benchmark_can_be_what_is_scored(policy, tmp_path):
     trained = tiny_run(policy, tmp_path / "run", "--score_benchmark", f"dev={path}", "--score_problems", "3")
     assert trained.evaluation["after"].keys() == {"pass@1", "pass@2"}
     callback = next(c for c in trained.callback_handler.callbacks if isinstance(c, EvaluationCallback))
-    assert callback.judge is rewards.math_reward and callback.problems["solution"] == ["1", "2", "3"]
+    assert callback.reward_func is rewards.math_reward and callback.problems["solution"] == ["1", "2", "3"]
     assert "User: Compute 0 + 1." in callback.problems["prompt"][0]  # the evaluation's prompt
 
 

@@ -100,13 +100,13 @@ def _run(trainer: MinerGRPOTrainer, args: MinerScriptArguments, data: Any) -> Mi
     config = trainer.args
     output = Path(config.output_dir)
     write_run_record(trainer, dataset=args.dataset_name, held_out=args.score_benchmark)
-    problems, judge = _held_out(args, data, trainer)
+    problems, reward_func = _held_out(args, data, trainer)
     scores = EvaluationCallback(
         trainer,
         problems,
         args.score_samples,
         args.score_steps,
-        judge=judge,
+        reward_func=reward_func,
         keep_best=args.score_keep_best,
         final_samples=args.score_final_samples,
     )

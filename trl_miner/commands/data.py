@@ -81,14 +81,14 @@ def run_medical(args: argparse.Namespace, rest: list[str]) -> int:
 
     with Progress("starting", unit="", leave=False):
         from ..data.medical import MEDICAL_BENCHMARKS, build_medical
-        from ..evaluation.evaluate import ModelRequest, sample_filter
+        from ..evaluation.evaluate import ModelOptions, sample_filter
 
     local = evaluate.local_files(args.local)
     options = _options(args)
     benchmarks = _benchmarks(args, local, MEDICAL_BENCHMARKS)
     answers = Path(args.output.rstrip("/") + "-filter")  # not inside: `load_dataset(output)` would find it
     # --tokenizer belongs to the model to train, not to the one that filters
-    model = ModelRequest.from_arguments(argparse.Namespace(**{**vars(args), "tokenizer": None}))
+    model = ModelOptions.from_arguments(argparse.Namespace(**{**vars(args), "tokenizer": None}))
     sample_filter(model, answers, local.get("medmcqa_train"), args.medmcqa_revision)
     written = build_medical(
         args.output,

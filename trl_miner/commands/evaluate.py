@@ -100,15 +100,15 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..progress import Progress
 
     with Progress("starting", unit="", leave=False):  # importing transformers takes seconds
-        from ..evaluation.evaluate import ModelRequest, ProblemRequest, evaluate
+        from ..evaluation.evaluate import BenchmarkOptions, ModelOptions, evaluate
         from ..evaluation.generate import Sampling
 
-    model = ModelRequest.from_arguments(args)
+    model = ModelOptions.from_arguments(args)
     sampling = Sampling(args.temperature, args.top_p, args.max_tokens, args.seed)
-    tasks = ProblemRequest(
+    problem_sets = BenchmarkOptions(
         args.benchmarks, local_files(args.local), args.samples, args.limit, args.problem_column, args.answer_column,
         strict=not args.skip_bad_golds,
-    ).tasks()  # fmt: skip
+    ).load()  # fmt: skip
     output = Path(args.output or Path("evals") / args.model.strip("/.").replace("/", "--"))
-    evaluate(output, model, tasks, sampling)
+    evaluate(output, model, problem_sets, sampling)
     return score.score_and_print([output], args)

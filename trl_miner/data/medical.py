@@ -1,15 +1,16 @@
 """The medical training set of arXiv 2601.04731: MedQA, and of MedMCQA the questions that a model does not answer.
 
-The paper lets Llama-3.1-8B-Instruct answer all of MedMCQA's training questions, greedily, and drops those it gets
-right. That is three steps here: `medmcqa_train_problems` for the questions, `evaluation.run.sample_filter` for one
-greedy answer to each, and `build_medical`, which grades the answers and writes what is left.
+The paper lets Llama-3.1-8B-Instruct answer all of MedMCQA's training questions by greedy decoding, and drops those
+that it answers right. Here that takes three steps: `medmcqa_train_problems` reads the questions,
+`evaluation.evaluate.sample_filter` draws a greedy answer to each, and `build_medical` grades the answers and writes
+what is left.
 """
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from ..grading import grade
 from ..progress import Progress
 from ..runs.eval_folder import SAMPLES, SETTINGS, read_problems
 from ..runs.files import read_optional
@@ -28,11 +29,11 @@ MEDICAL_BENCHMARKS = ("medqa", "medmcqa", "pubmedqa", "medxpertqa", "mmlu_pro")
 
 
 def medmcqa_train_problems(source: str | Path | None = None, revision: str | None = None) -> list[Problem]:
-    """MedMCQA's training questions, to be answered greedily; bad rows are left out, as `build_medical` does.
+    """Read MedMCQA's training questions, without bad rows, as `build_medical` does.
 
     Args:
-        source: A local file or folder in the format of the data set; None: from the Hub.
-        revision: Of the data set on the Hub; None: main.
+        source: A local file or folder in the format of the data set; None for the Hub.
+        revision: The revision of the data set on the Hub; None for main.
     """
     return list(read_part(MEDMCQA_TRAIN, source, revision).problems)
 
@@ -48,15 +49,15 @@ def build_medical(
     medmcqa_source: str | Path | None = None,
     medmcqa_revision: str | None = None,
 ) -> Written:
-    """Write the training set: columns `prompt`, `solution` (a letter), `options`, `id`, `source`.
+    """Write the training set, with the columns `prompt`, `solution` (a letter), `options`, `id` and `source`.
 
     Args:
-        folder: Where to.
+        folder: The folder to write.
         options: How to make it.
-        samples_folder: Result folder of `trl-miner eval` with greedy answers to `medmcqa_train_problems`.
-        benchmarks: What to compare with, by name; the paper's are in `MEDICAL_BENCHMARKS`.
-        medqa_source, medmcqa_source: Local files or folders; None: from the Hub.
-        medqa_revision, medmcqa_revision: Of the data sets on the Hub; None: main.
+        samples_folder: A result folder of `trl-miner eval` with greedy answers to `medmcqa_train_problems`.
+        benchmarks: The problems to compare with, by benchmark; the paper's benchmarks are `MEDICAL_BENCHMARKS`.
+        medqa_source, medmcqa_source: Local files or folders; None for the Hub.
+        medqa_revision, medmcqa_revision: The revisions of the data sets on the Hub; None for main.
 
     Raises:
         ConnectionError: The Hub cannot be reached.
@@ -64,8 +65,8 @@ def build_medical(
     """
     medqa = read_part(MEDQA_TRAIN, medqa_source, medqa_revision)
     medmcqa = read_part(MEDMCQA_TRAIN, medmcqa_source, medmcqa_revision)
-    answered = filtered_out(samples_folder, medmcqa.problems)
-    kept = [problem for problem in medmcqa.problems if problem.id not in answered]
+    easy = filtered_out(samples_folder, medmcqa.problems)
+    kept = [problem for problem in medmcqa.problems if problem.id not in easy]
     counts = {**medmcqa.dropped, "answered right by the filtering model": len(medmcqa.problems) - len(kept)}
     record = {**medmcqa.record, "filtered_by": read_optional(Path(samples_folder) / SETTINGS).get("model")}
     parts = [medqa, Part(medmcqa.name, record, medmcqa.read, kept, counts)]
@@ -74,17 +75,15 @@ def build_medical(
 
 
 def filtered_out(samples_folder: str | Path, expected: Sequence[Problem] | None = None) -> set[str]:
-    """Ids of MedMCQA's training questions that the greedy answers get right.
+    """Return the ids of MedMCQA's training questions to which the greedy answers are right.
 
     Args:
-        samples_folder: Result folder of `trl-miner eval`, with a folder `medmcqa_train`.
-        expected: The questions that must have an answer; None: those in the folder's `problems.jsonl`.
+        samples_folder: A result folder of `trl-miner eval`, with a folder `medmcqa_train`.
+        expected: The questions that must have an answer; None for those in the folder's `problems.jsonl`.
 
     Raises:
         ValueError: There are no answers, some are missing or belong to another question, or they were not greedy.
     """
-    from ..grading import grade
-
     root = Path(samples_folder)
     temperature = read_optional(root / SETTINGS).get("temperature")
     if temperature:
@@ -93,12 +92,12 @@ def filtered_out(samples_folder: str | Path, expected: Sequence[Problem] | None 
             f"again with --temperature 0, into another folder."
         )
     asked, texts = _answers(root / MEDMCQA_TRAIN.name)
-    if expected is None:
-        expected = [
-            Problem(row["id"], row["question"], row["solution"], tuple(row["options"])) for row in asked.values()
-        ]
+    expected = list(asked.values()) if expected is None else expected
+    # A level is no part of the question.
     answered = [
-        problem for problem in expected if problem.id in texts and _is_same(problem, asked.get(problem.id, {}))
+        problem
+        for problem in expected
+        if problem.id in texts and asked.get(problem.id) == dataclasses.replace(problem, level=None)
     ]
     if len(answered) < len(expected):
         raise ValueError(
@@ -117,16 +116,13 @@ def filtered_out(samples_folder: str | Path, expected: Sequence[Problem] | None 
     return {problem.id for problem, verdict in zip(answered, verdicts, strict=True) if verdict.is_correct}
 
 
-def _is_same(problem: Problem, row: Mapping[str, Any]) -> bool:
-    asked = (row.get("question"), row.get("solution"), tuple(row.get("options", ())))
-    return asked == (problem.question, problem.solution, problem.options)
-
-
-def _answers(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """The questions that were asked, by id, and the first answer to each."""
+def _answers(folder: Path) -> tuple[dict[str, Problem], dict[str, str]]:
+    """Return the questions that were asked and the first answer to each, by id."""
     path = folder / SAMPLES
     if not path.is_file():
         raise ValueError(f"Greedy answers must lie in {path}: there is no such file. Run `trl-miner data medical`.")
     samples, _ = read_samples(path)
     texts = {problem: sample["text"] for (problem, number), sample in samples.items() if number == 0}
-    return {row["id"]: row for row in read_problems(folder)}, texts
+    rows = read_problems(folder)
+    asked = {row["id"]: Problem(row["id"], row["question"], row["solution"], tuple(row["options"])) for row in rows}
+    return asked, texts

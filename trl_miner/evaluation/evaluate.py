@@ -1,4 +1,4 @@
-"""From the arguments of `trl-miner eval` to a folder of samples: which model, which problems, which backend."""
+"""Run an evaluation from the options of `trl-miner eval`: load the model, the problems and the backend, and sample."""
 
 import dataclasses
 import hashlib
@@ -16,15 +16,15 @@ from ..data.benchmarks import BENCHMARKS, load_with_record, user_benchmark
 from ..data.problems import Benchmark
 from ..data.worlds import WORLDS
 from .backends import Backend, ModelSource, ServerBackend, TransformersBackend, VLLMBackend
-from .generate import Prompts, Sampling, Task, generate
+from .generate import ProblemSet, PromptRenderer, Sampling, generate
 
 _WEIGHTS = ("*.safetensors", "*.bin", "*.json")
 _CHUNK, _CHUNKS = 2**16, 64
 
 
 @dataclass(frozen=True)
-class ModelRequest:
-    """Which model samples, and how it is run; the fields are the options of `trl-miner eval`."""
+class ModelOptions:
+    """The model that samples, and how it runs; the fields are the options of `trl-miner eval`."""
 
     model: str
     revision: str | None = None
@@ -51,12 +51,13 @@ class ModelRequest:
             raise ValueError(f"--base-url is for --backend server: got {self.backend}. Leave one of them out.")
 
     @classmethod
-    def from_arguments(cls, args: Namespace) -> "ModelRequest":
-        return cls(**{name.name: getattr(args, name.name) for name in dataclasses.fields(cls)})
+    def from_arguments(cls, args: Namespace) -> "ModelOptions":
+        """Take the options from parsed arguments."""
+        return cls(**{option.name: getattr(args, option.name) for option in dataclasses.fields(cls)})
 
     @property
     def backend_name(self) -> str:
-        """The backend, decided."""
+        """The backend that runs: with "auto", a server, else vLLM, else transformers."""
         if self.backend != "auto":
             return self.backend
         if self.base_url:
@@ -65,8 +66,8 @@ class ModelRequest:
 
 
 @dataclass(frozen=True)
-class ProblemRequest:
-    """Which problems are sampled, and how often; the fields are the options of `trl-miner eval`."""
+class BenchmarkOptions:
+    """The benchmarks, and how often each problem is sampled; the fields are the options of `trl-miner eval`."""
 
     benchmarks: Sequence[str]
     local: Mapping[str, str] = field(default_factory=dict)
@@ -90,15 +91,16 @@ class ProblemRequest:
             if name not in names:
                 raise ValueError(f"--local must name one of --benchmarks: got {name} for {', '.join(names)}.")
 
-    def tasks(self) -> list[Task]:
-        """Their problems, loaded and checked."""
-        return [self._task(*entry.partition("=")) for entry in self.benchmarks]
-
-    def _task(self, name: str, equals: str, path: str) -> Task:
-        benchmark = self._benchmark(name, path)
-        problems, record = load_with_record(benchmark, self.local.get(name), strict=self.strict)
-        problems = problems[: self.limit]
-        return Task(benchmark, problems, self.samples or benchmark.samples, record)
+    def load(self) -> list[ProblemSet]:
+        """Load and check the problems."""
+        problem_sets = []
+        for entry in self.benchmarks:
+            name, _, path = entry.partition("=")
+            benchmark = self._benchmark(name, path)
+            problems, record = load_with_record(benchmark, self.local.get(name), strict=self.strict)
+            samples = self.samples or benchmark.samples
+            problem_sets.append(ProblemSet(benchmark, problems[: self.limit], samples, record))
+        return problem_sets
 
     def _benchmark(self, name: str, path: str) -> Benchmark:
         if path:
@@ -110,15 +112,10 @@ class ProblemRequest:
         )
 
 
-def evaluate(output: str | Path, model: ModelRequest, tasks: Sequence[Task], sampling: Sampling) -> int:
-    """Sample what a folder lacks; returns the number of samples drawn. See `generate`."""
+def evaluate(output: str | Path, model: ModelOptions, problem_sets: Sequence[ProblemSet], sampling: Sampling) -> int:
+    """Draw the samples that a folder lacks, and return their number. See `generate`."""
     source = _resolve(model)
     tokenizer = _load_tokenizer(model, source)
-    prompts = Prompts(tokenizer, model.style, model.model)
-
-    def load_backend() -> Backend:
-        return _load_backend(model, source, tokenizer)
-
     settings = {
         "model": model.model,
         "revision": model.revision,
@@ -129,19 +126,22 @@ def evaluate(output: str | Path, model: ModelRequest, tasks: Sequence[Task], sam
         "fingerprint": _fingerprint(model, source),
         "versions": _versions(model.backend_name),
     }
-    return generate(output, tasks, load_backend, prompts, sampling, settings)
+    renderer = PromptRenderer(tokenizer, model.style, model.model)
+    return generate(
+        output, problem_sets, lambda: _load_backend(model, source, tokenizer), renderer, sampling, settings
+    )
 
 
-def sample_filter(model: ModelRequest, output: str | Path, source: str | None, revision: str | None) -> int:
-    """One greedy answer to each training question of MedMCQA, for `build_medical`."""
+def sample_filter(model: ModelOptions, output: str | Path, source: str | None, revision: str | None) -> int:
+    """Draw one greedy answer to each training question of MedMCQA, for `build_medical`."""
     from ..data.medical import MEDMCQA_TRAIN, medmcqa_train_problems
 
-    task = Task(MEDMCQA_TRAIN, medmcqa_train_problems(source, revision), 1)
-    return evaluate(output, model, [task], Sampling(temperature=0.0, top_p=1.0, max_tokens=2048))
+    questions = ProblemSet(MEDMCQA_TRAIN, medmcqa_train_problems(source, revision), 1)
+    return evaluate(output, model, [questions], Sampling(temperature=0.0, top_p=1.0, max_tokens=2048))
 
 
-def _resolve(model: ModelRequest) -> ModelSource:
-    """The model to load: an embedded one made, an adapter's base found."""
+def _resolve(model: ModelOptions) -> ModelSource:
+    """Return the model to load: build an embedded one, and find the base of an adapter."""
     if model.model in WORLDS:
         from ..data.base_model import find_model
 
@@ -155,21 +155,21 @@ def _resolve(model: ModelRequest) -> ModelSource:
     return ModelSource(model.model, model.revision, model.adapter, model.dtype)
 
 
-def _load_tokenizer(model: ModelRequest, source: ModelSource) -> Any:
+def _load_tokenizer(model: ModelOptions, source: ModelSource) -> Any:
     from transformers import AutoTokenizer
 
-    # An adapter's folder often has the tokenizer that it was trained with; the base model has one anyway.
+    # An adapter's folder may lack the tokenizer; the base model always has it.
     name = model.tokenizer or source.model
     try:
         return AutoTokenizer.from_pretrained(name, revision=None if model.tokenizer else source.revision)
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"--model must be a folder with a model and its tokenizer, or on the Hub and within reach: could not load "
-            f"the tokenizer of {name} ({str(error).splitlines()[0]}). Give a folder, or --tokenizer."
+            f"--model must be a folder with a model and its tokenizer, or a reachable model on the Hub: could not "
+            f"load the tokenizer of {name} ({str(error).splitlines()[0]}). Give a folder, or --tokenizer."
         ) from error
 
 
-def _load_backend(model: ModelRequest, source: ModelSource, tokenizer: Any) -> Backend:
+def _load_backend(model: ModelOptions, source: ModelSource, tokenizer: Any) -> Backend:
     name = model.backend_name
     if name == "server":
         return ServerBackend(str(model.base_url), model.served_model, model.concurrency)
@@ -185,14 +185,12 @@ def _load_backend(model: ModelRequest, source: ModelSource, tokenizer: Any) -> B
     return VLLMBackend(source, options)
 
 
-def _fingerprint(model: ModelRequest, source: ModelSource) -> dict[str, str | None]:
-    """What tells one model from another behind the same name: a commit of the Hub, or a hash of local files."""
+def _fingerprint(model: ModelOptions, source: ModelSource) -> dict[str, str | None]:
+    """Return what distinguishes models of the same name: a commit of the Hub, or a hash of local files."""
     if model.backend_name == "server":
         return {"served_model": model.served_model}
-    found = {"model": _identity(source.model, source.revision)}
-    if source.adapter:
-        found["adapter"] = _identity(source.adapter, None)
-    return found
+    adapter = {"adapter": _identity(source.adapter, None)} if source.adapter else {}
+    return {"model": _identity(source.model, source.revision), **adapter}
 
 
 def _identity(name: str, revision: str | None) -> str | None:
@@ -207,10 +205,10 @@ def _identity(name: str, revision: str | None) -> str | None:
             continue
         size = path.stat().st_size
         digest.update(f"{path.name} {size}\n".encode())
-        # Training moves every weight, so that a few chunks of each file tell; reading 28 GB would take a minute.
+        # Training moves every weight, so a few chunks of each file are enough; reading 28 GB would take a minute.
         with open(path, "rb") as file:
-            for place in range(_CHUNKS):
-                file.seek(max(0, (size - _CHUNK) * place // (_CHUNKS - 1)))
+            for chunk in range(_CHUNKS):
+                file.seek(max(0, (size - _CHUNK) * chunk // (_CHUNKS - 1)))
                 digest.update(file.read(_CHUNK))
                 if size <= _CHUNK:
                     break
@@ -218,17 +216,17 @@ def _identity(name: str, revision: str | None) -> str | None:
 
 
 def _has_vllm() -> bool:
-    # A folder that happens to be called vllm is a package without an origin.
+    # A folder that happens to be called vllm is found as a package without an origin.
     spec = importlib.util.find_spec("vllm")
     return spec is not None and spec.origin is not None
 
 
 def _versions(backend: str) -> dict[str, str]:
     packages = {"vllm": ("vllm", "torch"), "transformers": ("transformers", "torch"), "server": ()}[backend]
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for package in ("trl_miner", "math-verify", *packages):
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return versions

@@ -1,4 +1,4 @@
-"""`trl-miner eval`, the first half: sample answers to benchmarks into a folder. `score.py` is the second.
+"""Sample answers to benchmarks into a folder: the first half of `trl-miner eval`. `score.py` is the second.
 
 Called again, it draws what is missing: samples that a kill took, more samples per problem, and, with a larger token
 budget, the rest of those that were cut off.
@@ -19,7 +19,7 @@ from ..data.prompts import Style, build_prompt, guess_style, prompt_text
 from ..progress import Progress
 from ..runs import eval_folder
 from ..runs.samples import Key, SampleWriter
-from .backends import Backend, Draw, Drawn
+from .backends import Backend, Completion, Request
 
 TEMPERATURE, TOP_P, MAX_TOKENS = 0.7, 0.95, 8192  # the paper's evaluation
 
@@ -29,10 +29,10 @@ class Sampling:
     """How to sample; the defaults are the paper's.
 
     Attributes:
-        temperature: 0 is greedy.
-        top_p: Nucleus.
-        max_tokens: Cutoff of a completion, in tokens.
-        seed: Every sample's own seed is a hash of this, its problem's id and its number.
+        temperature: The temperature; 0 is greedy.
+        top_p: The probability mass of the nucleus.
+        max_tokens: The cutoff of a completion, in tokens.
+        seed: The seed of the evaluation. A sample's seed is a hash of it, the problem's id and the sample's number.
     """
 
     temperature: float = TEMPERATURE
@@ -50,8 +50,15 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Task:
-    """A benchmark with its problems, and how many samples of each."""
+class ProblemSet:
+    """The problems of a benchmark that are sampled.
+
+    Attributes:
+        benchmark: The benchmark.
+        problems: Its problems, or the first few of them.
+        samples: The number of samples per problem.
+        source: Where the problems came from, as `read_rows` returns it.
+    """
 
     benchmark: Benchmark
     problems: Sequence[Problem]
@@ -68,13 +75,13 @@ class Task:
         }
 
 
-class Prompts:
-    """Problems as the model sees them.
+class PromptRenderer:
+    """Turns problems into the prompts that the model sees.
 
     Args:
-        tokenizer: The model's.
-        style: "plain" or "chat"; "auto": guessed from the name of the model.
-        model: That name.
+        tokenizer: The model's tokenizer.
+        style: "plain" or "chat"; "auto" guesses it from the name of the model.
+        model: The name of the model.
     """
 
     def __init__(self, tokenizer: Any, style: str, model: str) -> None:
@@ -84,71 +91,72 @@ class Prompts:
             raise ValueError("--style chat needs a tokenizer with a chat template: this one has none. Use plain.")
 
     def text(self, benchmark: Benchmark, problem: Problem) -> str:
-        """The prompt's text, less the begin-of-sequence token that the tokenizer adds by itself."""
+        """Return the text of a prompt, without the begin-of-sequence token that the tokenizer adds by itself."""
         prompt = build_prompt(benchmark.kind, problem.question, problem.options, problem.context, style=self.style)
         return prompt_text(prompt, self.tokenizer)
 
     def ids(self, text: str) -> tuple[int, ...]:
-        """The tokens of a prompt's text, special tokens as the tokenizer adds them."""
+        """Return the tokens of a prompt's text, with the special tokens that the tokenizer adds."""
         return tuple(self.tokenizer(text)["input_ids"])
 
 
 def sample_seed(seed: int, problem: str, sample: int) -> int:
-    """A sample's own seed, 31 bits: some servers take no more."""
+    """Return the seed of a sample: 31 bits, because some servers take no more."""
     digest = hashlib.blake2b(json.dumps([seed, problem, sample]).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 33
 
 
 def generate(
     output: str | Path,
-    tasks: Sequence[Task],
+    problem_sets: Sequence[ProblemSet],
     load_backend: Callable[[], Backend],
-    prompts: Prompts,
+    renderer: PromptRenderer,
     sampling: Sampling,
     settings: Mapping[str, Any],
     *,
-    say: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
+    warn: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
 ) -> int:
     """Draw the samples that a folder lacks.
 
     Args:
         output: The folder.
-        tasks: What to sample.
+        problem_sets: The problems to sample.
         load_backend: Loads the model; called only if there is something to do.
-        prompts: Renders problems.
-        sampling: How.
+        renderer: Renders the prompts.
+        sampling: How to sample.
         settings: What else decides on the samples: the model's name, revision and fingerprint, the backend. All but
             "versions" must be the same when the folder is continued.
-        say: Takes messages for the user.
+        warn: Takes messages for the user.
 
     Returns:
-        How many samples were drawn.
+        The number of samples drawn.
 
     Raises:
-        ValueError: The folder holds samples that were drawn otherwise, or of other problems, or another process is
+        ValueError: The folder holds samples that were drawn differently, or of other problems, or another process is
             sampling into it.
     """
     output = Path(output)
     with eval_folder.lock_eval(output):
-        eval_folder.write_settings(output, {**settings, **dataclasses.asdict(sampling), "style": prompts.style})
-        for task in tasks:
-            problems = map(dataclasses.asdict, task.problems)
-            eval_folder.write_benchmark(output / task.benchmark.name, task.about(), problems)
+        eval_folder.write_settings(output, {**settings, **dataclasses.asdict(sampling), "style": renderer.style})
+        for problem_set in problem_sets:
+            problems = map(dataclasses.asdict, problem_set.problems)
+            eval_folder.write_benchmark(output / problem_set.benchmark.name, problem_set.about(), problems)
         todo = []
-        for task in tasks:
-            writer = SampleWriter(output / task.benchmark.name / eval_folder.SAMPLES)
+        for problem_set in problem_sets:
+            writer = SampleWriter(output / problem_set.benchmark.name / eval_folder.SAMPLES)
             for repair in writer.repairs:
-                say(repair)
-            todo.append((task, writer, _missing(task, writer, sampling.max_tokens)))
+                warn(repair)
+            todo.append((problem_set, writer, _missing(problem_set, writer, sampling.max_tokens)))
         count = sum(len(keys) for _, _, keys in todo)
         backend = _load(load_backend) if count else None
-        total = sum(len(task.problems) * task.samples for task in tasks)
+        total = sum(len(problem_set.problems) * problem_set.samples for problem_set in problem_sets)
         with Progress("sampling", total, unit="samples", initial=total - count, quiet=not count) as progress:
-            for task, writer, keys in todo:
+            for problem_set, writer, keys in todo:
                 if backend is not None:
-                    draws = _draws(task, writer, keys, prompts, sampling)
-                    _sample(backend, task, writer, draws, sampling, say, progress)
-                writer.finish([problem.id for problem in task.problems])
+                    requests = _requests(problem_set, writer, keys, renderer, sampling)
+                    requests = _fit(requests, backend.context, problem_set.benchmark.name, sampling.max_tokens, warn)
+                    _sample(backend, writer, requests, sampling, progress)
+                writer.finish([problem.id for problem in problem_set.problems])
     return count
 
 
@@ -158,89 +166,81 @@ def _load(load_backend: Callable[[], Backend]) -> Backend:
         return load_backend()
 
 
-def _missing(task: Task, writer: SampleWriter, limit: int) -> list[Key]:
-    """Samples that are not there, and those that were cut off under a smaller budget, in the order of the problems."""
-    keys = ((problem.id, number) for problem in task.problems for number in range(task.samples))
+def _missing(problem_set: ProblemSet, writer: SampleWriter, limit: int) -> list[Key]:
+    """Return the samples to draw or, if they were cut off under a smaller budget, to continue; in order."""
+    keys = ((problem.id, number) for problem in problem_set.problems for number in range(problem_set.samples))
     return [key for key in keys if key not in writer or writer.is_short(key, limit)]
 
 
-def _draws(task: Task, writer: SampleWriter, keys: Sequence[Key], prompts: Prompts, sampling: Sampling) -> list[Draw]:
-    problems = {problem.id: problem for problem in task.problems}
+def _requests(
+    problem_set: ProblemSet, writer: SampleWriter, keys: Sequence[Key], renderer: PromptRenderer, sampling: Sampling
+) -> list[Request]:
+    problems = {problem.id: problem for problem in problem_set.problems}
     rendered: dict[str, tuple[str, tuple[int, ...]]] = {}
-    draws = []
+    requests = []
     for key in keys:
         if key[0] not in rendered:
-            text = prompts.text(task.benchmark, problems[key[0]])
-            rendered[key[0]] = text, prompts.ids(text)
+            text = renderer.text(problem_set.benchmark, problems[key[0]])
+            rendered[key[0]] = text, renderer.ids(text)
         text, ids = rendered[key[0]]
         offset, budget = 0, sampling.max_tokens
         if key in writer:
-            done = writer.read(key)
-            budget -= done["tokens"]
-            # A server does not tell its tokens; the tokenizer may cut the text otherwise than the model wrote it.
-            before = tuple(done.get("token_ids") or prompts.ids(text + done["text"])[len(ids) :])
-            text, ids, offset = text + done["text"], ids + before, len(before)
-        seed = sample_seed(sampling.seed, *key)
-        draws.append(Draw(key, seed, text, ids, offset, budget))
-    return draws
+            begun = writer.read(key)
+            budget -= begun["tokens"]
+            # A server does not return token ids, and the tokenizer may split the text differently from the model.
+            before = tuple(begun.get("token_ids") or renderer.ids(text + begun["text"])[len(ids) :])
+            text, ids, offset = text + begun["text"], ids + before, len(before)
+        requests.append(Request(key, sample_seed(sampling.seed, *key), text, ids, offset, budget))
+    return requests
+
+
+def _fit(
+    requests: list[Request], context: int | None, name: str, max_tokens: int, warn: Callable[[str], None]
+) -> list[Request]:
+    """Cut the budgets to the model's context; a request without any room gets a budget of 0."""
+    if context is None:
+        return requests
+    rooms = [max(0, context - len(request.ids)) for request in requests]
+    if short := sum(room < request.budget for request, room in zip(requests, rooms, strict=True)):
+        warn(
+            f"{name}: {short} of {len(requests)} samples have less room than --max-tokens {max_tokens}: the model "
+            f"holds {context} tokens with the prompt."
+        )
+    return [
+        dataclasses.replace(request, budget=min(request.budget, room))
+        for request, room in zip(requests, rooms, strict=True)
+    ]
 
 
 def _sample(
-    backend: Backend,
-    task: Task,
-    writer: SampleWriter,
-    draws: list[Draw],
-    sampling: Sampling,
-    say: Callable[[str], None],
-    progress: Progress,
+    backend: Backend, writer: SampleWriter, requests: list[Request], sampling: Sampling, progress: Progress
 ) -> None:
-    fitting, full, short = _fit(draws, backend.context)
-    if short:
-        say(
-            f"{task.benchmark.name}: {short} of {len(draws)} samples have less room than --max-tokens "
-            f"{sampling.max_tokens}: the model holds {backend.context} tokens with the prompt."
-        )
-    for draw in full:
-        writer.append(_line(Drawn(draw, "", 0, True, ()), writer, sampling.max_tokens))
-        progress.advance()
+    for request in requests:
+        if request.budget < 1:
+            writer.append(_line(Completion(request, "", 0, True, ()), writer, sampling.max_tokens))
+            progress.advance()
     tokens, begin = 0, time.monotonic()
-    for drawn in backend.sample(fitting, sampling.temperature, sampling.top_p):
-        writer.append(_line(drawn, writer, sampling.max_tokens))
-        tokens += drawn.tokens
+    with_room = [request for request in requests if request.budget >= 1]
+    for completion in backend.sample(with_room, sampling.temperature, sampling.top_p):
+        writer.append(_line(completion, writer, sampling.max_tokens))
+        tokens += completion.tokens
         progress.note = f"{tokens / max(0.001, time.monotonic() - begin):.0f} tokens/s"
         progress.advance()
 
 
-def _fit(draws: list[Draw], context: int | None) -> tuple[list[Draw], list[Draw], int]:
-    """Cut budgets to the model's context.
-
-    Returns:
-        The draws with some room, those without any, and how many have less than they were to have.
-    """
-    if context is None:
-        return draws, [], 0
-    rooms = [context - len(draw.ids) for draw in draws]
-    short = sum(room < draw.budget for draw, room in zip(draws, rooms, strict=True))
-    fitting = [
-        dataclasses.replace(draw, budget=min(draw.budget, room))
-        for draw, room in zip(draws, rooms, strict=True)
-        if room >= 1
-    ]
-    return fitting, [draw for draw, room in zip(draws, rooms, strict=True) if room < 1], short
-
-
-def _line(drawn: Drawn, writer: SampleWriter, limit: int) -> dict[str, Any]:
-    draw = drawn.draw
-    before: dict[str, Any] = writer.read(draw.key) if draw.key in writer else {"text": "", "tokens": 0}
+def _line(completion: Completion, writer: SampleWriter, limit: int) -> dict[str, Any]:
+    """Return the line of `samples.jsonl`, with what was sampled before in front."""
+    request = completion.request
+    before: dict[str, Any] = writer.read(request.key) if request.key in writer else {"text": "", "tokens": 0}
     sample = {
-        "problem": draw.key[0],
-        "sample": draw.key[1],
-        "seed": draw.seed,
-        "text": before["text"] + drawn.text,
-        "tokens": before["tokens"] + drawn.tokens,
-        "truncated": drawn.truncated,
+        "problem": request.key[0],
+        "sample": request.key[1],
+        "seed": request.seed,
+        "text": before["text"] + completion.text,
+        "tokens": before["tokens"] + completion.tokens,
+        "truncated": completion.truncated,
         "limit": limit,
     }
-    if drawn.truncated and drawn.ids is not None:
-        sample["token_ids"] = [*draw.ids[len(draw.ids) - draw.offset :], *drawn.ids]
+    if completion.truncated and completion.ids is not None:
+        sample["token_ids"] = [*request.ids[len(request.ids) - request.offset :], *completion.ids]
     return sample

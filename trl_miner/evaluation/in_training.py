@@ -1,8 +1,9 @@
-"""Pass@1 and Pass@k of a model while it trains, on problems held out, and the best model kept."""
+"""Score a model on held-out problems while it trains, and keep the best model."""
 
 import hashlib
 import inspect
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,25 +25,27 @@ from .seeded_sampling import DEFAULT_BATCH_SIZE, sample_completions
 
 
 class EvaluationCallback(TrainerCallback):
-    """Scores held-out problems every so many optimizer steps, after the last, and whenever asked with `record`.
+    """Scores held-out problems at intervals during training, after the last step, and whenever `record` is called.
 
-    The scores go to the log and its trackers (`eval_pass@1`, `eval_pass@8`), into `evaluation`, and into
-    `evaluation.json` of the run folder, by moment: {"before": {"pass@1": 0.5, ...}, "step 50": ..., "after": ...}. How
-    many samples of each problem were right is in `held_out.json`, for statistics over problems and runs.
-    Every process samples its share. A sample depends on the seed, its problem and its number only, so the scores do
-    not depend on the number of processes; and scoring changes neither the model nor the random state, so a run may be
-    scored while it trains.
+    The scores (Pass@1 and Pass@k) go to the log and its trackers (`eval_pass@1`, `eval_pass@8`), into `evaluation`,
+    and into `evaluation.json` of the run folder. `held_out.json` holds how many samples of each problem were right,
+    for statistics over problems and runs.
+
+    Every process samples its share. A sample depends only on the seed, its problem and its number, so the scores do
+    not depend on the number of processes. Scoring changes neither the model nor the random state.
 
     Args:
-        trainer: Whose model is scored.
-        problems: A data set with the columns `prompt` (plain text or messages) and what the judge takes, such as
-            `solution`; None scores nothing.
-        num_samples: Completions per problem, at the temperature of the training.
-        every: Optimizer steps between two scores while training; 0: none.
-        judge: A reward function; default: the trainer's first.
+        trainer: The trainer whose model is scored.
+        problems: A data set with the column `prompt` (plain text or messages) and those that the reward function
+            needs, such as `solution`; None scores nothing.
+        num_samples: Completions per problem, sampled at the temperature of the training.
+        every: Optimizer steps between two scores during training; 0 for none.
+        reward_func: The reward function that grades the completions; by default that of the trainer that decides on
+            correctness.
         keep_best: Keep the model with the highest Pass@1 so far in `best/` of the run folder.
         batch_size: Completions per call of `generate`.
-        final_samples: Completions per problem after training, for a larger K of Pass@K; None: `num_samples`.
+        final_samples: Completions per problem after training, for a larger K of Pass@K; `num_samples` by default.
+        judge: The old name of `reward_func`, deprecated.
     """
 
     def __init__(
@@ -52,13 +55,17 @@ class EvaluationCallback(TrainerCallback):
         num_samples: int = 8,
         every: int = 0,
         *,
-        judge: Callable[..., Any] | None = None,
+        reward_func: Callable[..., Any] | None = None,
         keep_best: bool = False,
         batch_size: int = DEFAULT_BATCH_SIZE,
         final_samples: int | None = None,
+        judge: Callable[..., Any] | None = None,
     ) -> None:
+        if judge is not None:
+            warnings.warn("judge is now called reward_func: pass it by that name.", FutureWarning, stacklevel=2)
+            reward_func = judge
         self.trainer, self.problems, self.num_samples, self.every = trainer, problems, num_samples, every
-        self.judge = judge if judge is not None else trainer.reward_funcs[trainer.correct_index]
+        self.reward_func = reward_func or trainer.reward_funcs[trainer.correct_index]
         self.keep_best, self.batch_size = keep_best, batch_size
         self.final_samples = num_samples if final_samples is None else final_samples
         self.folder = Path(trainer.args.output_dir)
@@ -69,12 +76,12 @@ class EvaluationCallback(TrainerCallback):
             models.recover_best(self.folder)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Log the scores before training; the arguments are those of transformers: `args`, `state`, `control`."""
+        """Log the scores before training; transformers passes `args`, `state` and `control`."""
         if "before" in self.evaluation and state.global_step == 0:
             self._log(self.evaluation["before"])
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Score when it is time; the arguments are those of transformers: `args`, `state`, `control`."""
+        """Score every `every` steps and after the last; transformers passes `args`, `state` and `control`."""
         if state.global_step >= state.max_steps:
             self.record("after")
         elif self.every and state.global_step % self.every == 0:
@@ -84,7 +91,7 @@ class EvaluationCallback(TrainerCallback):
         """Score the model as it is now. Every process must call it.
 
         Args:
-            moment: What `evaluation.json` calls it: "before", "after", or "step 100".
+            moment: Its name in `evaluation.json`: "before", "after", or "step 100".
         """
         if self.problems is None:
             return
@@ -97,7 +104,7 @@ class EvaluationCallback(TrainerCallback):
         title = moment if moment.startswith("step") else f"{moment} training"
         shown = ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
         trainer.accelerator.print(f"{title}, on {len(self.problems)} held-out problems: {shown}")
-        if moment != "before":  # the trackers have not begun: see `on_train_begin`
+        if moment != "before":  # the trackers have not started yet: see `on_train_begin`
             self._log(scores)
         if trainer.is_world_process_zero():
             write_evaluation(self.folder, self.evaluation)
@@ -106,7 +113,7 @@ class EvaluationCallback(TrainerCallback):
             self._keep(moment, scores)
 
     def count_correct(self, num_samples: int) -> torch.Tensor:
-        """Sample the trainer's model and judge. Every process must call it, and all get the result.
+        """Sample the trainer's model and grade the completions. Every process must call it, and all get the result.
 
         Args:
             num_samples: Completions per problem.
@@ -115,51 +122,52 @@ class EvaluationCallback(TrainerCallback):
             (P,) right completions of each problem.
         """
         trainer, accelerator = self.trainer, self.trainer.accelerator
-        size = len(self.problems)
-        places = range(accelerator.process_index, size, accelerator.num_processes)
-        share = self.problems.select(places)
-        texts = [prompt_text(prompt, trainer.processing_class) for prompt in share["prompt"]]
-        # It turns gradient checkpointing off and on again: as it was, where this TRL takes the settings (1.9 does not,
-        # nor in its own generation, so there too scoring changes nothing).
+        size, processes = len(self.problems), accelerator.num_processes
+        indices = range(accelerator.process_index, size, processes)
+        share = self.problems.select(indices)
+        samples = self._sample(indices, share["prompt"], num_samples)
+        columns = {name: [value for value in share[name] for _ in range(num_samples)] for name in share.column_names}
+        columns["prompts"] = columns.pop("prompt")  # as TRL calls them
+        rewards = self.reward_func(completions=[text for texts in samples for text in texts], **columns)
+        is_right = [(reward is not None and reward >= trainer.args.correct_threshold) for reward in rewards]
+        counts = [sum(is_right[i : i + num_samples]) for i in range(0, len(is_right), num_samples)]
+        # Each process had every `processes`-th problem: put the gathered counts back into the problems' order.
+        order = [index for first in range(processes) for index in range(first, size, processes)]
+        num_correct_P = torch.empty(size, dtype=torch.int64)
+        num_correct_P[order] = torch.tensor(gather_object(counts))
+        return num_correct_P
+
+    def _sample(self, indices: Sequence[int], prompts: Sequence[Any], num_samples: int) -> list[list[str]]:
+        trainer = self.trainer
+        # It turns gradient checkpointing off and on again: with the same settings, where this TRL takes them (1.9 does
+        # not, nor in its own generation, so there too scoring changes nothing).
         kwargs = {"gradient_checkpointing_kwargs": trainer.args.gradient_checkpointing_kwargs}
         kwargs = kwargs if kwargs.keys() <= inspect.signature(unwrap_model_for_generation).parameters.keys() else {}
         with (
             trainer.watching("scoring"),
-            unwrap_model_for_generation(trainer.model_wrapped, accelerator, **kwargs) as model,
+            unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator, **kwargs) as model,
         ):
-            samples = sample_completions(
+            return sample_completions(
                 model,
                 trainer.processing_class,
-                texts,
-                [[sample_seed(trainer.args.seed, str(i), n) for n in range(num_samples)] for i in places],
+                [prompt_text(prompt, trainer.processing_class) for prompt in prompts],
+                [[sample_seed(trainer.args.seed, str(i), n) for n in range(num_samples)] for i in indices],
                 max_new_tokens=trainer.max_completion_length,
                 temperature=trainer.temperature,
                 batch_size=self.batch_size,
                 title="scoring",
                 quiet=not trainer.is_world_process_zero(),
             )
-        columns = {name: [value for value in share[name] for _ in range(num_samples)] for name in share.column_names}
-        columns["prompts"] = columns.pop("prompt")  # as TRL calls them
-        verdicts = self.judge(completions=[text for some in samples for text in some], **columns)
-        right = [(r is not None and r >= trainer.args.correct_threshold) for r in verdicts]
-        counts = [sum(right[i : i + num_samples]) for i in range(0, len(right), num_samples)]
-        # Process by process, of every so many problems each: back into their order.
-        order = [
-            i for first in range(accelerator.num_processes) for i in range(first, size, accelerator.num_processes)
-        ]
-        num_correct_P = torch.empty(size, dtype=torch.int64)
-        num_correct_P[order] = torch.tensor(gather_object(counts))
-        return num_correct_P
 
     @cached_property
     def _about_problems(self) -> dict[str, Any]:
-        """What counts are to be read with: whether two runs scored the same problems, and how hard these are."""
+        """The fingerprint and the levels of the problems: whether two runs scored the same, and how hard they are."""
         texts = "\n".join(map(str, self.problems["prompt"]))
         levels, trained = (
             list(rows["level"]) if isinstance(rows, Dataset) and "level" in rows.column_names else None
-            for rows in (self.problems, self.trainer.train_dataset)  # a stream's are known when it has been read
+            for rows in (self.problems, self.trainer.train_dataset)  # those of a stream are not known in advance
         )
-        if levels is not None and trained is not None:  # one spelling for both, in the order of the problems' levels
+        if levels is not None and trained is not None:  # in the spelling and the order of the problems' levels
             known = {str(level) for level in trained}
             trained = sorted({level for level in levels if str(level) in known}, key=levels.index)
         return {
@@ -169,27 +177,28 @@ class EvaluationCallback(TrainerCallback):
         }
 
     def _log(self, scores: dict[str, float]) -> None:
-        # Not TRL's own `log`: it would flush the metrics of the training step that is still going on. And logging now
-        # must not count as the log that the step itself has coming.
+        # Not TRL's own `log`: it would flush the metrics of the training step in progress. And logging now must not
+        # count as the log that the step itself is due.
         due = self.trainer.control.should_log
         Trainer.log(self.trainer, {f"eval_{name}": value for name, value in scores.items()})
         self.trainer.control.should_log = due
 
     def restore(self, checkpoint: str | None) -> bool:
-        """Take over the scores up to a checkpoint from the run's earlier life. Every process must call it: one of them
-        reads, so that they agree also where only its node has the folder.
+        """Take over the scores of an interrupted run up to a checkpoint. Every process must call it.
+
+        The main process reads and the others get its result, so that they agree even if only its node has the folder.
 
         Args:
-            checkpoint: Its folder; None: there is none.
+            checkpoint: The folder of the checkpoint, or None.
 
         Returns:
-            Whether there were any.
+            Whether there were scores.
         """
-        found = [self._read(checkpoint) if self.trainer.is_world_process_zero() else None]
-        broadcast_object_list(found)
-        if found[0] is None:
+        restored = [self._read(checkpoint) if self.trainer.is_world_process_zero() else None]
+        broadcast_object_list(restored)
+        if restored[0] is None:
             return False
-        scores, self.held_out, self.best = found[0]
+        scores, self.held_out, self.best = restored[0]
         self.evaluation.update(scores)
         return True
 
@@ -205,13 +214,13 @@ class EvaluationCallback(TrainerCallback):
         return until(done, scores), counts, self.best if best is None else best
 
     def _keep(self, moment: str, scores: dict[str, float]) -> None:
-        """Save the model beside the one kept so far, then put it in its place: one of them is always whole."""
+        """Save the model next to the best one so far, then replace that: one of them is always complete."""
         self.best = scores["pass@1"]
         is_main = self.trainer.is_world_process_zero()
         if is_main:
             models.begin_best(self.folder)
         self.trainer.accelerator.wait_for_everyone()
-        # Every process: with ZeRO-3 or FSDP the weights are gathered. Internal: else transformers pushes it.
+        # Every process: with ZeRO-3 or FSDP the weights are gathered. Internal: otherwise transformers pushes it.
         self.trainer.save_model(str(self.folder / models.NEW_BEST), _internal_call=True)
         if is_main:
             models.finish_best(self.folder, {moment: scores})

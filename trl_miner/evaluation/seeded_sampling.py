@@ -1,10 +1,10 @@
 r"""Sampling with transformers, where a sample depends on its own seed and nothing else.
 
-`generate` draws all rows of a batch from one stream, so that a sample would depend on its batch and on what was
-sampled before. Here the noise of a row is a hash of (seed, position, token): the same whatever the batch, the number
-of processes, the device or a resumption, and a longer budget continues a sample exactly.
+transformers' `generate` draws all rows of a batch from one stream, so that a sample depends on its batch and on what
+was sampled before. Here the noise of a row is a hash of (seed, position, token). It does not depend on the batch, the
+number of processes, the device or a resumption, and a longer budget continues a sample exactly.
 
-The draw is an exponential race: with E_v ~ Exp(1), argmin_v E_v / p_v is a sample of p. (Gumbel-max, in other words.)
+The draw is an exponential race: with E_v ~ Exp(1), argmin_v E_v / p_v is a sample of p (the Gumbel-max trick).
 """
 
 # B rows of a batch, V tokens of the vocabulary
@@ -25,11 +25,11 @@ DEFAULT_BATCH_SIZE = 256
 
 
 def exponential_noise(seeds_B: Tensor, positions_B: Tensor, vocabulary: int) -> Tensor:
-    """Exp(1) noise for every token of the vocabulary, a function of (seed, position, token).
+    """Return Exp(1) noise for every token of the vocabulary, a function of (seed, position, token).
 
     Args:
         seeds_B: (B,) int64.
-        positions_B: (B,) int64, places in the completions, from 0.
+        positions_B: (B,) int64, positions in the completions, counted from 0.
         vocabulary: V.
 
     Returns:
@@ -38,7 +38,8 @@ def exponential_noise(seeds_B: Tensor, positions_B: Tensor, vocabulary: int) -> 
     rows_B1 = _mix(_mix(seeds_B) + positions_B * _STEP).unsqueeze(1)
     tokens_V = torch.arange(vocabulary, device=seeds_B.device) * _STEP
     bits_BV = (_mix(rows_B1 + tokens_V) >> 11) & (2**53 - 1)
-    # In float32 a small u keeps its precision, and the small ones decide the race; a u rounded to 1 must stay finite.
+    # In float32 a small u keeps its precision, and small u decide the race; the noise of a u rounded to 1 must stay
+    # finite.
     uniform_BV = (bits_BV.float() + 0.5) * 2.0**-53
     return -torch.log1p(-uniform_BV.clamp(max=1 - 2.0**-24))
 
@@ -50,12 +51,12 @@ def _mix(values: Tensor) -> Tensor:
 
 
 def _shift(values: Tensor, by: int) -> Tensor:
-    """To the right, without the sign."""
+    """Shift to the right as if the numbers were unsigned."""
     return (values >> by) & (2 ** (64 - by) - 1)
 
 
 class _Race(LogitsProcessor):
-    """Scores whose argmax is a sample of softmax(scores / temperature), cut to its nucleus."""
+    """Turns scores into ones whose argmax is a sample of softmax(scores / temperature), cut to its nucleus."""
 
     def __init__(self, seeds_B: Tensor, offsets_B: Tensor, width: int, temperature: float, top_p: float) -> None:
         self.seeds_B, self.offsets_B, self.width, self.temperature = seeds_B, offsets_B, width, temperature
@@ -84,19 +85,19 @@ def sample_tokens(
     offsets: Sequence[int] | None = None,
     batch_size: int = DEFAULT_BATCH_SIZE,
 ) -> Iterator[tuple[int, list[int], bool]]:
-    """Sample one completion of each prompt, batch by batch. The caller's random state is not touched.
+    """Sample one completion of each prompt, batch by batch. The caller's random state does not change.
 
     Args:
         model: A causal language model, unwrapped, on its device. Its own generation settings are not used.
         prompts: N prompts, as token ids.
-        seeds: One for each prompt.
+        seeds: N seeds.
         pad_token_id: Any token; it is masked.
-        eos_token_ids: A completion ends with any of these.
-        max_new_tokens: Cutoff, in tokens; one for all or one for each.
-        temperature: Of the sampling; 0 is greedy.
-        top_p: Nucleus; 1 keeps every token.
-        offsets: Tokens at the end of each prompt that belong to its completion already. Default: none.
-        batch_size: Completions per call of `generate`.
+        eos_token_ids: The tokens that end a completion.
+        max_new_tokens: The cutoff in tokens: one for all, or one for each.
+        temperature: The temperature; 0 is greedy.
+        top_p: The probability mass of the nucleus; 1 keeps every token.
+        offsets: The number of tokens at the end of each prompt that already belong to its completion; 0 by default.
+        batch_size: The number of completions per call of `generate`.
 
     Yields:
         (index of the prompt, its new tokens with the end-of-sequence token, whether it was cut off), in order.
@@ -114,7 +115,7 @@ def sample_tokens(
                 GenerationConfig(
                     max_new_tokens=max(limits[i] for i in rows), eos_token_id=list(ends) or None,
                     pad_token_id=pad_token_id, do_sample=False,
-                    # unlike what a model's own settings may say; those of sampling have no part in a greedy search
+                    # neutral, whatever the model's own settings say; a greedy search ignores those of sampling
                     temperature=1.0, top_p=1.0, top_k=50, repetition_penalty=1.0,
                 ),
                 temperature, top_p,
@@ -159,28 +160,28 @@ def sample_completions(
     quiet: bool = True,
     **settings: Any,
 ) -> list[list[str]]:
-    """The texts of several completions of each prompt, without special tokens.
+    """Sample several completions of each prompt, and return their texts without special tokens.
 
     Args:
         model: A causal language model, unwrapped, on its device.
         tokenizer: Its tokenizer.
         prompts: P plain texts.
         seeds: For each prompt, one seed per completion.
-        title: Of the progress.
-        quiet: Show none.
-        **settings: max_new_tokens, temperature, top_p, batch_size of `sample_tokens`.
+        title: The title of the progress bar.
+        quiet: Show no progress.
+        **settings: max_new_tokens, temperature, top_p and batch_size of `sample_tokens`.
 
     Returns:
-        For each prompt, its completions, in the order of its seeds.
+        For each prompt its completions, in the order of its seeds.
     """
     ids = [tokenizer(prompt)["input_ids"] for prompt in prompts]
     ends = eos_token_ids(model, tokenizer)
-    rows = [(place, seed) for place, some in enumerate(seeds) for seed in some]
-    # The like together: less padding, and nobody waits long for the longest.
+    rows = [(prompt, seed) for prompt, its_seeds in enumerate(seeds) for seed in its_seeds]
+    # Prompts of like length together: less padding.
     rows.sort(key=lambda row: len(ids[row[0]]))
     sampled = sample_tokens(
         model,
-        [ids[place] for place, _ in rows],
+        [ids[prompt] for prompt, _ in rows],
         [seed for _, seed in rows],
         pad_token_id=pad_token_id(tokenizer, ends),
         eos_token_ids=ends,
@@ -193,13 +194,13 @@ def sample_completions(
 
 
 def eos_token_ids(model: Any, tokenizer: Any) -> list[int]:
-    """Every token that ends a completion: the model's (a chat model has several) and the tokenizer's."""
+    """Return every token that ends a completion: the model's (a chat model has several) and the tokenizer's."""
     config = getattr(model, "generation_config", None)
-    ends = config.eos_token_id if config is not None else None
-    ends = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
-    return list(dict.fromkeys([*ends, *filter(lambda token: token is not None, [tokenizer.eos_token_id])]))
+    ends = getattr(config, "eos_token_id", None)
+    ends = [*ends, tokenizer.eos_token_id] if isinstance(ends, list | tuple) else [ends, tokenizer.eos_token_id]
+    return list(dict.fromkeys(token for token in ends if token is not None))
 
 
 def pad_token_id(tokenizer: Any, ends: Sequence[int]) -> int:
-    """A token to fill rows with; it is masked, so any will do."""
+    """Return a token to pad rows with; it is masked, so any will do."""
     return tokenizer.pad_token_id if tokenizer.pad_token_id is not None else next(iter(ends), 0)
