@@ -17,10 +17,11 @@ MODELS = (
 )
 INTRODUCTION = """# Recipes
 
-Made by `python recipes/make_readme.py`; a test says when it is out of date.
+`python recipes/make_readme.py` writes this file; a test fails when it is out of date.
 
-A recipe states what differs from the defaults of `MinerGRPOConfig` and, behind each setting, where the value comes
-from. A model's recipes are alike in all but the method. `trl-miner train --help` explains each setting.
+A recipe lists what differs from the defaults of `MinerGRPOConfig` and, behind each setting, the source of its value.
+The recipes of a model differ only in the method. `trl-miner train --help` explains each setting, and the
+[guide to launching](../trl_miner/launching/README.md) how to run a recipe on GPUs.
 
 ```bash
 trl-miner train --config recipes/arithmetic/miner.yaml
@@ -28,7 +29,7 @@ trl-miner doctor recipes/Qwen3-4B-Base/miner.yaml
 trl-miner launch recipes/Qwen3-4B-Base/miner.yaml --learning_rate 1e-6
 ```
 
-`accelerate/` has configurations of accelerate, which a recipe names as `accelerate_config`:
+`accelerate/` holds configurations of accelerate. A recipe names one as `accelerate_config`:
 """
 
 
@@ -40,13 +41,13 @@ class Setting(NamedTuple):
 
 
 def read_settings(path: Path) -> dict[str, Setting]:
-    """The settings of a recipe in their order, each with the comment behind it and those in the lines above it.
+    """Read the settings of a recipe in their order, each with the comment behind it and those in the lines above it.
 
     Args:
         path: The recipe.
 
     Returns:
-        By key. A comment that an empty line parts from what follows belongs to no setting.
+        Settings by key. A comment that is followed by an empty line belongs to no setting.
     """
     settings: dict[str, Setting] = {}
     above: list[str] = []
@@ -64,13 +65,13 @@ def read_settings(path: Path) -> dict[str, Setting]:
 
 
 def read_title(path: Path) -> str:
-    """What the first comment of a recipe calls it, without the model."""
+    """Return the title in the first comment of a recipe, without the model."""
     first = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
     return re.sub(r" on (the embedded world|[\w.-]+?)(?=[.:]).*", "", first).rstrip(".")
 
 
 def _machine(path: Path) -> str:
-    """What the header of a recipe says of the machine that it is for."""
+    """Return the line of a recipe's header that names the machine."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return next(
         (line.removeprefix("# ") for line in lines if re.match(r"# \d+ x \d+ GB", line)), "On a CPU, in minutes."
@@ -83,14 +84,14 @@ def _body(path: Path) -> list[str]:
 
 
 def differences(path: Path, base: Path) -> list[str]:
-    """What a recipe sets otherwise than another, one entry a setting, with its comment.
+    """List the settings in which a recipe differs from another, each with its comment.
 
     Args:
         path: The recipe.
-        base: The one that it is compared with.
+        base: The recipe to compare with.
 
     Returns:
-        Markdown, in the recipe's order; then the settings that it leaves at their default.
+        Markdown entries in the recipe's order, then the settings that it leaves at their default.
     """
     own, other = read_settings(path), read_settings(base)
     entries = [
@@ -109,19 +110,19 @@ def _shown(key: str, setting: Setting) -> str:
 def _model(model: str) -> list[str]:
     folder = RECIPES / model
     base = folder / "grpo.yaml"
-    lines = [f"## {model}", "", _machine(base), "", "| Method | File | What differs from grpo.yaml |"]
+    lines = [f"## {model}", "", _machine(base), "", "| Method | File | Differences from grpo.yaml |"]
     lines += ["| --- | --- | --- |"]
     for path in sorted(folder.glob("*.yaml")):
         links = [f"[{name}]({model}/{name})" for name in (path.name, f"lora/{path.name}") if (folder / name).is_file()]
         lines.append(f"| {read_title(path)} | {', '.join(links)} | {'<br>'.join(differences(path, base))} |")
-    lines += ["", "All of them:", "", "| Setting | Value | Source, or why |", "| --- | --- | --- |"]
+    lines += ["", "Settings of grpo.yaml:", "", "| Setting | Value | Source or reason |", "| --- | --- | --- |"]
     lines += [
         f"| `{key}` | `{setting.value}` | {setting.comment} |"
         for key, setting in read_settings(base).items()
         if key not in ("output_dir", "advantage_estimator")
     ]
     if (folder / "README.md").is_file():
-        lines += ["", f"What came of it: [{model}/README.md]({model}/README.md)."]
+        lines += ["", f"Results: [{model}/README.md]({model}/README.md)."]
     for path in sorted(folder.glob("sensitivity/*.yaml")):
         knob = [_shown(key, s) for key, s in read_settings(path).items() if key.startswith("miner_")]
         lines += ([""] if path == min(path.parent.iterdir()) else []) + [
@@ -129,17 +130,13 @@ def _model(model: str) -> list[str]:
         ]
     lora = folder / "lora" / "grpo.yaml"
     if lora.is_file():
-        lines += ["", f"With LoRA, ours: {_machine(lora)}", ""]
+        lines += ["", f"LoRA variants, ours: {_machine(lora)}", ""]
         lines += [f"- {entry}" for entry in differences(lora, base)]
     return [*lines, ""]
 
 
 def reference() -> str:
-    """The whole of recipes/README.md.
-
-    Returns:
-        Markdown.
-    """
+    """Return the text of recipes/README.md."""
     lines = [INTRODUCTION, "| File | For |", "| --- | --- |"]
     for path in sorted(RECIPES.rglob("accelerate/*.yaml")):
         name = path.relative_to(RECIPES).as_posix()

@@ -1,4 +1,4 @@
-"""Which strategies a model takes in the study's world, and how often each is right.
+"""Count which strategies a model uses in the study's world, and how often each is right.
 
 python recipes/study/strategies.py trl_miner/strategies runs/study/grpo/seed1 runs/study/miner/seed1
 """
@@ -18,23 +18,23 @@ SAMPLES, TEMPERATURE, MAX_TOKENS = 16, 0.7, 80  # G, temperature and length of t
 
 
 def count(name: str, size: int) -> tuple[Counter, Counter]:
-    """Rollouts, and right ones, by level and strategy.
+    """Count all rollouts and the right ones.
 
     Args:
-        name: Of the model, or its folder.
-        size: Test problems, levels taking turns.
+        name: The model, or its folder.
+        size: Number of test problems, levels taking turns.
 
     Returns:
-        Both by (level, strategy).
+        Both counts by (level, strategy).
     """
     folder = find_model(name)
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     problems = load_dataset("test", size)
     seeds = [[sample_seed(0, str(place), number) for number in range(SAMPLES)] for place in range(size)]
-    found = sample_completions(
+    completions = sample_completions(
         model, tokenizer, problems["prompt"], seeds, max_new_tokens=MAX_TOKENS, temperature=TEMPERATURE
     )
-    texts = [text for some in found for text in some]
+    texts = [text for texts_of_problem in completions for text in texts_of_problem]
     golds, levels = ([value for value in problems[key] for _ in range(SAMPLES)] for key in ("solution", "level"))
     taken, right = Counter(), Counter()
     for text, level, verdict in zip(texts, levels, math_reward(texts, golds), strict=True):
@@ -44,7 +44,7 @@ def count(name: str, size: int) -> tuple[Counter, Counter]:
 
 
 def table(names: list[str], size: int) -> str:
-    """Markdown: a row for each model and range of levels, the share of each strategy and how often it is right."""
+    """Return Markdown: for each model and range of levels, the share of each strategy and how often it is right."""
     lines = ["| Model | Levels | " + " | ".join(STRATEGIES) + " |", "| --- | ---: |" + " ---: |" * len(STRATEGIES)]
     for name in names:
         taken, right = count(name, size)
