@@ -8,7 +8,7 @@ from studies import write_study
 
 from trl_miner.cli import main
 from trl_miner.runs.history import read_run
-from trl_miner.runs.runs_file import METRIC_PREFIXES, METRICS, read_runs, write_comparison, write_runs
+from trl_miner.runs.runs_file import METRIC_PREFIXES, METRICS, collect_runs, read_runs, write_runs
 from trl_miner.viewing.charts import CHARTS
 from trl_miner.viewing.material import read_material
 from trl_miner.viewing.report import write_report
@@ -112,10 +112,10 @@ def test_a_comparison_keeps_the_runs_of_earlier_calls_and_survives_damaged_ones(
     folders = write_study(tmp_path, after={"miner": 0.7, "grpo": 0.6}, seeds=11, problems=8)
     (folders[0] / "trainer_state.json").write_text("{")  # miner/seed1
     (folders[1] / "trainer_state.json").unlink()
-    write_comparison(tmp_path)
+    collect_runs(tmp_path)
     names = [run.name for run in read_runs(tmp_path / "runs.jsonl")]
     assert names == [*(f"grpo/seed{seed}" for seed in range(1, 12)), *(f"miner/seed{seed}" for seed in range(3, 12))]
-    write_comparison(tmp_path / "nowhere")
+    collect_runs(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
 
 

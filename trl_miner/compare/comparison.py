@@ -10,7 +10,7 @@ from ..launching.signals import collect_signals
 from ..progress import Progress, finish
 from ..runs.compare_folder import COMPARISON, TABLE, lock_comparison, run_folder, write_table
 from ..runs.runs_file import NAME as RUNS
-from ..runs.runs_file import write_comparison
+from ..runs.runs_file import collect_runs
 from ..viewing.comparison import compare_runs, comparison_table
 from .recipes import read_recipes
 from .runs import ProcessRunner, Run, Stopped, check_folder, train_all
@@ -120,5 +120,5 @@ def _write_table(output: Path, runs: Sequence[Run], facts: Sequence[Mapping[str,
     )
     table = comparison_table(comparison).markdown()
     write_table(output, comparison, table)
-    write_comparison(output)
+    collect_runs(output)
     return table

@@ -5,7 +5,6 @@ own seed. With transformers a sample is a function of that seed (see `seeded_sam
 less: their kernels may round differently when other requests share the batch.
 """
 
-import json
 import logging
 import os
 import time
@@ -15,6 +14,9 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
+
+from ..runs.files import read_object
+from ..runs.models import ADAPTER
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +158,7 @@ class VLLMBackend:
         self.adapter = None
         if source.adapter:
             folder = Path(local_folder(source.adapter))
-            rank = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))["r"]
+            rank = read_object(folder / ADAPTER)["r"]
             # the ranks that vLLM supports
             fitting = next((size for size in (8, 16, 32, 64, 128, 256, 320, 512) if size >= rank), rank)
             lora = {"enable_lora": True, "max_lora_rank": fitting}

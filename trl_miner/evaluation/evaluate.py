@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import importlib.util
-import json
 import platform
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,10 @@ from typing import Any
 from ..data.benchmarks import BENCHMARKS, load_with_record, user_benchmark
 from ..data.problems import Benchmark
 from ..data.worlds import WORLDS
+from ..runs.evaluation import FILE as EVALUATION
+from ..runs.files import read_object
+from ..runs.models import ADAPTER
+from ..runs.trainer_state import FILE as STATE
 from .backends import Backend, ModelSource, ServerBackend, TransformersBackend, VLLMBackend
 from .generate import ProblemSet, PromptRenderer, Sampling, generate
 
@@ -146,9 +149,9 @@ def _resolve(model: ModelOptions) -> ModelSource:
         from ..data.base_model import find_model
 
         return ModelSource(find_model(model.model), None, model.adapter, model.dtype)
-    config = Path(model.model) / "adapter_config.json"
+    config = Path(model.model) / ADAPTER
     if config.is_file() and not model.adapter:
-        base = json.loads(config.read_text(encoding="utf-8"))["base_model_name_or_path"]
+        base = read_object(config)["base_model_name_or_path"]
         return ModelSource(base, model.revision, model.model, model.dtype)
     if not Path(model.model).exists() and (model.model.startswith(("/", ".", "~")) or model.model.count("/") > 1):
         raise ValueError(f"--model must be a Hub id or a folder: got {model.model}, which is not there.")
@@ -201,7 +204,7 @@ def _identity(name: str, revision: str | None) -> str | None:
         return getattr(AutoConfig.from_pretrained(name, revision=revision), "_commit_hash", None)
     digest = hashlib.sha256()
     for path in sorted({path for pattern in _WEIGHTS for path in folder.glob(pattern)}):
-        if path.name in ("evaluation.json", "trainer_state.json"):
+        if path.name in (EVALUATION, STATE):
             continue
         size = path.stat().st_size
         digest.update(f"{path.name} {size}\n".encode())

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .files import lock_folder, read_lines, read_object, write_json, write_whole
+from .files import FORMAT, lock_folder, read_lines, read_object, write_json, write_whole
 
 SETTINGS, SCORES, TABLES = "settings.json", "scores.json", ("scores.md", "scores.tex")
 BENCHMARK, PROBLEMS, SAMPLES = "benchmark.json", "problems.jsonl", "samples.jsonl"
@@ -87,6 +87,7 @@ def write_benchmark(folder: Path, about: Mapping[str, Any], problems: Iterable[M
                 f"Give the same problems, or another --output."
             )
         about = {**about, "samples": max(about["samples"], known["samples"])}
+    about = {"format": FORMAT, **about}
     lines = [json.dumps(problem, ensure_ascii=False) + "\n" for problem in problems]
     write_whole(folder / PROBLEMS, "".join(lines))
     write_json(folder / BENCHMARK, about, default=str)

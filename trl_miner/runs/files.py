@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 LOCK = ".lock"
+# The version of all formats of these folders, which `training.json` and `benchmark.json` state as "format". Raise it
+# whenever readers of this version could no longer read what is written. Files of 0.1.0 state none, which means 1.
+FORMAT = 1
 ADVICE = "Restore it, or leave its folder out."
 
 
@@ -199,6 +202,8 @@ def _parse_object(text: str | bytes) -> dict[str, Any]:
     found = json.loads(text)
     if not isinstance(found, dict):
         raise ValueError(f"it must hold an object, and holds a {type(found).__name__}")
+    if isinstance(found.get("format"), int) and found["format"] > FORMAT:
+        raise ValueError(f"it is of format {found['format']}, and this version of trl_miner reads up to {FORMAT}")
     return found
 
 

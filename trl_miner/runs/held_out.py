@@ -33,13 +33,13 @@ class Moment:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What a run's scoring left, problem by problem.
+    """The right samples of each held-out problem, each time the run was scored.
 
     Attributes:
-        moments: By name, "before", "step 10", ..., "after"; steps ascending.
-        levels: The level of each problem; None: they have none.
-        trained_levels: Levels of the training problems; None: not known.
-        fingerprint: The same for two runs that were scored on the same problems.
+        moments: The scorings by name, "before", "step 10", ..., "after"; steps ascending.
+        levels: The level of each problem; None: problems have no levels.
+        trained_levels: The levels of the training problems; None: not known.
+        fingerprint: A hash of the problems, equal for runs that were scored on the same ones.
     """
 
     moments: Mapping[str, Moment]
@@ -53,10 +53,10 @@ class HeldOut:
         return self.moments.get("after")
 
     def ranges(self) -> dict[str, list[int]]:
-        """Places of the problems by where their levels lie.
+        """Return the places of the problems, apart for trained levels and others.
 
         Returns:
-            "trained levels" and "levels beyond training", those of them that have problems; "all problems" where the
+            "trained levels" and "levels beyond training", as far as they have problems; "all problems" where the
             levels of either are not known.
         """
         size = len(next(iter(self.moments.values())).num_correct)
@@ -121,16 +121,16 @@ def read_held_out(run: Path, notes: list[str] | None = None) -> HeldOut | None:
 
 
 def clean_held_out(content: Mapping[str, Any]) -> HeldOut | None:
-    """Read the content of `held_out.json`.
+    """Return the counts in the content of `held_out.json`.
 
     Args:
-        content: Whatever it holds.
+        content: Any mapping.
 
     Returns:
-        Its counts; None: it is empty.
+        The counts; None: it is empty.
 
     Raises:
-        ValueError: Counts that are none, or not of the same problems.
+        ValueError: It holds no counts, or counts of different problems.
     """
     if not content:
         return None
@@ -166,7 +166,7 @@ def _counts(moment: Moment, is_compact: bool) -> str | list[int]:
 
 
 def _span(levels: Iterable[Any]) -> str:
-    """Levels in words: 1 to 6 where they are whole numbers without a gap."""
+    """Return the levels in words: 1 to 6 for whole numbers without a gap."""
     known = sorted(set(levels), key=lambda level: (isinstance(level, str), level))
     if len(known) > 2 and all(isinstance(level, int) for level in known) and known[-1] - known[0] == len(known) - 1:
         return f"{known[0]} to {known[-1]}"

@@ -1,6 +1,6 @@
-"""What the folder of a training run holds, read without a model.
+"""A run folder as reports see it: `read_run` puts its files together.
 
-Files may be unfinished, and hold anything where a number should be: what cannot be read is left out and noted.
+Files may be unfinished, or hold anything where a number should be. What cannot be read is left out, with a note.
 """
 
 import math
@@ -26,20 +26,20 @@ class RunHistory:
     """One training run.
 
     Attributes:
-        folder: Its output folder.
-        name: How a report calls it.
-        method: Name of its recipe, where `trl-miner compare` recorded it.
-        seed: None: not recorded.
-        settings: What it recorded of its settings, each as text in one spelling; empty: nothing.
+        folder: The run folder.
+        name: The name in reports.
+        method: The name of the recipe, where `trl-miner compare` recorded it.
+        seed: The seed; None: not recorded.
+        settings: The recorded settings, each as text in one spelling; empty: none.
         logs: The training logs, one per logged optimizer step, steps ascending.
         scores: Scores on held-out problems by optimizer step, {0: {"pass@1": 0.5}}; 0 is before training.
         steps: Optimizer steps done.
-        planned: Optimizer steps that it was to do; None: not recorded.
+        planned: Optimizer steps planned; None: not recorded.
         per_step: Optimizer steps per generation batch; None: not recorded.
-        finished: It did what was planned, and was scored after training if it was scored at all.
-        notes: What a reader of its curves should know.
-        held_out: How many samples of each held-out problem were right; None: not recorded.
-        versions: Of the packages that it ran with, and "git", this package's commit; empty: not recorded.
+        finished: Whether all planned steps are done, and the run was scored after training if it was scored at all.
+        notes: Sentences for the reader of its curves.
+        held_out: Right samples of each held-out problem; None: not recorded.
+        versions: Versions of the packages, and "git", this package's commit; empty: not recorded.
     """
 
     folder: Path
@@ -58,25 +58,25 @@ class RunHistory:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def values(self, key: str) -> list[tuple[float, float]]:
-        """One metric over the steps.
+        """Return one metric over the steps.
 
         Args:
             key: Of the log, such as "reward".
 
         Returns:
-            (optimizer step, value) pairs; NaN where a log has it and it is no finite number.
+            (optimizer step, value) pairs; NaN where the logged value is no finite number.
         """
         points = [(number(log["step"]), log[key]) for log in self.logs if key in log]
         return [(step, _or_nan(value)) for step, value in points if step is not None]
 
     def has(self, key: str) -> bool:
-        """Whether any log has a finite number for a metric.
+        """Return whether any log has a finite number for a metric.
 
         Args:
             key: Of the log, such as "reward".
 
         Returns:
-            False too where it was logged as NaN alone.
+            False also for a metric that was only logged as NaN.
         """
         return any(number(log.get(key)) is not None for log in self.logs)
 
@@ -97,10 +97,10 @@ def read_run(folder: str | Path) -> RunHistory:
     """Read the folder of one training run, finished or not.
 
     Args:
-        folder: Its output folder.
+        folder: The run folder.
 
     Returns:
-        Its history.
+        The history.
 
     Raises:
         FileNotFoundError: Neither the folder nor a checkpoint in it holds a `trainer_state.json`.
@@ -141,26 +141,12 @@ def _state_files(folder: Path) -> list[Path]:
 
 
 def has_state(folder: Path) -> bool:
-    """Whether it is the folder of a run that has left a log.
-
-    Args:
-        folder: Any.
-
-    Returns:
-        False for a folder that is not there, too.
-    """
+    """Return whether a folder, which need not exist, is that of a run with a log."""
     return bool(_state_files(folder))
 
 
 def no_state(folder: Path) -> str:
-    """Why a folder is no run that can be read, and what to do.
-
-    Args:
-        folder: One that `has_state` is False for.
-
-    Returns:
-        For an error.
-    """
+    """Return an error message: why a folder without a log cannot be read, and what to do."""
     if not folder.is_dir():
         return f"{folder} is no folder. Give the output_dir of a training run."
     begun = [name for name in (RUN, RECORD, EVALUATION) if (folder / name).is_file()]
@@ -176,7 +162,7 @@ def no_state(folder: Path) -> str:
 
 
 def _read_state(folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """The state that went furthest: a run that went on may have left an older one in its folder."""
+    """Read the state with the most steps: a resumed run may have left an older one in its folder."""
     files = _state_files(folder)
     if not files:
         raise FileNotFoundError(no_state(folder))
@@ -193,7 +179,7 @@ def _versions(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _settings(facts: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, str]:
-    """One spelling for what `run.json` and `training.json` say; the former knows also what was left at its default."""
+    """Return the settings of `run.json`, which has the whole recipe, or else those of `training.json`."""
     if isinstance(facts.get("recipe"), dict):
         options = facts.get("options")
         return clean_settings({**facts["recipe"], **read_options(options if isinstance(options, list) else [])})

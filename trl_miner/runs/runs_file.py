@@ -1,6 +1,6 @@
-"""Many runs in one file: what reports and statistics read of each, as a line of JSON.
+"""`runs.jsonl` of a comparison: all that reports and statistics read of each run, one run per line.
 
-A line is about as long as a page of text, so that the raw results of a study fit into a repository. What it holds:
+A line is about as long as a page of text, so the raw results of a study fit into a repository. It holds:
 
 - `name`, `method`, `seed`, `settings` (as text, in one spelling), `versions`, `notes`;
 - `steps`, `planned`, `per_step` (optimizer steps per generation batch), `finished`;
@@ -8,7 +8,7 @@ A line is about as long as a page of text, so that the raw results of a study fi
 - `held_out`: the content of the run's `held_out.json`, but counts of up to 9 samples as one text, a digit per problem;
 - `logs`: by metric a list with a number for each logged step, to 6 digits; null where that step has none.
 
-Paths of the machine are cut to their last names.
+Of paths it keeps the last name only.
 """
 
 import contextlib
@@ -35,37 +35,30 @@ METRICS = {
     *("completions/mean_length", "completions/clipped_ratio"),
 }
 METRIC_PREFIXES = ("miner/", "groups/", "rollouts/")
-_NOT_KEPT = {"output_dir", "run_name", "report_to", "config"}  # of the settings: they say where, not what
+_NOT_KEPT = {"output_dir", "run_name", "report_to", "config"}  # these settings say where, not what
 _PATH = re.compile(r"(?<![\w.:/~-])~?/(?:[^\s/=,'\"]+/)*([^\s/=,'\"]+)/?")
 _NO_NUMBER = "nan"
 
 
 def is_runs_file(path: str | Path) -> bool:
-    """Whether a path is to be read with `read_runs`.
-
-    Args:
-        path: Any.
-
-    Returns:
-        True where it ends in .jsonl and is no folder.
-    """
+    """Return whether a path is to be read with `read_runs`: it ends in .jsonl and is no folder."""
     return Path(path).suffix == ENDING and not Path(path).is_dir()
 
 
 def write_runs(runs: Sequence[str | Path | RunHistory], path: str | Path) -> Path:
-    """Write what reports and statistics read of these runs.
+    """Write runs into one file.
 
     Args:
-        runs: Folders, or histories that have been read. A folder is named by its own name and its parent's, as
-            `trl-miner compare` lays them out.
-        path: The file, which ends in .jsonl.
+        runs: Run folders, or histories. The name of a folder is its own and its parent's, as in the output of
+            `trl-miner compare`.
+        path: The file. Its name must end in .jsonl.
 
     Returns:
         The path.
 
     Raises:
-        FileNotFoundError: A folder is no run.
-        ValueError: A run cannot be read, or the path ends otherwise.
+        FileNotFoundError: A folder is no run folder.
+        ValueError: A run cannot be read, or the file has another ending.
     """
     path = Path(path)
     if path.suffix != ENDING:
@@ -75,40 +68,40 @@ def write_runs(runs: Sequence[str | Path | RunHistory], path: str | Path) -> Pat
     return path
 
 
-def write_comparison(output: str | Path) -> None:
-    """Write `runs.jsonl` with all runs in the output of `trl-miner compare`, of earlier calls too.
+def collect_runs(output: str | Path) -> None:
+    """Write `runs.jsonl` with all runs in the output of `trl-miner compare`, those of earlier calls included.
 
-    Runs that left no log, or a damaged one, are left out; without any nothing is written.
+    Runs without a log, or with a damaged one, are left out. Without any run nothing is written.
 
     Args:
         output: The folder.
     """
-    output, found = Path(output), []
+    output, runs = Path(output), []
     for folder in run_folders(output):
         with contextlib.suppress(FileNotFoundError, ValueError):
-            found.append(_history(folder))
-    if found:
-        write_runs(found, output / NAME)
+            runs.append(_history(folder))
+    if runs:
+        write_runs(runs, output / NAME)
 
 
 def read_runs(path: str | Path) -> list[RunHistory]:
-    """Read what `write_runs` wrote.
+    """Read `runs.jsonl`, or another file that `write_runs` wrote.
 
     Args:
         path: The file.
 
     Returns:
-        Its runs, in order. Their folders are no folders: the file's path with the run's name behind it.
+        The runs, in order. Their `folder` does not exist: it is the file's path followed by the run's name.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: It holds no runs, or a line that is none.
+        ValueError: It holds no runs, or a line that is no run.
     """
     path = Path(path)
-    found = [_read_run(path, number, content) for number, content in read_lines(path, _ADVICE)]
-    if not found:
+    runs = [_read_run(path, number, content) for number, content in read_lines(path, _ADVICE)]
+    if not runs:
         raise ValueError(f"{path} must hold at least one run: it is empty. Run trl-miner compare again.")
-    return found
+    return runs
 
 
 def _history(run: str | Path | RunHistory) -> RunHistory:
@@ -154,7 +147,7 @@ def _short(value: Any) -> Any:
     if known is None:
         return _NO_NUMBER
     rounded = float(f"{known:.{_DIGITS}g}")
-    # a total is exact however long it is, and a whole number needs no ".0"
+    # totals stay exact, however long they are, and whole numbers need no ".0"
     return int(known) if known == int(known) else int(rounded) if rounded == int(rounded) else rounded
 
 

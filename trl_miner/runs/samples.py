@@ -1,9 +1,11 @@
-"""The file of samples: one JSON line each, appended as they finish, so that a kill loses only those in flight.
+"""`samples.jsonl` of a benchmark's folder: one line per sample.
+
+A line is appended when its sample is finished, so a killed run loses only the samples in flight.
 
 {"problem": "aime24-3", "sample": 0, "seed": 123, "text": "...", "tokens": 57, "truncated": false, "limit": 8192}
 
-`limit` is the token budget it was sampled with. A truncated sample also keeps its `token_ids` where the backend gives
-them, so that it can be continued exactly. Of two lines for one (problem, sample) the later counts.
+`limit` is the token budget of the sample. A truncated sample also keeps its `token_ids` where the backend gives them,
+so that it can be continued exactly. Of two lines for one (problem, sample) the later counts.
 """
 
 import errno
@@ -20,13 +22,13 @@ _TYPES = {"problem": str, "sample": int, "text": str, "tokens": int, "truncated"
 
 
 def read_samples(path: str | Path) -> tuple[dict[Key, dict[str, Any]], list[str]]:
-    """The samples of a file, which stays as it is; without their `token_ids`, which only continuing them needs.
+    """Read the samples of a file without their `token_ids`, which are only needed to continue them.
 
     Args:
         path: A `samples.jsonl`.
 
     Returns:
-        The samples by (problem, sample), and what was wrong with the file, as sentences.
+        The samples by (problem, sample), and sentences on what is wrong with the file.
     """
     samples: dict[Key, dict[str, Any]] = {}
     broken = []
@@ -42,13 +44,13 @@ def read_samples(path: str | Path) -> tuple[dict[Key, dict[str, Any]], list[str]
 
 
 class SampleWriter:
-    """Appends samples to a file; opening repairs it. Keeps where each sample lies, not the samples.
+    """Appends samples to a file, which it repairs on opening. It keeps the places of the samples, not the samples.
 
     Args:
-        path: Of the `samples.jsonl`; made if it is not there.
+        path: The `samples.jsonl`, made if it is not there.
 
     Attributes:
-        repairs: What was mended on opening, as sentences.
+        repairs: Sentences on what was repaired.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -70,28 +72,28 @@ class SampleWriter:
         return len(self._places)
 
     def read(self, key: Key) -> dict[str, Any]:
-        """One sample."""
+        """Return one sample."""
         begin, length = self._places[key]
         return json.loads(os.pread(self._descriptor, length, begin))
 
     def is_short(self, key: Key, limit: int) -> bool:
-        """Whether a sample was cut off under a smaller budget than `limit`, in tokens."""
+        """Return whether a sample was cut off under a smaller budget than `limit`, in tokens."""
         return self._limits.get(key, limit) < limit
 
     def append(self, sample: dict[str, Any]) -> None:
-        """Add one line, or replace an earlier one with its (problem, sample)."""
+        """Add a sample, or replace the earlier one with its (problem, sample)."""
         line = (json.dumps(sample, ensure_ascii=False) + "\n").encode("utf-8", errors="replace")
-        # One call: what a kill leaves is whole lines, and at most one broken one, which the next opening drops.
+        # One call, so that a kill leaves at most one broken line, which is dropped when the file is opened again.
         if os.write(self._descriptor, line) != len(line):
             raise OSError(
                 errno.ENOSPC,
-                "No space left for this sample: those before it are kept, and the same command goes on",
+                "No space left for this sample: those before it are kept, and the same command resumes",
                 str(self.path),
             )
         self._note(sample, len(line))
 
     def finish(self, problems: Sequence[str]) -> None:
-        """Put the lines in order, by problem, then by sample, without those that later lines replaced; and close."""
+        """Sort the lines by problem and sample, drop those that later lines replaced, and close the file."""
         rank = {problem: index for index, problem in enumerate(problems)}
         ordered = sorted(self._places, key=lambda key: (rank.get(key[0], len(rank)), key[1]))
         if sum(length for _, length in self._places.values()) < self._end or ordered != list(self._places):
@@ -99,13 +101,13 @@ class SampleWriter:
         self.close()
 
     def close(self) -> None:
-        """Give the file, and the lock on it, back."""
+        """Close the file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def _scan(self) -> list[int]:
-        """Find the samples of the file; the numbers of broken lines."""
+        """Note the places of the samples, and return the numbers of broken lines."""
         broken = []
         with open(self.path, "rb") as lines:
             for number, line in enumerate(lines, start=1):
@@ -146,8 +148,8 @@ def _complaints(path: str | Path, broken: Sequence[int]) -> list[str]:
         return []
     shown = ", ".join(map(str, broken[:5])) + (", ..." if len(broken) > 5 else "")
     return [
-        f"{path}: {len(broken)} broken line{'s' * (len(broken) > 1)} left out (line {shown}), as a killed write "
-        f"leaves."
+        f"{path}: {len(broken)} broken line{'s' * (len(broken) > 1)} left out (line {shown}). A killed "
+        f"process leaves such lines."
     ]
 
 

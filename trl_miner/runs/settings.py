@@ -1,4 +1,4 @@
-"""One spelling for the settings that runs record."""
+"""The settings that runs record, in one spelling, whichever file and version they come from."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ def current_names(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def clean_settings(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Each value as text, so that 2, "2.0" and 2.0 are one value, and null, "None" and .inf for a cap too."""
+    """Return each value as text, with one spelling for 2, "2.0" and 2.0, and for a cap of null, "None" and .inf."""
     shown = {str(name): _spell(value) for name, value in settings.items()}
     if shown.get("miner_lambda_max") == "inf":
         shown["miner_lambda_max"] = "None"
@@ -32,18 +32,18 @@ def clean_settings(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_options(options: Iterable[Any]) -> dict[str, Any]:
-    """`--name value`, `--name=value` and bare `--name` of a command line, as a mapping."""
-    found: dict[str, Any] = {}
+    """Return the options of a command line by name; a bare `--name` is "True"."""
+    values: dict[str, Any] = {}
     name = None
     for option in map(str, options):
         if option.startswith("--"):
             name, has_value, value = option[2:].partition("=")
             name = name.replace("-", "_")
-            found[name] = value if has_value else "True"
+            values[name] = value if has_value else "True"
             name = None if has_value else name
         elif name is not None:
-            found[name] = option if found[name] == "True" else f"{found[name]} {option}"
-    return found
+            values[name] = option if values[name] == "True" else f"{values[name]} {option}"
+    return values
 
 
 def _spell(value: Any) -> str:

@@ -57,12 +57,12 @@ class Credit:
     """The token records of a run.
 
     Attributes:
-        name: Of the run folder.
+        name: The name of the run folder.
         methods: Names of the methods, such as ("MINER",); empty: not recorded.
         table: `pyarrow.Table`, one row per rollout, rows of one prompt adjacent, steps in order. Columns: COLUMNS.
-        metas: Of each step, what the trainer noted about its batch: "scale", "tau_pos", "tau_ref", "lambda_max", ...
-        files: Names of the files that were read, relative to the run folder.
-        notes: What could not be read, and what is unusual, a sentence each.
+        metas: The metadata of each step's batch: "scale", "tau_pos", "tau_ref", "lambda_max", ...
+        files: The files that were read, relative to the run folder.
+        notes: Sentences on what could not be read, and what is unusual.
     """
 
     name: str
@@ -114,14 +114,14 @@ def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
 
     Args:
         run: Output folder of a training with `log_token_credit: true`.
-        quiet: Show no progress.
+        quiet: Whether to show no progress.
 
     Returns:
-        `Credit`. A damaged file gives the row groups that can be read, and a note.
+        All rollouts that can be read. A damaged file gives its whole row groups, and a note.
 
     Raises:
-        FileNotFoundError: The folder is none, is no run, or has no token records.
-        ValueError: A file lacks columns, or its lists disagree; or no file could be read at all.
+        FileNotFoundError: There is no such folder, or it is no run folder, or it has no token records.
+        ValueError: A file lacks columns, its lists differ in length, or no file can be read at all.
     """
     from ..progress import track
 
@@ -153,10 +153,10 @@ def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
 
 
 def groups_of(table: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Where each prompt's rows begin and end.
+    """Return where each prompt's rows begin, and how many they are.
 
     Args:
-        table: Of `Credit`.
+        table: The table of a `Credit`.
 
     Returns:
         (P,) first rows and (P,) numbers of rows, of the P prompts.
@@ -167,10 +167,10 @@ def groups_of(table: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def token_counts(table: Any) -> np.ndarray:
-    """Tokens of each rollout, those included that do not count.
+    """Return the number of tokens of each rollout, masked ones included.
 
     Args:
-        table: Of a `Credit`.
+        table: The table of a `Credit`.
 
     Returns:
         (N,) counts.
@@ -181,10 +181,10 @@ def token_counts(table: Any) -> np.ndarray:
 
 
 def token_numbers(table: Any, name: str) -> np.ndarray:
-    """One number per token of all rollouts, one after another.
+    """Return one number per token of all rollouts, one rollout after another.
 
     Args:
-        table: Of `Credit`.
+        table: The table of a `Credit`.
         name: "old_logps", "weights", "advantages_before" or "advantages".
 
     Returns:
@@ -202,10 +202,10 @@ def token_numbers(table: Any, name: str) -> np.ndarray:
 
 
 def has_list(table: Any, name: str) -> np.ndarray:
-    """Whether a rollout has a list at all, or null.
+    """Return which rollouts have a list, and not null.
 
     Args:
-        table: Of a `Credit`.
+        table: The table of a `Credit`.
         name: A column of lists.
 
     Returns:
@@ -230,7 +230,7 @@ def _credit_files(run: Path) -> list[Path]:
 
 
 def _methods(run: Path, metas: Mapping[int, Mapping[str, Any]]) -> tuple[str, ...]:
-    """Of the run record, else of the records themselves."""
+    """Return the names of the methods, of the run record or else of the token records."""
     record = read_run_record(run)
     names = (record or {}).get("methods")
     if not names:
@@ -288,7 +288,7 @@ def _checked(table: Any, name: str) -> Any:
 
 
 def _in_order(tables: Iterable[Any]) -> Any:
-    """Rows of one prompt adjacent, in the order of the steps, whatever the files did."""
+    """Join tables: steps in order, rows of a prompt adjacent, whatever the order in the files."""
     import pyarrow as pa
 
     table = pa.concat_tables(tables)

@@ -1,4 +1,8 @@
-"""`training.json` of a run folder: what the model card says of a run, without a path of the machine or a secret."""
+"""`training.json` of a run folder: what the model card says of the run.
+
+It holds neither paths of the machine nor secrets: of a local folder it keeps the last name, and of the settings those
+that decide on the training.
+"""
 
 import re
 import subprocess
@@ -7,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from .files import read_object, write_json
+from .files import FORMAT, read_object, write_json
 from .settings import current_names
 
 RECORD = "training.json"
@@ -30,12 +34,12 @@ _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 def write_run_record(trainer: Any, *, dataset: str | None = None, held_out: str | None = None) -> None:
-    """Write `training.json` into the run folder. The main process does, the others return at once.
+    """Write `training.json` into the run folder. Only the main process writes; the others return at once.
 
     Args:
         trainer: A `MinerGRPOTrainer`, before its training begins.
-        dataset: What it trains on, a Hub id or a folder.
-        held_out: What its held-out problems are from: a Hub id, the name of a benchmark, or NAME=PATH. Default: the
+        dataset: The training data: a Hub id or a folder.
+        held_out: The source of the held-out problems: a Hub id, the name of a benchmark, or NAME=PATH. Default: the
             data set.
     """
     if not trainer.is_world_process_zero():
@@ -80,15 +84,16 @@ def papers_of(methods: Iterable[str], record: Mapping[str, Any] | None) -> list[
 
 
 def run_record(args: Any, *, base_model: str | None, dataset: str | None, held_out: str | None) -> dict[str, Any]:
-    """The content of `training.json`.
+    """Return the content of `training.json`.
 
     Args:
         args: The `MinerGRPOConfig`.
-        base_model: Hub id or folder; None or empty: made in code.
+        base_model: Hub id or folder; None or empty for a model made in code.
         dataset: Hub id or folder.
         held_out: See `write_run_record`.
     """
     return {
+        "format": FORMAT,
         "base_model": _named(base_model),
         "dataset": _named(dataset),
         "held_out": _named(held_out.partition("=")[0]) if held_out else None,
@@ -104,10 +109,10 @@ def run_record(args: Any, *, base_model: str | None, dataset: str | None, held_o
 
 
 def _named(name: str | None) -> dict[str, Any] | None:
-    """A Hub id as it is, of a folder its last name only."""
+    """Return a Hub id as it is, and of a folder only its last name."""
     if not name:
         return None
-    if name.startswith("trl_miner/"):  # embedded: it looks like a Hub id, and is none
+    if name.startswith("trl_miner/"):  # an embedded world looks like a Hub id
         return {"name": name, "hub": False}
     path = Path(name)
     is_hub = _HUB_ID.fullmatch(name) is not None and not path.exists()
@@ -115,7 +120,7 @@ def _named(name: str | None) -> dict[str, Any] | None:
 
 
 def _settings(args: Any) -> dict[str, str]:
-    """The settings that had a part in it."""
+    """Return the settings that took part in the training."""
     names = {"advantage_estimator", "policy_loss", "correct_threshold", "correct_reward_func", "dynamic_sampling"}
     shown = {name: getattr(args, name) for name in names}
     for method in args.methods:
@@ -137,7 +142,11 @@ def _versions() -> dict[str, str]:
 
 
 def git_revision() -> str | None:
-    """The commit of this package's own checkout, else of the current folder's; "+ changes" if tracked files differ."""
+    """Return the commit of this package's checkout, or else of the current folder's.
+
+    Returns:
+        With "+ changes" if tracked files differ; None outside a checkout.
+    """
     package = Path(__file__).resolve().parent
     for folder, of in ((package, ""), (Path.cwd(), " of the working folder")):
         if of == "" and _git(folder, "ls-files", "--error-unmatch", Path(__file__).name) is None:
@@ -152,18 +161,18 @@ def git_revision() -> str | None:
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):  # no git, or a file system that hangs: the card goes without
+    except (OSError, subprocess.TimeoutExpired):  # no git, or a file system that hangs: the card can do without
         return None
     return done.stdout if done.returncode == 0 else None
 
 
 def license_of(base_model: str) -> dict[str, str] | None:
-    """`license`, `license_name` and `license_link` of a model's card on the Hub; None: it cannot be read."""
+    """Return `license`, `license_name` and `license_link` of a model's card on the Hub; None: it cannot be read."""
     from huggingface_hub import ModelCard
 
     try:
         data: Mapping[str, Any] = ModelCard.load(base_model).data.to_dict()
-    except Exception:  # offline, gated, without a card, with a broken one: the note says where to look
+    except Exception:  # offline, gated, no card, or a broken one: the model card then says where to look
         return None
     found = {key: str(data[key]) for key in ("license", "license_name", "license_link") if data.get(key)}
     return found if "license" in found else None

@@ -1,0 +1,182 @@
+"""Folders that 0.1.0 wrote are read as before, and today's writers write the same; the guide names every file.
+
+`golden/run_folders` was made by commit dc44e67: see its README.
+"""
+
+import json
+import re
+import shutil
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from trl_miner.cli import main
+from trl_miner.runs import compare_folder, eval_folder, evaluation, held_out, models, samples, token_credit
+from trl_miner.runs.checkpoints import load_rollouts, newest, whole_checkpoints
+from trl_miner.runs.completions import completions_files
+from trl_miner.runs.files import FORMAT, read_parquet
+from trl_miner.runs.history import read_run
+from trl_miner.runs.runs_file import collect_runs, read_runs
+from trl_miner.runs.trainer_state import last_step
+from trl_miner.runs.training_record import read_run_record
+from trl_miner.viewing.material import read_material
+
+GOLDEN = Path(__file__).parent / "golden" / "run_folders"
+RUN, COMPARED, EVALUATED = GOLDEN / "run", GOLDEN / "compare", GOLDEN / "eval"
+GUIDE = Path(compare_folder.__file__).parent / "README.md"
+
+
+@pytest.fixture
+def folders(tmp_path):
+    shutil.copytree(GOLDEN, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+# Reading
+
+
+def test_a_run_is_read():
+    run = read_run(RUN)
+    assert (run.steps, run.planned, run.finished, run.seed, run.notes) == (4, 4, True, 1, [])
+    assert run.per_step == 2  # under its former name, optimiser_steps_per_step
+    assert [log["step"] for log in run.logs] == [1, 3] and run.has("miner/scale")
+    assert run.scores == {0: {"pass@1": 0.6875, "pass@2": 0.75}, 2: {"pass@1": 0.6875, "pass@2": 0.75}} | {
+        4: {"pass@1": 0.71875, "pass@4": 1.0}
+    }
+    assert run.held_out.after.num_correct == (4, 3, 1, 3, 1, 4, 4, 3)
+    assert run.held_out.levels == (1, 2, 3, 4, 5, 1, 2, 3) and run.held_out.trained_levels == (1, 2, 3, 4, 5)
+    assert run.settings["miner_gamma"] == "2.0" and run.versions["git"] == "dc44e673e6a4"
+
+
+def test_the_record_has_todays_names():
+    record = read_run_record(RUN)
+    assert record["optimizer_steps_per_step"] == 2 and "optimiser_steps_per_step" not in record
+    assert record["methods"] == ["miner"] and record["base_model"]["hub"] is False
+
+
+def test_token_records_and_completions_are_read():
+    credit = token_credit.read_credit(RUN)
+    assert credit.methods == ("MINER",) and credit.notes == () and sorted(credit.metas) == [2, 4]
+    assert credit.table.num_rows == 24 and credit.metas[4]["gamma"] == 2.0
+    tables = [read_parquet(path) for path in completions_files(RUN)]
+    assert len(tables) == 4 and all(note is None and table.num_rows == 32 for table, note in tables)
+
+
+def test_checkpoints_and_models_are_found():
+    assert [path.name for path in whole_checkpoints(RUN)] == ["checkpoint-3", "checkpoint-4"]
+    assert newest(RUN).name == "checkpoint-4" and last_step(RUN) == 4
+    assert models.find_model(RUN).weights == RUN and models.find_model(RUN / "best").run == RUN.resolve()
+    assert [model.step for model in models.find_checkpoints(RUN)] == [3, 4]
+    assert models.read_best_score(RUN) == 0.71875
+
+
+def test_rollouts_of_a_checkpoint_are_loaded():
+    import torch
+
+    kept = load_rollouts(RUN / "checkpoint-3", 0, 1, torch.device("cpu"))
+    assert kept["micro_step"] == 3 and kept["stream"] is None
+    assert [batch["completion_ids"].shape[0] for batch in kept["batches"]] == [16, 16]
+    assert load_rollouts(RUN / "checkpoint-4", 0, 1, torch.device("cpu")) is None
+
+
+def test_a_comparison_is_read(tmp_path):
+    grpo, miner = read_runs(COMPARED / "runs.jsonl")
+    assert (grpo.name, miner.name, miner.per_step, miner.finished) == ("grpo/seed1", "miner/seed1", 2, True)
+    of_folders = read_material([COMPARED]).runs
+    assert [run.name for run in of_folders] == ["grpo/seed1", "miner/seed1"]
+    assert [run.held_out for run in of_folders] == [grpo.held_out, miner.held_out]
+    assert [run.per_step for run in of_folders] == [2, 2]
+    settings = compare_folder.read_run_settings(COMPARED / "miner" / "seed1")
+    assert settings["recipe"]["num_generations"] == 4 and settings["optimizer_steps_per_step"] == 2
+
+
+def test_an_evaluation_is_read():
+    (folder,) = eval_folder.benchmark_folders(EVALUATED)
+    assert eval_folder.read_settings(EVALUATED)["temperature"] == 0.7
+    assert eval_folder.read_benchmark(folder)["samples"] == 2 and len(eval_folder.read_problems(folder)) == 4
+    drawn, complaints = samples.read_samples(folder / eval_folder.SAMPLES)
+    assert len(drawn) == 8 and complaints == []
+    assert eval_folder.read_scores(EVALUATED)["arithmetic"]["problems"] == 4
+
+
+# Writing
+
+
+def test_what_is_written_today_is_what_was_written(tmp_path):
+    held_out.write_held_out(tmp_path, held_out.read_held_out(RUN))
+    evaluation.write_evaluation(tmp_path, evaluation.read_evaluation(RUN))
+    for name in (held_out.FILE, evaluation.FILE):
+        assert (tmp_path / name).read_bytes() == (RUN / name).read_bytes()
+    eval_folder.write_settings(tmp_path, eval_folder.read_settings(EVALUATED))
+    assert (tmp_path / "settings.json").read_bytes() == (EVALUATED / "settings.json").read_bytes()
+    source = EVALUATED / "arithmetic"
+    about, problems = eval_folder.read_benchmark(source), eval_folder.read_problems(source)
+    eval_folder.write_benchmark(tmp_path / "arithmetic", about, problems)
+    assert (tmp_path / "arithmetic" / "problems.jsonl").read_bytes() == (source / "problems.jsonl").read_bytes()
+    assert eval_folder.read_benchmark(tmp_path / "arithmetic") == {"format": FORMAT, **about}
+
+
+def test_token_records_are_written_as_they_were(tmp_path):
+    (path, _) = sorted((RUN / "credit").iterdir())
+    table, _ = read_parquet(path)
+    about = json.loads(table.schema.metadata[token_credit.METADATA])
+    again, _ = read_parquet(token_credit.write_credit(tmp_path, table, about))
+    assert again.equals(table) and again.schema.equals(table.schema, check_metadata=True)
+
+
+def test_runs_are_collected_as_they_were(folders):
+    before = [json.loads(line) for line in (COMPARED / "runs.jsonl").read_text().splitlines()]
+    collect_runs(folders / "compare")
+    assert [json.loads(line) for line in (folders / "compare" / "runs.jsonl").read_text().splitlines()] == before
+
+
+# The commands
+
+
+def test_every_command_takes_the_folders(folders, capsys):
+    run, compared, evaluated = (str(folders / name) for name in ("run", "compare", "eval"))
+    before = json.loads((folders / "eval" / "scores.json").read_text())["benchmarks"]
+    assert main(["score", evaluated, "--quiet"]) == 0
+    assert json.loads((folders / "eval" / "scores.json").read_text())["benchmarks"] == before
+    assert main(["report", run, compared, evaluated, "--output", str(folders / "report"), "--quiet"]) == 0
+    text = (folders / "report" / "report.md").read_text()
+    assert "miner/seed1" in text and "Arithmetic" in text and "## Held-out problems" in text
+    assert main(["inspect", run, "--quiet"]) == 0
+    dry = ["--repo-id", "me/tiny", "--dry-run", str(folders / "push")]
+    assert main(["push", run, "--checkpoints", "--evaluation", evaluated, *dry]) == 0
+    capsys.readouterr()
+    pushed = {path.name for path in (folders / "push").iterdir()}
+    assert pushed == {"main", "checkpoint-3", "checkpoint-4"}
+    assert "| pass@1 |" in (folders / "push" / "main" / "README.md").read_text()
+
+
+# The guide
+
+
+def test_the_guide_names_every_file_and_function():
+    rows = re.findall(r"^\| (`.*?) \| (.*?) \| (.*?) \| (.*?) \| (.*?) ?\|$", GUIDE.read_text(), re.MULTILINE)
+    for _, _, written, read, module in rows:
+        if module:
+            names = [name for cell in (written, read) for name in re.findall(r"`([a-z_A-Z]+)`", cell)]
+            home = import_module(f"trl_miner.runs.{module.strip('`')}")
+            assert [name for name in names if not hasattr(home, name) and name not in ("train",)] == []
+    listed = {name for files, *_ in rows for name in re.findall(r"`([^`]+)`", files)}
+    there = {path.relative_to(folder) for folder in (RUN, COMPARED, EVALUATED) for path in folder.rglob("*.*")}
+    model = {"config.json", "tokenizer.json", "tokenizer_config.json"}  # the files of a model
+    for path in sorted(path for path in there if path.name not in model and not path.is_dir()):
+        pattern = str(path).replace("arithmetic/", "BENCHMARK/").replace("best/", "").replace("seed1", "seedK")
+        pattern = re.sub(r"^(grpo|miner)/", "RECIPE/", re.sub(r"([_-])\d+(?=[./])", r"\1STEP", pattern))
+        pattern = pattern.replace("rollouts_STEP", "rollouts_RANK")
+        places = {pattern, pattern.removeprefix("RECIPE/seedK/"), pattern.removeprefix("checkpoint-STEP/")}
+        assert listed & places, f"{GUIDE} must name {pattern}"
+
+
+def test_a_later_format_is_refused(folders):
+    path = folders / "run" / "training.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": FORMAT + 1}))
+    with pytest.raises(
+        ValueError, match=rf"of format {FORMAT + 1}, and this version of trl_miner reads up to {FORMAT}"
+    ):
+        read_run_record(folders / "run")
+    assert "training.json could not be read" in read_run(folders / "run").notes[0]
