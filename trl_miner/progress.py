@@ -1,4 +1,4 @@
-"""What a command shows while it works, and its closing lines: a bar on a terminal, plain lines in a pipe or a file."""
+"""Show the progress of long work, as a bar or as plain lines, and the closing lines of a command."""
 
 import contextlib
 import sys
@@ -6,20 +6,20 @@ import time
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from .progress_bar import Bar, terminal_bar, ticking
 
 T = TypeVar("T")
 _QUIET = ContextVar("_QUIET", default=False)
 _SHOWN = ContextVar("_SHOWN", default=False)
-# Seconds between two plain lines: after the first minutes they grow rarer, for a log of many hours.
+# Seconds between two plain lines, which become rarer with time so that a log of many hours stays short.
 _TICK, _EVERY, _EVERY_AT_MOST = 1.0, 10.0, 60.0
 
 
 @contextlib.contextmanager
 def quietly(quiet: bool = True) -> Iterator[None]:
-    """Within it, no progress and no closing lines; `quiet=False` changes nothing."""
+    """Show no progress and no closing lines within the block; `quiet=False` changes nothing."""
     token = _QUIET.set(quiet or _QUIET.get())
     try:
         yield
@@ -28,75 +28,49 @@ def quietly(quiet: bool = True) -> Iterator[None]:
 
 
 def is_quiet() -> bool:
-    """Whether `--quiet` was given, for what prints by other means."""
+    """Return whether `--quiet` was given, for code that prints by other means."""
     return _QUIET.get()
 
 
 def duration(seconds: float) -> str:
-    """Seconds for a reader: "48 s", "7 min 48 s", "1 h 5 min"."""
+    """Return seconds as text: "48 s", "7 min 48 s", "1 h 5 min"."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
-def track(
-    iterable: Iterable[T],
-    title: str,
-    *,
-    total: int | None = None,
-    unit: str = "it",
-    quiet: bool = False,
-    leave: bool = True,
-) -> Iterator[T]:
-    """The items of `iterable`, with progress on stderr.
-
-    Args:
-        iterable: What is worked through.
-        title: What is being done: "grading".
-        total: Number of items; None: its length, where it has one.
-        unit: What is counted, in the plural: "samples".
-        quiet: Show nothing.
-        leave: As of `Progress`.
-
-    Returns:
-        A generator of the same items.
-    """
+def track(iterable: Iterable[T], title: str, *, total: int | None = None, **options: Any) -> Iterator[T]:
+    """Yield the items with progress on stderr; `total` and the other options are those of `Progress`."""
     if total is None and isinstance(iterable, Sized):
         total = len(iterable)
-    with Progress(title, total, unit=unit, quiet=quiet, leave=leave) as progress:
+    with Progress(title, total, **options) as progress:
         for item in iterable:
             yield item
             progress.advance()
 
 
 class Progress:
-    """How far some work is, on stderr: a bar on a terminal, else a line every 10 seconds (later: every minute).
+    """Shows progress on stderr: a bar on a terminal, elsewhere a line every 10 seconds (later every minute).
 
-    A context manager. What is printed meanwhile, by `print`, warnings or logging, stands above the bar. An error,
-    Ctrl-C and SIGTERM wipe the bar away. One within another shows nothing.
+    A context manager. Whatever is printed meanwhile, by `print`, warnings or logging, stands above the bar. An error,
+    Ctrl-C and SIGTERM wipe the bar away. A `Progress` within another one shows nothing.
 
     Args:
-        title: What is being done: "sampling".
-        total: How many there are; None: unknown, so no time left.
-        unit: What is counted, in the plural: "samples"; "": nothing is, the seconds are shown.
-        quiet: Show nothing. So does `quietly`.
-        initial: How many were done before, by an earlier call; they do not count for the rate.
-        leave: Leave the last state, on a terminal and as a line; False: it would be no news.
+        title: The work: "sampling".
+        total: The number of items. None: unknown, so the time left is not shown.
+        unit: The items, in the plural: "samples". "": nothing is counted, only the seconds.
+        quiet: Show nothing, as within `quietly`.
+        initial: The items done by an earlier call, which do not count for the rate.
+        leave: Whether the last state stays, on a terminal and as a line.
 
     Attributes:
         note: Shown at the end: "1234 tokens/s".
     """
 
     def __init__(
-        self,
-        title: str,
-        total: int | None = None,
-        *,
-        unit: str = "it",
-        quiet: bool = False,
-        initial: int = 0,
+        self, title: str, total: int | None = None, *, unit: str = "it", quiet: bool = False, initial: int = 0,
         leave: bool = True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.title, self.total, self.unit, self.leave = title, total, unit, leave
         self.done, self.note = initial, ""
         self._initial, self._quiet = initial, quiet
@@ -124,18 +98,18 @@ class Progress:
             self.say(f"{self.title}: {self.state(ended=True)}")
 
     def advance(self, n: int = 1) -> None:
-        """`n` more are done."""
+        """Count `n` more items as done."""
         self.done += n
         if self._bar is not None:
             self._bar.update(n)
 
     def say(self, text: str) -> None:
-        """One line for the reader, above the bar."""
+        """Print a line above the bar."""
         if not self._quiet:
             print(text, file=sys.stderr, flush=True)
 
     def state(self, ended: bool = False) -> str:
-        """How far it is, in words: "640 of 6400 samples, 12.3/s, 7 min 48 s left"."""
+        """Return the progress in words: "640 of 6400 samples, 12.3/s, 7 min 48 s left"."""
         seconds, new, parts = time.monotonic() - self._start, self.done - self._initial, []
         if self.unit:
             parts.append(f"{self.done} of {self.total} {self.unit}" if self.total else f"{self.done} {self.unit}")
@@ -148,7 +122,7 @@ class Progress:
         return ", ".join([*parts, self.note] if self.note else parts)
 
     def _tick(self) -> None:
-        """Every second: a long item, too, is seen to be at work."""
+        """Refresh every second, so that a single long item also shows that work goes on."""
         now = time.monotonic()
         if self._bar is not None:
             self._bar.refresh()
@@ -158,28 +132,17 @@ class Progress:
 
 
 def _rate(rate: float) -> str:
-    """Per second, or the time of one where that is long: "12.3/s", "2.5 s each", "7 min 48 s each"."""
+    """Return items per second, or the time of one if it is long: "12.3/s", "2.5 s each", "7 min 48 s each"."""
     if rate >= 1:
         return f"{rate:.3g}/s" if rate < 100 else f"{rate:.0f}/s"
     return f"{1 / rate:.3g} s each" if rate > 1 / 60 else f"{duration(1 / rate)} each"
 
 
-def finish(
-    written: Sequence[str | Path],
-    next_command: str | Sequence[str] | None = None,
-    *,
-    quiet: bool = False,
-) -> None:
-    """The closing lines of a command, on stdout: what it wrote, and what to do next.
-
-    Args:
-        written: The files and folders it wrote.
-        next_command: One command or several, as they are to be typed (`shlex.join`).
-        quiet: Print nothing. So does `quietly`.
-    """
+def finish(written: Sequence[str | Path], next_command: str | Sequence[str] = (), *, quiet: bool = False) -> None:
+    """Print the closing lines of a command on stdout: the paths that it wrote, and useful next commands."""
     if quiet or is_quiet():
         return
-    commands = [next_command] if isinstance(next_command, str) else list(next_command or ())
+    commands = [next_command] if isinstance(next_command, str) else next_command
     if written:
         print("Wrote", *(f"  {path}" for path in written), sep="\n")
     if commands:

@@ -1,4 +1,4 @@
-"""A progress bar at the foot of a terminal: all else that is printed stands above it, and no end tears it."""
+"""A progress bar in the last line of a terminal, below all other output. Every end leaves a clean line."""
 
 import contextlib
 import os
@@ -14,9 +14,9 @@ from tqdm import tqdm
 
 
 class Bar(tqdm):
-    """tqdm's bar with the words of `Progress.state`."""
+    """tqdm's bar with the text of `Progress.state`."""
 
-    _instances: WeakSet[Any] = WeakSet()  # its own: other bars would move the cursor past it, see `_above`
+    _instances: WeakSet[Any] = WeakSet()  # apart from other bars, which would move the cursor past it: see `_above`
     monitor_interval = 0  # no thread of tqdm's: `ticking` redraws
 
     def __init__(self, progress: Any, file: Any) -> None:
@@ -28,9 +28,9 @@ class Bar(tqdm):
             initial=progress.done,
             file=file,
             bar_format=words,
-            nrows=24,  # else a terminal that does not know its size gets no bar
+            nrows=24,  # otherwise a terminal that does not know its size gets no bar
             miniters=1,
-            delay=0 if progress.leave else 0.5,  # seconds; what is over sooner need not flicker
+            delay=0 if progress.leave else 0.5,  # seconds: work that ends sooner need not flicker
         )
 
     @property
@@ -43,12 +43,12 @@ class Bar(tqdm):
 
 
 def _shortened(title: str, most: int = 32) -> str:
-    """A path in it must not push the numbers out of the line."""
+    """Shorten a title, so that a path in it does not push the numbers out of the line."""
     return title if len(title) <= most else f"{title[: most // 2 - 2]}...{title[1 - most // 2 :]}"
 
 
 def _width() -> int:
-    """Columns of the terminal, which may change; one that does not know says 0."""
+    """Return the terminal's columns, which may change; a terminal that does not know says 0."""
     with contextlib.suppress(OSError):
         return max(20, (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1)
     return 79
@@ -56,11 +56,7 @@ def _width() -> int:
 
 @contextlib.contextmanager
 def terminal_bar(progress: Any) -> Iterator[Bar]:
-    """A bar below whatever else is printed.
-
-    Args:
-        progress: The `Progress` to show.
-    """
+    """Show the bar of a `Progress` below all other output."""
     with contextlib.ExitStack() as stack:
         bar = Bar(progress, _Raw(sys.stderr))
         stack.callback(_close, bar)
@@ -72,12 +68,12 @@ def terminal_bar(progress: Any) -> Iterator[Bar]:
 
 def _close(bar: Bar) -> None:
     if not bar.leave:
-        bar.clear()  # tqdm's own clearing overlooks one that was delayed
+        bar.clear()  # tqdm itself does not clear a bar that was delayed
     bar.close()
 
 
 class _Raw:
-    """A stream as it was before `_above`."""
+    """A stream that still writes as it did before `_above`."""
 
     def __init__(self, stream: IO[str]) -> None:
         self.write, self._stream = stream.write, stream
@@ -88,18 +84,18 @@ class _Raw:
 
 @contextlib.contextmanager
 def _above(bar: Bar, stream: IO[str]) -> Iterator[None]:
-    """Whole lines written to `stream` go above the bar.
+    """Write whole lines that go to `stream` above the bar.
 
-    The stream's own `write` is replaced, not `sys.stderr`: handlers of `logging` hold the stream itself.
+    This replaces the stream's own `write` and not `sys.stderr`, because handlers of `logging` hold the stream itself.
     """
     write, held, is_bar, process = stream.write, "", False, os.getpid()
 
     def write_above(text: str) -> int:
         nonlocal held, is_bar
-        if os.getpid() != process:  # a fork, such as a loader of data, whose copy of the lock may be held for ever
+        if os.getpid() != process:  # a fork, such as a data loader, whose copy of the lock may stay locked
             return write(text)
         was_bar, is_bar = is_bar, text.startswith("\r") and "\n" not in text
-        if is_bar or (was_bar and text == "\n"):  # another bar of tqdm's, and its end: there is one line for both
+        if is_bar or (was_bar and text == "\n"):  # another tqdm bar, or its end: there is only one line
             return len(text)
         with bar.get_lock():
             lines, newline, held = (held + text).rpartition("\n")
@@ -123,7 +119,7 @@ def _above(bar: Bar, stream: IO[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def ticking(tick: Callable[[], None], seconds: float) -> Iterator[None]:
-    """Calls `tick` every so many seconds, from a thread."""
+    """Call `tick` every so many seconds from a thread."""
     ended = threading.Event()
 
     def run() -> None:
@@ -141,16 +137,16 @@ def ticking(tick: Callable[[], None], seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _wiped_on_sigterm(bar: Bar) -> Iterator[None]:
-    """A plain death by SIGTERM, but of a clean line. A handler that somebody else has set is left alone."""
+    """Wipe the bar before SIGTERM ends the process. A handler that somebody else has set is left alone."""
     is_free = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    # One of several processes may hang in a collective operation, where no handler of Python's would ever run.
+    # One of several processes may hang in a collective operation, where no Python handler would ever run.
     is_alone = os.environ.get("WORLD_SIZE", "1") == "1"
     if threading.current_thread() is not threading.main_thread() or not is_free or not is_alone:
         yield
         return
 
     def wipe(signum: int, frame: FrameType | None) -> None:
-        # the lock may be held by the very code that was interrupted
+        # without the bar's lock, which the interrupted code may hold
         with contextlib.suppress(OSError):
             os.write(sys.stderr.fileno(), b"\r\x1b[K")
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -21,6 +21,10 @@ OWN_REWARDS = ("math_reward", "choice_reward")
 TRL_REWARDS = ("accuracy_reward", "reasoning_accuracy_reward", "think_format_reward", "get_soft_overlong_punishment")
 
 
+def _setting(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
 @dataclass
 class MinerScriptArguments(ScriptArguments):
     """The settings of a recipe beyond those of the trainer, the model and the mixture of data sets."""
@@ -32,77 +36,51 @@ class MinerScriptArguments(ScriptArguments):
             "paths such as my_lib.rewards.my_reward. The first one decides what is correct."
         },
     )
-    rollout_func: str | None = field(
-        default=None,
-        metadata={"help": "Import path of a function that generates instead of TRL: GRPOTrainer's `rollout_func`."},
+    rollout_func: str | None = _setting(
+        None, "Import path of a function that generates instead of TRL: GRPOTrainer's `rollout_func`."
     )
-    accelerate_config: str | None = field(
-        default=None,
-        metadata={
-            "help": "For trl-miner train, launch and doctor: accelerate's configuration. A file, relative to the "
-            "recipe's folder or the current one, or the name of one that TRL ships, such as zero3."
-        },
+    accelerate_config: str | None = _setting(
+        None,
+        "For trl-miner train, launch and doctor: accelerate's configuration. A file, relative to the recipe's folder "
+        "or the current one, or the name of one that TRL ships, such as zero3.",
     )
-    soft_overlong_cache: int = field(
-        default=256,
-        metadata={
-            "help": "For get_soft_overlong_punishment: completions longer than max_completion_length minus this, in "
-            "tokens, lose reward."
-        },
+    soft_overlong_cache: int = _setting(
+        256,
+        "For get_soft_overlong_punishment: completions longer than max_completion_length minus this, in tokens, lose "
+        "reward.",
     )
-    math_accept_unboxed: bool = field(
-        default=False,
-        metadata={"help": "For math_reward: also look for a final answer in completions without a \\boxed{}."},
+    math_accept_unboxed: bool = _setting(
+        False, "For math_reward: also look for a final answer in completions without a \\boxed{}."
     )
-    judge_seconds: float = field(
-        default=CPU_SECONDS,
-        metadata={"help": "CPU seconds to verify one answer. An answer that takes longer scores None."},
+    judge_seconds: float = _setting(
+        CPU_SECONDS, "CPU seconds to verify one answer. An answer that takes longer scores None."
     )
-    judge_workers: int | None = field(
-        default=None,
-        metadata={"help": "Processes that verify answers, per training process. Default: its share of the CPUs."},
+    judge_workers: int | None = _setting(
+        None, "Processes that verify answers, per training process. Default: its share of the CPUs."
     )
-    score_problems: int = field(
-        default=0,
-        metadata={"help": "Held-out problems to score before and after training; 0: none."},
+    score_problems: int = _setting(0, "Held-out problems to score before and after training; 0: none.")
+    score_samples: int = _setting(8, "Completions sampled per held-out problem.")
+    score_final_samples: int | None = _setting(
+        None, "Completions per held-out problem after training, for Pass@K of a larger K. Default: score_samples."
     )
-    score_samples: int = field(default=8, metadata={"help": "Completions sampled per held-out problem."})
-    score_final_samples: int | None = field(
-        default=None,
-        metadata={
-            "help": "Completions per held-out problem after training, for Pass@K of a larger K. Default: "
-            "score_samples."
-        },
+    score_steps: int = _setting(
+        0,
+        "Also score the held-out problems during training, every so many optimizer steps; 0: only before and after. "
+        "This changes nothing in the training but its duration.",
     )
-    score_steps: int = field(
-        default=0,
-        metadata={
-            "help": "Also score the held-out problems during training, every so many optimizer steps; 0: only before "
-            "and after. This changes nothing in the training but its duration."
-        },
+    score_benchmark: str | None = _setting(
+        None,
+        f"Score the problems of a benchmark ({', '.join(BENCHMARKS)}) instead of the data set's test split: its name, "
+        "or NAME=PATH for a local file, which may be your own with the columns problem and answer.",
     )
-    score_benchmark: str | None = field(
-        default=None,
-        metadata={
-            "help": f"Score the problems of a benchmark ({', '.join(BENCHMARKS)}) instead of the data set's test "
-            "split: its name, or NAME=PATH for a local file, which may be your own with the columns problem and "
-            "answer."
-        },
+    score_keep_best: bool = _setting(
+        False, "Keep the model with the highest Pass@1 so far in the folder `best` of output_dir."
     )
-    score_keep_best: bool = field(
-        default=False,
-        metadata={"help": "Keep the model with the highest Pass@1 so far in the folder `best` of output_dir."},
+    base_model_steps: int | None = _setting(
+        None, f"For {', '.join(WORLDS)}: SFT steps of the base model; fewer give a quick look. Default: all."
     )
-    base_model_steps: int | None = field(
-        default=None,
-        metadata={
-            "help": f"For {', '.join(WORLDS)}: SFT steps of the base model; fewer give a quick look. Default: all."
-        },
-    )
-
-    quiet: bool = field(
-        default=False,
-        metadata={"help": "Show only scores, warnings and errors: no progress, no line per log, no closing lines."},
+    quiet: bool = _setting(
+        False, "Show only scores, warnings and errors: no progress, no line per log, no closing lines."
     )
 
     def __post_init__(self) -> None:

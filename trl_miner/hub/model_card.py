@@ -53,25 +53,14 @@ _FRAMEWORKS = {
 
 @dataclass(frozen=True)
 class RunFacts:
-    """The facts that complete a card.
+    """The facts that complete a card."""
 
-    Attributes:
-        record: The content of `training.json`. None for an older run, whose card keeps what it says.
-        log_history: `log_history` of `trainer_state.json`.
-        evaluation: Measured scores in [0, 1] by moment and metric, {"before": {"pass@1": 0.5}, "after": ...}.
-        model_name: The model's name: a repository on the Hub, or the last name of its folder.
-        moment: The moment of these weights.
-        benchmarks: `benchmarks` of a `scores.json` of trl-miner eval, or None.
-        is_adapter: Whether the weights are a LoRA adapter.
-        has_picture: Whether `training.png` lies beside the card.
-    """
-
-    record: Mapping[str, Any] | None
-    log_history: Sequence[Mapping[str, Any]]
-    evaluation: Mapping[str, Mapping[str, float]]
-    model_name: str
-    moment: str = "after"
-    benchmarks: Mapping[str, Any] | None = None
+    record: Mapping[str, Any] | None  # content of training.json; None for an older run, whose card keeps what it says
+    log_history: Sequence[Mapping[str, Any]]  # of trainer_state.json
+    evaluation: Mapping[str, Mapping[str, float]]  # in [0, 1] by moment and metric: {"before": {"pass@1": 0.5}, ...}
+    model_name: str  # a repository on the Hub, or the last name of a folder
+    moment: str = "after"  # of these weights, in `evaluation`
+    benchmarks: Mapping[str, Any] | None = None  # of a scores.json
     is_adapter: bool = False
     has_picture: bool = False
 

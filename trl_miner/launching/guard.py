@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 import psutil
 
@@ -44,10 +45,8 @@ def kill_descendants(spared: Sequence[psutil.Process] = (), seconds: float = 10.
     deadline = time.monotonic() + seconds
     while (left := [process for process in descendants() if process not in spared]) and time.monotonic() < deadline:
         for process in left:
-            try:
+            with suppress(psutil.NoSuchProcess):
                 process.kill()
-            except psutil.NoSuchProcess:
-                pass
         psutil.wait_procs(left, timeout=1)
 
 
@@ -56,10 +55,8 @@ def end_descendants(patience: float) -> None:
     for is_asked in (False, True):
         left = descendants()
         for process in left if is_asked else []:
-            try:
+            with suppress(psutil.NoSuchProcess):
                 process.terminate()
-            except psutil.NoSuchProcess:
-                pass
         if not psutil.wait_procs(left, timeout=patience)[1]:
             break
     kill_descendants()

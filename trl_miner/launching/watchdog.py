@@ -73,8 +73,6 @@ class Watchdog:
             self._phases.pop()
             self.beat()
 
-    part = phase  # its old name
-
     def is_in(self, name: str) -> bool:
         """Return whether a phase of this name is under way, perhaps with another one inside it."""
         return any(phase == name for phase, _ in self._phases)

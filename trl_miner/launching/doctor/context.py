@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from ..plan import Plan
@@ -21,24 +21,7 @@ class Finding:
     about: str = ""
 
 
-def ok(text: str, about: str = "") -> Finding:
-    """Return a finding of a check that passed."""
-    return Finding(OK, text, about)
-
-
-def warning(text: str, about: str = "") -> Finding:
-    """Return a finding that the user should look at."""
-    return Finding(WARNING, text, about)
-
-
-def failed(text: str, about: str = "") -> Finding:
-    """Return a finding of a check that failed."""
-    return Finding(FAILED, text, about)
-
-
-def not_checked(text: str, about: str = "") -> Finding:
-    """Return a finding of a check that could not be made."""
-    return Finding(NOT_CHECKED, text, about)
+ok, warning, failed, not_checked = (partial(Finding, status) for status in (OK, WARNING, FAILED, NOT_CHECKED))
 
 
 @dataclass(frozen=True)
