@@ -20,7 +20,7 @@ from trl_miner import cli, progress
 from trl_miner.data import arithmetic
 from trl_miner.progress import Progress, duration, finish, is_quiet, quietly, track
 from trl_miner.recipe import MinerScriptArguments, make_parser
-from trl_miner.train import _evaluation, main
+from trl_miner.train import _eval_command, main
 from trl_miner.trainer.training_log import short_line
 
 DATA = Path(__file__).parent / "benchmarks"
@@ -352,7 +352,7 @@ def test_a_quiet_training_says_its_scores_alone(recipe, capfd):
     ],
 )
 def test_train_names_an_evaluation_of_its_kind(settings, words):
-    command = _evaluation(Path("run"), MinerScriptArguments(**settings))
+    command = _eval_command(Path("run"), MinerScriptArguments(**settings))
     assert shlex.join(command) == f"trl-miner eval --model run {words}"
 
 

@@ -35,33 +35,8 @@ from .trainer.training_log import show_training
 from .viewing.curves import draw_training
 
 
-def load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any:
-    """Return the recipe's data set by split, an embedded world by its name.
-
-    Raises:
-        ValueError: The recipe names none.
-    """
-    if mixture.datasets:
-        return get_dataset(mixture)
-    if args.dataset_name in WORLDS:
-        return {split: WORLDS[args.dataset_name].load_dataset(split) for split in ("train", "test")}
-    if args.dataset_name:
-        return load_dataset(args.dataset_name, name=args.dataset_config, streaming=args.dataset_streaming)
-    raise ValueError(
-        f"dataset_name must be given: a Hub id, a folder, or {' or '.join(WORLDS)} for embedded problems. "
-        f"Or give a mixture with `datasets`."
-    )
-
-
 def main(argv: Sequence[str] | None = None) -> None:
-    """Train the recipe of a command line.
-
-    Args:
-        argv: The arguments. Default: those of the process.
-
-    Raises:
-        ValueError: The recipe or an option is wrong.
-    """
+    """Train the recipe of a command line (default: the process's own)."""
     # TRL itself uses a name that transformers has renamed; whoever reads the log cannot change that
     warnings.filterwarnings("ignore", message=".*gradient_checkpointing. is deprecated", category=FutureWarning)
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -96,20 +71,29 @@ def run(
         return _run(trainer, args, data)
 
 
+def load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any:
+    """Return the recipe's data set by split."""
+    if mixture.datasets:
+        return get_dataset(mixture)
+    if args.dataset_name in WORLDS:
+        return {split: WORLDS[args.dataset_name].load_dataset(split) for split in ("train", "test")}
+    if args.dataset_name:
+        return load_dataset(args.dataset_name, name=args.dataset_config, streaming=args.dataset_streaming)
+    raise ValueError(
+        f"dataset_name must be given: a Hub id, a folder, or {' or '.join(WORLDS)} for embedded problems. "
+        f"Or give a mixture with `datasets`."
+    )
+
+
 def _run(trainer: MinerGRPOTrainer, args: MinerScriptArguments, data: Any) -> MinerGRPOTrainer:
     config = trainer.args
     output = Path(config.output_dir)
     write_run_record(trainer, dataset=args.dataset_name, held_out=args.score_benchmark)
     problems, reward_func = _held_out(args, data, trainer)
     scores = EvaluationCallback(
-        trainer,
-        problems,
-        args.score_samples,
-        args.score_steps,
-        reward_func=reward_func,
-        keep_best=args.score_keep_best,
-        final_samples=args.score_final_samples,
-    )
+        trainer, problems, args.score_samples, args.score_steps, reward_func=reward_func,
+        keep_best=args.score_keep_best, final_samples=args.score_final_samples,
+    )  # fmt: skip
     trainer.add_callback(scores)
     checkpoint = agree_on(config.resume_from_checkpoint, config.output_dir)
     if not scores.restore(checkpoint):
@@ -130,9 +114,7 @@ def _run(trainer: MinerGRPOTrainer, args: MinerScriptArguments, data: Any) -> Mi
 
 def _publish(trainer: MinerGRPOTrainer, output: Path, hub_dataset: str | None) -> None:
     """Save the model, draw the training, write the card, and push if the recipe says so."""
-    trainer.save_model(
-        trainer.args.output_dir, _internal_call=True
-    )  # otherwise transformers pushes pickles and logs too
+    trainer.save_model(trainer.args.output_dir, _internal_call=True)  # transformers would push pickles and logs
     trainer.save_state()
     if trainer.is_world_process_zero():
         try:
@@ -167,12 +149,9 @@ def _held_out(args: MinerScriptArguments, data: Any, trainer: MinerGRPOTrainer) 
 
 
 def _build_trainer(
-    args: MinerScriptArguments,
-    config: MinerGRPOConfig,
-    model_args: ModelConfig,
-    reward_funcs: list[Callable[..., Any]],
-    data: Any,
-) -> MinerGRPOTrainer:
+    args: MinerScriptArguments, config: MinerGRPOConfig, model_args: ModelConfig,
+    reward_funcs: list[Callable[..., Any]], data: Any,
+) -> MinerGRPOTrainer:  # fmt: skip
     model = model_args.model_name_or_path
     if not model:
         raise ValueError(
@@ -218,11 +197,11 @@ def _finish(output: Path, args: MinerScriptArguments) -> None:
     written = [output, *(path for name in names if (path := output / name).exists())]
     report = ["trl-miner", "report", str(output)]
     inspect = ["trl-miner", "inspect", str(output)]
-    commands = [report, *([inspect] if (output / "credit").is_dir() else []), _evaluation(output, args)]
+    commands = [report, *([inspect] if (output / "credit").is_dir() else []), _eval_command(output, args)]
     finish(written, [shlex.join(command) for command in commands])
 
 
-def _evaluation(output: Path, args: MinerScriptArguments) -> list[str]:
+def _eval_command(output: Path, args: MinerScriptArguments) -> list[str]:
     """Return the `trl-miner eval` command for the run, on problems of the kind that it was trained for."""
     benchmark = args.score_benchmark or (
         args.dataset_name.rpartition("/")[2] if args.dataset_name in WORLDS

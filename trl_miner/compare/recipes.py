@@ -1,6 +1,6 @@
 """Read the recipes of a comparison, in a child process because this imports TRL.
 
-python -m trl_miner.compare.recipes REQUEST.json ANSWER.json
+python -m trl_miner.compare.recipes REQUEST ANSWER.json
 """
 
 import contextlib
@@ -27,11 +27,9 @@ def read_recipes(
 ) -> list[dict[str, Any]]:
     """Return the result of `parse_recipe` for each path, computed in a child process."""
     with tempfile.TemporaryDirectory() as folder:
-        request, answer, log = (Path(folder) / name for name in ("request.json", "answer.json", "log.txt"))
-        request.write_text(
-            json.dumps({"recipes": [str(path) for path in paths], "options": [*options], "steps": steps})
-        )
-        code = runner.run([sys.executable, "-m", __name__, str(request), str(answer)], log)
+        answer, log = Path(folder) / "answer.json", Path(folder) / "log.txt"
+        request = json.dumps({"recipes": [str(path) for path in paths], "options": [*options], "steps": steps})
+        code = runner.run([sys.executable, "-m", __name__, request, str(answer)], log)
         if code or not answer.is_file():
             tail = log.read_text(encoding="utf-8", errors="replace")[-3000:]
             raise ValueError(f"The recipes could not be read, exit code {code}. The reader's output:\n{tail}")
@@ -41,9 +39,9 @@ def read_recipes(
     return facts
 
 
-def _answer(request: Path, answer: Path) -> None:
+def _answer(request: str, answer: Path) -> None:
     """Write the facts of each recipe, or the text of an error: the child's side of `read_recipes`."""
-    asked = json.loads(request.read_text(encoding="utf-8"))
+    asked = json.loads(request)
     facts: Any
     try:
         facts = [parse_recipe(path, asked["options"], asked["steps"]) for path in asked["recipes"]]
@@ -147,4 +145,4 @@ def _score_steps(max_steps: int, per_step: float) -> int:
 
 
 if __name__ == "__main__":
-    _answer(Path(sys.argv[1]), Path(sys.argv[2]))
+    _answer(sys.argv[1], Path(sys.argv[2]))

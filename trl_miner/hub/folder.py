@@ -33,7 +33,6 @@ def assemble(
     name: str,
     place: Callable[[Path, Path], Any],
     benchmarks: Mapping[str, Any] | None = None,
-    card: str | None = None,
     secrets: Iterable[str | None] = (),
 ) -> Path:
     """Fill a folder with everything that is published of a model.
@@ -44,7 +43,6 @@ def assemble(
         name: Name of the repository, for the card.
         place: Puts a file of the run in its place: `copy`, `link` or `os.symlink`.
         benchmarks: `benchmarks` of a `scores.json`, for the card.
-        card: The card to complete. Default: the run's README.md.
         secrets: Values that no file may hold, besides the secrets of the environment.
 
     Returns:
@@ -71,7 +69,7 @@ def assemble(
     facts = RunFacts(
         read_run_record(model.run), log, evaluation, name, moment, benchmarks, is_adapter, _draw(model, target)
     )
-    (target / "README.md").write_text(complete_card(card or _read_card(model), facts), encoding="utf-8")
+    (target / "README.md").write_text(complete_card(_read_card(model), facts), encoding="utf-8")
     check_secrets(target, secrets)
     return target
 
