@@ -35,10 +35,9 @@ MODULES = load(ROOT / ".ci" / "documentation.py").module_names("trl_miner")
 # What a user calls from Python: its docstrings describe arguments and results, one by one. The other modules work for
 # the commands, and need a sentence only.
 INTERFACE = [
-    *("config", "data.arithmetic", "data.base_model", "distributed", "evaluation.in_training", "evaluation.metrics"),
-    *("evaluation.paired", "methods.*", "rewards", "runs.history", "runs.runs_file", "runs.token_credit"),
-    *("trainer.miner_grpo", "viewing.credit", "viewing.curves", "viewing.effects", "viewing.explain"),
-    *("viewing.inspect", "viewing.pass_curves", "viewing.report"),
+    *("config", "data.arithmetic", "evaluation.in_training", "evaluation.metrics", "evaluation.paired", "methods.*"),
+    *("rewards", "runs.history", "trainer.miner_grpo", "viewing.credit", "viewing.curves", "viewing.explain"),
+    "viewing.pass_curves",
 ]
 
 
