@@ -116,15 +116,7 @@ def discard(output_dir: str | Path) -> None:
 
 
 def save_rollouts(folder: Path, rank: int, size: int, batches: list[dict[str, Any]], **place: Any) -> None:
-    """Save the generation batch that a checkpoint lies in the middle of.
-
-    Args:
-        folder: The checkpoint.
-        rank: This process's, of `size`.
-        size: Number of processes.
-        batches: TRL's buffer: the slices of the generation batch, tensors and lists.
-        place: Where in the generation cycle the run is.
-    """
+    """Save the generation batch that a checkpoint lies in the middle of: TRL's buffer, and the place in its cycle."""
     import torch
 
     torch.save({"size": size, "batches": batches, **place}, folder / ROLLOUTS.format(rank=rank))

@@ -22,14 +22,7 @@ _ADVICE = "Give the folder of a finished run of `trl-miner compare`."
 
 @contextmanager
 def lock_comparison(output: Path) -> Iterator[Any]:
-    """Hold the folder of a comparison. A run that a killed comparison leaves behind still holds it.
-
-    Yields:
-        The open lock, to be passed on to child processes.
-
-    Raises:
-        ValueError: Another process has it, or the folder cannot be written.
-    """
+    """Hold the folder of a comparison; runs that a killed comparison leaves behind still hold the yielded lock."""
     message = (
         "--output must be a folder that no other comparison is using: {folder} is in use by {holder}, or by a run "
         "that it left behind. Wait for it, or give another."
@@ -54,33 +47,17 @@ def run_folders(output: Path) -> list[Path]:
 
 
 def write_run(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Write `run.json`.
-
-    Args:
-        folder: The run folder.
-        settings: "method", "recipe", "options", "optimizer_steps_per_step" and "seed".
-    """
+    """Write `run.json`: "method", "recipe", "options", "optimizer_steps_per_step" and "seed"."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / RUN, settings)
 
 
 def read_run_settings(folder: Path) -> dict[str, Any]:
-    """Read `run.json`.
-
-    Raises:
-        FileNotFoundError: It is missing.
-        ValueError: It is damaged.
-    """
+    """Read `run.json`."""
     return current_names(read_object(folder / RUN, _ADVICE))
 
 
 def write_table(output: Path, comparison: Mapping[str, Any], table: str) -> None:
-    """Write `comparison.json` and `comparison.md`.
-
-    Args:
-        output: The folder.
-        comparison: What `viewing.tables.compare_runs` returned.
-        table: The same in Markdown.
-    """
+    """Write `comparison.json` and `comparison.md`."""
     write_json(output / COMPARISON, comparison)
     write_whole(output / TABLE, table)

@@ -9,24 +9,10 @@ NOT_REWARDS = TEXTS | {"advantage", "images"}  # each other column is a reward f
 
 
 def completions_files(run: Path) -> list[Path]:
-    """Return the files of a run, in the order of their steps.
-
-    Args:
-        run: The run folder.
-
-    Returns:
-        Paths; none without `log_completions`.
-    """
+    """Return the files of a run, in the order of their steps."""
     return sorted((run / FOLDER).glob("*.parquet"))
 
 
 def reward_columns(names: Sequence[str]) -> list[str]:
-    """Return the columns that hold the rewards of one reward function each.
-
-    Args:
-        names: All columns of a file.
-
-    Returns:
-        Their names, in the order of the reward functions.
-    """
+    """Return the columns of reward functions, in their order."""
     return [name for name in names if name not in NOT_REWARDS]

@@ -22,11 +22,7 @@ _ADVICE = "Give the --output of `trl-miner eval`, or sample into a new folder."
 
 @contextmanager
 def lock_eval(folder: Path) -> Iterator[None]:
-    """Hold the folder while sampling into it.
-
-    Raises:
-        ValueError: Another process has it.
-    """
+    """Hold the folder while sampling into it."""
     message = (
         "Only one process may sample into a folder: {folder} is in use by {holder}. Wait for it, or give another "
         "--output."
@@ -36,15 +32,7 @@ def lock_eval(folder: Path) -> Iterator[None]:
 
 
 def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Write `settings.json`. A folder that has one must be sampled with the same settings; only a budget may grow.
-
-    Args:
-        folder: The folder.
-        settings: What decides on the samples. "versions" may differ from those of the samples in the folder.
-
-    Raises:
-        ValueError: The folder holds samples that were drawn with other settings.
-    """
+    """Write `settings.json`. If there is one, it must say the same, but for versions and a smaller token budget."""
     path = folder / SETTINGS
     known: Mapping[str, Any] = read_settings(folder) if path.is_file() else settings
     for name in sorted({*known, *settings} - {"versions"}):
@@ -58,26 +46,12 @@ def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Read `settings.json`.
-
-    Raises:
-        FileNotFoundError: It is missing.
-        ValueError: It is damaged.
-    """
+    """Read `settings.json`."""
     return read_object(folder / SETTINGS, _ADVICE)
 
 
 def write_benchmark(folder: Path, about: Mapping[str, Any], problems: Iterable[Mapping[str, Any]]) -> None:
-    """Write `benchmark.json` and `problems.jsonl` of a benchmark that is to be sampled.
-
-    Args:
-        folder: The benchmark's folder, made if it is not there.
-        about: "name", "title", "grader", "samples" (per problem), "fingerprint" (of the problems) and "source".
-        problems: "id", "question", "solution" and more of each.
-
-    Raises:
-        ValueError: The folder holds samples of other problems.
-    """
+    """Write `benchmark.json` and `problems.jsonl`. Raise ValueError if samples of other problems are there."""
     folder.mkdir(exist_ok=True)
     if (folder / BENCHMARK).is_file():
         known = read_benchmark(folder)
@@ -99,22 +73,12 @@ def benchmark_folders(folder: Path) -> list[Path]:
 
 
 def read_benchmark(folder: Path) -> dict[str, Any]:
-    """Read `benchmark.json` of a benchmark's folder.
-
-    Raises:
-        FileNotFoundError: It is missing.
-        ValueError: It is damaged.
-    """
+    """Read `benchmark.json` of a benchmark's folder."""
     return read_object(folder / BENCHMARK, _ADVICE)
 
 
 def read_problems(folder: Path) -> list[dict[str, Any]]:
-    """Read `problems.jsonl` of a benchmark's folder.
-
-    Raises:
-        FileNotFoundError: It is missing.
-        ValueError: It is damaged, empty, or an id repeats.
-    """
+    """Read `problems.jsonl` of a benchmark's folder."""
     path = folder / PROBLEMS
     problems = [problem for _, problem in read_lines(path, _ADVICE)]
     if not problems or len({problem["id"] for problem in problems}) < len(problems):
@@ -125,25 +89,14 @@ def read_problems(folder: Path) -> list[dict[str, Any]]:
 
 
 def write_scores(folder: Path, scores: Mapping[str, Any], tables: Iterable[str]) -> None:
-    """Write `scores.json`, and the tables that show it.
-
-    Args:
-        folder: The folder.
-        scores: Content of `scores.json`; shares, not percent.
-        tables: Markdown and LaTeX.
-    """
+    """Write `scores.json`, and the tables that show it: Markdown and LaTeX."""
     write_json(folder / SCORES, scores, indent=1, allow_nan=False)
     for name, table in zip(TABLES, tables, strict=True):
         write_whole(folder / name, table)
 
 
 def read_scores(folder: Path) -> dict[str, dict[str, Any]]:
-    """Read the benchmarks of `scores.json`, by name.
-
-    Raises:
-        FileNotFoundError: It is missing.
-        ValueError: It is damaged.
-    """
+    """Read the benchmarks of `scores.json`, by name."""
     advice = f"Run: trl-miner score {folder}"
     benchmarks = read_object(folder / SCORES, advice).get("benchmarks")
     if not isinstance(benchmarks, dict):

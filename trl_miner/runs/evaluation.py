@@ -17,38 +17,17 @@ T = TypeVar("T")
 
 
 def write_evaluation(folder: Path, scores: Mapping[str, Mapping[str, float]]) -> None:
-    """Write `evaluation.json`.
-
-    Args:
-        folder: The run folder, or that of a model.
-        scores: In [0, 1], by moment and metric.
-    """
+    """Write `evaluation.json`: scores in [0, 1] by moment and metric."""
     write_json(folder / FILE, scores)
 
 
 def read_evaluation(folder: Path, notes: list[str] | None = None) -> dict[str, Any]:
-    """Read `evaluation.json`.
-
-    Args:
-        folder: The run folder, or that of a model.
-        notes: Takes a sentence about a damaged file; None: a damaged file is an error.
-
-    Returns:
-        The scores by moment; empty where there are none.
-
-    Raises:
-        ValueError: The file is damaged, and there are no `notes`.
-    """
+    """Read the scores by moment, if any; a damaged file is an error, or a sentence in `notes`."""
     return read_optional(folder / FILE, notes)
 
 
 def step_of(moment: str, last: int | None = None) -> int | None:
-    """Return the optimizer step of a moment.
-
-    Args:
-        moment: "before", "step 50" or "after".
-        last: The step of "after".
-    """
+    """Return the optimizer step of "before", "step 50", or "after", which is `last`."""
     step = moment.removeprefix("step ")
     return {BEFORE: 0, AFTER: last}.get(moment, int(step) if step.isdecimal() else None)
 
@@ -59,12 +38,7 @@ def until(step: int, by_moment: Mapping[str, T]) -> dict[str, T]:
 
 
 def clean_scores(scores: Mapping[str, Any], last: int) -> dict[float, dict[str, float]]:
-    """Return the scores by optimizer step, in order, without what is no number.
-
-    Args:
-        scores: By moment; may hold anything.
-        last: The step of "after".
-    """
+    """Return the finite scores by optimizer step, in order; `last` is the step of "after"."""
     known: dict[float, dict[str, float]] = {}
     for moment, metrics in scores.items():
         if (step := step_of(moment, last)) is not None and isinstance(metrics, dict):

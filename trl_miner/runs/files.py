@@ -17,26 +17,14 @@ ADVICE = "Restore it, or leave its folder out."
 
 
 def number(value: Any) -> float | None:
-    """Return a finite number as a float.
-
-    Args:
-        value: Anything that JSON may hold.
-
-    Returns:
-        None for anything else, booleans included.
-    """
+    """Return a finite number as a float; None for anything else that JSON may hold, booleans included."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
 
 
 def write_whole(path: Path, content: str | Iterable[bytes]) -> None:
-    """Write a file so that it is complete or unchanged, even if the process dies or the disk is full.
-
-    Args:
-        path: The file.
-        content: A text, or chunks that are too large to hold at once.
-    """
+    """Write a file so that it is complete or unchanged, even if the process dies or the disk is full."""
     temporary = path.with_name(f".{path.name}.tmp")
     with open(temporary, "wb") as file:
         file.writelines([content.encode("utf-8")] if isinstance(content, str) else content)
@@ -44,31 +32,12 @@ def write_whole(path: Path, content: str | Iterable[bytes]) -> None:
 
 
 def write_json(path: Path, content: Any, *, indent: int | None = 2, **options: Any) -> None:
-    """Write a JSON file, complete or not at all.
-
-    Args:
-        path: The file.
-        content: What `json.dumps` takes.
-        indent: Spaces per level; None: everything in one line.
-        options: Further options of `json.dumps`.
-    """
+    """Write a JSON file, complete or not at all."""
     write_whole(path, json.dumps(content, indent=indent, **options) + "\n")
 
 
 def read_object(path: Path, advice: str = ADVICE) -> dict[str, Any]:
-    """Read a file with one JSON object.
-
-    Args:
-        path: The file.
-        advice: What the user can do about a file that is missing or broken.
-
-    Returns:
-        The object.
-
-    Raises:
-        FileNotFoundError: The file is missing.
-        ValueError: It cannot be read, or holds no object. The message names the file and the line.
-    """
+    """Read a file with one JSON object; errors name the file and the line, and end with `advice`."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. {advice}")
     try:
@@ -78,18 +47,7 @@ def read_object(path: Path, advice: str = ADVICE) -> dict[str, Any]:
 
 
 def read_optional(path: Path, notes: list[str] | None = None) -> dict[str, Any]:
-    """Read a file with one JSON object that the reader can do without.
-
-    Args:
-        path: The file.
-        notes: Takes a sentence about a broken file; None: a broken file is an error.
-
-    Returns:
-        The object; empty where the file is missing or broken.
-
-    Raises:
-        ValueError: The file is broken, and there are no `notes`.
-    """
+    """Read a JSON object that may be missing; a broken one is an error, or, with `notes`, a sentence in them."""
     if not path.is_file():
         return {}
     try:
@@ -102,19 +60,7 @@ def read_optional(path: Path, notes: list[str] | None = None) -> dict[str, Any]:
 
 
 def read_lines(path: Path, advice: str = ADVICE) -> list[tuple[int, dict[str, Any]]]:
-    """Read a file with one JSON object per line.
-
-    Args:
-        path: The file.
-        advice: What the user can do about a file that is missing or broken.
-
-    Returns:
-        The number of each line that is not empty, from 1, and its object.
-
-    Raises:
-        FileNotFoundError: The file is missing.
-        ValueError: A line holds no JSON object. The message names the file and the line.
-    """
+    """Read a file with one JSON object per line: the number of each line that is not empty, from 1, and its object."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. {advice}")
     found = []
@@ -132,15 +78,9 @@ def read_lines(path: Path, advice: str = ADVICE) -> list[tuple[int, dict[str, An
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None) -> tuple[Any, str | None]:
-    """Read as much of a Parquet file as is whole.
+    """Read the whole row groups of a Parquet file, and a sentence on what was lost.
 
-    Args:
-        path: The file.
-        columns: Those wanted, where the file has them; None: all.
-
-    Returns:
-        A `pyarrow.Table` of the row groups that can be read, with the file's metadata, or None where the file cannot
-        be opened; and a sentence on what was lost, or None.
+    The table is None where the file cannot be opened. Of `columns`, those that the file lacks are left out.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -166,18 +106,7 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> tuple[Any,
 
 @contextlib.contextmanager
 def lock_folder(folder: Path, message: str) -> Iterator[Any]:
-    """Hold a folder's lock, which is free again when every process that holds the file has ended.
-
-    Args:
-        folder: Made if it is not there.
-        message: Of the error, with {folder} and {holder}, the process that has the lock.
-
-    Yields:
-        The open file, for child processes that should keep the lock.
-
-    Raises:
-        ValueError: Another process has the lock, or the folder cannot be written.
-    """
+    """Hold a folder's lock until all processes that have the file open have ended. `message` is the error's."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115

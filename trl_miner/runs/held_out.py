@@ -53,12 +53,7 @@ class HeldOut:
         return self.moments.get("after")
 
     def ranges(self) -> dict[str, list[int]]:
-        """Return the places of the problems, apart for trained levels and others.
-
-        Returns:
-            "trained levels" and "levels beyond training", as far as they have problems; "all problems" where the
-            levels of either are not known.
-        """
+        """Return the places of the problems by range of levels: trained, beyond training, or all where unknown."""
         size = len(next(iter(self.moments.values())).num_correct)
         if self.levels is None or self.trained_levels is None:
             return {"all problems": list(range(size))}
@@ -70,11 +65,7 @@ class HeldOut:
         return {name: places for name, places in found.items() if places}
 
     def as_json(self, *, is_compact: bool = False) -> dict[str, Any]:
-        """Return the content of `held_out.json`.
-
-        Args:
-            is_compact: Write counts of one digit each as a text with a digit per problem.
-        """
+        """Return the content of `held_out.json`; compact counts are one text, with a digit per problem."""
         return {
             "problems": {
                 "fingerprint": self.fingerprint,
@@ -89,28 +80,12 @@ class HeldOut:
 
 
 def write_held_out(run: Path, held_out: HeldOut) -> None:
-    """Write `held_out.json`. `evaluation.in_training` calls it after each scoring.
-
-    Args:
-        run: The run folder.
-        held_out: The counts so far.
-    """
+    """Write `held_out.json`. `evaluation.in_training` calls it after each scoring."""
     write_json(run / FILE, held_out.as_json(), indent=None)
 
 
 def read_held_out(run: Path, notes: list[str] | None = None) -> HeldOut | None:
-    """Read `held_out.json`. `history.read_run` and a resumed run call it.
-
-    Args:
-        run: The run folder.
-        notes: Takes a sentence about a damaged file; None: a damaged file is an error.
-
-    Returns:
-        The counts; None where there are none, or the file is damaged.
-
-    Raises:
-        ValueError: The file is damaged, and there are no `notes`.
-    """
+    """Read `held_out.json`, for `history.read_run` and resumed runs; damage is an error, or a sentence in `notes`."""
     try:
         return clean_held_out(read_optional(run / FILE, notes))
     except ValueError as error:
@@ -121,17 +96,7 @@ def read_held_out(run: Path, notes: list[str] | None = None) -> HeldOut | None:
 
 
 def clean_held_out(content: Mapping[str, Any]) -> HeldOut | None:
-    """Return the counts in the content of `held_out.json`.
-
-    Args:
-        content: Any mapping.
-
-    Returns:
-        The counts; None: it is empty.
-
-    Raises:
-        ValueError: It holds no counts, or counts of different problems.
-    """
+    """Return the counts in the content of `held_out.json`, which may be empty. Raise ValueError if they disagree."""
     if not content:
         return None
     problems, moments = content.get("problems"), content.get("moments")

@@ -58,49 +58,22 @@ class RunHistory:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def values(self, key: str) -> list[tuple[float, float]]:
-        """Return one metric over the steps.
-
-        Args:
-            key: Of the log, such as "reward".
-
-        Returns:
-            (optimizer step, value) pairs; NaN where the logged value is no finite number.
-        """
+        """Return (optimizer step, value) of a metric; NaN where the logged value is no finite number."""
         points = [(number(log["step"]), log[key]) for log in self.logs if key in log]
         return [(step, _or_nan(value)) for step, value in points if step is not None]
 
     def has(self, key: str) -> bool:
-        """Return whether any log has a finite number for a metric.
-
-        Args:
-            key: Of the log, such as "reward".
-
-        Returns:
-            False also for a metric that was only logged as NaN.
-        """
+        """Return whether any log has a finite number for a metric."""
         return any(number(log.get(key)) is not None for log in self.logs)
 
     def setting(self, name: str) -> str | None:
-        """Return a setting of the run, or its default.
-
-        Args:
-            name: Of the config, such as "miner_gamma".
-
-        Returns:
-            None where neither is known, or the run recorded no settings.
-        """
+        """Return a setting or its default; None where neither is known, or the run recorded no settings."""
         is_recorded = self.settings or self.method is not None
         return self.settings.get(name, DEFAULTS.get(name)) if is_recorded else None
 
 
 def read_run(folder: str | Path) -> RunHistory:
-    """Read the folder of one training run, finished or not.
-
-    Args:
-        folder: The run folder.
-
-    Returns:
-        The history.
+    """Read a run folder, finished or not.
 
     Raises:
         FileNotFoundError: Neither the folder nor a checkpoint in it holds a `trainer_state.json`.
@@ -184,13 +157,8 @@ def _settings(facts: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, 
         options = facts.get("options")
         return clean_settings({**facts["recipe"], **read_options(options if isinstance(options, list) else [])})
     found = dict(record["settings"]) if isinstance(record.get("settings"), dict) else {}
-    for key, name in (
-        ("base_model", "model_name_or_path"),
-        ("dataset", "dataset_name"),
-        ("held_out", "score_benchmark"),
-    ):
-        if isinstance(record.get(key), dict):
-            found[name] = record[key].get("name")
+    names = {"base_model": "model_name_or_path", "dataset": "dataset_name", "held_out": "score_benchmark"}
+    found |= {name: record[key].get("name") for key, name in names.items() if isinstance(record.get(key), dict)}
     return clean_settings(found)
 
 

@@ -4,6 +4,7 @@
 `.best.old` until it is in its place, so that one of them is always whole.
 """
 
+import contextlib
 import os
 import shutil
 from collections.abc import Mapping
@@ -38,15 +39,7 @@ class Model:
 
 
 def find_model(run: Path) -> Model:
-    """Return the model of a run folder, of a checkpoint or of `best`.
-
-    Returns:
-        Of a run that was killed, the model of its newest whole checkpoint.
-
-    Raises:
-        FileNotFoundError: No such folder.
-        ValueError: No whole model in it.
-    """
+    """Return the model of a run folder, a checkpoint or `best`; of a killed run, that of its newest checkpoint."""
     if not run.is_dir():
         raise FileNotFoundError(f"RUN must be the folder of a run: got {run}, which is not there.")
     folder = run.resolve()
@@ -80,20 +73,14 @@ def find_checkpoints(run: Path) -> list[Model]:
     """Return the models of a run's whole checkpoints, oldest first."""
     models = []
     for folder in whole_checkpoints(run):
-        try:
+        with contextlib.suppress(ValueError):
             weight_files(folder)
-        except ValueError:
-            continue
-        models.append(Model(folder, run, step_of(folder)))
+            models.append(Model(folder, run, step_of(folder)))
     return models
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the files of the weights: the adapter's alone if there is one.
-
-    Raises:
-        ValueError: There are none, or they are not whole.
-    """
+    """Return the files of the weights: the adapter's alone if there is one."""
     if (folder / ADAPTER).is_file():
         files = [folder / "adapter_model.safetensors"]
     elif (folder / INDEX).is_file() and not (folder / "model.safetensors").is_file():
@@ -137,12 +124,7 @@ def begin_best(run: Path) -> None:
 
 
 def finish_best(run: Path, scores: Mapping[str, Mapping[str, float]]) -> None:
-    """Put the model saved in `.best.new` in the place of the best one so far.
-
-    Args:
-        run: The run folder.
-        scores: Its scores, by the one moment that it is of.
-    """
+    """Put the model saved in `.best.new`, with these scores, in the place of the best one so far."""
     write_evaluation(run / NEW_BEST, scores)
     shutil.rmtree(run / OLD_BEST, ignore_errors=True)
     if (run / BEST).exists():

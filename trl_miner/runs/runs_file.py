@@ -28,6 +28,7 @@ from .history import RunHistory, number, read_run
 ENDING = ".jsonl"
 NAME = f"runs{ENDING}"
 _ADVICE = f"Restore it, or run trl-miner compare again, which writes OUTPUT/{NAME}."
+_FIELDS = ("name", "method", "seed", "settings", "versions", "notes", "steps", "planned", "per_step", "finished")
 _DIGITS = 6
 # The metrics that reports read: a test compares them with the charts.
 METRICS = {
@@ -46,15 +47,7 @@ def is_runs_file(path: str | Path) -> bool:
 
 
 def write_runs(runs: Sequence[str | Path | RunHistory], path: str | Path) -> Path:
-    """Write runs into one file.
-
-    Args:
-        runs: Run folders, or histories. The name of a folder is its own and its parent's, as in the output of
-            `trl-miner compare`.
-        path: The file. Its name must end in .jsonl.
-
-    Returns:
-        The path.
+    """Write histories, or the runs of folders, into a file that ends in .jsonl, and return its path.
 
     Raises:
         FileNotFoundError: A folder is no run folder.
@@ -71,11 +64,7 @@ def write_runs(runs: Sequence[str | Path | RunHistory], path: str | Path) -> Pat
 def collect_runs(output: str | Path) -> None:
     """Write `runs.jsonl` with all runs in the output of `trl-miner compare`, those of earlier calls included.
 
-    Runs without a log, or with a damaged one, are left out. Without any run nothing is written.
-
-    Args:
-        output: The folder.
-    """
+    Runs without a log, or with a damaged one, are left out. Without any run nothing is written."""
     output, runs = Path(output), []
     for folder in run_folders(output):
         with contextlib.suppress(FileNotFoundError, ValueError):
@@ -85,13 +74,7 @@ def collect_runs(output: str | Path) -> None:
 
 
 def read_runs(path: str | Path) -> list[RunHistory]:
-    """Read `runs.jsonl`, or another file that `write_runs` wrote.
-
-    Args:
-        path: The file.
-
-    Returns:
-        The runs, in order. Their `folder` does not exist: it is the file's path followed by the run's name.
+    """Read the runs of a file. Their `folder` does not exist: it is the file's path followed by the run's name.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -114,22 +97,8 @@ def _history(run: str | Path | RunHistory) -> RunHistory:
 def _content(run: RunHistory) -> dict[str, Any]:
     settings = {name: value for name, value in run.settings.items() if name not in _NOT_KEPT}
     scores = {f"{step:g}": dict(known) for step, known in run.scores.items()}
-    told: dict[str, Any] = _without_paths(
-        {
-            "name": run.name,
-            "method": run.method,
-            "seed": run.seed,
-            "settings": settings,
-            "versions": dict(run.versions),
-            "notes": list(run.notes),
-        }
-    )
     return {
-        **told,
-        "steps": run.steps,
-        "planned": run.planned,
-        "per_step": run.per_step,
-        "finished": run.finished,
+        **_without_paths({name: getattr(run, name) for name in _FIELDS} | {"settings": settings}),
         "scores": scores,
         "held_out": None if run.held_out is None else run.held_out.as_json(is_compact=True),
         "logs": _columns(run.logs),
@@ -154,9 +123,9 @@ def _short(value: Any) -> Any:
 def _without_paths(value: Any) -> Any:
     if isinstance(value, str):
         return _PATH.sub(r"\1", value)
-    if isinstance(value, dict):
-        return {name: _without_paths(one) for name, one in value.items()}
-    return [_without_paths(one) for one in value] if isinstance(value, list) else value
+    if isinstance(value, Mapping):
+        return {name: _without_paths(inner) for name, inner in value.items()}
+    return [_without_paths(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _read_run(path: Path, number: int, content: Mapping[str, Any]) -> RunHistory:
@@ -171,27 +140,15 @@ def _read_run(path: Path, number: int, content: Mapping[str, Any]) -> RunHistory
 
 def _read_content(path: Path, found: Mapping[str, Any]) -> RunHistory:
     logs: Mapping[str, Sequence[Any]] = found["logs"]
+    columns = {key: [math.nan if value == _NO_NUMBER else value for value in values] for key, values in logs.items()}
     rows = [
-        {
-            key: math.nan if values[at] == _NO_NUMBER else values[at]
-            for key, values in logs.items()
-            if values[at] is not None
-        }
-        for at in range(len(logs["step"]))
+        {key: values[at] for key, values in columns.items() if values[at] is not None}
+        for at in range(len(columns["step"]))
     ]
     return RunHistory(
         folder=path / found["name"],
-        name=found["name"],
         logs=rows,
-        method=found["method"],
-        seed=found["seed"],
-        settings=found["settings"],
         scores={float(step): known for step, known in found["scores"].items()},
-        steps=found["steps"],
-        planned=found["planned"],
-        per_step=found["per_step"],
-        finished=found["finished"],
-        notes=found["notes"],
         held_out=clean_held_out(found["held_out"] or {}),
-        versions=found["versions"],
+        **{name: found[name] for name in _FIELDS},
     )

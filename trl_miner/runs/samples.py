@@ -22,14 +22,7 @@ _TYPES = {"problem": str, "sample": int, "text": str, "tokens": int, "truncated"
 
 
 def read_samples(path: str | Path) -> tuple[dict[Key, dict[str, Any]], list[str]]:
-    """Read the samples of a file without their `token_ids`, which are only needed to continue them.
-
-    Args:
-        path: A `samples.jsonl`.
-
-    Returns:
-        The samples by (problem, sample), and sentences on what is wrong with the file.
-    """
+    """Read samples by (problem, sample), without their `token_ids`, and sentences on what is wrong with the file."""
     samples: dict[Key, dict[str, Any]] = {}
     broken = []
     with open(path, "rb") as lines:

@@ -84,15 +84,10 @@ def schema() -> Any:
 
 
 def write_credit(output_dir: str | Path, table: Any, about: Mapping[str, Any]) -> Path | None:
-    """Write `credit/credit_STEP.parquet`, whole or not at all, with a row group for each prompt.
+    """Write `credit/credit_STEP.parquet` of a table of `schema()`, with a row group for each prompt.
 
-    Args:
-        output_dir: The run folder.
-        table: A `pyarrow.Table` with the columns of `schema()`.
-        about: What holds of the whole batch: "step", "num_generations", "scale", ...; kept in the file's metadata.
-
-    Returns:
-        The path; None, with a warning, where the disk did not take it: a failed record must not stop the training.
+    `about` holds of the whole batch ("step", "num_generations", "scale", ...) and is kept as metadata. A file that the
+    disk does not take is a warning, and None: it must not stop the training.
     """
     import pyarrow.parquet as pq
 
@@ -110,14 +105,7 @@ def write_credit(output_dir: str | Path, table: Any, about: Mapping[str, Any]) -
 
 
 def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
-    """Read all token records of a run.
-
-    Args:
-        run: Output folder of a training with `log_token_credit: true`.
-        quiet: Whether to show no progress.
-
-    Returns:
-        All rollouts that can be read. A damaged file gives its whole row groups, and a note.
+    """Read all token records of a run that can be read; of a damaged file its whole row groups, with a note.
 
     Raises:
         FileNotFoundError: There is no such folder, or it is no run folder, or it has no token records.
@@ -153,43 +141,21 @@ def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
 
 
 def groups_of(table: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return where each prompt's rows begin, and how many they are.
-
-    Args:
-        table: The table of a `Credit`.
-
-    Returns:
-        (P,) first rows and (P,) numbers of rows, of the P prompts.
-    """
+    """Return (P,) where each prompt's rows begin, and (P,) how many they are."""
     keys = np.stack([table["step"].to_numpy(), table["group"].to_numpy()])
     first = np.flatnonzero(np.any(np.diff(keys, axis=1, prepend=keys[:, :1] - 1), axis=0))
     return first, np.diff(first, append=table.num_rows)
 
 
 def token_counts(table: Any) -> np.ndarray:
-    """Return the number of tokens of each rollout, masked ones included.
-
-    Args:
-        table: The table of a `Credit`.
-
-    Returns:
-        (N,) counts.
-    """
+    """Return (N,) the number of tokens of each rollout, masked ones included."""
     import pyarrow.compute as pc
 
     return pc.fill_null(pc.list_value_length(table["token_ids"]), 0).to_numpy().astype(np.int64)
 
 
 def token_numbers(table: Any, name: str) -> np.ndarray:
-    """Return one number per token of all rollouts, one rollout after another.
-
-    Args:
-        table: The table of a `Credit`.
-        name: "old_logps", "weights", "advantages_before" or "advantages".
-
-    Returns:
-        (T,) float32. Where the file has null, or no list, the NaN whose bits are NULL_BITS.
-    """
+    """Return (T,) float32, a number per token of all rollouts; the NaN of NULL_BITS where there is none."""
     import pyarrow.compute as pc
 
     column, counts = table[name].combine_chunks(), token_counts(table)
@@ -202,15 +168,7 @@ def token_numbers(table: Any, name: str) -> np.ndarray:
 
 
 def has_list(table: Any, name: str) -> np.ndarray:
-    """Return which rollouts have a list, and not null.
-
-    Args:
-        table: The table of a `Credit`.
-        name: A column of lists.
-
-    Returns:
-        (N,) bools.
-    """
+    """Return (N,) which rollouts have a list, and not null."""
     return table[name].is_valid().to_numpy()
 
 

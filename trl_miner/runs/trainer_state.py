@@ -12,14 +12,7 @@ FILE = "trainer_state.json"
 
 
 def last_step(folder: Path) -> int | None:
-    """Return the number of optimizer steps done.
-
-    Args:
-        folder: A run folder or a checkpoint.
-
-    Returns:
-        None where the file is missing or damaged.
-    """
+    """Return the optimizer steps done by a run folder or checkpoint; None: its state is missing or damaged."""
     try:
         step = number(read_object(folder / FILE).get("global_step"))
     except (OSError, ValueError):
@@ -28,15 +21,7 @@ def last_step(folder: Path) -> int | None:
 
 
 def clean_logs(history: Any, notes: list[str]) -> list[dict[str, Any]]:
-    """Return the training logs in the order of their steps.
-
-    Args:
-        history: `log_history`, or whatever the file holds in its place.
-        notes: Takes a sentence where a resumed run went back.
-
-    Returns:
-        One log per logged optimizer step. Where a resumed run went back, its later logs count.
-    """
+    """Return the training logs, one per step, in order. Where a resumed run went back, its later logs count."""
     logs: list[dict[str, Any]] = []
     replaced = 0
     for log in history if isinstance(history, list) else ():

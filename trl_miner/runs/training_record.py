@@ -4,6 +4,7 @@ It holds neither paths of the machine nor secrets: of a local folder it keeps th
 that decide on the training.
 """
 
+import contextlib
 import re
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -17,18 +18,8 @@ from .settings import current_names
 RECORD = "training.json"
 _PACKAGES = ("trl", "transformers", "torch", "vllm")
 _SHOWN_OF_ALL = (
-    "loss_type",
-    "num_generations",
-    "temperature",
-    "learning_rate",
-    "beta",
-    "epsilon",
-    "epsilon_high",
-    "delta",
-    "importance_sampling_level",
-    "steps_per_generation",
-    "num_iterations",
-    "max_completion_length",
+    *("loss_type", "num_generations", "temperature", "learning_rate", "beta", "epsilon", "epsilon_high", "delta"),
+    *("importance_sampling_level", "steps_per_generation", "num_iterations", "max_completion_length"),
 )
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
@@ -53,28 +44,13 @@ def write_run_record(trainer: Any, *, dataset: str | None = None, held_out: str 
 
 
 def read_run_record(run: Path) -> dict[str, Any] | None:
-    """Read `training.json` of a run folder.
-
-    Returns:
-        Its content; None: there is no such file.
-
-    Raises:
-        ValueError: The file is damaged.
-    """
+    """Read `training.json` of a run folder; None: there is none."""
     path = run / RECORD
     return current_names(read_object(path, "Delete it to go without.")) if path.is_file() else None
 
 
 def papers_of(methods: Iterable[str], record: Mapping[str, Any] | None) -> list[tuple[str, str | None]]:
-    """Return what methods are called, and their papers.
-
-    Args:
-        methods: Names of methods, as a training record has them.
-        record: The training record; None: there is none.
-
-    Returns:
-        Label and arXiv id of each method, without repeats; the name itself and None for an unknown one.
-    """
+    """Return label and arXiv id of each method, without repeats; the name itself and None for an unknown one."""
     papers = (record or {}).get("papers")
     if papers is None:  # no record, or one that was written before there were papers in it
         from ..methods import METHODS
@@ -84,14 +60,7 @@ def papers_of(methods: Iterable[str], record: Mapping[str, Any] | None) -> list[
 
 
 def run_record(args: Any, *, base_model: str | None, dataset: str | None, held_out: str | None) -> dict[str, Any]:
-    """Return the content of `training.json`.
-
-    Args:
-        args: The `MinerGRPOConfig`.
-        base_model: Hub id or folder; None or empty for a model made in code.
-        dataset: Hub id or folder.
-        held_out: See `write_run_record`.
-    """
+    """Return the content of `training.json`."""
     return {
         "format": FORMAT,
         "base_model": _named(base_model),
@@ -132,21 +101,15 @@ def _settings(args: Any) -> dict[str, str]:
 def _versions() -> dict[str, str]:
     from .. import __version__
 
-    found = {"trl_miner": __version__}
+    versions = {"trl_miner": __version__}
     for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+        with contextlib.suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return versions
 
 
 def git_revision() -> str | None:
-    """Return the commit of this package's checkout, or else of the current folder's.
-
-    Returns:
-        With "+ changes" if tracked files differ; None outside a checkout.
-    """
+    """Return the commit of this package's checkout, or else of the current folder's, with a mark if files differ."""
     package = Path(__file__).resolve().parent
     for folder, of in ((package, ""), (Path.cwd(), " of the working folder")):
         if of == "" and _git(folder, "ls-files", "--error-unmatch", Path(__file__).name) is None:
