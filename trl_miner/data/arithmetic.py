@@ -3,12 +3,13 @@ r"""The embedded world: chains of additions and subtractions, and a base model t
     Compute 17 + 4 - 9 + 8.
     so 17 + 4 = 21, then 21 - 9 is 12, + 8 = 20. The answer is \boxed{20}.
 
-A problem's level is its number of operations, 1 to 5, and no running total leaves 0..99. Every step can be said in
+A problem's level is its number of operations, 1 to 5, and no running total leaves 0..99. Every step can be worded in
 several equally correct ways, some likelier than others, so that right rollouts differ in likelihood, which is what
-MINER feeds on. One way is a bad habit: from the third step on, the running total may be left out (", + 8 = 20"), and
-half of such steps go wrong in the solutions that the base model (0.15 M parameters) learns from. So at temperature 1
-it solves some prompts always and most sometimes, and RL can mend that within a hundred steps, on a CPU, without a
-download. (With errors spread evenly over all steps, hardly a prompt is always solved, and RL needs far longer.)
+MINER uses. One way is a bad habit: from the third step on, the running total may be left out (", + 8 = 20"), and half
+of such steps go wrong in the solutions from which the base model (0.15 M parameters) learns. So at temperature 1 it
+solves some prompts always and most sometimes, and RL can correct the habit within a hundred steps, on a CPU and
+without a download. (With errors spread evenly over all steps, hardly any prompt is always solved, and RL needs far
+longer.)
 
 `base_model.py` trains and keeps that model.
 """
@@ -38,13 +39,13 @@ def solution(problem: Problem, rng: random.Random, step_error: float = 0.0) -> s
     """Work a problem out in words, in styles drawn from `rng`.
 
     Args:
-        problem: what to solve.
-        rng: decides on the styles and on the errors.
-        step_error: probability of a wrong result in a step taken the short way, which does not repeat the running
-            total; the chain goes on from the wrong number. All other steps are right.
+        problem: The problem.
+        rng: Decides on the styles and the errors.
+        step_error: The probability of a wrong result in a short step, one that does not repeat the running total. The
+            chain goes on from the wrong number; all other steps are right.
 
     Returns:
-        The completion, up to and including the boxed result, without an end-of-sequence token.
+        The completion up to and including the boxed result, without an end-of-sequence token.
     """
     total = problem.start
     text = ""
@@ -63,22 +64,22 @@ def solution(problem: Problem, rng: random.Random, step_error: float = 0.0) -> s
 
 
 def load_dataset(split: str, size: int | None = None, seed: int = 0) -> "Dataset":
-    """Problems of one split, all different, levels taking turns.
+    """Return problems of one split, all different, with alternating levels.
 
     Args:
         split: "train" or "test". No problem is in both, whatever the seeds.
-        size: rows; by default 2000 for train and 200 for test.
-        seed: equal seeds give equal rows, and a larger `size` only appends.
+        size: The number of rows; by default 2000 for train and 200 for test.
+        seed: Equal seeds give equal rows, and a larger `size` only appends.
 
     Returns:
-        Columns `prompt` (text), `solution` (the answer as text, "17") and `level` (1 to 5).
+        The columns `prompt` (text), `solution` (the answer as text, "17") and `level` (1 to 5).
 
     Raises:
-        ValueError: for another split, or for more rows than there are different problems.
+        ValueError: Another split, or more rows than there are different problems.
     """
     return chains.load_dataset(split, SIZES.get(split, 0) if size is None else size, seed, LEVELS)
 
 
 def build_tokenizer() -> "PreTrainedTokenizerFast":
-    """The tokens of `chains`, and one for each opener."""
+    """Return the tokenizer of `chains`, with a token for each opener."""
     return chains.build_tokenizer(OPENERS)

@@ -50,27 +50,12 @@ class BaseModelSettings:
 
 
 def settings_of(world: str) -> BaseModelSettings:
-    """Return the settings with which `find_model` builds the base model of an embedded world.
-
-    Args:
-        world: One of `worlds.WORLDS`.
-
-    Returns:
-        The defaults, with what the world changes.
-    """
+    """Return the settings with which `find_model` builds the base model of an embedded world."""
     return BaseModelSettings(world=world, **WORLDS[world].BASE_MODEL)
 
 
 def find_model(name: str, steps: int | None = None) -> str:
-    """Return the name or folder under which a model can be loaded; the base model of an embedded world is built first.
-
-    Args:
-        name: A Hub id, a folder, or the name of an embedded world.
-        steps: SFT steps of an embedded base model; None for all.
-
-    Returns:
-        What `from_pretrained` takes.
-    """
+    """Return what `from_pretrained` takes: the name itself or, for an embedded world, the folder of its base model."""
     if name not in WORLDS:
         return name
     settings = settings_of(name)
@@ -81,17 +66,6 @@ def base_model(settings: BaseModelSettings = BaseModelSettings(), cache_dir: str
     """Return the folder of a base model and its tokenizer; train the model first if the cache does not hold it.
 
     Several processes may call it at once: one trains, the others wait.
-
-    Args:
-        settings: The settings of the model.
-        cache_dir: The cache; by default that of the module's docstring.
-
-    Returns:
-        A folder for `AutoModelForCausalLM.from_pretrained` and `AutoTokenizer.from_pretrained`.
-
-    Raises:
-        OSError: The cache cannot be written.
-        RuntimeError: The training fails; the message quotes the last lines of its output.
     """
     from filelock import FileLock
 

@@ -70,22 +70,10 @@ def load(
 def load_with_record(
     benchmark: Benchmark, source: str | Path | None = None, revision: str | None = None, *, strict: bool = True
 ) -> tuple[list[Problem], dict[str, Any]]:
-    """Load the problems of a benchmark, check them, and say where they came from.
+    """Load the problems of a benchmark, check them, and return them with the record of their source (see `read_rows`).
 
-    Args:
-        benchmark: A row of the table, or the result of `user_benchmark`.
-        source: A local file, or a folder of files, in the format of the data set on the Hub: .jsonl, .json, .parquet
-            or .csv. None reads the Hub.
-        revision: The revision of the data set on the Hub; None for the table's.
-        strict: Raise if the grader does not accept a gold as its own answer. Otherwise warn, and keep the problem as
-            one that no answer may solve.
-
-    Returns:
-        The problems in the order of the data set, and the record of their source as `read_rows` returns it.
-
-    Raises:
-        ConnectionError: The Hub cannot be reached.
-        ValueError: Rows that cannot be read, ids that repeat, or another number of problems than the table says.
+    `source` is a local file or a folder of files in the format of the data set on the Hub. With `strict`, a gold that
+    the grader does not accept as its own answer is an error, otherwise a warning.
     """
     hub, local = benchmark.source(revision), source if source is not None else benchmark.path
     if local is None and not benchmark.hub:
@@ -117,21 +105,11 @@ def user_benchmark(
     samples: int = 8,
     title: str | None = None,
 ) -> Benchmark:
-    """Describe a benchmark of the user's own: JSONL, JSON or Parquet with a problem and an answer per row.
+    """Describe a user's own benchmark: a file with a problem and an answer per row, in columns of these names.
 
     With a column of options (a list of texts, or a text for each letter), the answer is a letter or the index of an
     option, counted from 0, and the grader is "choice". Otherwise it is LaTeX or a number, and the grader is "math".
-
-    Args:
-        name: Its name.
-        path: The file.
-        problem, answer: The names of these columns.
-        id, level, options: The names of columns that may be missing.
-        samples: Samples per problem.
-        title: Its name in tables; `name` by default.
-
-    Raises:
-        ValueError: The name is taken or cannot be a folder's, or the file is unreadable or empty.
+    The columns `id`, `level` and `options` may be missing.
     """
     if name in BENCHMARKS or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
         raise ValueError(

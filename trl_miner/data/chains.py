@@ -1,6 +1,6 @@
 """Chains of additions and subtractions with running totals of 0..99: problems, their splits, and their tokens.
 
-What the worlds `arithmetic` and `strategies` share; they differ in how a chain is worked out.
+The worlds `arithmetic` and `strategies` share this; they differ in how a chain is worked out.
 """
 
 import dataclasses
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 MAX_TOTAL = 99
 MAX_OPERAND = 9
 
-# Ways to say the same, with their shares. Each is one token, spaces included, and numbers are bare: no token ever
-# spans the end of a prompt, and joining tokens gives the text back.
+# Equivalent wordings with their shares. Each is one token, spaces included, and numbers have none: no token ever spans
+# the end of a prompt, and joining the tokens gives the text back.
 QUESTION, ASK = "Compute ", ".\n"
 OPERATORS = {"+": {" + ": 0.8, " plus ": 0.2}, "-": {" - ": 0.8, " minus ": 0.2}}
 EQUALS = {" = ": 0.55, " is ": 0.25, " gives ": 0.13, " makes ": 0.07}
@@ -40,7 +40,7 @@ class Problem:
 
     @property
     def prompt(self) -> str:
-        """The question, in the plain notation: the ways to say "+" belong to the solutions."""
+        """The question, in plain notation: the wordings of "+" belong to the solutions."""
         return QUESTION + str(self.start) + "".join(f" {sign} {number}" for sign, number in self.steps) + ASK
 
     @property
@@ -50,18 +50,7 @@ class Problem:
 
 
 def problem(rng: random.Random, level: int) -> Problem:
-    """Draw a problem in which every running total lies within 0..99.
-
-    Args:
-        rng: decides.
-        level: number of operations, at least 1.
-
-    Returns:
-        The problem, of either split.
-
-    Raises:
-        ValueError: for a level below 1.
-    """
+    """Draw a problem of `level` operations, in which every running total lies within 0..99."""
     if level < 1:
         raise ValueError(f"level must be at least 1: got {level}. It is the number of operations in the problem.")
     start = total = rng.randint(1, MAX_TOTAL)
@@ -76,31 +65,12 @@ def problem(rng: random.Random, level: int) -> Problem:
 
 
 def is_test(problem: Problem) -> bool:
-    """Whether a problem belongs to the test split: one in ten, by a hash of its text.
-
-    Args:
-        problem: any.
-
-    Returns:
-        The same in every process and on every machine.
-    """
+    """Whether a problem belongs to the test split: one in ten, by a hash of its text, on every machine."""
     return hashlib.sha256(problem.prompt.encode()).digest()[0] % 10 == 0
 
 
 def draw(split: str, level: int, rng: random.Random) -> Problem:
-    """Draw a problem of one level from one split.
-
-    Args:
-        split: "train" or "test".
-        level: number of operations.
-        rng: decides.
-
-    Returns:
-        The problem.
-
-    Raises:
-        ValueError: for another split, or a level below 1.
-    """
+    """Draw a problem of one level from one split."""
     if split not in ("train", "test"):
         raise ValueError(f'split must be "train" or "test": got {split!r}. There is no other.')
     while True:
@@ -110,20 +80,7 @@ def draw(split: str, level: int, rng: random.Random) -> Problem:
 
 
 def load_dataset(split: str, size: int, seed: int, levels: Sequence[int]) -> "Dataset":
-    """Problems of one split, all different, levels taking turns.
-
-    Args:
-        split: "train" or "test". No problem is in both, whatever the seeds.
-        size: rows.
-        seed: equal seeds give equal rows, and a larger `size` only appends.
-        levels: those that there are.
-
-    Returns:
-        Columns `prompt` (text), `solution` (the answer as text, "17") and `level`.
-
-    Raises:
-        ValueError: for another split, or for more rows than there are different problems.
-    """
+    """Return different problems of one split, with alternating levels; see `arithmetic.load_dataset`."""
     from datasets import Dataset
 
     rng = random.Random(f"{split} {seed}")
@@ -146,15 +103,9 @@ def load_dataset(split: str, size: int, seed: int, levels: Sequence[int]) -> "Da
 
 
 def build_tokenizer(own_phrases: Iterable[str]) -> "PreTrainedTokenizerFast":
-    """One token per number 0..99 and per phrase of a world; any other ASCII text goes character by character.
+    """Build a tokenizer with a token per number 0..99 and per phrase; other ASCII text goes character by character.
 
-    Decoding gives the text back exactly (for ASCII). There is no beginning-of-sequence token: all prompts begin alike.
-
-    Args:
-        own_phrases: What the world says besides the phrases of this module.
-
-    Returns:
-        The tokenizer.
+    Decoding gives ASCII text back exactly. There is no beginning-of-sequence token: all prompts begin alike.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -162,7 +113,7 @@ def build_tokenizer(own_phrases: Iterable[str]) -> "PreTrainedTokenizerFast":
     phrases = [QUESTION, ASK, SEPARATOR, END, *own_phrases, *EQUALS, *CLOSERS]
     for ways in OPERATORS.values():
         phrases += [*ways, *(way.lstrip() for way in ways)]
-    # The longest match first, or " - " would be cut at its space.
+    # The longest match first, or " - " would be split at its space.
     phrases = sorted({phrase for phrase in phrases if phrase}, key=lambda phrase: (-len(phrase), phrase))
     numbers = [str(number) for number in range(MAX_TOTAL + 1)]
     characters = [chr(code) for code in (9, 10, 13, *range(32, 127))]
@@ -184,12 +135,12 @@ def build_tokenizer(own_phrases: Iterable[str]) -> "PreTrainedTokenizerFast":
 
 
 def pick(ways: Mapping[str, float], rng: random.Random) -> str:
-    """One of several ways, by their shares."""
+    """Draw one of several wordings, by their shares."""
     return rng.choices(list(ways), weights=list(ways.values()))[0]
 
 
 def wrong_total(total: int, remaining: tuple[tuple[str, int], ...], rng: random.Random) -> int:
-    """A wrong result, not far off, that keeps all later totals within 0..99."""
+    """Draw a wrong result, not far off, that keeps all later totals within 0..99."""
     shifts = [0]
     for sign, number in remaining:
         shifts.append(shifts[-1] + (number if sign == "+" else -number))

@@ -1,8 +1,8 @@
 r"""Training questions that are also in a benchmark: the same question, or 13 words in a row in common.
 
-What is compared, of the question alone, without options and context:
+Only the questions are compared, without options and context:
 
-- Text is NFKC-normalized and case-folded. LaTeX that only lays out (`$`, `\left`, `\text`, `\displaystyle`, ...) is
+- Text is NFKC-normalized and case-folded. LaTeX for layout (`$`, `\left`, `\text`, `\displaystyle`, ...) is
   dropped, and `\dfrac` counts as `\frac`; other commands are words by their name: `\sqrt{2}` is "sqrt 2".
 - Exact: words, and the signs + - * / = < > ^ ! % as words of their own, are equal. Braces, blanks and punctuation do
   not count, so that "2+3" is "2 + 3" but not "2-3".
@@ -33,25 +33,17 @@ _TOKEN = re.compile(r"[^\W_]+|[-+*/=<>^!%]")
 
 @dataclass(frozen=True)
 class Overlap:
-    """One training question that overlaps with one problem.
+    """One training question that overlaps with one problem."""
 
-    Attributes:
-        row: Index of the training question.
-        benchmark: Name of the benchmark.
-        problem: Id of the problem.
-        kind: "exact" or "13-gram".
-        words: What they share: the whole question, or its first 13 words in common.
-    """
-
-    row: int
+    row: int  # index of the training question
     benchmark: str
-    problem: str
-    kind: str
-    words: str
+    problem: str  # its id
+    kind: str  # "exact" or "13-gram"
+    words: str  # what they share: the whole question, or its first 13 words in common
 
 
 def tokens(text: str) -> list[str]:
-    """Words and signs of a text, normalized as the module says."""
+    """Return the words and signs of a text, normalized as described above."""
     text = unicodedata.normalize("NFKC", text).replace("−", "-")
     text = _LAYOUT.sub(" ", _TIMES.sub("*", _FRACTION.sub(r"\\frac", text)))
     return _TOKEN.findall(_HYPHEN.sub(" ", text.casefold()))
@@ -60,19 +52,7 @@ def tokens(text: str) -> list[str]:
 def find_overlaps(
     questions: Iterable[str], benchmarks: Mapping[str, Sequence[Problem]], n: int = NGRAM
 ) -> list[Overlap]:
-    """All pairs of a training question and a benchmark problem that overlap.
-
-    Args:
-        questions: The training questions.
-        benchmarks: Problems by the benchmark's name.
-        n: Length of the shared run, in words, at least 2.
-
-    Returns:
-        One entry per pair, by row, then in the order of the benchmarks; "exact" where both hold.
-
-    Raises:
-        ValueError: n below 2.
-    """
+    """Return all overlapping pairs, by row, then in the order of the benchmarks; "exact" where both kinds hold."""
     if n < 2:
         raise ValueError(f"n must be at least 2 words: got {n}. One word in common says nothing.")
     exact: dict[tuple[str, ...], list[int]] = {}

@@ -21,19 +21,7 @@ def build_deepscaler(
     source: str | Path | None = None,
     revision: str | None = None,
 ) -> Written:
-    """Write the training set, with the columns `prompt`, `solution`, `id` and `source`.
-
-    Args:
-        folder: The folder to write.
-        options: How to make it.
-        benchmarks: The problems to compare with, by benchmark; the paper's benchmarks are `MATH_BENCHMARKS`.
-        source: A local file or folder in the format of the data set; None for the Hub.
-        revision: The revision of the data set on the Hub; None for main.
-
-    Raises:
-        ConnectionError: The Hub cannot be reached.
-        ValueError: See `write_training_set` and `read_part`.
-    """
+    """Write the training set, with the columns `prompt`, `solution`, `id` and `source`."""
     part = read_part(DEEPSCALER, source, revision)
     title = "DeepScaleR-Preview for trl_miner"
     return write_training_set(folder, title, [part], options, grader="math", benchmarks=benchmarks)

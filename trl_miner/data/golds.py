@@ -41,17 +41,7 @@ def _accepts_gold(grader: str, problems: Sequence[Problem], advance: Callable[[i
 
 
 def check_golds(title: str, grader: str, problems: Sequence[Problem], *, strict: bool) -> None:
-    """Raise or warn if the grader rejects golds.
-
-    Args:
-        title: The benchmark's name for the message.
-        grader: "math" or "choice".
-        problems: Its problems.
-        strict: Raise; otherwise warn.
-
-    Raises:
-        ValueError: With `strict`, naming the first few.
-    """
+    """Raise, or without `strict` warn, if the grader rejects golds; the message names the first few."""
     accepted = accepts_gold(grader, problems, f"checking golds of {title}")
     rejected = [index for index, is_accepted in enumerate(accepted) if not is_accepted]
     if not rejected:

@@ -29,12 +29,7 @@ MEDICAL_BENCHMARKS = ("medqa", "medmcqa", "pubmedqa", "medxpertqa", "mmlu_pro")
 
 
 def medmcqa_train_problems(source: str | Path | None = None, revision: str | None = None) -> list[Problem]:
-    """Read MedMCQA's training questions, without bad rows, as `build_medical` does.
-
-    Args:
-        source: A local file or folder in the format of the data set; None for the Hub.
-        revision: The revision of the data set on the Hub; None for main.
-    """
+    """Read MedMCQA's training questions, without bad rows, as `build_medical` does."""
     return list(read_part(MEDMCQA_TRAIN, source, revision).problems)
 
 
@@ -51,17 +46,8 @@ def build_medical(
 ) -> Written:
     """Write the training set, with the columns `prompt`, `solution` (a letter), `options`, `id` and `source`.
 
-    Args:
-        folder: The folder to write.
-        options: How to make it.
-        samples_folder: A result folder of `trl-miner eval` with greedy answers to `medmcqa_train_problems`.
-        benchmarks: The problems to compare with, by benchmark; the paper's benchmarks are `MEDICAL_BENCHMARKS`.
-        medqa_source, medmcqa_source: Local files or folders; None for the Hub.
-        medqa_revision, medmcqa_revision: The revisions of the data sets on the Hub; None for main.
-
-    Raises:
-        ConnectionError: The Hub cannot be reached.
-        ValueError: Answers are missing or not greedy; see also `write_training_set` and `read_part`.
+    `samples_folder` is a result folder of `trl-miner eval` with greedy answers to `medmcqa_train_problems`. A source
+    is a local file or folder; None is the Hub.
     """
     medqa = read_part(MEDQA_TRAIN, medqa_source, medqa_revision)
     medmcqa = read_part(MEDMCQA_TRAIN, medmcqa_source, medmcqa_revision)
@@ -77,12 +63,7 @@ def build_medical(
 def filtered_out(samples_folder: str | Path, expected: Sequence[Problem] | None = None) -> set[str]:
     """Return the ids of MedMCQA's training questions to which the greedy answers are right.
 
-    Args:
-        samples_folder: A result folder of `trl-miner eval`, with a folder `medmcqa_train`.
-        expected: The questions that must have an answer; None for those in the folder's `problems.jsonl`.
-
-    Raises:
-        ValueError: There are no answers, some are missing or belong to another question, or they were not greedy.
+    Each of the `expected` questions, by default those in the folder's `problems.jsonl`, must have an answer.
     """
     root = Path(samples_folder)
     temperature = read_optional(root / SETTINGS).get("temperature")

@@ -13,63 +13,38 @@ from .reading import Row, Source
 
 @dataclass(frozen=True)
 class Problem:
-    """A question with its gold answer.
+    """A question with its gold answer."""
 
-    Attributes:
-        id: Unique among the problems of a benchmark.
-        question: The question alone, without options and context.
-        solution: The gold: LaTeX text for the grader "math", a letter for "choice".
-        options: The texts of the choices A, B, ...
-        level: The difficulty or subject, where the data set has one.
-        context: What the question is about, shown before it.
-    """
-
-    id: str
-    question: str
-    solution: str
-    options: tuple[str, ...] = ()
-    level: str | None = None
-    context: str = ""
+    id: str  # unique within its benchmark
+    question: str  # without options and context
+    solution: str  # the gold: LaTeX text for the grader "math", a letter for "choice"
+    options: tuple[str, ...] = ()  # texts of the choices A, B, ...
+    level: str | None = None  # difficulty or subject, where the data set has one
+    context: str = ""  # what the question is about, shown before it
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Where the problems of a benchmark come from, and how they are asked and graded.
+    """Where the problems of a benchmark come from, and how they are asked and graded."""
 
-    Attributes:
-        name: The name that users type, and that of its folder.
-        title: Its column in the paper's tables.
-        hub: The id of the data set on the Hub; "" for one that is not there.
-        split: The name of the split.
-        problems: The number of problems that it must have; None for any number.
-        grader: "math" or "choice".
-        samples: Samples per problem in the paper.
-        question: The cell of the question; `solution`, `options`, `context`, `id` and `level` are cells too, or None.
-        configs: The data set's configurations to read; () for the default one.
-        keep: The predicate of the rows that belong to it; None for all rows.
-        revision: A branch, tag or commit.
-        prompt: The kind of prompt; None for the kind named like the grader.
-        path: The local file of a user's own benchmark.
-    """
-
-    name: str
-    title: str
-    hub: str
+    name: str  # what users type, and the name of its folder
+    title: str  # in the paper's tables
+    hub: str  # id of the data set on the Hub; "": not there
     split: str
-    problems: int | None
+    problems: int | None  # how many it must have; None: any number
     grader: Literal["math", "choice"]
-    samples: int
+    samples: int  # per problem in the paper
     question: Cell
     solution: Cell
     options: Cell | None = None
     context: Cell | None = None
     id: Cell | None = None
     level: Cell | None = None
-    configs: tuple[str, ...] = ()
-    keep: Callable[[Row], bool] | None = None
+    configs: tuple[str, ...] = ()  # of the data set; (): the default one
+    keep: Callable[[Row], bool] | None = None  # which rows belong to it; None: all
     revision: str = "main"
-    prompt: Kind | None = None
-    path: str | None = None
+    prompt: Kind | None = None  # None: the kind named like the grader
+    path: str | None = None  # local file of a user's own benchmark
 
     @property
     def kind(self) -> Kind:
@@ -84,15 +59,8 @@ class Benchmark:
 def read_problems(benchmark: Benchmark, rows: Iterable[Row], unreadable: list[int] | None = None) -> list[Problem]:
     """Read the problems from the rows of a data set, in order. Their golds and their number are not checked.
 
-    Args:
-        benchmark: How to read a row.
-        rows: The rows.
-        unreadable: For training data, a few rows of which may be bad: instead of raising, append here the index of
-            each row whose content is not understood.
-
-    Raises:
-        ValueError: A column is missing or holds something else, a question is empty, or two problems share an id. The
-            message names the row.
+    Errors name the row. With `unreadable`, for training data with a few bad rows, the index of a row whose content is
+    not understood is appended to it instead.
     """
     problems: list[Problem] = []
     row_of_id: dict[str, int] = {}

@@ -3,7 +3,7 @@ r"""Every prompt of this project, the same for training and evaluation. Imports 
 - "math": the paper's "Training and evaluation prompt". The paper prints `\\boxed{}` there; the second backslash is an
   artefact of escaping. No blank follows "Assistant:": tokenizers put the blank in front of the next word.
 - "choice": the paper's sentence for medical questions, after the question and its options. How it frames them is not
-  said: options one per line, and "User: ... Assistant:" for base models, are our choice.
+  stated: options one per line, and "User: ... Assistant:" for base models, are our choice.
 - "verbatim": the question is the prompt, as in the embedded arithmetic world, whose base model knows no other text.
 
 Two styles: "plain" text for base models, "chat" messages for those with a chat template.
@@ -31,21 +31,7 @@ CHOICE_INSTRUCTION = "Please reason step by step and output the final answer as 
 def build_prompt(
     kind: Kind, question: str, options: Sequence[str] = (), context: str = "", *, style: Style
 ) -> str | list[Message]:
-    """The prompt of one problem.
-
-    Args:
-        kind: "math", "choice" or "verbatim".
-        question: The question alone.
-        options: Texts of the choices, without letters; only for "choice", which needs two or more.
-        context: What the question is about, put before it with a blank line between.
-        style: "plain" or "chat".
-
-    Returns:
-        Text for "plain", messages for "chat"; the question itself for "verbatim", whatever the style.
-
-    Raises:
-        ValueError: An unknown kind or style, or options that do not fit the kind.
-    """
+    """Build the prompt of a problem: text for the style "plain" and for "verbatim", messages for "chat"."""
     if kind not in KINDS:
         raise ValueError(f"The kind of a prompt must be one of {', '.join(KINDS)}: got {kind!r}. Choose one of these.")
     if style not in STYLES:
@@ -64,15 +50,11 @@ def build_prompt(
 
 
 def guess_style(model_name: str, tokenizer: Any) -> Style:
-    """The style that suits a model, by its tokenizer and its name.
+    """Return the style that suits a model, by its tokenizer and its name (Hub id or path).
 
-    A chat template alone does not tell: many base models ship one too (Qwen3-4B-Base). So "plain" means that there is
-    no template, or that the last part of the name has "base" as a word. A fine-tuned base model whose folder is named
-    otherwise is guessed wrong, so let users say it.
-
-    Args:
-        model_name: Hub id or path.
-        tokenizer: Its tokenizer.
+    A chat template alone is no sign: many base models ship one too (Qwen3-4B-Base). So "plain" means that there is no
+    template, or that the last part of the name contains the word "base". A fine-tuned base model in a folder of
+    another name is guessed wrong, so let users choose.
     """
     last_part = model_name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
     is_base = re.search(r"(?<![a-z])base(?![a-z])", last_part, re.IGNORECASE) is not None
@@ -80,9 +62,9 @@ def guess_style(model_name: str, tokenizer: Any) -> Style:
 
 
 def prompt_text(prompt: str | Sequence[Message], tokenizer: Any) -> str:
-    """The text of a prompt, ready for `tokenizer(text)`, which adds its begin-of-sequence token where it has one.
+    """Return the text of a prompt for `tokenizer(text)`, which adds its begin-of-sequence token.
 
-    A chat template writes that token too; it is taken off here, or it would stand there twice.
+    A chat template writes that token too; it is removed here, or it would appear twice.
     """
     text = prompt
     if not isinstance(text, str):

@@ -1,4 +1,4 @@
-"""Rows of a data set, from the Hub or from local files of the same format, and where they came from."""
+"""Read the rows of a data set, from the Hub or from local files of the same format."""
 
 import csv
 import hashlib
@@ -18,18 +18,11 @@ SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
 
 @dataclass(frozen=True)
 class Source:
-    """A data set on the Hub.
+    """A data set on the Hub."""
 
-    Attributes:
-        hub: Its id.
-        configs: Names of the configurations to read, one after another; empty: the default one.
-        split: Name of the split.
-        revision: Branch, tag or commit.
-    """
-
-    hub: str
+    hub: str  # id
     split: str
-    configs: tuple[str, ...] = ()
+    configs: tuple[str, ...] = ()  # read one after another; (): the default one
     revision: str = "main"
 
     def __str__(self) -> str:
@@ -38,20 +31,11 @@ class Source:
 
 
 def read_rows(source: Source, local: str | Path | None = None, *, flag: str) -> tuple[list[Row], dict[str, Any]]:
-    """All rows, and a record of where they came from.
+    """Read all rows of a data set, and return them with the record of where they came from.
 
-    Args:
-        source: The data set on the Hub.
-        local: A file, or a folder of files, with the same rows: .jsonl, .json, .parquet or .csv. None: read the Hub.
-        flag: The option that names a local file, for the error message.
-
-    Returns:
-        The rows and, for the Hub, {"hub", "configs", "split", "revision", "commit"} (None where `datasets` does not
-        tell), for files {"files": {name: sha256}}.
-
-    Raises:
-        ConnectionError: The Hub cannot be reached, or does not give this data set.
-        ValueError: A config or split that the data set does not have, or a file that cannot be read.
+    `local` is a file, or a folder of files, with the same rows; None reads the Hub. `flag` is the option that names a
+    local file, for the error message. The record of the Hub has "hub", "configs", "split", "revision" and "commit"
+    (None where `datasets` does not give it); that of files is {"files": {name: sha256}}.
     """
     with Progress(f"reading {local or source.hub}", unit="", leave=False):
         return _read_rows(source, local, flag)
@@ -68,13 +52,10 @@ def _read_rows(source: Source, local: str | Path | None, flag: str) -> tuple[lis
 
 
 def find_files(path: Path, configs: Sequence[str] = (), split: str = "") -> list[Path]:
-    """The data files that `path` stands for: itself, or those of a folder that belong to the configs and the split.
+    """Return the data files of a path: itself, or those in a folder that belong to the configs and the split.
 
     A folder may be a copy of a Hub repository. Files or subfolders named after the configs are taken, else all; of
     these, files or subfolders named after the split, else all.
-
-    Raises:
-        ValueError: No such path, no data file in it, or files for some configs only.
     """
     if path.is_file():
         return [path]
@@ -96,11 +77,7 @@ def find_files(path: Path, configs: Sequence[str] = (), split: str = "") -> list
 
 
 def read_file(path: Path) -> list[Row]:
-    """All rows of one file.
-
-    Raises:
-        ValueError: A suffix that is not known, or content that does not parse; it names the line.
-    """
+    """Read all rows of one file; errors name the line."""
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         import pyarrow as pa

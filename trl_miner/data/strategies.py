@@ -1,16 +1,16 @@
-r"""The study's world: chains of additions and subtractions, worked out by strategies of unlike reliability.
+r"""The study's world: chains of additions and subtractions, worked out by strategies that differ in reliability.
 
     Compute 17 + 4 - 9 + 8.
     so 17 + 4 = 21, then 21 - 9 is 12, now 12 + 8 = 20. The answer is \boxed{20}.        careful
     so 17 + 4 = 21, so 21 - 9 = 12, + 8 gives 20. Answer: \boxed{20}.                    short
     up 4 + 8 = 12, so 17 + 12 is 29, down 9, so 29 - 9 = 20. We get \boxed{20}.          regrouping
 
-A problem's level is its number of operations. Training takes levels 1 to 6; 7 and 8 are known to the base model (1 M
-parameters) alone, 9 and 10 to neither. In the solutions that the base model learns from, the careful way and
-regrouping are always right; the short way, which from the third step on does not repeat the running total, goes wrong
-in half of those steps. The fragile way is the frequent one. So easy problems are solved whatever the way, by rollouts
-that differ in likelihood, and hard ones by the rarer ways alone: the regime that MINER is made for. `recipes/study`
-measures how far it is reached.
+A problem's level is its number of operations. Training uses levels 1 to 6; only the base model (1 M parameters) has
+seen 7 and 8, and neither has seen 9 and 10. In the solutions from which the base model learns, the careful way and
+regrouping are always right. The short way, which from the third step on does not repeat the running total, goes wrong
+in half of those steps, and it is the most frequent. So easy problems are solved in any way, by rollouts that differ in
+likelihood, and hard ones only in the rarer ways: the regime that MINER is made for. `recipes/study` measures how far
+this is so.
 """
 
 import random
@@ -39,17 +39,7 @@ WORDING = (PRETRAINED_LEVELS, STRATEGIES, FIRST_SHORT_STEP, OPENERS, UP, DOWN, 3
 
 
 def solution(problem: Problem, rng: random.Random, step_error: float = 0.0) -> str:
-    """Work a problem out by a strategy, and in styles, drawn from `rng`.
-
-    Args:
-        problem: what to solve.
-        rng: decides on the strategy, the styles and the errors.
-        step_error: probability of a wrong result in a step that does not repeat the running total; the chain goes on
-            from the wrong number. All other steps are right.
-
-    Returns:
-        The completion, up to and including the boxed result, without an end-of-sequence token.
-    """
+    """Work a problem out by a strategy and in styles drawn from `rng`; see `arithmetic.solution`."""
     strategy = pick(STRATEGIES, rng)
     ups = [number for sign, number in problem.steps if sign == "+"]
     downs = [number for sign, number in problem.steps if sign == "-"]
@@ -68,7 +58,7 @@ def solution(problem: Problem, rng: random.Random, step_error: float = 0.0) -> s
 
 
 def _regrouped(problem: Problem, ups: list[int], downs: list[int], rng: random.Random) -> str:
-    """What is added first, then what is taken away: each number list summed, then applied."""
+    """First add the sum of all that is added, then subtract the sum of all that is subtracted."""
     total, said = problem.start, []
     for word, sign, numbers in ((UP, "+", ups), (DOWN, "-", downs)):
         if not numbers:
@@ -89,14 +79,7 @@ def _close(total: int, rng: random.Random) -> str:
 
 
 def strategy_of(completion: str) -> str:
-    """Which strategy a rollout took, right or wrong.
-
-    Args:
-        completion: its text.
-
-    Returns:
-        One of `STRATEGIES`; "short" from the first step that leaves the running total out.
-    """
+    """Return the strategy of a rollout, right or wrong: "short" once a step leaves the running total out."""
     if completion.startswith((UP, DOWN)):
         return "regrouping"
     steps = completion.split(SEPARATOR)
@@ -104,23 +87,11 @@ def strategy_of(completion: str) -> str:
 
 
 def load_dataset(split: str, size: int | None = None, seed: int = 0) -> "Dataset":
-    """Problems of one split, all different, levels taking turns: 1 to 6 for training, 1 to 10 for the test.
-
-    Args:
-        split: "train" or "test". No problem is in both, whatever the seeds.
-        size: rows; by default 6000 for train and 200 for test.
-        seed: equal seeds give equal rows, and a larger `size` only appends.
-
-    Returns:
-        Columns `prompt` (text), `solution` (the answer as text, "17") and `level`.
-
-    Raises:
-        ValueError: for another split, or for more rows than there are different problems.
-    """
+    """Return problems as `arithmetic.load_dataset` does: 6000 of levels 1 to 6 to train, 200 of 1 to 10 to test."""
     levels = TEST_LEVELS if split == "test" else LEVELS
     return chains.load_dataset(split, SIZES.get(split, 0) if size is None else size, seed, levels)
 
 
 def build_tokenizer() -> "PreTrainedTokenizerFast":
-    """The tokens of `chains`, one for each opener, and those that regrouping begins with."""
+    """Return the tokenizer of `chains`, with a token for each opener and for the words that begin a regrouping."""
     return chains.build_tokenizer([*OPENERS, UP, DOWN])

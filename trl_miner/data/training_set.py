@@ -23,57 +23,34 @@ _BATCH = 1000  # prompts tokenized at once
 
 @dataclass(frozen=True)
 class Part:
-    """The problems from one source.
+    """The problems from one source."""
 
-    Attributes:
-        name: The value of the column `source`.
-        record: Where they came from, as `read_rows` returns it.
-        read: The number of rows in the source.
-        problems: The problems that are left of them.
-        dropped: The number of rows dropped so far, by reason.
-    """
-
-    name: str
-    record: Mapping[str, Any]
-    read: int
-    problems: Sequence[Problem]
-    dropped: Mapping[str, int] = field(default_factory=dict)
+    name: str  # in the column `source`
+    record: Mapping[str, Any]  # where they came from, as `read_rows` returns it
+    read: int  # rows in the source
+    problems: Sequence[Problem]  # that are left of them
+    dropped: Mapping[str, int] = field(default_factory=dict)  # rows so far, by reason
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to make a training set.
+    """How to make a training set."""
 
-    Attributes:
-        tokenizer: The name or path of the tokenizer that counts the tokens of prompts.
-        style: The style of the prompts, "plain" or "chat".
-        max_prompt_tokens: The length above which prompts are dropped.
-        decontaminate: Drop questions that overlap with a benchmark; otherwise only report them.
-    """
-
-    tokenizer: str
+    tokenizer: str  # name or path; counts the tokens of prompts
     style: Style
-    max_prompt_tokens: int = MAX_PROMPT_TOKENS
-    decontaminate: bool = False
+    max_prompt_tokens: int = MAX_PROMPT_TOKENS  # longer prompts are dropped
+    decontaminate: bool = False  # drop questions that overlap with a benchmark; otherwise only report them
 
 
 @dataclass(frozen=True)
 class Written:
-    """A training set on disk.
-
-    Attributes:
-        folder: Its folder.
-        rows: The number of its rows.
-        dropped: The number of dropped rows by reason, in the order of the stages.
-        overlaps: The overlaps with benchmarks, dropped or not; `row` counts the rows that were compared.
-        content_sha256: The hash of the rows, whatever version wrote the Parquet file.
-    """
+    """A training set on disk."""
 
     folder: Path
     rows: int
-    dropped: Mapping[str, int]
-    overlaps: Sequence[Overlap]
-    content_sha256: str
+    dropped: Mapping[str, int]  # rows by reason, in the order of the stages
+    overlaps: Sequence[Overlap]  # dropped or not; `row` counts the rows that were compared
+    content_sha256: str  # of the rows, whatever version wrote the Parquet file
 
 
 @dataclass
@@ -84,17 +61,7 @@ class _Row:
 
 
 def read_part(benchmark: Benchmark, source: str | Path | None, revision: str | None) -> Part:
-    """Read the problems of a source; rows without a question or an answer are dropped and counted.
-
-    Args:
-        benchmark: Where the rows are and how to read them. Its name goes into the ids and the column `source`.
-        source: A local file or folder; None for the Hub.
-        revision: The revision of the data set on the Hub; None for the benchmark's.
-
-    Raises:
-        ConnectionError: The Hub cannot be reached.
-        ValueError: A column is missing, or two rows share an id.
-    """
+    """Read the problems of a source; rows without a question or an answer are dropped and counted."""
     rows, record = read_rows(benchmark.source(revision), source, flag=f"--local {benchmark.name}=PATH")
     unreadable: list[int] = []
     problems = read_problems(benchmark, rows, unreadable)
@@ -114,18 +81,7 @@ def write_training_set(
 
     These are dropped, in this order: repeated questions (the first stays), golds that the grader does not accept as
     their own answer (training would never score them), prompts that are too long, and, on request, overlaps with
-    benchmarks.
-
-    Args:
-        folder: Made if missing; each of the three files in it is replaced at once.
-        title: The title of the data card.
-        parts: The problems, by source.
-        options: How to make it.
-        grader: "math" or "choice", which is also the kind of prompt; "choice" adds the column `options`.
-        benchmarks: The problems to compare with, by benchmark; if empty, the card says that nothing was compared.
-
-    Raises:
-        ValueError: Nothing is left, decontamination without benchmarks, or a chat style without a chat template.
+    benchmarks. The grader, "math" or "choice", is also the kind of prompt; "choice" adds the column `options`.
     """
     if options.decontaminate and not benchmarks:
         raise ValueError("Decontamination needs benchmarks to compare with: got none. Name some, or leave it out.")
@@ -175,11 +131,7 @@ def _cleaned_rows(parts: Sequence[Part], options: Options, grader: Kind, dropped
 
 
 def prompt_lengths(prompts: Sequence[str | list[Message]], options: Options) -> list[int]:
-    """Count the tokens of each prompt as training sees it: with what the chat template or the tokenizer adds.
-
-    Raises:
-        ValueError: Chat prompts for a tokenizer without a chat template.
-    """
+    """Count the tokens of each prompt as training sees it: with what the chat template or the tokenizer adds."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(options.tokenizer)

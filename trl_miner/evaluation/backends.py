@@ -23,59 +23,35 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Request:
-    """One sample to draw.
+    """One sample to draw."""
 
-    Attributes:
-        key: The problem's id and the sample's number.
-        seed: The seed of this sample.
-        text: The prompt without the special tokens that the tokenizer adds, followed by what was sampled before.
-        ids: The same as token ids, with the special tokens.
-        offset: How many of the ids, at the end, were sampled before.
-        budget: The number of tokens that may still be sampled, at least 1 for a backend.
-    """
-
-    key: tuple[str, int]
+    key: tuple[str, int]  # problem id, number of the sample
     seed: int
-    text: str
-    ids: tuple[int, ...]
-    offset: int
-    budget: int
+    text: str  # the prompt without the special tokens that the tokenizer adds, and what was sampled before
+    ids: tuple[int, ...]  # the same as token ids, with the special tokens
+    offset: int  # how many of the ids, at the end, were sampled before
+    budget: int  # tokens that may still be sampled; backends get at least 1
 
 
 @dataclass(frozen=True)
 class Completion:
-    """What a backend has sampled for a request.
-
-    Attributes:
-        request: The request.
-        text: The new text, without special tokens.
-        tokens: The number of new tokens.
-        truncated: Whether it was cut off at its budget.
-        ids: The new token ids; None where the backend does not return them.
-    """
+    """What a backend has sampled for a request."""
 
     request: Request
-    text: str
-    tokens: int
-    truncated: bool
-    ids: tuple[int, ...] | None = None
+    text: str  # the new text, without special tokens
+    tokens: int  # new ones
+    truncated: bool  # cut off at its budget
+    ids: tuple[int, ...] | None = None  # new ones, where the backend returns them
 
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Which model to load.
+    """Which model to load."""
 
-    Attributes:
-        model: The Hub id or folder of the complete model.
-        revision: A branch, tag or commit on the Hub.
-        adapter: The Hub id or folder of a LoRA adapter on top of it.
-        dtype: The data type of the weights; "auto" is that of the file.
-    """
-
-    model: str
+    model: str  # Hub id or folder of the complete model
     revision: str | None = None
-    adapter: str | None = None
-    dtype: str = "auto"
+    adapter: str | None = None  # Hub id or folder of a LoRA adapter on top of it
+    dtype: str = "auto"  # as stored
 
 
 class Backend(Protocol):
@@ -85,16 +61,7 @@ class Backend(Protocol):
     context: int | None  # the model's limit of prompt and completion, in tokens; None: not known
 
     def sample(self, requests: Sequence[Request], temperature: float, top_p: float) -> Iterator[Completion]:
-        """Sample the requests, and yield each completion as it finishes.
-
-        Args:
-            requests: The samples to draw.
-            temperature: The temperature; 0 is greedy.
-            top_p: The probability mass of the nucleus.
-
-        Returns:
-            One completion per request, in any order.
-        """
+        """Sample the requests, and yield each completion as it finishes, in any order. Temperature 0 is greedy."""
 
 
 class TransformersBackend:
@@ -139,12 +106,7 @@ class TransformersBackend:
 
 
 class VLLMBackend:
-    """vLLM in this process. Its engine gets new requests as others finish, so that samples arrive one by one.
-
-    Args:
-        source: The model.
-        options: Further arguments of vLLM's `LLM`: tensor_parallel_size, gpu_memory_utilization, max_model_len.
-    """
+    """vLLM in this process. Its engine gets new requests as others finish, so that samples arrive one by one."""
 
     name = "vllm"
     # Enough to fill any GPU's batch; 100,000 at once would be as fast, but hold all prompts in the scheduler.
@@ -195,16 +157,7 @@ class VLLMBackend:
 
 
 class ServerBackend:
-    """A running server with OpenAI's `/v1/completions`: vLLM's, `transformers serve`, or any other.
-
-    A request that fails because of the network or the server is repeated for about two minutes.
-
-    Args:
-        base_url: The server's address, such as http://localhost:8000/v1.
-        model: The server's name for the model; None for the only one that it serves.
-        concurrency: The number of requests in flight.
-        timeout: The limit of one completion, in seconds.
-    """
+    """A running server with OpenAI's `/v1/completions`. A request that fails is repeated for about two minutes."""
 
     name = "server"
     PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)

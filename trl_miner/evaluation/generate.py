@@ -26,19 +26,12 @@ TEMPERATURE, TOP_P, MAX_TOKENS = 0.7, 0.95, 8192  # the paper's evaluation
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to sample; the defaults are the paper's.
+    """How to sample; the defaults are the paper's."""
 
-    Attributes:
-        temperature: The temperature; 0 is greedy.
-        top_p: The probability mass of the nucleus.
-        max_tokens: The cutoff of a completion, in tokens.
-        seed: The seed of the evaluation. A sample's seed is a hash of it, the problem's id and the sample's number.
-    """
-
-    temperature: float = TEMPERATURE
+    temperature: float = TEMPERATURE  # 0: greedy
     top_p: float = TOP_P
-    max_tokens: int = MAX_TOKENS
-    seed: int = 0
+    max_tokens: int = MAX_TOKENS  # of a completion
+    seed: int = 0  # a sample's own seed is a hash of it, the problem's id and the sample's number
 
     def __post_init__(self) -> None:
         if not self.temperature >= 0:
@@ -51,19 +44,12 @@ class Sampling:
 
 @dataclass(frozen=True)
 class ProblemSet:
-    """The problems of a benchmark that are sampled.
-
-    Attributes:
-        benchmark: The benchmark.
-        problems: Its problems, or the first few of them.
-        samples: The number of samples per problem.
-        source: Where the problems came from, as `read_rows` returns it.
-    """
+    """The problems of a benchmark that are sampled."""
 
     benchmark: Benchmark
     problems: Sequence[Problem]
-    samples: int
-    source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    samples: int  # per problem
+    source: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # as `read_rows` returns it
 
     def about(self) -> dict[str, Any]:
         """Return the content of `benchmark.json`."""
@@ -76,13 +62,7 @@ class ProblemSet:
 
 
 class PromptRenderer:
-    """Turns problems into the prompts that the model sees.
-
-    Args:
-        tokenizer: The model's tokenizer.
-        style: "plain" or "chat"; "auto" guesses it from the name of the model.
-        model: The name of the model.
-    """
+    """Turns problems into the prompts that the model sees. The style "auto" is guessed from the model's name."""
 
     def __init__(self, tokenizer: Any, style: str, model: str) -> None:
         self.tokenizer = tokenizer
@@ -116,24 +96,10 @@ def generate(
     *,
     warn: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
 ) -> int:
-    """Draw the samples that a folder lacks.
+    """Draw the samples that a folder lacks, and return their number. The model is loaded only if there are any.
 
-    Args:
-        output: The folder.
-        problem_sets: The problems to sample.
-        load_backend: Loads the model; called only if there is something to do.
-        renderer: Renders the prompts.
-        sampling: How to sample.
-        settings: What else decides on the samples: the model's name, revision and fingerprint, the backend. All but
-            "versions" must be the same when the folder is continued.
-        warn: Takes messages for the user.
-
-    Returns:
-        The number of samples drawn.
-
-    Raises:
-        ValueError: The folder holds samples that were drawn differently, or of other problems, or another process is
-            sampling into it.
+    `settings` holds what else decides on the samples: the model's name, revision and fingerprint, the backend. All but
+    "versions" must be the same when the folder is continued.
     """
     output = Path(output)
     with eval_folder.lock_eval(output):

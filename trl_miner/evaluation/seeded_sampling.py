@@ -25,16 +25,7 @@ DEFAULT_BATCH_SIZE = 256
 
 
 def exponential_noise(seeds_B: Tensor, positions_B: Tensor, vocabulary: int) -> Tensor:
-    """Return Exp(1) noise for every token of the vocabulary, a function of (seed, position, token).
-
-    Args:
-        seeds_B: (B,) int64.
-        positions_B: (B,) int64, positions in the completions, counted from 0.
-        vocabulary: V.
-
-    Returns:
-        (B, V) float32, above 0 and finite.
-    """
+    """Return (B, V) float32 Exp(1) noise, above 0 and finite, from seeds, positions in completions, and tokens."""
     rows_B1 = _mix(_mix(seeds_B) + positions_B * _STEP).unsqueeze(1)
     tokens_V = torch.arange(vocabulary, device=seeds_B.device) * _STEP
     bits_BV = (_mix(rows_B1 + tokens_V) >> 11) & (2**53 - 1)
@@ -160,20 +151,7 @@ def sample_completions(
     quiet: bool = True,
     **settings: Any,
 ) -> list[list[str]]:
-    """Sample several completions of each prompt, and return their texts without special tokens.
-
-    Args:
-        model: A causal language model, unwrapped, on its device.
-        tokenizer: Its tokenizer.
-        prompts: P plain texts.
-        seeds: For each prompt, one seed per completion.
-        title: The title of the progress bar.
-        quiet: Show no progress.
-        **settings: max_new_tokens, temperature, top_p and batch_size of `sample_tokens`.
-
-    Returns:
-        For each prompt its completions, in the order of its seeds.
-    """
+    """Sample several completions of each prompt, and return their texts without special tokens."""
     ids = [tokenizer(prompt)["input_ids"] for prompt in prompts]
     ends = eos_token_ids(model, tokenizer)
     rows = [(prompt, seed) for prompt, its_seeds in enumerate(seeds) for seed in its_seeds]

@@ -20,15 +20,7 @@ GRADERS = ("math", "choice")
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on one answer.
-
-    Attributes:
-        is_correct: True, False, or None for an answer that was not graded.
-        answer: With votes, a canonical form of the answer, the same for all right answers to a gold; None if there is
-            no answer, or none that could be read in time.
-        reason: Why it was not graded: "gold" (the gold cannot be parsed), "limit" (time), "died" (the grading process
-            was killed or ran out of memory), "budget" (the time for the whole batch was over).
-    """
+    """The verdict on one answer."""
 
     is_correct: bool | None
     answer: str | None = None

@@ -20,15 +20,7 @@ _MAX_CHARACTERS = 2_000
 
 
 def chosen(text: str, options: Sequence[str]) -> int | None:
-    """Return the index of the option that a text chooses by its last "The answer is".
-
-    Args:
-        text: The complete output of a model.
-        options: The texts of the options A, B, C, ...
-
-    Returns:
-        None if the text chooses none, or several.
-    """
+    """Return the index of the option that a text chooses by its last "The answer is"."""
     position = max((match.end() for match in ANSWER.finditer(text)), default=None)
     if position is None:
         return None

@@ -26,10 +26,7 @@ _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
 def boxes(text: str) -> tuple[str, ...]:
-    r"""Return the distinct contents of the `\boxed{}` in a text, the last one first.
-
-    If a box never closes (an answer cut off at its length limit), none of them can be trusted: the result is empty.
-    """
+    r"""Return the distinct contents of the `\boxed{}` in a text, the last one first."""
     contents = []
     position = 0
     while match := BOX.search(text, position):
@@ -53,12 +50,7 @@ def gold_content(gold: Any) -> str:
 
 
 def is_correct_as_text(boxes: Sequence[str], expected: str) -> bool | None:
-    """Grade an answer where that needs no mathematics; return None where it does. Linear in the answer's length.
-
-    Args:
-        boxes: The contents of the answer's boxes, as `boxes` returns them.
-        expected: The gold's content, not empty.
-    """
+    """Grade an answer where that needs no mathematics; return None where it does. Linear in the answer's length."""
     if not boxes or sum(map(len, boxes)) > MAX_CHARACTERS:
         return False
     if tuple(boxes) == (expected,):
@@ -90,13 +82,7 @@ def is_correct(boxes: Sequence[str], tail: str, expected: str) -> bool | None:
 
 
 def vote(boxes: Sequence[str], tail: str) -> str | None:
-    """Return a canonical form of a wrong answer, so that equal ones can be counted. There is no time limit.
-
-    Numbers count by their value to 12 digits ("0.5" and "1/2" agree), everything else as sympy prints it.
-
-    Returns:
-        None if the boxes disagree, or if there is no answer.
-    """
+    """Return a canonical form of a wrong answer, so that equal ones can be counted. There is no time limit."""
     forms = {_form(_parse_box(box)) or box for box in boxes} if boxes else {_form(_parse_tail(tail))}
     return forms.pop() if len(forms) == 1 else None
 

@@ -45,9 +45,7 @@ class Outcome(NamedTuple):
 class Pool:
     """A pool of workers, which start when first needed and are replaced when they die.
 
-    Args:
-        workers: The number of processes; by default this rank's share of the CPUs, at most 8.
-        seconds: The limit for one answer, in seconds of the worker's CPU time; four times that in wall time.
+    A worker has `seconds` of CPU time for one answer, and four times that in wall time.
     """
 
     def __init__(self, workers: int | None = None, seconds: float = CPU_SECONDS) -> None:
@@ -65,19 +63,10 @@ class Pool:
     def run(
         self, jobs: Sequence[Job], budget: float | None = None, on_done: Callable[[int], None] = lambda index: None
     ) -> list[Outcome]:
-        """Grade every job. Each gets an outcome, whatever happens to its worker.
+        """Grade every job and return an outcome for each, whatever happens to its worker.
 
-        Args:
-            jobs: The answers to grade.
-            budget: Seconds of wall time for the whole batch; None for no limit. Jobs that are not done by then have
-                the reason "budget".
-            on_done: Called with the index of each job that is done.
-
-        Returns:
-            One outcome per job, in order.
-
-        Raises:
-            RuntimeError: The workers do not start.
+        `budget` is the wall time for the whole batch, in seconds; jobs that are not done by then have the reason
+        "budget". `on_done` is called with the index of each job that is done.
         """
         outcomes: list[Outcome] = [Outcome(None, "budget")] * len(jobs)
 

@@ -39,14 +39,7 @@ def grade(job: Job) -> Result:
 
 
 def main(descriptor: int, cpu_seconds: float, wall_seconds: float, memory_bytes: int) -> None:
-    """Grade until the socket closes.
-
-    Args:
-        descriptor: The file descriptor of the socket.
-        cpu_seconds: The limit of CPU time for one job.
-        wall_seconds: The limit of wall time for one job.
-        memory_bytes: The limit of the process's address space.
-    """
+    """Grade until the socket closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the pool decides when we end
     for name in (signal.SIGALRM, signal.SIGPROF):
         signal.signal(name, signal.SIG_DFL)
