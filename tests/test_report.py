@@ -21,7 +21,7 @@ from trl_miner.viewing import curves, lines, pass_curves
 from trl_miner.viewing.charts import CHARTS, COMPLETIONS
 from trl_miner.viewing.completions import completions_history, read_completions
 from trl_miner.viewing.curves import draw_chart
-from trl_miner.viewing.grouping import ablation_of, group_methods
+from trl_miner.viewing.grouping import ablation_of, group_methods, group_results
 from trl_miner.viewing.material import read_material
 from trl_miner.viewing.method_tables import ablation_tables, sensitivity_tables
 from trl_miner.viewing.notes import comparison_warnings, missing_notes
@@ -590,7 +590,7 @@ def test_results_keep_the_color_of_their_run(tmp_path):
     folders = [write_result(tmp_path / "base"), write_result(tmp_path / "of_b", run_of_b)]
     folders += [write_result(tmp_path / "of_b2", run_of_b.with_name("seed2")), write_result(tmp_path / "again")]
     material = read_material([tmp_path / "cmp", *folders])
-    series = pass_curves.group_results(material.results, group_methods(material.runs))
+    series = group_results(material.results, group_methods(material.runs))
     # two methods: the results of the runs of b are one line in its place, 1; the others come after them
     assert [(method.label, method.place, len(own)) for method, own in series] == [
         ("base (base)", 2, 1),

@@ -23,7 +23,7 @@ BLUE, ORANGE = (0, 114, 178), (230, 159, 0)  # Okabe-Ito, told apart by color-bl
 
 
 def paid_tokens(credit: Credit, kind: str = "PH") -> list[dict[str, Any]]:
-    """Which tokens got the credit of one kind of prompt, over all steps.
+    """Return which tokens got the credit of one kind of prompt, over all steps.
 
     Args:
         credit: Of `read_credit`.
@@ -36,31 +36,41 @@ def paid_tokens(credit: Credit, kind: str = "PH") -> list[dict[str, Any]]:
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}: got {kind!r}.")
-    table = credit.table
-    is_kind = table["kind"].to_numpy() == kind
-    texts = _flat_texts(table).dictionary_encode()
-    is_wanted = np.repeat(is_kind, token_counts(table))
-    codes = texts.indices.to_numpy()[is_wanted]
-    paid = absolute(token_numbers(table, "advantages")[is_wanted])
-    counts = np.bincount(codes, minlength=len(texts.dictionary))
-    credits = np.bincount(codes, weights=paid, minlength=len(texts.dictionary))
+    texts, counts, credits = paid_by_text(credit, kind)
     total = credits.sum()
-    names = texts.dictionary.to_pylist()
     rows = [
         {
-            "token": names[code],
-            "count": int(counts[code]),
-            "credit": float(credits[code]),
-            "share": float(credits[code] / total) if total > 0 else float("nan"),
-            "mean": float(credits[code] / counts[code]),
+            "token": texts[at],
+            "count": int(counts[at]),
+            "credit": float(credits[at]),
+            "share": float(credits[at] / total) if total > 0 else float("nan"),
+            "mean": float(credits[at] / counts[at]),
         }
-        for code in np.flatnonzero(counts)
+        for at in np.flatnonzero(counts)
     ]
     return sorted(rows, key=lambda row: (-row["credit"], -row["count"], row["token"]))
 
 
+def paid_by_text(credit: Credit, kind: str) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Return the distinct texts of tokens in a `credit`, how often each occurs in prompts of the `kind`, and its
+    summed abs(advantage) there."""
+    texts = token_texts(credit.table)
+    is_kind = np.repeat(credit.table["kind"].to_numpy() == kind, token_counts(credit.table))
+    codes, size = texts.indices.to_numpy()[is_kind], len(texts.dictionary)
+    paid = absolute(token_numbers(credit.table, "advantages")[is_kind])
+    counts, credits = np.bincount(codes, minlength=size), np.bincount(codes, weights=paid, minlength=size)
+    return texts.dictionary.to_pylist(), counts, credits
+
+
+def token_texts(table: Any) -> Any:
+    """Return the texts of all tokens of the `table` of a `Credit`, as a pyarrow dictionary array; null is ""."""
+    import pyarrow.compute as pc
+
+    return pc.fill_null(pc.list_flatten(table["tokens"].combine_chunks()), "").dictionary_encode()
+
+
 def paid_tokens_markdown(credit: Credit, kind: str = "PH", *, num_tokens: int = 20) -> str:
-    """The first rows of `paid_tokens` as a Markdown table.
+    """Return the first rows of `paid_tokens` as a Markdown table.
 
     Args:
         credit: Of `read_credit`.
@@ -73,12 +83,13 @@ def paid_tokens_markdown(credit: Credit, kind: str = "PH", *, num_tokens: int = 
     lines = ["| Token | Occurrences | Credit | Share | Mean |", "| --- | ---: | ---: | ---: | ---: |"]
     for row in paid_tokens(credit, kind)[:num_tokens]:
         name = for_markdown(visible(row["token"][:40], spaces=True))
-        lines.append(f"| {name} | {row['count']:,} | {row['credit']:.4g} | {row['share']:.2%} | {row['mean']:.4g} |")
-    return "\n".join(lines).replace("% |", " % |") + "\n"
+        share = f"{100 * row['share']:.2f} %"
+        lines.append(f"| {name} | {row['count']:,} | {row['credit']:.4g} | {share} | {row['mean']:.4g} |")
+    return "\n".join(lines) + "\n"
 
 
 def credit_sums(credit: Credit) -> list[dict[str, Any]]:
-    """What the recorded rollouts of each step were paid, beside what the whole batch was.
+    """Return the credit of each step's recorded rollouts, and that of the whole batch.
 
     Args:
         credit: Of `read_credit`.
@@ -90,38 +101,34 @@ def credit_sums(credit: Credit) -> list[dict[str, Any]]:
     """
     table = credit.table
     is_ruled = has_list(table, "weights") | (table["kind"].to_numpy() == "PH")
-    counts = token_counts(table)
-    rows = np.repeat(np.arange(table.num_rows), counts)
+    rows = np.repeat(np.arange(table.num_rows), token_counts(table))
     per_row = np.bincount(rows, weights=absolute(token_numbers(table, "advantages")), minlength=table.num_rows)
     steps, sums = table["step"].to_numpy(), []
     for step, meta in credit.metas.items():
         is_here = steps == step
-        tau, scale, batch = (_number(meta.get(name)) for name in ("tau_pos", "scale", "rollouts_in_batch"))
+        tau, scale, batch = (meta.get(name) for name in ("tau_pos", "scale", "rollouts_in_batch"))
+        expected = tau * scale if isinstance(tau, int | float) and isinstance(scale, int | float) else None
         sums.append(
             {
                 "step": step,
                 "rollouts": int(is_here.sum()),
                 "credit": float(per_row[is_here & is_ruled].sum()),
-                "expected": None if tau is None or scale is None else tau * scale,
+                "expected": expected,
                 "complete": int(is_here.sum()) == batch,
             }
         )
     return sums
 
 
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
-
-
 def absolute(advantages: np.ndarray) -> np.ndarray:
-    """abs(advantages) in float64, 0 where it is not finite."""
+    """Return abs(advantages) in float64, 0 where it is not finite."""
     return np.where(np.isfinite(advantages), np.abs(advantages.astype(np.float64)), 0.0)
 
 
 def draw_paid_tokens(
     run: str | Path | Credit, path: str | Path | None = None, *, kind: str = "PH", num_tokens: int = 20
 ) -> Any:
-    """The best paid tokens as bars: their share of the credit, and the credit of one occurrence.
+    """Draw the best paid tokens as bars: their share of the credit, and the credit of one occurrence.
 
     Args:
         run: Run folder, or what `read_credit` made of it.
@@ -162,7 +169,7 @@ def draw_paid_tokens(
 
 
 def rollout_html(credit: Credit, step: int, group: int, rollout: int) -> str:
-    """One rollout with its tokens darkened by their credit: HTML for `IPython.display.HTML`.
+    """Return one rollout with its tokens darkened by their credit: HTML for `IPython.display.HTML`.
 
     Args:
         credit: Of `read_credit`.
@@ -213,9 +220,9 @@ def rollout_html(credit: Credit, step: int, group: int, rollout: int) -> str:
 def _span(text: str | None, token_id: int, numbers: list[Any], largest: float) -> str:
     logp, weight, before, after = numbers
     titles = [f"token {visible(text or '', spaces=True)}  id {token_id}"]
-    titles.append(f"log-prob {shown(logp)} (probability {shown(np.exp(np.minimum(logp, 0)))})")
-    credited = "none" if np.float32(weight).view(np.uint32) == NULL_BITS else shown(weight)
-    titles.append(f"weight {credited}, advantage {shown(before)} before calibration, {shown(after)} after")
+    titles.append(f"log-prob {_shown(logp)} (probability {_shown(np.exp(np.minimum(logp, 0)))})")
+    credited = "none" if np.float32(weight).view(np.uint32) == NULL_BITS else _shown(weight)
+    titles.append(f"weight {credited}, advantage {_shown(before)} before calibration, {_shown(after)} after")
     style = "border-radius:2px"
     darkness = min(1.0, abs(float(after)) / largest) if largest > 0 and not np.isnan(after) else 0.0
     if darkness > 0:
@@ -227,7 +234,7 @@ def _span(text: str | None, token_id: int, numbers: list[Any], largest: float) -
 
 
 def _paint(darkness: float, color: tuple[int, int, int]) -> str:
-    """Background from white to the color, and the text black or white, whichever reads better on it."""
+    """Return styles: a background from white to the color, and the text black or white, whichever reads better."""
     mixed = [255 + (channel - 255) * darkness for channel in color]
     linear = [(c / 3294.6 if c <= 10.31 else ((c / 255 + 0.055) / 1.055) ** 2.4) for c in mixed]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
@@ -235,17 +242,11 @@ def _paint(darkness: float, color: tuple[int, int, int]) -> str:
     return f";background:rgb({','.join(f'{channel:.1f}' for channel in mixed)});color:{text}"
 
 
-def shown(number: Any) -> str:
-    """4 significant digits; what the file does not know is "not known"."""
+def _shown(number: Any) -> str:
+    """Return 4 significant digits; what the file does not know is "not known"."""
     if np.float32(number).view(np.uint32) == NULL_BITS:
         return "not known"
     return f"{float(number):.4g}"
-
-
-def _flat_texts(table: Any) -> Any:
-    import pyarrow.compute as pc
-
-    return pc.fill_null(pc.list_flatten(table["tokens"].combine_chunks()), "")
 
 
 def _label(text: str) -> str:
@@ -254,7 +255,7 @@ def _label(text: str) -> str:
 
 
 def _in_font(text: str) -> str:
-    """What matplotlib's own font can show; another character by its code, for fonts differ between machines."""
+    """Return text that matplotlib's own font can show; other characters by their code, as fonts differ."""
     from matplotlib.font_manager import findfont, get_font
 
     has = get_font(findfont("DejaVu Sans")).get_char_index

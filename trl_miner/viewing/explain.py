@@ -12,10 +12,10 @@ UP, DOWN, GREY = "#0072B2", "#D55E00", "#999999"
 
 
 def kind_names(kinds: Any) -> list[str]:
-    """The kind of each rollout's group, by name.
+    """Return the kind of each rollout's group, by name.
 
     Args:
-        kinds: What has `is_ph_N`, `is_he_N` and `is_nh_N`, (N,) bools: `GroupKinds` or `MinerAdvantages`.
+        kinds: An object with `is_ph_N`, `is_he_N` and `is_nh_N`, (N,) bools: `GroupKinds` or `MinerAdvantages`.
 
     Returns:
         N times "PH", "HE" or "NH".
@@ -34,7 +34,7 @@ def draw_tokens(
     title: str,
     form: str = "{:.2f}",
 ) -> Any:
-    """A number for every token: a cell with the token and its number, darker for larger ones.
+    """Draw a number for every token: a cell with the token and its number, darker for larger ones.
 
     Blue cells are positive, orange ones negative, as in `trl-miner inspect`. Padding is gray and empty.
 
@@ -44,7 +44,7 @@ def draw_tokens(
         tokens: N lists of token texts, of at most T each.
         kinds: N times "PH", "HE" or "NH".
         num_generations: G, rollouts per prompt.
-        title: What the numbers are, with their unit.
+        title: The title, with the unit of the numbers.
         form: How a number is written.
 
     Returns:
@@ -55,14 +55,12 @@ def draw_tokens(
     """
     import numpy as np
     from matplotlib.colors import LinearSegmentedColormap
-    from matplotlib.figure import Figure
 
     values, mask = np.asarray(values_NT, dtype=float), np.asarray(mask_NT, dtype=bool)
     if len(tokens) != len(values):
         raise ValueError(f"tokens must have a list for each rollout: got {len(tokens)} for {len(values)} rollouts.")
     num_rows, num_columns = values.shape
-    figure = Figure(figsize=(9.2, 0.34 * num_rows + 0.8), dpi=80, layout="constrained")
-    axes = figure.subplots()
+    figure, (axes,) = _new_figure(9.2, 0.34 * num_rows + 0.8)
     largest = np.abs(values[mask]).max(initial=0.0) or 1.0
     # No color at its darkest: black text stays readable on all of them.
     shades = LinearSegmentedColormap.from_list("credit", ["#F0A884", "#FFFFFF", "#86BBDD"])
@@ -81,24 +79,6 @@ def draw_tokens(
     return figure
 
 
-def _mark_groups(axes: Any, names: list[str], num_generations: int) -> None:
-    """Rollouts numbered within their prompt, a line between prompts, the kind beside them."""
-    axes.set_yticks([row + 0.5 for row in range(len(names))])
-    labels = [
-        f"prompt {row // num_generations + 1}, {name}   {row % num_generations + 1}"
-        if row % num_generations == 0
-        else str(row % num_generations + 1)
-        for row, name in enumerate(names)
-    ]
-    axes.set_yticklabels(labels)
-    for label, name in zip(axes.get_yticklabels(), names, strict=True):
-        label.set_color(KIND_COLORS[name])
-    for row in range(num_generations, len(names), num_generations):
-        axes.axhline(row, color="#333333", linewidth=1.2)
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
-
-
 def draw_by_rollout(
     series: dict[str, Any],
     *,
@@ -108,7 +88,7 @@ def draw_by_rollout(
     title: str,
     form: str = "{:.2f}",
 ) -> Any:
-    """Numbers for every rollout: a bar each, groups side by side.
+    """Draw numbers for every rollout: a bar each, groups side by side.
 
     Args:
         series: By name, (N,) numbers in one unit; a panel each, one below the other. NaN: no bar.
@@ -122,12 +102,10 @@ def draw_by_rollout(
         A matplotlib figure.
     """
     import numpy as np
-    from matplotlib.figure import Figure
 
     names = list(kinds)
     places = [row + row // num_generations for row in range(len(names))]
-    figure = Figure(figsize=(9.2, 1.7 * len(series) + 0.6), dpi=80, layout="constrained")
-    panels = figure.subplots(len(series), 1, sharex=True, squeeze=False)[:, 0]
+    figure, panels = _new_figure(9.2, 1.7 * len(series) + 0.6, len(series))
     for axes, (name, values_N) in zip(panels, series.items(), strict=True):
         values = np.nan_to_num(np.asarray(values_N, dtype=float))
         bars = axes.bar(places, values, color=[KIND_COLORS[kind] for kind in names], width=0.8)
@@ -136,7 +114,6 @@ def draw_by_rollout(
         axes.margins(y=0.2)
         axes.set_ylabel(ylabel)
         axes.set_title(name, fontsize=10, loc="left")
-        axes.spines[["top", "right"]].set_visible(False)
     starts = range(0, len(names), num_generations)
     middles = [places[start] + (num_generations - 1) / 2 for start in starts]
     panels[-1].set_xticks(middles, [f"prompt {start // num_generations + 1}, {names[start]}" for start in starts])
@@ -145,7 +122,7 @@ def draw_by_rollout(
 
 
 def draw_focus(gammas: Sequence[float], probabilities: Any = ()) -> Any:
-    """Focal weight against the probability of the token, (1 - p)^gamma.
+    """Draw the focal weight against the probability of the token, (1 - p)^gamma.
 
     Args:
         gammas: A line each.
@@ -157,10 +134,8 @@ def draw_focus(gammas: Sequence[float], probabilities: Any = ()) -> Any:
     Source: arXiv 2601.04731, section 3.2.
     """
     import numpy as np
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.6, 3.2), dpi=80, layout="constrained")
-    axes = figure.subplots()
+    figure, (axes,) = _new_figure(5.6, 3.2)
     grid, marked = np.linspace(0, 1, 101), np.asarray(probabilities, dtype=float)
     looks = [("#56B4E9", ":"), (UP, "-"), ("#CC79A7", "--"), (GREY, "-.")]
     for index, gamma in enumerate(gammas):
@@ -169,12 +144,11 @@ def draw_focus(gammas: Sequence[float], probabilities: Any = ()) -> Any:
         axes.plot(marked, (1 - marked) ** gamma, "o", color=color, markersize=4)
     axes.set(xlabel="probability of the sampled token", ylabel="weight", title="The focal weight")
     axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 
 def draw_cap(tau_ref: float, tau_pos: float, lambda_max: float) -> Any:
-    """What is left of the signal of all-right prompts, against the cap.
+    """Draw how much of the signal of all-right prompts is left under the cap.
 
     Args:
         tau_ref: Sum of abs(advantage) over the tokens of mixed prompts.
@@ -187,10 +161,8 @@ def draw_cap(tau_ref: float, tau_pos: float, lambda_max: float) -> Any:
     Source: arXiv 2601.04731, section 3.3.
     """
     import numpy as np
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.4, 3.2), dpi=80, layout="constrained")
-    axes = figure.subplots()
+    figure, (axes,) = _new_figure(6.4, 3.2)
     turn = tau_pos / tau_ref if tau_ref > 0 else lambda_max
     grid = np.geomspace(min(lambda_max, turn) / 10, max(lambda_max, turn) * 10, 200)
     axes.plot(grid, np.minimum(tau_pos, grid * tau_ref), color=UP, label="min(tau_pos, lambda_max tau_ref)")
@@ -200,5 +172,29 @@ def draw_cap(tau_ref: float, tau_pos: float, lambda_max: float) -> Any:
     axes.set(xscale="log", yscale="log", xlabel="lambda_max", ylabel="sum of abs(advantage), PH tokens")
     axes.set_title("The cap on the signal of all-right prompts")
     axes.legend(frameon=False, fontsize="small")
-    axes.spines[["top", "right"]].set_visible(False)
     return figure
+
+
+def _new_figure(width: float, height: float, rows: int = 1) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=80, layout="constrained")
+    panels = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
+    for axes in panels:
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure, panels
+
+
+def _mark_groups(axes: Any, names: list[str], num_generations: int) -> None:
+    """Number the rollouts within their prompt, name its kind, and draw a line between prompts."""
+    labels = []
+    for row, name in enumerate(names):
+        prompt, place = divmod(row, num_generations)
+        labels.append(f"prompt {prompt + 1}, {name}   1" if place == 0 else str(place + 1))
+    axes.set_yticks([row + 0.5 for row in range(len(names))], labels)
+    for label, name in zip(axes.get_yticklabels(), names, strict=True):
+        label.set_color(KIND_COLORS[name])
+    for row in range(num_generations, len(names), num_generations):
+        axes.axhline(row, color="#333333", linewidth=1.2)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..runs.history import RunHistory
 from ..runs.settings import DEFAULTS
+from .material import EvalResult
 
 # Neither where a run is written nor what is logged of it makes it another method.
 _BESIDES = re.compile(
@@ -21,16 +22,12 @@ _ABLATIONS = {  # intrinsic reward, credit, whether calibrated: recipes/Qwen3-4B
     ("nll", "focal", False): "w/o AC",
 }
 
+_SAMPLING = ("temperature", "top_p", "max_tokens", "style")
+
 
 @dataclass(frozen=True)
 class Method:
-    """Runs with the same settings but for the seed: one line in a picture.
-
-    Attributes:
-        label: How a report calls it.
-        runs: At least one.
-        place: Which color, dash and marker it has: 0, 1, 2, ...
-    """
+    """Runs with the same settings but for the seed: one line in a picture, with the style of its place 0, 1, 2, ..."""
 
     label: str
     runs: Sequence[RunHistory]
@@ -38,14 +35,7 @@ class Method:
 
 
 def group_methods(runs: Sequence[RunHistory]) -> list[Method]:
-    """Runs of one recipe with the same settings but the seed become one method.
-
-    Args:
-        runs: In the order of the report.
-
-    Returns:
-        The methods in order of their first run, with labels that differ.
-    """
+    """Return the methods, in order of their first run, with labels that differ."""
     groups: dict[Any, list[RunHistory]] = {}
     for run in runs:
         own = tuple(sorted(_of_method(run).items()))
@@ -64,25 +54,60 @@ def group_methods(runs: Sequence[RunHistory]) -> list[Method]:
     return [Method(label, group, place) for place, (label, group) in enumerate(zip(labels, found, strict=True))]
 
 
+def group_results(
+    results: Sequence[EvalResult], methods: Sequence[Method] = ()
+) -> list[tuple[Method, list[EvalResult]]]:
+    """Make one line of the results of runs of one method that were sampled alike.
+
+    Args:
+        results: In the order of the report.
+        methods: Those of the training curves, whose labels, colors and dashes their results get too.
+
+    Returns:
+        For each line its name and place, and its results.
+    """
+    runs = {str(one.run.folder): one.run for one in results if one.run is not None}
+    methods = methods or group_methods(list(runs.values()))
+    method_of = {str(run.folder): method for method in methods for run in method.runs}
+    groups: dict[tuple[str, ...], list[EvalResult]] = {}
+    place_of: dict[tuple[str, ...], int] = {}
+    for result in results:
+        method = method_of.get(str(result.run.folder)) if result.run is not None else None
+        if method is None or result.run is None or result.name != result.run.name:
+            key: tuple[str, ...] = (result.name, str(result.folder))
+        else:
+            key = (method.label, *(repr(result.settings.get(name)) for name in _SAMPLING))
+            if method.place not in place_of.values():
+                place_of[key] = method.place
+        groups.setdefault(key, []).append(result)
+    labels = [key[0] for key in groups]
+    series, free = [], len(methods)
+    for key, several in groups.items():
+        label = key[0] if labels.count(key[0]) == 1 else f"{key[0]} ({several[0].folder.name})"
+        series.append((Method(label, [], place_of.get(key, free)), several))
+        free += key not in place_of
+    return series
+
+
 def is_grpo(run: RunHistory) -> bool:
-    """Whether it is plain GRPO, the baseline of the table of methods."""
+    """Return whether it is plain GRPO, the baseline of the table of methods."""
     wanted = {"advantage_estimator": "grpo", "policy_loss": "clip", "dynamic_sampling": "False"}
     return all(run.setting(name) == value for name, value in wanted.items())
 
 
 def baseline_of(methods: Sequence[Method]) -> Method | None:
-    """The method that others are held against: plain GRPO, of several the one called grpo; None: none is."""
+    """Return what others are compared with: plain GRPO, of several the one called grpo; None: there is none."""
     found = [method for method in methods if is_grpo(method.runs[0])]
     return next((method for method in found if method.label == "grpo"), found[0] if found else None)
 
 
 def is_miner(run: RunHistory) -> bool:
-    """Was it trained with MINER, alone or on top of another method?"""
+    """Return whether it was trained with MINER, alone or on top of another method."""
     return "miner" in (run.setting("advantage_estimator") or "").split("+")
 
 
 def ablation_of(run: RunHistory) -> str | None:
-    """ "MINER", "w/o IR", "w/o FW", "w/o AC" or "GRPO", as the paper's ablation names it; None: none of these."""
+    """Return MINER, w/o IR, w/o FW, w/o AC or GRPO, as the paper's ablation names it; None: none of these."""
     if is_grpo(run):
         return "GRPO" if run.setting("importance_sampling_level") == "token" else None
     if run.setting("advantage_estimator") != "miner":
@@ -98,7 +123,7 @@ def settings_except(run: RunHistory, *names: str) -> tuple[Any, ...]:
 
 
 def ablation_base(run: RunHistory) -> tuple[Any, ...]:
-    """What all runs of one ablation have in common: everything but the method."""
+    """Return what all runs of one ablation have in common: everything but the method."""
     own = {**DEFAULTS, **_of_method(run)}
     return tuple(sorted((k, v) for k, v in own.items() if k != "advantage_estimator" and not k.startswith("miner_")))
 
@@ -118,7 +143,7 @@ def _label(group: Sequence[RunHistory]) -> str:
 
 
 def _longer(label: str, group: Sequence[RunHistory], clashing: Sequence[Sequence[RunHistory]]) -> str:
-    """The label with the settings in which it differs from others of its name."""
+    """Return the label with the settings in which it differs from others of its name."""
     every = [{**DEFAULTS, **_of_method(other[0])} for other in clashing]
     own = {**DEFAULTS, **_of_method(group[0])}
     names = sorted({name for other in every for name in other.keys() | own.keys() if other.get(name) != own.get(name)})

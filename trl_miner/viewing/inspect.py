@@ -5,7 +5,7 @@ It loads nothing and opens from disk: its content security policy lets its own s
 
 import base64
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ import numpy as np
 from ..progress import track
 from ..runs.files import write_whole
 from ..runs.token_credit import KINDS, NULL_BITS, Credit, groups_of, token_counts, token_numbers
-from .credit import absolute, credit_sums, read_credit
-from .packing import Words, find_words, pack, pack_json, pack_pieces, plan_pieces
+from .credit import absolute, credit_sums, paid_by_text, read_credit
+from .packing import Words, find_words, pack, pack_json, pack_pieces, plan_pieces, planes
 from .templates import asset, template
 
 _SCRIPTS = ("inspect_data.js", "inspect_text.js", "inspect_paid.js", "inspect_find.js", "inspect.js")
@@ -58,18 +58,8 @@ def write_inspect_page(
 
 
 def choose_prompts(table: Any, max_rollouts: int) -> np.ndarray:
-    """Which rows to show: whole prompts, as evenly over the steps and the kinds as they come.
-
-    Args:
-        table: Of `Credit`.
-        max_rollouts: Rows at most.
-
-    Returns:
-        Indices of the rows, in order.
-
-    Raises:
-        ValueError: Not even one prompt fits.
-    """
+    """Return which rows of a `table` of `Credit` to show, at most `max_rollouts`: whole prompts, as evenly over the
+    steps and the kinds as they come."""
     starts, sizes = groups_of(table)
     steps, kinds = table["step"].to_numpy()[starts], table["kind"].to_numpy()[starts]
     places = {step: _spread(place) for place, step in enumerate(np.unique(steps))}
@@ -91,7 +81,7 @@ def choose_prompts(table: Any, max_rollouts: int) -> np.ndarray:
 
 
 def _spread(place: int) -> float:
-    """Bits mirrored at the point, 0, 1/2, 1/4, 3/4, ...: however few of them are taken, they lie evenly."""
+    """Mirror the bits at the point: 0, 1/2, 1/4, 3/4, ... lie evenly, however few of them are taken."""
     return int(f"{place:b}"[::-1], 2) / 2 ** place.bit_length()
 
 
@@ -120,11 +110,10 @@ def _source(content: str) -> str:
 
 def _blocks(credit: Credit, max_rollouts: int | None, quiet: bool) -> Iterator[tuple[str, bytes]]:
     """Yield the packed data of the page by name, one at a time, as together they may be large."""
-    all_words = find_words(credit.table)
-    shown, words = _shown(credit, all_words, max_rollouts)
+    shown, words = _cut(credit, find_words(credit.table), max_rollouts)
     starts, sizes = groups_of(shown.table)
     pieces = plan_pieces(starts, sizes, token_counts(shown.table))
-    yield "head", pack_json(_head(credit, shown, pieces, all_words))
+    yield "head", pack_json(_head(credit, shown, pieces))
     yield "words", pack_json({"texts": words.texts, "ids": words.ids, "text_of": words.text_of})
     yield "rows", pack(_rows(shown.table))
     packed = pack_pieces(shown.table, words, pieces)
@@ -132,7 +121,8 @@ def _blocks(credit: Credit, max_rollouts: int | None, quiet: bool) -> Iterator[t
         yield f"piece-{index}", piece
 
 
-def _shown(credit: Credit, words: Words, max_rollouts: int | None) -> tuple[Credit, Words]:
+def _cut(credit: Credit, words: Words, max_rollouts: int | None) -> tuple[Credit, Words]:
+    """Return the rollouts to show, with a note where they are not all."""
     num_rows = credit.table.num_rows
     if max_rollouts is None or num_rows <= max_rollouts:
         return credit, words
@@ -146,8 +136,18 @@ def _shown(credit: Credit, words: Words, max_rollouts: int | None) -> tuple[Cred
     return shown, replace(words, words=words.words[is_shown])
 
 
-def _head(credit: Credit, shown: Credit, pieces: list[tuple[int, int]], words: Words) -> dict[str, Any]:
-    sums, paid = credit_sums(credit), _paid_rows(shown.table)
+def _head(credit: Credit, shown: Credit, pieces: list[tuple[int, int]]) -> dict[str, Any]:
+    """Return what the page needs at once: facts of the run, batches, prompts, and the table of paid tokens."""
+    per_row, largest = _paid_rows(shown.table)
+    batches = [
+        {**sums, "meta": {key: value for key, value in credit.metas[sums["step"]].items() if _is_plain(value)}}
+        for sums in credit_sums(credit)
+    ]
+    paid = {}
+    for kind in KINDS:
+        _, counts, credits = paid_by_text(credit, kind)
+        there = np.flatnonzero(counts)
+        paid[kind] = {"text": there, "count": counts[there], "credit": credits[there]}
     return {
         "name": credit.name,
         "methods": credit.methods,
@@ -155,101 +155,79 @@ def _head(credit: Credit, shown: Credit, pieces: list[tuple[int, int]], words: W
         "notes": shown.notes,
         "rollouts": shown.table.num_rows,
         "recorded": credit.table.num_rows,
-        "batches": [{**one, "meta": _of_batch(credit.metas[one["step"]])} for one in sums],
-        "groups": _groups(shown.table, *paid),
-        "largest": _largest(shown.table, paid[1]),
+        "batches": batches,
+        "groups": _groups(shown.table, per_row, largest),
+        "largest": _largest(shown.table, largest),
         "pieces": pieces,
         "completions": _other_completions(shown.table),
-        "paid": _paid(credit, words),
+        "paid": paid,
     }
 
 
-def _of_batch(meta: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in meta.items() if value is None or isinstance(value, str | int | float)}
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float)
 
 
-def _groups(table: Any, per_row: np.ndarray, largest_of_row: np.ndarray, is_paid: np.ndarray) -> list[dict[str, Any]]:
+def _groups(table: Any, per_row: np.ndarray, largest: np.ndarray) -> list[dict[str, Any]]:
+    """Return one dict per prompt; for the arrays see `_paid_rows`."""
     import pyarrow as pa
 
     starts, sizes = groups_of(table)
     rewards = table["reward"].to_numpy().astype(np.float64)
-    names = {name: table[name].take(pa.array(starts)).to_pylist() for name in ("step", "group", "kind", "prompt")}
+    prompts = table.select(["step", "group", "kind", "prompt"]).take(pa.array(starts)).to_pylist()
     groups = []
-    for index, (first, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
+    for prompt, first, size in zip(prompts, starts.tolist(), sizes.tolist(), strict=True):
         rows = slice(first, first + size)
         known = rewards[rows][~np.isnan(rewards[rows])]
         groups.append(
             {
-                "step": names["step"][index],
-                "group": names["group"][index],
-                "kind": names["kind"][index],
-                "prompt": names["prompt"][index] or "",
+                **prompt,
+                "prompt": prompt["prompt"] or "",
                 "first": first,
                 "size": size,
                 "reward": float(known.mean()) if len(known) else None,
-                "paid": int(is_paid[rows].sum()),
+                "paid": int((largest[rows] > 0).sum()),
                 "credit": float(per_row[rows].sum()),
-                "largest": float(largest_of_row[rows].max()),
+                "largest": float(largest[rows].max()),
             }
         )
     return groups
 
 
-def _paid_rows(table: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(N,) summed and largest abs(advantage) of each rollout, and whether any is not 0."""
+def _paid_rows(table: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return (N,) summed and (N,) largest abs(advantage) of each rollout."""
     counts = token_counts(table)
     paid = absolute(token_numbers(table, "advantages"))
     rows = np.repeat(np.arange(len(counts)), counts)
-    sums = np.bincount(rows, weights=paid, minlength=len(counts))
     largest = np.zeros(len(counts))
     np.maximum.at(largest, rows, paid)
-    return sums, largest, largest > 0
+    return np.bincount(rows, weights=paid, minlength=len(counts)), largest
 
 
 def _largest(table: Any, largest_of_row: np.ndarray) -> dict[str, float]:
-    """By "STEP KIND", the largest abs(advantage) of a token."""
+    """Return by "STEP KIND" the largest abs(advantage) of a token."""
     largest: dict[str, float] = {}
-    of_row = largest_of_row.tolist()
-    for step, kind, value in zip(table["step"].to_pylist(), table["kind"].to_pylist(), of_row, strict=True):
+    rows = zip(table["step"].to_pylist(), table["kind"].to_pylist(), largest_of_row.tolist(), strict=True)
+    for step, kind, value in rows:
         largest[f"{step} {kind}"] = max(value, largest.get(f"{step} {kind}", 0.0))
     return largest
 
 
 def _other_completions(table: Any) -> dict[int, str]:
-    """Completions whose text is not part of their joined tokens, by row."""
+    """Return by row the completions whose text is not part of their joined tokens."""
     import pyarrow.compute as pc
 
     joined = pc.binary_join(table["tokens"].combine_chunks(), "").to_pylist()
-    texts = table["completion"].to_pylist()
-    return {
-        row: text
-        for row, (tokens, text) in enumerate(zip(joined, texts, strict=True))
-        if text and text.strip() not in (tokens or "")
-    }
-
-
-def _paid(credit: Credit, words: Words) -> dict[str, dict[str, np.ndarray]]:
-    """Per kind: which texts it has, how often, and their summed abs(advantage)."""
-    kinds, counts_of_rows = credit.table["kind"].to_numpy(), token_counts(credit.table)
-    texts = words.text_of[words.words]
-    paid = absolute(token_numbers(credit.table, "advantages"))
-    found = {}
-    for kind in KINDS:
-        is_kind = np.repeat(kinds == kind, counts_of_rows)
-        counts = np.bincount(texts[is_kind], minlength=len(words.texts))
-        credits = np.bincount(texts[is_kind], weights=paid[is_kind], minlength=len(words.texts))
-        there = np.flatnonzero(counts)
-        found[kind] = {"text": there, "count": counts[there], "credit": credits[there]}
-    return found
+    texts = zip(joined, table["completion"].to_pylist(), strict=True)
+    return {row: text for row, (tokens, text) in enumerate(texts) if text and text.strip() not in (tokens or "")}
 
 
 def _rows(table: Any) -> bytes:
-    """One number per rollout, as `packing` lays out numbers."""
+    """Return one number per rollout and column, as `planes` lays them out."""
     columns = []
     for name in ("reward", "verifier_reward", "grpo_advantage", "advantage", "nll"):
         values = table[name].to_numpy().astype(np.float32)
         values.view(np.uint32)[~table[name].is_valid().to_numpy()] = NULL_BITS
         columns.append(values)
     columns += [table[name].to_numpy().astype(np.int32) for name in ("rollout", "length")]
-    columns.append(token_counts(table).astype(np.int32))
-    return b"".join(np.ascontiguousarray(column).view(np.uint8).reshape(-1, 4).T.tobytes() for column in columns)
+    return planes(*columns, token_counts(table).astype(np.int32))

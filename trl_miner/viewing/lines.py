@@ -32,16 +32,8 @@ _NUMBER = re.compile(r"(\d\.\d{2})\d+")
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a picture.
-
-    Attributes:
-        label: Its name in the legend.
-        place: Which color, dash and marker it has.
-        x: Numbers, ascending.
-        y: As many; NaN is a gap.
-        low: Lower edge of its band, or None.
-        high: Upper edge.
-    """
+    """One line of a picture: its name in the legend, its place in the order of styles, x ascending, y with NaN for
+    gaps, and the edges of its band, if it has one."""
 
     label: str
     place: int
@@ -56,18 +48,10 @@ def method_line(
     points_of: Callable[[Any], Sequence[tuple[float, float]]],
     smooth: int = 1,
 ) -> Line | None:
-    """The mean over the runs of a method, with a band from the smallest to the largest.
+    """Return the mean over the runs of a method, with a band from the smallest to the largest; None: no finite value.
 
     Runs that logged at different steps are interpolated between their own; at a step that only some have reached the
-    mean is over those.
-
-    Args:
-        method: The runs.
-        points_of: (x, y) of a run, x ascending.
-        smooth: Points of a trailing mean over each run, 1 for none.
-
-    Returns:
-        The line, or None where no run has a finite value.
+    mean is over those. `points_of` gives (x, y) of a run, x ascending; `smooth` points make a trailing mean of it.
     """
     import numpy as np
 
@@ -85,18 +69,12 @@ def method_line(
     values = np.stack([np.interp(x, *curve, left=math.nan, right=math.nan) for curve in curves])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a step at which no run has a value is a gap
-        return Line(
-            method.label,
-            method.place,
-            x,
-            np.nanmean(values, axis=0),
-            np.nanmin(values, axis=0),
-            np.nanmax(values, axis=0),
-        )
+        edges = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
+        return Line(method.label, method.place, x, np.nanmean(values, axis=0), *edges)
 
 
 def moving_mean(values: Any, width: int) -> Any:
-    """Trailing mean of up to `width` values, without those that are NaN; a NaN stays one."""
+    """Return the trailing mean of up to `width` values, without those that are NaN; a NaN stays one."""
     import numpy as np
 
     values = np.where(np.isfinite(values), values, np.nan)
@@ -111,15 +89,9 @@ def moving_mean(values: Any, width: int) -> Any:
 
 
 def thin(x: Any, y: Any, columns: int) -> Any:
-    """Which points to draw: the smallest and the largest of each of `columns` parts of the x axis, and gaps.
+    """Return the indices to draw: the smallest and the largest y of each of `columns` parts of the x axis, and gaps.
 
-    Args:
-        x: Ascending.
-        y: As many; NaN is a gap.
-        columns: At least 1.
-
-    Returns:
-        Indices, ascending: all of them where there are at most two for each column.
+    x ascends; NaN in y is a gap. Points that are at most two for each column are all drawn.
     """
     import numpy as np
 
@@ -140,14 +112,7 @@ def thin(x: Any, y: Any, columns: int) -> Any:
 
 
 def draw_lines(axes: Any, lines: Sequence[Line], *, panels: int = 1, bands: bool = True) -> None:
-    """Put lines on axes, each told apart by color, dash and marker.
-
-    Args:
-        axes: Of matplotlib.
-        lines: May be empty.
-        panels: Of the figure, which share its number of points.
-        bands: Whether to draw those that there are.
-    """
+    """Put lines on axes, told apart by color, dash and marker; the panels of a figure share its number of points."""
     import numpy as np
 
     columns = max(12, min(_COLUMNS, _POINTS // (2 * max(1, len(lines)) * panels * (3 if bands else 1))))
@@ -167,16 +132,12 @@ def draw_lines(axes: Any, lines: Sequence[Line], *, panels: int = 1, bands: bool
 
 
 def style(place: int) -> tuple[str, str, str]:
-    """Color, dash and marker of the line at a place."""
+    """Return color, dash and marker of the line at a place."""
     return COLORS[place % 7], _DASHES[place % 4], _MARKERS[place % 5]
 
 
 def new_figure(panels: int, legend_entries: int = 0, *, columns: int | None = None) -> tuple[Any, list[Any]]:
-    """A figure with a row of panels, or rows of `columns`; below them is room for a legend.
-
-    Returns:
-        The figure, which Jupyter shows, and its axes.
-    """
+    """Return a figure, which Jupyter shows, and its axes: rows of `columns` panels, with room for a legend below."""
     columns = min(panels, columns or panels)
     rows = math.ceil(panels / columns)
     wide = {1: 6.6, 2: 10.0}.get(columns, 13.0)
@@ -196,15 +157,10 @@ def new_figure(panels: int, legend_entries: int = 0, *, columns: int | None = No
 
 
 def finish_axes(axes: Any, *, title: str, xlabel: str, ylabel: str, percent: bool = False, log: bool = False) -> None:
-    """Titles and units; where nothing was drawn, the panel says so.
+    """Set titles and units; where nothing was drawn, the panel says so.
 
-    Args:
-        axes: Of matplotlib.
-        title: What the panel shows.
-        xlabel: With its unit.
-        ylabel: With its unit.
-        percent: The values are shares, and shown as percent.
-        log: The vertical axis is logarithmic, where a value is above 0.
+    With `percent` values are shares, shown as percent; with `log` the vertical axis is logarithmic, where a value is
+    above 0.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
@@ -226,7 +182,7 @@ def finish_axes(axes: Any, *, title: str, xlabel: str, ylabel: str, percent: boo
 
 
 def scale_by_two(axes: Any, ticks: Sequence[float]) -> None:
-    """Make the x-axis logarithmic, base 2, with these ticks alone, as the numbers that they are."""
+    """Make the x-axis logarithmic, base 2, with these ticks alone, shown as plain numbers."""
     from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
     axes.set_xscale("log", base=2)
@@ -236,7 +192,7 @@ def scale_by_two(axes: Any, ticks: Sequence[float]) -> None:
 
 
 def add_legend(figure: Any, panels: Sequence[Any]) -> None:
-    """One legend for all panels, below them, where no line can run through it. One line needs none."""
+    """Add one legend for all panels, below them, where no line can run through it. One line needs none."""
     entries: dict[tuple[str, int], Any] = {}
     for axes in panels:
         seen: list[str] = []
@@ -263,7 +219,7 @@ def save(figure: Any, path: str | Path | None) -> Any:
 
 
 def as_png(figure: Any) -> bytes:
-    """The figure at 130 dots per inch."""
+    """Return the figure at 130 dots per inch."""
     target = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in a script that the font lacks
@@ -272,24 +228,22 @@ def as_png(figure: Any) -> bytes:
 
 
 def as_svg(figure: Any, name: str) -> str:
-    """The figure with its text as text, and ids that begin with `name`; the same figure gives the same file."""
+    """Return the figure with its text as text, and ids that begin with `name`; equal figures give equal files."""
     import matplotlib
 
     target = io.StringIO()
     with warnings.catch_warnings(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure.savefig(target, format="svg", metadata={"Date": None, "Creator": None})
-    text = re.sub(r'(\bd|\bpoints)="([^"]*)"', lambda found: f'{found[1]}="{_shorter(found[2])}"', target.getvalue())
+    text = re.sub(
+        r'\b(?:d|points)="[^"]*"', lambda path: _NUMBER.sub(r"\1", path[0]).replace(" \n", "\n"), target.getvalue()
+    )
     text = re.sub(r'\bid="', f'id="{name}-', text)
     return re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", text)
 
 
-def _shorter(path: str) -> str:
-    return _NUMBER.sub(r"\1", path).replace(" \n", "\n")
-
-
 def _thin_band(x: Any, low: Any, high: Any, columns: int) -> tuple[Any, Any, Any]:
-    """The hull of a band in each column."""
+    """Return the hull of a band in each column."""
     import numpy as np
 
     if len(x) <= 2 * columns:
@@ -300,7 +254,7 @@ def _thin_band(x: Any, low: Any, high: Any, columns: int) -> tuple[Any, Any, Any
 
 
 def _marked(y: Any) -> list[int]:
-    """About eight markers, and one for each point between gaps, which has no line to be seen by."""
+    """Return about eight places for markers, and each point between gaps, which no line makes visible."""
     import numpy as np
 
     known = np.flatnonzero(np.isfinite(y))
@@ -321,7 +275,6 @@ def _figure_class() -> Any:
     class Picture(Figure):
         """A figure that Jupyter shows without pyplot."""
 
-        def _repr_png_(self) -> bytes:
-            return as_png(self)
+        _repr_png_ = as_png
 
     return Picture

@@ -40,19 +40,7 @@ class Material:
 
 
 def read_result(folder: str | Path, runs: Sequence[RunHistory] = ()) -> EvalResult:
-    """Read a scored result folder of `trl-miner eval`.
-
-    Args:
-        folder: The folder, with `settings.json` and `scores.json`.
-        runs: Runs whose model it may be.
-
-    Returns:
-        Its scores.
-
-    Raises:
-        FileNotFoundError: It is not scored, or no result folder.
-        ValueError: A file cannot be read.
-    """
+    """Read a scored result folder of `trl-miner eval`; `runs` are those whose model it may be."""
     folder = Path(folder)
     benchmarks, settings = read_scores(folder), read_settings(folder)
     run, name = _model_of(settings, runs)
@@ -60,19 +48,9 @@ def read_result(folder: str | Path, runs: Sequence[RunHistory] = ()) -> EvalResu
 
 
 def read_material(folders: Sequence[str | Path]) -> Material:
-    """Read whatever the folders are: runs, outputs of `trl-miner compare`, result folders of `trl-miner eval`.
+    """Read runs, outputs of `trl-miner compare` or their `runs.jsonl`, and result folders of `trl-miner eval`.
 
-    In place of the output of `trl-miner compare`, its `runs.jsonl` alone will do.
-
-    Args:
-        folders: At least one.
-
-    Returns:
-        Their runs and results, with names that differ.
-
-    Raises:
-        FileNotFoundError: One of them is none of these, or lacks a file that it needs.
-        ValueError: There is no folder, or a file cannot be read.
+    The names of the runs differ. Raises FileNotFoundError for a folder that is none of these or lacks a file.
     """
     if not folders:
         raise ValueError("A report needs at least one folder: got none. Give the output_dir of a training run.")
@@ -99,7 +77,7 @@ def read_material(folders: Sequence[str | Path]) -> Material:
 
 
 def _tell_apart(runs: Sequence[RunHistory]) -> list[RunHistory]:
-    """Runs of one name get the folders above in front, until they differ."""
+    """Put the folders above in front of equal names, until they differ."""
     names = [run.name for run in runs]
     for depth in range(2, 12):
         if len(set(names)) == len(names):
@@ -113,7 +91,7 @@ def _tell_apart(runs: Sequence[RunHistory]) -> list[RunHistory]:
 
 
 def _model_of(settings: Mapping[str, Any], runs: Iterable[RunHistory]) -> tuple[RunHistory | None, str | None]:
-    """The run whose model was sampled, and a name for it."""
+    """Return the run whose model was sampled, and a name for it."""
     model = settings.get("adapter") or settings.get("model")
     if not model:
         return None, None

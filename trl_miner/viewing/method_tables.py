@@ -11,9 +11,8 @@ from ..runs.settings import DEFAULTS
 from ..tables import Table
 from .comparison import compare_runs, comparison_table, is_scored, summary_of
 from .curves import overhead
-from .grouping import Method, ablation_base, ablation_of, baseline_of, is_miner, settings_except
+from .grouping import Method, ablation_base, ablation_of, baseline_of, group_results, is_miner, settings_except
 from .material import EvalResult
-from .pass_curves import group_results
 from .spreads import NOT_AVAILABLE, known_values, show_spread, spread
 
 _VARIANTS = ("GRPO", "MINER", "w/o IR", "w/o FW", "w/o AC")

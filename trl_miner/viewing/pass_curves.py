@@ -1,13 +1,12 @@
 """Scores of `trl-miner eval` as pictures: Pass@K and Maj@K against K, and by level of difficulty."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..runs.history import number
 from ..text import for_picture
-from .grouping import Method, group_methods
+from .grouping import Method, group_results
 from .lines import (
     INK,
     MOST_BANDS,
@@ -25,7 +24,6 @@ from .material import EvalResult, read_result
 
 Results = str | Path | EvalResult | Sequence[str | Path | EvalResult]
 _Curve = Callable[[Mapping[str, Any], Method], Line | None]
-_SAMPLING = ("temperature", "top_p", "max_tokens", "style")
 
 
 def draw_pass_at_k(results: Results, path: str | Path | None = None, *, methods: Sequence[Method] = ()) -> Any:
@@ -54,7 +52,7 @@ def draw_maj_at_k(results: Results, path: str | Path | None = None, *, methods: 
 def draw_levels(results: Results, path: str | Path | None = None, *, methods: Sequence[Method] = ()) -> Any:
     """Draw Pass@1 and Pass@K by level, for the benchmarks that have them. For the arguments see `draw_pass_at_k`."""
     read = _read_results(results)
-    names = [name for name in _benchmark_names(read) if any(levels_of(result, name) for result in read)]
+    names = [name for name in _benchmark_names(read) if any(_levels_of(result, name) for result in read)]
     series = group_results(read, methods)
     figure, panels = new_figure(2 * max(1, len(names)), len(series), columns=2)
     for place, (name, metric) in enumerate((name, metric) for name in names for metric in ("pass@1", "pass@k")):
@@ -65,93 +63,8 @@ def draw_levels(results: Results, path: str | Path | None = None, *, methods: Se
     return save(figure, path)
 
 
-@dataclass(frozen=True)
-class ScoreChart:
-    """A picture of scores in a report.
-
-    Attributes:
-        name: The name of its files.
-        title: Its heading.
-        caption: How to read it.
-        band: What its bands or bars are.
-        draw: Draws it from results and `methods`.
-    """
-
-    name: str
-    title: str
-    caption: str
-    band: str
-    draw: Callable[..., Any]
-
-
-SCORE_CHARTS = (
-    ScoreChart(
-        "pass_at_k",
-        "Pass@K against K",
-        "Share of problems that at least one of K samples solves, the unbiased estimate from all samples. Logarithmic "
-        "axis, base 2. The left end is how good one answer is; the right end is what the model can reach at all.",
-        "Band: 95 % bootstrap interval over the problems",
-        draw_pass_at_k,
-    ),
-    ScoreChart(
-        "maj_at_k",
-        "Maj@K against K",
-        "Share of problems whose most frequent answer among K samples is right, mean over draws of K samples. "
-        "Logarithmic axis, base 2.",
-        "Band: ± 1 standard deviation of the score over the draws",
-        draw_maj_at_k,
-    ),
-    ScoreChart(
-        "levels",
-        "Scores by level of difficulty",
-        "Scores by the benchmark's own levels of difficulty; below each level its number of problems. Few problems: "
-        "wide intervals.",
-        "Bars: 95 % bootstrap interval over the problems of the level",
-        draw_levels,
-    ),
-)
-
-
-def group_results(
-    results: Sequence[EvalResult], methods: Sequence[Method] = ()
-) -> list[tuple[Method, list[EvalResult]]]:
-    """Group the results of runs of one method, sampled alike, to one line.
-
-    Args:
-        results: In the order of the report.
-        methods: Those of the training curves, whose labels, colors and dashes their results get too.
-
-    Returns:
-        For each line its name and place, and its results.
-    """
-    runs = {str(one.run.folder): one.run for one in results if one.run is not None}
-    methods = methods or group_methods(list(runs.values()))
-    method_of = {str(run.folder): method for method in methods for run in method.runs}
-    groups: dict[tuple[str, ...], list[EvalResult]] = {}
-    place_of: dict[tuple[str, ...], int] = {}
-    for result in results:
-        method = method_of.get(str(result.run.folder)) if result.run is not None else None
-        if method is None or result.run is None or result.name != result.run.name:
-            key: tuple[str, ...] = (result.name, str(result.folder))
-        else:
-            key = (method.label, *(repr(result.settings.get(name)) for name in _SAMPLING))
-            if method.place not in place_of.values():
-                place_of[key] = method.place
-        groups.setdefault(key, []).append(result)
-    labels = [key[0] for key in groups]
-    series, free = [], len(methods)
-    for key, several in groups.items():
-        label = key[0] if labels.count(key[0]) == 1 else f"{key[0]} ({several[0].folder.name})"
-        series.append((Method(label, [], place_of.get(key, free)), several))
-        free += key not in place_of
-    return series
-
-
-def levels_of(result: EvalResult, name: str | None = None) -> Mapping[str, Mapping[str, Any]]:
-    """Return the scores of a benchmark by level; without a name those of the first benchmark that has levels."""
-    if name is not None:
-        return result.benchmarks.get(name, {}).get("levels") or {}
-    return next((levels for one in result.benchmarks if (levels := levels_of(result, one))), {})
+def _levels_of(result: EvalResult, name: str) -> Mapping[str, Mapping[str, Any]]:
+    return result.benchmarks.get(name, {}).get("levels") or {}
 
 
 def _read_results(results: Results) -> list[EvalResult]:
@@ -229,11 +142,11 @@ def _draw_level_panel(
     """Draw one line per model over the levels, which are categories; the models stand a little apart."""
     import numpy as np
 
-    series = [(method, own) for method, own in series if any(levels_of(result, name) for result in own)]
+    series = [(method, own) for method, own in series if any(_levels_of(result, name) for result in own)]
     results = [result for _, own in series for result in own]
     problems: dict[str, int] = {}
     for result in results:
-        for level, part in levels_of(result, name).items():
+        for level, part in _levels_of(result, name).items():
             problems.setdefault(level, int(part["problems"]))
     for at, (method, own) in enumerate(series):
         color, dash, marker = style(method.place)
@@ -255,7 +168,7 @@ def _level_scores(results: Sequence[EvalResult], name: str, level: str, metric: 
     scores = {
         at: value
         for at, result in enumerate(results)
-        if (value := number(levels_of(result, name).get(level, {}).get(metric))) is not None
+        if (value := number(_levels_of(result, name).get(level, {}).get(metric))) is not None
     }
     if not scores:
         return float("nan"), float("nan"), float("nan")

@@ -1,5 +1,6 @@
 """Which pictures a report has, with their captions."""
 
+import functools
 from collections.abc import Mapping, Sequence
 
 from ..runs.history import RunHistory
@@ -7,10 +8,32 @@ from . import lines
 from .charts import COMPLETIONS, HELD_OUT, Chart, charts_of
 from .completions import Completions, completions_history
 from .curves import draw_chart, has_chart
-from .grouping import Method
+from .grouping import Method, group_results
 from .material import EvalResult
 from .pages import Plan
-from .pass_curves import SCORE_CHARTS, ScoreChart, group_results, levels_of
+from .pass_curves import draw_levels, draw_maj_at_k, draw_pass_at_k
+
+SCORES = {  # of `trl-miner eval`: title, caption, function
+    "pass_at_k": (
+        "Pass@K against K",
+        "Share of problems that at least one of K samples solves, the unbiased estimate from all samples. Logarithmic "
+        "axis, base 2. The left end is how good one answer is; the right end is what the model can reach at all. "
+        "Band: 95 % bootstrap interval over the problems.",
+        draw_pass_at_k,
+    ),
+    "maj_at_k": (
+        "Maj@K against K",
+        "Share of problems whose most frequent answer among K samples is right, mean over draws of K samples. "
+        "Logarithmic axis, base 2. Band: ± 1 standard deviation of the score over the draws.",
+        draw_maj_at_k,
+    ),
+    "levels": (
+        "Scores by level of difficulty",
+        "Scores by the benchmark's own levels of difficulty; below each level its number of problems. Few problems: "
+        "wide intervals. Bars: 95 % bootstrap interval over the problems of the level.",
+        draw_levels,
+    ),
+}
 
 
 def training_plans(
@@ -41,11 +64,17 @@ def training_plans(
 def result_plans(results: Sequence[EvalResult], methods: Sequence[Method]) -> list[Plan]:
     """Return the pictures of results of `trl-miner eval`, in the colors of the methods that they are of."""
     series = group_results(results, methods)
-    return [
-        _result_plan(chart, results, methods, series)
-        for chart in SCORE_CHARTS
-        if results and (chart.name != "levels" or any(levels_of(result) for result in results))
-    ]
+    more = []
+    if any(len(own) > 1 for _, own in series):
+        more.append("Where a line is the mean of several results: from the smallest to the largest of them.")
+    has_levels = any(one.get("levels") for result in results for one in result.benchmarks.values())
+    plans = []
+    for name, (title, caption, draw) in SCORES.items() if results else ():
+        is_crowded = len(series) > lines.MOST_BANDS and name != "levels"
+        own = [caption, *more, *([f"Bands are left out above {lines.MOST_BANDS} lines."] if is_crowded else [])]
+        if name != "levels" or has_levels:
+            plans.append(Plan(name, title, " ".join(own), functools.partial(draw, results, methods=methods)))
+    return plans
 
 
 def _training_plan(chart: Chart, runs: Sequence[RunHistory], methods: Sequence[Method], smooth: int) -> Plan:
@@ -59,17 +88,3 @@ def _training_plan(chart: Chart, runs: Sequence[RunHistory], methods: Sequence[M
     if smooth > 1:
         caption.append(f"Trailing mean over {smooth} logs of each run.")
     return Plan(chart.name, chart.title, " ".join(caption), lambda: draw_chart(chart, runs, smooth=smooth))
-
-
-def _result_plan(
-    chart: ScoreChart,
-    results: Sequence[EvalResult],
-    methods: Sequence[Method],
-    series: Sequence[tuple[Method, Sequence[EvalResult]]],
-) -> Plan:
-    caption = [chart.caption, f"{chart.band}."]
-    if any(len(own) > 1 for _, own in series):
-        caption.append("Where a line is the mean of several results: from the smallest to the largest of them.")
-    if len(series) > lines.MOST_BANDS and chart.name != "levels":
-        caption.append(f"Bands are left out above {lines.MOST_BANDS} lines.")
-    return Plan(chart.name, chart.title, " ".join(caption), lambda: chart.draw(results, methods=methods))

@@ -19,8 +19,7 @@ from .material import Material, read_material
 from .method_tables import ablation_tables, methods_table, sensitivity_tables, training_table
 from .notes import comparison_warnings, missing_notes, missing_text_notes, reading_notes, unfinished_notes
 from .pages import Picture, Plan, Section, html_page, markdown_page
-from .pass_curves import SCORE_CHARTS
-from .plans import result_plans, training_plans
+from .plans import SCORES, result_plans, training_plans
 from .run_tables import completions_table, results_table, runs_table
 from .spreads import counted
 
@@ -119,7 +118,7 @@ def _read(folders: Sequence[str | Path], smooth: int, quiet: bool) -> _Content:
 
 def _delete_others(figures: Path, pictures: Mapping[str, Picture]) -> None:
     """Delete the pictures of a report that this one replaces."""
-    known = {*charts_of([]), *(chart.name for chart in SCORE_CHARTS), held_out_curves.BY_K, held_out_curves.AGAINST}
+    known = {*charts_of([]), *SCORES, held_out_curves.BY_K, held_out_curves.AGAINST}
     for name in known - pictures.keys():
         for suffix in (".png", ".svg"):
             (figures / f"{name}{suffix}").unlink(missing_ok=True)

@@ -9,9 +9,8 @@ from ..text import one_line
 from .comparison import mean_step_time
 from .completions import Completions
 from .curves import overhead
-from .grouping import Method
+from .grouping import Method, group_results
 from .material import EvalResult
-from .pass_curves import group_results
 from .spreads import NOT_AVAILABLE, first_and_last, known_values
 
 
