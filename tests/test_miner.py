@@ -8,17 +8,9 @@ from hypothesis import strategies as st
 
 from trl_miner import miner_advantages
 from trl_miner.methods.groups import group_kinds
-from trl_miner.methods.miner import (
-    CREDITS,
-    calibration_scale,
-    focal_weights,
-    group_relative_advantages,
-    intrinsic_advantages,
-    intrinsic_rewards,
-    inverse_weights,
-    needs_old_logps,
-    rank_weights,
-)
+from trl_miner.methods.grpo import group_relative_advantages
+from trl_miner.methods.miner import calibration_scale, intrinsic_advantages, needs_old_logps
+from trl_miner.methods.miner_tokens import CREDITS, focal_weights, intrinsic_rewards, inverse_weights, rank_weights
 
 NAN = float("nan")
 
