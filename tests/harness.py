@@ -263,19 +263,17 @@ def wait_until(condition, process, seconds=180):
 def rollouts_by_place(prompts, trainer):
     """A `rollout_func` whose samples depend on the model, the step, and the place in the global batch: the same on one
     process and on two."""
-    from trl_miner.evaluation.seeded_sampling import eos_token_ids, pad_token_id, sample_tokens
+    from trl_miner.evaluation.seeded_sampling import sample_tokens
 
     model, tokenizer = trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class
     first = trainer.accelerator.process_index * len(prompts)
-    ends = eos_token_ids(model, tokenizer)
     prompt_ids = [tokenizer(prompt)["input_ids"] for prompt in prompts]
     completion_ids = [None] * len(prompts)
     for row, ids, _ in sample_tokens(
         model,
+        tokenizer,
         prompt_ids,
         [trainer.state.global_step * 2**20 + first + row for row in range(len(prompts))],
-        pad_token_id=pad_token_id(tokenizer, ends),
-        eos_token_ids=ends,
         max_new_tokens=trainer.max_completion_length,
         temperature=trainer.temperature,
     ):

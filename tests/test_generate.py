@@ -47,9 +47,8 @@ PROMPTS = [problem["prompt"] for problem in arithmetic.load_dataset("test", 12)]
 
 def tokens_of(loaded, prompts, seeds, **kwargs):
     model, tokenizer = loaded
-    kwargs = {"max_new_tokens": 30, "temperature": 1.0, "pad_token_id": tokenizer.pad_token_id, **kwargs}
-    ends = [tokenizer.eos_token_id]
-    found = sample_tokens(model, [tokenizer(p)["input_ids"] for p in prompts], seeds, eos_token_ids=ends, **kwargs)
+    kwargs = {"max_new_tokens": 30, "temperature": 1.0, **kwargs}
+    found = sample_tokens(model, tokenizer, [tokenizer(p)["input_ids"] for p in prompts], seeds, **kwargs)
     return [(tokens, cut) for _, tokens, cut in found]
 
 

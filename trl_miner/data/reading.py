@@ -38,17 +38,11 @@ def read_rows(source: Source, local: str | Path | None = None, *, flag: str) -> 
     (None where `datasets` does not give it); that of files is {"files": {name: sha256}}.
     """
     with Progress(f"reading {local or source.hub}", unit="", leave=False):
-        return _read_rows(source, local, flag)
-
-
-def _read_rows(source: Source, local: str | Path | None, flag: str) -> tuple[list[Row], dict[str, Any]]:
-    if local is not None:
+        if local is None:
+            return _read_hub(source, flag)
         files = find_files(Path(local), source.configs, source.split)
         rows = [row for file in files for row in read_file(file)]
         return rows, {"files": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}}
-    rows, commit = _read_hub(source, flag)
-    record = {"hub": source.hub, "configs": list(source.configs), "split": source.split}
-    return rows, record | {"revision": source.revision, "commit": commit}
 
 
 def find_files(path: Path, configs: Sequence[str] = (), split: str = "") -> list[Path]:
@@ -61,19 +55,19 @@ def find_files(path: Path, configs: Sequence[str] = (), split: str = "") -> list
         return [path]
     if not path.is_dir():
         raise ValueError(f"A local data set must be a file or a folder: got {path}, which does not exist.")
-    found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
-    if not found:
+    files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+    if not files:
         raise ValueError(f"A local data set must hold {', '.join(SUFFIXES)} files: got none in {path}.")
-    of_config = {config: [file for file in found if _named_after(file, path, config)] for config in configs}
-    missing = [config for config, files in of_config.items() if not files]
+    of_config = {config: [file for file in files if _named_after(file, path, config)] for config in configs}
+    missing = [config for config in configs if not of_config[config]]
     if configs and not missing:
-        found = [file for files in of_config.values() for file in files]
+        files = [file for config in configs for file in of_config[config]]
     elif len(missing) < len(configs):
         raise ValueError(
             f"A folder with a file per config must have all of {', '.join(configs)}: {path} has none for "
             f"{', '.join(missing)}. Add it, or put all rows into one file."
         )
-    return [file for file in found if split and _named_after(file, path, split)] or found
+    return [file for file in files if split and _named_after(file, path, split)] or files
 
 
 def read_file(path: Path) -> list[Row]:
@@ -92,7 +86,7 @@ def read_file(path: Path) -> list[Row]:
     text = path.read_text(encoding="utf-8-sig")
     if suffix == ".csv":
         return [dict(row) for row in csv.DictReader(io.StringIO(text, newline=""))]  # "": line ends inside quotes stay
-    rows = list(_json_rows(path, text, lines=suffix == ".jsonl" or not text.lstrip().startswith("[")))
+    rows = list(_json_lines(path, text)) if suffix == ".jsonl" or text.lstrip()[:1] != "[" else _json_list(path, text)
     for index, row in enumerate(rows):
         if not isinstance(row, dict):
             raise ValueError(
@@ -101,13 +95,14 @@ def read_file(path: Path) -> list[Row]:
     return rows
 
 
-def _json_rows(path: Path, text: str, *, lines: bool) -> Iterator[Any]:
-    if not lines:
-        try:
-            yield from json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path} must be a JSON list of objects: {error}. Correct the file.") from error
-        return
+def _json_list(path: Path, text: str) -> list[Any]:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} must be a JSON list of objects: {error}. Correct the file.") from error
+
+
+def _json_lines(path: Path, text: str) -> Iterator[Any]:
     for number, line in enumerate(text.split("\n"), 1):  # splitlines would also cut at U+2028 inside a string
         if line.strip():
             try:
@@ -122,7 +117,7 @@ def _named_after(file: Path, folder: Path, name: str) -> bool:
     return name in parents or re.match(rf"{re.escape(name)}(?![a-z0-9_])", last) is not None
 
 
-def _read_hub(source: Source, flag: str) -> tuple[list[Row], str | None]:
+def _read_hub(source: Source, flag: str) -> tuple[list[Row], dict[str, Any]]:
     from datasets import load_dataset
 
     rows: list[Row] = []
@@ -131,16 +126,17 @@ def _read_hub(source: Source, flag: str) -> tuple[list[Row], str | None]:
         try:
             loaded = load_dataset(source.hub, config, split=source.split, revision=source.revision)
         except (OSError, ValueError) as error:
-            # `datasets` raises ConnectionError offline and when the Hub does not answer, DatasetNotFoundError for what
-            # is gone or gated, huggingface_hub its own when a file fails to arrive, all OSErrors; and ValueError for a
-            # config or split it does not know, also where an offline cache holds another one only.
+            # OSErrors: ConnectionError offline and when the Hub does not answer, DatasetNotFoundError for a missing or
+            # gated data set, huggingface_hub's own when a download fails. ValueError: an unknown config or split, also
+            # where an offline cache holds only another one.
             kind = ConnectionError if isinstance(error, OSError) else ValueError
             raise kind(
                 f"A data set must be on the Hub or in a local file: could not get {source} ({error}). "
-                f"Connect to the network once, so that it is kept, or download it elsewhere and pass {flag}."
+                f"Connect to the network once, so that it is cached, or download it elsewhere and pass {flag}."
             ) from error
         rows += loaded.to_list()
         # Keys such as hf://datasets/owner/name@<commit>/data/test.parquet
-        found = re.search(r"@([0-9a-f]{40})/", " ".join(loaded.info.download_checksums or {}))
-        commit = found[1] if found else commit
-    return rows, commit
+        match = re.search(r"@([0-9a-f]{40})/", " ".join(loaded.info.download_checksums or {}))
+        commit = match[1] if match else commit
+    record = {"hub": source.hub, "configs": list(source.configs), "split": source.split}
+    return rows, record | {"revision": source.revision, "commit": commit}

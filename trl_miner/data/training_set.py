@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -85,10 +86,9 @@ def write_training_set(
     """
     if options.decontaminate and not benchmarks:
         raise ValueError("Decontamination needs benchmarks to compare with: got none. Name some, or leave it out.")
-    dropped: dict[str, int] = {}
+    dropped: Counter[str] = Counter()
     for part in parts:
-        for reason, count in part.dropped.items():
-            dropped[reason] = dropped.get(reason, 0) + count
+        dropped.update(part.dropped)
     rows = _cleaned_rows(parts, options, grader, dropped)
     questions = [row.problem.question for row in rows]
     overlaps = find_overlaps(
@@ -104,20 +104,20 @@ def write_training_set(
         rows = _keep(rows, is_clean, "overlap with a benchmark", dropped)
     if not rows:
         raise ValueError(
-            f"A training set must have rows: all were dropped ({dropped}). Check the source and the limits."
+            f"A training set must have rows: all were dropped ({dict(dropped)}). Check the source and the limits."
         )
     records = [_record(row, grader) for row in rows]
     content = "".join(json.dumps(record, sort_keys=True) + "\n" for record in records)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    written = Written(folder, len(records), dropped, overlaps, hashlib.sha256(content.encode()).hexdigest())
+    written = Written(folder, len(records), dict(dropped), overlaps, hashlib.sha256(content.encode()).hexdigest())
     _write_parquet(folder / TRAIN, records, options.style, grader)
     write_whole(folder / CONTAMINATION, "".join(json.dumps(report) + "\n" for report in reports))
     write_whole(folder / CARD, _data_card(title, parts, options, written, benchmarks))
     return written
 
 
-def _cleaned_rows(parts: Sequence[Part], options: Options, grader: Kind, dropped: dict[str, int]) -> list[_Row]:
+def _cleaned_rows(parts: Sequence[Part], options: Options, grader: Kind, dropped: Counter[str]) -> list[_Row]:
     rows = [_Row(part.name, problem) for part in parts for problem in part.problems]
     rows = _keep(rows, _is_first(rows), "repeated question", dropped)
     has_good_gold = accepts_gold(grader, [row.problem for row in rows])
@@ -164,8 +164,8 @@ def _is_first(rows: Sequence[_Row]) -> list[bool]:
     return firsts
 
 
-def _keep(rows: Sequence[_Row], keep: Sequence[bool], reason: str, dropped: dict[str, int]) -> list[_Row]:
-    dropped[reason] = dropped.get(reason, 0) + len(keep) - sum(keep)
+def _keep(rows: Sequence[_Row], keep: Sequence[bool], reason: str, dropped: Counter[str]) -> list[_Row]:
+    dropped[reason] += len(keep) - sum(keep)
     return [row for row, is_kept in zip(rows, keep, strict=True) if is_kept]
 
 

@@ -85,15 +85,13 @@ class TransformersBackend:
 
     def sample(self, requests: Sequence[Request], temperature: float, top_p: float) -> Iterator[Completion]:
         """See `Backend.sample`."""
-        from .seeded_sampling import eos_token_ids, pad_token_id, sample_tokens
+        from .seeded_sampling import sample_tokens
 
-        ends = eos_token_ids(self.model, self.tokenizer)
         sampled = sample_tokens(
             self.model,
+            self.tokenizer,
             [request.ids for request in requests],
             [request.seed for request in requests],
-            pad_token_id=pad_token_id(self.tokenizer, ends),
-            eos_token_ids=ends,
             max_new_tokens=[request.budget for request in requests],
             temperature=temperature,
             top_p=top_p,

@@ -65,11 +65,10 @@ class _Race(LogitsProcessor):
 @torch.no_grad()
 def sample_tokens(
     model: Any,
+    tokenizer: Any,
     prompts: Sequence[Sequence[int]],
     seeds: Sequence[int],
     *,
-    pad_token_id: int,
-    eos_token_ids: Sequence[int],
     max_new_tokens: int | Sequence[int],
     temperature: float = 1.0,
     top_p: float = 1.0,
@@ -79,11 +78,11 @@ def sample_tokens(
     """Sample one completion of each prompt, batch by batch. The caller's random state does not change.
 
     Args:
-        model: A causal language model, unwrapped, on its device. Its own generation settings are not used.
+        model: A causal language model, unwrapped, on its device. Its own generation settings are not used, except for
+            the tokens that end a completion.
+        tokenizer: Its tokenizer.
         prompts: N prompts, as token ids.
         seeds: N seeds.
-        pad_token_id: Any token; it is masked.
-        eos_token_ids: The tokens that end a completion.
         max_new_tokens: The cutoff in tokens: one for all, or one for each.
         temperature: The temperature; 0 is greedy.
         top_p: The probability mass of the nucleus; 1 keeps every token.
@@ -93,25 +92,22 @@ def sample_tokens(
     Yields:
         (index of the prompt, its new tokens with the end-of-sequence token, whether it was cut off), in order.
     """
-    limits = [max_new_tokens] * len(prompts) if isinstance(max_new_tokens, int) else list(max_new_tokens)
-    starts = list(offsets) if offsets is not None else [0] * len(prompts)
-    ends = set(eos_token_ids)
+    limits = [max_new_tokens] * len(prompts) if isinstance(max_new_tokens, int) else max_new_tokens
+    starts = [0] * len(prompts) if offsets is None else offsets
+    ends = _eos_token_ids(model, tokenizer)
+    pad = next((token for token in (tokenizer.pad_token_id, *ends) if token is not None), 0)  # masked: any will do
     was_training = model.training
     model.eval()
     try:
         for start in range(0, len(prompts), batch_size):
             rows = range(start, min(start + batch_size, len(prompts)))
-            tokens = _sample_batch(
-                model, [prompts[i] for i in rows], [seeds[i] for i in rows], [starts[i] for i in rows],
-                GenerationConfig(
-                    max_new_tokens=max(limits[i] for i in rows), eos_token_id=list(ends) or None,
-                    pad_token_id=pad_token_id, do_sample=False,
-                    # neutral, whatever the model's own settings say; a greedy search ignores those of sampling
-                    temperature=1.0, top_p=1.0, top_k=50, repetition_penalty=1.0,
-                ),
-                temperature, top_p,
+            config = GenerationConfig(
+                max_new_tokens=max(limits[i] for i in rows), eos_token_id=ends or None, pad_token_id=pad,
+                # neutral, whatever the model's own settings say; a greedy search ignores those of sampling
+                do_sample=False, temperature=1.0, top_p=1.0, top_k=50, repetition_penalty=1.0,
             )  # fmt: skip
-            for i, row in zip(rows, tokens, strict=True):
+            batch = [prompts[i] for i in rows], [seeds[i] for i in rows], [starts[i] for i in rows]
+            for i, row in zip(rows, _sample_batch(model, *batch, config, temperature, top_p), strict=True):
                 end = next((place + 1 for place, token in enumerate(row[: limits[i]]) if token in ends), None)
                 yield i, row[: limits[i] if end is None else end], end is None
     finally:
@@ -153,32 +149,19 @@ def sample_completions(
 ) -> list[list[str]]:
     """Sample several completions of each prompt, and return their texts without special tokens."""
     ids = [tokenizer(prompt)["input_ids"] for prompt in prompts]
-    ends = eos_token_ids(model, tokenizer)
     rows = [(prompt, seed) for prompt, its_seeds in enumerate(seeds) for seed in its_seeds]
     # Prompts of like length together: less padding.
     rows.sort(key=lambda row: len(ids[row[0]]))
-    sampled = sample_tokens(
-        model,
-        [ids[prompt] for prompt, _ in rows],
-        [seed for _, seed in rows],
-        pad_token_id=pad_token_id(tokenizer, ends),
-        eos_token_ids=ends,
-        **settings,
-    )
+    tokens_and_seeds = [ids[prompt] for prompt, _ in rows], [seed for _, seed in rows]
+    sampled = sample_tokens(model, tokenizer, *tokens_and_seeds, **settings)
     texts: list[list[str]] = [[] for _ in prompts]
     for index, tokens, _ in track(sampled, title, total=len(rows), unit="samples", quiet=quiet):
         texts[rows[index][0]].append(tokenizer.decode(tokens, skip_special_tokens=True))
     return texts
 
 
-def eos_token_ids(model: Any, tokenizer: Any) -> list[int]:
+def _eos_token_ids(model: Any, tokenizer: Any) -> list[int]:
     """Return every token that ends a completion: the model's (a chat model has several) and the tokenizer's."""
-    config = getattr(model, "generation_config", None)
-    ends = getattr(config, "eos_token_id", None)
-    ends = [*ends, tokenizer.eos_token_id] if isinstance(ends, list | tuple) else [ends, tokenizer.eos_token_id]
+    own = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    ends = [*(own if isinstance(own, list | tuple) else [own]), tokenizer.eos_token_id]
     return list(dict.fromkeys(token for token in ends if token is not None))
-
-
-def pad_token_id(tokenizer: Any, ends: Sequence[int]) -> int:
-    """Return a token to pad rows with; it is masked, so any will do."""
-    return tokenizer.pad_token_id if tokenizer.pad_token_id is not None else next(iter(ends), 0)
