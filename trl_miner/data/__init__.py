@@ -1,1 +1,1 @@
-"""Prompts and golds, one module per data set; `arithmetic` is the world that needs no download."""
+"""Training sets, benchmarks and embedded worlds: prompts with their gold answers."""
