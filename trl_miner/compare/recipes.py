@@ -1,6 +1,6 @@
 """Read the recipes of a comparison, in a child process because this imports TRL.
 
-python -m trl_miner.compare.recipes REQUEST ANSWER.json
+    python -m trl_miner.compare.recipes REQUEST ANSWER.json
 """
 
 import contextlib
@@ -17,9 +17,7 @@ from .runs import ProcessRunner
 
 SCORE_PROBLEMS = 200  # held-out problems for a recipe that scores none
 SCORED_POINTS = 10  # about this many scores per run
-_STEPS_UNKNOWN = (
-    20  # steps between two scores of a recipe that counts epochs: its length is unknown before it has its data
-)
+_STEPS_UNKNOWN = 20  # steps between two scores of a recipe that counts epochs, whose length is not known yet
 
 
 def read_recipes(
