@@ -1,6 +1,6 @@
 """Read the recipes of a comparison, in a child process because this imports TRL.
 
-    python -m trl_miner.compare.recipes REQUEST ANSWER.json
+python -m trl_miner.compare.recipes REQUEST ANSWER.json
 """
 
 import contextlib
@@ -49,19 +49,10 @@ def _answer(request: str, answer: Path) -> None:
 
 
 def parse_recipe(path: str | Path, options: Sequence[str], steps: int | None = None) -> dict[str, Any]:
-    """Return the facts of a recipe that a comparison needs. Imports TRL.
+    """Return the facts of a recipe, with options of `trl-miner train`, that a comparison needs. Imports TRL.
 
-    Args:
-        path: The recipe.
-        options: Options of `trl-miner train` that are added to it.
-        steps: Generation batches of the run. None: the recipe's.
-
-    Returns:
-        The recipe's "method", its content as "recipe", the "options" with those that scoring needs, the number of
-        "optimizer_steps_per_step", and "is_grpo".
-
-    Raises:
-        ValueError: `trl-miner train` would reject it.
+    These are its "method", its content as "recipe", the "options" with those that scoring needs, the number of
+    "optimizer_steps_per_step", and "is_grpo". `steps` replaces the recipe's number of generation batches.
     """
     import yaml
 

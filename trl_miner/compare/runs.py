@@ -57,17 +57,11 @@ class ProcessRunner:
 
 @dataclass(frozen=True)
 class Run:
-    """One recipe with one seed.
-
-    Attributes:
-        folder: The run folder.
-        recipe: Path of the recipe.
-        settings: The content of `run.json`: everything that decides the outcome, and that tables must know.
-    """
+    """One recipe with one seed."""
 
     folder: Path
     recipe: Path
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any]  # the content of run.json: all that decides the outcome, and that tables must know
 
     @property
     def name(self) -> str:

@@ -35,21 +35,11 @@ def assemble(
     benchmarks: Mapping[str, Any] | None = None,
     secrets: Iterable[str | None] = (),
 ) -> Path:
-    """Fill a folder with everything that is published of a model.
+    """Fill the empty folder `target` with everything that is published of a model, and return it.
 
-    Args:
-        model: The model.
-        target: An empty folder.
-        name: Name of the repository, for the card.
-        place: Puts a file of the run in its place: `copy`, `link` or `os.symlink`.
-        benchmarks: `benchmarks` of a `scores.json`, for the card.
-        secrets: Values that no file may hold, besides the secrets of the environment.
-
-    Returns:
-        `target`.
-
-    Raises:
-        ValueError: There is no whole model, or a file holds a secret.
+    `place` puts a file of the run in its place (`copy`, `link` or `os.symlink`), `name` is the repository's, and
+    `benchmarks` come from a `scores.json`. Raises ValueError if a file holds a secret of the environment or of
+    `secrets`.
     """
     files = {path.relative_to(model.weights): path for path in weight_files(model.weights)}
     for folder in (model.run, model.weights):  # a tokenizer may be in only one of them

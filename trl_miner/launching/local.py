@@ -18,9 +18,6 @@ def launcher_arguments(arguments: list[str]) -> list[str]:
 
     As in TRL's own command line, options that the script does not know go to the launcher: `--num_processes 4`. The
     recipe's or command line's `accelerate_config` becomes the launcher's `--config_file`.
-
-    Raises:
-        ValueError: The recipe cannot be read, or accelerate would not do what the arguments say.
     """
     import torch
     from accelerate.commands.launch import launch_command_parser

@@ -35,26 +35,14 @@ def format_command(command: Sequence[str], env: dict[str, str] | None = None) ->
 class GuardedProcess:
     """A command in a process group of its own. Signals from the terminal reach it only through this process.
 
-    Args:
-        name: How messages call it.
-        command: The command to run.
-        env: Variables to set on top of the environment.
-        log: The file to append its output to. None: it shares this process's output.
-        live: Show the output here as well as in the log.
-        grace: Seconds between a signal and SIGKILL.
-        inherited: File descriptors that the guard keeps open, such as a lock's.
+    Its output is appended to `log`, and with `live` also shown; without a log it goes where this process's goes.
+    Between a signal and SIGKILL it has `grace` seconds. Its guard keeps the file descriptors `inherited` open.
     """
 
     def __init__(
-        self,
-        name: str,
-        command: Sequence[str],
-        env: dict[str, str],
-        log: Path | None = None,
-        live: bool = True,
-        grace: float = GRACE_SECONDS,
-        inherited: Sequence[int] = (),
-    ) -> None:
+        self, name: str, command: Sequence[str], env: dict[str, str], log: Path | None = None, live: bool = True,
+        grace: float = GRACE_SECONDS, inherited: Sequence[int] = (),
+    ) -> None:  # fmt: skip
         self.name, self.command, self.env, self.log, self.live, self.grace = name, command, env, log, live, grace
         self._inherited = inherited
         self._start_of_output = 0

@@ -26,20 +26,9 @@ class EndOfRun(Exception):  # noqa: N818
 
 
 def supervise(plan: Plan, logs: Path, *, grace: float = GRACE_SECONDS, suffix: str = "") -> int:
-    """Run a plan to its end.
+    """Run a plan to its end, with logs in the folder `logs`; several machines that share it differ in their `suffix`.
 
-    Args:
-        plan: The processes to start.
-        logs: The folder of server.log and train.log.
-        grace: Seconds between a signal to a process and SIGKILL.
-        suffix: Added to the names of the logs, for a folder that several machines share.
-
-    Returns:
-        The training's exit code, 128 + N for a signal N; or SERVER_NOT_READY, SERVER_ENDED or SERVER_SILENT.
-
-    Raises:
-        ValueError: The server's port is in use.
-        OSError: A log cannot be written.
+    Returns the training's exit code, 128 + N for a signal N; or SERVER_NOT_READY, SERVER_ENDED or SERVER_SILENT.
     """
     server = training = None
     if plan.server:

@@ -5,7 +5,7 @@ import os
 import re
 import socket
 import urllib.request
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -18,32 +18,22 @@ USABLE = 0.985  # share of the memory that a GPU is sold with; the driver keeps 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU. Both sizes are in bytes."""
+    """The memory of a GPU, in bytes."""
 
-    name: str
     total: int
     free: int
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The resources of a machine. None means not known.
-
-    Attributes:
-        name: The name in the report.
-        gpus: The visible GPUs.
-        cpu_memory: Free memory, in bytes.
-        is_here: Whether it is this machine. Ports, files and packages of a described one cannot be checked.
-        disk_free: Free space for runs, in bytes. None for this machine: to be looked up.
-        versions: Versions of packages, by name. None for this machine: to be looked up.
-    """
+    """The resources of a machine. None means not known, or of this machine not looked up yet."""
 
     name: str
-    gpus: tuple[Gpu, ...]
-    cpu_memory: int | None
-    is_here: bool = True
-    disk_free: int | None = None
-    versions: dict[str, str] | None = field(default=None)
+    gpus: tuple[Gpu, ...]  # the visible ones
+    cpu_memory: int | None  # free, in bytes
+    is_here: bool = True  # ports, files and packages of a described machine cannot be checked
+    disk_free: int | None = None  # for runs, in bytes
+    versions: dict[str, str] | None = None  # of packages, by name
 
     def version(self, package: str) -> str | None:
         """Return the version of a package, or None if it is not installed."""
@@ -59,11 +49,9 @@ def this_machine() -> Machine:
     """Return this machine, with its GPUs and its memory."""
     import torch
 
-    gpus = []
-    for index in range(torch.cuda.device_count()):
-        free, total = torch.cuda.mem_get_info(index)
-        gpus.append(Gpu(torch.cuda.get_device_name(index), total, free))
-    return Machine("this machine", tuple(gpus), psutil.virtual_memory().available)
+    memory = (torch.cuda.mem_get_info(index) for index in range(torch.cuda.device_count()))
+    gpus = tuple(Gpu(total, free) for free, total in memory)
+    return Machine("this machine", gpus, psutil.virtual_memory().available)
 
 
 def hub_answers(seconds: float = 3.0) -> bool:
@@ -118,5 +106,4 @@ def _from_json(path: Path) -> Machine:
 
 
 def _gpus(sizes: list[float]) -> tuple[Gpu, ...]:
-    usable = [int(size * GIB * USABLE) for size in sizes]
-    return tuple(Gpu(f"{size:g} GB", total, total) for size, total in zip(sizes, usable, strict=True))
+    return tuple(Gpu(usable, usable) for usable in (int(size * GIB * USABLE) for size in sizes))

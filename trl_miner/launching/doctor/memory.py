@@ -23,35 +23,20 @@ SERVER_BYTES = 4 * GIB  # vLLM without weights and KV cache: CUDA, graphs, activ
 
 @dataclass(frozen=True)
 class Run:
-    """The settings of a recipe that decide about memory.
+    """The settings of a recipe that decide about memory."""
 
-    Attributes:
-        sharding: none, ddp, zero1, zero2, zero3 or fsdp.
-        processes: Number of training processes.
-        rows: Rollouts in a micro-batch.
-        tokens: Tokens of the longest rollout with its prompt.
-        is_checkpointed: Whether activations are recomputed in the backward pass.
-        has_reference: Whether there is a second model for the KL term.
-        weight_bytes: Bytes of each weight as it is loaded.
-        is_mixed: Whether it computes in 16 bits.
-        is_gpu: Whether it uses Triton's kernels, and CUDA takes memory of its own.
-        offloads_optimizer: Whether ZeRO keeps the optimizer's states in CPU memory.
-        optimizer_bytes: Bytes of optimizer state per trained parameter; 8 for Adam in float32.
-        colocated: Bytes that a vLLM in the same process holds.
-    """
-
-    sharding: str = "none"
+    sharding: str = "none"  # none, ddp, zero1, zero2, zero3 or fsdp
     processes: int = 1
-    rows: int = 1
-    tokens: int = 1
-    is_checkpointed: bool = True
-    has_reference: bool = False
-    weight_bytes: int = 4
-    is_mixed: bool = False
-    is_gpu: bool = False
-    offloads_optimizer: bool = False
-    optimizer_bytes: int = ADAM
-    colocated: int = 0
+    rows: int = 1  # rollouts in a micro-batch
+    tokens: int = 1  # of the longest rollout with its prompt
+    is_checkpointed: bool = True  # activations are recomputed in the backward pass
+    has_reference: bool = False  # a second model for the KL term
+    weight_bytes: int = 4  # of each weight as it is loaded
+    is_mixed: bool = False  # computes in 16 bits
+    is_gpu: bool = False  # uses Triton's kernels, and CUDA takes memory of its own
+    offloads_optimizer: bool = False  # ZeRO keeps the optimizer's states in CPU memory
+    optimizer_bytes: int = ADAM  # of state per trained parameter
+    colocated: int = 0  # bytes that a vLLM in the same process holds
 
     @property
     def is_zero(self) -> bool:

@@ -32,14 +32,7 @@ class UnknownModel(OSError):  # noqa: N818
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a decoder.
-
-    Attributes:
-        parameters: All parameters of the base model.
-        trainable: Those with a gradient; with LoRA the adapter's.
-        head: Parameters of the output projection.
-        source: Where the configuration was found.
-    """
+    """The sizes of a decoder."""
 
     model_type: str
     hidden: int
@@ -49,11 +42,11 @@ class Shape:
     kv_heads: int
     head_dim: int
     vocabulary: int
-    parameters: int
-    trainable: int
-    head: int
+    parameters: int  # all of the base model
+    trainable: int  # those with a gradient; with LoRA the adapter's
+    head: int  # those of the output projection
     is_head_trainable: bool
-    source: str
+    source: str  # where the configuration was found
 
     @property
     def has_qk_norm(self) -> bool:
