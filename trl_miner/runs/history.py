@@ -58,22 +58,22 @@ class RunHistory:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def values(self, key: str) -> list[tuple[float, float]]:
-        """Return (optimizer step, value) of a metric; NaN where the logged value is no finite number."""
+        """Return (optimizer step, value) of a metric by its key in the log; NaN where it is no finite number."""
         points = [(number(log["step"]), log[key]) for log in self.logs if key in log]
         return [(step, _or_nan(value)) for step, value in points if step is not None]
 
     def has(self, key: str) -> bool:
-        """Return whether any log has a finite number for a metric."""
+        """Return whether any log has a finite number under a key."""
         return any(number(log.get(key)) is not None for log in self.logs)
 
     def setting(self, name: str) -> str | None:
-        """Return a setting or its default; None where neither is known, or the run recorded no settings."""
+        """Return a setting by its name, or its default; None where neither is known, or no settings were recorded."""
         is_recorded = self.settings or self.method is not None
         return self.settings.get(name, DEFAULTS.get(name)) if is_recorded else None
 
 
 def read_run(folder: str | Path) -> RunHistory:
-    """Read a run folder, finished or not.
+    """Return the history of a run folder, finished or not.
 
     Raises:
         FileNotFoundError: Neither the folder nor a checkpoint in it holds a `trainer_state.json`.

@@ -47,7 +47,7 @@ def is_runs_file(path: str | Path) -> bool:
 
 
 def write_runs(runs: Sequence[str | Path | RunHistory], path: str | Path) -> Path:
-    """Write histories, or the runs of folders, into a file that ends in .jsonl, and return its path.
+    """Write runs, which are histories or folders, into the file at a path that ends in .jsonl. Return the path.
 
     Raises:
         FileNotFoundError: A folder is no run folder.
@@ -74,7 +74,7 @@ def collect_runs(output: str | Path) -> None:
 
 
 def read_runs(path: str | Path) -> list[RunHistory]:
-    """Read the runs of a file. Their `folder` does not exist: it is the file's path followed by the run's name.
+    """Return the runs of the file at a path. Their `folder` does not exist: it is the path followed by their name.
 
     Raises:
         FileNotFoundError: There is no such file.

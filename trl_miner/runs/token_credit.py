@@ -84,10 +84,10 @@ def schema() -> Any:
 
 
 def write_credit(output_dir: str | Path, table: Any, about: Mapping[str, Any]) -> Path | None:
-    """Write `credit/credit_STEP.parquet` of a table of `schema()`, with a row group for each prompt.
+    """Write `credit/credit_STEP.parquet` in `output_dir`, of a table of `schema()`. Return its path.
 
-    `about` holds of the whole batch ("step", "num_generations", "scale", ...) and is kept as metadata. A file that the
-    disk does not take is a warning, and None: it must not stop the training.
+    Each prompt is a row group. `about` says what holds of the whole batch ("step", "num_generations", "scale", ...) and
+    becomes the file's metadata. If the disk does not take the file, it warns and returns None: the training goes on.
     """
     import pyarrow.parquet as pq
 
@@ -105,7 +105,9 @@ def write_credit(output_dir: str | Path, table: Any, about: Mapping[str, Any]) -
 
 
 def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
-    """Read all token records of a run that can be read; of a damaged file its whole row groups, with a note.
+    """Return all token records of a run that can be read; of a damaged file its whole row groups, with a note.
+
+    Progress is shown unless `quiet`.
 
     Raises:
         FileNotFoundError: There is no such folder, or it is no run folder, or it has no token records.
@@ -141,21 +143,21 @@ def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
 
 
 def groups_of(table: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return (P,) where each prompt's rows begin, and (P,) how many they are."""
+    """Return (P,) where each prompt's rows begin in a table, and (P,) how many they are."""
     keys = np.stack([table["step"].to_numpy(), table["group"].to_numpy()])
     first = np.flatnonzero(np.any(np.diff(keys, axis=1, prepend=keys[:, :1] - 1), axis=0))
     return first, np.diff(first, append=table.num_rows)
 
 
 def token_counts(table: Any) -> np.ndarray:
-    """Return (N,) the number of tokens of each rollout, masked ones included."""
+    """Return (N,) the number of tokens of each rollout of a table, masked ones included."""
     import pyarrow.compute as pc
 
     return pc.fill_null(pc.list_value_length(table["token_ids"]), 0).to_numpy().astype(np.int64)
 
 
 def token_numbers(table: Any, name: str) -> np.ndarray:
-    """Return (T,) float32, a number per token of all rollouts; the NaN of NULL_BITS where there is none."""
+    """Return (T,) float32, the numbers in the table's column `name`, one per token; NaN of NULL_BITS for none."""
     import pyarrow.compute as pc
 
     column, counts = table[name].combine_chunks(), token_counts(table)
@@ -168,7 +170,7 @@ def token_numbers(table: Any, name: str) -> np.ndarray:
 
 
 def has_list(table: Any, name: str) -> np.ndarray:
-    """Return (N,) which rollouts have a list, and not null."""
+    """Return (N,) which rollouts have a list in the table's column `name`, and not null."""
     return table[name].is_valid().to_numpy()
 
 
