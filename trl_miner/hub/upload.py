@@ -39,7 +39,7 @@ def plan(run: Path, *, checkpoints: bool) -> dict[str | None, Model]:
     """Return the model for each revision of the repository. None stands for the revision that the user names."""
     models: dict[str | None, Model] = {None: find_model(run)}
     if checkpoints:
-        models |= {f"checkpoint-{model.step}": model for model in find_checkpoints(run)}
+        models |= {model.weights.name: model for model in find_checkpoints(run)}
     return models
 
 

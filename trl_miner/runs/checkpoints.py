@@ -65,10 +65,10 @@ def agree_on(wanted: str | bool | None, output_dir: str | Path) -> str | None:
     if wanted in (None, False, "false", "False"):
         return None
     is_search = wanted in (True, "latest", "true", "True")
-    found = [newest(output_dir) if is_search else Path(str(wanted))]
+    chosen = [newest(output_dir) if is_search else Path(str(wanted))]
     # One process decides: on other nodes a shared file system may not show the folder yet.
-    broadcast_object_list(found)
-    checkpoint = found[0]
+    broadcast_object_list(chosen)
+    checkpoint = chosen[0]
     if checkpoint is None:
         if wanted == "latest":
             return None
@@ -132,23 +132,23 @@ def load_rollouts(folder: Path, rank: int, size: int, device: "torch.device") ->
     import torch
     from accelerate.utils import gather_object, send_to_device
 
-    found: dict[str, Any] | None = None
+    kept: dict[str, Any] | None = None
     why = ""
     path = folder / ROLLOUTS.format(rank=rank)
     if path.is_file():
         try:
             # through the CPU: torch.load does not know accelerate's cpu:0
-            found = send_to_device(torch.load(path, map_location="cpu", weights_only=True), device)
+            kept = send_to_device(torch.load(path, map_location="cpu", weights_only=True), device)
         except Exception as error:  # torn by a full disk, or of a kind that cannot be read without pickle
             why = f"{path.name} cannot be read ({error})"
-        made_by = size if found is None else found["size"]
+        made_by = size if kept is None else kept["size"]
         if made_by != size:
-            found, why = None, f"it was made by {made_by} processes, and there are {size}"
+            kept, why = None, f"it was made by {made_by} processes, and there are {size}"
     elif any(folder.glob(ROLLOUTS.format(rank="*"))):
         why = "it was made by another number of processes"
-    everywhere = gather_object([(found is not None, why)])
-    if all(is_found for is_found, _ in everywhere):
-        return found
+    everywhere = gather_object([(kept is not None, why)])
+    if all(is_kept for is_kept, _ in everywhere):
+        return kept
     reasons = [reason for _, reason in everywhere if reason]
     if reasons and rank == 0:
         logger.warning(

@@ -63,18 +63,18 @@ def read_lines(path: Path, advice: str = ADVICE) -> list[tuple[int, dict[str, An
     """Read a file with one JSON object per line: the number of each line that is not empty, from 1, and its object."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. {advice}")
-    found = []
+    objects = []
     # split on "\n" alone: a text inside an object may hold the other characters that end a line
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         if line.strip():
             try:
-                found.append((number, _parse_object(line)))
+                objects.append((number, _parse_object(line)))
             except ValueError as error:
                 raise ValueError(
                     f"{path} must hold a JSON object in each line: line {number} is cut off or none ({error}). "
                     f"{advice}"
                 ) from error
-    return found
+    return objects
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None) -> tuple[Any, str | None]:
@@ -128,12 +128,12 @@ def lock_folder(folder: Path, message: str) -> Iterator[Any]:
 
 
 def _parse_object(text: str | bytes) -> dict[str, Any]:
-    found = json.loads(text)
-    if not isinstance(found, dict):
-        raise ValueError(f"it must hold an object, and holds a {type(found).__name__}")
-    if isinstance(found.get("format"), int) and found["format"] > FORMAT:
-        raise ValueError(f"it is of format {found['format']}, and this version of trl_miner reads up to {FORMAT}")
-    return found
+    content = json.loads(text)
+    if not isinstance(content, dict):
+        raise ValueError(f"it must hold an object, and holds a {type(content).__name__}")
+    if isinstance(content.get("format"), int) and content["format"] > FORMAT:
+        raise ValueError(f"it is of format {content['format']}, and this version of trl_miner reads up to {FORMAT}")
+    return content
 
 
 def _why(path: Path, error: Exception) -> str:

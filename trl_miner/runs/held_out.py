@@ -60,9 +60,12 @@ class HeldOut:
         trained = set(self.trained_levels)
         inside = [place for place in range(size) if self.levels[place] in trained]
         outside = [place for place in range(size) if self.levels[place] not in trained]
-        found = {f"trained levels ({_span(self.trained_levels)})": inside}
-        found[f"levels beyond training ({_span({self.levels[place] for place in outside})})"] = outside
-        return {name: places for name, places in found.items() if places}
+        beyond = _span({self.levels[place] for place in outside})
+        ranges = {
+            f"trained levels ({_span(self.trained_levels)})": inside,
+            f"levels beyond training ({beyond})": outside,
+        }
+        return {name: places for name, places in ranges.items() if places}
 
     def as_json(self, *, is_compact: bool = False) -> dict[str, Any]:
         """Return the content of `held_out.json`; compact counts are one text, with a digit per problem."""
@@ -73,8 +76,8 @@ class HeldOut:
                 "trained_levels": None if self.trained_levels is None else list(self.trained_levels),
             },
             "moments": {
-                name: {"step": one.step, "num_samples": one.num_samples, "num_correct": _counts(one, is_compact)}
-                for name, one in self.moments.items()
+                name: {"step": m.step, "num_samples": m.num_samples, "num_correct": _counts(m, is_compact)}
+                for name, m in self.moments.items()
             },
         }
 
@@ -99,25 +102,25 @@ def clean_held_out(content: Mapping[str, Any]) -> HeldOut | None:
     """Return the counts in the content of `held_out.json`, which may be empty. Raise ValueError if they disagree."""
     if not content:
         return None
-    problems, moments = content.get("problems"), content.get("moments")
-    if not isinstance(problems, dict) or not isinstance(moments, dict):
+    problems, scorings = content.get("problems"), content.get("moments")
+    if not isinstance(problems, dict) or not isinstance(scorings, dict):
         raise ValueError("it must hold problems and moments")
-    found = {str(name): _moment(name, one) for name, one in moments.items()}
-    if not found:
+    moments = {str(name): _moment(name, scoring) for name, scoring in scorings.items()}
+    if not moments:
         return None
     levels, trained = (
         tuple(known) if isinstance(known := problems.get(key), list) else None for key in ("level", "trained_levels")
     )
-    sizes = {len(one.num_correct) for one in found.values()} | ({len(levels)} if levels is not None else set())
+    sizes = {len(moment.num_correct) for moment in moments.values()} | ({len(levels)} if levels is not None else set())
     if len(sizes) != 1 or 0 in sizes:
         raise ValueError(f"all moments and levels must be of the same problems, and there are {sorted(sizes)}")
-    ordered = dict(sorted(found.items(), key=lambda pair: pair[1].step))
+    ordered = dict(sorted(moments.items(), key=lambda pair: pair[1].step))
     return HeldOut(ordered, levels, trained, problems.get("fingerprint"))
 
 
-def _moment(name: Any, one: Any) -> Moment:
+def _moment(name: Any, scoring: Any) -> Moment:
     try:
-        moment = Moment(int(one["step"]), int(one["num_samples"]), tuple(int(count) for count in one["num_correct"]))
+        moment = Moment(int(scoring["step"]), int(scoring["num_samples"]), tuple(map(int, scoring["num_correct"])))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{name} must hold step, num_samples and num_correct") from error
     if moment.num_samples < 1 or not all(0 <= count <= moment.num_samples for count in moment.num_correct):

@@ -59,8 +59,8 @@ class RunHistory:
 
     def values(self, key: str) -> list[tuple[float, float]]:
         """Return (optimizer step, value) of a metric by its key in the log; NaN where it is no finite number."""
-        points = [(number(log["step"]), log[key]) for log in self.logs if key in log]
-        return [(step, _or_nan(value)) for step, value in points if step is not None]
+        points = [(number(log["step"]), number(log[key])) for log in self.logs if key in log]
+        return [(step, math.nan if value is None else value) for step, value in points if step is not None]
 
     def has(self, key: str) -> bool:
         """Return whether any log has a finite number under a key."""
@@ -147,8 +147,8 @@ def _read_state(folder: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def _versions(record: Mapping[str, Any]) -> dict[str, str]:
-    found = record["versions"] if isinstance(record.get("versions"), dict) else {}
-    return {**found, **({"git": record["git"]} if record.get("git") else {})}
+    versions = record["versions"] if isinstance(record.get("versions"), dict) else {}
+    return versions | ({"git": record["git"]} if record.get("git") else {})
 
 
 def _settings(facts: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, str]:
@@ -156,12 +156,7 @@ def _settings(facts: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, 
     if isinstance(facts.get("recipe"), dict):
         options = facts.get("options")
         return clean_settings({**facts["recipe"], **read_options(options if isinstance(options, list) else [])})
-    found = dict(record["settings"]) if isinstance(record.get("settings"), dict) else {}
+    settings = dict(record["settings"]) if isinstance(record.get("settings"), dict) else {}
     names = {"base_model": "model_name_or_path", "dataset": "dataset_name", "held_out": "score_benchmark"}
-    found |= {name: record[key].get("name") for key, name in names.items() if isinstance(record.get(key), dict)}
-    return clean_settings(found)
-
-
-def _or_nan(value: Any) -> float:
-    known = number(value)
-    return math.nan if known is None else known
+    settings |= {name: record[key].get("name") for key, name in names.items() if isinstance(record.get(key), dict)}
+    return clean_settings(settings)

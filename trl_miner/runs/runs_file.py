@@ -138,17 +138,17 @@ def _read_run(path: Path, number: int, content: Mapping[str, Any]) -> RunHistory
         ) from error
 
 
-def _read_content(path: Path, found: Mapping[str, Any]) -> RunHistory:
-    logs: Mapping[str, Sequence[Any]] = found["logs"]
+def _read_content(path: Path, content: Mapping[str, Any]) -> RunHistory:
+    logs: Mapping[str, Sequence[Any]] = content["logs"]
     columns = {key: [math.nan if value == _NO_NUMBER else value for value in values] for key, values in logs.items()}
     rows = [
         {key: values[at] for key, values in columns.items() if values[at] is not None}
         for at in range(len(columns["step"]))
     ]
     return RunHistory(
-        folder=path / found["name"],
+        folder=path / content["name"],
         logs=rows,
-        scores={float(step): known for step, known in found["scores"].items()},
-        held_out=clean_held_out(found["held_out"] or {}),
-        **{name: found[name] for name in _FIELDS},
+        scores={float(step): known for step, known in content["scores"].items()},
+        held_out=clean_held_out(content["held_out"] or {}),
+        **{name: content[name] for name in _FIELDS},
     )

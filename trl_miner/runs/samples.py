@@ -25,14 +25,12 @@ def read_samples(path: str | Path) -> tuple[dict[Key, dict[str, Any]], list[str]
     """Read samples by (problem, sample), without their `token_ids`, and sentences on what is wrong with the file."""
     samples: dict[Key, dict[str, Any]] = {}
     broken = []
-    with open(path, "rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            sample = _parse(line)
-            if sample is None:
-                broken.append(number)
-            else:
-                sample.pop("token_ids", None)
-                samples[sample["problem"], sample["sample"]] = sample
+    for number, _, sample in _parse_lines(path):
+        if sample is None:
+            broken.append(number)
+        else:
+            sample.pop("token_ids", None)
+            samples[sample["problem"], sample["sample"]] = sample
     return samples, _complaints(path, broken)
 
 
@@ -102,14 +100,12 @@ class SampleWriter:
     def _scan(self) -> list[int]:
         """Note the places of the samples, and return the numbers of broken lines."""
         broken = []
-        with open(self.path, "rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                sample = _parse(line)
-                if sample is None:
-                    broken.append(number)
-                    self._end += len(line)
-                else:
-                    self._note(sample, len(line))
+        for number, length, sample in _parse_lines(self.path):
+            if sample is None:
+                broken.append(number)
+                self._end += length
+            else:
+                self._note(sample, length)
         return broken
 
     def _note(self, sample: dict[str, Any], length: int) -> None:
@@ -146,10 +142,13 @@ def _complaints(path: str | Path, broken: Sequence[int]) -> list[str]:
     ]
 
 
-def _parse(line: bytes) -> dict[str, Any] | None:
-    try:
-        sample = json.loads(line)
-    except ValueError:
-        return None
-    whole = isinstance(sample, dict) and all(isinstance(sample.get(name), kind) for name, kind in _TYPES.items())
-    return sample if whole else None
+def _parse_lines(path: str | Path) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
+    """Yield number, length and sample of each line; None for a broken line."""
+    with open(path, "rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                sample = json.loads(line)
+            except ValueError:
+                sample = None
+            is_whole = isinstance(sample, dict) and all(isinstance(sample.get(n), kind) for n, kind in _TYPES.items())
+            yield number, len(line), sample if is_whole else None

@@ -86,8 +86,8 @@ def schema() -> Any:
 def write_credit(output_dir: str | Path, table: Any, about: Mapping[str, Any]) -> Path | None:
     """Write `credit/credit_STEP.parquet` in `output_dir`, of a table of `schema()`. Return its path.
 
-    Each prompt is a row group. `about` says what holds of the whole batch ("step", "num_generations", "scale", ...) and
-    becomes the file's metadata. If the disk does not take the file, it warns and returns None: the training goes on.
+    Each prompt is a row group. `about` ("step", "num_generations", "scale", ...) holds of the whole batch and becomes
+    the file's metadata. If the disk does not take the file, it warns and returns None: the training goes on.
     """
     import pyarrow.parquet as pq
 
@@ -120,8 +120,8 @@ def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
     tables, metas, notes, names = [], {}, [], []
     for path in track(paths, "reading", unit="files", quiet=quiet):
         name = f"{path.parent.name}/{path.name}"
-        table, meta, found = _read_file(path, name)
-        notes += found
+        table, meta, own_notes = _read_file(path, name)
+        notes += own_notes
         if table is None:
             continue
         tables.append(table)
@@ -163,9 +163,9 @@ def token_numbers(table: Any, name: str) -> np.ndarray:
     column, counts = table[name].combine_chunks(), token_counts(table)
     numbers = np.full(counts.sum(), NULL_BITS, dtype=np.uint32).view(np.float32)
     values = pc.list_flatten(column)
-    found = values.to_numpy(zero_copy_only=False).astype(np.float32)
-    found.view(np.uint32)[values.is_null().to_numpy(zero_copy_only=False)] = NULL_BITS
-    numbers.view(np.uint32)[np.repeat(has_list(table, name), counts)] = found.view(np.uint32)
+    listed = values.to_numpy(zero_copy_only=False).astype(np.float32)
+    listed.view(np.uint32)[values.is_null().to_numpy(zero_copy_only=False)] = NULL_BITS
+    numbers.view(np.uint32)[np.repeat(has_list(table, name), counts)] = listed.view(np.uint32)
     return numbers
 
 

@@ -137,5 +137,5 @@ def license_of(base_model: str) -> dict[str, str] | None:
         data: Mapping[str, Any] = ModelCard.load(base_model).data.to_dict()
     except Exception:  # offline, gated, no card, or a broken one: the model card then says where to look
         return None
-    found = {key: str(data[key]) for key in ("license", "license_name", "license_link") if data.get(key)}
-    return found if "license" in found else None
+    fields = {key: str(data[key]) for key in ("license", "license_name", "license_link") if data.get(key)}
+    return fields if "license" in fields else None

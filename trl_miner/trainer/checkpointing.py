@@ -7,6 +7,7 @@ from typing import Any
 from transformers.trainer_utils import rotate_checkpoints
 
 from ..runs import checkpoints
+from ..runs.trainer_state import FILE as STATE
 from .run_state import RunState
 
 
@@ -106,7 +107,7 @@ class Checkpointing:
         best = folder / f"{checkpoints.PREFIX}{state.best_global_step}"
         if best.name == unfinished.name or best.exists():
             state.best_model_checkpoint = str(best)
-            state.save_to_json(str(unfinished / "trainer_state.json"))
+            state.save_to_json(str(unfinished / STATE))
 
     def _finish(self, folder: Path, unfinished: Path) -> None:
         trainer = self._trainer

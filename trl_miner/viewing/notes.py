@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from ..evaluation.alike import named_differences, sampling_differences
 from ..runs.history import RunHistory
+from ..runs.token_credit import FOLDER as CREDIT
 from .charts import COMPLETIONS, charts_of
 from .completions import Completions
 from .curves import has_chart
@@ -72,7 +73,7 @@ def missing_text_notes(runs: Sequence[RunHistory], completions: Mapping[str, Com
     if lacking:
         whose = "" if lacking == len(runs) else f" by {lacking} of {len(runs)} runs"
         notes.append(f"{COMPLETIONS.title}: not recorded{whose}. To record it: {COMPLETIONS.recorded_by}.")
-    if runs and not any((run.folder / "credit").is_dir() for run in runs):
+    if runs and not any((run.folder / CREDIT).is_dir() for run in runs):
         notes.append(
             "Credit of each token: not recorded. To record it: log_token_credit: true. To see it: trl-miner inspect "
             "RUN."
