@@ -25,19 +25,10 @@ _RIGHT = 0  # all right answers to a problem are one answer
 
 @dataclass(frozen=True)
 class Graded:
-    """The graded samples of one benchmark.
+    """The graded samples of one benchmark, with `benchmark.json` as `about`, and warnings for a reader of its scores.
 
-    Attributes:
-        name: Of its folder.
-        about: Its `benchmark.json`.
-        problems: Its problems with samples, in order.
-        correct_PN: bool, whether the verdict is right; not judged is wrong.
-        answers_PN: int64, equal where the answers are; NO_ANSWER where there is none.
-        tokens_PN: int64, length of each sample.
-        truncated_PN: bool, whether it was cut off.
-        no_answer: Samples that were judged and hold no answer.
-        not_judged: Samples by the reason why they could not be.
-        warnings: What a reader of its scores should know.
+    Not judged is not correct; answers are equal numbers where they are equal, and NO_ANSWER where there is none.
+    `no_answer` counts the samples that were judged and hold no answer, `not_judged` the others by their reason.
     """
 
     name: str
@@ -56,31 +47,27 @@ class Graded:
         return self.correct_PN.shape[1]
 
     def pass_at(self, k: int) -> np.ndarray:
-        """(P,) pass@k from all samples."""
+        """Return (P,) Pass@k from all samples."""
         return pass_at_k(self.num_samples, self.correct_PN.sum(1), k)
 
 
 def benchmark_folders(folder: Path) -> list[Path]:
-    """The benchmarks of a result folder, in the paper's order and then by name.
-
-    Raises:
-        FileNotFoundError: There is none.
-    """
-    found = {path: read_benchmark(path)["title"] for path in eval_folder.benchmark_folders(folder)}
-    if not found:
+    """Return the benchmarks of a result folder, in the paper's order and then by name."""
+    title_of = {path: read_benchmark(path)["title"] for path in eval_folder.benchmark_folders(folder)}
+    if not title_of:
         raise FileNotFoundError(
             f"{folder} must hold a folder with a benchmark.json per benchmark: found none. Give the --output of "
             f"`trl-miner eval`."
         )
     order = {title: place for place, title in enumerate(load_paper()["k"])}
-    return sorted(found, key=lambda path: (order.get(found[path], len(order)), path.name))
+    return sorted(title_of, key=lambda path: (order.get(title_of[path], len(order)), path.name))
 
 
 def read_graded(folder: Path, *, k: int | None, partial: bool, only: Collection[str] | None = None) -> list[Graded]:
     """Read and grade a result folder.
 
     Args:
-        folder: What `trl-miner eval` wrote.
+        folder: The output of `trl-miner eval`.
         k: The largest k that will be asked for; None: whatever there is.
         partial: Take from each problem as many of its first samples as every problem has, and leave out those
             without any, instead of an error.
@@ -88,22 +75,18 @@ def read_graded(folder: Path, *, k: int | None, partial: bool, only: Collection[
 
     Returns:
         One entry per benchmark.
-
-    Raises:
-        FileNotFoundError: Not a result folder.
-        ValueError: Samples are missing, k exceeds their number, or files contradict each other.
     """
     paths = [path for path in benchmark_folders(folder) if only is None or path.name in only]
-    chosen = [_choose_samples(path, k, partial) for path in paths]  # all complaints come before any grading
-    total = sum(len(several) for found in chosen for several in found[2])
+    chosen = [_choose_samples(path, k, partial) for path in paths]  # all errors come before any grading
+    total = sum(len(several) for _, _, samples, _ in chosen for several in samples)
     with Progress(f"grading {folder}", total, unit="samples") as progress:
-        return [_grade_benchmark(path.name, *found, progress) for path, found in zip(paths, chosen, strict=True)]
+        return [_grade_benchmark(path.name, *one, progress) for path, one in zip(paths, chosen, strict=True)]
 
 
 def _choose_samples(
     path: Path, k: int | None, partial: bool
 ) -> tuple[dict[str, Any], list[dict[str, Any]], list[list[dict[str, Any]]], list[str]]:
-    """Of one benchmark: what it is, the problems to score, equally many samples of each, and warnings."""
+    """Return `benchmark.json`, the problems to score, equally many samples of each, and warnings."""
     about = read_benchmark(path)
     problems = read_problems(path)
     by_key, warnings = read_samples(path / SAMPLES) if (path / SAMPLES).is_file() else ({}, [])
@@ -187,7 +170,7 @@ def _grade_benchmark(
 
 
 def _answer_ids(problems: Sequence[str], verdicts: Sequence[Verdict]) -> list[int]:
-    """Numbers that are equal where two answers to one problem are."""
+    """Return numbers that are equal where two answers to one problem are."""
     seen: dict[tuple[str, str], int] = {}
     ids = []
     for problem, verdict in zip(problems, verdicts, strict=True):

@@ -45,30 +45,17 @@ def compare_folders(
     if len(folders) < 2:
         raise ValueError(f"A comparison needs at least two result folders: got {len(folders)}. Add one.")
     paths = [Path(folder) for folder in folders]
-    settings = [read_settings(path) for path in paths]
     wanted = set.intersection(*({path.name for path in benchmark_folders(folder)} for folder in paths))
     if not wanted:
         raise ValueError(f"The folders must share a benchmark: got none in {', '.join(map(str, paths))}.")
     _check_fingerprints(paths, wanted)
     if graded is None:
         graded = [read_graded(path, k=k, partial=partial, only=wanted) for path in paths]
-    graded = [[one for one in found if one.name in wanted] for found in graded]
-    warnings = [
-        f"{path}, {one.name}: {text}"
-        for path, found in zip(paths, graded, strict=True)
-        for one in found
-        for text in one.warnings
-    ]
-    for path, other in zip(paths[1:], settings[1:], strict=True):
-        if differing := sampling_differences(settings[0], other):
-            warnings.append(f"{paths[0]} and {path} were not sampled alike: {'; '.join(differing)}.")
-    for path in paths:
-        own = sorted({one.name for one in benchmark_folders(path)} - wanted)
-        warnings += [f"Only some folders have {', '.join(own)}, as {path} does: not compared."] if own else []
+    graded = [[one for one in several if one.name in wanted] for several in graded]
     pairs = [
         (path, first, second)
-        for path, found in zip(paths[1:], graded[1:], strict=True)
-        for first, second in zip(graded[0], found, strict=True)
+        for path, several in zip(paths[1:], graded[1:], strict=True)
+        for first, second in zip(graded[0], several, strict=True)
     ]
     comparisons = []
     for path, first, second in track(pairs, "comparing", unit="benchmarks", leave=False):
@@ -76,18 +63,12 @@ def compare_folders(
         comparisons += [
             {"folder": str(path)} | _pair(first, second, size, resamples, seed) for size in sorted({1, largest})
         ]
+    warnings = _warnings(paths, graded, wanted)
     return {"folders": [str(path) for path in paths], "comparisons": comparisons, "warnings": warnings}
 
 
 def comparison_markdown(comparison: Mapping[str, Any]) -> str:
-    """The numbers of `compare_folders` as Markdown that is also readable as it stands.
-
-    Args:
-        comparison: Of `compare_folders`.
-
-    Returns:
-        A table, in percent, with its notes.
-    """
+    """Return the numbers of a `comparison` of `compare_folders`, in percent, as a Markdown table with notes."""
     rows = []
     for one in comparison["comparisons"]:
         first, second, difference, low, high = (
@@ -125,12 +106,29 @@ def _pair(first: Graded, second: Graded, k: int, resamples: int, seed: int) -> d
     }
 
 
+def _warnings(paths: Sequence[Path], graded: Sequence[Sequence[Graded]], compared: set[str]) -> list[str]:
+    """Return the warnings of each benchmark, and what makes the folders differ in more than the model."""
+    warnings = [
+        f"{path}, {one.name}: {text}"
+        for path, several in zip(paths, graded, strict=True)
+        for one in several
+        for text in one.warnings
+    ]
+    for path in paths[1:]:
+        if differing := sampling_differences(read_settings(paths[0]), read_settings(path)):
+            warnings.append(f"{paths[0]} and {path} were not sampled alike: {'; '.join(differing)}.")
+    for path in paths:
+        own = sorted({one.name for one in benchmark_folders(path)} - compared)
+        warnings += [f"Only some folders have {', '.join(own)}, as {path} does: not compared."] if own else []
+    return warnings
+
+
 def _check_fingerprints(paths: Sequence[Path], names: set[str]) -> None:
     for name in sorted(names):
         prints = [read_benchmark(path / name).get("fingerprint") for path in paths]
-        for path, found in zip(paths, prints, strict=True):
-            if found != prints[0]:
+        for path, own in zip(paths, prints, strict=True):
+            if own != prints[0]:
                 raise ValueError(
                     f"A comparison needs the same problems: {name} has fingerprint {prints[0]} in {paths[0]} and "
-                    f"{found} in {path}. Sample one of them again with the other's version of the benchmark."
+                    f"{own} in {path}. Sample one of them again with the other's version of the benchmark."
                 )

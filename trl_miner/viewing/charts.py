@@ -11,15 +11,7 @@ HELD_OUT = "held_out"
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel of a picture.
-
-    Attributes:
-        key: The metric; "eval:pass@1" is a score on held-out problems, "overhead" is `overhead`.
-        title: Its heading.
-        unit: The unit of the vertical axis.
-        share: Whether the values lie between 0 and 1.
-        log: Whether the vertical axis is logarithmic.
-    """
+    """One panel of a picture: a metric ("eval:pass@1" is a score on held-out problems), and its vertical axis."""
 
     key: str
     title: str
@@ -30,17 +22,8 @@ class Panel:
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture of training.
-
-    Attributes:
-        name: The name of its files, and of `draw_chart`.
-        title: Its heading.
-        panels: Side by side.
-        caption: How to read it.
-        recorded_by: The setting that makes a run record it.
-        of_miner: Whether only runs of MINER have it.
-        columns: Panels in a row; None: all.
-    """
+    """A picture of training: panels, how to read them, the setting that makes a run record them, whether only MINER
+    has them, and how many stand in a row (None: all)."""
 
     name: str
     title: str

@@ -2,24 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..runs.completions import TEXTS, completions_files, reward_columns
 from ..runs.files import read_parquet
 from ..runs.history import RunHistory, number
 from .charts import MOST_COMPLETION_FILES
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 
 @dataclass(frozen=True)
 class Completions:
-    """The content of a run's completions files.
-
-    Attributes:
-        logs: By file, {"step": 10, "completions/right_characters": 812.5, ...}.
-        last: Rows of the last file that could be read, evenly over it.
-        reward: The column that says what is right; None: there is none.
-        notes: What could not be read.
-    """
+    """Measures of a run's completions files as logs, some rows of the last, the column of the reward that decides, and
+    what could not be read."""
 
     logs: Sequence[Mapping[str, Any]]
     last: Sequence[Mapping[str, Any]]
@@ -28,15 +25,7 @@ class Completions:
 
 
 def read_completions(run: RunHistory, *, rows: int = 6) -> Completions:
-    """Read the completions files of a run, damaged ones as far as they go.
-
-    Args:
-        run: With or without such files.
-        rows: To keep of the last file.
-
-    Returns:
-        Their content; empty without files.
-    """
+    """Read the completions files of a run, damaged ones as far as they go, and keep some rows of the last."""
     paths = completions_files(run.folder)
     if len(paths) > MOST_COMPLETION_FILES:
         last_place, parts = len(paths) - 1, MOST_COMPLETION_FILES - 1
@@ -49,7 +38,7 @@ def read_completions(run: RunHistory, *, rows: int = 6) -> Completions:
         if table is None or not table.num_rows or not TEXTS <= set(table.column_names):
             continue
         reward = _reward_column(run, table.column_names)
-        logs.append(_measure(table, reward, number(_float(threshold)) or 1.0))
+        logs.append(_measure(table.to_pandas(), reward, number(_float(threshold)) or 1.0))
         kept = min(rows, table.num_rows)
         last = table.take([place * table.num_rows // kept for place in range(kept)]).to_pylist()
     return Completions(sorted(logs, key=lambda log: log["step"]), last, reward, notes)
@@ -60,22 +49,15 @@ def completions_history(run: RunHistory, completions: Completions | None = None)
     return replace(run, logs=(completions or read_completions(run)).logs)
 
 
-def _measure(table: Any, reward: str | None, threshold: float) -> dict[str, float]:
-    import pyarrow.compute as compute
-
-    log = {"step": float(compute.max(table["step"]).as_py())}
-    lengths = compute.utf8_length(table["completion"])
+def _measure(rollouts: "DataFrame", reward: str | None, threshold: float) -> dict[str, float]:
+    log = {"step": float(rollouts["step"].max())}
     if reward is not None:
-        right = compute.greater_equal(table[reward].cast("float64"), threshold)
-        for name, chosen in (("right", right), ("wrong", compute.invert(right))):
-            mean = compute.mean(lengths.filter(chosen)).as_py()  # a null, unscorable, is in neither
-            if mean is not None:
-                log[f"completions/{name}_characters"] = mean
-    groups = table.group_by("prompt").aggregate([("completion", "count_distinct"), ("completion", "count")])
-    shares = compute.divide(
-        groups["completion_count_distinct"].cast("float64"), groups["completion_count"].cast("float64")
-    )
-    return log | {"completions/distinct": compute.mean(shares).as_py()}
+        lengths, rewards = rollouts["completion"].str.len(), rollouts[reward].astype(float)
+        for name, chosen in (("right", rewards >= threshold), ("wrong", rewards < threshold)):  # unscorable: neither
+            if chosen.any():
+                log[f"completions/{name}_characters"] = float(lengths[chosen].mean())
+    groups = rollouts.groupby("prompt")["completion"]
+    return log | {"completions/distinct": float((groups.nunique() / groups.count()).mean())}
 
 
 def _reward_column(run: RunHistory, names: Sequence[str]) -> str | None:

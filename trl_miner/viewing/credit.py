@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..runs.token_credit import KINDS, NULL_BITS, Credit, groups_of, has_list, read_credit, token_counts, token_numbers
-from ..text import for_markdown, visible
+from ..tables import Table
+from ..text import visible
 
 __all__ = [
     "Credit",
@@ -80,12 +81,12 @@ def paid_tokens_markdown(credit: Credit, kind: str = "PH", *, num_tokens: int = 
     Returns:
         The table; texts of tokens are escaped, spaces and control characters visible.
     """
-    lines = ["| Token | Occurrences | Credit | Share | Mean |", "| --- | ---: | ---: | ---: | ---: |"]
-    for row in paid_tokens(credit, kind)[:num_tokens]:
-        name = for_markdown(visible(row["token"][:40], spaces=True))
-        share = f"{100 * row['share']:.2f} %"
-        lines.append(f"| {name} | {row['count']:,} | {row['credit']:.4g} | {share} | {row['mean']:.4g} |")
-    return "\n".join(lines) + "\n"
+    rows = [
+        [visible(row["token"][:40], spaces=True), f"{row['count']:,}", f"{row['credit']:.4g}"]
+        + [f"{100 * row['share']:.2f} %", f"{row['mean']:.4g}"]
+        for row in paid_tokens(credit, kind)[:num_tokens]
+    ]
+    return Table("", ["Token", "Occurrences", "Credit", "Share", "Mean"], rows).markdown()
 
 
 def credit_sums(credit: Credit) -> list[dict[str, Any]]:

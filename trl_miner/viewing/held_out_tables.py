@@ -18,15 +18,8 @@ _SHOWN = (1, 4, 16, 64)  # K of the table, and the largest that all runs have
 
 @dataclass(frozen=True)
 class Scored:
-    """Finished runs that were scored on the same problems.
-
-    Attributes:
-        methods: By label, each with those of its runs alone.
-        baseline: The label of GRPO, if it is there.
-        ranges: Places of the problems by range of levels.
-        largest_k: The largest K that every run has samples for.
-        left_out: Names of runs that were scored on other problems.
-    """
+    """Finished runs that were scored on the same problems: methods by label with those of their runs, places of the
+    problems by range of levels, the largest K that every run has samples for, and runs scored on other problems."""
 
     methods: Mapping[str, Method]
     baseline: str | None
@@ -43,13 +36,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One method against another, in one range of levels, by one Pass@K.
-
-    Attributes:
-        method: The label.
-        effect: Difference in Pass@K, between -1 and 1.
-        adjusted: p for as many comparisons as there are of this range and K; None: there is no p.
-    """
+    """One method against another, in one range of levels, by one Pass@K, with p adjusted for all methods there."""
 
     method: str
     effect: Effect
@@ -121,18 +108,7 @@ def families(scored: Scored) -> dict[str, list[str]]:
 def compare_with(
     scored: Scored, reference: str, others: Sequence[str], places: Sequence[int], k: int
 ) -> list[Comparison]:
-    """Compare each of several methods with a reference, and adjust p for their number.
-
-    Args:
-        scored: Of `scored_alike`.
-        reference: Label of the method that the others are compared with.
-        others: Their labels; of `families`.
-        places: Of the problems.
-        k: Of Pass@K.
-
-    Returns:
-        In the order of `others`.
-    """
+    """Compare each of several methods with a reference by Pass@K, and adjust p for their number."""
     effects = {}
     for label in others:
         pairs = _paired_runs(scored, label, reference)

@@ -44,9 +44,7 @@ class Line:
 
 
 def method_line(
-    method: "Method",
-    points_of: Callable[[Any], Sequence[tuple[float, float]]],
-    smooth: int = 1,
+    method: "Method", points_of: Callable[[Any], Sequence[tuple[float, float]]], smooth: int = 1
 ) -> Line | None:
     """Return the mean over the runs of a method, with a band from the smallest to the largest; None: no finite value.
 
@@ -74,18 +72,16 @@ def method_line(
 
 
 def moving_mean(values: Any, width: int) -> Any:
-    """Return the trailing mean of up to `width` values, without those that are NaN; a NaN stays one."""
+    """Return the trailing mean of up to `width` values, without those that are no number, which are gaps."""
     import numpy as np
 
     values = np.where(np.isfinite(values), values, np.nan)
-    if width <= 1 or not len(values):
+    if width <= 1:
         return values
-    known = np.isfinite(values)
-    sums, counts = (np.concatenate([[0.0], np.cumsum(part)]) for part in (np.where(known, values, 0.0), known))
-    start = np.maximum(np.arange(len(values)) + 1 - width, 0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = (sums[1:] - sums[start]) / (counts[1:] - counts[start])
-    return np.where(known, mean, np.nan)
+    import pandas as pd
+
+    means = pd.Series(values).rolling(width, min_periods=1).mean().to_numpy()
+    return np.where(np.isnan(values), np.nan, means)
 
 
 def thin(x: Any, y: Any, columns: int) -> Any:
@@ -102,11 +98,9 @@ def thin(x: Any, y: Any, columns: int) -> Any:
     kept = [0, len(x) - 1]
     for start, stop in zip([0, *edges], [*edges, len(x)], strict=True):
         part = y[start:stop]
-        if not len(part):
-            continue
         if np.isfinite(part).any():
             kept += [start + int(np.nanargmin(part)), start + int(np.nanargmax(part))]
-        else:
+        elif len(part):
             kept.append(start)
     return np.unique(kept)
 
@@ -143,17 +137,17 @@ def new_figure(panels: int, legend_entries: int = 0, *, columns: int | None = No
     wide = {1: 6.6, 2: 10.0}.get(columns, 13.0)
     legend_rows = math.ceil(legend_entries / _legend_columns(columns)) if legend_entries > 1 else 0
     figure = _figure_class()(figsize=(wide, 3.3 * rows + 0.24 * legend_rows), layout="constrained", facecolor=PAPER)
-    found = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for axes in found[panels:]:
+    every = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes in every[panels:]:
         axes.remove()
-    for axes in found[:panels]:
+    for axes in every[:panels]:
         axes.set_facecolor(PAPER)
         axes.grid(color=GRID, linewidth=0.6)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
         axes.spines[["left", "bottom"]].set_edgecolor(INK)
         axes.tick_params(which="both", colors=INK)
-    return figure, found[:panels]
+    return figure, every[:panels]
 
 
 def finish_axes(axes: Any, *, title: str, xlabel: str, ylabel: str, percent: bool = False, log: bool = False) -> None:

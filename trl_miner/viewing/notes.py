@@ -13,14 +13,8 @@ from .material import EvalResult, Material
 from .run_tables import steps_done
 
 _HELD_OUT_SETTINGS = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "max_completion_length",
-    "score_problems",
-    "score_samples",
-    "score_benchmark",
-    "dataset_name",
+    *("temperature", "top_p", "top_k", "max_completion_length"),
+    *("score_problems", "score_samples", "score_benchmark", "dataset_name"),
 )
 _OF_BENCHMARK = ("problems", "samples", "k", "fingerprint", "grader")
 

@@ -31,14 +31,7 @@ TOKENS_PER_PIECE = 1 << 16
 
 @dataclass(frozen=True)
 class Words:
-    """The tokens of a page.
-
-    Attributes:
-        texts: Distinct texts.
-        ids: (W,) token id of each word.
-        text_of: (W,) index of its text.
-        words: (T,) word of each token.
-    """
+    """The tokens of a page: distinct texts; of each word (W,) its token id and the index of its text; (T,) words."""
 
     texts: list[str]
     ids: np.ndarray
@@ -60,10 +53,7 @@ def find_words(table: Any) -> Words:
 def plan_pieces(starts: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> list[tuple[int, int]]:
     """Return first row and end of pieces of about TOKENS_PER_PIECE, of whole prompts.
 
-    Args:
-        starts: (P,) first row of each prompt.
-        sizes: (P,) its rows.
-        counts: (N,) tokens of each row.
+    `starts` and `sizes` (P,) are the rows of each prompt, `counts` (N,) the tokens of each row.
     """
     ends = np.concatenate([[0], np.cumsum(counts)])
     pieces, first = [], 0

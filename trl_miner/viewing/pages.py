@@ -21,14 +21,7 @@ _VARIABLES |= {color: f"--c{place}" for place, color in enumerate(COLORS) if col
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure that has been written.
-
-    Attributes:
-        name: The name of its files, `figures/NAME.png` and `figures/NAME.svg`.
-        title: Its heading.
-        caption: How to read it.
-        svg: The content of the SVG file.
-    """
+    """A figure that has been written as `figures/NAME.png` and `figures/NAME.svg`, and how to read it."""
 
     name: str
     title: str
@@ -47,14 +40,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Plan:
-    """A figure that is to be drawn.
-
-    Attributes:
-        name: The name of its files.
-        title: Its heading.
-        caption: How to read it.
-        draw: Returns the matplotlib figure.
-    """
+    """A figure that is to be drawn."""
 
     name: str
     title: str
@@ -73,16 +59,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report.
-
-    Attributes:
-        title: Its heading.
-        blocks: Its content in order; a text is a paragraph, a list one of points.
-        is_warning: Whether it stands out.
-    """
+    """A part of a report; a list among its blocks is one of points."""
 
     title: str
-    blocks: Sequence[str | list[str] | Table | Picture]
+    blocks: Sequence[list[str] | Table | Picture]
     is_warning: bool = False
 
     @property
@@ -107,14 +87,12 @@ def markdown_page(title: str, lead: str, sections: Sequence[Section]) -> str:
     return "\n".join(parts)
 
 
-def _markdown_block(block: str | list[str] | Table | Picture) -> str:
+def _markdown_block(block: list[str] | Table | Picture) -> str:
     if isinstance(block, Table):
         return f"### {for_markdown(block.title)}\n\n{block.markdown()}"
     if isinstance(block, Picture):
         title, caption = for_markdown(block.title), for_markdown(block.caption)
         return f"### {title}\n\n![{title}](figures/{block.name}.png)\n\n{caption} ([SVG](figures/{block.name}.svg))\n"
-    if isinstance(block, str):
-        return f"{for_markdown(block)}\n"
     return "".join(f"- {for_markdown(point)}\n" for point in block)
 
 

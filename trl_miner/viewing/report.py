@@ -29,15 +29,7 @@ _READ_OUT = 3  # runs whose completions are shown as text
 
 @dataclass(frozen=True)
 class _Content:
-    """The content of a report.
-
-    Attributes:
-        material: Runs and results.
-        methods: The methods of the runs.
-        completions: By run folder, of the runs that have some.
-        problem_tables: Of the held-out problems.
-        plans: The pictures, by section.
-    """
+    """The content of a report: completions by run folder, pictures by section."""
 
     material: Material
     methods: Sequence[Method]
