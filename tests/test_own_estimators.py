@@ -87,7 +87,7 @@ def test_a_bad_result_is_refused(name, words):
         ("minor", None, r"got 'minor'. Did you mean 'miner'\?"),
         ("miner+own_estimators.by_length", None, "the method first"),
         ("own_estimators.required", None, "must set weight: 'own_estimators.required' has no default"),
-        (BY_LENGTH, {"bonuss": 1}, "unknown knob 'bonuss'. Did you mean 'bonus'. The knobs are bonus, cap, side"),
+        (BY_LENGTH, {"bonuss": 1}, "unknown knob 'bonuss'. Did you mean 'bonus'. There are: bonus, cap, side"),
         (BY_LENGTH, {"bonus": "much"}, "advantage_estimator_kwargs.bonus must be of type float: got 'much'"),
         (BY_LENGTH, {"bonus": True}, "bonus must be of type float: got True"),
         (BY_LENGTH, {"bonus": None}, "bonus must be of type float: got None"),

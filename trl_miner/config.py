@@ -11,11 +11,9 @@ from trl import GRPOConfig
 from .config_checks import accumulation_steps, check_combinations, check_fields
 from .methods import DYNAMIC_SAMPLING, ESTIMATORS, GSPO, METHODS, POLICY_LOSSES
 from .methods.compose import find_estimators
-from .methods.fields import add_method_fields
+from .methods.fields import add_method_fields, list_methods
 from .methods.method import AdvantageEstimator, Method, PolicyLoss
 from .methods.own import own_knobs
-
-_INSIDE_LOSS = [method for method in POLICY_LOSSES.values() if method.function is not None]
 
 
 def _setting(default: Any, help: str) -> Any:
@@ -23,161 +21,129 @@ def _setting(default: Any, help: str) -> Any:
 
 
 @dataclass
-@add_method_fields({"advantage_estimator_kwargs": ESTIMATORS.values(), "policy_loss": _INSIDE_LOSS})
+@add_method_fields(
+    after={"advantage_estimator_kwargs": ESTIMATORS.values(), "policy_loss": POLICY_LOSSES.values()},
+    headings={
+        "advantage_estimator": "that control the advantages",
+        "miner_gamma": "of the advantage estimators",
+        "policy_loss": "that control the loss",
+        "optimizer_batch_size": "that control the batch",
+        "length_aware_training": "that control the speed of a step, and change its gradient only by rounding",
+        "watchdog_seconds": "that control what happens when a part of the run stops",
+        "log_token_credit": "that control what is recorded",
+        "dynamic_sampling": "that control the sampling of prompts",
+    },
+)
 class MinerGRPOConfig(GRPOConfig):
     r"""
     Configuration of [`MinerGRPOTrainer`]: everything [`~trl.GRPOConfig`] has, with its defaults, and:
 
     Parameters:
-        > Parameters that control the advantages
-
-        advantage_estimator (`str`, *optional*, defaults to `"miner"`):
-            {advantage_estimator_kwargs list};
-            the import path of your own, such as `"my_lib.my_advantages"`; or one of these other than `"grpo"`, with
-            MINER on the all-right prompts: `"ucas+miner"`, also as a list.
-        correct_threshold (`float`, *optional*, defaults to `1.0`):
-            A rollout is correct when the verifier's reward is at or above this, in units of that reward before
-            weighting.
-        correct_reward_func (`str`, *optional*):
-            Name of the reward function that decides what is correct, as TRL logs it under `rewards/NAME/mean`.
-            Default: the first one. A rollout that it leaves unscored makes its prompt count as mixed.
-        advantage_estimator_kwargs (`dict`, *optional*):
-            The knobs of your own advantage estimator: a mapping in a recipe, JSON on a command line.
-
-        > Parameters of the advantage estimators
-
-        {advantage_estimator_kwargs knobs}
-
-        > Parameters that control the loss
-
-        policy_loss (`str`, *optional*, defaults to `"clip"`):
-            `"clip"` is the loss that `loss_type` names. The others act inside it, for `loss_type` grpo, bnpo, dr_grpo
-            and dapo at token level:
-            {policy_loss list}.
-        {policy_loss knobs}
-
-        > Parameters that control the batch
-
-        optimizer_batch_size (`int`, *optional*):
-            Rollouts per optimizer step, over all processes. Sets `gradient_accumulation_steps` to what the launched
-            processes need for it, so that one recipe is the same run on two GPUs and on eight. Default: TRL's own
-            arithmetic.
-
-        > Parameters that control the speed of a training step. They change its gradient only by rounding, because sums
-        > are taken in another order. With all of them off, a step is TRL's bit for bit.
-
-        length_aware_training (`bool`, *optional*, defaults to `True`):
-            Sort the rollouts of an optimizer step into micro-batches by length, and trim each micro-batch to its own
-            longest prompt and completion. Where the loss depends on TRL's micro-batches, they are only trimmed:
-            `top_entropy_quantile`, entropy bonus, router loss, Clip-Cov, and `loss_type: bnpo` with a `beta`. KL-Cov
-            and images leave them as they are.
-        max_tokens_per_micro_batch (`int`, *optional*):
-            Cut the rollouts of an optimizer step into as few micro-batches as hold this many tokens each, prompts and
-            padding included, instead of `per_device_train_batch_size` rollouts each. At least the longest rollout.
-        length_aware_scoring (`bool`, *optional*, defaults to `True`):
-            Do the same for the forwards without a gradient: old log-probs and reference.
-        skip_zero_advantages (`bool`, *optional*, defaults to `True`):
-            Skip forward and backward for rollouts whose advantage is zero at every token, unless a KL penalty moves
-            them. The metric `entropy` is then a mean over the others; `micro_batches/rows` is their share.
-        reuse_sampling_logps (`bool`, *optional*, defaults to `True`):
-            With generation by transformers in float32, MINER takes the log-probs that the sampler computed, instead of
-            a forward over the all-right rollouts.
-
-        > Parameters that control what happens when a part of the run stops
-
-        watchdog_seconds (`float`, *optional*, defaults to `300.0`):
-            End a run in which nothing has moved for this long with an error that names the part and the step: the vLLM
-            server does not answer or generates no token, a process is stopped or dead, no process makes progress. 0:
-            never.
-
-        > Parameters that control what is recorded
-
-        log_token_credit (`bool`, *optional*, defaults to `False`):
-            Write `credit/credit_STEP.parquet` into the output folder: tokens, old log-probs, credit weights, and
-            advantages before and after the calibration, for `trl-miner inspect`. Where no forward of the step has
-            computed the log-probs, this costs one over the recorded rollouts.
-        log_token_credit_steps (`int`, *optional*, defaults to `10`):
-            Optimizer steps from one record to the next.
-        log_token_credit_rollouts (`int`, *optional*, defaults to `64`):
-            Largest number of rollouts per record, over all processes: whole prompts, of each kind in turn.
-        log_miner_update (`bool`, *optional*, defaults to `False`):
-            Log what an optimizer step did, separately for the rollouts of all-right (PH) prompts and for all others.
-            Of the gradient of the policy loss (without KL penalty, entropy bonus and router loss):
-            `miner/ph_gradient_norm`, `miner/other_gradient_norm`, `miner/ph_gradient_share` (PH / (PH + other)) and
-            `miner/gradient_cosine` between the two. Of what Adam makes of it, g / (sqrt(v) + eps):
-            `miner/ph_update_share` and `miner/update_cosine`; while v averages few gradients, in the first steps of a
-            run, these two mostly show weights for which the two parts cancel. And by how much the step raised the
-            log-prob of a token, in nats: `miner/ph_logp_gain` in PH rollouts with credit, `miner/ph_logp_gain_others`
-            in those without, `miner/ph_logp_gain_paid` weighted by credit, `miner/he_logp_gain_right` and
-            `miner/he_logp_gain_wrong` in rollouts of mixed prompts with a positive and with a negative advantage.
-            Training stays the same, bit for bit. A measured step goes through the model once more, makes two extra
-            forwards, and keeps two more gradients of the trained weights. Not with DeepSpeed, FSDP or fp16.
-        log_miner_update_steps (`int`, *optional*, defaults to `10`):
-            Optimizer steps from one measurement to the next.
-
-        > Parameters that control the sampling of prompts
-
-        dynamic_sampling (`bool`, *optional*, defaults to `False`):
-            DAPO's (https://huggingface.co/papers/2503.14476): drop prompts whose rollouts are all right or all wrong,
-            and draw others until the batch is full. Not in evaluation. The number of steps stays the same, so that a
-            run passes over its data sooner: `dynamic_sampling/epoch` says how far it is.
-        dynamic_sampling_max_rounds (`int`, *optional*, defaults to `10`):
-            Generations per batch, the first included, before it is filled up with the best prompts there are.
-        dynamic_sampling_oversample (`float`, *optional*, defaults to `1.0`):
-            A refill draws as many prompts as should fill the batch, going by the share of mixed ones so far, times
-            this. Above 1, there are fewer rounds and more rollouts; a surplus mixed prompt waits for the next batch,
-            where it is generated anew.
-        dynamic_sampling_require_full (`bool`, *optional*, defaults to `False`):
-            Raise an error when a batch cannot be filled, instead of a warning.
     """
 
     advantage_estimator: str = _setting(
         "miner",
-        f"Advantage estimator: {', '.join(sorted(ESTIMATORS))}; the import path of your own; or one of them with "
-        "MINER: ucas+miner.",
+        f"Advantage estimator: {list_methods(ESTIMATORS.values())}; the import path of your own, such as "
+        "my_lib.my_advantages; or one of these other than grpo, with MINER on the all-right prompts: ucas+miner, also "
+        "as a list.",
     )
     correct_threshold: float = _setting(
-        1.0, "A rollout is correct when the verifier's reward is at or above this, in reward units."
+        1.0,
+        "A rollout is correct when the verifier's reward is at or above this, in units of that reward before "
+        "weighting.",
     )
     correct_reward_func: str | None = _setting(
-        None, "Name of the reward function that decides what is correct. Default: the first one."
+        None,
+        "Name of the reward function that decides what is correct, as TRL logs it under rewards/NAME/mean. Default: "
+        "the first one. A rollout that it leaves unscored makes its prompt count as mixed.",
     )
     advantage_estimator_kwargs: dict[str, Any] | str | None = _setting(
         None, "Knobs of your own advantage estimator: a mapping in a recipe, JSON on a command line."
     )
-    policy_loss: str = _setting("clip", f"What acts inside the loss: {', '.join(POLICY_LOSSES)}.")
+    policy_loss: str = _setting(
+        "clip",
+        f"What acts inside the loss: {list_methods(POLICY_LOSSES.values())}. clip is the loss that loss_type names; "
+        "the others need loss_type grpo, bnpo, dr_grpo or dapo, at token level.",
+    )
+    optimizer_batch_size: int | None = _setting(
+        None,
+        "Rollouts per optimizer step, over all processes. Sets gradient_accumulation_steps to what the launched "
+        "processes need for it, so that one recipe is the same run on two GPUs and on eight.",
+    )
+    length_aware_training: bool = _setting(
+        True,
+        "Sort the rollouts of an optimizer step into micro-batches by length, and trim each micro-batch to its own "
+        "longest prompt and completion. Where the loss depends on TRL's micro-batches, they are only trimmed: "
+        "top_entropy_quantile, entropy bonus, router loss, Clip-Cov, and loss_type bnpo with a beta. KL-Cov and "
+        "images leave them as they are.",
+    )
+    max_tokens_per_micro_batch: int | None = _setting(
+        None,
+        "Cut the rollouts of an optimizer step into as few micro-batches as hold this many tokens each, prompts and "
+        "padding included, instead of per_device_train_batch_size rollouts each. At least the longest rollout.",
+    )
+    length_aware_scoring: bool = _setting(
+        True, "Sort and trim likewise in the forwards without a gradient: old log-probs and reference."
+    )
+    skip_zero_advantages: bool = _setting(
+        True,
+        "Skip forward and backward for rollouts whose advantage is zero at every token, unless a KL penalty moves "
+        "them. The metric entropy is then a mean over the others; micro_batches/rows is their share.",
+    )
+    reuse_sampling_logps: bool = _setting(
+        True,
+        "With generation by transformers in float32, MINER takes the log-probs that the sampler computed, instead of "
+        "a forward over the all-right rollouts.",
+    )
     watchdog_seconds: float = _setting(
-        300.0, "End the run with an error when no part of it has moved for so long, in seconds; 0: never."
+        300.0,
+        "End a run in which nothing has moved for so long, in seconds, with an error that names the part and the "
+        "step: the vLLM server does not answer or generates no token, a process is stopped or dead, no process makes "
+        "progress. 0: never.",
     )
     log_token_credit: bool = _setting(
-        False, "Record what each token was paid, in credit/*.parquet, for trl-miner inspect."
+        False,
+        "Write credit/credit_STEP.parquet into the output folder: tokens, old log-probs, credit weights, and "
+        "advantages before and after the calibration, for trl-miner inspect. Where no forward of the step has "
+        "computed the log-probs, this costs one over the recorded rollouts.",
     )
-    log_token_credit_steps: int = _setting(10, "Record every so many optimizer steps.")
-    log_token_credit_rollouts: int = _setting(64, "Record at most so many rollouts each time: whole prompts.")
+    log_token_credit_steps: int = _setting(10, "Optimizer steps from one record to the next.")
+    log_token_credit_rollouts: int = _setting(
+        64, "Largest number of rollouts per record, over all processes: whole prompts, of each kind in turn."
+    )
     log_miner_update: bool = _setting(
-        False, "Log the share of all-right prompts in gradient and update, and how log-probs moved: miner/*."
+        False,
+        "Log what an optimizer step did, separately for the rollouts of all-right (PH) prompts and for all others. Of "
+        "the gradient of the policy loss (without KL penalty, entropy bonus and router loss): miner/ph_gradient_norm, "
+        "miner/other_gradient_norm, miner/ph_gradient_share (PH / (PH + other)) and miner/gradient_cosine between the "
+        "two. Of what Adam makes of it, g / (sqrt(v) + eps): miner/ph_update_share and miner/update_cosine; while v "
+        "averages few gradients, in the first steps of a run, these two mostly show weights for which the two parts "
+        "cancel. And by how much the step raised the log-prob of a token, in nats: miner/ph_logp_gain in PH rollouts "
+        "with credit, miner/ph_logp_gain_others in those without, miner/ph_logp_gain_paid weighted by credit, "
+        "miner/he_logp_gain_right and miner/he_logp_gain_wrong in rollouts of mixed prompts with a positive and with "
+        "a negative advantage. Training stays the same, bit for bit. A measured step goes through the model once "
+        "more, makes two extra forwards, and keeps two more gradients of the trained weights. Not with DeepSpeed, "
+        "FSDP or fp16.",
     )
-    log_miner_update_steps: int = _setting(10, "Log it every so many optimizer steps.")
-    optimizer_batch_size: int | None = _setting(
-        None, "Rollouts per optimizer step, over all processes; sets gradient_accumulation_steps."
-    )
-    length_aware_training: bool = _setting(True, "Sort the rollouts of an optimizer step by length, and trim padding.")
-    max_tokens_per_micro_batch: int | None = _setting(
-        None, "Tokens of a micro-batch, padding included, instead of per_device_train_batch_size rollouts."
-    )
-    length_aware_scoring: bool = _setting(True, "The same for the forwards without a gradient.")
-    skip_zero_advantages: bool = _setting(True, "No forward and backward for rollouts without an advantage.")
-    reuse_sampling_logps: bool = _setting(True, "Take old log-probs from the sampler, where they are the same.")
+    log_miner_update_steps: int = _setting(10, "Optimizer steps from one measurement to the next.")
     dynamic_sampling: bool = _setting(
-        False, "DAPO: drop prompts that are all right or all wrong and draw others instead."
+        False,
+        "DAPO's (arXiv 2503.14476): drop prompts whose rollouts are all right or all wrong, and draw others until the "
+        "batch is full. Not in evaluation. The number of steps stays the same, so that a run passes over its data "
+        "sooner: dynamic_sampling/epoch says how far it is.",
     )
     dynamic_sampling_max_rounds: int = _setting(
-        10, "Generations per batch, the first included, before it is filled up."
+        10, "Generations per batch, the first included, before it is filled up with the best prompts there are."
     )
     dynamic_sampling_oversample: float = _setting(
-        1.0, "Prompts drawn in a refill, as a multiple of those expected to fill the batch; at least 1."
+        1.0,
+        "A refill draws as many prompts as should fill the batch, going by the share of mixed ones so far, times "
+        "this; at least 1. Above 1, there are fewer rounds and more rollouts; a surplus mixed prompt waits for the "
+        "next batch, where it is generated anew.",
     )
-    dynamic_sampling_require_full: bool = _setting(False, "Raise when a batch cannot be filled, instead of warning.")
+    dynamic_sampling_require_full: bool = _setting(
+        False, "Raise an error when a batch cannot be filled, instead of a warning."
+    )
 
     def __post_init__(self) -> None:
         self._check_own_fields()
@@ -249,27 +215,13 @@ class MinerGRPOConfig(GRPOConfig):
         return tuple(methods)
 
     def knobs(self, method: str) -> dict[str, Any]:
-        """Return the settings of one method.
-
-        Args:
-            method: Its name, such as "miner", or the import path of your own estimator.
-
-        Returns:
-            The values by the names that its function takes, without the prefix.
-        """
+        """Return the settings of one method, given its name or import path, by the names that its function takes."""
         if method not in METHODS:
             return own_knobs(self._own_estimators(), self.advantage_estimator_kwargs)[method]
         return {name.removeprefix(f"{method}_"): value for name, value in self.method_settings(method).items()}
 
     def method_settings(self, method: str) -> dict[str, Any]:
-        """Return the settings of one method by the names of the fields.
-
-        Args:
-            method: Its name, such as "miner", or the import path of your own estimator.
-
-        Returns:
-            The values, defaults included.
-        """
+        """Return the settings of one method, given its name or import path, by the names of the fields."""
         if method not in METHODS:
             return {"advantage_estimator_kwargs": self.knobs(method)}
         names = [f"{method}_{name}" for name in METHODS[method].knobs]
@@ -287,15 +239,6 @@ class MinerGRPOConfig(GRPOConfig):
         `GRPOConfig` derives fields from each other and from the launched processes when it is made, and refuses to do
         so twice. Its state is therefore taken over as it is. (Of a subclass of yours the fields are kept, not the
         methods: derive it from `MinerGRPOConfig` instead.)
-
-        Args:
-            args: The `GRPOConfig`; a `MinerGRPOConfig` is returned unchanged.
-
-        Returns:
-            The configuration.
-
-        Raises:
-            ValueError: Its settings do not fit MINER.
         """
         if isinstance(args, cls):
             return args

@@ -25,15 +25,7 @@ AVERAGED_BY_SEQUENCE_RATIO = {"grpo", "bnpo", "dr_grpo", "dapo", "sapo", "luspo"
 
 
 def accumulation_steps(optimizer_batch_size: int, per_device_train_batch_size: int, num_processes: int) -> int:
-    """Return the micro-batches per optimizer step and process that make up an optimizer batch.
-
-    Args:
-        optimizer_batch_size: Rollouts of an optimizer step, over all processes.
-        per_device_train_batch_size: Rollouts of a micro-batch on one process.
-        num_processes: The number of processes that train.
-
-    Returns:
-        The value for `gradient_accumulation_steps`.
+    """Return the `gradient_accumulation_steps` that make up an optimizer batch, counted in rollouts.
 
     Raises:
         ValueError: The batch is not a multiple of the micro-batches of all processes.
@@ -49,14 +41,7 @@ def accumulation_steps(optimizer_batch_size: int, per_device_train_batch_size: i
 
 
 def check_fields(args: Any) -> None:
-    """Check the fields that `GRPOConfig` does not derive.
-
-    Args:
-        args: The `MinerGRPOConfig`.
-
-    Raises:
-        ValueError: The setting, its rule and the value.
-    """
+    """Raise ValueError for a field of our own, or one that `GRPOConfig` does not derive, that is out of range."""
     if args.num_generations < 2:
         raise ValueError(
             f"num_generations must be at least 2, because a rollout is judged against its group: got "
@@ -128,14 +113,7 @@ def _check_budget(args: Any, budget: float) -> None:
 
 
 def check_combinations(args: Any) -> None:
-    """Check what depends on fields that `GRPOConfig` derives, and warn of settings without effect.
-
-    Args:
-        args: The `MinerGRPOConfig`, complete.
-
-    Raises:
-        ValueError: The settings, the rule and the values.
-    """
+    """Raise ValueError for what depends on fields that `GRPOConfig` derives, and warn of settings without effect."""
     _warn_of_averaging(args)
     loss = args.policy_loss_method
     accumulation, cycle = args.gradient_accumulation_steps, args.steps_per_generation * args.num_iterations

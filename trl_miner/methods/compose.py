@@ -11,13 +11,10 @@ from .rollouts import Estimate, Rollouts
 
 
 def find_estimators(setting: Any) -> tuple[AdvantageEstimator, ...]:
-    """Return the records that the setting `advantage_estimator` names, such as UCAS and MINER for "ucas+miner".
+    """Return the records that the setting `advantage_estimator` names: one, or one and others that rule some prompts.
 
     Args:
         setting: A name or an import path, several joined by "+", or a list.
-
-    Returns:
-        One estimator, or one and others that each rule some kinds of prompts after it.
 
     Raises:
         ValueError: An unknown name, a path that cannot be imported, or a combination that makes no sense.
@@ -57,15 +54,12 @@ def _unknown(setting: Any, name: str) -> ValueError:
 def estimate(
     estimators: Sequence[AdvantageEstimator], rollouts: Rollouts, knobs: Callable[[str], dict[str, Any]]
 ) -> Estimate:
-    """Compute the advantages of one method, or of a method and others that rule some prompts after it.
+    """Return the advantages of one method, or of a method and others that rule some prompts after it.
 
     Args:
         estimators: In the order of the setting.
         rollouts: The batch.
         knobs: Returns the settings of a method, given its name.
-
-    Returns:
-        The advantages of this process and statistics.
     """
     first, *rest = estimators
     result = first.estimate(rollouts, **knobs(first.name))

@@ -10,8 +10,8 @@ from torch import Tensor
 
 
 class GroupKinds(NamedTuple):
-    """Which rollouts stand in positive homogeneous, heterogeneous and negative homogeneous groups: three (N,) bools,
-    of which each row has exactly one."""
+    """The kind of each rollout's group: positive homogeneous, heterogeneous or negative homogeneous. Three (N,) bools,
+    of which exactly one is true for each rollout."""
 
     is_ph_N: Tensor
     is_he_N: Tensor
@@ -19,15 +19,7 @@ class GroupKinds(NamedTuple):
 
 
 def grouped(values_N: Tensor, num_generations: int, name: str = "values_N") -> Tensor:
-    """View (N,) as (P, G).
-
-    Args:
-        values_N: One value per rollout of the global batch; rows of one prompt are adjacent.
-        num_generations: G, rollouts per prompt, at least 2.
-        name: What the error calls `values_N`.
-
-    Returns:
-        (P, G), a view.
+    """View (N,) as (P, G); the errors call the values by `name`.
 
     Raises:
         ValueError: G below 2, a shape other than (N,), or an N that does not fill whole groups.
@@ -48,18 +40,11 @@ def grouped(values_N: Tensor, num_generations: int, name: str = "values_N") -> T
 
 
 def homogeneous(values_N: Tensor, num_generations: int) -> Tensor:
-    """(N,) bool: is every value of the rollout's group the same?
+    """Return (N,) bool: whether all values of the rollout's group are the same.
 
     Compared by value, not by standard deviation: six rewards of 0.3 can have a float32 std of 3e-8, and the published
     code (pixas/Miner @ 4d2a76c) then takes them for heterogeneous. A NaN (unscorable) equals nothing, so its group is
     not homogeneous.
-
-    Args:
-        values_N: (N,), in any unit.
-        num_generations: G, at least 2.
-
-    Returns:
-        (N,) bool, the same for all rollouts of a group.
     """
     values_PG = grouped(values_N, num_generations)
     is_homogeneous_P = values_PG.amax(dim=1) == values_PG.amin(dim=1)
@@ -108,13 +93,5 @@ def group_kinds(
 
 
 def group_mean(values_N: Tensor, num_generations: int) -> Tensor:
-    """The mean of each rollout's group, NaN left out.
-
-    Args:
-        values_N: (N,), in any unit.
-        num_generations: G, at least 2.
-
-    Returns:
-        (N,), in the same unit; NaN where the whole group is NaN.
-    """
+    """Return (N,) the mean of each rollout's group, NaN left out; NaN where the whole group is NaN."""
     return torch.nanmean(grouped(values_N, num_generations), dim=1).repeat_interleave(num_generations)

@@ -32,14 +32,7 @@ def group_relative_advantages(rewards_N: Tensor, num_generations: int, *, std_ep
 
 
 def keep(rollouts: Rollouts) -> Estimate:
-    """Keep TRL's own advantages.
-
-    Args:
-        rollouts: The batch.
-
-    Returns:
-        An estimate without tensors of its own, so that the loss is TRL's bit for bit.
-    """
+    """Return an estimate that keeps TRL's own advantages, so that the loss is TRL's bit for bit."""
     return Estimate(None, rollouts.advantages_N)
 
 

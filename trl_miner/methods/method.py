@@ -21,8 +21,7 @@ class Knob:
     """A setting of a method: a keyword parameter of its function, which states the default and the type.
 
     Attributes:
-        help: A sentence with the unit, as `trl-miner train --help` shows it.
-        details: What the documentation adds.
+        help: What it is, with the unit, as `trl-miner train --help` shows it. It must not contain a percent sign.
         at_least, at_most: Inclusive bounds: a number, or the name of another knob of the method.
         one_of: The valid values.
         hint: What an error adds, such as the paper's value.
@@ -30,7 +29,6 @@ class Knob:
     """
 
     help: str = ""
-    details: str = ""
     at_least: float | str | None = None
     at_most: float | str | None = None
     one_of: Collection[str] = ()
@@ -52,17 +50,10 @@ class Knob:
         return type(None) in _alternatives(self.type)
 
     def convert(self, value: Any, prefix: str = "") -> Any:
-        """Return a value of a recipe in the knob's type.
-
-        Args:
-            value: As YAML or JSON has it: an int for a float, a text for a number (YAML reads 1e-3 as one).
-            prefix: What precedes the name in the caller's spelling.
-
-        Returns:
-            The value, converted where nothing is lost.
+        """Return a value of a recipe in the knob's type: YAML may have an int for a float, and reads 1e-3 as a text.
 
         Raises:
-            ValueError: It is of another type.
+            ValueError: It is of another type; the error calls the knob by prefix and name.
         """
         kinds = _alternatives(self.type)
         if Any in kinds or isinstance(value, tuple(typing.get_origin(kind) or kind for kind in kinds)):
@@ -78,16 +69,7 @@ class Knob:
         raise ValueError(f"{prefix}{self.name} must be of type {type_name(self.type)}: got {value!r}.")
 
     def check(self, value: Any, values: Mapping[str, Any], prefix: str = "") -> None:
-        """Refuse a value out of range.
-
-        Args:
-            value: The knob's own.
-            values: All knobs of the method, by name.
-            prefix: What precedes the name in the caller's spelling.
-
-        Raises:
-            ValueError: The knob, its rule and the value.
-        """
+        """Raise ValueError for a value out of range; `values` has all knobs of the method, as bounds may be others."""
         if value is None and self.is_optional:
             return
         rule = None
@@ -139,15 +121,7 @@ class Method:
             object.__setattr__(self, "knobs", knobs)
 
     def check(self, values: Mapping[str, Any], prefix: str = "") -> None:
-        """Refuse knobs out of range.
-
-        Args:
-            values: All knobs by name.
-            prefix: What precedes the names in the caller's spelling.
-
-        Raises:
-            ValueError: The knob, its rule and the value.
-        """
+        """Raise ValueError for a knob out of range, of all knobs by name; the error calls it by prefix and name."""
         for name, knob in self.knobs.items():
             knob.check(values[name], values, prefix)
 

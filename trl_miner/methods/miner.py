@@ -370,28 +370,26 @@ MINER = AdvantageEstimator(
         ),
         "lambda_max": Knob(
             "Cap of the signal from all-right prompts, as a share of the signal from mixed prompts. 0: plain GRPO; "
-            "inf (or null in a recipe): no cap.",
-            "Both signals are of the same generation batch. No cap is the paper's ablation w/o AC.",
+            "inf (or null in a recipe): no cap, the paper's ablation w/o AC. Both are of the same generation batch.",
             at_least=0,
             hint="None is no cap, the paper uses 1.5e-3.",
         ),
         "credit": Knob(
-            f"MINER's token credit: {', '.join(CREDITS)}.",
-            "`uniform` is the paper's ablation w/o FW.",
+            f"MINER's token credit: {', '.join(CREDITS)}. uniform is the paper's ablation w/o FW.",
             one_of=tuple(CREDITS),
         ),
         "intrinsic": Knob(
-            f"MINER's intrinsic reward: {', '.join(INTRINSICS)}.",
-            "With `constant`, every rollout of an all-right prompt gets `miner_constant_reward` (the paper's ablation "
-            "w/o IR, which it does not calibrate: set `miner_lambda_max: null` with it).",
+            f"MINER's intrinsic reward: {', '.join(INTRINSICS)}. With constant, every rollout of an all-right prompt "
+            "gets miner_constant_reward (the paper's ablation w/o IR, which it does not calibrate: set "
+            "miner_lambda_max: null with it).",
             one_of=INTRINSICS,
         ),
         "constant_reward": Knob(
             "Reward of miner_intrinsic=constant, in advantage units.", at_least=0, hint="The paper uses 0.05."
         ),
         "nh_scale": Knob(
-            "Weight of MINER's punishment of sure all-wrong prompts, under the cap; 0: none.",
-            "The paper leaves them alone; the published code can punish them.",
+            "Weight of MINER's punishment of sure all-wrong prompts, under the cap. 0, the paper's: none; the "
+            "published code can punish them.",
             at_least=0,
             hint="0, the paper's, leaves all-wrong prompts alone.",
         ),

@@ -16,60 +16,43 @@ import torch
 from torch import Tensor
 
 from ..importing import did_you_mean, import_object
-from .method import REQUIRED, AdvantageEstimator, Knob
-from .rollouts import Estimate, Rollouts
+from .method import REQUIRED, AdvantageEstimator, Estimate, Knob
+from .rollouts import Rollouts
 
 KWARGS = "advantage_estimator_kwargs"
 
 
 def load_estimator(path: str) -> AdvantageEstimator:
-    """Import an advantage estimator. Modules in the current folder are found too.
-
-    Args:
-        path: The dotted path of a function or of an `AdvantageEstimator`, such as my_lib.my_advantages.
-
-    Returns:
-        A record that is named by the path, whose estimates are checked.
+    """Return the estimator at an import path, as a record of that name whose estimates are checked.
 
     Raises:
         ValueError: The path cannot be imported, or names something else.
     """
-    target = import_object("advantage_estimator", path)
-    if isinstance(target, AdvantageEstimator):
-        record = target
-    elif callable(target) and not inspect.isclass(target):
-        record = AdvantageEstimator(name=path, label=path, estimate=target)
-    else:
+    target, name = import_object("advantage_estimator", path), path.rpartition(".")[2]
+    if not isinstance(target, AdvantageEstimator):
+        if not callable(target) or inspect.isclass(target):
+            raise ValueError(
+                f"advantage_estimator must name a function or an AdvantageEstimator: '{path}' is a "
+                f"{type(target).__name__}. Define def {name}(rollouts, *, my_knob=1.0)."
+            )
+        target = AdvantageEstimator(name=path, label=path, estimate=target)
+    signature = inspect.signature(target.function or target.estimate)
+    parameters, kind = [*signature.parameters.values()], inspect.Parameter
+    if not parameters or parameters[0].kind not in (kind.POSITIONAL_ONLY, kind.POSITIONAL_OR_KEYWORD):
         raise ValueError(
-            f"advantage_estimator must name a function or an AdvantageEstimator: '{path}' is a "
-            f"{type(target).__name__}. Define def {path.rpartition('.')[2]}(rollouts, *, my_knob=1.0)."
+            f"advantage_estimator: '{path}' must take the rollouts as its first argument: got {name}{signature}."
         )
-    knobs = {name: record.knobs.get(name, Knob()) for name in _keywords(path, record.function or record.estimate)}
-    return replace(record, name=path, knobs=knobs, estimate=_checked(path, record.estimate))
-
-
-def _keywords(path: str, function: Callable[..., Any]) -> list[str]:
-    """Return the parameters that are knobs: all but the first one and `base`."""
-    positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = list(inspect.signature(function).parameters.values())
-    if not parameters or parameters[0].kind not in (inspect.Parameter.POSITIONAL_ONLY, positional):
-        raise ValueError(
-            f"advantage_estimator: '{path}' must take the rollouts as its first argument: got "
-            f"{path.rpartition('.')[2]}{inspect.signature(function)}."
-        )
-    keywords = [p.name for p in parameters[1:] if p.kind in (positional, inspect.Parameter.KEYWORD_ONLY)]
-    return [name for name in keywords if name != "base"]
+    by_name = [p.name for p in parameters[1:] if p.kind in (kind.POSITIONAL_OR_KEYWORD, kind.KEYWORD_ONLY)]
+    knobs = {name: target.knobs.get(name, Knob()) for name in by_name if name != "base"}
+    return replace(target, name=path, knobs=knobs, estimate=_checked(path, target.estimate))
 
 
 def own_knobs(estimators: Sequence[AdvantageEstimator], kwargs: Any) -> dict[str, dict[str, Any]]:
-    """Return the knobs of the user's own estimators.
+    """Return all knobs of the estimators that `load_estimator` returned, by their names.
 
     Args:
-        estimators: Those that `load_estimator` returned.
+        estimators: Their records.
         kwargs: The setting `advantage_estimator_kwargs`: a mapping, or None.
-
-    Returns:
-        By the name of the estimator, all its knobs; those that are not set have their defaults.
 
     Raises:
         ValueError: A knob is unknown, missing, of the wrong type or out of range.
@@ -85,26 +68,21 @@ def own_knobs(estimators: Sequence[AdvantageEstimator], kwargs: Any) -> dict[str
     known = {name for method in estimators for name in method.knobs}
     for name in kwargs:
         if name not in known:
-            knobs_there_are = f"The knobs are {', '.join(sorted(known))}." if known else "It has none."
-            raise ValueError(f"{KWARGS}: unknown knob {name!r}.{did_you_mean(str(name), known)} {knobs_there_are}")
-    knobs = {method.name: _with_defaults(method, kwargs) for method in estimators}
+            suggestion = did_you_mean(str(name), known)
+            raise ValueError(f"{KWARGS}: unknown knob {name!r}.{suggestion} There are: {', '.join(sorted(known))}.")
+    knobs: dict[str, dict[str, Any]] = {}
     for method in estimators:
-        method.check(knobs[method.name], f"{KWARGS}.")
+        values = knobs[method.name] = {}
+        for name, knob in method.knobs.items():
+            values[name] = knob.convert(kwargs[name], f"{KWARGS}.") if name in kwargs else knob.default
+            if values[name] is REQUIRED:
+                raise ValueError(f"{KWARGS} must set {name}: '{method.name}' has no default for it.")
+        method.check(values, f"{KWARGS}.")
     return knobs
 
 
-def _with_defaults(method: AdvantageEstimator, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    missing = [name for name, knob in method.knobs.items() if knob.default is REQUIRED and name not in kwargs]
-    if missing:
-        raise ValueError(f"{KWARGS} must set {', '.join(missing)}: '{method.name}' has no default for it.")
-    return {
-        name: knob.convert(kwargs[name], f"{KWARGS}.") if name in kwargs else knob.default
-        for name, knob in method.knobs.items()
-    }
-
-
 def _checked(path: str, function: Callable[..., Any]) -> Callable[..., Estimate]:
-    """Wrap an estimator so that it returns an `Estimate` whose numbers are known to be sound."""
+    """Wrap an estimator so that it returns an `Estimate` of sound numbers, with zeros at padding."""
 
     @functools.wraps(function)
     def estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
@@ -114,49 +92,45 @@ def _checked(path: str, function: Callable[..., Any]) -> Callable[..., Estimate]
         is_bad_W = rollouts.world.gather(torch.tensor([problem is not None], device=rollouts.mask_BT.device))
         if is_bad_W.any():
             raise ValueError(f"advantage_estimator={path} {problem or 'failed on another process, which says why.'}")
-        return _completed(result, rollouts)
+        advantages = result.advantages if isinstance(result, Estimate) else result
+        if advantages is None:
+            return result
+        advantages = advantages.detach().to(rollouts.advantages_N.dtype)
+        if advantages.dim() == 2:
+            advantages = advantages.masked_fill(~rollouts.mask_BT.bool(), 0.0)
+        if isinstance(result, Estimate):
+            return replace(result, advantages=advantages)
+        gather = rollouts.token_means if advantages.dim() == 2 else rollouts.world.gather
+        return Estimate(advantages, gather(advantages))
 
     return estimate
 
 
 def _problem(result: Any, rollouts: Rollouts) -> str | None:
     """Return what is wrong with the result of an estimator."""
-    advantages = result.advantages if isinstance(result, Estimate) else result
-    if isinstance(result, Estimate) and result.advantages_N.shape != rollouts.advantages_N.shape:
-        return (
-            f"must state a mean advantage for each rollout of the global batch: got advantages_N of shape "
-            f"{tuple(result.advantages_N.shape)} for {len(rollouts.advantages_N)} rollouts. Use rollouts.token_means."
-        )
-    if isinstance(result, Estimate) and advantages is None:
-        return None
+    advantages, mask_BT = result, rollouts.mask_BT.bool()
+    if isinstance(result, Estimate):
+        advantages = result.advantages
+        if result.advantages_N.shape != rollouts.advantages_N.shape:
+            return (
+                f"must state a mean advantage for each rollout of the global batch: got advantages_N of shape "
+                f"{tuple(result.advantages_N.shape)} for {len(rollouts.advantages_N)} rollouts. Use "
+                f"rollouts.token_means."
+            )
+        if advantages is None:
+            return None
     if not isinstance(advantages, Tensor):
         return f"must return a tensor or an Estimate: got {type(advantages).__name__}."
-    mask_BT = rollouts.mask_BT.bool()
     if advantages.shape not in (mask_BT.shape, mask_BT.shape[:1]):
         return (
             f"must return the advantages of this process's rollouts, of shape (B,) or (B, T): got "
             f"{tuple(advantages.shape)} for B, T = {tuple(mask_BT.shape)}. rollouts.local(values_N) cuts out its rows."
         )
     is_bad = ~advantages.isfinite() & (mask_BT if advantages.dim() == 2 else True)
-    if is_bad.any():
-        place = is_bad.nonzero()[0].tolist()
-        return (
-            f"must return finite advantages: got {advantages[tuple(place)].item()} at {place} ({int(is_bad.sum())} "
-            f"such). An unscorable rollout, whose reward is NaN, gets 0."
-        )
-    return None
-
-
-def _completed(result: Any, rollouts: Rollouts) -> Estimate:
-    """Turn a sound result into an `Estimate`, with zeros at padding."""
-    advantages = result.advantages if isinstance(result, Estimate) else result
-    if advantages is None:
-        return result
-    advantages = advantages.detach().to(rollouts.advantages_N.dtype)
-    if advantages.dim() == 2:
-        advantages = advantages.masked_fill(~rollouts.mask_BT.bool(), 0.0)
-    if isinstance(result, Estimate):
-        return replace(result, advantages=advantages)
-    is_by_row = advantages.dim() == 1
-    means_N = rollouts.world.gather(advantages) if is_by_row else rollouts.token_means(advantages)
-    return Estimate(advantages, means_N)
+    if not is_bad.any():
+        return None
+    place = is_bad.nonzero()[0].tolist()
+    return (
+        f"must return finite advantages: got {advantages[tuple(place)].item()} at {place} ({int(is_bad.sum())} such). "
+        f"An unscorable rollout, whose reward is NaN, gets 0."
+    )

@@ -38,40 +38,18 @@ class Rollouts:
     world: World = field(default_factory=World)
 
     def local(self, values_N: Tensor) -> Tensor:
-        """Return this process's rows of a global vector.
-
-        Args:
-            values_N: (N,), one value per rollout of the global batch.
-
-        Returns:
-            (B,), those of this process.
-        """
+        """Return (B,), this process's rows of a vector of the global batch."""
         return values_N[self.world.local_slice(self.mask_BT.shape[0])]
 
     def token_means(self, values_BT: Tensor) -> Tensor:
-        """Average over the tokens of each rollout. Every process must call it.
-
-        Args:
-            values_BT: (B, T) of this process.
-
-        Returns:
-            (N,) of the global batch; 0 for a rollout without tokens.
-        """
+        """Return (N,) the means over the tokens of each rollout, 0 for one without. Every process must call it."""
         is_token_BT = self.mask_BT.bool()
         means_B = sum_tokens(values_BT, is_token_BT) / is_token_BT.sum(dim=1).clamp(min=1)
         return self.world.gather(means_B.to(self.advantages_N.dtype))
 
 
 def sum_tokens(values_BT: Tensor, is_token_BT: Tensor) -> Tensor:
-    """Sum over the tokens of each row, in the widest float of the device.
-
-    Args:
-        values_BT: (B, T).
-        is_token_BT: (B, T) bool.
-
-    Returns:
-        (B,).
-    """
+    """Return (B,) the sums over the tokens of each row, in the widest float of the device."""
     return values_BT.masked_fill(~is_token_BT, 0.0).sum(dim=1, dtype=accumulation_dtype(values_BT.device))
 
 
