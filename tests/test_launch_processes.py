@@ -331,7 +331,7 @@ def test_train_that_is_ended_ends_accelerates_child(tiny, tmp_path):
     )
     command = [sys.executable, "-m", "trl_miner.cli", "train", "--config", str(tiny)]
     run = subprocess.Popen([*command, "--reward_funcs", "slow_rewards.reward"], cwd=tmp_path, stderr=subprocess.PIPE)
-    until(lambda: run.poll() is not None or (tmp_path / "pid").is_file() and (tmp_path / "pid").read_text())
+    until(lambda: run.poll() is not None or (tmp_path / "pid").is_file() and (tmp_path / "pid").read_text(), 180)
     worker = int((tmp_path / "pid").read_text())
     run.terminate()
     run.communicate(timeout=60)

@@ -77,18 +77,16 @@ def test_the_saved_model_answers(finished):
 
 
 @pytest.mark.slow
-def test_a_finished_run_can_be_prolonged(finished, model_cache):
+def test_a_finished_run_can_be_prolonged(policy, tmp_path):
     """`--resume_from_checkpoint latest` without a checkpoint starts anew; with one it goes on after it."""
-    output, _ = finished
-    again = output.parent / "again"
-    arguments = [*readme_run(), *REDUCED, "--output_dir", str(again), "--resume_from_checkpoint", "latest"]
-    arguments += ["--score_problems", "0", "--save_strategy", "steps", "--save_steps", "2"]
-    environment = os.environ | {"TRL_MINER_CACHE": str(model_cache)}
+    arguments = [*readme_run(), *REDUCED, "--output_dir", str(tmp_path), "--resume_from_checkpoint", "latest"]
+    arguments += ["--model_name_or_path", policy, "--score_problems", "0", "--save_strategy", "steps"]
     for max_steps in ("2", "4"):
-        command = [sys.executable, "-m", "trl_miner.train", *arguments[1:], "--max_steps", max_steps]
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+        command = [sys.executable, "-m", "trl_miner.train", *arguments[1:], "--save_steps", "2"]
+        command += ["--max_steps", max_steps]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr[-4000:]
-    logs = json.loads((again / "trainer_state.json").read_text())["log_history"]
+    logs = json.loads((tmp_path / "trainer_state.json").read_text())["log_history"]
     assert [log["step"] for log in logs if "reward" in log] == [1, 2, 3, 4]
 
 
