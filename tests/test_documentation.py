@@ -35,9 +35,10 @@ MODULES = load(ROOT / ".ci" / "documentation.py").module_names("trl_miner")
 # What a user calls from Python: its docstrings describe arguments and results, one by one. The other modules work for
 # the commands, and need a sentence only.
 INTERFACE = [
-    *("config", "data.arithmetic", "evaluation.in_training", "evaluation.metrics", "evaluation.paired", "methods.*"),
-    *("rewards", "runs.history", "trainer.miner_grpo", "viewing.credit", "viewing.curves", "viewing.explain"),
-    "viewing.pass_curves",
+    *("config", "data.arithmetic", "evaluation.in_training", "evaluation.metrics", "evaluation.paired", "rewards"),
+    *("methods.bapo", "methods.clip_cov", "methods.entropy_adv", "methods.groups", "methods.grpo", "methods.kl_cov"),
+    *("methods.miner", "methods.reinforce_pp", "methods.ucas", "runs.history", "trainer.miner_grpo"),
+    *("viewing.credit", "viewing.curves", "viewing.explain", "viewing.pass_curves"),
 ]
 
 
@@ -159,7 +160,7 @@ def test_what_users_call_describes_its_arguments_and_result(pattern):
 EXECUTED_BY = {
     r"pip install -e \.$": ".ci/run everything",
     r'pip install -e "\.\[test\]"$': ".ci/run everything",
-    r'pip install -e "\.\[vllm,deepspeed\]"$': ".ci/run others",  # vLLM's CPU build; CUDA's needs a GPU
+    r'pip install -e "\.\[vllm,deepspeed\]"$': ".ci/run vllm_environment",  # vLLM's CPU build; CUDA's needs a GPU
     r"pytest$": ".ci/run fast",
     r"\.ci/run( \w+)*$": ".ci/run everything",
     r"trl-miner train --config recipes/arithmetic/": (

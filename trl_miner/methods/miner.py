@@ -95,7 +95,7 @@ class MinerAdvantages:
 
 
 def is_mined(kinds: GroupKinds, nh_scale: float = 0.0) -> Tensor:
-    """Return (N,) bool, the rollouts that MINER rules: those of PH groups, and with `nh_scale` of NH groups."""
+    """Return (N,) bool, the rollouts of `kinds` that MINER rules: PH groups, and with `nh_scale` NH groups."""
     return kinds.is_ph_N | (kinds.is_nh_N & (nh_scale > 0))
 
 
