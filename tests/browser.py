@@ -1,4 +1,4 @@
-"""A page in headless Chromium, and what it did that a page on disk should not do.
+"""A page in headless Chromium, with a record of its errors and of its requests, which a page on disk should not make.
 
 from browser import needs_browser, open_page
 
@@ -33,16 +33,16 @@ _may_skip = bool(_missing) and not os.environ.get("TRL_MINER_NEEDS_BROWSER")
 
 
 def needs_browser(test: Any) -> Any:
-    """Mark a test as one of the stage `.ci/run browser`."""
+    """Mark a test for the stage `.ci/run browser`, and skip it where Chromium or Playwright is missing."""
     return pytest.mark.browser(pytest.mark.skipif(_may_skip, reason=_reason)(test))
 
 
 class OpenPage:
-    """Playwright's page: every attribute is its own, but for those here.
+    """Playwright's page with the attributes and methods below in addition.
 
     Attributes:
         errors: Texts of console errors and of uncaught exceptions, in order.
-        requests: Addresses that the page asked for, itself and what it holds as data: or blob: left out.
+        requests: Addresses that the page requested, other than its own and data: and blob: ones.
     """
 
     def __init__(self, page: Any, address: str):
@@ -59,19 +59,19 @@ class OpenPage:
         return getattr(self.page, name)
 
     def assert_quiet(self) -> None:
-        """No error on the console, none uncaught, no request."""
+        """Assert that there was no error on the console, no uncaught one, and no request."""
         assert not self.errors, f"the page's errors: {self.errors}"
         assert not self.requests, f"the page asked for: {self.requests}"
 
     def wait_until(self, expression: str, seconds: float = 20.0) -> None:
-        """Until a JavaScript expression is true. Playwright's own way to wait is eval, which a policy may forbid."""
+        """Wait until a JavaScript expression is true. Playwright's own wait uses eval, which a page may forbid."""
         end = time.monotonic() + seconds
         while not self.page.evaluate(expression):
             assert time.monotonic() < end, f"not true within {seconds} s: {expression}"
             self.page.wait_for_timeout(20)
 
     def screenshot_as(self, name: str, folder: Path, **options: Any) -> Path:
-        """A picture of the window, in TRL_MINER_SCREENSHOTS where that is set, else in `folder`."""
+        """Save a screenshot in the folder $TRL_MINER_SCREENSHOTS, or in `folder` if that is not set."""
         path = Path(os.environ.get("TRL_MINER_SCREENSHOTS") or folder) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=path, **options)
@@ -80,12 +80,12 @@ class OpenPage:
 
 @contextlib.contextmanager
 def open_page(path: str | Path, *, fragment: str = "", **options: Any) -> Iterator[OpenPage]:
-    """A file in a browser without a network.
+    """Open a file in a browser without a network.
 
     Args:
         path: An HTML file.
-        fragment: What follows "#" in the address.
-        options: Of the browser's context: color_scheme="dark", viewport={"width": 400, "height": 800}, ...
+        fragment: The part of the address after "#".
+        options: Options of the browser's context: color_scheme="dark", viewport={"width": 400, "height": 800}, ...
     """
     if _missing:
         pytest.fail(f"TRL_MINER_NEEDS_BROWSER is set, and this {_reason}")

@@ -1,4 +1,4 @@
-"""Token records as a training writes them, made of known numbers."""
+"""Token-credit files in the format that a training writes, made of known numbers."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,10 @@ SCHEMA = pa.schema(
 
 
 def rollout(kind, tokens, logps, *, step=10, group=0, index=0, mined=0.0, scale=1.0, grpo=0.0, **changes):
-    """One row. MINER rules PH rollouts: weights (1 - p)^2, advantage mined * weight, times scale after calibration."""
+    """Return one row.
+
+    A PH rollout gets MINER's advantages: mined * (1 - p)^2, times `scale` after calibration. Others get `grpo`.
+    """
     logps = np.asarray(logps, dtype=np.float32)
     weights = (1 - np.exp(logps)) ** 2 if kind == "PH" else np.ones_like(logps)
     before = weights * np.float32(mined) if kind == "PH" else weights * np.float32(grpo)
@@ -49,7 +52,7 @@ def rollout(kind, tokens, logps, *, step=10, group=0, index=0, mined=0.0, scale=
 
 
 def write_credit(run: Path, rows, *, step=10, num_generations=2, schema=SCHEMA, **meta) -> Path:
-    """`RUN/credit/credit_00010.parquet` with these rows, a row group per prompt, and the metadata of its batch."""
+    """Write `RUN/credit/credit_00010.parquet`, a row group per prompt, with the metadata of its batch."""
     table = pa.Table.from_pylist(rows, schema=schema)
     ruled = [row["advantages_before"] for row in rows if row.get("weights") is not None]
     meta = {
@@ -73,7 +76,7 @@ def write_credit(run: Path, rows, *, step=10, num_generations=2, schema=SCHEMA, 
 
 
 def small_batch(step=10, scale=0.25):
-    """A PH, an HE and an NH prompt of two rollouts each."""
+    """Return the rows of a PH, an HE and an NH prompt of two rollouts each."""
     words = ["Let", " me", " check", ":", " 2", "\n", "So"]
     logps = np.log(np.linspace(0.95, 0.2, 7) - 0.01 * (step % 7))
     at = {"step": step, "scale": scale}

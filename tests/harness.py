@@ -1,4 +1,4 @@
-"""What several test files and the worker scripts share: a policy, problems, rewards, a config."""
+"""Shared by test files and worker scripts: a policy, problems, rewards, settings, trainings, ranks and servers."""
 
 import contextlib
 import json
@@ -26,17 +26,20 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def golden_cases(name):
+    """Return the cases of `golden/NAME.json` as parameters of a test."""
     cases = json.loads((GOLDEN / f"{name}.json").read_text())["cases"]
     return [pytest.param(case, id=case["name"]) for case in cases]
 
 
 def assert_matches_golden(found, case, key="advantages"):
+    """Compare to six digits of the largest value; rows that are 0 must be exactly 0."""
     expected = torch.tensor(case[key])
     assert (found - expected).abs().max() <= 1e-6 * expected.abs().max()
     assert (found[(expected == 0).all(dim=1)] == 0).all()
 
 
 def build_policy(folder: Path) -> str:
+    """Save a 2-layer, hidden-32 Qwen3 with random weights and the world's tokenizer; return the folder."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     tokenizer = arithmetic.build_tokenizer()
@@ -62,7 +65,7 @@ def crc(text: str) -> int:
 
 
 def problems(count: int = 48) -> Dataset:
-    """Problems whose kinds under `mixed_reward` take turns, so that every batch of three prompts has one of each."""
+    """Return problems whose kinds under `mixed_reward` alternate: every batch of three prompts has one of each."""
     rows = list(arithmetic.load_dataset("train", size=4 * count))
     by_kind = [[row for row in rows if crc(row["prompt"]) % 3 == kind] for kind in range(3)]
     turns = [row for turn in zip(*by_kind, strict=False) for row in turn]
@@ -70,22 +73,23 @@ def problems(count: int = 48) -> Dataset:
 
 
 def mixed_reward(prompts, completions, **kwargs):
-    """By prompt: a third all right, a third all wrong, a third by a coin that the completion tosses."""
+    """Reward a third of the prompts always, a third never, and a third by the parity of the completion's checksum."""
     return by_thirds(prompts, [float(crc(completion) % 2) for completion in completions])
 
 
 def by_thirds(prompts, coins):
-    """1 for a third of the prompts, 0 for another, and a third's rows by their coins."""
+    """Return 1 for a third of the prompts, 0 for another third, and the given coins for the rest."""
     kinds = [crc(prompt) % 3 for prompt in prompts]
     return [[1.0, 0.0, coin][kind] for kind, coin in zip(kinds, coins, strict=True)]
 
 
 def never_all_right(prompts, completions, **kwargs):
-    """As `mixed_reward`, with the all-right third at 0.5: homogeneous, but not correct."""
+    """Return the rewards of `mixed_reward`, with 0.5 for the all-right third: homogeneous, but not correct."""
     return [0.5 if crc(p) % 3 == 0 else r for p, r in zip(prompts, mixed_reward(prompts, completions), strict=True)]
 
 
 def config(output_dir, cls=MinerGRPOConfig, **overrides):
+    """Return settings for five steps of 12 rollouts, 3 prompts of 4, on the CPU."""
     settings = dict(
         output_dir=str(output_dir),
         max_steps=5,
@@ -105,14 +109,14 @@ def config(output_dir, cls=MinerGRPOConfig, **overrides):
     return cls(**{**settings, **overrides})
 
 
-# Every switch off that makes a training step other than TRL's, if only in the order of its sums.
+# Turns off everything that changes a training step of TRL, if only the order of its sums.
 AS_TRL = dict(
     length_aware_training=False, length_aware_scoring=False, skip_zero_advantages=False, reuse_sampling_logps=False
 )
 
 
 def metrics_of(trainer, without=("time", "seconds", "runtime", "per_second")):
-    """The training log, less what a clock measured."""
+    """Return the logs of the training, without times and held-out scores."""
     return [
         {key: value for key, value in log.items() if not any(word in key for word in without)}
         for log in trainer.state.log_history
@@ -135,7 +139,7 @@ OWN_METRICS = (
 
 
 class Recording(MinerGRPOTrainer):
-    """Keeps what TRL's loss is handed, and how many rows each no-grad forward had."""
+    """Record the batches that TRL's loss gets, and the number of rows of each forward without gradients."""
 
     def __init__(self, *args, **kwargs):
         self.batches, self.forwarded = [], []
@@ -148,7 +152,7 @@ class Recording(MinerGRPOTrainer):
 
     @property
     def token_advantages(self):
-        """By batch, (B, T): what every token that counts in the loss gets, 0 at the others."""
+        """Yield the advantages of each batch by token, (B, T); 0 where a token does not count in the loss."""
         for batch in self.batches:
             mask = batch["completion_mask"] * batch.get("tool_mask", 1)
             advantages = batch["advantages"]
@@ -161,6 +165,7 @@ class Recording(MinerGRPOTrainer):
 
 
 def trained(policy, tmp_path, cls=Recording, reward=mixed_reward, extra=None, config_cls=MinerGRPOConfig, **overrides):
+    """Train on `problems()` and return the trainer; `extra` goes to the trainer, `overrides` to its config."""
     args = config(tmp_path, cls=config_cls, **overrides)
     trainer = cls(policy, reward, args, problems(), **(extra or {}))
     trainer.train()
@@ -168,35 +173,39 @@ def trained(policy, tmp_path, cls=Recording, reward=mixed_reward, extra=None, co
 
 
 def weights(trainer):
+    """Return copies of the model's parameters by name."""
     return {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
 
 
 def assert_same_run(found, expected):
+    """Compare all weights, and all metrics that TRL logs too, bit for bit."""
     for name, weight in weights(expected).items():
         assert torch.equal(weights(found)[name], weight), name
     assert trl_metrics(found) == trl_metrics(expected)
 
 
 def trl_metrics(trainer):
+    """Return the logs without the metrics that this package adds."""
     return [{k: v for k, v in log.items() if not k.startswith(OWN_METRICS)} for log in metrics_of(trainer)]
 
 
 def free_port() -> int:
+    """Return a TCP port of the loopback address that nothing listened on a moment ago."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]
 
 
 def call_on_ranks(size, function, *arguments, seconds=300):
-    """Call a function in `size` processes at once that find each other as those of torchrun do.
+    """Call a function in several processes at once, with the environment that torchrun would give them.
 
-    They are forked from this process, which has imported TRL; a fresh one would need eight seconds for that.
+    They are forked from this process, which has imported TRL. A fresh process would need eight seconds for that.
 
     Args:
         size: Number of processes.
-        function: Called in each; an error of one is raised here.
-        arguments: Its arguments.
-        seconds: Limit for them all.
+        function: Called in each. The error of one is raised here.
+        arguments: Arguments of the function.
+        seconds: Time limit.
     """
     group = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     ranks = torch.multiprocessing.start_processes(
@@ -221,9 +230,9 @@ def _call_on_rank(rank, group, function, arguments):
 
 @contextlib.contextmanager
 def serving(command, folder, env=None):
-    """A real server in a process of its own, once it answers /health: its address and its process.
+    """Start a server, wait until it answers /health, and yield its address and its process.
 
-    `command` gets the port as its last argument, after `--port`; what the server prints goes to a log in `folder`.
+    `--host` and `--port` are added to the command. The server's output goes to `folder/log`.
     """
     port = free_port()
     with open(folder / "log", "w") as log:
@@ -252,7 +261,7 @@ def serving(command, folder, env=None):
 
 
 def wait_until(condition, process, seconds=180):
-    """What the condition gives when it is true; the process must live until then."""
+    """Wait until the condition holds and return its value. Fail if the process ends before."""
     end = time.monotonic() + seconds
     while not (found := condition()):
         assert process.poll() is None and time.monotonic() < end, process.communicate()
@@ -261,8 +270,10 @@ def wait_until(condition, process, seconds=180):
 
 
 def rollouts_by_place(prompts, trainer):
-    """A `rollout_func` whose samples depend on the model, the step, and the place in the global batch: the same on one
-    process and on two."""
+    """Sample as a `rollout_func` by the model, the step, and the place in the global batch.
+
+    The samples are the same on one process and on two.
+    """
     from trl_miner.evaluation.seeded_sampling import sample_tokens
 
     model, tokenizer = trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class
@@ -282,8 +293,11 @@ def rollouts_by_place(prompts, trainer):
 
 
 def leave():
-    """End a worker of several processes at once. A thread of gloo's may still have a tensor of Python's to free, and
-    where it does so while Python ends, the process aborts (torch 2.13, seen under gdb: `AsyncAllgatherWork`)."""
+    """End this rank at once, without the cleanup of a Python that ends.
+
+    A thread of gloo may still have to free a tensor of Python. If it does so during that cleanup, the process aborts
+    (torch 2.13, seen under gdb: `AsyncAllgatherWork`).
+    """
     PartialState().destroy_process_group()
     sys.stdout.flush()
     os._exit(0)

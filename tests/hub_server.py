@@ -1,6 +1,6 @@
-"""A Hub on loopback: the part of its protocol that huggingface_hub speaks to push a model, without Xet.
+"""A Hub on the loopback address: the part of the protocol that huggingface_hub needs to push a model, without Xet.
 
-It keeps every commit's files by revision, refuses who has no token, and fails where it is told to.
+It keeps the files of every revision, refuses requests without a token, and fails where a test tells it to.
 """
 
 import base64
@@ -18,7 +18,7 @@ LFS_FROM = 10_000  # bytes; the Hub's own limit is larger, and by suffix
 
 
 class Hub:
-    """What the server holds. `repos[id][branch][path]` is the content of a file."""
+    """State of the server. `repos[id][branch][path]` is the content of a file."""
 
     def __init__(self):
         self.repos, self.private, self.blobs, self.requests, self.faults = {}, set(), {}, [], []
@@ -27,8 +27,10 @@ class Hub:
         self.url = ""
 
     def fail(self, pattern, times=10**9, status=500):
-        """Answer `status` to the first requests whose "METHOD path" matches; status 0: hang up; "hold": answer only
-        once `released` is set, and set `reached`."""
+        """Answer the first requests whose "METHOD path" matches with `status`.
+
+        Status 0 closes the connection. "hold" sets `reached` and answers once `released` is set.
+        """
         with self.lock:
             self.faults.append([re.compile(pattern), times, status])
 
@@ -42,7 +44,7 @@ class Hub:
         return None
 
     def files(self, repo, branch="main"):
-        """Of a revision, by path, without what the Hub itself puts there."""
+        """Return the files of a revision by path, without the one that the Hub itself adds."""
         return {path: content for path, content in self.repos[repo][branch].items() if path != ".gitattributes"}
 
 
@@ -226,7 +228,7 @@ ROUTES = [
 
 @contextlib.contextmanager
 def running():
-    """A `Hub` that answers at its `url`."""
+    """Run a `Hub` that answers at its `url`."""
     hub = Hub()
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("OfThisHub", (Handler,), {"hub": hub}))
     server.daemon_threads = True

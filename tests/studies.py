@@ -1,10 +1,10 @@
-"""A small study as `trl-miner compare` leaves it, with effects that are planted."""
+"""A small study in the format that `trl-miner compare` writes, with planted effects."""
 
 import json
 
 import numpy as np
 
-# Pass@1 after training on the trained levels; beyond them it is .25 less
+# Pass@1 after training, on the trained levels. Beyond them it is .25 lower.
 AFTER = {"grpo": 0.60, "miner": 0.75, "miner_wo_ac": 0.60}
 RECIPES = {
     "grpo": {"advantage_estimator": "grpo"},
@@ -15,20 +15,20 @@ LEVELS, TRAINED, SAMPLES, FINAL_SAMPLES, STEPS = 8, [1, 2, 3, 4, 5, 6], 4, 64, 6
 
 
 def write_study(folder, *, seeds=3, problems=80, moments=4, logs=6, after=None, per_log=None, **run):
-    """Run folders `METHOD/seedK`.
+    """Write run folders `METHOD/seedK`.
 
     Args:
-        folder: Of the study.
-        seeds: Of each method.
-        problems: Of eight levels in turn.
-        moments: Times that each run was scored.
-        logs: Of each run.
-        after: Pass@1 after training by method; default `AFTER`.
-        per_log: Called with the method, the seed and the step of a log; gives what is added to it.
-        run: More for `run.json`.
+        folder: Folder of the study.
+        seeds: Number of seeds of each method.
+        problems: Number of held-out problems, of eight levels in turn.
+        moments: How often each run is scored, the first time before training.
+        logs: Number of logs of each run.
+        after: Pass@1 after training by method. None: `AFTER`.
+        per_log: Called with a log's method, seed and step; returns more entries for it.
+        run: More entries for `run.json`.
 
     Returns:
-        The folders.
+        The run folders.
     """
     found = []
     for method, rate in (after or AFTER).items():
@@ -59,7 +59,7 @@ def write_study(folder, *, seeds=3, problems=80, moments=4, logs=6, after=None, 
 
 
 def scored(method, seed, rate, problems, moments):
-    """The content of `held_out.json`: the rate rises in a line from .5 before training."""
+    """Return the content of `held_out.json`. The rate changes linearly from .5 before training to `rate` after it."""
     random = np.random.default_rng([seed, len(method)])
     levels = [place % LEVELS + 1 for place in range(problems)]
     hard = np.random.default_rng(1).uniform(-0.1, 0.1, problems) - 0.25 * ~np.isin(levels, TRAINED)
@@ -76,7 +76,7 @@ def scored(method, seed, rate, problems, moments):
 
 
 def logged(method, step, more):
-    """One log: 256 rollouts of 20 tokens in a step, entropy from .6 down to .3."""
+    """Return a log: 256 rollouts of 20 tokens a step, an entropy that falls from .6 to .3, and `more`."""
     share = step / STEPS
     log = {
         "step": step, "reward": 0.5 + 0.4 * share, "entropy": 0.6 - 0.3 * share, "step_time": 2.0,

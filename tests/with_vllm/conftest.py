@@ -1,4 +1,4 @@
-"""What the tests with real vLLM share. They need vLLM's CPU build, in an environment of its own (.ci/run makes one).
+"""Fixtures of the tests with real vLLM. They need vLLM's CPU build, in an environment of its own (.ci/run makes one).
 
 The folder must not be called `vllm`: tests/ is on the import path, and TRL would take it for the package.
 """
@@ -27,7 +27,7 @@ def needs_vllm():
 
 @pytest.fixture(scope="session")
 def vllm_environment():
-    """The environment of every process that imports vLLM."""
+    """Return the environment of every process that imports vLLM."""
     paths = [str(HERE / "cpu"), str(HERE.parent), os.environ.get("PYTHONPATH", "")]
     return os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
@@ -48,7 +48,7 @@ def vllm_environment():
 
 @pytest.fixture(scope="session")
 def base_model_folder(tmp_path_factory):
-    """The embedded world's base model, as the CPU build can run it."""
+    """Return the folder of the embedded world's base model in a shape that the CPU build can run."""
     from trl_miner.data import base_model
 
     settings = base_model.BaseModelSettings(steps=400, num_heads=2)  # two heads of 32; there is no attention for 16
@@ -57,7 +57,7 @@ def base_model_folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def serve(vllm_environment):
-    """Starts vLLM's server for a model as TRL wants it: a context manager of (address, process)."""
+    """Return a context manager that starts vLLM's server as TRL needs it and yields (address, process)."""
 
     def server(model, folder):
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model]
@@ -71,7 +71,7 @@ def serve(vllm_environment):
 
 @pytest.fixture(scope="session")
 def policies(tmp_path_factory):
-    """The tests' policy, as the CPU build can run it, with its head tied to the embeddings and not."""
+    """Return folders of the tests' policy that the CPU build can run, with its head tied to the embeddings and not."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     folders = {}
