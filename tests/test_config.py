@@ -1,3 +1,5 @@
+"""The settings: the paper's defaults, values that are refused, and the sizes of batches."""
+
 import re
 
 import pytest

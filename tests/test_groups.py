@@ -1,3 +1,5 @@
+"""Kinds of prompt: all right, mixed and all wrong, and what makes a group none of them."""
+
 import pytest
 import torch
 

@@ -1,3 +1,5 @@
+"""Pass@k, Maj@k and their intervals, against enumeration and sums by hand."""
+
 import itertools
 import math
 from collections import Counter

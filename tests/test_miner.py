@@ -1,3 +1,5 @@
+"""`miner_advantages` against the authors' code, the paper's equations and sums by hand."""
+
 import math
 
 import pytest

@@ -1,3 +1,5 @@
+"""MINER inside the trainer: what it adds to GRPO, where it leaves GRPO alone, and what it logs."""
+
 import logging
 import math
 import socket

@@ -1,3 +1,5 @@
+"""Pictures and tables of runs: what is read, what is drawn, and which runs lack something."""
+
 import json
 
 import pytest
