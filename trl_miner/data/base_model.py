@@ -22,8 +22,6 @@ from ..progress import Progress, is_quiet
 from . import arithmetic, chains
 from .worlds import WORLDS
 
-# Raise it whenever problems, tokens or training change: the cache then keeps the old base models apart.
-FORMAT = 1
 PROGRESS = "trl_miner step "  # begins the lines in which the training process reports its steps to the one that waits
 LAUNCHER_VARIABLES = tuple(
     "ACCELERATE_ FSDP_ TORCHELASTIC_ TORCH_NCCL_ NCCL_ MASTER_ OMPI_ PMI_ SLURM_ GROUP_ ROLE_ LOCAL_ RANK "
@@ -46,19 +44,14 @@ class BaseModelSettings:
     learning_rate: float = 4e-3
     step_error: float = 0.5  # share of wrong results among the steps taken the short way
     seed: int = 0
-    format: int = FORMAT
-
-
-def settings_of(world: str) -> BaseModelSettings:
-    """Return the settings with which `find_model` builds the base model of an embedded world."""
-    return BaseModelSettings(world=world, **WORLDS[world].BASE_MODEL)
+    format: int = 1  # raise it whenever problems, tokens or training change: old models in the cache are then not used
 
 
 def find_model(name: str, steps: int | None = None) -> str:
     """Return what `from_pretrained` takes: the name itself or, for an embedded world, the folder of its base model."""
     if name not in WORLDS:
         return name
-    settings = settings_of(name)
+    settings = BaseModelSettings(world=name, **WORLDS[name].BASE_MODEL)
     return str(base_model(settings if steps is None else dataclasses.replace(settings, steps=steps)))
 
 
@@ -69,7 +62,8 @@ def base_model(settings: BaseModelSettings = BaseModelSettings(), cache_dir: str
     """
     from filelock import FileLock
 
-    root = _cache_dir(cache_dir)
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    root = Path(cache_dir or os.environ.get("TRL_MINER_CACHE") or Path(caches, "trl_miner")).expanduser()
     ingredients = [dataclasses.asdict(settings), chains.WORDING, WORLDS[settings.world].WORDING]
     key = hashlib.sha256(json.dumps(ingredients).encode()).hexdigest()[:16]
     folder = root / f"{settings.world.rpartition('/')[2]}-{key}"
@@ -247,14 +241,6 @@ def _examples(settings: BaseModelSettings) -> list[dict[str, str]]:
         problem = chains.draw("train", world.PRETRAINED_LEVELS[index % len(world.PRETRAINED_LEVELS)], rng)
         examples.append({"prompt": problem.prompt, "completion": world.solution(problem, rng, settings.step_error)})
     return examples
-
-
-def _cache_dir(cache_dir: str | Path | None) -> Path:
-    if cache_dir is not None:
-        return Path(cache_dir).expanduser()
-    if os.environ.get("TRL_MINER_CACHE"):
-        return Path(os.environ["TRL_MINER_CACHE"]).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "trl_miner"
 
 
 if __name__ == "__main__":

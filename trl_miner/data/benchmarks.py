@@ -39,16 +39,16 @@ _TABLE = (
               question="question", options=c.options("options"), solution=c.letter(c.first("answer_idx", "answer")),
               level="meta_info"),
     Benchmark("medmcqa", "MedMCQA", "openlifescienceai/medmcqa", "validation", 4183, "choice", 4,
-              id="id", question="question", options=c.columns("opa", "opb", "opc", "opd"), solution=c.letter("cop"),
-              level="subject_name"),
+              id="id", question="question", options=lambda row: [c.text(row[f"op{letter}"]) for letter in "abcd"],
+              solution=c.letter("cop"), level="subject_name"),
     Benchmark("pubmedqa", "PubMedQA", "qiaojin/PubMedQA", "train", 500, "choice", 4, configs=("pqa_labeled",),
               keep=c.is_pubmedqa_test, id="pubid", question="question", context=c.pubmedqa_context,
               options=lambda row: c.PUBMEDQA_OPTIONS, solution=c.pubmedqa_letter),
     Benchmark("medxpertqa", "MedXpertQA", "TsinghuaC3I/MedXpertQA", "test", 2450, "choice", 4, configs=("Text",),
-              id="id", question=c.before("question", "Answer Choices:"), options=c.options("options"),
-              solution=c.letter("label"), level="question_type"),
+              id="id", question=lambda row: c.text(row["question"]).split("Answer Choices:")[0].strip(),
+              options=c.options("options"), solution=c.letter("label"), level="question_type"),
     Benchmark("mmlu_pro", "MMLU-Pro", "TIGER-Lab/MMLU-Pro", "test", 1535, "choice", 4,
-              keep=c.is_one_of("category", "health", "biology"), id="question_id", question="question",
+              keep=lambda row: row["category"] in ("health", "biology"), id="question_id", question="question",
               options=c.options("options"), solution=c.letter("answer_index"), level="category"),
     # The embedded worlds of `trl_miner.data.worlds`: nothing to download. Their prompts are the questions.
     Benchmark("arithmetic", "Arithmetic", "", "test", 200, "math", 8,
@@ -99,17 +99,12 @@ def user_benchmark(
     *,
     problem: str = "problem",
     answer: str = "answer",
-    id: str = "id",  # noqa: A002
     level: str = "level",
-    options: str = "options",
-    samples: int = 8,
-    title: str | None = None,
 ) -> Benchmark:
     """Describe a user's own benchmark: a file with a problem and an answer per row, in columns of these names.
 
-    With a column of options (a list of texts, or a text for each letter), the answer is a letter or the index of an
+    With a column `options` (a list of texts, or a text for each letter), the answer is a letter or the index of an
     option, counted from 0, and the grader is "choice". Otherwise it is LaTeX or a number, and the grader is "math".
-    The columns `id`, `level` and `options` may be missing.
     """
     if name in BENCHMARKS or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
         raise ValueError(
@@ -119,13 +114,13 @@ def user_benchmark(
     rows, _ = read_rows(Source("", ""), path, flag="")
     if not rows:
         raise ValueError(f"A benchmark must have problems: got none in {path}. Write one per row.")
-    has_options = options in rows[0]
+    is_choice = "options" in rows[0]
     return Benchmark(
-        name, title or name, "", "", None, "choice" if has_options else "math", samples,
+        name, name, "", "", None, "choice" if is_choice else "math", samples=8,
         question=problem,
-        solution=c.letter(answer) if has_options else answer,
-        options=c.options(options) if has_options else None,
-        id=id if id in rows[0] else None,
+        solution=c.letter(answer) if is_choice else answer,
+        options=c.options("options") if is_choice else None,
+        id="id" if "id" in rows[0] else None,
         level=c.optional(level),
         path=str(path),
     )  # fmt: skip

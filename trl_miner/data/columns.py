@@ -80,16 +80,6 @@ def undollared(cell: Cell) -> Reader:
     return lambda row: re.sub(r"^\$+([^$]*)\$+\.?$", r"\1", text(read(cell, row)))
 
 
-def before(name: str, marker: str) -> Reader:
-    """Read a text up to a marker, or all of it where the marker is missing."""
-    return lambda row: text(row[name]).split(marker)[0].strip()
-
-
-def columns(*names: str) -> Reader:
-    """Read the texts of several columns."""
-    return lambda row: tuple(text(row[name]) for name in names)
-
-
 def options(name: str) -> Reader:
     """Read the choices from a list of texts, from {"A": text, ...}, or from a list of {"key": "A", "value": text}.
 
@@ -136,11 +126,6 @@ def letter(cell: Cell) -> Reader:
 def is_false(name: str) -> Callable[[Row], bool]:
     """Keep the rows where a column of true and false, which CSV spells out, is false."""
     return lambda row: text(row[name]).casefold() in ("false", "0")
-
-
-def is_one_of(name: str, *values: str) -> Callable[[Row], bool]:
-    """Keep the rows where a column holds one of these values."""
-    return lambda row: row[name] in values
 
 
 def is_pubmedqa_test(row: Row) -> bool:

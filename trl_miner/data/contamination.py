@@ -62,13 +62,13 @@ def find_overlaps(
         of_problem = tokens(problem.question)
         if of_problem:
             exact.setdefault(tuple(of_problem), []).append(index)
-        for gram in set(_grams(_words(of_problem), n)):
+        for gram in set(_grams(of_problem, n)):
             grams.setdefault(gram, []).append(index)
     overlaps: list[Overlap] = []
     for row, question in enumerate(questions):
         of_question = tokens(question)
         shared: dict[int, tuple[str, tuple[str, ...]]] = {}
-        for gram in _grams(_words(of_question), n):
+        for gram in _grams(of_question, n):
             if gram in grams:
                 for index in grams[gram]:
                     shared.setdefault(index, (f"{n}-gram", gram))
@@ -81,9 +81,6 @@ def find_overlaps(
     return overlaps
 
 
-def _words(tokens: Sequence[str]) -> list[str]:
-    return [token for token in tokens if token.isalnum()]
-
-
-def _grams(words: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:
+def _grams(tokens: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:
+    words = [token for token in tokens if token.isalnum()]
     return zip(*(words[start:] for start in range(n)), strict=False)

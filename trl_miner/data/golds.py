@@ -1,7 +1,7 @@
 """Check golds: a grader that rejects the gold itself would count every answer as wrong, or grade none."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ..grading import grade
 from ..progress import Progress
@@ -22,22 +22,22 @@ def accepts_gold(grader: str, problems: Sequence[Problem], title: str = "checkin
     For "choice" either the letter alone or the letter with the text must be accepted: where the text of an option is
     the letter of another, as with blood groups, the letter alone is ambiguous.
     """
-    with Progress(title, 2 * len(problems), unit="answers", leave=False) as progress:
-        return _accepts_gold(grader, problems, progress.advance)
-
-
-def _accepts_gold(grader: str, problems: Sequence[Problem], advance: Callable[[int], None]) -> list[bool]:
     golds = [problem.solution for problem in problems]
-    if grader == "math":
-        own = grade("math", [f"\\boxed{{{gold}}}" for gold in golds], golds, advance=advance)
-        other = grade("math", [_OTHER_ANSWER] * len(golds), golds, advance=advance)
-        return [mine.is_correct is True and its.is_correct is not None for mine, its in zip(own, other, strict=True)]
-    options = [problem.options for problem in problems]
-    texts = [texts[ord(gold) - ord("A")] for texts, gold in zip(options, golds, strict=True)]
-    short = grade("choice", [f"The answer is {gold}." for gold in golds], golds, options=options, advance=advance)
-    full = [f"The answer is ({gold}) {text}." for gold, text in zip(golds, texts, strict=True)]
-    long = grade("choice", full, golds, options=options, advance=advance)
-    return [True in (by_letter.is_correct, by_both.is_correct) for by_letter, by_both in zip(short, long, strict=True)]
+    options = [problem.options for problem in problems] if grader == "choice" else None
+    if options is None:
+        first, second = [f"\\boxed{{{gold}}}" for gold in golds], [_OTHER_ANSWER] * len(golds)
+    else:
+        texts = [texts[ord(gold) - ord("A")] for texts, gold in zip(options, golds, strict=True)]
+        first = [f"The answer is {gold}." for gold in golds]
+        second = [f"The answer is ({gold}) {text}." for gold, text in zip(golds, texts, strict=True)]
+    with Progress(title, 2 * len(problems), unit="answers", leave=False) as progress:
+        pairs = zip(
+            *(grade(grader, answers, golds, options=options, advance=progress.advance) for answers in (first, second)),
+            strict=True,
+        )
+    if options is None:
+        return [own.is_correct is True and other.is_correct is not None for own, other in pairs]
+    return [True in (letter.is_correct, both.is_correct) for letter, both in pairs]
 
 
 def check_golds(title: str, grader: str, problems: Sequence[Problem], *, strict: bool) -> None:
