@@ -111,13 +111,15 @@ class VLLMBackend:
     IN_FLIGHT = 1024
 
     def __init__(self, source: ModelSource, options: dict[str, Any] | None = None) -> None:
+        from huggingface_hub import snapshot_download
         from vllm import LLM
         from vllm.lora.request import LoRARequest
 
         lora: dict[str, Any] = {}
         self.adapter = None
         if source.adapter:
-            folder = Path(local_folder(source.adapter))
+            folder = Path(source.adapter)
+            folder = folder if folder.is_dir() else Path(snapshot_download(source.adapter))
             rank = read_object(folder / ADAPTER)["r"]
             # the ranks that vLLM supports
             fitting = next((size for size in (8, 16, 32, 64, 128, 256, 320, 512) if size >= rank), rank)
@@ -160,14 +162,14 @@ class ServerBackend:
     name = "server"
     PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 
-    def __init__(
-        self, base_url: str, model: str | None = None, concurrency: int = 64, timeout: float = 3600.0
-    ) -> None:
+    TIMEOUT = 3600.0  # for one completion, in seconds
+
+    def __init__(self, base_url: str, model: str | None = None, concurrency: int = 64) -> None:
         import requests
 
         base_url = base_url.rstrip("/")
         self.url = base_url if base_url.endswith("/v1") else f"{base_url}/v1"
-        self.concurrency, self.timeout = concurrency, timeout
+        self.concurrency = concurrency
         self._warned = float("-inf")
         self.session = requests.Session()
         self.session.mount("http", requests.adapters.HTTPAdapter(pool_maxsize=concurrency))
@@ -224,7 +226,7 @@ class ServerBackend:
         url = f"{self.url}/{path}"
         for pause in (*self.PAUSES, None):
             try:
-                answer = self.session.request(method, url, json=body, timeout=(10, self.timeout))
+                answer = self.session.request(method, url, json=body, timeout=(10, self.TIMEOUT))
             except requests.RequestException as error:
                 problem = str(error)
             else:
@@ -248,12 +250,3 @@ class ServerBackend:
         if now - self._warned > 10:
             self._warned = now
             logger.warning("The server at %s does not answer (%s); trying again for two minutes.", self.url, problem)
-
-
-def local_folder(name: str, revision: str | None = None) -> str:
-    """Return the folder of a model or adapter; one on the Hub is downloaded first."""
-    if Path(name).is_dir():
-        return name
-    from huggingface_hub import snapshot_download
-
-    return snapshot_download(name, revision=revision)
