@@ -100,15 +100,15 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..progress import Progress
 
     with Progress("starting", unit="", leave=False):  # importing transformers takes seconds
-        from ..evaluation.evaluate import BenchmarkOptions, ModelOptions, evaluate
+        from ..evaluation.evaluate import ModelOptions, evaluate, load_problem_sets
         from ..evaluation.generate import Sampling
 
     model = ModelOptions.from_arguments(args)
     sampling = Sampling(args.temperature, args.top_p, args.max_tokens, args.seed)
-    problem_sets = BenchmarkOptions(
+    problem_sets = load_problem_sets(
         args.benchmarks, local_files(args.local), args.samples, args.limit, args.problem_column, args.answer_column,
         strict=not args.skip_bad_golds,
-    ).load()  # fmt: skip
+    )  # fmt: skip
     output = Path(args.output or Path("evals") / args.model.strip("/.").replace("/", "--"))
     evaluate(output, model, problem_sets, sampling)
     return score.score_and_print([output], args)

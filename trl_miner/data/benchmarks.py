@@ -94,12 +94,7 @@ def load_with_record(
 
 
 def user_benchmark(
-    name: str,
-    path: str | Path,
-    *,
-    problem: str = "problem",
-    answer: str = "answer",
-    level: str = "level",
+    name: str, path: str | Path, problem: str = "problem", answer: str = "answer", *, level: str = "level"
 ) -> Benchmark:
     """Describe a user's own benchmark: a file with a problem and an answer per row, in columns of these names.
 

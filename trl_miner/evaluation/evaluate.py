@@ -6,13 +6,12 @@ import importlib.util
 import platform
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from ..data.benchmarks import BENCHMARKS, load_with_record, user_benchmark
-from ..data.problems import Benchmark
 from ..data.worlds import WORLDS
 from ..runs.evaluation import FILE as EVALUATION
 from ..runs.files import read_object
@@ -68,51 +67,41 @@ class ModelOptions:
         return "vllm" if _has_vllm() else "transformers"
 
 
-@dataclass(frozen=True)
-class BenchmarkOptions:
-    """The benchmarks, and how often each problem is sampled; the fields are the options of `trl-miner eval`."""
-
-    benchmarks: Sequence[str]
-    local: Mapping[str, str] = field(default_factory=dict)
-    samples: int | None = None
-    limit: int | None = None
-    problem_column: str = "problem"
-    answer_column: str = "answer"
-    strict: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("samples", "limit"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1: got {value}.")
-        names = [entry.partition("=")[0] for entry in self.benchmarks]
-        if not names:
-            raise ValueError(f"--benchmarks must name at least one: {', '.join(BENCHMARKS)}, or NAME=PATH.")
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"--benchmarks must name each once: got {name} {names.count(name)} times.")
-        for name in self.local:
-            if name not in names:
-                raise ValueError(f"--local must name one of --benchmarks: got {name} for {', '.join(names)}.")
-
-    def load(self) -> list[ProblemSet]:
-        """Load and check the problems."""
-        problem_sets = []
-        for entry in self.benchmarks:
-            name, _, path = entry.partition("=")
-            benchmark = self._benchmark(name, path)
-            problems, record = load_with_record(benchmark, self.local.get(name), strict=self.strict)
-            samples = self.samples or benchmark.samples
-            problem_sets.append(ProblemSet(benchmark, problems[: self.limit], samples, record))
-        return problem_sets
-
-    def _benchmark(self, name: str, path: str) -> Benchmark:
-        if path:
-            return user_benchmark(name, path, problem=self.problem_column, answer=self.answer_column)
-        if name in BENCHMARKS:
-            return BENCHMARKS[name]
-        raise ValueError(
-            f"--benchmarks must name known ones, or NAME=PATH of a file: got {name!r}. Known: {', '.join(BENCHMARKS)}."
-        )
+def load_problem_sets(
+    benchmarks: Sequence[str],
+    local: Mapping[str, str],
+    samples: int | None = None,
+    limit: int | None = None,
+    problem_column: str = "problem",
+    answer_column: str = "answer",
+    *,
+    strict: bool = True,
+) -> list[ProblemSet]:
+    """Load and check the problems; the arguments are the options of `trl-miner eval`."""
+    for option, value in (("samples", samples), ("limit", limit)):
+        if value is not None and value < 1:
+            raise ValueError(f"{option} must be at least 1: got {value}.")
+    paths = {name: path for name, _, path in (entry.partition("=") for entry in benchmarks)}
+    names = [entry.partition("=")[0] for entry in benchmarks]
+    if not names:
+        raise ValueError(f"--benchmarks must name at least one: {', '.join(BENCHMARKS)}, or NAME=PATH.")
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"--benchmarks must name each once: got {name} {names.count(name)} times.")
+    for name in local:
+        if name not in names:
+            raise ValueError(f"--local must name one of --benchmarks: got {name} for {', '.join(names)}.")
+    problem_sets = []
+    for name, path in paths.items():
+        if not path and name not in BENCHMARKS:
+            known = ", ".join(BENCHMARKS)
+            raise ValueError(
+                f"--benchmarks must name known ones, or NAME=PATH of a file: got {name!r}. Known: {known}."
+            )
+        benchmark = user_benchmark(name, path, problem_column, answer_column) if path else BENCHMARKS[name]
+        problems, record = load_with_record(benchmark, local.get(name), strict=strict)
+        problem_sets.append(ProblemSet(benchmark, problems[:limit], samples or benchmark.samples, record))
+    return problem_sets
 
 
 def evaluate(output: str | Path, model: ModelOptions, problem_sets: Sequence[ProblemSet], sampling: Sampling) -> int:
