@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from tqdm import tqdm
-
 from ..progress import Progress, is_quiet
 from ..runs.models import Model, find_checkpoints, find_model
 from .folder import assemble, copy
@@ -183,7 +181,15 @@ def listing(folder: Path) -> str:
     names = [str(path.relative_to(folder)) for path in files]
     width = max(map(len, names))
     rows = [*zip(names, sizes, strict=True), (f"{len(files)} files", sum(sizes))]
-    return "\n".join(f"  {name:<{width}}  {tqdm.format_sizeof(size) + 'B':>7}" for name, size in rows)
+    return "\n".join(f"  {name:<{width}}  {_size(size):>9}" for name, size in rows)
+
+
+def _size(size: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.{int(unit != 'B')}f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
