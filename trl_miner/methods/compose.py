@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..importing import did_you_mean
-from . import ESTIMATORS, GRPO
+from . import ESTIMATORS
 from .method import AdvantageEstimator
 from .own import load_estimator
 from .rollouts import Estimate, Rollouts
@@ -26,7 +26,7 @@ def find_estimators(setting: Any) -> tuple[AdvantageEstimator, ...]:
     first, *rest = estimators
     ruled = [kind for method in rest for kind in method.rules]
     is_ordered = all(method.rules for method in rest) and len(ruled) == len(set(ruled))
-    if rest and (not is_ordered or first.rules or first is GRPO):
+    if rest and (not is_ordered or first.rules or first.keeps_trl):
         raise ValueError(
             f"advantage_estimator can combine one method other than grpo with miner, the method first: got "
             f"{setting!r}. MINER rules the prompts that are all right, the other the rest; grpo and MINER together "

@@ -133,6 +133,7 @@ class AdvantageEstimator(Method):
     Attributes:
         estimate: `estimate(rollouts, **knobs)` returns an `Estimate`. An estimator that rules some prompts only also
             takes `base`, the estimate of the method before it (None: GRPO's).
+        keeps_trl: Whether it leaves TRL's advantages as they are.
         scores: What it asks of every row. The trainer takes these from a forward that TRL makes anyway.
         wants_sampler_logps: Whether the log-probs found while sampling spare it a forward.
         per_token: Whether advantages differ from token to token within a rollout.
@@ -145,6 +146,7 @@ class AdvantageEstimator(Method):
     """
 
     estimate: Callable[..., Estimate]
+    keeps_trl: bool = False
     scores: frozenset[Score] = frozenset()
     wants_sampler_logps: bool = False
     per_token: bool = False

@@ -87,7 +87,7 @@ class MinerGRPOTrainer(RunTrainer):
         args = _own_config(model, args)
         super().__init__(model, reward_funcs, args, *rest, **kwargs)
         self.evaluation: dict[str, dict[str, float]] = {}  # {"before": {"pass@1": ...}, ...}, shown on the model card
-        if "miner" not in args.advantage_estimator.split("+"):  # the model card must not credit it
+        if self._paper["id"] not in {method.arxiv for method in args.estimators}:  # the card must not credit it
             self._name, self._paper, self._tag_names = GRPOTrainer._name, GRPOTrainer._paper, GRPOTrainer._tag_names
         self.correct_index = verifier_index(self.reward_func_names, args.correct_reward_func)
         columns = getattr(self.train_dataset, "column_names", None)
@@ -227,7 +227,7 @@ class MinerGRPOTrainer(RunTrainer):
         metrics["rollouts/tokens_total"] = [float(state.tokens)]
         for name, value in result.metrics.items():
             metrics[name].append(value)
-        if self.args.advantage_estimator != "grpo":
+        if not self.args.estimators[-1].keeps_trl:
             metrics[f"{self.args.estimators[-1].metric_prefix}/seconds"].append(seconds)
 
     def _replace_logged_advantages(self, advantages_N: Tensor) -> None:
@@ -271,5 +271,5 @@ class MinerGRPOTrainer(RunTrainer):
 def _own_config(model: Any, args: Any) -> MinerGRPOConfig:
     if args is None:
         name = model if isinstance(model, str) else getattr(model.config, "_name_or_path", None)
-        return MinerGRPOConfig(f"{str(name or 'model').rstrip('/').split('/')[-1]}-MINER")
+        return MinerGRPOConfig(f"{str(name or 'model').rstrip('/').split('/')[-1]}-{MinerGRPOTrainer._name}")
     return MinerGRPOConfig.from_grpo_config(args)
