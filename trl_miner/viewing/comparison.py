@@ -24,13 +24,8 @@ _ROUNDING = 1e-9  # the mean of equal scores may be a little above each of them
 class RunSummary:
     """The numbers of one run in a comparison; None: the run did not record it.
 
-    Attributes:
-        method: The name of the recipe.
-        seed: The seed of the run.
-        scores: Measured scores by step and metric, {0: {"pass@1": 0.5}, 15: ...}; 0 is before training.
-        seconds_per_step: Mean duration of a step, without the scoring.
-        generated: Rollouts generated, those dropped by dynamic sampling included.
-        used: Share of them that had a gradient.
+    Scores are {0: {"pass@1": 0.5}, 15: ...}, 0 before training; a step's seconds leave out the scoring; `generated`
+    counts rollouts, those that dynamic sampling dropped included, of which the share `used` had a gradient.
     """
 
     method: str
@@ -46,18 +41,7 @@ class RunSummary:
 
 
 def summarize_run(folder: str | Path) -> RunSummary:
-    """Read a finished run.
-
-    Args:
-        folder: Run folder of `trl-miner compare`, with `run.json`, `evaluation.json` and `trainer_state.json`.
-
-    Returns:
-        Its numbers.
-
-    Raises:
-        FileNotFoundError: It is no run of `trl-miner compare`.
-        ValueError: It has not been scored after training, or a file is damaged.
-    """
+    """Read the folder of a finished run of `trl-miner compare`."""
     folder = Path(folder)
     method = read_run_settings(folder)["method"]
     if last_step(folder) is None:
@@ -101,7 +85,7 @@ def mean_step_time(run: RunHistory) -> float | None:
 
 
 def compare_runs(runs: Sequence[RunSummary], methods: Mapping[str, int], *, baseline: str | None) -> dict[str, Any]:
-    """Return the numbers of the table.
+    """Return the content of `comparison.json`.
 
     Args:
         runs: The finished runs.
@@ -109,8 +93,8 @@ def compare_runs(runs: Sequence[RunSummary], methods: Mapping[str, int], *, base
         baseline: The method whose best Pass@1 is the mark to reach; None: there is none.
 
     Returns:
-        The content of `comparison.json`: "rows", with a {"mean", "std", "runs"} or None by column; "target", the
-        Pass@1 to reach and the step where the baseline's mean did; "largest_k".
+        "rows", with a {"mean", "std", "runs"} or None by column; "target", the Pass@1 to reach and the step where the
+        baseline's mean did; "largest_k".
     """
     target = target_of([run for run in runs if run.method == baseline])
     largest_k = max((int(name.split("@")[1]) for run in runs for name in run.final), default=1)

@@ -98,18 +98,11 @@ def read_runs(runs: Runs) -> list[RunHistory]:
 
 
 def draw_training(run: str | Path, path: str | Path | None = None) -> Path:
-    """Draw reward, kinds of prompt and used rollouts over the steps, as one picture.
+    """Draw reward, kinds of prompt and used rollouts of a run folder as one picture. Return its path.
 
     Args:
         run: Output folder of a run.
         path: The file to write; default: `training.png` in the run folder.
-
-    Returns:
-        The path written.
-
-    Raises:
-        FileNotFoundError: The folder is no run.
-        ValueError: The run has logged no step.
     """
     history = read_run(run)
     if not history.logs:

@@ -13,17 +13,7 @@ TEST = "two-way random effects of seeds and problems, t with Satterthwaite's deg
 
 @dataclass(frozen=True)
 class Effect:
-    """A difference of means.
-
-    Attributes:
-        difference: The first method's mean minus the second's.
-        low: Lower end of the 95 % interval; NaN: one seed and one problem say nothing of it.
-        high: Upper end.
-        p_value: Two-sided, of no difference; NaN as `low`.
-        degrees: Of freedom of the t distribution.
-        num_seeds: S.
-        num_problems: P.
-    """
+    """The first method's mean minus the second's, with its 95 % interval and p (NaN: one seed and one problem)."""
 
     difference: float
     low: float
@@ -35,7 +25,7 @@ class Effect:
 
 
 def crossed_difference(first_SP: Any, second_SP: Any) -> Effect:
-    """Is the first method better, beyond what other seeds and other problems would change?
+    """Return how much better the first method is, and whether by more than other seeds and problems would change.
 
     Of d = first - second, d_sp = mean + seed_s + problem_p + rest_sp, all three random with variances S', P' and E.
     The mean squares MS of the two-way table have the expectations E[MS_S] = E + P * S', E[MS_P] = E + S * P' and
@@ -54,10 +44,7 @@ def crossed_difference(first_SP: Any, second_SP: Any) -> Effect:
         second_SP: Of the second, with the same seeds and problems in the same order.
 
     Returns:
-        The difference in the unit of the scores, with its 95 % interval and p.
-
-    Raises:
-        ValueError: The shapes differ, are not two-dimensional, or are empty.
+        The difference in the unit of the scores.
 
     Source: Searle, Casella, McCulloch, Variance Components (1992), chapter 4; Satterthwaite, Biometrics Bulletin 2
     (1946). For the two-way random table with binary or bounded scores, Owen, Annals of Applied Statistics 1 (2007).
@@ -87,9 +74,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     Returns:
         As many, in the same order: the largest (m - i) * p_(i) up to each rank i = 0, 1, ... of m, at most 1.
 
-    Raises:
-        ValueError: One is not between 0 and 1.
-
     Source: Holm, Scandinavian Journal of Statistics 6 (1979).
     """
     if any(not 0 <= p <= 1 for p in p_values):
@@ -102,7 +86,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _variance_of_mean(difference_SP: Any) -> tuple[float, float]:
-    """The variance of the mean of a table of differences, and its degrees of freedom; NaN: there is no saying."""
+    """Return the variance of the mean of a table of differences, and its degrees of freedom; NaN: unknown."""
     import numpy as np
 
     num_seeds, num_problems = difference_SP.shape
@@ -124,7 +108,7 @@ def _variance_of_mean(difference_SP: Any) -> tuple[float, float]:
 
 
 def _student(mean: float, variance: float, degrees: float) -> tuple[float, float, float]:
-    """Interval and two-sided p of a mean."""
+    """Return the interval and the two-sided p of a mean."""
     import math
 
     from scipy import stats

@@ -57,14 +57,9 @@ def group_methods(runs: Sequence[RunHistory]) -> list[Method]:
 def group_results(
     results: Sequence[EvalResult], methods: Sequence[Method] = ()
 ) -> list[tuple[Method, list[EvalResult]]]:
-    """Make one line of the results of runs of one method that were sampled alike.
+    """Return for each line its name and place, and its results: those of a method's runs that were sampled alike.
 
-    Args:
-        results: In the order of the report.
-        methods: Those of the training curves, whose labels, colors and dashes their results get too.
-
-    Returns:
-        For each line its name and place, and its results.
+    The results of the runs of `methods` get their labels, colors and dashes.
     """
     runs = {str(one.run.folder): one.run for one in results if one.run is not None}
     methods = methods or group_methods(list(runs.values()))

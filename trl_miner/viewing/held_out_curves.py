@@ -72,14 +72,7 @@ def highlighted(scored: Scored) -> list[str]:
 
 
 def draw_against(scored: Scored) -> Any:
-    """Draw the differences from GRPO with their 95 % intervals, a panel for each range of levels and K.
-
-    Args:
-        scored: With something to compare: the first of `families` is drawn.
-
-    Returns:
-        The matplotlib figure.
-    """
+    """Draw the first of `families`: differences from GRPO with their 95 % intervals, by range of levels and K."""
     reference, others = next(iter(families(scored).items()))
     ks = ks_of(scored)
     figure, panels = new_figure(len(scored.ranges) * len(ks), columns=len(ks))

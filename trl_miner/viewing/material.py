@@ -13,15 +13,7 @@ from ..runs.runs_file import is_runs_file, read_runs
 
 @dataclass(frozen=True)
 class EvalResult:
-    """A scored result folder of `trl-miner eval`.
-
-    Attributes:
-        folder: The folder.
-        name: How a report calls it: the run's name where the model is one of the runs.
-        settings: Its `settings.json`.
-        benchmarks: The benchmarks of its `scores.json`, by name.
-        run: The run whose model it is, if that is among those read.
-    """
+    """A scored result folder of `trl-miner eval`, with the run whose model it is, if that is among those read."""
 
     folder: Path
     name: str

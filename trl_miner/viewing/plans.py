@@ -39,14 +39,7 @@ SCORES = {  # of `trl-miner eval`: title, caption, function
 def training_plans(
     runs: Sequence[RunHistory], methods: Sequence[Method], completions: Mapping[str, Completions], smooth: int
 ) -> list[Plan]:
-    """Return the charts of which at least one run has something.
-
-    Args:
-        runs: Of the report.
-        methods: Their methods.
-        completions: By run folder, of the runs that have some.
-        smooth: Logs of a trailing mean; scores and completions are shown as they are.
-    """
+    """Return the charts of which at least one run has something; scores and completions are never smoothed."""
     plans = []
     for chart in charts_of(runs).values():
         is_smooth = chart.name not in (HELD_OUT, COMPLETIONS.name)

@@ -78,14 +78,8 @@ def write_report(
 
 
 def default_output(folders: Sequence[str | Path]) -> Path:
-    """Return where a report goes by default.
-
-    Args:
-        folders: Those that the report is of.
-
-    Returns:
-        `report` in the only folder, or next to the only file, or `runs/report`.
-    """
+    """Return where a report of these folders goes: `report` in the only folder or next to the only file, or
+    `runs/report`."""
     if len(folders) != 1:
         return Path(DEFAULT_OUTPUT)
     only = Path(folders[0])
