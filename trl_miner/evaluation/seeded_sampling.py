@@ -75,22 +75,10 @@ def sample_tokens(
     offsets: Sequence[int] | None = None,
     batch_size: int = DEFAULT_BATCH_SIZE,
 ) -> Iterator[tuple[int, list[int], bool]]:
-    """Sample one completion of each prompt, batch by batch. The caller's random state does not change.
+    """Sample one completion of each prompt, and yield (index, new tokens with the last one, cut off or not) in order.
 
-    Args:
-        model: A causal language model, unwrapped, on its device. Its own generation settings are not used, except for
-            the tokens that end a completion.
-        tokenizer: Its tokenizer.
-        prompts: N prompts, as token ids.
-        seeds: N seeds.
-        max_new_tokens: The cutoff in tokens: one for all, or one for each.
-        temperature: The temperature; 0 is greedy.
-        top_p: The probability mass of the nucleus; 1 keeps every token.
-        offsets: The number of tokens at the end of each prompt that already belong to its completion; 0 by default.
-        batch_size: The number of completions per call of `generate`.
-
-    Yields:
-        (index of the prompt, its new tokens with the end-of-sequence token, whether it was cut off), in order.
+    Prompts are token ids; the last `offsets` of each already belong to its completion. The caller's random state does
+    not change, and the model's own generation settings are not used, except for the tokens that end a completion.
     """
     limits = [max_new_tokens] * len(prompts) if isinstance(max_new_tokens, int) else max_new_tokens
     starts = [0] * len(prompts) if offsets is None else offsets

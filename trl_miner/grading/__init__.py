@@ -20,11 +20,15 @@ GRADERS = ("math", "choice")
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on one answer."""
+    """The verdict on one answer.
 
-    is_correct: bool | None
-    answer: str | None = None
-    reason: str | None = None
+    Reasons are "gold" (the gold cannot be parsed), "limit" (time), "died" (the grading process was killed or ran out
+    of memory) and "budget" (the time for the whole batch was over).
+    """
+
+    is_correct: bool | None  # None: not graded
+    answer: str | None = None  # for votes: a canonical form, the same for all right answers to a gold; None: no answer
+    reason: str | None = None  # why it was not graded
 
 
 def grade(

@@ -61,17 +61,10 @@ def is_correct_as_text(boxes: Sequence[str], expected: str) -> bool | None:
 
 
 def is_correct(boxes: Sequence[str], tail: str, expected: str) -> bool | None:
-    """Grade an answer with math-verify: every box must equal the gold. There is no time limit.
+    """Grade an answer with math-verify: every box must equal the gold. None: the gold cannot be parsed.
 
-    A gold that sympy cannot read, but that is well-formed, is compared as text, as math-verify does.
-
-    Args:
-        boxes: The contents of the answer's boxes.
-        tail: The end of an answer without boxes, in which math-verify looks for a final answer.
-        expected: The gold's content.
-
-    Returns:
-        None if the gold cannot be parsed.
+    Without boxes, math-verify looks for a final answer in `tail`. A gold that sympy cannot read, but that is
+    well-formed, is compared as text, as math-verify does. There is no time limit.
     """
     gold = _parse_gold(expected)
     if not gold:
