@@ -9,8 +9,7 @@ from trl.rewards import get_soft_overlong_punishment
 from trl.trainer.utils import RepeatSampler
 
 from trl_miner.distributed import World
-from trl_miner.trainer.batch_fill import BatchFill, differs_in_correctness, share_out
-from trl_miner.trainer.prompt_stream import PromptStream
+from trl_miner.trainer.batch_fill import BatchFill, PromptStream, differs_in_correctness, share_out
 
 NAN = float("nan")
 

@@ -17,7 +17,7 @@ from trl_miner.methods.bapo import bapo
 from trl_miner.methods.clip_cov import clip_cov
 from trl_miner.methods.kl_cov import kl_cov
 from trl_miner.trainer.micro_batches import plan_micro_batches
-from trl_miner.trainer.padding import PaddingTrim
+from trl_miner.trainer.row_layout import PaddingTrim
 
 NUM_GENERATIONS = 4
 # P: all right, H: mixed, N: all wrong; 24 rows, so that 2 and 4 processes cut groups in two (12 and 6 rows each)

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
 
 from trl_miner.distributed import World
-from trl_miner.trainer.micro_batches import ROW_MEAN, SUMMED, TOKEN_MEAN, plan_micro_batches, rows_with_effect
-from trl_miner.trainer.padding import NO_TRIM, PaddingTrim, loss_mask, safe_trim
-from trl_miner.trainer.partition import fewest_micro_batches, partition
+from trl_miner.trainer.micro_batches import fewest_micro_batches, partition, plan_micro_batches, rows_with_effect
+from trl_miner.trainer.row_layout import NO_TRIM, ROW_MEAN, SUMMED, TOKEN_MEAN, PaddingTrim, loss_mask, safe_trim
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 40)), min_size=1, max_size=9)
 

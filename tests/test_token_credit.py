@@ -12,8 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from trl_miner.methods.groups import GroupKinds
 from trl_miner.runs.token_credit import METADATA
-from trl_miner.trainer.token_credit import choose_rollouts
-from trl_miner.trainer.token_texts import TokenTexts
+from trl_miner.trainer.token_credit import TokenTexts, choose_rollouts
 
 EVERY_STEP = dict(log_token_credit=True, log_token_credit_steps=1)
 

@@ -17,8 +17,8 @@ from trl_miner.config_checks import AVERAGED_BY_SEQUENCE_RATIO, CLIPPED_LOSSES
 from trl_miner.hub.model_card import MARKER, NO_BASE_MODEL
 from trl_miner.trainer.forwards import MULTIMODAL_KEYS
 from trl_miner.trainer.generation_batch import COMPLETION_IDS, COMPLETIONS, EXTRA_FIELDS
-from trl_miner.trainer.micro_batches import ROW_MEAN, SUMMED, TOKEN_MEAN
 from trl_miner.trainer.reward_functions import REWARD_KWARGS
+from trl_miner.trainer.row_layout import ROW_MEAN, SUMMED, TOKEN_MEAN
 
 WRITTEN_AGAINST = "1.16.0"
 
@@ -317,3 +317,41 @@ def test_only_the_trainer_touches_what_is_private():
     )
     users = {path for path in trainer.parent.rglob("*.py") if private.search(path.read_text())}
     assert users and {path.parent for path in users} == {trainer}
+
+
+# --- A trainer without `__init__`: TRL's own tests build one, with the attributes that a method reads
+
+
+@pytest.fixture
+def bare(stepped):
+    """A trainer of ours, without `__init__`, that has what TRL's `__init__` gives one, and nothing of ours."""
+    trainer = object.__new__(MinerGRPOTrainer)
+    vars(trainer).update(vars(stepped[0]))
+    trainer.current_gradient_accumulation_steps = 1
+    return trainer
+
+
+def test_a_trainer_without_init_generates_and_scores_as_trls(bare, stepped):
+    rows = [problems()[i // 4] for i in range(12)]
+    batches = []
+    for trainer in (bare, stepped[0]):
+        torch.manual_seed(0)
+        batches.append(trainer._generate_and_score_completions(rows))
+    found, expected = batches
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], value) for name, value in expected.items() if torch.is_tensor(value))
+
+
+def test_a_trainer_without_init_has_trls_loss(bare, stepped):
+    trainer, batch = stepped
+    trainer.current_gradient_accumulation_steps = 1
+    assert torch.equal(bare._compute_loss(bare.model, batch), trainer._compute_loss(trainer.model, batch))
+    assert bare._get_output_dir(None) == trainer._get_output_dir(None)
+
+
+@pytest.mark.parametrize("name", ["_generate", "_calculate_rewards"])
+def test_a_trainer_without_init_passes_on_what_trl_returns(monkeypatch, name):
+    """Not even a model: a method asks for nothing but what TRL's own does."""
+    monkeypatch.setattr(GRPOTrainer, name, lambda self, *args: args)
+    arguments = ["prompts"] if name == "_generate" else ["inputs", "prompts", "completions", "ids"]
+    assert getattr(object.__new__(MinerGRPOTrainer), name)(*arguments) == tuple(arguments)

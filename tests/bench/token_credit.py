@@ -10,6 +10,7 @@ on-policy, so there the records include a forward.
 import statistics
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ from transformers import PreTrainedTokenizerFast
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.data import arithmetic, base_model
+from trl_miner.methods import MINER, Rollouts
 from trl_miner.methods.groups import group_kinds
 from trl_miner.rewards import math_reward
 from trl_miner.trainer import token_credit
@@ -46,16 +48,15 @@ def record(num_tokens: int) -> tuple[float, int]:
     output = {"completion_ids": ids, "completion_mask": ones, "prompt_ids": ids[:, :200], "prompt_mask": ones[:, :200]}
     logps = -torch.rand(shape, generator=generator).square()
     rewards = torch.ones(ROLLOUTS)
+    score = lambda names, is_row_N: {"old_logps": logps, "mask": ones}  # noqa: E731
     kinds = group_kinds(rewards, GENERATIONS)
+    rollouts = Rollouts(rewards, torch.zeros(ROLLOUTS), ones, kinds, GENERATIONS, score)
     seconds, size = [], 0
     for _ in range(REPEATS):
         with tempfile.TemporaryDirectory() as folder:
             start = time.perf_counter()
-            chosen = token_credit.local_rollouts(output, ones, logps, logps, torch.arange(ROLLOUTS), 0)
-            records = token_credit.credit_table(
-                chosen, step=10, num_generations=GENERATIONS, kinds=kinds, rewards_N=rewards,
-                verifier_rewards_N=rewards, grpo_advantages_N=torch.zeros(ROLLOUTS), knobs=KNOBS, tokenizer=tokenizer,
-            )  # fmt: skip
+            chosen = token_credit._own_rows(output, rollouts, logps, rewards.bool())
+            records = token_credit.credit_table(chosen, 10, rollouts, rewards, MINER, KNOBS, tokenizer)
             path = token_credit.write_credit(folder, records, {"step": 10, "num_generations": GENERATIONS})
             seconds.append(time.perf_counter() - start)
             size = path.stat().st_size
@@ -69,8 +70,9 @@ def step_times(estimator: str) -> tuple[float, float]:
         def training_step(self, *args, **kwargs):
             return timed("step", super().training_step, *args, **kwargs)
 
-        def _record_credit(self, *args, **kwargs):
-            return timed("records", super()._record_credit, *args, **kwargs)
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self._credit.record = partial(timed, "records", self._credit.record)
 
     def timed(name, call, *args, **kwargs):
         start = time.perf_counter()

@@ -7,7 +7,7 @@ with the others.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,7 +16,6 @@ from torch import Tensor
 
 from ..distributed import World
 from ..methods.groups import grouped
-from .prompt_stream import PromptStream
 
 
 def differs_in_correctness(
@@ -24,16 +23,85 @@ def differs_in_correctness(
 ) -> Tensor:
     """Return (P,) bool: whether a group holds a correct and an incorrect rollout. An unscorable one (NaN) is neither.
 
-    Args:
-        verifier_rewards_N: (N,) rewards of the verifier alone, before any shaping by length.
-        num_generations: G, at least 2.
-        correct_threshold: A rollout is correct when its reward is at or above this.
-
     Source: arXiv 2503.14476, section 3.2: 0 < number of correct rollouts < G. The published code decides by whether
         the standard deviation of a metric is above 0, which keeps groups of wrong answers with unequal part marks.
     """
     rewards_PG = grouped(verifier_rewards_N, num_generations, "verifier_rewards_N")
     return (rewards_PG >= correct_threshold).any(dim=1) & (rewards_PG < correct_threshold).any(dim=1)
+
+
+class PromptStream:
+    """The prompts of a data set, pass after pass, each exactly once in a pass, in the order of a seeded sampler."""
+
+    def __init__(self, order: Iterable[int], num_prompts: int) -> None:
+        self._order, self._num_prompts = order, num_prompts
+        self._passes = 0  # begun so far
+        self._pass: list[int] = []
+        self._position = 0
+        self._waiting: list[int] = []  # drawn, but to be drawn again before anything else
+
+    @property
+    def epoch(self) -> float:
+        """The passes over the data so far."""
+        if not self._passes:
+            return 0.0
+        return self._passes - 1 + (self._position - len(self._waiting)) / self._num_prompts
+
+    def draw(self, count: int, taken: set[int]) -> list[int]:
+        """Return the next `count` prompts that are not in `taken`, which they join; fewer when every prompt is taken.
+
+        A prompt that is passed over because it is in the batch already comes first in the next batch.
+        """
+        drawn: list[int] = []
+        passed_over: list[int] = []
+        while len(drawn) < count and len(taken) < self._num_prompts:
+            index = self._next()
+            if index in taken:
+                passed_over.append(index)
+            else:
+                taken.add(index)
+                drawn.append(index)
+        self._waiting = passed_over + self._waiting
+        return drawn
+
+    def put_back(self, indices: Sequence[int]) -> None:
+        """Have these prompts come first in the next draw."""
+        self._waiting = [*indices, *self._waiting]
+
+    def state(self) -> dict[str, Any]:
+        """Return the position of the stream, as JSON."""
+        return {"passes": self._passes, "position": self._position, "waiting": list(self._waiting)}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go to the position of another stream over the same data. Call it on a fresh one."""
+        if max([state["position"], *(index + 1 for index in state["waiting"])]) > self._num_prompts:
+            raise ValueError(
+                f"The sampling state must come from the same training set: it names prompt "
+                f"{max([state['position'], *state['waiting']])}, there are {self._num_prompts}. Resume with the data "
+                f"of the first start."
+            )
+        while self._passes < state["passes"]:
+            self._begin_pass()
+        self._position = state["position"]
+        self._waiting = list(state["waiting"])
+
+    def _next(self) -> int:
+        if self._waiting:
+            return self._waiting.pop(0)
+        if self._position == len(self._pass):
+            self._begin_pass()
+        self._position += 1
+        return self._pass[self._position - 1]
+
+    def _begin_pass(self) -> None:
+        self._pass = [int(index) for index in self._order]
+        if sorted(self._pass) != list(range(self._num_prompts)):
+            raise ValueError(
+                f"The order of the prompts must hold each of the {self._num_prompts} once: got {len(self._pass)} "
+                f"indices, {len(set(self._pass))} of them different. Pass a sampler that drops and repeats nothing."
+            )
+        self._position = 0
+        self._passes += 1
 
 
 @dataclass
@@ -45,64 +113,40 @@ class _Round:
 
 @dataclass(frozen=True)
 class Filled:
-    """A full batch.
+    """A full batch."""
 
-    Attributes:
-        groups: (round, place in that round) of each group, in the order in which they were drawn.
-        num_kept: Groups of the batch that differ in correctness; the others only fill it up.
-        num_generated, num_dropped: Groups of all rounds, and those of them that are not in the batch.
-        num_rounds: Rounds that the batch took.
-    """
-
-    groups: list[tuple[int, int]]
-    num_kept: int
-    num_generated: int
-    num_dropped: int
-    num_rounds: int
+    groups: list[tuple[int, int]]  # (round, place in that round) of each group, in the order in which they were drawn
+    num_kept: int  # groups of the batch that differ in correctness; the others only fill it up
+    num_generated: int  # groups of all rounds
+    num_dropped: int  # those of them that are not in the batch
+    num_rounds: int  # rounds that the batch took
 
 
+@dataclass
 class BatchFill:
-    """Fill one batch of prompts: `for indices in fill: ...; fill.record(...)`, then `fill.finish()`.
+    """Fill one batch of prompts: `for indices in fill: ...; fill.record(...)`, then `fill.finish()`."""
 
-    Args:
-        stream: The source of prompts.
-        num_groups: Prompts of a full batch.
-        multiple: Every round holds a multiple of so many prompts, so that the processes get equal shares. `num_groups`
-            must be a multiple too.
-        max_rounds: Rounds in all, the first included.
-        oversample: Factor on the prompts of a refill. Without it a refill draws as many as should fill the batch at
-            the share that was kept so far, and never more than a full batch. (Drawing only what is missing would take
-            ten rounds and not suffice: of 128 prompts with every third mixed, two would still be missing.)
-    """
-
-    def __init__(
-        self,
-        stream: PromptStream,
-        num_groups: int,
-        *,
-        multiple: int = 1,
-        max_rounds: int = 10,
-        oversample: float = 1.0,
-    ) -> None:
-        self._stream = stream
-        self._num_groups = num_groups
-        self._multiple = multiple
-        self._max_rounds = max_rounds
-        self._oversample = oversample
-        self._taken: set[int] = set()
-        self._rounds: list[_Round] = []
+    stream: PromptStream  # the source of prompts
+    num_groups: int  # prompts of a full batch
+    multiple: int = 1  # every round holds a multiple of so many prompts, so that the processes get equal shares
+    max_rounds: int = 10  # rounds in all, the first included
+    # factor on the prompts of a refill, which are those that the share kept so far asks for. (Drawing only what is
+    # missing would take ten rounds and not suffice.)
+    oversample: float = 1.0
+    _taken: set[int] = field(default_factory=set)
+    _rounds: list[_Round] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the prompts of each round, for as long as groups are missing and rounds and prompts are left."""
-        while len(self._rounds) < self._max_rounds and (missing := self._num_groups - self.num_kept) > 0:
+        while len(self._rounds) < self.max_rounds and (missing := self.num_groups - self.num_kept) > 0:
             wanted = missing
             if self._rounds:
                 num_drawn = sum(len(each.indices) for each in self._rounds)
-                wanted = math.ceil(missing * num_drawn / max(1, self.num_kept) * self._oversample)
-            wanted = min(self._num_groups, math.ceil(wanted / self._multiple) * self._multiple)
-            indices = self._stream.draw(wanted, self._taken)
-            usable = len(indices) // self._multiple * self._multiple  # fewer, where the batch takes the last prompts
-            self._stream.put_back(indices[usable:])
+                wanted = math.ceil(missing * num_drawn / max(1, self.num_kept) * self.oversample)
+            wanted = min(self.num_groups, math.ceil(wanted / self.multiple) * self.multiple)
+            indices = self.stream.draw(wanted, self._taken)
+            usable = len(indices) // self.multiple * self.multiple  # fewer, where the batch takes the last prompts
+            self.stream.put_back(indices[usable:])
             del indices[usable:]
             if not indices:
                 return
@@ -126,15 +170,15 @@ class BatchFill:
         """
         places = [(r, p) for r, each in enumerate(self._rounds) for p in range(len(each.indices))]
         kept = [(r, p) for r, p in places if self._rounds[r].keep[p]]
-        surplus = kept[self._num_groups :]
-        self._stream.put_back([self._rounds[r].indices[p] for r, p in surplus])
-        groups = kept[: self._num_groups]
+        surplus = kept[self.num_groups :]
+        self.stream.put_back([self._rounds[r].indices[p] for r, p in surplus])
+        groups = kept[: self.num_groups]
         dropped = [(r, p) for r, p in places if not self._rounds[r].keep[p]]
         dropped.sort(key=lambda place: -self._rounds[place[0]].spread[place[1]])
-        groups = sorted(groups + dropped[: self._num_groups - len(groups)])
+        groups = sorted(groups + dropped[: self.num_groups - len(groups)])
         return Filled(
             groups,
-            num_kept=min(len(kept), self._num_groups),
+            num_kept=min(len(kept), self.num_groups),
             num_generated=len(places),
             num_dropped=len(places) - len(groups),
             num_rounds=len(self._rounds),
@@ -142,19 +186,12 @@ class BatchFill:
 
 
 class GeneratedRound(NamedTuple):
-    """The rollouts and rewards of one round, on this process.
+    """The rollouts and rewards of one round, on this process."""
 
-    Attributes:
-        rows: Rows of the data set.
-        generated: What TRL's `_generate` returned; a list as long as `rows` holds a value for each.
-        rewards_NF: (N, F) rewards of all processes, by reward function.
-        extra: Further columns to be logged, by name.
-    """
-
-    rows: list[Any]
-    generated: tuple[Any, ...]
-    rewards_NF: Tensor
-    extra: dict[str, list[Any]]
+    rows: list[Any]  # rows of the data set
+    generated: tuple[Any, ...]  # what TRL's `_generate` returned; a list as long as `rows` holds a value for each
+    rewards_NF: Tensor  # (N, F) rewards of all processes, by reward function
+    extra: dict[str, list[Any]]  # further columns to be logged, by name
 
 
 def assemble(
@@ -164,21 +201,13 @@ def assemble(
     world: World,
     gather: Callable[[list[Any]], list[Any]],
 ) -> GeneratedRound:
-    """Join rounds into one that holds the batch's rows, each on the process that its place in the batch assigns it to.
-
-    Args:
-        rounds: All rounds, on every process.
-        filled: Their groups that make the batch.
-        num_generations: G.
-        world: The processes.
-        gather: Joins the lists of all processes. Every process must call it.
-    """
+    """Join rounds into one of the batch's rows, each on the process that its place in the batch assigns it to."""
     wanted = [(r, num_generations * place + i) for r, place in filled.groups for i in range(num_generations)]
     if len(rounds) == 1:  # every process has what it needs
         return rounds[0]
     rewards_NF = torch.stack([rounds[r].rewards_NF[row] for r, row in wanted])
     whole = rounds[0].generated
-    is_column = [_is_column(part, len(rounds[0].rows)) for part in whole]
+    is_column = [isinstance(part, list) and len(part) == len(rounds[0].rows) for part in whole]
     payloads = [
         [
             (
@@ -200,27 +229,15 @@ def assemble(
     return GeneratedRound([row for row, _, _ in mine], generated, rewards_NF, extra)
 
 
-def _is_column(part: Any, num_rows: int) -> bool:
-    return isinstance(part, list) and len(part) == num_rows
-
-
 def share_out(
     rounds: Sequence[Sequence[Any]],
     wanted: Sequence[tuple[int, int]],
     world: World,
     gather: Callable[[list[Any]], list[Any]],
 ) -> list[Any]:
-    """Return this process's share of the wanted rows, wherever they were generated.
+    """Return this process's share of the wanted rows, (round, row of all processes) each, wherever they are.
 
-    Args:
-        rounds: The rows of this process in each round. All processes hold equally many of a round, in rank order.
-        wanted: (round, row of that round on all processes) of each row of the batch, in order; their number is a
-            multiple of the number of processes.
-        world: The processes.
-        gather: Joins the lists of all processes. Every process must call it.
-
-    Returns:
-        The rows of this process, `len(wanted) / world.size`.
+    `gather` joins the lists of all processes, in rank order. Every process must call it.
     """
     chosen = set(wanted)
     here: dict[tuple[int, int], Any] = {}

@@ -1,21 +1,55 @@
-"""Checkpoints that are whole or not there at all, and resuming from them, inside a generation cycle too."""
+"""Checkpoints that are whole or not there at all, and what a run takes up from them, inside a generation cycle too."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from transformers import TrainerCallback
+from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import rotate_checkpoints
 
 from ..runs import checkpoints
 from ..runs.trainer_state import FILE as STATE
-from .run_state import RunState
+
+
+class RunState(TrainerCallback, ExportableState):
+    """Totals of a run; every checkpoint's `trainer_state.json` keeps them, and resuming restores them.
+
+    Attributes:
+        generated: Rollouts generated so far, on all processes, dropped ones included.
+        used: Those of them that had an advantage.
+        tokens: Completion tokens of all that was generated.
+        stream: The position of dynamic sampling's prompt stream; None: it has not started.
+        has_begun: Whether training has begun (again) since this was last set to False.
+    """
+
+    def __init__(self) -> None:
+        self.generated = 0
+        self.used = 0
+        self.tokens = 0
+        self.stream: dict[str, Any] | None = None
+        self.has_begun = False
+
+    @classmethod
+    def of(cls, trainer: Any) -> "RunState":
+        """Return the state of a trainer; looked up each time, since transformers may replace it when it resumes."""
+        return next(callback for callback in trainer.callback_handler.callbacks if isinstance(callback, cls))
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps, in transformers' form."""
+        names = ("generated", "used", "tokens", "stream")
+        return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        # transformers restores callbacks on request alone (restore_callback_states_from_checkpoint); the order of the
+        # data is not a matter of choice.
+        for name, value in state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).items():
+            setattr(self, name, value)
+        self.has_begun = True
 
 
 class Checkpointing:
     """Writes the checkpoints of a trainer and takes up its rollouts where they left off.
-
-    Args:
-        trainer: A `RunTrainer`.
 
     Attributes:
         is_saving: Whether a checkpoint is being written, in its unfinished folder.
@@ -27,11 +61,7 @@ class Checkpointing:
         self._resumed_from: Path | None = None  # until its rollouts are taken up
 
     def resume(self, wanted: str | bool | None) -> str | None:
-        """Return the checkpoint to resume from, the same on every process. Every process must call it.
-
-        Args:
-            wanted: As in `checkpoints.agree_on`.
-        """
+        """Return the checkpoint to resume from, the same on every process. Every process must call it."""
         trainer = self._trainer
         if trainer.accelerator.is_local_main_process:
             checkpoints.recover(trainer.args.output_dir)
@@ -53,18 +83,7 @@ class Checkpointing:
             RunState.of(trainer).stream = rollouts["stream"]
 
     def save(self, folder: Path, write: Callable[[], None]) -> Path:
-        """Write a checkpoint in an unfinished folder, then move it to its place. Every process must call it.
-
-        Args:
-            folder: The run folder.
-            write: transformers' own writing, which asks `_get_output_dir` for the folder.
-
-        Returns:
-            The checkpoint's place.
-
-        Raises:
-            RuntimeError: It could not be written; what was written of it is deleted.
-        """
+        """Write a checkpoint in an unfinished folder, then move it to its place. Every process must call it."""
         trainer, name = self._trainer, f"{checkpoints.PREFIX}{self._trainer.state.global_step}"
         unfinished = folder / checkpoints.UNFINISHED / name
         is_local_main = trainer.accelerator.is_local_main_process

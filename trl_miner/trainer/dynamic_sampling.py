@@ -13,10 +13,9 @@ from datasets import IterableDataset
 from trl.trainer.utils import RepeatSampler
 
 from ..distributed import current_world
-from .batch_fill import BatchFill, Filled, GeneratedRound, assemble, differs_in_correctness
+from .batch_fill import BatchFill, Filled, GeneratedRound, PromptStream, assemble, differs_in_correctness
+from .checkpointing import RunState
 from .generation_batch import COMPLETION_IDS, COMPLETIONS, EXTRA_FIELDS, GenerationBatch, total_rewards
-from .prompt_stream import PromptStream
-from .run_state import RunState
 
 logger = logging.getLogger(__name__)
 
@@ -24,14 +23,8 @@ logger = logging.getLogger(__name__)
 class DynamicSampling:
     """Draws the prompts of each generation batch itself, in the place of TRL's dataloader.
 
-    Args:
-        trainer: A `MinerGRPOTrainer`.
-
     Attributes:
         prompt_rows: The training set as TRL's dataloader reads it; set before the first batch.
-
-    Raises:
-        ValueError: The training set or the rollouts are of a kind that it cannot handle.
     """
 
     def __init__(self, trainer: Any) -> None:
@@ -66,13 +59,6 @@ class DynamicSampling:
         """Generate and score until a generation batch is full. Every process must call it.
 
         All decisions follow from gathered rewards, so every process makes the same ones and equally many rounds.
-
-        Args:
-            batch: The generation batch, which gets rollouts and rewards.
-            num_rows: Rows of this process.
-
-        Returns:
-            This process's rows of the data set.
         """
         trainer, world, stream = self._trainer, current_world(), self._current_stream()
         num_groups = num_rows * world.size // trainer.num_generations
@@ -104,11 +90,7 @@ class DynamicSampling:
         return batch.prepared.rows
 
     def generate_round(self, indices: list[int]) -> GeneratedRound:
-        """Generate and score the rollouts of some prompts, each process its share. Every process must call it.
-
-        Args:
-            indices: Of the training set, the same on every process.
-        """
+        """Generate and score the rollouts of some prompts, each process its share. Every process must call it."""
         trainer = self._trainer
         repeated = [index for index in indices for _ in range(trainer.num_generations)]
         mine = repeated[current_world().local_slice(len(repeated) // current_world().size)]

@@ -6,7 +6,6 @@
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_b
 
 from ..distributed import current_world
 from .logits import STATISTICS, watch_logits
-from .partition import fewest_micro_batches, micro_batch_limits, partition
+from .micro_batches import fewest_micro_batches, micro_batch_limits, partition
 from .row_layout import RowLayout
 
 # What TRL's forward takes besides tokens. (Its signature does not say in every version: 1.14 has **kwargs.)
@@ -27,30 +26,13 @@ MULTIMODAL_KEYS = (
 )
 
 
-@dataclass
-class Probe:
-    """What a forward is to find out besides log-probs.
-
-    Attributes:
-        names: "entropies", and those of `logits.STATISTICS`.
-        values: What it found, (rows, T) each.
-    """
-
-    names: set[str]
-    values: dict[str, Tensor] = field(default_factory=dict)
-
-
 class Forwards:
-    """The forwards of a trainer's policy.
-
-    Args:
-        trainer: A `RunTrainer`, whose `trl_forward` is TRL's own forward.
-        layout: What padding may go, and the token budget.
-    """
+    """The forwards of a trainer's policy."""
 
     def __init__(self, trainer: Any, layout: RowLayout) -> None:
         self._trainer, self.layout = trainer, layout
-        self._probe: Probe | None = None  # for the next forward
+        self._wanted: set[str] = set()  # what the next forward is to find out: "entropies", `logits.STATISTICS`
+        self._probed: dict[str, Tensor] = {}  # where it puts that, (rows, T) each
 
     def run(
         self,
@@ -63,29 +45,27 @@ class Forwards:
     ) -> tuple[Any, ...]:
         """Return what TRL's forward returns, computed without needless padding where no gradient is wanted."""
         trainer = self._trainer
-        probe, self._probe = self._probe, None
-        if probe is None or model is not trainer.model:  # a reference model has nothing else to tell
-            probe = Probe(set())
-        if "entropies" in probe.names:
+        # Of the first forward alone, and of this model: a reference model has nothing else to tell.
+        wanted, self._wanted = self._wanted if model is trainer.model else set(), set()
+        if "entropies" in wanted:
             kwargs["compute_entropy"] = True
         is_text = all(kwargs.get(name) is None for name in MULTIMODAL_KEYS)
         is_scoring = batch_size is not None and trainer.model.training and not torch.is_grad_enabled()
-        forward: Callable[..., Any] = partial(self._probed_forward, probe.names, model, **kwargs)
+        forward: Callable[..., Any] = partial(self._probed_forward, wanted, model, **kwargs)
         if is_scoring and is_text and trainer.args.length_aware_scoring and self.layout.trim.completions:
             forward = partial(self._forward_by_length, forward)
         result, values = forward(input_ids, attention_mask, logits_to_keep, batch_size)
-        if probe.names:
-            probe.values = values
+        self._probed.update(values)
         return result
 
     @contextmanager
-    def probing(self, names: Collection[str]) -> Iterator[Probe]:
-        """Have the first forward meanwhile find out more, if it is the policy's; yields the probe that it fills."""
-        self._probe = probe = Probe(set(names))
+    def probing(self, names: Collection[str]) -> Iterator[dict[str, Tensor]]:
+        """Have the first forward meanwhile find out more, if it is the policy's; yield the dict that it fills."""
+        self._wanted, self._probed = set(names), {}
         try:
-            yield probe
+            yield self._probed
         finally:
-            self._probe = None
+            self._wanted, self._probed = set(), {}
 
     def policy(self, batch: dict[str, Any], batch_size: int | None = None, **wanted: Any) -> tuple[Any, ...]:
         """Return what TRL's forward of the policy returns for a batch: log-probs (B, T), entropies, ..."""
@@ -108,16 +88,7 @@ class Forwards:
         return logps_BT
 
     def of_rows(self, batch: dict[str, Any], is_row_N: Tensor, names: Collection[str]) -> dict[str, Tensor]:
-        """Return what one forward over some rows of this process finds out. Every process must call it.
-
-        Args:
-            batch: TRL's batch.
-            is_row_N: (N,) bool, the rows of all processes.
-            names: As in `Probe`; "old_logps" comes in any case.
-
-        Returns:
-            (B, T) each, 0 on other rows.
-        """
+        """Return what one forward over some rows of this process finds out. Every process must call it."""
         num_rows, num_tokens = batch["completion_ids"].shape
         chunk_size = self._trainer.args.per_device_train_batch_size
         rows_K = is_row_N[current_world().local_slice(num_rows)].nonzero().squeeze(1)
@@ -125,23 +96,16 @@ class Forwards:
         num_chunks = -(-int(is_row_N.view(-1, num_rows).sum(dim=1).max()) // chunk_size)
         num_dummies = max(0, (num_chunks - 1) * chunk_size + 1 - len(rows_K))
         chosen = select_rows(batch, torch.cat([rows_K, rows_K.new_zeros(num_dummies)]))
-        with self.probing(set(names) - {"old_logps"}) as probe:
+        with self.probing(set(names) - {"old_logps"}) as probed:
             logps_KT = self.logps(chosen, chunk_size)
         scores = {}
-        for name, value_KT in {"old_logps": logps_KT, **probe.values}.items():
+        for name, value_KT in {"old_logps": logps_KT, **probed}.items():
             scores[name] = value_KT.new_zeros(num_rows, num_tokens)
             scores[name][rows_K] = value_KT[: len(rows_K)]
         return scores
 
     def check_budget(self, batch: dict[str, Any]) -> None:
-        """Refuse rollouts that the token budget does not hold. Every process must call it, and all raise.
-
-        Args:
-            batch: With `prompt_mask` and `completion_mask` of this process's rows.
-
-        Raises:
-            ValueError: The longest rollout of any process has more tokens.
-        """
+        """Refuse rollouts that the token budget does not hold. Every process must call it, and all raise."""
         budget = self.layout.token_budget
         if budget is None:
             return

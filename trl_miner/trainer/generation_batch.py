@@ -1,4 +1,4 @@
-"""The record of a generation batch, and what the old policy says of its tokens.
+"""The record of a generation batch, and the old policy's scores of its tokens.
 
 # N rollouts of the global generation batch, B of this process, F reward functions, T padded completion tokens
 """
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..distributed import current_world
 from .batch_fill import GeneratedRound
-from .padding import loss_mask
+from .row_layout import loss_mask
 
 # Where in the tuple of TRL's `_generate` these stand.
 COMPLETION_IDS, COMPLETIONS, EXTRA_FIELDS = 1, 3, 5
@@ -21,43 +21,26 @@ _SAMPLER_LOGPS = "sampling_per_token_logps"
 
 @dataclass
 class GenerationBatch:
-    """A generation batch under way: what is known of it before TRL returns it.
+    """A generation batch under way, until TRL returns it."""
 
-    Attributes:
-        num_generated: Rollouts generated for it on all processes, dropped ones included.
-        prepared: What dynamic sampling has generated and scored; None: TRL does both.
-        num_tokens: Completion tokens that this process has generated for it.
-        rewards_NF: (N, F) gathered rewards, by reward function.
-    """
-
-    num_generated: int
-    prepared: GeneratedRound | None = None
-    num_tokens: int = 0
-    rewards_NF: Tensor | None = None
+    num_generated: int  # rollouts generated for it on all processes, dropped ones included
+    prepared: GeneratedRound | None = None  # what dynamic sampling has generated and scored; None: TRL does both
+    num_tokens: int = 0  # completion tokens that this process has generated for it
+    rewards_NF: Tensor | None = None  # (N, F) gathered rewards, by reward function
 
 
 def total_rewards(rewards_NF: Tensor, weights_F: Tensor) -> Tensor:
-    """Return (N,) weighted sums of rewards; NaN: unscorable, as TRL defines it.
-
-    Args:
-        rewards_NF: (N, F), NaN where a reward function could not score a rollout.
-        weights_F: (F,).
-    """
+    """Return (N,) weighted sums of rewards; NaN: unscorable, as TRL defines it."""
     rewards_N = (rewards_NF * weights_F.to(rewards_NF)).nansum(dim=1)
     rewards_N[rewards_NF.isnan().all(dim=1)] = torch.nan
     return rewards_N
 
 
 class PolicyScores:
-    """What the old policy says of the tokens of a batch, found late and for few rows: `Rollouts.score`.
+    """The old policy's scores of a batch, found late and for few rows: `Rollouts.score`.
 
     The source is TRL's own forward, else the sampler's log-probs, else a forward over the rows asked for. It is the
     same on every process, since it follows from the configuration and from global rows.
-
-    Args:
-        trainer: A `RunTrainer`.
-        batch: TRL's batch.
-        known: (B, T) scores of all rows, by name.
     """
 
     def __init__(self, trainer: Any, batch: dict[str, Any], known: dict[str, Tensor]) -> None:
@@ -67,12 +50,7 @@ class PolicyScores:
         self._known = {name: (score_BT, every_row_N) for name, score_BT in known.items()}  # and where it is known
 
     def __call__(self, names: Collection[str], is_row_N: Tensor) -> dict[str, Tensor]:
-        """Return (B, T) scores by name, valid at least on the rows asked for, and "mask". Every process must call it.
-
-        Args:
-            names: "old_logps", "entropies", or those of `logits.STATISTICS`.
-            is_row_N: (N,) bool.
-        """
+        """Return (B, T) scores by name, valid at least on those rows, and "mask". Every process must call it."""
         missing = {name for name in names if name not in self._known or bool((is_row_N & ~self._known[name][1]).any())}
         mask_BT = self._mask_BT
         if "old_logps" in missing and _SAMPLER_LOGPS in self._batch:

@@ -26,19 +26,11 @@ def logit_statistics(
     temperature: float = 1.0,
     num_chunks: int = 1,
 ) -> tuple[Tensor, Tensor]:
-    """Return the sampled token's logit, and how far the log-sum-exp of all logits lies above their mean.
+    """Return (K,) the sampled tokens' logits and (K,) how far the log-sum-exp of all logits lies above their mean.
 
-    Args:
-        head: Takes hidden states (k, H) to logits (k, V).
-        hidden_KH: (K, H) last hidden states that predict the tokens.
-        token_ids_K: (K,) the sampled tokens.
-        temperature: The sampling temperature, by which logits are divided.
-        num_chunks: Calls of `head`, each on about K / num_chunks tokens. The peak is one chunk's logits, in the
-            model's type and in float32. It is a number of calls, not a size, because a sharded head is gathered at
-            every call, so that all processes must make as many.
-
-    Returns:
-        (K,) and (K,), both float32, of the tempered logits.
+    `head` turns hidden states (k, H) into logits (k, V), which the temperature divides. It is called `num_chunks`
+    times, on about K / num_chunks tokens each: a number of calls, not a size, because a sharded head is gathered at
+    every call, so that all processes must make equally many.
     """
     token_logits, certainties = [], []
     for hidden, ids in zip(hidden_KH.tensor_split(num_chunks), token_ids_K.tensor_split(num_chunks), strict=True):
@@ -52,15 +44,7 @@ def logit_statistics(
 
 
 def check_logits(model: Any, estimator: str) -> None:
-    """Refuse a model that changes its logits after its head.
-
-    Args:
-        model: Of transformers.
-        estimator: The name of the estimator that reads them.
-
-    Raises:
-        ValueError: With the settings that change them.
-    """
+    """Refuse a model that changes its logits after its head."""
     config = model.config.get_text_config()
     changed = [name for name in _CHANGES if getattr(config, name, None) not in (None, 1.0)]
     if changed:
@@ -77,15 +61,8 @@ def watch_logits(
     """Yield a dict that holds `STATISTICS`, (B, T) each and 0 at padding, once the model has run over the B rows.
 
     A hook on the body of the model, where the last hidden states are: a fused head is never called as a module, and
-    gives no logits away.
-
-    Args:
-        model: A causal language model of transformers, or a PEFT model around one. It may see the rows in chunks, in
-            order, each row ending with its T completion tokens.
-        token_ids_BT: (B, T) completion tokens.
-        mask_BT: (B, T), non-zero where a token counts.
-        temperature: The sampling temperature.
-        elements: Logits in the largest chunk of rows on any process; decides how often the head is called.
+    gives no logits away. The model may see the rows in chunks, in order; `elements` is the number of logits of the
+    largest chunk on any process, which decides how often the head is called.
     """
     model = model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT's
     head = model.get_output_embeddings()

@@ -11,21 +11,13 @@ from torch import Tensor
 from ..distributed import current_world
 from ..methods import Surrogate
 from .micro_batches import MicroBatchPlan
-from .padding import loss_mask
-from .row_layout import uses_liger_loss
+from .row_layout import loss_mask, uses_liger_loss
 
 _READ = ("completion_mask", "tool_mask", "advantages", "old_per_token_logps")
 
 
 class LossRewriter:
-    """Has TRL's loss see what the method of `policy_loss` computes.
-
-    Args:
-        trainer: A `RunTrainer`.
-
-    Raises:
-        ValueError: TRL computes a loss that the method does not reach.
-    """
+    """Has TRL's loss see what the method of `policy_loss` computes."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer, self._method = trainer, trainer.args.policy_loss_method
@@ -41,9 +33,6 @@ class LossRewriter:
 
         That is one forward over each of TRL's micro-batches. Where the step is one forward anyway, the loss's own
         will do. Every process must call it.
-
-        Args:
-            plan: Of the optimizer step; None: TRL's micro-batches.
         """
         trainer, accumulation = self._trainer, self._trainer.current_gradient_accumulation_steps
         if not self._method.spans_optimizer_step:
@@ -61,12 +50,7 @@ class LossRewriter:
         self._log(self._of_step)
 
     def rewrite(self, inputs: dict[str, Any], logps_BT: Tensor) -> None:
-        """Replace the advantages and bounds that TRL's loss reads after its forward.
-
-        Args:
-            inputs: TRL's, in a dict of its own.
-            logps_BT: (B, T) of the forward, with their graph.
-        """
+        """Replace the advantages and bounds that TRL's loss reads after its forward."""
         surrogate = self._of_step
         if surrogate is None:
             surrogate = self._compute(logps_BT, inputs)

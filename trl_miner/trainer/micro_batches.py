@@ -17,60 +17,39 @@ import torch
 from torch import Tensor
 
 from ..distributed import World
-from .padding import PaddingTrim, loss_mask, padded_length, shorten
-from .partition import fewest_micro_batches, micro_batch_limits, partition
-
-# How TRL's losses average over a micro-batch, and so what keeps the gradient when its rows are others:
-SUMMED = {"cispo", "dapo", "vespo"}  # by tokens of the whole generation batch: nothing to do
-ROW_MEAN = {"dr_grpo", "grpo", "luspo", "sapo"}  # by rows: weight a micro-batch by its rows
-TOKEN_MEAN = {"bnpo"}  # by tokens: weight a row by the tokens of the micro-batch that it comes from
+from .row_layout import ROW_MEAN, TOKEN_MEAN, PaddingTrim, loss_mask, padded_length, shorten
 
 # A plan costs a second pass over TRL's loss arithmetic, for its metrics: not worth it for less than this share.
 WORTH_REGROUPING = 0.95
+
+# A micro-batch of short rows may have more rows than TRL's, by this factor, but never more tokens.
+MOST_ROWS = 8
 
 Row = tuple[int, int]  # one of TRL's micro-batches, and the row in it
 
 
 @dataclass
 class MicroBatch:
-    """Rows that go through the model together.
+    """Rows that go through the model together."""
 
-    Attributes:
-        rows: Where each comes from; none in a micro-batch that only keeps the processes in step.
-        inputs: The batch for TRL's loss.
-        weight: The weight of its loss.
-    """
-
-    rows: list[Row]
-    inputs: dict[str, Any]
-    weight: float
+    rows: list[Row]  # where each comes from; none in a micro-batch that only keeps the processes in step
+    inputs: dict[str, Any]  # the batch for TRL's loss
+    weight: float  # the weight of its loss
 
 
 @dataclass
 class MicroBatchPlan:
-    """How this process goes through the rows of TRL's micro-batches of one optimizer step.
+    """How this process goes through the rows of TRL's micro-batches of one optimizer step."""
 
-    Attributes:
-        trl_batches: TRL's micro-batches.
-        lengths: (B, 2) of each.
-        is_used: (B,) of each: the rows that are in the loss.
-        trim: The padding that can go.
-        parts: The rows of each micro-batch of the plan.
-        loss_type: TRL's; it decides what keeps the gradient.
-        is_worth_it: Whether the plan saves enough, or holds a number of tokens that was asked for.
-        trimmed_share: The share of TRL's tokens that remains when its micro-batches are trimmed.
-        num_tokens: Tokens of the micro-batches built so far, padding included.
-    """
-
-    trl_batches: Sequence[dict[str, Any]]
-    lengths: Sequence[np.ndarray]
-    is_used: Sequence[np.ndarray]
-    trim: PaddingTrim
-    parts: list[list[Row]]
-    loss_type: str
-    is_worth_it: bool = True
-    trimmed_share: float = 1.0
-    num_tokens: int = 0
+    trl_batches: Sequence[dict[str, Any]]  # TRL's micro-batches
+    lengths: Sequence[np.ndarray]  # (B, 2) of each
+    is_used: Sequence[np.ndarray]  # (B,) of each: the rows that are in the loss
+    trim: PaddingTrim  # the padding that can go
+    parts: list[list[Row]]  # the rows of each micro-batch of the plan
+    loss_type: str  # TRL's; it decides what keeps the gradient
+    is_worth_it: bool = True  # whether the plan saves enough, or holds a number of tokens that was asked for
+    trimmed_share: float = 1.0  # the share of TRL's tokens that remains when its micro-batches are trimmed
+    num_tokens: int = 0  # tokens of the micro-batches built so far, padding included
     _kept: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # log-probs and entropies of each TRL batch
 
     def __post_init__(self) -> None:
@@ -188,18 +167,18 @@ def plan_micro_batches(
     least: int,
     world: World,
 ) -> MicroBatchPlan:
-    """Group the rows of an optimizer step into micro-batches, equally many on every process.
+    """Group the rows of an optimizer step into micro-batches, equally many on every process. Every process must call.
 
     Args:
-        trl_batches: TRL's micro-batches, with the keys that it gives them.
+        trl_batches: TRL's micro-batches.
         trim: The padding that can go.
         by_length: Whether rows may share a micro-batch with those of TRL's other micro-batches.
         skips_rows: Whether rows without effect are left out. (Not if all are: TRL's metrics need some rows.)
         has_kl: Whether the loss has a term on every token, whatever its advantage.
         max_tokens: Tokens of a micro-batch at most, padding included; None: no more than TRL's micro-batches have.
         loss_type: TRL's.
-        least: Micro-batches at least, 1 or more. One without rows is a forward of three tokens.
-        world: The processes; every one must call.
+        least: Micro-batches at least. One without rows is a forward of three tokens.
+        world: The processes.
     """
     device, size = trl_batches[0]["advantages"].device, len(trl_batches)
     lengths = [trim.lengths(batch) for batch in trl_batches]
@@ -234,3 +213,79 @@ def rows_with_effect(batch: dict[str, Any], *, has_kl: bool) -> np.ndarray:
         advantages = batch["advantages"]
         mask_BT = mask_BT & ((advantages if advantages.dim() == 2 else advantages.unsqueeze(1)) != 0)
     return mask_BT.any(dim=1).cpu().numpy()
+
+
+# How to group rows of like length, with little padding.
+
+
+def fewest_micro_batches(lengths_n2: np.ndarray, max_tokens: int) -> int:
+    """Return how many micro-batches of at most `max_tokens` padded tokens rows sorted by length need."""
+    count, longest, num_rows = 0, np.zeros(2, dtype=np.int64), 0
+    for row in lengths_n2[_by_length(lengths_n2)]:
+        together = np.maximum(longest, row)
+        if count == 0 or (num_rows + 1) * together.sum() > max_tokens:
+            count, longest, num_rows = count + 1, row, 1
+        else:
+            longest, num_rows = together, num_rows + 1
+    return count
+
+
+def micro_batch_limits(num_rows: int, padded_length: int, max_tokens: int | None) -> dict[str, int | None]:
+    """Return the limits of a micro-batch for `partition`."""
+    if max_tokens is not None:
+        return {"max_rows": None, "max_tokens": max_tokens}
+    return {"max_rows": MOST_ROWS * num_rows, "max_tokens": num_rows * padded_length}
+
+
+def partition(
+    lengths_n2: np.ndarray, count: int, *, max_rows: int | None = None, max_tokens: int | None = None
+) -> list[list[int]]:
+    """Split rows into micro-batches with the fewest padded tokens, among splits of the rows in order of length."""
+    order = _by_length(lengths_n2)
+    num_rows = len(order)
+    num_full = min(count, num_rows)
+    ends = [0] if num_full == 0 else _best_ends(lengths_n2[order], num_full, max_rows, max_tokens)
+    parts = [order[start:end].tolist() for start, end in zip(ends, ends[1:], strict=False)]
+    return parts + [[] for _ in range(count - len(parts))]
+
+
+def _by_length(lengths_n2: np.ndarray) -> np.ndarray:
+    """Sort the longest first: then processes have long micro-batches at the same time, and what does not fit shows at
+    once."""
+    return np.argsort(-lengths_n2.sum(axis=1), kind="stable")
+
+
+def _best_ends(lengths_n2: np.ndarray, count: int, max_rows: int | None, max_tokens: int | None) -> list[int]:
+    """Return where each of `count` parts of the sorted rows ends, by dynamic programming from the last row."""
+    num_rows = len(lengths_n2)
+    most = min(max_rows or num_rows, num_rows - count + 1)
+    if max_tokens is not None:
+        most = min(most, max(1, max_tokens // int(lengths_n2.sum(axis=1).min())))
+    # tokens[i, k]: of a part with the rows i to i + k
+    last = np.arange(num_rows)[:, None] + np.arange(most)
+    longest = np.maximum.accumulate(lengths_n2[np.minimum(last, num_rows - 1)], axis=1)
+    tokens = longest.sum(axis=2) * np.arange(1, most + 1).astype(float)
+    tokens[last >= num_rows] = np.inf
+    if max_tokens is not None:
+        tokens[tokens > max_tokens] = np.inf
+    # Of splits with equal padding take the most even one: this adds less than a token in all.
+    tokens += 0.5 * (tokens / (num_rows * lengths_n2.max(axis=0).sum())) ** 2
+    after = np.minimum(last + 1, num_rows)
+    # fewest[i]: tokens of the rows from i on, in as many parts as have been considered
+    fewest = np.full(num_rows + 1, np.inf)
+    fewest[num_rows] = 0.0
+    choices = []
+    for _ in range(count):
+        totals = tokens + fewest[after]
+        choice = totals.argmin(axis=1)
+        choices.append(choice)
+        fewest = np.append(np.take_along_axis(totals, choice[:, None], axis=1)[:, 0], np.inf)
+    if not np.isfinite(fewest[0]):
+        raise ValueError(
+            f"{num_rows} rows do not fit into {count} micro-batches of at most {max_rows or 'any number of'} rows and "
+            f"{max_tokens or 'any number of'} tokens. Use more micro-batches, or larger ones."
+        )
+    ends = [0]
+    for choice in reversed(choices):
+        ends.append(ends[-1] + int(choice[ends[-1]]) + 1)
+    return ends

@@ -19,13 +19,13 @@ from ..launching.liveness import GENERATION
 from ..methods import Estimate, Rollouts
 from ..methods.compose import estimate
 from ..methods.groups import GroupKinds, group_kinds
+from .checkpointing import RunState
 from .dynamic_sampling import DynamicSampling
 from .forwards import Forwards
 from .generation_batch import COMPLETION_IDS, GenerationBatch, PolicyScores, total_rewards
 from .logits import check_logits
-from .padding import loss_mask
 from .reward_functions import check_reward_columns, verifier_index
-from .run_state import RunState
+from .row_layout import loss_mask
 from .run_trainer import RunTrainer
 from .sampled_logps import by_row, can_collect_logps, collect_logps
 from .token_credit import CreditRecorder
@@ -126,12 +126,12 @@ class MinerGRPOTrainer(RunTrainer):
         """Return TRL's batch, generated, scored and with TRL's advantages, and what is known of the old policy."""
         # What an estimator asks of every row comes for next to nothing with TRL's own forward, where TRL makes one.
         wanted = {name for method in self.args.estimators for name in method.scores}
-        with forwards.probing(wanted) as probe:
+        with forwards.probing(wanted) as probed:
             output = super()._generate_and_score_completions(inputs)
         if self._collects_logps and "sampling_per_token_logps" in output:  # ours, which TRL's loss knows nothing of
             known = {"old_logps": output.pop("sampling_per_token_logps")}
         elif "old_per_token_logps" in output:
-            known = {**probe.values, "old_logps": output["old_per_token_logps"]}
+            known = {**probed, "old_logps": output["old_per_token_logps"]}
         else:  # what the probe saw was the reference model
             known = {}
         return output, PolicyScores(self, output, known)
@@ -205,14 +205,7 @@ class MinerGRPOTrainer(RunTrainer):
         state.tokens += int(current_world().sum(num_tokens))
 
     def _log_estimate(self, kinds: GroupKinds, advantages_N: Tensor, result: Estimate, seconds: float) -> None:
-        """Log which rollouts GRPO uses and which the estimators do.
-
-        Args:
-            kinds: (N,) bools.
-            advantages_N: (N,) TRL's own.
-            result: The estimators'.
-            seconds: That they took.
-        """
+        """Log which rollouts GRPO uses and which the estimators do."""
         metrics, state = self._metrics["train"], RunState.of(self)
         teaches_N = (advantages_N != 0) & kinds.is_he_N  # under GRPO
         used_N = (result.advantages_N != 0) & (teaches_N | (result.advantages_N != advantages_N))

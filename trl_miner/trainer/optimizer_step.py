@@ -14,8 +14,7 @@ from ..distributed import current_world
 from ..heartbeat import beat
 from .forwards import is_multimodal
 from .micro_batches import MicroBatchPlan, plan_micro_batches
-from .padding import NO_TRIM
-from .row_layout import RowLayout
+from .row_layout import NO_TRIM, RowLayout
 
 logger = logging.getLogger(__name__)
 
@@ -24,10 +23,6 @@ class OptimizerStep:
     """How the rows of the optimizer step under way go through the model.
 
     A plan spans the micro-steps of an optimizer step that take their rows from one generation batch.
-
-    Args:
-        trainer: A `RunTrainer`.
-        layout: How freely rows and padding may be arranged.
 
     Attributes:
         micro_step: Micro-steps of the optimizer step that are done.

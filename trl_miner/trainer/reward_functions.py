@@ -20,15 +20,7 @@ _NOT_FORWARDED = {"prompt", "completion", "completion_ids"}  # columns that TRL 
 
 
 def verifier_index(names: Sequence[str], verifier: str | None) -> int:
-    """Return which reward function decides whether a rollout is correct: the named one, else the first.
-
-    Args:
-        names: Of the reward functions.
-        verifier: The setting `correct_reward_func`.
-
-    Raises:
-        ValueError: There is no reward function of this name.
-    """
+    """Return which reward function decides whether a rollout is correct: the named one, else the first."""
     if verifier is None:
         return 0
     if verifier not in names:
@@ -40,16 +32,7 @@ def verifier_index(names: Sequence[str], verifier: str | None) -> int:
 
 
 def check_reward_columns(names: Sequence[str], functions: Sequence[Any], columns: Collection[str]) -> None:
-    """Refuse a missing column now: it would show as a TypeError after the first generation, an hour into a job.
-
-    Args:
-        names: Of the reward functions.
-        functions: The reward functions.
-        columns: Of the training set.
-
-    Raises:
-        ValueError: With the function and the columns it lacks.
-    """
+    """Refuse a missing column now: it would show as a TypeError after the first generation, an hour into a job."""
     for name, function in zip(names, functions, strict=True):
         if isinstance(function, torch.nn.Module):
             continue

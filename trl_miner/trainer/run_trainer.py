@@ -9,35 +9,29 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 from trl import GRPOTrainer
 
 from ..hub.training import open_repo, push_checkpoint, push_trained
 from ..launching.health import is_port_free
 from ..runs.checkpoints import UNFINISHED
-from .checkpointing import Checkpointing
+from .checkpointing import Checkpointing, RunState
 from .forwards import Forwards
 from .loss_rewriter import LossRewriter
 from .optimizer_step import OptimizerStep
 from .row_layout import choose_layout
-from .run_state import RunState
 from .update import UpdateMeasurement
 from .watchdog import TRAINING_STEP, TrainingWatchdog
 
 
 @dataclass
 class LossCall:
-    """One call of TRL's loss, and what happens around the forward inside it.
+    """One call of TRL's loss, and what happens around the forward inside it."""
 
-    Attributes:
-        inputs: What TRL's loss reads; `policy_loss` replaces some of it after the forward.
-        replayed: What the forward returns instead of asking the model; None: it asks the model.
-        keep: Gets the log-probs and entropies of the forward, without a graph.
-    """
-
-    inputs: dict[str, Any]
-    replayed: tuple[Any, ...] | None
-    keep: Callable[[Tensor, Tensor], None] | None
+    inputs: dict[str, Any]  # what TRL's loss reads; `policy_loss` replaces some of it after the forward
+    replayed: tuple[Any, ...] | None  # what the forward returns instead of asking the model; None: it asks the model
+    keep: Callable[[Tensor, Tensor], None] | None  # gets the log-probs and entropies of the forward, without a graph
 
 
 class RunTrainer(GRPOTrainer):
@@ -135,14 +129,7 @@ class RunTrainer(GRPOTrainer):
         replayed: tuple[Any, ...] | None = None,
         keep: Callable[[Tensor, Tensor], None] | None = None,
     ) -> Tensor:
-        """Return TRL's loss of some rows, as `policy_loss` changes it.
-
-        Args:
-            model: As TRL passes it.
-            inputs: A batch of TRL's; it stays as it is.
-            replayed: As in `LossCall`.
-            keep: As in `LossCall`.
-        """
+        """Return TRL's loss of some rows, as `policy_loss` changes it."""
         self._loss_call = LossCall(dict(inputs), replayed, keep)
         bounds = self.epsilon_low, self.epsilon_high
         try:
@@ -186,6 +173,12 @@ class RunTrainer(GRPOTrainer):
             yield
         finally:
             self._metrics = metrics
+
+    def undoing_draws(self) -> AbstractContextManager[None]:
+        """Undo the random draws made meanwhile."""
+        return torch.random.fork_rng(
+            devices=[self.accelerator.device] if self.accelerator.device.type == "cuda" else []
+        )
 
     # Checkpoints and pushes.
 

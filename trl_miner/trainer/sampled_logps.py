@@ -26,9 +26,6 @@ class SampledLogps(LogitsProcessor):
     """Reads the logits before temperature, top-p and their like, and a step later the token that was drawn.
 
     It changes nothing. The logits of one step, (B, V), live one step longer for it.
-
-    Args:
-        temperature: By which logits are divided.
     """
 
     def __init__(self, temperature: float) -> None:
@@ -57,13 +54,7 @@ class SampledLogps(LogitsProcessor):
 
 @contextmanager
 def collect_logps(model: Any, temperature: float) -> Iterator[list[Tensor]]:
-    """Yield a list that gets the (B, steps) log-probs of each `model.generate`, padding after a row's end included.
-
-    Args:
-        model: Of transformers, or a PEFT model around one; its generation config must sample with `temperature` and
-            change no logits otherwise but to leave out unlikely tokens.
-        temperature: By which logits are divided.
-    """
+    """Yield a list that gets the (B, steps) log-probs of each `model.generate`, padding after a row's end included."""
     collected: list[Tensor] = []
     generate, own = model.generate, vars(model).get("generate")
 
@@ -83,11 +74,7 @@ def collect_logps(model: Any, temperature: float) -> Iterator[list[Tensor]]:
 
 
 def can_collect_logps(trainer: Any) -> bool:
-    """Return whether the log-probs found while sampling are those that a forward would give, and are wanted.
-
-    Args:
-        trainer: A `RunTrainer`.
-    """
+    """Return whether the log-probs found while sampling are those that a forward would give, and are wanted."""
     args = trainer.args
     is_aligned = args.gradient_accumulation_steps % (args.steps_per_generation * trainer.num_iterations) == 0
     takers = [method.label for method in args.estimators if method.wants_sampler_logps]
@@ -121,15 +108,7 @@ def changes_to_logits(generation_config: Any) -> list[str]:
 
 
 def by_row(collected: Sequence[Tensor], completion_ids: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Return the log-probs of one generation as lists, each as long as its row's completion.
-
-    Args:
-        collected: Of `collect_logps`.
-        completion_ids: The tokens of each completion.
-
-    Raises:
-        RuntimeError: The log-probs are not of these completions.
-    """
+    """Return the log-probs of one generation as lists, each as long as its row's completion."""
     rows = [row for logps in collected for row in logps.tolist()]
     if len(rows) != len(completion_ids) or any(len(row) < len(ids) for row, ids in zip(rows, completion_ids)):  # noqa: B905
         raise RuntimeError(

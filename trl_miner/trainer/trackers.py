@@ -1,4 +1,4 @@
-"""The page of token credit, sent to where the run reports: trackio, Weights & Biases, TensorBoard."""
+"""The page of token credit in the trackers of a run: trackio, Weights & Biases, TensorBoard."""
 
 import importlib
 import logging
@@ -20,16 +20,12 @@ _SHARE = 0.01  # of the training's time at most, but for the page at the end: it
 
 
 class CreditPageCallback(TrainerCallback):
-    """Shows the token records so far in the trackers of the run, at checkpoints and at the end.
+    """Shows the token records in the trackers of the run, at checkpoints and at the end.
 
-    trackio and Weights & Biases get the page of `trl-miner inspect` as `token_credit`, TensorBoard, which shows no
-    pages, the tokens that were paid most, as text and as a picture. What cannot be sent is a warning: a training does
-    not end over it. Other trackers get the metrics alone.
+    trackio and Weights & Biases get the page of `trl-miner inspect` as `token_credit`. TensorBoard shows no pages; it
+    gets the tokens that were paid most, as text and as a picture. Failures are warnings and never stop training.
 
-    It must stand before the trackers' own callbacks, which close them at the end of the training.
-
-    Args:
-        trainer: Whose callbacks these are; its `args.report_to` names the trackers.
+    It must come before the trackers' own callbacks, which close them at the end of the training.
     """
 
     def __init__(self, trainer: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a training run shows: its progress, and one short line per log instead of TRL's forty numbers."""
+"""A training run on the terminal: its progress, and one short line per log instead of TRL's forty numbers."""
 
 from typing import Any
 
@@ -18,17 +18,15 @@ _SHOWN = (
 
 
 def short_line(step: int, logs: dict[str, Any]) -> str:
-    """One log as one line; metrics that this log lacks are left out."""
+    """Return one log as one line; metrics that it lacks are left out."""
     parts = [f"{title} {form.format(logs[key])}" for key, title, form in _SHOWN if logs.get(key) is not None]
     return f"step {step}: " + ", ".join(parts)
 
 
 def show_training(trainer: Any) -> "TrainingProgress":
-    """Replace transformers' bar and its dictionaries of numbers; with `--quiet` by nothing, with `disable_tqdm` keep
-    the dictionaries.
+    """Replace transformers' bar and its dictionaries of numbers, and return the callback, to be closed at the end.
 
-    Returns:
-        To be closed when the training has ended, however.
+    With `--quiet` nothing replaces them, with `disable_tqdm` the dictionaries stay.
     """
     progress = TrainingProgress()
     if is_quiet():
@@ -41,7 +39,7 @@ def show_training(trainer: Any) -> "TrainingProgress":
 
 
 class TrainingProgress(TrainerCallback):
-    """Progress over the optimizer steps, and `short_line` for each log of the training."""
+    """Shows progress over the optimizer steps, and `short_line` for each log."""
 
     def __init__(self) -> None:
         self._progress: Progress | None = None
@@ -68,7 +66,7 @@ class TrainingProgress(TrainerCallback):
         self.close()
 
     def close(self, *error: Any) -> None:
-        """Once is enough; with an exception's type, value and traceback where there is one."""
+        """Close the progress, with an exception's type, value and traceback where there is one."""
         progress, self._progress = self._progress, None
         if progress is not None:
             progress.__exit__(*(error or (None, None, None)))

@@ -1,4 +1,4 @@
-"""What an optimizer step did: `log_miner_update`.
+"""The measurement of what an optimizer step did: `log_miner_update`.
 
 TRL's loss is a sum over rows of a function of their log-probs. So one evaluation of it, on log-probs found without a
 graph, gives the derivative of the loss by each token's log-prob; the rows of each kind then go through the model once,
@@ -22,9 +22,8 @@ from ..distributed import accumulation_dtype, current_world
 from ..heartbeat import beat
 from ..methods.groups import GroupKinds
 from .forwards import is_multimodal, select_rows
-from .padding import loss_mask
-from .partition import fewest_micro_batches, partition
-from .row_layout import RowLayout, uses_liger_loss
+from .micro_batches import fewest_micro_batches, partition
+from .row_layout import RowLayout, loss_mask, uses_liger_loss
 from .update_metrics import GAINS, PH, adam_denominator, compare_parts, gain_sums, mean_gains, overlap, row_kinds
 
 KINDS = "miner_kinds"  # (B,) in a batch of TRL's, from the advantages to the loss
@@ -41,17 +40,12 @@ _OF_UPDATE = {"share": "ph_update_share", "cosine": "update_cosine"}
 
 @dataclass
 class StepMeasurement:
-    """The measurement of one optimizer step.
+    """The measurement of one optimizer step."""
 
-    Attributes:
-        parameters: Those that are trained, each with its group in the optimizer.
-        ph, other: This process's part of each gradient, from PH rows and from the others; None: 0.
-        batches: TRL's micro-batches so far, with the log-probs before the step.
-    """
-
-    parameters: list[tuple[Tensor, dict[str, Any]]]
-    ph: list[Tensor | None]
-    other: list[Tensor | None]
+    parameters: list[tuple[Tensor, dict[str, Any]]]  # those that are trained, each with its group in the optimizer
+    ph: list[Tensor | None]  # this process's part of each gradient from PH rows; None: 0
+    other: list[Tensor | None]  # from the other rows
+    # TRL's micro-batches so far, with the log-probs before the step
     batches: list[tuple[dict[str, Any], Tensor]] = field(default_factory=list)
 
 
@@ -60,15 +54,8 @@ class UpdateMeasurement(TrainerCallback):
 
     As a callback it is called between the optimizer's step and the end of its gradients.
 
-    Args:
-        trainer: A `RunTrainer`.
-        layout: What padding may go, and the token budget.
-
     Attributes:
         step: The step being measured; None: none.
-
-    Raises:
-        ValueError: The launch or the configuration cannot be measured.
     """
 
     def __init__(self, trainer: Any, layout: RowLayout) -> None:
@@ -78,22 +65,11 @@ class UpdateMeasurement(TrainerCallback):
 
     @staticmethod
     def mark(batch: dict[str, Any], kinds: GroupKinds) -> dict[str, Any]:
-        """Return TRL's batch with the kind of each of its rows.
-
-        Args:
-            batch: Of this process.
-            kinds: (N,) bools, of the global batch.
-        """
+        """Return TRL's batch with the kind of each of its rows."""
         return {**batch, KINDS: row_kinds(kinds)[current_world().local_slice(len(batch["advantages"]))]}
 
     def measure_gradient(self, inputs: dict[str, Any], *, micro_step: int, is_trimmed: bool) -> None:
-        """Add one of TRL's micro-batches, before its loss.
-
-        Args:
-            inputs: The micro-batch.
-            micro_step: Its number in the optimizer step.
-            is_trimmed: Whether its padding has been trimmed as far as it may.
-        """
+        """Add one of TRL's micro-batches, before its loss."""
         trainer = self._trainer
         if (trainer.state.global_step + 1) % trainer.args.log_miner_update_steps:
             return
@@ -141,13 +117,12 @@ class UpdateMeasurement(TrainerCallback):
     @contextmanager
     def _leaving_no_trace(self) -> Iterator[None]:
         """Drop metrics and random draws meanwhile, and reduce the loss to its policy term."""
-        trainer, device = self._trainer, self._trainer.accelerator.device
+        trainer = self._trainer
         kept = {name: getattr(trainer, name) for name in _OTHER_TERMS if hasattr(trainer, name)}
         for name in kept:
             setattr(trainer, name, 0.0)
-        forked = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
         try:
-            with trainer.dropping_metrics(), forked:
+            with trainer.dropping_metrics(), trainer.undoing_draws():
                 yield
         finally:
             for name, value in kept.items():
@@ -253,11 +228,7 @@ class UpdateMeasurement(TrainerCallback):
 
 
 def check_measurable(trainer: Any) -> None:
-    """Refuse a launch or a configuration whose optimizer steps cannot be measured.
-
-    Raises:
-        ValueError: With the reason, and what to change.
-    """
+    """Refuse a launch or a configuration whose optimizer steps cannot be measured."""
     reason, args = None, trainer.args
     checkpointing = args.gradient_checkpointing_kwargs or {}
     if trainer.accelerator.distributed_type in _SHARDED:

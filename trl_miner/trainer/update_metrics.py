@@ -1,4 +1,4 @@
-"""What an optimizer step did, apart for all-right (PH) rows and for the others: gradients, updates, log-probs.
+"""Gradients, updates and log-prob gains of an optimizer step, all-right (PH) rows apart from the others.
 
 # N rollouts of the global batch, B rows of a micro-batch, T padded completion tokens
 """
@@ -17,46 +17,31 @@ GAINS = ("ph_logp_gain", "ph_logp_gain_others", "ph_logp_gain_paid", "he_logp_ga
 
 
 def row_kinds(kinds: GroupKinds) -> Tensor:
-    """(N,) of `PH`, `HE`, `NH`: the kinds as one number per row, which a batch can carry along."""
+    """Return (N,) of `PH`, `HE`, `NH`: the kinds as one number per row, which a batch can carry along."""
     return torch.stack(tuple(kinds)).int().argmax(dim=0)
 
 
 def overlap(ph: Tensor, other: Tensor) -> Tensor:
-    """(3,): the sums |ph|^2, |other|^2 and <ph, other> over the elements of two tensors of one shape."""
+    """Return (3,), the sums |ph|^2, |other|^2 and <ph, other> over the elements of two tensors of one shape."""
     wide = accumulation_dtype(ph.device)
     ph, other = ph.float(), other.float()
     return torch.stack([(a * b).sum(dtype=wide) for a, b in ((ph, ph), (other, other), (ph, other))])
 
 
 def compare_parts(overlap_3: Tensor) -> dict[str, float]:
-    """How two vectors relate.
-
-    Args:
-        overlap_3: Sums of `overlap` over all of their elements.
-
-    Returns:
-        `ph_norm` and `other_norm` (L2); `share`, ph_norm / (ph_norm + other_norm), unless both are 0; `cosine`, unless
-        one of them is 0.
-    """
+    """Return two vectors' L2 norms, the first's share of the sum, and their cosine, from `overlap`."""
     ph_square, other_square, dot = overlap_3.tolist()
     ph_norm, other_norm = math.sqrt(ph_square), math.sqrt(other_square)
-    found = {"ph_norm": ph_norm, "other_norm": other_norm}
+    values = {"ph_norm": ph_norm, "other_norm": other_norm}
     if ph_norm + other_norm > 0:
-        found["share"] = ph_norm / (ph_norm + other_norm)
+        values["share"] = ph_norm / (ph_norm + other_norm)
     if ph_norm > 0 and other_norm > 0:
-        found["cosine"] = max(-1.0, min(1.0, dot / ph_norm / other_norm))
-    return found
+        values["cosine"] = max(-1.0, min(1.0, dot / ph_norm / other_norm))
+    return values
 
 
 def adam_denominator(state: dict[str, Any], group: dict[str, Any]) -> Tensor | None:
-    """sqrt(v_hat) + eps: what Adam and AdamW divide a parameter's gradient by.
-
-    Args:
-        state: The optimizer's, of one parameter, after its step.
-        group: The parameter's group, with `betas` and `eps`.
-
-    Returns:
-        Of the parameter's shape; None where the optimizer keeps no such second moment (`exp_avg_sq`).
+    """Return sqrt(v_hat) + eps, by which Adam and AdamW divide a parameter's gradient; None for another optimizer.
 
     Source: arXiv 1412.6980, algorithm 1; with `amsgrad` the largest second moment so far, as torch does it.
     """
@@ -68,17 +53,9 @@ def adam_denominator(state: dict[str, Any], group: dict[str, Any]) -> Tensor | N
 
 
 def gain_sums(before_BT: Tensor, after_BT: Tensor, advantages: Tensor, mask_BT: Tensor, kinds_B: Tensor) -> Tensor:
-    """How the log-probs of some tokens moved.
+    """Return (5, 2): for each of `GAINS` the weighted sum of the log-probs' gains in nats, and the sum of the weights.
 
-    Args:
-        before_BT, after_BT: (B, T) log-probs before and after the step, in nats.
-        advantages: (B,) or (B, T).
-        mask_BT: (B, T), non-zero where a token counts.
-        kinds_B: (B,) of `PH`, `HE`, `NH`.
-
-    Returns:
-        (5, 2): for each of `GAINS` the weighted sum of the gains, and the sum of the weights. A weight is 1, and for
-        `ph_logp_gain_paid` the token's advantage.
+    A weight is 1, and for `ph_logp_gain_paid` the token's advantage.
     """
     wide = accumulation_dtype(before_BT.device)
     is_token_BT = mask_BT.bool()
@@ -95,5 +72,5 @@ def gain_sums(before_BT: Tensor, after_BT: Tensor, advantages: Tensor, mask_BT: 
 
 
 def mean_gains(sums_52: Tensor) -> dict[str, float]:
-    """The means of `GAINS` in nats per token, of those that there are tokens for."""
+    """Return the means of those `GAINS` that there are tokens for, in nats per token."""
     return {name: total / weight for name, (total, weight) in zip(GAINS, sums_52.tolist(), strict=True) if weight > 0}

@@ -12,12 +12,8 @@ from ..launching.watchdog import RunStopped, Watchdog
 TRAINING_STEP = "training step"
 
 
-class TrainingWatchdog(Watchdog):
-    """Ends a training in which nothing moves for `watchdog_seconds`. It starts when the training does.
-
-    Args:
-        trainer: A trainer of TRL's; None: a watchdog that never starts.
-    """
+class TrainingWatchdog(Watchdog, TrainerCallback):
+    """Ends a training in which nothing moves for `watchdog_seconds`. It starts when the training does."""
 
     def __init__(self, trainer: Any = None) -> None:
         self._trainer = trainer
@@ -26,7 +22,7 @@ class TrainingWatchdog(Watchdog):
             return
         super().__init__(trainer.args.watchdog_seconds, server_url=_server_url(trainer), where=self._place_in_run)
         if self.limit > 0:
-            trainer.add_callback(_StartWatchdog(trainer, self))
+            trainer.add_callback(self)
         engine = getattr(getattr(getattr(trainer, "vllm_generation", None), "llm", None), "llm_engine", None)
         if engine is not None:  # vLLM in this process: each of its steps is a sign of life
             engine.step = _with_beat(engine.step, self)
@@ -57,23 +53,17 @@ class TrainingWatchdog(Watchdog):
         finally:
             self.stop()
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        # Not earlier: loading a model or a checkpoint may take its time.
+        accelerator = self._trainer.accelerator
+        self.start(accelerator.process_index, accelerator.num_processes, _from_main_process)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.stop()
+
     def _place_in_run(self) -> str:
         step = self._trainer.state.global_step
         return f"step {step + 1}" if self.is_in(TRAINING_STEP) else f"after step {step}"
-
-
-class _StartWatchdog(TrainerCallback):
-    """Starts the watchdog with the training: loading a model or a checkpoint may take its time."""
-
-    def __init__(self, trainer: Any, watchdog: Watchdog) -> None:
-        self.trainer, self.watchdog = trainer, watchdog
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        accelerator = self.trainer.accelerator
-        self.watchdog.start(accelerator.process_index, accelerator.num_processes, _from_main_process)
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.watchdog.stop()
 
 
 def _server_url(trainer: Any) -> str | None:
