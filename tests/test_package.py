@@ -111,6 +111,11 @@ def imports_of(name: str, *, types: bool) -> Iterator[str]:
                 yield inner if inner in MODULES else ".".join(parts)
 
 
+def test_every_folder_is_a_package():
+    """One without `__init__.py` would be missing from the wheel."""
+    assert not [name for name in MODULES if not (MODULES[name].parent / "__init__.py").is_file()]
+
+
 def test_the_map_names_what_there_is():
     rows = rows_of_the_map()
     names = [name for row in rows for name in row]
