@@ -169,16 +169,9 @@ def plan_micro_batches(
 ) -> MicroBatchPlan:
     """Group the rows of an optimizer step into micro-batches, equally many on every process. Every process must call.
 
-    Args:
-        trl_batches: TRL's micro-batches.
-        trim: The padding that can go.
-        by_length: Whether rows may share a micro-batch with those of TRL's other micro-batches.
-        skips_rows: Whether rows without effect are left out. (Not if all are: TRL's metrics need some rows.)
-        has_kl: Whether the loss has a term on every token, whatever its advantage.
-        max_tokens: Tokens of a micro-batch at most, padding included; None: no more than TRL's micro-batches have.
-        loss_type: TRL's.
-        least: Micro-batches at least. One without rows is a forward of three tokens.
-        world: The processes.
+    With `by_length`, rows may share a micro-batch with those of TRL's others; there are at least `least`, of at most
+    `max_tokens` padded tokens each (None: no more than TRL's have). With `skips_rows`, rows without effect are left
+    out, unless all are: TRL's metrics need some.
     """
     device, size = trl_batches[0]["advantages"].device, len(trl_batches)
     lengths = [trim.lengths(batch) for batch in trl_batches]

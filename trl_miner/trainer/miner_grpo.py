@@ -107,7 +107,11 @@ class MinerGRPOTrainer(RunTrainer):
     # A generation batch, in the order of what happens to it.
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-        """Return TRL's batch of rollouts with the advantages of `advantage_estimator`."""
+        """Return TRL's batch of rollouts with the advantages of `advantage_estimator`.
+
+        `_roll_out` has TRL generate, score and compute its own advantages; `_estimate_advantages` sorts the prompts
+        into PH, HE and NH and lets the methods replace advantages.
+        """
         forwards = self.forwards
         if forwards is None or not self.model.training:  # evaluation is plain GRPO
             return super()._generate_and_score_completions(inputs)

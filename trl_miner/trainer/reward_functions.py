@@ -8,13 +8,7 @@ import torch
 
 # What TRL hands to every reward function besides the columns of the data set.
 REWARD_KWARGS = {
-    "prompts",
-    "completions",
-    "completion_ids",
-    "trainer_state",
-    "log_extra",
-    "log_metric",
-    "environments",
+    *("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments")
 }
 _NOT_FORWARDED = {"prompt", "completion", "completion_ids"}  # columns that TRL keeps to itself
 
