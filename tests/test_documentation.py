@@ -36,7 +36,7 @@ MODULES = load(ROOT / ".ci" / "documentation.py").module_names("trl_miner")
 # the commands, and need a sentence only.
 INTERFACE = [
     *("config", "data.arithmetic", "evaluation.in_training", "evaluation.metrics", "evaluation.paired", "rewards"),
-    *("methods.bapo", "methods.clip_cov", "methods.entropy_adv", "methods.groups", "methods.grpo", "methods.kl_cov"),
+    *("methods.bapo", "methods.clip_cov", "methods.entropy_adv", "methods.kl_cov"),
     *("methods.miner", "methods.reinforce_pp", "methods.ucas", "runs.history", "trainer.miner_grpo"),
     *("viewing.credit", "viewing.curves", "viewing.explain", "viewing.pass_curves"),
 ]
