@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 from harness import config, mixed_reward, trained
-from test_advantages import batch, run
+from test_estimators import batch, run
 
 from trl_miner.methods.grpo import group_relative_advantages
 from trl_miner.recipe import make_parser

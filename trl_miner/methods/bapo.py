@@ -37,10 +37,7 @@ def bapo(
     That order is the published code's; its paper's algorithm has the upper one first.
 
     Args:
-        logps_BT: (B, T) log-probs under the current policy, in nats.
-        old_logps_BT: (B, T) under the old policy.
-        advantages_BT: (B, T).
-        mask_BT: (B, T), non-zero where a token counts.
+        logps_BT, old_logps_BT, advantages_BT, mask_BT: As in `clip_cov`.
         target: Positive over negative contribution, at least 0. The paper of MINER asks for a positive share of 50 %,
             which is a ratio of 1.
         low_start, low_max, low_step: Of the lower bound of the ratio pi / pi_old.

@@ -31,10 +31,7 @@ def kl_cov(
     averaged. Strictly on-policy the penalty and its gradient are 0.
 
     Args:
-        logps_BT: (B, T) log-probs under the current policy, in nats; may carry a gradient.
-        old_logps_BT: (B, T) under the old policy.
-        advantages_BT: (B, T).
-        mask_BT: (B, T), non-zero where a token counts.
+        logps_BT, old_logps_BT, advantages_BT, mask_BT: As in `clip_cov`; the log-probs may carry a gradient.
         ratio: Share of the tokens to penalize, in [0, 1]: max(1, int(ratio * tokens)) of them; 0 penalizes none.
         coef: Weight of the penalty, at least 0.
         world: The processes that share the batch; every one must call.

@@ -1,5 +1,6 @@
 """The record of a method: all that the trainer, the configuration, the docs and the model card must know of it."""
 
+import contextlib
 import inspect
 import types
 import typing
@@ -56,16 +57,11 @@ class Knob:
             ValueError: It is of another type; the error calls the knob by prefix and name.
         """
         kinds = _alternatives(self.type)
-        if Any in kinds or isinstance(value, tuple(typing.get_origin(kind) or kind for kind in kinds)):
-            if not isinstance(value, bool) or {bool, Any} & {*kinds}:  # to Python, a bool is an int
-                return value
-        for kind in (int, float):
-            if kind in kinds and not isinstance(value, bool):
-                try:
-                    if kind is float or float(value) == int(value):
-                        return kind(value)
-                except (TypeError, ValueError):
-                    continue
+        if Any in kinds or type(value) in [typing.get_origin(kind) or kind for kind in kinds]:
+            return value
+        if float in kinds and not isinstance(value, bool):
+            with contextlib.suppress(TypeError, ValueError):
+                return float(value)
         raise ValueError(f"{prefix}{self.name} must be of type {type_name(self.type)}: got {value!r}.")
 
     def check(self, value: Any, values: Mapping[str, Any], prefix: str = "") -> None:

@@ -111,13 +111,8 @@ def needs_old_logps(
     """Return whether the old log-probs can change anything in this batch. If not, they are not worth a forward.
 
     They cannot without PH (or, with `nh_scale`, NH) groups, under a cap of 0, without any signal from mixed prompts to
-    measure the cap by, or when neither the reward nor the credit looks at them. The arguments are global, so every
-    process comes to the same answer.
-
-    Args:
-        kinds: Of `group_kinds`.
-        advantages_N: (N,) extrinsic advantages of the global batch.
-        lambda_max, credit, intrinsic, nh_scale: Those of `miner_advantages`.
+    measure the cap by, or when neither the reward nor the credit looks at them. The arguments, which are those of
+    `miner_advantages`, are global, so every process comes to the same answer.
     """
     if lambda_max is not None and (lambda_max == 0 or not bool((advantages_N != 0)[kinds.is_he_N].any())):
         return False
