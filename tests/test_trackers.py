@@ -20,7 +20,7 @@ def test_tensorboard(policy, tmp_path, monkeypatch):
     for name in METRICS:
         assert [event.value for event in events.Scalars(f"train/{name}")] == pytest.approx(logged(trainer, name))
     (text,) = events.Tensors("token_credit/text_summary")
-    assert text.step == 4 and b"| Token |" in text.tensor_proto.string_val[0]
+    assert text.step == 4 and b"| Token " in text.tensor_proto.string_val[0]
     (picture,) = events.Images("token_credit")
     assert picture.encoded_image_string.startswith(b"\x89PNG") and picture.width > 300
 
