@@ -1,6 +1,5 @@
 """The documentation is whole, current and true: pages, docstrings, commands, notebooks."""
 
-import fnmatch
 import importlib
 import importlib.util
 import inspect
@@ -17,6 +16,7 @@ import yaml
 from trl_miner import cli
 from trl_miner.commands import compare, data, doctor, evaluate, launch, push, report, score, train
 from trl_miner.commands import inspect as inspect_command
+from trl_miner.methods import METHODS
 from trl_miner.recipe import make_parser
 
 ROOT = Path(__file__).parent.parent
@@ -33,12 +33,11 @@ def load(path):
 
 MODULES = load(ROOT / ".ci" / "documentation.py").module_names("trl_miner")
 # What a user calls from Python: its docstrings describe arguments and results, one by one. The other modules work for
-# the commands, and need a sentence only.
+# the commands, and need a sentence only. Of `methods`, the function of each method counts.
 INTERFACE = [
     *("config", "data.arithmetic", "evaluation.in_training", "evaluation.metrics", "evaluation.paired", "rewards"),
-    *("methods.bapo", "methods.clip_cov", "methods.entropy_adv", "methods.kl_cov"),
-    *("methods.miner", "methods.reinforce_pp", "methods.ucas", "runs.history", "trainer.miner_grpo"),
-    *("viewing.credit", "viewing.curves", "viewing.explain", "viewing.pass_curves"),
+    *("runs.history", "trainer.miner_grpo", "viewing.credit", "viewing.curves", "viewing.explain"),
+    "viewing.pass_curves",
 ]
 
 
@@ -136,21 +135,27 @@ def test_everything_public_has_a_docstring(name):
     assert not [one for one, value in own_names(module).items() if (value.__doc__ or "").startswith(f"{one}(")]
 
 
-@pytest.mark.parametrize("pattern", INTERFACE)
-def test_what_users_call_describes_its_arguments_and_result(pattern):
-    modules = fnmatch.filter(MODULES, f"trl_miner.{pattern}")
-    assert modules
-    lacking = []
-    for function, value in (pair for name in modules for pair in functions_of(importlib.import_module(name))):
-        text, signature = inspect.getdoc(value) or "", inspect.signature(value)
-        arguments = [one for one in signature.parameters if one not in ("self", "args", "kwargs")]
-        described = text.partition("Args:")[2].partition("\n\n")[0]
-        if "As `" in text or "as of `" in text or "see `" in text.lower():  # another one's docstring says it
-            continue
-        lacking += [f"{function}: {one}" for one in arguments if not re.search(rf"\b{one}\b", described or text)]
-        returns = signature.return_annotation not in (None, "None", inspect.Signature.empty)
-        lacking += [f"{function}: Returns"] if returns and arguments and "Return" not in text else []
-    assert not lacking
+def undescribed(name, function):
+    """Arguments that a docstring does not name, and a result that it does not mention."""
+    text, signature = inspect.getdoc(function) or "", inspect.signature(function)
+    arguments = [argument for argument in signature.parameters if argument not in ("self", "args", "kwargs")]
+    described = text.partition("Args:")[2].partition("\n\n")[0]
+    if "As `" in text or "as of `" in text or "see `" in text.lower():  # another one's docstring says it
+        return []
+    lacking = [f"{name}: {argument}" for argument in arguments if not re.search(rf"\b{argument}\b", described or text)]
+    returns = signature.return_annotation not in (None, "None", inspect.Signature.empty)
+    return lacking + ([f"{name}: Returns"] if returns and arguments and "Return" not in text else [])
+
+
+@pytest.mark.parametrize("module", INTERFACE)
+def test_what_users_call_describes_its_arguments_and_result(module):
+    functions = functions_of(importlib.import_module(f"trl_miner.{module}"))
+    assert not [line for name, function in functions for line in undescribed(name, function)]
+
+
+@pytest.mark.parametrize("method", [method for method in METHODS.values() if method.function], ids=lambda m: m.name)
+def test_a_methods_function_describes_its_arguments_and_result(method):
+    assert not undescribed(method.name, method.function)
 
 
 # --- Commands
