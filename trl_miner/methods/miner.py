@@ -111,8 +111,13 @@ def needs_old_logps(
     """Return whether the old log-probs can change anything in this batch. If not, they are not worth a forward.
 
     They cannot without PH (or, with `nh_scale`, NH) groups, under a cap of 0, without any signal from mixed prompts to
-    measure the cap by, or when neither the reward nor the credit looks at them. The arguments, which are those of
-    `miner_advantages`, are global, so every process comes to the same answer.
+    measure the cap by, or when neither the reward nor the credit looks at them. The arguments are global, so every
+    process comes to the same answer.
+
+    Args:
+        kinds: Of `group_kinds`.
+        advantages_N: (N,) extrinsic advantages of the global batch.
+        lambda_max, credit, intrinsic, nh_scale: Those of `miner_advantages`.
     """
     if lambda_max is not None and (lambda_max == 0 or not bool((advantages_N != 0)[kinds.is_he_N].any())):
         return False
@@ -217,12 +222,12 @@ def miner_advantages(
     if intrinsic == "constant":
         mined_N = constant_reward * (is_ph_N & (sums.tokens_N > 0))
     else:
-        mined_N = intrinsic_advantages(sums.intrinsic_N, is_ph_N, num_generations)
+        mined_N = intrinsic_advantages(sums.intrinsic_N, is_ph_N, num_generations)  # equation 6
     if nh_scale > 0:  # the wrong answers that the policy was surest of: the same centered NLL, from below
         mined_N = mined_N - nh_scale * intrinsic_advantages(-sums.intrinsic_N, is_nh_N, num_generations)
-    tau_ref = sums.base_N[kinds.is_he_N].sum()
+    tau_ref = sums.base_N[kinds.is_he_N].sum()  # equation 8, as is the next line
     tau_pos = (mined_N.abs() * sums.weight_N).sum()
-    scale = calibration_scale(tau_ref, tau_pos, lambda_max)
+    scale = calibration_scale(tau_ref, tau_pos, lambda_max)  # equation 9
 
     # From rollouts to tokens: the mined rows hold their weights so far, the others their advantage.
     stats = _statistics(sums, is_ph_N, scale=scale, tau_ref=tau_ref, tau_pos=tau_pos)
