@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from . import add_quiet
+from . import set_run
 
 
 def add(commands: Any) -> None:
@@ -29,14 +29,11 @@ def add(commands: Any) -> None:
         help="runs at a time, each on its share of the cores (default: 1, as runs on GPUs would share the GPUs)",
     )  # fmt: skip
     option(
-        "--output",
-        default="runs/compare",
-        metavar="FOLDER",
+        "--output", default="runs/compare", metavar="FOLDER",
         help="where to write comparison.md, comparison.json, and RECIPE/seedK with the model, scores and log.txt of "
         "each run (default: runs/compare)",
-    )
-    add_quiet(parser)
-    parser.set_defaults(run=run)
+    )  # fmt: skip
+    set_run(parser, run)
 
 
 def run(args: argparse.Namespace, options: list[str]) -> int:

@@ -2,10 +2,12 @@
 
 import argparse
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import add_quiet, evaluate
+from ..progress import Progress, finish
+from . import evaluate, set_run
 
 
 def add(commands: Any) -> None:
@@ -18,9 +20,8 @@ def add(commands: Any) -> None:
         help="DeepScaleR, 40,000 mathematical problems",
         description="Write DeepScaleR as prompts and golds: Parquet, and a card with counts and hashes.",
     )
-    _add_options(deepscaler, "data/deepscaler")
+    _add_options(deepscaler, "data/deepscaler", run_deepscaler)
     deepscaler.add_argument("--revision", metavar="NAME", help="revision on the Hub (default: main)")
-    deepscaler.set_defaults(run=run_deepscaler)
     medical = sets.add_parser(
         "medical",
         help="MedQA, and the MedMCQA questions that a model gets wrong",
@@ -30,15 +31,13 @@ def add(commands: Any) -> None:
         "and hashes.",
         epilog="The same command again resumes the filtering, whose answers are kept in OUTPUT-filter.",
     )
-    _add_options(medical, "data/medical")
-    option = medical.add_argument
-    option("--medqa-revision", metavar="NAME", help="revision on the Hub (default: main)")
-    option("--medmcqa-revision", metavar="NAME", help="revision on the Hub (default: main)")
+    _add_options(medical, "data/medical", run_medical)
+    medical.add_argument("--medqa-revision", metavar="NAME", help="revision on the Hub (default: main)")
+    medical.add_argument("--medmcqa-revision", metavar="NAME", help="revision on the Hub (default: main)")
     evaluate.add_model(medical, prefix="filter-")
-    medical.set_defaults(run=run_medical)
 
 
-def _add_options(parser: argparse.ArgumentParser, output: str) -> None:
+def _add_options(parser: argparse.ArgumentParser, output: str, run: Callable[..., int]) -> None:
     option = parser.add_argument
     option("--tokenizer", required=True, metavar="ID", help="tokenizer of the model to train: Hub id or folder")
     option(
@@ -59,12 +58,10 @@ def _add_options(parser: argparse.ArgumentParser, output: str) -> None:
         help="remove questions that overlap with a benchmark instead of only reporting them",
     )  # fmt: skip
     option("--output", default=output, metavar="FOLDER", help=f"default: {output}")
-    add_quiet(parser)
+    set_run(parser, run)
 
 
 def run_deepscaler(args: argparse.Namespace, rest: list[str]) -> int:
-    from ..progress import Progress
-
     with Progress("starting", unit="", leave=False):
         from ..data.deepscaler import MATH_BENCHMARKS, build_deepscaler
 
@@ -77,8 +74,6 @@ def run_deepscaler(args: argparse.Namespace, rest: list[str]) -> int:
 
 
 def run_medical(args: argparse.Namespace, rest: list[str]) -> int:
-    from ..progress import Progress
-
     with Progress("starting", unit="", leave=False):
         from ..data.medical import MEDICAL_BENCHMARKS, build_medical
         from ..evaluation.evaluate import ModelOptions, sample_filter
@@ -120,15 +115,13 @@ def _benchmarks(args: argparse.Namespace, local: dict[str, str], field: tuple[st
     from ..data.benchmarks import BENCHMARKS, load
 
     names = field if args.check_against is None else args.check_against
-    for name in names:
-        if name not in BENCHMARKS:
-            raise ValueError(f"--check-against must name benchmarks: got {name!r}. Known: {', '.join(BENCHMARKS)}.")
+    if unknown := [name for name in names if name not in BENCHMARKS]:
+        raise ValueError(f"--check-against must name benchmarks: got {unknown[0]!r}. Known: {', '.join(BENCHMARKS)}.")
     return {name: load(BENCHMARKS[name], local.get(name), strict=False) for name in names}
 
 
 def _report(written: Any, model: str, reward: str) -> int:
     from ..data.training_set import CARD, CONTAMINATION, TRAIN
-    from ..progress import finish
 
     print(f"{written.rows} problems in {written.folder}.")
     for reason, count in written.dropped.items():

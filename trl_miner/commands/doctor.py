@@ -4,7 +4,8 @@ import argparse
 import os
 from typing import Any
 
-from . import add_quiet
+from ..progress import Progress, finish
+from . import set_run
 
 
 def add(commands: Any) -> None:
@@ -24,14 +25,11 @@ def add(commands: Any) -> None:
     option = parser.add_argument
     option("recipe", metavar="RECIPE", help="a recipe, such as recipes/Qwen3-4B-Base/miner.yaml")
     option("--machine", metavar="MACHINE", help="8x80GB, or a .json file (default: this machine)")
-    add_quiet(parser)
-    parser.set_defaults(run=run)
+    set_run(parser, run)
 
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Print all findings and the memory estimate. `overrides` are settings of the recipe."""
-    from ..progress import Progress, finish
-
     with Progress("looking at the machine", unit="", leave=False):  # takes seconds, because it imports TRL
         from ..launching.doctor.machine import described_machine, hub_answers, this_machine
 

@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from . import add_quiet, score
+from ..progress import Progress
+from . import score, set_run
 
 
 def add(commands: Any) -> None:
@@ -21,13 +22,10 @@ def add(commands: Any) -> None:
     parser.add_argument("--tokenizer", metavar="ID", help="default: the model's")
     option = parser.add_argument_group("problems").add_argument
     option(
-        "--benchmarks",
-        nargs="*",
-        default=[],
-        metavar="NAME",
+        "--benchmarks", nargs="*", default=[], metavar="NAME",
         help="aime24 aime25 amc23 hmmt25 math500 olympiadbench medqa medmcqa pubmedqa medxpertqa mmlu_pro arithmetic "
         "strategies, or NAME=PATH: a file of your own (JSONL or Parquet)",
-    )
+    )  # fmt: skip
     option(
         "--local", nargs="+", default=[], metavar="NAME=PATH",
         help="read benchmarks from local files, not from the Hub",
@@ -42,8 +40,7 @@ def add(commands: Any) -> None:
     _add_sampling(parser)
     parser.add_argument("--output", metavar="FOLDER", help="default: evals/MODEL")
     score.add_options(parser)
-    add_quiet(parser)
-    parser.set_defaults(run=run)
+    set_run(parser, run)
 
 
 def add_model(parser: argparse.ArgumentParser, prefix: str = "") -> None:
@@ -97,8 +94,6 @@ def local_files(entries: list[str]) -> dict[str, str]:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    from ..progress import Progress
-
     with Progress("starting", unit="", leave=False):  # importing transformers takes seconds
         from ..evaluation.evaluate import ModelOptions, evaluate, load_problem_sets
         from ..evaluation.generate import Sampling

@@ -7,7 +7,8 @@ import webbrowser
 from pathlib import Path
 from typing import Any
 
-from . import add_quiet
+from ..progress import finish
+from . import set_run
 
 LARGE = 100 * 2**20  # bytes; browsers open larger pages slowly
 
@@ -29,12 +30,10 @@ def add(commands: Any) -> None:
         help="show at most N rollouts, as whole prompts spread over steps and kinds (default: all)",
     )  # fmt: skip
     option("--open", action="store_true", help="open the page in a browser")
-    add_quiet(parser)
-    parser.set_defaults(run=run)
+    set_run(parser, run)
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    from ..progress import finish
     from ..viewing.credit import read_credit
     from ..viewing.inspect import write_inspect_page
 

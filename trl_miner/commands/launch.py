@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from . import add_quiet
+from ..progress import Progress, finish
+from . import set_run
 
 EXIT_CODES = """exit code:
   the training's own, or 128 + N if signal N ended it or launch (130: Ctrl-C, 143: SIGTERM)
@@ -36,7 +37,7 @@ def add(commands: Any) -> None:
     option(
         "--grace", type=float, default=20.0, metavar="SECONDS", help="time between a signal and SIGKILL (default: 20)"
     )
-    add_quiet(parser)
+    set_run(parser, run)
     option = parser.add_argument_group("vLLM server").add_argument
     option("--host", metavar="HOST", help="where it listens, and where the training finds it (default: loopback)")
     option(
@@ -53,7 +54,6 @@ def add(commands: Any) -> None:
     option("--machine_rank", type=int, metavar="N", help="rank of this machine, from 0")
     option("--main_process_ip", metavar="HOST", help="address of the machine of rank 0")
     option("--main_process_port", type=int, metavar="PORT", help="a free port on that machine")
-    parser.set_defaults(run=run)
 
 
 def machines_of(args: argparse.Namespace) -> Any:
@@ -63,8 +63,6 @@ def machines_of(args: argparse.Namespace) -> Any:
 
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
-    from ..progress import Progress, finish
-
     if args.quiet:
         overrides = [*overrides, "--quiet"]
     with Progress("reading the recipe", unit="", leave=False):  # takes seconds, because it imports TRL

@@ -5,7 +5,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from . import add_quiet, without_option
+from ..progress import finish
+from . import set_run, without_option
 
 
 def add(commands: Any) -> None:
@@ -25,13 +26,11 @@ def add(commands: Any) -> None:
     option("--checkpoints", action="store_true", help="also push each checkpoint, as branch checkpoint-STEP")
     option("--evaluation", metavar="FOLDER", help="scores for the card: this model's --output of trl-miner eval")
     option("--dry-run", metavar="FOLDER", help="write what would be pushed into FOLDER, and send nothing")
-    add_quiet(parser)
-    parser.set_defaults(run=run)
+    set_run(parser, run)
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..hub.upload import check_repo_id, listing, plan, push_models, repo_urls, write_folder
-    from ..progress import finish
     from ..runs.eval_folder import read_scores
 
     check_repo_id(args.repo_id)

@@ -5,7 +5,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from . import add_quiet
+from ..progress import finish
+from . import set_run
 
 
 def add(commands: Any) -> None:
@@ -19,12 +20,10 @@ def add(commands: Any) -> None:
     )
     option = parser.add_argument
     option(
-        "folders",
-        nargs="+",
-        metavar="RUN",
+        "folders", nargs="+", metavar="RUN",
         help="output_dir of a training, --output of trl-miner compare or the runs.jsonl in it, or --output of "
         "trl-miner eval",
-    )
+    )  # fmt: skip
     option(
         "--output", metavar="FOLDER",
         help="where to write (default: report in the RUN, or beside it if it is a file; runs/report for several)",
@@ -33,12 +32,10 @@ def add(commands: Any) -> None:
         "--smooth", type=int, default=1, metavar="N",
         help="draw the trailing mean over N logs of each run (default: 1)",
     )  # fmt: skip
-    add_quiet(parser)
-    parser.set_defaults(run=run)
+    set_run(parser, run)
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    from ..progress import finish
     from ..viewing.report import write_report
 
     page = write_report(args.folders, args.output, smooth=args.smooth)

@@ -5,8 +5,9 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from ..progress import Progress, finish
 from ..runs.eval_folder import SCORES, SETTINGS, TABLES, benchmark_folders
-from . import add_quiet
+from . import set_run
 
 
 def add(commands: Any) -> None:
@@ -19,8 +20,7 @@ def add(commands: Any) -> None:
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help="an --output of trl-miner eval")
     add_options(parser)
     parser.add_argument("--output", metavar="FILE", help="also write the comparison to FILE, as Markdown")
-    add_quiet(parser)
-    parser.set_defaults(run=run)
+    set_run(parser, run)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -44,8 +44,6 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
 def score_and_print(folders: list[Path], args: argparse.Namespace, output: str | None = None) -> int:
     """Score each folder, compare the first with the others, and print the tables."""
-    from ..progress import Progress, finish
-
     with Progress("starting", unit="", leave=False):  # importing torch takes seconds
         from ..evaluation.graded import read_graded
         from ..evaluation.paper import paper_rows
@@ -60,15 +58,14 @@ def score_and_print(folders: list[Path], args: argparse.Namespace, output: str |
         graded.append(read_graded(folder, k=args.k, partial=args.partial))
         score_folder(folder, repeats=args.repeats, paper=args.paper, graded=graded[-1], **common)
         print((folder / "scores.md").read_text(encoding="utf-8"))
+    written = [folder / name for folder in folders for name in (SCORES, *TABLES)]
     if len(folders) > 1:
-        compared = compare_folders(folders, graded=graded, **common)
-        text = comparison_markdown(compared)
+        text = comparison_markdown(compare_folders(folders, graded=graded, **common))
         print(f"\n{text}")
         if output is not None:
             write_whole(Path(output), text)
-    written = [folder / name for folder in folders for name in (SCORES, *TABLES)]
-    compared_to = [Path(output)] if output is not None and len(folders) > 1 else []
-    finish([*written, *compared_to], _next(folders))
+            written.append(Path(output))
+    finish(written, _next(folders))
     return 0
 
 

@@ -3,14 +3,15 @@
 import argparse
 from typing import Any
 
+from ..progress import Progress
+
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser(
+    commands.add_parser(
         "train",
         add_help=False,
         help="train a recipe through accelerate: trl-miner train --config recipes/arithmetic/miner.yaml",
-    )
-    parser.set_defaults(run=run)
+    ).set_defaults(run=run)
 
 
 def run(args: argparse.Namespace, arguments: list[str]) -> int:
@@ -18,8 +19,7 @@ def run(args: argparse.Namespace, arguments: list[str]) -> int:
     from ..launching.accelerate_config import LAUNCHER
     from ..launching.local import launcher_arguments
     from ..launching.supervise import run_training
-    from ..progress import Progress
 
     with Progress("reading the recipe", unit="", leave=False):  # takes seconds, because it imports TRL
-        words = launcher_arguments(arguments)
-    return run_training([*LAUNCHER, *words])
+        command = [*LAUNCHER, *launcher_arguments(arguments)]
+    return run_training(command)
