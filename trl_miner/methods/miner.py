@@ -216,8 +216,8 @@ def miner_advantages(
     if old_logps_NT is not None:
         _check_finite(sums, is_mined_N)
 
-    # The equations, on vectors of N. A rollout's tokens differ by their weights alone, so that the sums over tokens in
-    # equation 8 are sums over rollouts.
+    # The equations, on vectors of N. A rollout's tokens differ by their weights alone, so that tau_ref and tau_pos, which
+    # are sums over tokens, become sums over rollouts.
     is_ph_N, is_nh_N = kinds.is_ph_N & is_mined_N, kinds.is_nh_N & is_mined_N
     if intrinsic == "constant":
         mined_N = constant_reward * (is_ph_N & (sums.tokens_N > 0))
@@ -225,7 +225,7 @@ def miner_advantages(
         mined_N = intrinsic_advantages(sums.intrinsic_N, is_ph_N, num_generations)  # equation 6
     if nh_scale > 0:  # the wrong answers that the policy was surest of: the same centered NLL, from below
         mined_N = mined_N - nh_scale * intrinsic_advantages(-sums.intrinsic_N, is_nh_N, num_generations)
-    tau_ref = sums.base_N[kinds.is_he_N].sum()  # equation 8, as is the next line
+    tau_ref = sums.base_N[kinds.is_he_N].sum()
     tau_pos = (mined_N.abs() * sums.weight_N).sum()
     scale = calibration_scale(tau_ref, tau_pos, lambda_max)  # equation 9
 
