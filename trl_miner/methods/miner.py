@@ -216,8 +216,8 @@ def miner_advantages(
     if old_logps_NT is not None:
         _check_finite(sums, is_mined_N)
 
-    # The equations, on vectors of N. A rollout's tokens differ by their weights alone, so that tau_ref and tau_pos, which
-    # are sums over tokens, become sums over rollouts.
+    # The equations, on vectors of N. A rollout's tokens differ by their weights alone, so that tau_ref and tau_pos,
+    # which are sums over tokens, become sums over rollouts.
     is_ph_N, is_nh_N = kinds.is_ph_N & is_mined_N, kinds.is_nh_N & is_mined_N
     if intrinsic == "constant":
         mined_N = constant_reward * (is_ph_N & (sums.tokens_N > 0))
