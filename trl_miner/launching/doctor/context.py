@@ -47,7 +47,29 @@ class Context:
 
     @cached_property
     def run(self) -> memory.Run:
-        return read_run(self)
+        """The settings that decide about memory."""
+        settings, plan = self.settings, self.plan
+        tokens = settings.max_completion_length + longest_prompt_allowed(settings)
+        budget = settings.max_tokens_per_micro_batch
+        is_gpu = bool(plan.train_gpus)
+        zero = plan.accelerate.get("deepspeed_config") or {}
+        colocated = 0
+        if settings.use_vllm and settings.vllm_mode == "colocate" and not settings.vllm_enable_sleep_mode and is_gpu:
+            colocated = int((self.gpu_bytes or 0) * settings.vllm_gpu_memory_utilization)
+        return memory.Run(
+            sharding=sharding_of(plan),
+            processes=max(plan.num_processes, 1),
+            rows=settings.per_device_train_batch_size if budget is None else max(1, -(-budget // tokens)),
+            tokens=tokens,
+            is_checkpointed=bool(settings.gradient_checkpointing),
+            has_reference=bool(settings.beta) and not settings.use_peft,
+            weight_bytes={"bfloat16": 2, "float16": 2, "auto": 2}.get(settings.dtype, 4),
+            is_mixed=is_gpu and (settings.bf16 is not False or bool(settings.fp16)),
+            is_gpu=is_gpu,
+            optimizer_bytes=2 if "8bit" in str(settings.optim) else memory.ADAM,
+            offloads_optimizer=str(zero.get("offload_optimizer_device", "none")) != "none",
+            colocated=colocated,
+        )
 
     @cached_property
     def gpu_bytes(self) -> int | None:
@@ -60,42 +82,17 @@ class Context:
         free = self._free(self.plan.server_gpus)
         if not free:
             return None
+        flag, command = "--gpu-memory-utilization", self.plan.server or []
+        share = float(command[command.index(flag) + 1]) if flag in command else 0.9
         return memory.estimate_server(
-            self.shape, min(free), tensor_parallel=len(free), utilization=_utilization(self.plan),
-            length=self.run.tokens,
-        )  # fmt: skip
+            self.shape, min(free), tensor_parallel=len(free), utilization=share, length=self.run.tokens
+        )
 
     def _free(self, indices: Iterable[int]) -> list[int]:
         return [self.machine.gpus[index].free for index in indices if index < len(self.machine.gpus)]
 
 
 Check = Callable[[Context], Finding | Iterable[Finding]]
-
-
-def read_run(context: Context) -> memory.Run:
-    """Return the settings of a plan that decide about memory."""
-    settings, plan = context.settings, context.plan
-    tokens = settings.max_completion_length + longest_prompt_allowed(settings)
-    budget = settings.max_tokens_per_micro_batch
-    is_gpu = bool(plan.train_gpus)
-    zero = plan.accelerate.get("deepspeed_config") or {}
-    colocated = 0
-    if settings.use_vllm and settings.vllm_mode == "colocate" and not settings.vllm_enable_sleep_mode and is_gpu:
-        colocated = int((context.gpu_bytes or 0) * settings.vllm_gpu_memory_utilization)
-    return memory.Run(
-        sharding=sharding_of(plan),
-        processes=max(plan.num_processes, 1),
-        rows=settings.per_device_train_batch_size if budget is None else max(1, -(-budget // tokens)),
-        tokens=tokens,
-        is_checkpointed=bool(settings.gradient_checkpointing),
-        has_reference=bool(settings.beta) and not settings.use_peft,
-        weight_bytes={"bfloat16": 2, "float16": 2, "auto": 2}.get(settings.dtype, 4),
-        is_mixed=is_gpu and (settings.bf16 is not False or bool(settings.fp16)),
-        is_gpu=is_gpu,
-        optimizer_bytes=2 if "8bit" in str(settings.optim) else memory.ADAM,
-        offloads_optimizer=str(zero.get("offload_optimizer_device", "none")) != "none",
-        colocated=colocated,
-    )
 
 
 def sharding_of(plan: Plan) -> str:
@@ -112,9 +109,3 @@ def longest_prompt_allowed(settings: Any) -> int:
     """Return the tokens that the server's limit leaves for a prompt; without a limit the paper's 1000 at most."""
     limit = settings.vllm_max_model_length if settings.use_vllm else None
     return max(limit - settings.max_completion_length, 0) if limit else min(1000, settings.max_completion_length)
-
-
-def _utilization(plan: Plan) -> float:
-    """Return the share of the memory that the server is started with."""
-    flag, command = "--gpu-memory-utilization", plan.server or []
-    return float(command[command.index(flag) + 1]) if flag in command else 0.9

@@ -1,5 +1,6 @@
 """Run all checks on a recipe, and format their findings and the memory estimate as tables."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -51,11 +52,8 @@ def table(findings: Sequence[Finding]) -> list[str]:
 
 def summary(findings: Sequence[Finding]) -> str:
     """Return the number of findings of each status in one line."""
-    statuses = [finding.status for finding in findings]
-    return (
-        f"{statuses.count(OK)} ok, {statuses.count(WARNING)} warnings, {statuses.count(FAILED)} failed, "
-        f"{statuses.count(NOT_CHECKED)} not checked."
-    )
+    count = Counter(finding.status for finding in findings)
+    return f"{count[OK]} ok, {count[WARNING]} warnings, {count[FAILED]} failed, {count[NOT_CHECKED]} not checked."
 
 
 def memory_table(context: Context) -> list[str]:
@@ -77,8 +75,7 @@ def memory_table(context: Context) -> list[str]:
         *(_row(n, size, "" if n == largest else "not at the same time") for n, size in estimate.one_of.items()),
         _row("together", estimate.total),
     ]
-    server = context.server_estimate
-    if server is not None:
+    if (server := context.server_estimate) is not None:
         lines += [
             "Memory of one server GPU in GiB:",
             _row("weights", server.weights),

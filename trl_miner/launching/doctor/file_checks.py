@@ -16,9 +16,7 @@ from .machine import GIB
 
 ROWS = 200  # of the data set are read
 GOLDS = 20  # of them are verified
-_PASSED_BY_TRL = (
-    *("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"),
-)
+PASSED_BY_TRL = "prompts completions completion_ids trainer_state log_extra log_metric environments".split()
 
 
 def check_output(context: Context) -> Finding:
@@ -45,9 +43,7 @@ def _output(context: Context) -> Path:
 
 def _existing(folder: Path) -> Path:
     folder = folder.absolute()
-    while not folder.exists():
-        folder = folder.parent
-    return folder
+    return next(path for path in (folder, *folder.parents) if path.exists())
 
 
 def check_disk(context: Context) -> Finding:
@@ -107,7 +103,7 @@ def check_hub(context: Context) -> Iterator[Finding]:
 
 def check_data(context: Context) -> Iterator[Finding]:
     """Check the first rows: their columns, their length, and that the verifier accepts their golds."""
-    settings, is_here = context.settings, context.machine.is_here
+    settings = context.settings
     if settings.datasets:
         yield not_checked("only the training reads a mixture of data sets.")
         return
@@ -115,24 +111,24 @@ def check_data(context: Context) -> Iterator[Finding]:
         yield failed("dataset_name must be given: got none. Give a Hub id, a folder, or a mixture.")
         return
     try:
-        rows = read_rows(settings)
+        rows = _read_rows(settings)
     except Exception as error:  # the loaders of `datasets` may raise anything
         made = Path(settings.dataset_name).name
-        hint = f" Make it with `trl-miner data {made}`; the recipe's first lines show how."
-        hint = hint if made in ("deepscaler", "medical") else ""
-        if is_here:
+        advice = f" Make it with `trl-miner data {made}`; the recipe's first lines show how."
+        hint = advice if made in ("deepscaler", "medical") else ""
+        if context.machine.is_here:
             reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200].rstrip('.')}"
             yield failed(f"{settings.dataset_name} must be readable: got {reason}.{hint}")
         else:
             yield not_checked(f"{settings.dataset_name} is not here.{hint}")
-        return
-    if not rows:
-        yield failed(f"{settings.dataset_name} must have rows: got none. Choose another split or data set.")
-        return
-    yield from _check_rows(context, rows)
+    else:
+        if rows:
+            yield from _check_rows(context, rows)
+        else:
+            yield failed(f"{settings.dataset_name} must have rows: got none. Choose another split or data set.")
 
 
-def read_rows(settings: Any) -> list[dict[str, Any]]:
+def _read_rows(settings: Any) -> list[dict[str, Any]]:
     """Return the first rows of the training split."""
     from datasets import load_dataset
 
@@ -169,16 +165,16 @@ def _reward_columns(settings: Any) -> dict[str, list[str]]:
     """Return the columns that each reward function requires, by its name."""
     from ...recipe import load_reward_funcs
 
-    columns = {}
-    for name, function in zip(settings.reward_funcs, load_reward_funcs(settings, settings), strict=True):
-        columns[name] = [
+    return {
+        name: [
             parameter.name
             for parameter in inspect.signature(function).parameters.values()
             if parameter.default is parameter.empty
             and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-            and parameter.name not in _PASSED_BY_TRL
+            and parameter.name not in PASSED_BY_TRL
         ]
-    return columns
+        for name, function in zip(settings.reward_funcs, load_reward_funcs(settings, settings), strict=True)
+    }
 
 
 def _check_prompts(context: Context, rows: list[dict[str, Any]]) -> Finding:

@@ -2,8 +2,6 @@
 
 The estimates were compared with measurements on a CPU only (tests/bench/results/memory.md). What a CPU does not have
 (buffers of ZeRO and NCCL, CUDA's own memory) comes from the documentation of each, or is a rule of thumb.
-
-# K tokens of a micro-batch, prompt and completion; H hidden size; V vocabulary size; P parameters; N processes
 """
 
 from dataclasses import dataclass

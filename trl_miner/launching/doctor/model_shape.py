@@ -9,6 +9,7 @@ from typing import Any
 _QWEN3 = {"model_type": "qwen3", "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936}
 _LLAMA = {"model_type": "llama", "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256}
 _LLAMA |= {"hidden_size": 4096, "num_hidden_layers": 32, "intermediate_size": 14336, "num_attention_heads": 32}
+_LLAMA |= {"tie_word_embeddings": False}
 KNOWN: dict[str, dict[str, Any]] = {
     "Qwen/Qwen3-4B-Base": _QWEN3
     | {"hidden_size": 2560, "num_hidden_layers": 36, "intermediate_size": 9728, "num_attention_heads": 32}
@@ -19,8 +20,8 @@ KNOWN: dict[str, dict[str, Any]] = {
     "Qwen/Qwen3-14B-Base": _QWEN3
     | {"hidden_size": 5120, "num_hidden_layers": 40, "intermediate_size": 17408, "num_attention_heads": 40}
     | {"tie_word_embeddings": False},
-    "OctoThinker/OctoThinker-8B-Hybrid-Base": _LLAMA | {"tie_word_embeddings": False},
-    "meta-llama/Llama-3.1-8B-Instruct": _LLAMA | {"tie_word_embeddings": False},
+    "OctoThinker/OctoThinker-8B-Hybrid-Base": _LLAMA,
+    "meta-llama/Llama-3.1-8B-Instruct": _LLAMA,
 }
 # The estimate counts the activations of these. Others have experts, states or towers that it does not cover.
 DENSE = {"qwen3", "qwen2", "llama", "mistral"}
@@ -64,9 +65,8 @@ def find_config(settings: argparse.Namespace) -> tuple[Any, str]:
 
     from ..plan import served_model
 
-    name = served_model(settings)
+    name, code = served_model(settings), bool(settings.trust_remote_code)
     try:
-        code = bool(settings.trust_remote_code)
         config = AutoConfig.from_pretrained(name, revision=settings.model_revision, trust_remote_code=code)
         return config, "its configuration"
     except (OSError, ValueError) as error:

@@ -71,11 +71,11 @@ def check_batch(context: Context) -> Finding:
     settings, processes = context.settings, max(context.plan.num_processes, 1)
     per_device, group = settings.per_device_train_batch_size, settings.num_generations
     accumulation = settings.gradient_accumulation_steps
-    try:
-        if settings.optimizer_batch_size is not None:
+    if settings.optimizer_batch_size is not None:
+        try:
             accumulation = accumulation_steps(settings.optimizer_batch_size, per_device, processes)
-    except ValueError as error:
-        return failed(str(error))
+        except ValueError as error:
+            return failed(str(error))
     micro_batch = per_device * processes
     generation = settings.generation_batch_size or micro_batch * (settings.steps_per_generation or accumulation)
     if generation % micro_batch:
@@ -90,7 +90,10 @@ def check_batch(context: Context) -> Finding:
         )
     steps = generation * settings.num_iterations / (micro_batch * accumulation)
     text = f"{generation} rollouts ({generation // group} prompts x {group}) for each generation, "
-    text += _describe_steps(steps, micro_batch * accumulation)
+    if steps > 1:
+        text += f"off-policy: {steps:g} optimizer steps of {micro_batch * accumulation}"
+    else:
+        text += "strictly on-policy: one optimizer step" + (f" for {1 / steps:g} generations" if steps < 1 else "")
     text += f"; {accumulation} micro-batches of {per_device} on {processes} process(es)"
     if generation // processes % group:
         text += "; groups are split over processes, which changes nothing"
@@ -100,12 +103,6 @@ def check_batch(context: Context) -> Finding:
     if settings.max_steps > 0 and steps:
         text += f"; {settings.max_steps / steps:g} generations in all"
     return ok(f"{text}.")
-
-
-def _describe_steps(steps: float, size: int) -> str:
-    if steps <= 1:
-        return "strictly on-policy: one optimizer step" + (f" for {1 / steps:g} generations" if steps < 1 else "")
-    return f"off-policy: {steps:g} optimizer steps of {size}"
 
 
 def check_ports(context: Context) -> Iterator[Finding]:
