@@ -1,13 +1,14 @@
 """The settings of a recipe: read them without starting anything, and load the functions that they name."""
 
 import argparse
-import difflib
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import trl.rewards
+import yaml
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from . import rewards
@@ -15,7 +16,7 @@ from .config import MinerGRPOConfig
 from .data.benchmarks import BENCHMARKS
 from .data.worlds import WORLDS
 from .grading.pool import CPU_SECONDS
-from .importing import import_object
+from .importing import did_you_mean, import_object
 
 OWN_REWARDS = ("math_reward", "choice_reward")
 TRL_REWARDS = ("accuracy_reward", "reasoning_accuracy_reward", "think_format_reward", "get_soft_overlong_punishment")
@@ -114,18 +115,13 @@ def make_parser() -> TrlParser:
     return TrlParser(PARSED_TYPES, prog="trl-miner train")
 
 
-def check_recipe(arguments: Sequence[str], parser: TrlParser) -> None:
-    """Check the recipe that `--config` names, if any.
+def check_recipe(arguments: Sequence[str], parser: TrlParser) -> dict[str, Any]:
+    """Return the recipe that `--config` names, if any, after a check; raise ValueError if it is wrong.
 
     TRL passes unknown keys on to `accelerate launch`, where a typo fails far from its cause, or goes unnoticed.
-
-    Raises:
-        ValueError: There is no such file, it does not hold a mapping, or it has an unknown key.
     """
-    import yaml
-
     if "--config" not in arguments:
-        return
+        return {}
     position = list(arguments).index("--config") + 1
     if position == len(arguments):
         raise ValueError("--config must be followed by the path of a recipe: got nothing. Try recipes/arithmetic/.")
@@ -138,32 +134,20 @@ def check_recipe(arguments: Sequence[str], parser: TrlParser) -> None:
     known = {action.dest for action in parser._actions} | {"env"}
     for key in recipe:
         if key not in known:
-            close = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"Did you mean '{close[0]}'?" if close else "Settings of accelerate go on the command line."
-            raise ValueError(f"{path}: unknown key '{key}'. {hint}")
+            hint = did_you_mean(str(key), known) or " Settings of accelerate go on the command line."
+            raise ValueError(f"{path}: unknown key '{key}'.{hint}")
+    return recipe
 
 
 def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> argparse.Namespace:
     """Return the settings of a recipe by name, defaults included.
 
     Unlike the training's own parsing this looks at no device and joins no process group, so that a recipe for eight
-    GPUs can be read anywhere.
-
-    Args:
-        path: The recipe.
-        overrides: Settings as on a command line: `["--learning_rate", "1e-6"]`.
-
-    Returns:
-        One namespace with every field of `PARSED_TYPES`. Values that `MinerGRPOConfig` would derive are still None.
-
-    Raises:
-        ValueError: The recipe cannot be read, or an argument belongs to no option.
+    GPUs can be read anywhere. Values that `MinerGRPOConfig` would derive are still None. `overrides` are settings as
+    on a command line: `["--learning_rate", "1e-6"]`.
     """
-    import yaml
-
     parser = make_parser()
-    check_recipe(["--config", str(path)], parser)
-    recipe = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    recipe = check_recipe(["--config", str(path)], parser)
     recipe.pop("env", None)
     parser.set_defaults_with_config(**recipe)
     settings, unknown = parser.parse_known_args(list(overrides))
@@ -176,21 +160,11 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> argparse.Nam
 
 
 def load_reward_funcs(args: Any, config: Any) -> list[Callable[..., Any]]:
-    """Return the functions that `reward_funcs` names.
-
-    Args:
-        args: The `MinerScriptArguments`.
-        config: The `MinerGRPOConfig`, for the length limit of `get_soft_overlong_punishment`.
-
-    Raises:
-        ValueError: A name is unknown, or a path cannot be imported.
-    """
+    """Return the functions that `reward_funcs` of `args`, the `MinerScriptArguments`, names."""
     return [_load_reward_func(name, args, config) for name in args.reward_funcs]
 
 
 def _load_reward_func(name: str, args: Any, config: Any) -> Callable[..., Any]:
-    import trl.rewards
-
     if name == "get_soft_overlong_punishment":
         return trl.rewards.get_soft_overlong_punishment(config.max_completion_length, args.soft_overlong_cache)
     if name in TRL_REWARDS:

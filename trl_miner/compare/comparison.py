@@ -24,26 +24,13 @@ _OWN_OPTIONS = {
 
 
 def compare(
-    recipes: Sequence[str | Path],
-    *,
-    seeds: int,
-    output: str | Path,
-    steps: int | None = None,
-    options: Sequence[str] = (),
-    jobs: int = 1,
-) -> int:
+    recipes: Sequence[str | Path], *, seeds: int, output: str | Path, steps: int | None = None,
+    options: Sequence[str] = (), jobs: int = 1,
+) -> int:  # fmt: skip
     """Train every recipe with the seeds 1 to `seeds`, and write `comparison.md` and `comparison.json`.
 
-    Finished runs are skipped and interrupted ones resumed, so the same call completes a comparison.
-
-    Args:
-        recipes: Paths. The name of the file without its ending names the method.
-        seeds: Number of seeds.
-        output: Folder of the comparison.
-        steps: Generation batches of every run. None: as many as its recipe has.
-        options: Options of `trl-miner train` for every run.
-        jobs: Runs at a time. With more than one, each gets its share of the cores (`OMP_NUM_THREADS`, unless it is
-            set). Runs on GPUs would share the GPUs, so leave it at 1 there.
+    Finished runs are skipped and interrupted ones resumed, so the same call completes a comparison. The arguments are
+    the options of `trl-miner compare`; `options` are those of `trl-miner train` for every run.
 
     Returns:
         The exit code: 0; 1 if a run failed; 128 + N if signal N stopped it.

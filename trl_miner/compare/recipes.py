@@ -40,9 +40,8 @@ def read_recipes(
 def _answer(request: str, answer: Path) -> None:
     """Write the facts of each recipe, or the text of an error: the child's side of `read_recipes`."""
     asked = json.loads(request)
-    facts: Any
     try:
-        facts = [parse_recipe(path, asked["options"], asked["steps"]) for path in asked["recipes"]]
+        facts: Any = [parse_recipe(path, asked["options"], asked["steps"]) for path in asked["recipes"]]
     except ValueError as error:
         facts = str(error)
     answer.write_text(json.dumps(facts, default=str), encoding="utf-8")
@@ -51,8 +50,7 @@ def _answer(request: str, answer: Path) -> None:
 def parse_recipe(path: str | Path, options: Sequence[str], steps: int | None = None) -> dict[str, Any]:
     """Return the facts of a recipe, with options of `trl-miner train`, that a comparison needs. Imports TRL.
 
-    These are its "method", its content as "recipe", the "options" with those that scoring needs, the number of
-    "optimizer_steps_per_step", and "is_grpo". `steps` replaces the recipe's number of generation batches.
+    The "options" include those that scoring needs. `steps` replaces the recipe's number of generation batches.
     """
     import yaml
 
@@ -71,13 +69,10 @@ def parse_recipe(path: str | Path, options: Sequence[str], steps: int | None = N
 
 
 def _facts(path: Path, options: list[str], steps: int | None) -> dict[str, Any]:
-    import yaml
-
     from ..launching.local import parse_launch
     from ..recipe import check_recipe, load_reward_funcs, make_parser
 
-    check_recipe(["--config", str(path)], make_parser())
-    recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
+    recipe = check_recipe(["--config", str(path)], make_parser())
     if not recipe.get("score_problems"):
         options = ["--score_problems", str(SCORE_PROBLEMS), *options]  # before the user's, which therefore win
     args, config = _parse(parse_launch(["--config", str(path), *options]))

@@ -16,7 +16,6 @@ from ..runs.compare_folder import LOG, RUN, read_run_settings, write_run
 from ..viewing.comparison import RunSummary, summarize_run
 
 _GRACE_SECONDS = 30.0  # from a signal to SIGKILL: torch's launcher needs a few seconds to end its workers
-_POLL_SECONDS = 0.1
 
 
 class Stopped(Exception):  # noqa: N818
@@ -47,7 +46,7 @@ class ProcessRunner:
         process.start()
         try:
             while process.is_running and not self._received:
-                time.sleep(_POLL_SECONDS)
+                time.sleep(0.1)
         finally:
             process.end()
         self.check()
@@ -69,10 +68,9 @@ class Run:
 
     @property
     def command(self) -> list[str]:
-        own = ["--output_dir", str(self.folder), "--seed", str(self.settings["seed"])]
-        own += ["--resume_from_checkpoint", "latest"]
         train = [sys.executable, "-m", "trl_miner.cli", "train", "--config", str(self.recipe)]
-        return [*train, *self.settings["options"], *own]
+        own = ["--output_dir", str(self.folder), "--seed", str(self.settings["seed"])]
+        return [*train, *self.settings["options"], *own, "--resume_from_checkpoint", "latest"]
 
     def summary(self) -> RunSummary | None:
         """Return the run's results, or None if it has not finished."""
@@ -91,8 +89,7 @@ def check_folder(run: Run) -> None:
                 f"--output, or delete that folder."
             )
         return
-    differences = _differences(read_run_settings(run.folder), run.settings)
-    if differences:
+    if differences := _differences(read_run_settings(run.folder), run.settings):
         raise ValueError(
             f"{run.folder} must be empty or hold the same run: it holds one with other settings, {differences}. Give "
             f"another --output, or delete that folder."
@@ -103,8 +100,7 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Describe which settings differ, and how; empty if none does."""
     if old["recipe"] != new["recipe"]:
         keys = sorted(key for key in old["recipe"] | new["recipe"] if old["recipe"].get(key) != new["recipe"].get(key))
-        changes = (f"{key} is {old['recipe'].get(key)!r}, wanted {new['recipe'].get(key)!r}" for key in keys)
-        return "; ".join(changes)
+        return "; ".join(f"{key} is {old['recipe'].get(key)!r}, wanted {new['recipe'].get(key)!r}" for key in keys)
     if old["options"] != new["options"]:
         return f"options are '{' '.join(old['options'])}', wanted '{' '.join(new['options'])}'"
     return "" if old["seed"] == new["seed"] else f"seed is {old['seed']}, wanted {new['seed']}"
@@ -113,9 +109,8 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 def train_all(runs: Sequence[Run], runner: ProcessRunner, jobs: int) -> bool:
     """Train all runs that have not finished, `jobs` at a time. Return whether all have a result."""
     is_finished = [run.summary() is not None for run in runs]
-    env = {}
-    if jobs > 1 and "OMP_NUM_THREADS" not in os.environ:
-        env["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // jobs))
+    threads = str(max(1, (os.cpu_count() or 1) // jobs))
+    env = {"OMP_NUM_THREADS": threads} if jobs > 1 and "OMP_NUM_THREADS" not in os.environ else {}
     with (
         Progress("training", len(runs), unit="runs", initial=sum(is_finished), leave=False) as progress,
         ThreadPoolExecutor(jobs) as pool,
@@ -131,9 +126,8 @@ def train_all(runs: Sequence[Run], runner: ProcessRunner, jobs: int) -> bool:
         try:
             return all([future.result() for future in [pool.submit(train, i, run) for i, run in enumerate(runs)]])
         finally:
-            pool.shutdown(
-                cancel_futures=True
-            )  # if one run raised, for example on a full disk, do not start the others
+            # if one run raised, for example on a full disk, do not start the others
+            pool.shutdown(cancel_futures=True)
 
 
 def _train(run: Run, place: str, runner: ProcessRunner, env: dict[str, str]) -> bool:
