@@ -11,23 +11,14 @@ _LATEX |= {character: f"\\{character}" for character in "&%$#_{}"}
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as text, and the notes they need.
-
-    Attributes:
-        title: The heading of the table.
-        header: One heading per column; the first column names the rows.
-        rows: One cell per column.
-        notes: Sentences to read with the table.
-        groups: Headings above those of the columns after the first, each with its number of columns; may be empty.
-        is_text: Whether the cells are prose rather than numbers, and so aligned to the left.
-    """
+    """Cells as text, and the notes to read with them."""
 
     title: str
-    header: Sequence[str]
+    header: Sequence[str]  # one heading per column; the first column names the rows
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
-    groups: Sequence[tuple[str, int]] = ()
-    is_text: bool = False
+    groups: Sequence[tuple[str, int]] = ()  # headings above those after the first, each with its number of columns
+    is_text: bool = False  # prose rather than numbers, and so aligned to the left
 
     def markdown(self) -> str:
         """Return table and notes as Markdown that a terminal shows as columns too; markup in cells is escaped.

@@ -15,12 +15,7 @@ _MARKDOWN = re.compile(
 def visible(text: str, *, spaces: bool = False) -> str:
     """Name control, format and zero-width characters, and show newlines as an arrow before the break.
 
-    Args:
-        text: Anything.
-        spaces: Show spaces too, and no real break: for a label.
-
-    Returns:
-        The text, not escaped for HTML. An empty text is NO_TEXT: the token is a part of a character.
+    With `spaces` spaces show too, and nothing breaks: for a label. An empty text, part of a character, is NO_TEXT.
     """
     shown = "".join(map(_visible, text)) or NO_TEXT
     return shown.replace(" ", "\N{OPEN BOX}").replace(NEWLINE + "\n", NEWLINE) if spaces else shown
@@ -41,9 +36,7 @@ def for_markdown(text: object) -> str:
 def for_picture(text: object, limit: int = 44) -> str:
     """Escape text for matplotlib, which reads dollars as mathematics and hides labels with a leading underscore.
 
-    Args:
-        text: Anything.
-        limit: Characters to keep, from the beginning and from the end, where names differ.
+    Of a long text both ends are kept, as names differ there.
     """
     shown = one_line(text)
     if len(shown) > limit:

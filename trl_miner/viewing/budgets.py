@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..runs.history import RunHistory, number
 from ..tables import Table
 from .comparison import RunSummary, is_scored, steps_to, summary_of, target_of
@@ -26,8 +28,6 @@ class _Spent:
 
     def score_at(self, unit: str, budget: float) -> float | None:
         """Return Pass@1 when that much was generated, linear between two scored steps; None: it never was."""
-        import numpy as np
-
         total = self.total(unit)
         if total is None or total < budget:
             return None
@@ -79,8 +79,6 @@ def _scored(method: Method) -> list[_Spent]:
 
 def _spent_by_step(run: RunHistory, unit: str) -> dict[float, float]:
     """Return a running total at the scored steps (generation batches) up to the last log, linear between two logs."""
-    import numpy as np
-
     points = [(step, value) for step, value in run.values(unit) if number(value) is not None]
     if not points:
         return {}

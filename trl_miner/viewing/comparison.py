@@ -22,18 +22,14 @@ _ROUNDING = 1e-9  # the mean of equal scores may be a little above each of them
 
 @dataclass(frozen=True)
 class RunSummary:
-    """The numbers of one run in a comparison; None: the run did not record it.
-
-    Scores are {0: {"pass@1": 0.5}, 15: ...}, 0 before training; a step's seconds leave out the scoring; `generated`
-    counts rollouts, those that dynamic sampling dropped included, of which the share `used` had a gradient.
-    """
+    """The numbers of one run in a comparison; None: the run did not record it."""
 
     method: str
     seed: int
-    scores: Mapping[float, Mapping[str, float]]
-    seconds_per_step: float | None
-    generated: float | None
-    used: float | None
+    scores: Mapping[float, Mapping[str, float]]  # {0: {"pass@1": 0.5}, 15: ...}, 0 before training
+    seconds_per_step: float | None  # without the scoring
+    generated: float | None  # rollouts, those that dynamic sampling dropped included
+    used: float | None  # share of `generated` that had a gradient
 
     @property
     def final(self) -> Mapping[str, float]:
@@ -53,8 +49,7 @@ def summarize_run(folder: str | Path) -> RunSummary:
 
 def summary_of(run: RunHistory, method: str) -> RunSummary:
     """Return the numbers of a run that was scored after training, for the row of a method."""
-    per_step = run.per_step or 1.0
-    seconds = mean_step_time(run)
+    per_step, seconds = run.per_step or 1.0, mean_step_time(run)
     totals = [known_values(run, f"rollouts/{name}_total") for name in ("generated", "used")]
     generated, used = (values[-1] if values else None for values in totals)
     return RunSummary(
@@ -85,16 +80,9 @@ def mean_step_time(run: RunHistory) -> float | None:
 
 
 def compare_runs(runs: Sequence[RunSummary], methods: Mapping[str, int], *, baseline: str | None) -> dict[str, Any]:
-    """Return the content of `comparison.json`.
+    """Return the content of `comparison.json` for the finished runs, with what `spread` gives by row and column.
 
-    Args:
-        runs: The finished runs.
-        methods: The rows, in order, and how many runs each should have.
-        baseline: The method whose best Pass@1 is the mark to reach; None: there is none.
-
-    Returns:
-        "rows", with a {"mean", "std", "runs"} or None by column; "target", the Pass@1 to reach and the step where the
-        baseline's mean did; "largest_k".
+    `methods` are the rows, in order, and how many runs each should have; the target is the baseline's best Pass@1.
     """
     target = target_of([run for run in runs if run.method == baseline])
     largest_k = max((int(name.split("@")[1]) for run in runs for name in run.final), default=1)

@@ -8,6 +8,7 @@ from ..runs.completions import TEXTS, completions_files, reward_columns
 from ..runs.files import read_parquet
 from ..runs.history import RunHistory, number
 from .charts import MOST_COMPLETION_FILES
+from .spreads import as_number
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -30,7 +31,7 @@ def read_completions(run: RunHistory, *, rows: int = 6) -> Completions:
     if len(paths) > MOST_COMPLETION_FILES:
         last_place, parts = len(paths) - 1, MOST_COMPLETION_FILES - 1
         paths = [paths[round(place * last_place / parts)] for place in range(MOST_COMPLETION_FILES)]
-    threshold = run.settings.get("correct_threshold")
+    threshold = number(as_number(run.settings.get("correct_threshold"), 1.0)) or 1.0
     logs, last, notes, reward = [], [], [], None
     for path in paths:
         table, note = read_parquet(path)
@@ -38,7 +39,7 @@ def read_completions(run: RunHistory, *, rows: int = 6) -> Completions:
         if table is None or not table.num_rows or not TEXTS <= set(table.column_names):
             continue
         reward = _reward_column(run, table.column_names)
-        logs.append(_measure(table.to_pandas(), reward, number(_float(threshold)) or 1.0))
+        logs.append(_measure(table.to_pandas(), reward, threshold))
         kept = min(rows, table.num_rows)
         last = table.take([place * table.num_rows // kept for place in range(kept)]).to_pylist()
     return Completions(sorted(logs, key=lambda log: log["step"]), last, reward, notes)
@@ -65,10 +66,3 @@ def _reward_column(run: RunHistory, names: Sequence[str]) -> str | None:
     rewards = reward_columns(names)
     chosen = run.settings.get("correct_reward_func", "None")
     return chosen if chosen in rewards else next(iter(rewards), None)
-
-
-def _float(value: Any) -> float | None:
-    try:
-        return None if value is None else float(value)
-    except ValueError:
-        return None

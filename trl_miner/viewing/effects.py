@@ -3,9 +3,12 @@
 # S seeds, P problems, both in two methods alike
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 CONFIDENCE = 0.95
 TEST = "two-way random effects of seeds and problems, t with Satterthwaite's degrees of freedom, two-sided"
@@ -49,8 +52,6 @@ def crossed_difference(first_SP: Any, second_SP: Any) -> Effect:
     Source: Searle, Casella, McCulloch, Variance Components (1992), chapter 4; Satterthwaite, Biometrics Bulletin 2
     (1946). For the two-way random table with binary or bounded scores, Owen, Annals of Applied Statistics 1 (2007).
     """
-    import numpy as np
-
     first_SP, second_SP = np.asarray(first_SP, dtype=float), np.asarray(second_SP, dtype=float)
     if first_SP.shape != second_SP.shape or first_SP.ndim != 2 or not first_SP.size:
         raise ValueError(
@@ -87,8 +88,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def _variance_of_mean(difference_SP: Any) -> tuple[float, float]:
     """Return the variance of the mean of a table of differences, and its degrees of freedom; NaN: unknown."""
-    import numpy as np
-
     num_seeds, num_problems = difference_SP.shape
     if num_seeds == 1 or num_problems == 1:
         values = difference_SP.ravel()
@@ -109,8 +108,6 @@ def _variance_of_mean(difference_SP: Any) -> tuple[float, float]:
 
 def _student(mean: float, variance: float, degrees: float) -> tuple[float, float, float]:
     """Return the interval and the two-sided p of a mean."""
-    import math
-
     from scipy import stats
 
     if math.isnan(variance):

@@ -6,6 +6,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 # Okabe-Ito colors, told apart by color-blind readers; the kind is written beside each group as well.
 KIND_COLORS = {"PH": "#009E73", "HE": "#E69F00", "NH": "#D55E00"}
 UP, DOWN, GREY = "#0072B2", "#D55E00", "#999999"
@@ -53,7 +55,6 @@ def draw_tokens(
     Raises:
         ValueError: A number of token lists other than N.
     """
-    import numpy as np
     from matplotlib.colors import LinearSegmentedColormap
 
     values, mask = np.asarray(values_NT, dtype=float), np.asarray(mask_NT, dtype=bool)
@@ -101,8 +102,6 @@ def draw_by_rollout(
     Returns:
         A matplotlib figure.
     """
-    import numpy as np
-
     names = list(kinds)
     places = [row + row // num_generations for row in range(len(names))]
     figure, panels = _new_figure(9.2, 1.7 * len(series) + 0.6, len(series))
@@ -133,8 +132,6 @@ def draw_focus(gammas: Sequence[float], probabilities: Any = ()) -> Any:
 
     Source: arXiv 2601.04731, section 3.2.
     """
-    import numpy as np
-
     figure, (axes,) = _new_figure(5.6, 3.2)
     grid, marked = np.linspace(0, 1, 101), np.asarray(probabilities, dtype=float)
     looks = [("#56B4E9", ":"), (UP, "-"), ("#CC79A7", "--"), (GREY, "-.")]
@@ -160,8 +157,6 @@ def draw_cap(tau_ref: float, tau_pos: float, lambda_max: float) -> Any:
 
     Source: arXiv 2601.04731, section 3.3.
     """
-    import numpy as np
-
     figure, (axes,) = _new_figure(6.4, 3.2)
     turn = tau_pos / tau_ref if tau_ref > 0 else lambda_max
     grid = np.geomspace(min(lambda_max, turn) / 10, max(lambda_max, turn) * 10, 200)

@@ -139,10 +139,10 @@ def _cut(credit: Credit, words: Words, max_rollouts: int | None) -> tuple[Credit
 def _head(credit: Credit, shown: Credit, pieces: list[tuple[int, int]]) -> dict[str, Any]:
     """Return what the page needs at once: facts of the run, batches, prompts, and the table of paid tokens."""
     per_row, largest = _paid_rows(shown.table)
-    batches = [
-        {**sums, "meta": {key: value for key, value in credit.metas[sums["step"]].items() if _is_plain(value)}}
-        for sums in credit_sums(credit)
-    ]
+    batches = credit_sums(credit)
+    for sums in batches:
+        meta = credit.metas[sums["step"]]
+        sums["meta"] = {key: value for key, value in meta.items() if isinstance(value, str | int | float | None)}
     paid = {}
     for kind in KINDS:
         _, counts, credits = paid_by_text(credit, kind)
@@ -162,10 +162,6 @@ def _head(credit: Credit, shown: Credit, pieces: list[tuple[int, int]]) -> dict[
         "completions": _other_completions(shown.table),
         "paid": paid,
     }
-
-
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float)
 
 
 def _groups(table: Any, per_row: np.ndarray, largest: np.ndarray) -> list[dict[str, Any]]:
@@ -206,11 +202,9 @@ def _paid_rows(table: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def _largest(table: Any, largest_of_row: np.ndarray) -> dict[str, float]:
     """Return by "STEP KIND" the largest abs(advantage) of a token."""
-    largest: dict[str, float] = {}
-    rows = zip(table["step"].to_pylist(), table["kind"].to_pylist(), largest_of_row.tolist(), strict=True)
-    for step, kind, value in rows:
-        largest[f"{step} {kind}"] = max(value, largest.get(f"{step} {kind}", 0.0))
-    return largest
+    rows = table.select(["step", "kind"]).to_pandas().assign(largest=largest_of_row)
+    largest = rows.groupby(["step", "kind"], sort=False)["largest"].max()
+    return {f"{step} {kind}": value for (step, kind), value in largest.items()}
 
 
 def _other_completions(table: Any) -> dict[int, str]:

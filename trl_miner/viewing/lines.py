@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..runs.files import write_whole
 from ..text import for_picture
 
@@ -51,8 +53,6 @@ def method_line(
     Runs that logged at different steps are interpolated between their own; at a step that only some have reached the
     mean is over those. `points_of` gives (x, y) of a run, x ascending; `smooth` points make a trailing mean of it.
     """
-    import numpy as np
-
     curves = []
     for run in method.runs:
         points = np.asarray(points_of(run), dtype=float).reshape(-1, 2)
@@ -73,8 +73,6 @@ def method_line(
 
 def moving_mean(values: Any, width: int) -> Any:
     """Return the trailing mean of up to `width` values, without those that are no number, which are gaps."""
-    import numpy as np
-
     values = np.where(np.isfinite(values), values, np.nan)
     if width <= 1:
         return values
@@ -89,8 +87,6 @@ def thin(x: Any, y: Any, columns: int) -> Any:
 
     x ascends; NaN in y is a gap. Points that are at most two for each column are all drawn.
     """
-    import numpy as np
-
     if len(x) <= 2 * columns:
         return np.arange(len(x))
     width = (x[-1] - x[0]) / columns
@@ -107,8 +103,6 @@ def thin(x: Any, y: Any, columns: int) -> Any:
 
 def draw_lines(axes: Any, lines: Sequence[Line], *, panels: int = 1, bands: bool = True) -> None:
     """Put lines on axes, told apart by color, dash and marker; the panels of a figure share its number of points."""
-    import numpy as np
-
     columns = max(12, min(_COLUMNS, _POINTS // (2 * max(1, len(lines)) * panels * (3 if bands else 1))))
     for line in lines:
         color, dash, marker = style(line.place)
@@ -238,19 +232,14 @@ def as_svg(figure: Any, name: str) -> str:
 
 def _thin_band(x: Any, low: Any, high: Any, columns: int) -> tuple[Any, Any, Any]:
     """Return the hull of a band in each column."""
-    import numpy as np
-
     if len(x) <= 2 * columns:
         return x, low, high
-    edges = np.searchsorted(x, np.linspace(x[0], x[-1], columns + 1)[:-1])
-    edges = np.unique(edges)
+    edges = np.unique(np.searchsorted(x, np.linspace(x[0], x[-1], columns + 1)[:-1]))
     return x[edges], np.fmin.reduceat(low, edges), np.fmax.reduceat(high, edges)
 
 
 def _marked(y: Any) -> list[int]:
     """Return about eight places for markers, and each point between gaps, which no line makes visible."""
-    import numpy as np
-
     known = np.flatnonzero(np.isfinite(y))
     every = set(known[:: max(1, math.ceil(len(known) / 8))].tolist())
     padded = np.concatenate([[np.nan], y, [np.nan]])

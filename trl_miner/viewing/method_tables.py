@@ -1,5 +1,6 @@
 """Tables with a row per method: the comparison, what training did, the ablation, what a setting changes."""
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from .comparison import compare_runs, comparison_table, is_scored, summary_of
 from .curves import overhead
 from .grouping import Method, ablation_base, ablation_of, baseline_of, group_results, is_miner, settings_except
 from .material import EvalResult
-from .spreads import NOT_AVAILABLE, known_values, show_spread, spread
+from .spreads import NOT_AVAILABLE, as_number, known_values, show_spread, spread
 
 _VARIANTS = ("GRPO", "MINER", "w/o IR", "w/o FW", "w/o AC")
 _SWEPT = {"miner_lambda_max": "the cap lambda_max", "miner_gamma": "the focus gamma"}
@@ -85,8 +86,9 @@ def sensitivity_tables(methods: Sequence[Method]) -> list[Table]:
         for group in groups.values():
             values = {method.label: method.runs[0].setting(name) for method in group}
             if len(set(values.values())) > 1:
-                group.sort(key=lambda method: _as_number(values[method.label]))
-                rows = [[_shown(values[method.label]), *_outcome(method)] for method in group]
+                group.sort(key=lambda method: as_number(values[method.label], math.inf))  # no cap comes last
+                shown = {label: "no cap" if value == "None" else str(value) for label, value in values.items()}
+                rows = [[shown[method.label], *_outcome(method)] for method in group]
                 header = [name, "Runs", "Pass@1", "Pass@K", "Reward", "Factor on PH advantages", "Rollouts recovered"]
                 notes = ["The methods differ in this setting alone. Pass@1 and Pass@K: held-out problems, last score."]
                 notes += ["Reward: last log. The other two: mean over all logs. Mean ± sample deviation over runs."]
@@ -177,17 +179,6 @@ def _score(results: Sequence[EvalResult], benchmark: str, metric: str) -> str:
         for result in results
     ]
     return show_spread(spread([None if share is None else 100 * share for share in shares]), "{:.2f}")
-
-
-def _as_number(value: str | None) -> float:
-    try:
-        return float(value or "inf")
-    except ValueError:
-        return float("inf")  # no cap
-
-
-def _shown(value: str | None) -> str:
-    return "no cap" if value == "None" else str(value)
 
 
 def _ends(key: str) -> Callable[[RunHistory], Sequence[float]]:

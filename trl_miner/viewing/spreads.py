@@ -48,6 +48,14 @@ def first_and_last(values: Sequence[float], form: str) -> str:
     return " → ".join(ends) or NOT_AVAILABLE
 
 
+def as_number(setting: str | None, otherwise: float) -> float:
+    """Return a recorded setting as a number, where it is one."""
+    try:
+        return float(setting or otherwise)
+    except ValueError:
+        return otherwise
+
+
 def counted(number: int, thing: str) -> str:
     """Return "1 run" or "2 runs"."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

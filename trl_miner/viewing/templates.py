@@ -10,8 +10,7 @@ if TYPE_CHECKING:
 
 
 def template(name: str) -> "Template":
-    """Return a template of `page/`. What it is given is escaped, and its control characters are made visible, unless
-    it is `Markup`."""
+    """Return a template of `page/`, which escapes all but `Markup` and makes control characters visible."""
     return _environment().get_template(name)
 
 
