@@ -36,11 +36,9 @@ def list_checkpoints(run: str | Path) -> list[Path]:
 
 
 def whole_checkpoints(run: str | Path) -> list[Path]:
-    """Return the whole checkpoints of a run folder, oldest first.
-
-    transformers writes the state last, so a checkpoint whose state can be read is whole, even if an earlier version
-    wrote it where it lies.
-    """
+    """Return the whole checkpoints of a run folder, oldest first."""
+    # transformers writes the state last, so a checkpoint whose state can be read is whole, even if an earlier version
+    # wrote it where it lies.
     return [folder for folder in list_checkpoints(run) if last_step(folder) is not None]
 
 
@@ -52,13 +50,8 @@ def newest(run: str | Path) -> Path | None:
 def agree_on(wanted: str | bool | None, output_dir: str | Path) -> str | None:
     """Return the checkpoint that a run resumes from, the same on every process. Every process must call it.
 
-    Args:
-        wanted: A folder; "latest" for the newest whole one, or none for a first start; True for the newest whole one;
-            None or False for none.
-        output_dir: The run folder.
-
-    Raises:
-        ValueError: There is no such checkpoint, or a process cannot see it.
+    `wanted` is a folder; "latest" for the newest whole one, or none for a first start; True for the newest whole one;
+    None or False for none.
     """
     from accelerate.utils import broadcast_object_list, gather_object
 
@@ -68,10 +61,10 @@ def agree_on(wanted: str | bool | None, output_dir: str | Path) -> str | None:
     chosen = [newest(output_dir) if is_search else Path(str(wanted))]
     # One process decides: on other nodes a shared file system may not show the folder yet.
     broadcast_object_list(chosen)
-    checkpoint = chosen[0]
+    (checkpoint,) = chosen
+    if checkpoint is None and wanted == "latest":
+        return None
     if checkpoint is None:
-        if wanted == "latest":
-            return None
         raise ValueError(
             f"resume_from_checkpoint={wanted} needs a whole checkpoint in output_dir: there is none in {output_dir}. "
             f"'latest' starts anew when there is none."
@@ -125,9 +118,8 @@ def save_rollouts(folder: Path, rank: int, size: int, batches: list[dict[str, An
 def load_rollouts(folder: Path, rank: int, size: int, device: "torch.device") -> dict[str, Any] | None:
     """Return what `save_rollouts` kept, on every process or on none. Every process must call it.
 
-    Returns:
-        None where the checkpoint lies at the end of a generation cycle, or another number of processes wrote it. Then
-        the rollouts are generated anew, as TRL does; a process that generated alone would wait for the others forever.
+    It is None where the checkpoint lies at the end of a generation cycle, or another number of processes wrote it.
+    Then all generate anew, as TRL does; a process that generated alone would wait for the others forever.
     """
     import torch
     from accelerate.utils import gather_object, send_to_device

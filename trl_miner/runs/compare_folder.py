@@ -7,8 +7,8 @@ runs.jsonl               what reports read of all runs: see `runs_file`
 .lock                    held while a comparison is running
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,13 @@ COMPARISON, TABLE = "comparison.json", "comparison.md"
 _ADVICE = "Give the folder of a finished run of `trl-miner compare`."
 
 
-@contextmanager
-def lock_comparison(output: Path) -> Iterator[Any]:
+def lock_comparison(output: Path) -> AbstractContextManager[Any]:
     """Hold the folder of a comparison; runs that a killed comparison leaves behind still hold the yielded lock."""
     message = (
         "--output must be a folder that no other comparison is using: {folder} is in use by {holder}, or by a run "
         "that it left behind. Wait for it, or give another."
     )
-    with lock_folder(output, message) as lock:
-        yield lock
+    return lock_folder(output, message)
 
 
 def run_folder(output: Path, method: str, seed: int) -> Path:

@@ -8,8 +8,8 @@ scores.json                 the scores, from `trl-miner score`; scores.md and sc
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,10 @@ BENCHMARK, PROBLEMS, SAMPLES = "benchmark.json", "problems.jsonl", "samples.json
 _ADVICE = "Give the --output of `trl-miner eval`, or sample into a new folder."
 
 
-@contextmanager
-def lock_eval(folder: Path) -> Iterator[None]:
+def lock_eval(folder: Path) -> AbstractContextManager[Any]:
     """Hold the folder while sampling into it."""
-    message = (
-        "Only one process may sample into a folder: {folder} is in use by {holder}. Wait for it, or give another "
-        "--output."
-    )
-    with lock_folder(folder, message):
-        yield
+    rule = "Only one process may sample into a folder: {folder} is in use by {holder}."
+    return lock_folder(folder, f"{rule} Wait for it, or give another --output.")
 
 
 def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -61,10 +56,9 @@ def write_benchmark(folder: Path, about: Mapping[str, Any], problems: Iterable[M
                 f"Give the same problems, or another --output."
             )
         about = {**about, "samples": max(about["samples"], known["samples"])}
-    about = {"format": FORMAT, **about}
     lines = [json.dumps(problem, ensure_ascii=False) + "\n" for problem in problems]
     write_whole(folder / PROBLEMS, "".join(lines))
-    write_json(folder / BENCHMARK, about, default=str)
+    write_json(folder / BENCHMARK, {"format": FORMAT, **about}, default=str)
 
 
 def benchmark_folders(folder: Path) -> list[Path]:
@@ -79,11 +73,11 @@ def read_benchmark(folder: Path) -> dict[str, Any]:
 
 def read_problems(folder: Path) -> list[dict[str, Any]]:
     """Read `problems.jsonl` of a benchmark's folder."""
-    path = folder / PROBLEMS
-    problems = [problem for _, problem in read_lines(path, _ADVICE)]
+    problems = [problem for _, problem in read_lines(folder / PROBLEMS, _ADVICE)]
     if not problems or len({problem["id"] for problem in problems}) < len(problems):
         raise ValueError(
-            f"{path} must hold problems with different ids: got {len(problems)} lines. Sample into a new folder."
+            f"{folder / PROBLEMS} must hold problems with different ids: got {len(problems)} lines. Sample into a "
+            f"new folder."
         )
     return problems
 

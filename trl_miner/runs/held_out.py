@@ -18,34 +18,21 @@ FILE = "held_out.json"
 
 @dataclass(frozen=True)
 class Moment:
-    """One scoring of the held-out problems.
+    """One scoring of the held-out problems."""
 
-    Attributes:
-        step: Optimizer steps done.
-        num_samples: n, of each problem.
-        num_correct: c of each problem, in the problems' order.
-    """
-
-    step: int
-    num_samples: int
-    num_correct: tuple[int, ...]
+    step: int  # optimizer steps done
+    num_samples: int  # n, of each problem
+    num_correct: tuple[int, ...]  # c of each problem, in the problems' order
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The right samples of each held-out problem, each time the run was scored.
+    """The right samples of each held-out problem, each time the run was scored."""
 
-    Attributes:
-        moments: The scorings by name, "before", "step 10", ..., "after"; steps ascending.
-        levels: The level of each problem; None: problems have no levels.
-        trained_levels: The levels of the training problems; None: not known.
-        fingerprint: A hash of the problems, equal for runs that were scored on the same ones.
-    """
-
-    moments: Mapping[str, Moment]
-    levels: tuple[Any, ...] | None = None
-    trained_levels: tuple[Any, ...] | None = None
-    fingerprint: str | None = None
+    moments: Mapping[str, Moment]  # by name: "before", "step 10", ..., "after"; steps ascending
+    levels: tuple[Any, ...] | None = None  # of each problem; None: problems have no levels
+    trained_levels: tuple[Any, ...] | None = None  # of the training problems; None: not known
+    fingerprint: str | None = None  # a hash of the problems, equal for runs that were scored on the same ones
 
     @property
     def after(self) -> Moment | None:
@@ -60,11 +47,8 @@ class HeldOut:
         trained = set(self.trained_levels)
         inside = [place for place in range(size) if self.levels[place] in trained]
         outside = [place for place in range(size) if self.levels[place] not in trained]
-        beyond = _span({self.levels[place] for place in outside})
-        ranges = {
-            f"trained levels ({_span(self.trained_levels)})": inside,
-            f"levels beyond training ({beyond})": outside,
-        }
+        beyond = _span(self.levels[place] for place in outside)
+        ranges = {f"trained levels ({_span(trained)})": inside, f"levels beyond training ({beyond})": outside}
         return {name: places for name, places in ranges.items() if places}
 
     def as_json(self, *, is_compact: bool = False) -> dict[str, Any]:

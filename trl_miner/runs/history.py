@@ -104,7 +104,7 @@ def read_run(folder: str | Path) -> RunHistory:
         finished=finished,
         notes=notes,
         held_out=read_held_out(folder, notes),
-        versions=_versions(record),
+        versions=_dict(record, "versions") | ({"git": record["git"]} if record.get("git") else {}),
     )
 
 
@@ -146,9 +146,8 @@ def _read_state(folder: Path) -> tuple[dict[str, Any], list[str]]:
     return max(states, key=lambda state: number(state.get("global_step")) or 0), notes
 
 
-def _versions(record: Mapping[str, Any]) -> dict[str, str]:
-    versions = record["versions"] if isinstance(record.get("versions"), dict) else {}
-    return versions | ({"git": record["git"]} if record.get("git") else {})
+def _dict(record: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return record[key] if isinstance(record.get(key), dict) else {}
 
 
 def _settings(facts: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, str]:
@@ -156,7 +155,6 @@ def _settings(facts: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, 
     if isinstance(facts.get("recipe"), dict):
         options = facts.get("options")
         return clean_settings({**facts["recipe"], **read_options(options if isinstance(options, list) else [])})
-    settings = dict(record["settings"]) if isinstance(record.get("settings"), dict) else {}
     names = {"base_model": "model_name_or_path", "dataset": "dataset_name", "held_out": "score_benchmark"}
-    settings |= {name: record[key].get("name") for key, name in names.items() if isinstance(record.get(key), dict)}
-    return clean_settings(settings)
+    named = {name: record[key].get("name") for key, name in names.items() if isinstance(record.get(key), dict)}
+    return clean_settings(_dict(record, "settings") | named)

@@ -25,17 +25,11 @@ ADAPTER = "adapter_config.json"
 
 @dataclass(frozen=True)
 class Model:
-    """A model of a run.
+    """A model of a run."""
 
-    Attributes:
-        weights: The folder with its files.
-        run: The folder with what the run says of itself; mostly the same.
-        step: The optimizer step it is of; None: unknown, or the end.
-    """
-
-    weights: Path
-    run: Path
-    step: int | None = None
+    weights: Path  # the folder with its files
+    run: Path  # the folder with what the run says of itself; mostly the same
+    step: int | None = None  # the optimizer step it is of; None: unknown, or the end
 
 
 def find_model(run: Path) -> Model:
@@ -49,8 +43,8 @@ def find_model(run: Path) -> Model:
         return Model(run, folder.parent if inside else run, step_of(folder))
     checkpoints = find_checkpoints(run)
     try:
-        if not checkpoints or _is_newer(weight_files(run)[0], checkpoints[-1]):
-            weight_files(run)
+        weights = weight_files(run)[0]
+        if not checkpoints or _is_newer(weights, checkpoints[-1]):
             return Model(run, run)
     except ValueError:
         if not checkpoints:
@@ -59,13 +53,11 @@ def find_model(run: Path) -> Model:
 
 
 def _is_newer(weights: Path, checkpoint: Model) -> bool:
-    """Return whether the weights of a run folder are of the checkpoint's step or later.
-
-    The state in the folder tells; the clock does for a script that saves no state.
-    """
+    """Return whether the weights of a run folder are of the checkpoint's step or later."""
     step = last_step(weights.parent)
     if step is not None:
         return step >= (checkpoint.step or 0)
+    # The script saved no state: the clock tells.
     return weights.stat().st_mtime >= weight_files(checkpoint.weights)[0].stat().st_mtime
 
 

@@ -29,7 +29,6 @@ ENDING = ".jsonl"
 NAME = f"runs{ENDING}"
 _ADVICE = f"Restore it, or run trl-miner compare again, which writes OUTPUT/{NAME}."
 _FIELDS = ("name", "method", "seed", "settings", "versions", "notes", "steps", "planned", "per_step", "finished")
-_DIGITS = 6
 # The metrics that reports read: a test compares them with the charts.
 METRICS = {
     *("reward", "step_time", "num_tokens", "entropy", "kl", "grad_norm"),
@@ -47,12 +46,7 @@ def is_runs_file(path: str | Path) -> bool:
 
 
 def write_runs(runs: Sequence[str | Path | RunHistory], path: str | Path) -> Path:
-    """Write runs, which are histories or folders, into the file at a path that ends in .jsonl. Return the path.
-
-    Raises:
-        FileNotFoundError: A folder is no run folder.
-        ValueError: A run cannot be read, or the file has another ending.
-    """
+    """Write runs, which are histories or folders, into the file at a path that ends in .jsonl. Return the path."""
     path = Path(path)
     if path.suffix != ENDING:
         raise ValueError(f"A file of runs must end in {ENDING}: got {path}. A report knows it by that.")
@@ -74,14 +68,16 @@ def collect_runs(output: str | Path) -> None:
 
 
 def read_runs(path: str | Path) -> list[RunHistory]:
-    """Return the runs of the file at a path. Their `folder` does not exist: it is the path followed by their name.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: It holds no runs, or a line that is no run.
-    """
-    path = Path(path)
-    runs = [_read_run(path, number, content) for number, content in read_lines(path, _ADVICE)]
+    """Return the runs of the file at a path. Their `folder` does not exist: it is the path followed by their name."""
+    path, runs = Path(path), []
+    for line, content in read_lines(path, _ADVICE):
+        try:
+            runs.append(_read_run(path, content))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(
+                f"{path} must hold runs as trl-miner compare writes them: line {line} is something else "
+                f"({type(error).__name__}: {error}). {_ADVICE}"
+            ) from error
     if not runs:
         raise ValueError(f"{path} must hold at least one run: it is empty. Run trl-miner compare again.")
     return runs
@@ -96,10 +92,9 @@ def _history(run: str | Path | RunHistory) -> RunHistory:
 
 def _content(run: RunHistory) -> dict[str, Any]:
     settings = {name: value for name, value in run.settings.items() if name not in _NOT_KEPT}
-    scores = {f"{step:g}": dict(known) for step, known in run.scores.items()}
     return {
         **_without_paths({name: getattr(run, name) for name in _FIELDS} | {"settings": settings}),
-        "scores": scores,
+        "scores": {f"{step:g}": dict(known) for step, known in run.scores.items()},
         "held_out": None if run.held_out is None else run.held_out.as_json(is_compact=True),
         "logs": _columns(run.logs),
     }
@@ -115,7 +110,7 @@ def _short(value: Any) -> Any:
     known = number(value)
     if known is None:
         return _NO_NUMBER
-    rounded = float(f"{known:.{_DIGITS}g}")
+    rounded = float(f"{known:.6g}")
     # totals stay exact, however long they are, and whole numbers need no ".0"
     return int(known) if known == int(known) else int(rounded) if rounded == int(rounded) else rounded
 
@@ -128,22 +123,12 @@ def _without_paths(value: Any) -> Any:
     return [_without_paths(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def _read_run(path: Path, number: int, content: Mapping[str, Any]) -> RunHistory:
-    try:
-        return _read_content(path, content)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(
-            f"{path} must hold runs as trl-miner compare writes them: line {number} is something else "
-            f"({type(error).__name__}: {error}). {_ADVICE}"
-        ) from error
-
-
-def _read_content(path: Path, content: Mapping[str, Any]) -> RunHistory:
+def _read_run(path: Path, content: Mapping[str, Any]) -> RunHistory:
     logs: Mapping[str, Sequence[Any]] = content["logs"]
     columns = {key: [math.nan if value == _NO_NUMBER else value for value in values] for key, values in logs.items()}
     rows = [
-        {key: values[at] for key, values in columns.items() if values[at] is not None}
-        for at in range(len(columns["step"]))
+        {key: values[row] for key, values in columns.items() if values[row] is not None}
+        for row in range(len(columns["step"]))
     ]
     return RunHistory(
         folder=path / content["name"],

@@ -35,25 +35,20 @@ def read_samples(path: str | Path) -> tuple[dict[Key, dict[str, Any]], list[str]
 
 
 class SampleWriter:
-    """Appends samples to a file, which it repairs on opening. It keeps the places of the samples, not the samples.
+    """Appends samples to a file, made if it is not there. It keeps the places of the samples, not the samples.
 
-    Args:
-        path: The `samples.jsonl`, made if it is not there.
-
-    Attributes:
-        repairs: Sentences on what was repaired.
+    It repairs the file on opening; `repairs` has sentences on what was repaired.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.repairs: list[str] = []
         self._places: dict[Key, tuple[int, int]] = {}  # begin and length of the line
         self._limits: dict[Key, int] = {}  # of those that were cut off
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         self._end = 0
         broken = self._scan()
         self.repairs = _complaints(self.path, broken)
-        if broken or not self._ends_with_newline():
+        if broken or (self._end and os.pread(self._descriptor, 1, self._end - 1) != b"\n"):  # a cut last line
             self._rewrite(list(self._places))
 
     def __contains__(self, key: Key) -> bool:
@@ -116,16 +111,10 @@ class SampleWriter:
         if sample["truncated"]:
             self._limits[key] = sample.get("limit", 0)
 
-    def _ends_with_newline(self) -> bool:
-        return not self._end or os.pread(self._descriptor, 1, self._end - 1) == b"\n"
-
     def _rewrite(self, order: Sequence[Key]) -> None:
-        def lines() -> Iterator[bytes]:
-            for key in order:
-                begin, length = self._places[key]
-                yield os.pread(self._descriptor, length, begin).rstrip(b"\n") + b"\n"
-
-        write_whole(self.path, lines())
+        places = [self._places[key] for key in order]
+        lines = (os.pread(self._descriptor, length, begin).rstrip(b"\n") + b"\n" for begin, length in places)
+        write_whole(self.path, lines)
         self.close()
         self._places, self._limits, self._end = {}, {}, 0
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND)

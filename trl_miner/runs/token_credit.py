@@ -54,23 +54,14 @@ NULL_BITS = 0x7FC0_0001
 
 @dataclass(frozen=True)
 class Credit:
-    """The token records of a run.
+    """The token records of a run."""
 
-    Attributes:
-        name: The name of the run folder.
-        methods: Names of the methods, such as ("MINER",); empty: not recorded.
-        table: `pyarrow.Table`, one row per rollout, rows of one prompt adjacent, steps in order. Columns: COLUMNS.
-        metas: The metadata of each step's batch: "scale", "tau_pos", "tau_ref", "lambda_max", ...
-        files: The files that were read, relative to the run folder.
-        notes: Sentences on what could not be read, and what is unusual.
-    """
-
-    name: str
-    methods: tuple[str, ...]
-    table: Any
-    metas: Mapping[int, Mapping[str, Any]]
-    files: tuple[str, ...]
-    notes: tuple[str, ...]
+    name: str  # of the run folder
+    methods: tuple[str, ...]  # their names, such as ("MINER",); empty: not recorded
+    table: Any  # `pyarrow.Table`, one row per rollout, rows of one prompt adjacent, steps in order; columns: COLUMNS
+    metas: Mapping[int, Mapping[str, Any]]  # of each step's batch: "scale", "tau_pos", "tau_ref", "lambda_max", ...
+    files: tuple[str, ...]  # that were read, relative to the run folder
+    notes: tuple[str, ...]  # sentences on what could not be read, and what is unusual
 
 
 def schema() -> Any:
@@ -108,17 +99,12 @@ def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
     """Return all token records of a run that can be read; of a damaged file its whole row groups, with a note.
 
     Progress is shown unless `quiet`.
-
-    Raises:
-        FileNotFoundError: There is no such folder, or it is no run folder, or it has no token records.
-        ValueError: A file lacks columns, its lists differ in length, or no file can be read at all.
     """
     from ..progress import track
 
     run = Path(run)
-    paths = _credit_files(run)
     tables, metas, notes, names = [], {}, [], []
-    for path in track(paths, "reading", unit="files", quiet=quiet):
+    for path in track(_credit_files(run), "reading", unit="files", quiet=quiet):
         name = f"{path.parent.name}/{path.name}"
         table, meta, own_notes = _read_file(path, name)
         notes += own_notes
@@ -204,8 +190,7 @@ def _read_file(path: Path, name: str) -> tuple[Any | None, dict[str, Any] | None
     notes = [note] if note else []
     if table is None:
         return None, None, notes
-    missing = [column for column in COLUMNS if column not in table.column_names]
-    if missing:
+    if missing := [column for column in COLUMNS if column not in table.column_names]:
         raise ValueError(
             f"{name} must have the columns of a token record: {', '.join(missing)} missing. Move it out of credit/, "
             f"or train again with log_token_credit: true."

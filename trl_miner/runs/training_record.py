@@ -25,19 +25,15 @@ _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 def write_run_record(trainer: Any, *, dataset: str | None = None, held_out: str | None = None) -> None:
-    """Write `training.json` into the run folder. Only the main process writes; the others return at once.
+    """Write `training.json` of a `MinerGRPOTrainer` into the run folder, before its training; one process writes.
 
-    Args:
-        trainer: A `MinerGRPOTrainer`, before its training begins.
-        dataset: The training data: a Hub id or a folder.
-        held_out: The source of the held-out problems: a Hub id, the name of a benchmark, or NAME=PATH. Default: the
-            data set.
+    `dataset` is a Hub id or a folder; `held_out` is a Hub id, the name of a benchmark or NAME=PATH, by default
+    the data set.
     """
     if not trainer.is_world_process_zero():
         return
-    record = run_record(
-        trainer.args, base_model=trainer.model.config._name_or_path, dataset=dataset, held_out=held_out
-    )
+    base_model = trainer.model.config._name_or_path
+    record = run_record(trainer.args, base_model=base_model, dataset=dataset, held_out=held_out)
     if record["base_model"] is not None and record["base_model"]["hub"]:
         record["license"] = license_of(record["base_model"]["name"])
     write_json(Path(trainer.args.output_dir) / RECORD, record)
@@ -90,7 +86,7 @@ def _named(name: str | None) -> dict[str, Any] | None:
 
 def _settings(args: Any) -> dict[str, str]:
     """Return the settings that took part in the training."""
-    names = {"advantage_estimator", "policy_loss", "correct_threshold", "correct_reward_func", "dynamic_sampling"}
+    names = ("advantage_estimator", "policy_loss", "correct_threshold", "correct_reward_func", "dynamic_sampling")
     shown = {name: getattr(args, name) for name in names}
     for method in args.methods:
         shown |= args.method_settings(method.name)
