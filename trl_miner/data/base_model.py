@@ -89,12 +89,9 @@ def _build(settings: BaseModelSettings, folder: Path) -> None:
     building = Path(tempfile.mkdtemp(prefix=f"{folder.name}.building-", dir=folder.parent))
     try:
         if not is_quiet():
-            print(
-                f"trl_miner: no base model of {settings.world} in {folder.parent} yet; training one "
-                f"({settings.steps} steps, {WORLDS[settings.world].BUILD_TIME}, only this once).",
-                file=sys.stderr,
-                flush=True,
-            )
+            effort = f"{settings.steps} steps, {WORLDS[settings.world].BUILD_TIME}, only this once"
+            message = f"trl_miner: no base model of {settings.world} in {folder.parent} yet; training one ({effort})."
+            print(message, file=sys.stderr, flush=True)
         _run_training(settings, building)
         building.chmod(0o755)  # mkdtemp sets 0700, but a cache may be shared
         building.rename(folder)
@@ -139,8 +136,7 @@ def _run_training(settings: BaseModelSettings, building: Path) -> None:
 def _clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without what launchers set, with this package importable, on the CPU and offline."""
     clean = {key: value for key, value in environment.items() if not key.startswith(LAUNCHER_VARIABLES)}
-    package_parent = str(Path(__file__).resolve().parents[2])
-    paths = [package_parent, environment.get("PYTHONPATH", "")]
+    paths = [str(Path(__file__).resolve().parents[2]), environment.get("PYTHONPATH", "")]
     # One thread: the order of sums, hence the weights, does not depend on the number of cores, and two threads that
     # wait for each other are ten times slower on a busy machine.
     return clean | {

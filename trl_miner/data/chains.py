@@ -8,6 +8,7 @@ import hashlib
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -141,8 +142,6 @@ def pick(ways: Mapping[str, float], rng: random.Random) -> str:
 
 def wrong_total(total: int, remaining: tuple[tuple[str, int], ...], rng: random.Random) -> int:
     """Draw a wrong result, not far off, that keeps all later totals within 0..99."""
-    shifts = [0]
-    for sign, number in remaining:
-        shifts.append(shifts[-1] + (number if sign == "+" else -number))
+    shifts = [*accumulate((number if sign == "+" else -number for sign, number in remaining), initial=0)]
     low, high = -min(shifts), MAX_TOTAL - max(shifts)
     return rng.choice([slip for slip in range(total - 10, total + 11) if low <= slip <= high and slip != total])

@@ -17,7 +17,6 @@ Reader = Callable[[Row], Any]
 Cell = str | Reader
 
 PUBMEDQA_OPTIONS = ("yes", "no", "maybe")
-_PUBMEDQA_TEST_IDS = Path(__file__).with_name("pubmedqa_test_ids.txt")
 
 
 def read(cell: Cell, row: Row) -> Any:
@@ -149,5 +148,5 @@ def pubmedqa_letter(row: Row) -> str:
 @cache
 def pubmedqa_test_ids() -> frozenset[str]:
     """Return the ids of PubMedQA's official test set."""
-    lines = _PUBMEDQA_TEST_IDS.read_text(encoding="utf-8").splitlines()
+    lines = Path(__file__).with_name("pubmedqa_test_ids.txt").read_text(encoding="utf-8").splitlines()
     return frozenset(name for line in lines if not line.startswith("#") for name in line.split())

@@ -69,9 +69,8 @@ def find_overlaps(
         of_question = tokens(question)
         shared: dict[int, tuple[str, tuple[str, ...]]] = {}
         for gram in _grams(of_question, n):
-            if gram in grams:
-                for index in grams[gram]:
-                    shared.setdefault(index, (f"{n}-gram", gram))
+            for index in grams.get(gram, ()):
+                shared.setdefault(index, (f"{n}-gram", gram))
         whole = tuple(of_question)
         shared |= {index: ("exact", whole) for index in exact.get(whole, ())}
         for index in sorted(shared):

@@ -9,7 +9,6 @@ from .problems import Problem
 
 # A plain integer: against it most golds, which are integers too, are graded without mathematics.
 _OTHER_ANSWER = "\\boxed{-7919}"
-_SHOWN = 5
 
 
 def accepts_gold(grader: str, problems: Sequence[Problem], title: str = "checking golds") -> list[bool]:
@@ -46,7 +45,7 @@ def check_golds(title: str, grader: str, problems: Sequence[Problem], *, strict:
     rejected = [index for index, is_accepted in enumerate(accepted) if not is_accepted]
     if not rejected:
         return
-    shown = "; ".join(f"problem {i} (id {problems[i].id}): {problems[i].solution!r}" for i in rejected[:_SHOWN])
+    shown = "; ".join(f"problem {i} (id {problems[i].id}): {problems[i].solution!r}" for i in rejected[:5])
     message = (
         f"The grader {grader!r} must accept every gold of {title} as its own answer: it does not accept "
         f"{len(rejected)} of {len(problems)}, {shown}."

@@ -19,11 +19,9 @@ from .benchmarks import BENCHMARKS
 from .problems import Problem
 from .training_set import Options, Part, Written, read_part, write_training_set
 
-MEDQA_TRAIN = dataclasses.replace(
-    BENCHMARKS["medqa"], name="medqa_train", title="MedQA (train)", split="train", problems=None
-)
-MEDMCQA_TRAIN = dataclasses.replace(
-    BENCHMARKS["medmcqa"], name="medmcqa_train", title="MedMCQA (train)", split="train", problems=None
+MEDQA_TRAIN, MEDMCQA_TRAIN = (
+    dataclasses.replace(test, name=f"{test.name}_train", title=f"{test.title} (train)", split="train", problems=None)
+    for test in (BENCHMARKS["medqa"], BENCHMARKS["medmcqa"])
 )
 MEDICAL_BENCHMARKS = ("medqa", "medmcqa", "pubmedqa", "medxpertqa", "mmlu_pro")
 

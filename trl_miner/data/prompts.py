@@ -11,14 +11,14 @@ Two styles: "plain" text for base models, "chat" messages for those with a chat 
 
 import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from string import ascii_uppercase
+from typing import Any, Literal, get_args
 
 Kind = Literal["math", "choice", "verbatim"]
 Style = Literal["plain", "chat"]
 Message = dict[str, str]
 
-KINDS = ("math", "choice", "verbatim")
-STYLES = ("plain", "chat")
+KINDS, STYLES = get_args(Kind), get_args(Style)
 
 MATH_INSTRUCTION = (
     "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The assistant "
@@ -45,7 +45,12 @@ def build_prompt(
         if style == "plain":
             return f"{MATH_INSTRUCTION}\n\nUser: {text}\n\nAssistant:"
         return [{"role": "system", "content": MATH_INSTRUCTION}, {"role": "user", "content": text}]
-    text = f"{text}\n\n{_lettered(options)}\n\n{CHOICE_INSTRUCTION}"
+    if not 2 <= len(options) <= 26:
+        raise ValueError(
+            f'A "choice" prompt needs 2 to 26 options, one letter each: got {len(options)}. Pass the option texts.'
+        )
+    lettered = "\n".join(f"{letter}. {option}" for letter, option in zip(ascii_uppercase, options, strict=False))
+    text = f"{text}\n\n{lettered}\n\n{CHOICE_INSTRUCTION}"
     return f"User: {text}\n\nAssistant:" if style == "plain" else [{"role": "user", "content": text}]
 
 
@@ -72,11 +77,3 @@ def prompt_text(prompt: str | Sequence[Message], tokenizer: Any) -> str:
     begin = tokenizer.bos_token
     adds_it = bool(begin) and tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]
     return text.removeprefix(begin) if adds_it else text
-
-
-def _lettered(options: Sequence[str]) -> str:
-    if not 2 <= len(options) <= 26:
-        raise ValueError(
-            f'A "choice" prompt needs 2 to 26 options, one letter each: got {len(options)}. Pass the option texts.'
-        )
-    return "\n".join(f"{chr(ord('A') + index)}. {option}" for index, option in enumerate(options))

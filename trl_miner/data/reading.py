@@ -86,20 +86,17 @@ def read_file(path: Path) -> list[Row]:
     text = path.read_text(encoding="utf-8-sig")
     if suffix == ".csv":
         return [dict(row) for row in csv.DictReader(io.StringIO(text, newline=""))]  # "": line ends inside quotes stay
-    rows = list(_json_lines(path, text)) if suffix == ".jsonl" or text.lstrip()[:1] != "[" else _json_list(path, text)
+    is_lines = suffix == ".jsonl" or text.lstrip()[:1] != "["
+    try:
+        rows = list(_json_lines(path, text)) if is_lines else json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} must be a JSON list of objects: {error}. Correct the file.") from error
     for index, row in enumerate(rows):
         if not isinstance(row, dict):
             raise ValueError(
                 f"Row {index} of {path} must be a JSON object: got {type(row).__name__}. Correct the file."
             )
     return rows
-
-
-def _json_list(path: Path, text: str) -> list[Any]:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} must be a JSON list of objects: {error}. Correct the file.") from error
 
 
 def _json_lines(path: Path, text: str) -> Iterator[Any]:

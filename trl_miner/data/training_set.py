@@ -91,9 +91,8 @@ def write_training_set(
         dropped.update(part.dropped)
     rows = _cleaned_rows(parts, options, grader, dropped)
     questions = [row.problem.question for row in rows]
-    overlaps = find_overlaps(
-        track(questions, "comparing with the benchmarks", unit="questions", quiet=not benchmarks), benchmarks
-    )
+    compared = track(questions, "comparing with the benchmarks", unit="questions", quiet=not benchmarks)
+    overlaps = find_overlaps(compared, benchmarks)
     overlapping = {overlap.row for overlap in overlaps}
     reports = [
         asdict(overlap) | {"id": rows[overlap.row].problem.id, "source": rows[overlap.row].source}
@@ -106,7 +105,12 @@ def write_training_set(
         raise ValueError(
             f"A training set must have rows: all were dropped ({dict(dropped)}). Check the source and the limits."
         )
-    records = [_record(row, grader) for row in rows]
+    records = [
+        {"prompt": row.prompt, "solution": row.problem.solution}
+        | ({"options": list(row.problem.options)} if grader == "choice" else {})
+        | {"id": row.problem.id, "source": row.source}
+        for row in rows
+    ]
     content = "".join(json.dumps(record, sort_keys=True) + "\n" for record in records)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -119,7 +123,13 @@ def write_training_set(
 
 def _cleaned_rows(parts: Sequence[Part], options: Options, grader: Kind, dropped: Counter[str]) -> list[_Row]:
     rows = [_Row(part.name, problem) for part in parts for problem in part.problems]
-    rows = _keep(rows, _is_first(rows), "repeated question", dropped)
+    distinct: dict[tuple[str, ...], _Row] = {}
+    for row in rows:
+        asked = row.problem
+        # With the options: "Which of the following is true?" is a different question each time.
+        distinct.setdefault((" ".join(asked.question.split()), asked.context, *asked.options), row)
+    dropped["repeated question"] += len(rows) - len(distinct)
+    rows = list(distinct.values())
     has_good_gold = accepts_gold(grader, [row.problem for row in rows])
     rows = _keep(rows, has_good_gold, "gold not accepted by the grader", dropped)
     for row in rows:
@@ -153,26 +163,9 @@ def prompt_lengths(prompts: Sequence[str | list[Message]], options: Options) -> 
     return lengths
 
 
-def _is_first(rows: Sequence[_Row]) -> list[bool]:
-    seen: set[tuple[str, ...]] = set()
-    firsts: list[bool] = []
-    for row in rows:
-        # With the options: "Which of the following is true?" is a different question each time.
-        key = (" ".join(row.problem.question.split()), row.problem.context, *row.problem.options)
-        firsts.append(key not in seen)
-        seen.add(key)
-    return firsts
-
-
 def _keep(rows: Sequence[_Row], keep: Sequence[bool], reason: str, dropped: Counter[str]) -> list[_Row]:
     dropped[reason] += len(keep) - sum(keep)
     return [row for row, is_kept in zip(rows, keep, strict=True) if is_kept]
-
-
-def _record(row: _Row, grader: str) -> dict[str, Any]:
-    options = {"options": list(row.problem.options)} if grader == "choice" else {}
-    gold = {"prompt": row.prompt, "solution": row.problem.solution}
-    return gold | options | {"id": row.problem.id, "source": row.source}
 
 
 def _write_parquet(path: Path, records: list[dict[str, Any]], style: Style, grader: str) -> None:
@@ -191,17 +184,12 @@ def _write_parquet(path: Path, records: list[dict[str, Any]], style: Style, grad
 
 
 def _data_card(
-    title: str,
-    parts: Sequence[Part],
-    options: Options,
-    written: Written,
-    benchmarks: Mapping[str, Sequence[Problem]],
+    title: str, parts: Sequence[Part], options: Options, written: Written, benchmarks: Mapping[str, Sequence[Problem]]
 ) -> str:
     parquet_sha256 = hashlib.sha256((written.folder / TRAIN).read_bytes()).hexdigest()
     sources = [[part.name, f"`{json.dumps(part.record)}`", part.read] for part in parts]
     stages = [["read", sum(part.read for part in parts)]]
     stages += [[f"dropped: {reason}", count] for reason, count in written.dropped.items()]
-    contamination = _contamination(options, written, benchmarks)
     settings = "".join(f"- {name}: {value}\n" for name, value in asdict(options).items())
     # No `configs` here, though the Hub likes them: with them `load_dataset(folder)` caches by the folder's last name
     # (datasets 5.2), and gives the old rows of a rewritten folder. It finds the split by the file's name anyway.
@@ -210,7 +198,7 @@ def _data_card(
         f"# {title}\n\nWritten by trl_miner.\n\n"
         f"## Sources\n\n{_table(['source', 'read from', 'rows'], sources)}\n"
         f"## Rows\n\n{_table(['stage', 'rows'], [*stages, ['written', written.rows]])}\n"
-        f"## Contamination\n\n{contamination}\n"
+        f"## Contamination\n\n{_contamination(options, written, benchmarks)}\n"
         f"## Settings\n\n{settings}\n"
         f"## Hashes\n\n- sha256 of {TRAIN}: {parquet_sha256}\n- sha256 of the content: {written.content_sha256}\n"
     )
@@ -220,13 +208,8 @@ def _contamination(options: Options, written: Written, benchmarks: Mapping[str, 
     if not benchmarks:
         return "Not compared with any benchmark.\n"
     rows_of = {name: {o.row for o in written.overlaps if o.benchmark == name} for name in benchmarks}
-    table = _table(
-        ["benchmark", "problems", "overlapping rows", "fingerprint"],
-        [
-            [name, len(problems), len(rows_of[name]), f"`{fingerprint(problems)}`"]
-            for name, problems in benchmarks.items()
-        ],
-    )
+    lines = [[name, len(known), len(rows_of[name]), f"`{fingerprint(known)}`"] for name, known in benchmarks.items()]
+    table = _table(["benchmark", "problems", "overlapping rows", "fingerprint"], lines)
     return (
         f"{len(set().union(*rows_of.values()))} rows overlap with a problem of a benchmark (the same question, or "
         f"{NGRAM} words in a row) and were {'dropped' if options.decontaminate else 'kept'}; `{CONTAMINATION}` lists "
