@@ -2,7 +2,7 @@
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -28,19 +28,16 @@ class Machines:
 
 def find_file(name: str, recipe: str | Path | None) -> Path:
     """Return a configuration file, relative to the recipe's folder or the current one, or one that TRL ships."""
-    folders = ([Path(recipe).parent] if recipe else []) + [Path()]
-    for folder in folders:
+    for folder in ([Path(recipe).parent] if recipe else []) + [Path()]:
         if (folder / name).is_file():
             return folder / name
-    shipped = {
-        entry.name.removesuffix(".yaml"): entry for entry in resources.files("trl.accelerate_configs").iterdir()
-    }
-    if name in shipped and shipped[name].name.endswith(".yaml"):
-        return Path(str(shipped[name]))
-    names = sorted(key for key, entry in shipped.items() if entry.name.endswith(".yaml"))
+    files = (Path(str(entry)) for entry in resources.files("trl.accelerate_configs").iterdir())
+    shipped = {file.stem: file for file in files if file.suffix == ".yaml"}
+    if name in shipped:
+        return shipped[name]
     raise ValueError(
         f"accelerate_config must be a file, relative to the recipe's folder or the current one, or one of TRL's: got "
-        f"{name}. See recipes/accelerate/; TRL's are {', '.join(names)}."
+        f"{name}. See recipes/accelerate/; TRL's are {', '.join(sorted(shipped))}."
     )
 
 
@@ -63,15 +60,11 @@ def launcher_command(
     file: Path | None, num_processes: int, mixed_precision: str, machines: Machines, cpu: bool
 ) -> list[str]:
     """Return the launcher's command up to the script. Without a file it leaves accelerate nothing to guess."""
-    command = [*LAUNCHER]
+    processes = ["--num_processes", str(num_processes)]
     if file is not None:
-        return [*command, "--config_file", str(file), "--num_processes", str(num_processes), *machines.options()]
-    if cpu:
-        command.append("--cpu")
-    elif num_processes > 1:
-        command.append("--multi_gpu")
-    command += ["--num_processes", str(num_processes)]
-    command += machines.options() if machines.num_machines else ["--num_machines", "1", *machines.options()]
+        return [*LAUNCHER, "--config_file", str(file), *processes, *machines.options()]
+    device = ["--cpu"] if cpu else ["--multi_gpu"] if num_processes > 1 else []
+    command = [*LAUNCHER, *device, *processes, *replace(machines, num_machines=machines.num_machines or 1).options()]
     command += ["--mixed_precision", mixed_precision, "--dynamo_backend", "no"]
     return [*command, *(["--num_cpu_threads_per_process", cpu_threads()] if cpu else [])]
 

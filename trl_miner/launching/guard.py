@@ -21,7 +21,6 @@ from .signals import collect_signals, end_as
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 PATIENCE_SECONDS = 2.0  # for what outlives the command, before it is asked to end, and again before it is killed
-CANNOT_START = 127  # a shell's exit code for this
 
 
 def prctl(option: int, value: int) -> None:
@@ -40,9 +39,9 @@ def descendants() -> list[psutil.Process]:
     return psutil.Process().children(recursive=True)
 
 
-def kill_descendants(spared: Sequence[psutil.Process] = (), seconds: float = 10.0) -> None:
+def kill_descendants(spared: Sequence[psutil.Process] = ()) -> None:
     """Kill and reap all descendants but the spared ones, including those started in the meantime."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + 10
     while (left := [process for process in descendants() if process not in spared]) and time.monotonic() < deadline:
         for process in left:
             with suppress(psutil.NoSuchProcess):
@@ -52,13 +51,11 @@ def kill_descendants(spared: Sequence[psutil.Process] = (), seconds: float = 10.
 
 def end_descendants(patience: float) -> None:
     """End what the command has left: wait, then terminate, then kill."""
-    for is_asked in (False, True):
-        left = descendants()
-        for process in left if is_asked else []:
+    if psutil.wait_procs(descendants(), timeout=patience)[1]:
+        for process in (left := descendants()):
             with suppress(psutil.NoSuchProcess):
                 process.terminate()
-        if not psutil.wait_procs(left, timeout=patience)[1]:
-            break
+        psutil.wait_procs(left, timeout=patience)
     kill_descendants()
 
 
@@ -72,7 +69,7 @@ def run(parent: int, grace: float, command: Sequence[str]) -> int:
             )  # fmt: skip
         except OSError as error:
             print(f"{command[0]} cannot be started: {error}", file=sys.stderr)
-            return CANNOT_START
+            return 127  # as a shell does
         deadline, is_killed = float("inf"), False
         while child.poll() is None:
             if os.getppid() != parent and not received:

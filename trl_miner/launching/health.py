@@ -22,11 +22,6 @@ def ask(url: str, path: str, timeout: float) -> str | None:
         return None
 
 
-def is_healthy(url: str, timeout: float) -> bool:
-    """Return whether GET url/health gives status 200 within `timeout` seconds."""
-    return ask(url, "health", timeout) is not None
-
-
 class HealthMonitor:
     """Asks a server for its health every `interval` seconds, in a thread that a missing answer may block."""
 
@@ -40,7 +35,7 @@ class HealthMonitor:
     def _ask(self) -> None:
         while not self._stopped.is_set():
             asked = time.monotonic()
-            if is_healthy(self.url, self.patience):
+            if ask(self.url, "health", self.patience) is not None:
                 self.has_been_healthy, self._failing_since = True, None
             elif self._failing_since is None:
                 self._failing_since = asked

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
 from .accelerate_config import CPU_FILE, cpu_threads, find_file, is_single_process, read_file
 
@@ -14,11 +15,7 @@ def parse_launch(arguments: list[str]) -> argparse.Namespace:
 
 
 def launcher_arguments(arguments: list[str]) -> list[str]:
-    """Return the arguments of accelerate's launcher, the training script and its arguments included.
-
-    As in TRL's own command line, options that the script does not know go to the launcher: `--num_processes 4`. The
-    recipe's or command line's `accelerate_config` becomes the launcher's `--config_file`.
-    """
+    """Return the arguments of accelerate's launcher, the training script and its arguments included."""
     import torch
     from accelerate.commands.launch import launch_command_parser
 
@@ -59,12 +56,10 @@ def _accelerate_config(parser: argparse.ArgumentParser, arguments: list[str]) ->
     """Return the launcher's option for `accelerate_config`, and whether that starts several processes on a CPU."""
     import yaml
 
-    recipe = None
     name = parser.parse_known_args(arguments)[0].accelerate_config
-    if "--config" in arguments:
-        recipe = arguments[arguments.index("--config") + 1]
-        with open(recipe, encoding="utf-8") as file:
-            name = name or yaml.safe_load(file).get("accelerate_config")
+    recipe = arguments[arguments.index("--config") + 1] if "--config" in arguments else None
+    if recipe and not name:
+        name = yaml.safe_load(Path(recipe).read_text(encoding="utf-8")).get("accelerate_config")
     if not name:
         return [], False
     path = find_file(name, recipe)

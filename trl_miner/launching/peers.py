@@ -22,30 +22,24 @@ class Peers:
             timeout = timedelta(seconds=60)
             return TCPStore(host, port, is_master=rank == 0, wait_for_workers=False, timeout=timeout)
 
+        self._store = store(0 if rank == 0 else agree_on_port(0))  # 0 chooses a free port
         if rank == 0:
-            self._store = store(0)  # chooses a free port
             agree_on_port(self._store.port)
-        else:
-            self._store = store(agree_on_port(0))
         self._mine: dict[str, Any] = {}
         self._received: list[dict[str, Any]] = []
         self._numbers: dict[int, int] = {}
         self._stop = threading.Event()
-        self._store.set(str(rank), self._encode(0, {}))
+        self._store.set(str(rank), json.dumps({"number": 0}))
         self._store.wait([str(other) for other in range(size)])
         # In a thread of its own: asking a store whose process is stopped never returns, whatever the timeout.
         threading.Thread(target=self._talk, name="trl_miner.launching.watchdog.peers", daemon=True).start()
-
-    @staticmethod
-    def _encode(number: int, state: dict[str, Any]) -> str:
-        return json.dumps({**state, "number": number})
 
     def _talk(self) -> None:
         number = 0
         with contextlib.suppress(RuntimeError):  # the store lives in process 0, which may be dead
             while not self._stop.wait(self._interval / 2):
                 number += 1
-                self._store.set(str(self.rank), self._encode(number, self._mine))
+                self._store.set(str(self.rank), json.dumps(self._mine | {"number": number}))
                 states = self._store.multi_get([str(rank) for rank in range(self.size)])
                 self._received = [json.loads(state) for state in states]
 

@@ -1,26 +1,19 @@
 """Plan the commands that `trl-miner launch` starts for a recipe. `--dry-run` and `doctor` use the plan too."""
 
 import argparse
-import shlex
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .accelerate_config import CPU_FILE, Machines, find_file, is_single_process, launcher_command, read_file
-from .gpus import visible_devices, visible_ids
-from .server import (
-    GPU_MEMORY_UTILIZATION,
-    SERVER_ENV,
-    is_here,
-    is_loopback,
-    server_address,
-    server_command,
-    server_url,
-)
+from .server import SERVER_ENV, is_here, is_loopback, served_dtype, server_address, server_command, server_url
 
+SERVER_MEMORY = 0.9  # TRL's default for a server; the setting's own default, 0.3, is for colocation
 SERVER_SECONDS = 1800.0  # a server may need this to load a large model; TRL's default of 240 is short for 14 B
 AS_CONFIGURED = Machines()
+PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "no"}  # accelerate's names
 
 
 @dataclass(frozen=True)
@@ -57,19 +50,8 @@ def make_plan(
 ) -> Plan:
     """Plan a recipe: the server on the first `vllm_tensor_parallel_size` GPUs, the training on the others.
 
-    Args:
-        recipe: Path of the recipe.
-        overrides: Settings that override the recipe's, as on a command line: `["--learning_rate", "1e-6"]`.
-        num_gpus: GPUs of each machine. None: those that are visible here.
-        only: "server" or "train" for a run that has each on machines of its own; None: both.
-        server_host: Where the server listens and the training finds it. None: loopback, or what the recipe names.
-        num_processes: Training processes on all machines together. None: one for each GPU that is left.
-        machines: Overrides of accelerate's configuration, for runs on several machines.
-        server_program: Replaces `python -m vllm.entrypoints.cli.main serve MODEL` in the server's command.
-        server_args: More flags for the server.
-
-    Raises:
-        ValueError: The recipe cannot be read, there are too few GPUs, or settings contradict each other.
+    `overrides` are settings as on a command line; the other arguments are the options of `trl-miner launch`. Raises
+    ValueError if the recipe cannot be read, there are too few GPUs, or settings contradict each other.
     """
     from ..recipe import read_recipe
 
@@ -85,17 +67,24 @@ def make_plan(
     num_machines = machines.num_machines or int(config.get("num_machines") or 1)
     notes = ["trust_remote_code is on: code from the model's repository runs here."] * bool(settings.trust_remote_code)
     url, listens = _addresses(settings, only, server_host, num_machines, notes) if uses_server else (None, None)
-    ids = [] if settings.use_cpu else visible_ids(num_gpus)
+    ids = [] if settings.use_cpu else _visible_ids(num_gpus)
     server_gpus, train_gpus = _divide_gpus(settings, ids, only, listens is not None)
     train: list[str] = []
     processes = 0
     if only != "server":
         processes, train_gpus = _processes(settings, config, train_gpus, num_machines, num_processes, notes)
-        launcher = launcher_command(file, processes, _precision(settings, train_gpus), machines, cpu=not train_gpus)
+        precision = PRECISIONS[served_dtype(settings)] if train_gpus else "no"
+        launcher = launcher_command(file, processes, precision, machines, cpu=not train_gpus)
         address = ["--vllm_server_base_url", url] if url else []
         train = [*launcher, "-m", "trl_miner.train", "--config", str(recipe), *overrides, *address]
     explicit = _explicit_settings(recipe, overrides)
-    server = _server(settings, explicit, listens, server_program, server_args) if listens else None
+    server = None
+    if listens:
+        is_set = "vllm_gpu_memory_utilization" in explicit
+        server = server_command(
+            settings, served_model(settings), *listens, program=server_program, flags=server_args,
+            memory=settings.vllm_gpu_memory_utilization if is_set else SERVER_MEMORY,
+        )  # fmt: skip
     return Plan(
         settings=settings,
         accelerate=config,
@@ -104,9 +93,9 @@ def make_plan(
         train_gpus=train_gpus,
         server_gpus=server_gpus,
         train=train,
-        train_env=visible_devices(ids, train_gpus) if train else {},
+        train_env=_visible_devices(ids, train_gpus) if train else {},
         server=server,
-        server_env=SERVER_ENV | visible_devices(ids, server_gpus) if server else {},
+        server_env=SERVER_ENV | _visible_devices(ids, server_gpus) if server else {},
         server_url=url,
         notes=notes,
         server_seconds=settings.vllm_server_timeout if "vllm_server_timeout" in explicit else SERVER_SECONDS,
@@ -151,6 +140,25 @@ def _addresses(
             f"to that network. Use a private one."
         )
     return server_url(host, port), (host, port)
+
+
+def _visible_ids(num_gpus: int | None) -> list[str]:
+    """Return the names of the GPUs, or of `num_gpus` planned ones: from CUDA_VISIBLE_DEVICES, else 0, 1, ..."""
+    listed = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    if num_gpus is None:
+        import torch
+
+        num_gpus = torch.cuda.device_count()
+    if num_gpus < 0:
+        raise ValueError(f"num_gpus must be at least 0: got {num_gpus}. Give the number of GPUs of each machine.")
+    if len(listed) < num_gpus:  # the variable is not set, or the plan is for another machine
+        return [str(index) for index in range(num_gpus)]
+    return listed[:num_gpus]
+
+
+def _visible_devices(ids: Sequence[str], chosen: Sequence[int]) -> dict[str, str]:
+    """Return the environment in which a process sees only the chosen GPUs; empty if it may see all."""
+    return {} if len(chosen) == len(ids) else {"CUDA_VISIBLE_DEVICES": ",".join(ids[index] for index in chosen)}
 
 
 def _divide_gpus(
@@ -230,22 +238,6 @@ def _cpu_processes(settings: argparse.Namespace, config: dict[str, Any], request
             f"Set it in the recipe."
         )
     return number
-
-
-def _server(
-    settings: argparse.Namespace, explicit: set[str], listens: tuple[str, int], program: str | None, flags: str
-) -> list[str]:
-    is_set = "vllm_gpu_memory_utilization" in explicit  # the setting's default is for colocation
-    memory = settings.vllm_gpu_memory_utilization if is_set else GPU_MEMORY_UTILIZATION
-    return server_command(
-        settings, served_model(settings), *listens, memory=memory, program=program, extra=shlex.split(flags)
-    )
-
-
-def _precision(settings: argparse.Namespace, gpus: tuple[int, ...]) -> str:
-    if not gpus or settings.bf16 is False:
-        return "fp16" if gpus and settings.fp16 else "no"
-    return "fp16" if settings.fp16 else "bf16"
 
 
 def _explicit_settings(recipe: str | Path, overrides: Sequence[str]) -> set[str]:

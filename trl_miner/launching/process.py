@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,6 +17,7 @@ import psutil
 from .signals import signal_name
 
 GRACE_SECONDS = 20.0
+POLL_SECONDS = 0.1
 TAIL_LINES = 20
 SECRET_OPTIONS = ("token", "key", "password", "secret")
 
@@ -54,7 +56,11 @@ class GuardedProcess:
         """Start the command under a guard, which ends it if this process ends."""
         output: Any = None
         if self.log is not None:
-            self._file = self._open_log()
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            self._file = open(self.log, "ab", buffering=0)
+            started = f"==== {time.strftime('%Y-%m-%d %H:%M:%S')} {format_command(self.command, self.env)}\n"
+            self._file.write(started.encode())
+            self._start_of_output = self._file.tell()
             output = subprocess.PIPE if self.live else self._file
         guard = [sys.executable, "-m", "trl_miner.launching.guard", str(os.getpid()), str(self.grace)]
         self._process = subprocess.Popen(
@@ -63,22 +69,13 @@ class GuardedProcess:
             stdin=None if output is None else subprocess.DEVNULL, pass_fds=self._inherited,
         )  # fmt: skip
         if output is subprocess.PIPE:
-            self._copying = threading.Thread(target=self._copy, args=(self._process.stdout,), daemon=True)
+            self._copying = threading.Thread(target=self._copy, args=(self._process.stdout, self._file), daemon=True)
             self._copying.start()
 
-    def _open_log(self) -> IO[bytes]:
-        assert self.log is not None
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        file = open(self.log, "ab", buffering=0)
-        file.write(f"==== {time.strftime('%Y-%m-%d %H:%M:%S')} {format_command(self.command, self.env)}\n".encode())
-        self._start_of_output = file.tell()
-        return file
-
-    def _copy(self, source: IO[bytes]) -> None:
+    def _copy(self, source: IO[bytes], file: IO[bytes]) -> None:
         """Copy the output as it comes, so that progress bars move. A full disk or a closed terminal stops nothing."""
-        assert self._file is not None
         terminal = sys.stdout.fileno()
-        sinks = {self._file.fileno(), terminal}
+        sinks = {file.fileno(), terminal}
         while chunk := os.read(source.fileno(), 65536):
             for sink in list(sinks):
                 try:
@@ -99,8 +96,7 @@ class GuardedProcess:
 
     def signal(self, signum: int) -> None:
         """Send a signal to the guard, which passes it on."""
-        if self.is_running:
-            assert self._process is not None
+        if self._process is not None:
             self._process.send_signal(signum)
 
     def close(self) -> None:
@@ -112,19 +108,14 @@ class GuardedProcess:
 
     def kill(self) -> None:
         """Kill the whole tree, for when its guard was stopped and cannot."""
-        if self.is_running:
-            assert self._process is not None
+        if self._process is not None and self.is_running:
             for process in [*psutil.Process(self._process.pid).children(recursive=True), self._process]:
                 process.kill()
             self._process.wait()
 
     def end(self) -> None:
         """Terminate the process, let its guard kill what does not end in time, and return when nothing is left."""
-        self.signal(signal.SIGTERM)
-        deadline = time.monotonic() + self.grace + 20
-        while self.is_running and time.monotonic() < deadline:
-            time.sleep(0.05)
-        self.kill()
+        end_all([self], signal.SIGTERM)
         self.close()
 
     def describe_end(self) -> str:
@@ -146,6 +137,21 @@ class GuardedProcess:
         return "\n".join(lines[-TAIL_LINES:])
 
 
+def end_all(processes: Sequence[GuardedProcess], signum: int, received: Sequence[int] = ()) -> None:
+    """Pass the signal on and wait. A second signal from the user makes the guards kill at once."""
+    for process in processes:
+        process.signal(signum)
+    num_received, deadline = len(received), time.monotonic() + max(process.grace for process in processes) + 20
+    while any(process.is_running for process in processes) and time.monotonic() < deadline:
+        if len(received) > num_received:
+            num_received = len(received)
+            for process in processes:
+                process.signal(signal.SIGTERM)
+        time.sleep(POLL_SECONDS)
+    for process in processes:
+        process.kill()
+
+
 def _write_all(sink: int, chunk: bytes) -> None:
     while chunk:
         chunk = chunk[os.write(sink, chunk) :]
@@ -153,7 +159,5 @@ def _write_all(sink: int, chunk: bytes) -> None:
 
 def print_message(text: str) -> None:
     """Print a line of `trl-miner launch` on stderr, if anybody can still read it."""
-    try:
+    with suppress(OSError):  # a terminal that is gone must not keep the processes from being ended
         print(f"trl-miner launch: {text}", file=sys.stderr, flush=True)
-    except OSError:  # a terminal that is gone must not keep the processes from being ended
-        pass

@@ -3,10 +3,8 @@
 import argparse
 import shlex
 import socket
-from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-GPU_MEMORY_UTILIZATION = 0.9  # TRL's default for a server; the setting's own default, 0.3, is for colocation
 ANYWHERE = ("", "0.0.0.0", "::")
 SERVER_ENV = {"VLLM_SERVER_DEV_MODE": "1"}  # enables the endpoints that take the training's weights
 
@@ -48,19 +46,9 @@ def served_dtype(settings: argparse.Namespace) -> str:
 
 
 def server_command(
-    settings: argparse.Namespace,
-    model: str,
-    host: str,
-    port: int,
-    *,
-    memory: float = GPU_MEMORY_UTILIZATION,
-    program: str | None = None,
-    extra: Sequence[str] = (),
+    settings: argparse.Namespace, model: str, host: str, port: int, *, memory: float, program: str | None, flags: str
 ) -> list[str]:
-    """Return the command of vLLM's own server with the flags that TRL imposes.
-
-    `program` replaces `python -m vllm.entrypoints.cli.main serve MODEL` in front of the flags.
-    """
+    """Return the command of vLLM's own server with the flags that TRL imposes, and those of the user."""
     try:
         from trl.scripts.vllm_serve import ScriptArguments, build_command
     except ImportError as error:
@@ -81,5 +69,5 @@ def server_command(
         trust_remote_code=bool(settings.trust_remote_code),
         log_level="warning",  # no line for each request: the end of the log should show why the server ended
     )
-    command = build_command(arguments, list(extra))
+    command = build_command(arguments, shlex.split(flags))
     return [*shlex.split(program), *command[command.index("--host") :]] if program else command

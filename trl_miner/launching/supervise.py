@@ -2,27 +2,27 @@
 
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..progress import Progress, duration, is_quiet
 from .guard import adopt_orphans, descendants, kill_descendants
 from .health import HealthMonitor, check_port
 from .plan import Plan
-from .process import GRACE_SECONDS, GuardedProcess, print_message
+from .process import GRACE_SECONDS, POLL_SECONDS, GuardedProcess, end_all, print_message
 from .signals import collect_signals, shell_code, signal_name
 
 SERVER_NOT_READY, SERVER_ENDED, SERVER_SILENT = 10, 11, 12  # exit codes besides the training's own
-POLL_SECONDS = 0.1
 
 
+@dataclass(eq=False)
 class EndOfRun(Exception):  # noqa: N818
     """Ends the watch. Holds the exit code, the message, the process whose log shows why, and the signal to pass on."""
 
-    def __init__(
-        self, code: int, message: str = "", process: GuardedProcess | None = None, signum: int = signal.SIGTERM
-    ) -> None:
-        super().__init__(message)
-        self.code, self.message, self.process, self.signum = code, message, process, signum
+    code: int
+    message: str = ""
+    process: GuardedProcess | None = None
+    signum: int = signal.SIGTERM
 
 
 def supervise(plan: Plan, logs: Path, *, grace: float = GRACE_SECONDS, suffix: str = "") -> int:
@@ -66,7 +66,7 @@ def _run(server: GuardedProcess | None, training: GuardedProcess | None, plan: P
         finally:
             if health is not None:
                 health.stop()
-            _end(processes, signum, received)
+            end_all(processes, signum, received)
             kill_descendants(spared)
             for process in processes:
                 process.close()
@@ -132,18 +132,3 @@ def _watch(
             message = f"the vLLM server at {health.url} has not answered for {patience:g} s (watchdog_seconds)"
             raise EndOfRun(SERVER_SILENT, message, server)
         time.sleep(POLL_SECONDS)
-
-
-def _end(processes: list[GuardedProcess], signum: int, received: list[int]) -> None:
-    """Pass the signal on and wait. A second signal from the user makes the guards kill at once."""
-    for process in processes:
-        process.signal(signum)
-    num_received, deadline = len(received), time.monotonic() + max(process.grace for process in processes) + 20
-    while any(process.is_running for process in processes) and time.monotonic() < deadline:
-        if len(received) > num_received:
-            num_received = len(received)
-            for process in processes:
-                process.signal(signal.SIGTERM)
-        time.sleep(POLL_SECONDS)
-    for process in processes:
-        process.kill()

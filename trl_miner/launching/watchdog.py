@@ -18,8 +18,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from .. import heartbeat
-from .health import ask, is_healthy
+from .health import ask
 from .liveness import GENERATION, SERVER, SignsOfLife
 from .peers import Peers
 
@@ -167,7 +169,7 @@ class Watchdog:
 
 def _ask_server(url: str, patience: float) -> tuple[bool, float | None]:
     """Return whether a vLLM server answers, and how many tokens it has processed so far, if it counts them."""
-    if not is_healthy(url, patience):
+    if ask(url, "health", patience) is None:
         return False, None
     names = ("vllm:generation_tokens_total", "vllm:prompt_tokens_total")
     lines = (ask(url, "metrics", patience) or "").splitlines()
@@ -180,11 +182,10 @@ def _ask_server(url: str, patience: float) -> tuple[bool, float | None]:
 
 def _kill_sibling(state: dict[str, Any]) -> None:
     """Kill a stopped process of the same launcher, which would wait 30 s for it to end by itself."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        stat = Path(f"/proc/{state['pid']}/stat").read_text(encoding="utf-8")
-        parent = int(stat.rpartition(")")[2].split()[1])
-        if state["host"] == socket.gethostname() and parent == os.getppid() and state["pid"] != os.getpid():
-            os.kill(state["pid"], signal.SIGKILL)
+    if state["host"] == socket.gethostname() and state["pid"] != os.getpid():
+        with contextlib.suppress(psutil.Error):
+            if (process := psutil.Process(state["pid"])).ppid() == os.getppid():
+                process.kill()
 
 
 def _size(folder: Path) -> int:
