@@ -170,8 +170,7 @@ class BatchFill:
         """
         places = [(r, p) for r, each in enumerate(self._rounds) for p in range(len(each.indices))]
         kept = [(r, p) for r, p in places if self._rounds[r].keep[p]]
-        surplus = kept[self.num_groups :]
-        self.stream.put_back([self._rounds[r].indices[p] for r, p in surplus])
+        self.stream.put_back([self._rounds[r].indices[p] for r, p in kept[self.num_groups :]])
         groups = kept[: self.num_groups]
         dropped = [(r, p) for r, p in places if not self._rounds[r].keep[p]]
         dropped.sort(key=lambda place: -self._rounds[place[0]].spread[place[1]])

@@ -13,22 +13,14 @@ from ..runs.trainer_state import FILE as STATE
 
 
 class RunState(TrainerCallback, ExportableState):
-    """Totals of a run; every checkpoint's `trainer_state.json` keeps them, and resuming restores them.
-
-    Attributes:
-        generated: Rollouts generated so far, on all processes, dropped ones included.
-        used: Those of them that had an advantage.
-        tokens: Completion tokens of all that was generated.
-        stream: The position of dynamic sampling's prompt stream; None: it has not started.
-        has_begun: Whether training has begun (again) since this was last set to False.
-    """
+    """Totals of a run; every checkpoint's `trainer_state.json` keeps them, and resuming restores them."""
 
     def __init__(self) -> None:
-        self.generated = 0
-        self.used = 0
-        self.tokens = 0
-        self.stream: dict[str, Any] | None = None
-        self.has_begun = False
+        self.generated = 0  # rollouts so far, on all processes, dropped ones included
+        self.used = 0  # those of them that had an advantage
+        self.tokens = 0  # completion tokens of all that was generated
+        self.stream: dict[str, Any] | None = None  # the position of dynamic sampling's prompts; None: not started
+        self.has_begun = False  # whether training has begun (again) since this was last set to False
 
     @classmethod
     def of(cls, trainer: Any) -> "RunState":
@@ -49,15 +41,11 @@ class RunState(TrainerCallback, ExportableState):
 
 
 class Checkpointing:
-    """Writes the checkpoints of a trainer and takes up its rollouts where they left off.
-
-    Attributes:
-        is_saving: Whether a checkpoint is being written, in its unfinished folder.
-    """
+    """Writes the checkpoints of a trainer and takes up its rollouts where they left off."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
-        self.is_saving = False
+        self.is_saving = False  # whether a checkpoint is being written, in its unfinished folder
         self._resumed_from: Path | None = None  # until its rollouts are taken up
 
     def resume(self, wanted: str | bool | None) -> str | None:

@@ -57,8 +57,7 @@ class MicroBatchPlan:
             self._counts = [float(loss_mask(batch).sum().clamp(min=1)) for batch in self.trl_batches]
 
     def of_micro_step(self, number: int) -> list[int]:
-        """Return the micro-batches that go through the model in TRL's micro-step `number`; the last has at least
-        one."""
+        """Return the micro-batches that run in TRL's micro-step `number`; the last has at least one."""
         num_parts, num_steps = len(self.parts), len(self.trl_batches)
         return list(range(number * num_parts // num_steps, (number + 1) * num_parts // num_steps))
 
@@ -134,10 +133,6 @@ class MicroBatchPlan:
         longest = [[self.lengths[batch][row] for batch, row in rows] for rows in self.parts if rows]
         return sum(len(rows) * int(np.max(rows, axis=0).sum()) for rows in longest)
 
-    def trimmed_tokens(self) -> int:
-        """Return the tokens of TRL's micro-batches, each trimmed."""
-        return sum(len(lengths) * int(lengths.max(axis=0).sum()) for lengths in self.lengths)
-
     def padded_tokens(self) -> int:
         """Return the tokens of TRL's micro-batches as they are."""
         return sum(len(batch["advantages"]) * padded_length(batch) for batch in self.trl_batches)
@@ -190,7 +185,8 @@ def plan_micro_batches(
     else:
         parts = [[(batch, row) for batch, row in rows if batch == number] for number in range(size)]
     plan = MicroBatchPlan(trl_batches, lengths, is_used, trim, parts, loss_type)
-    sizes = [plan.planned_tokens(), plan.trimmed_tokens(), plan.padded_tokens()]
+    trimmed_tokens = sum(len(lengths_B2) * int(lengths_B2.max(axis=0).sum()) for lengths_B2 in lengths)
+    sizes = [plan.planned_tokens(), trimmed_tokens, plan.padded_tokens()]
     planned, trimmed, padded = world.sum(torch.tensor(sizes, device=device)).tolist()
     # TRL's own micro-batches, trimmed, are as good where lengths are alike, and need no second look at its loss.
     plan.is_worth_it = max_tokens is not None or planned < WORTH_REGROUPING * trimmed
@@ -199,8 +195,7 @@ def plan_micro_batches(
 
 
 def rows_with_effect(batch: dict[str, Any], *, has_kl: bool) -> np.ndarray:
-    """Return (B,) bool: the rows with a token that moves the policy, by its advantage or by a penalty on every
-    token."""
+    """Return (B,) bool: the rows with a token that moves the policy, by its advantage or by the KL penalty."""
     mask_BT = loss_mask(batch).bool()
     if not has_kl:
         advantages = batch["advantages"]
@@ -243,8 +238,7 @@ def partition(
 
 
 def _by_length(lengths_n2: np.ndarray) -> np.ndarray:
-    """Sort the longest first: then processes have long micro-batches at the same time, and what does not fit shows at
-    once."""
+    """Sort the longest first: processes have long micro-batches at the same time, and a row too long shows at once."""
     return np.argsort(-lengths_n2.sum(axis=1), kind="stable")
 
 

@@ -23,10 +23,6 @@ class OptimizerStep:
     """How the rows of the optimizer step under way go through the model.
 
     A plan spans the micro-steps of an optimizer step that take their rows from one generation batch.
-
-    Attributes:
-        micro_step: Micro-steps of the optimizer step that are done.
-        plan: Of the micro-steps under way; None: TRL's own micro-batches.
     """
 
     def __init__(self, trainer: Any, layout: RowLayout) -> None:
@@ -36,8 +32,8 @@ class OptimizerStep:
 
     def reset(self) -> None:
         """Start with a new optimizer step."""
-        self.micro_step = 0
-        self.plan: MicroBatchPlan | None = None
+        self.micro_step = 0  # micro-steps that are done
+        self.plan: MicroBatchPlan | None = None  # of those under way; None: TRL's own micro-batches
         self._first = self._end = 0  # the micro-steps that the plan spans, as TRL counts them
 
     def end_micro_step(self) -> None:
@@ -66,7 +62,10 @@ class OptimizerStep:
         batches = trainer._buffered_inputs[start : start + size]
         is_text = torch.tensor([not any(map(is_multimodal, batches))], device=trainer.accelerator.device)
         if not current_world().gather(is_text).all():
-            self._warn_of_images()
+            if not self._has_warned_of_images:
+                names = "length_aware_training, skip_zero_advantages, max_tokens_per_micro_batch"
+                logger.warning(f"{names}: with images, micro-batches stay TRL's.")
+            self._has_warned_of_images = True
             return
         plan = plan_micro_batches(
             batches,
@@ -158,12 +157,6 @@ class OptimizerStep:
         """Log which shares of TRL's rows and padded tokens really go through forward and backward."""
         self._trainer.log_train_metric("micro_batches/rows", rows)
         self._trainer.log_train_metric("micro_batches/tokens", tokens)
-
-    def _warn_of_images(self) -> None:
-        if not self._has_warned_of_images:
-            names = "length_aware_training, skip_zero_advantages, max_tokens_per_micro_batch"
-            logger.warning(f"{names}: with images, micro-batches stay TRL's.")
-        self._has_warned_of_images = True
 
     @property
     def _is_deepspeed(self) -> bool:

@@ -83,7 +83,8 @@ def can_collect_logps(trainer: Any) -> bool:
     if trainer.use_vllm or trainer.rollout_func is not None:  # theirs are used where they come with the rollouts
         return False
     dtypes = {parameter.dtype for parameter in trainer.model.parameters()}
-    changes = changes_to_logits(trainer.accelerator.unwrap_model(trainer.model).generation_config)
+    settings = trainer.accelerator.unwrap_model(trainer.model).generation_config.to_diff_dict()
+    changes = sorted(name for name, value in settings.items() if value and name not in _HARMLESS)
     changes += ["generation_kwargs"] if args.generation_kwargs else []
     changes += ["repetition_penalty"] if args.repetition_penalty != 1.0 else []
     reason = None
@@ -100,11 +101,6 @@ def can_collect_logps(trainer: Any) -> bool:
             f"reuse_sampling_logps: {takers[0]} makes a forward over the rows that it scores, because {reason}."
         )
     return reason is None
-
-
-def changes_to_logits(generation_config: Any) -> list[str]:
-    """Return the settings of a model's generation config that may change logits before they are sampled from."""
-    return sorted(name for name, value in generation_config.to_diff_dict().items() if value and name not in _HARMLESS)
 
 
 def by_row(collected: Sequence[Tensor], completion_ids: Sequence[Sequence[int]]) -> list[list[float]]:

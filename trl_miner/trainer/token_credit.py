@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -45,8 +46,7 @@ class CreditRecorder:
         about = {"step": step, "estimator": args.advantage_estimator}
         about |= {name: knobs[name] for name in (method.recorded_knobs if method else ())}
         for other in {*ESTIMATORS.values(), *args.estimators}:  # the keys are there, with null, for every method
-            names = other.recorded_metrics
-            about |= {name: estimate.metrics.get(f"{other.metric_prefix}/{name}") for name in names}
+            about |= {name: estimate.metrics.get(f"{other.metric_prefix}/{name}") for name in other.recorded_metrics}
         about |= {"num_generations": trainer.num_generations}
         about |= {"rollouts_in_batch": len(is_chosen_N), "rollouts_logged": len(chosen)}
         write_credit(args.output_dir, table, about)
@@ -66,13 +66,9 @@ class CreditRecorder:
 def choose_rollouts(kinds: GroupKinds, num_generations: int, limit: int) -> Tensor:
     """Return (N,) bool, the rollouts to record: whole prompts, at least one, of PH, HE and NH in turn."""
     waiting = [is_kind_N.view(-1, num_generations)[:, 0].nonzero().flatten().tolist() for is_kind_N in kinds]
-    wanted, chosen = max(1, limit // num_generations), torch.zeros_like(kinds.is_ph_N)
-    while wanted and any(waiting):
-        for groups in waiting:
-            if groups and wanted:
-                first = groups.pop(0) * num_generations
-                chosen[first : first + num_generations] = True
-                wanted -= 1
+    in_turn = [group for turn in zip_longest(*waiting) for group in turn if group is not None]
+    chosen = torch.zeros_like(kinds.is_ph_N)
+    chosen.view(-1, num_generations)[in_turn[: max(1, limit // num_generations)]] = True
     return chosen
 
 
@@ -108,11 +104,7 @@ def credit_table(
     knobs: Mapping[str, Any],
     tokenizer: Any,
 ) -> Any:
-    """Return the records as a `pyarrow.Table` with the columns of `runs.token_credit`, rows of a prompt adjacent.
-
-    The method explains weights and advantages before calibration anew from the log-probs: the training itself has no
-    use for them.
-    """
+    """Return the records as a `pyarrow.Table` with the columns of `runs.token_credit`, rows of a prompt adjacent."""
     import pyarrow as pa
 
     num_generations = rollouts.num_generations
@@ -124,7 +116,7 @@ def credit_table(
     counts_MT = counts_MT.bool()
     after_MT = torch.where(counts_MT, after_MT, 0.0)
     is_known_MT = counts_MT & logps_MT.isfinite()
-    if method is not None and method.explain_credit is not None:
+    if method is not None and method.explain_credit is not None:  # anew: the training has no use for explanations
         credit = method.explain_credit(
             rewards_M, logps_MT, is_known_MT, after_MT,
             kinds=kinds, advantages_N=grpo_M, num_generations=num_generations, **knobs,
@@ -180,8 +172,7 @@ class TokenTexts:
 
     def whole(self, token_ids: Sequence[int]) -> str:
         """Return the text of a completion, without special tokens."""
-        text: str = self._tokenizer.decode(token_ids, skip_special_tokens=True)
-        return text
+        return str(self._tokenizer.decode(token_ids, skip_special_tokens=True))
 
     def pieces(self, token_ids: Sequence[int]) -> list[str]:
         """Return one text per token; a character whose bytes several tokens share goes to the last of them."""
@@ -205,5 +196,4 @@ class TokenTexts:
         return self._known[token_id]
 
     def _decode(self, token_ids: Sequence[int]) -> str:
-        text: str = self._tokenizer.decode(list(token_ids), clean_up_tokenization_spaces=False)
-        return text
+        return str(self._tokenizer.decode(list(token_ids), clean_up_tokenization_spaces=False))

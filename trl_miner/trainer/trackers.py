@@ -15,7 +15,6 @@ logger = logging.getLogger(__name__)
 
 NAME = "token_credit"
 PAGE_ROLLOUTS = 200  # a page of these, of 1000 tokens each, has 3 MB
-_TABLE_ROWS = 30
 _SHARE = 0.01  # of the training's time at most, but for the page at the end: it is of all records, and they grow
 
 
@@ -24,8 +23,6 @@ class CreditPageCallback(TrainerCallback):
 
     trackio and Weights & Biases get the page of `trl-miner inspect` as `token_credit`. TensorBoard shows no pages; it
     gets the tokens that were paid most, as text and as a picture. Failures are warnings and never stop training.
-
-    It must come before the trackers' own callbacks, which close them at the end of the training.
     """
 
     def __init__(self, trainer: Any) -> None:
@@ -70,6 +67,6 @@ class CreditPageCallback(TrainerCallback):
         callbacks = self._trainer.callback_handler.callbacks
         writer = next(callback.tb_writer for callback in callbacks if isinstance(callback, TensorBoardCallback))
         credit = read_credit(run)
-        writer.add_text(NAME, paid_tokens_markdown(credit, num_tokens=_TABLE_ROWS), step)
+        writer.add_text(NAME, paid_tokens_markdown(credit, num_tokens=30), step)
         writer.add_figure(NAME, draw_paid_tokens(credit), step, close=False)
         writer.flush()

@@ -53,14 +53,11 @@ class UpdateMeasurement(TrainerCallback):
     """Measures every `log_miner_update_steps`-th optimizer step of a trainer.
 
     As a callback it is called between the optimizer's step and the end of its gradients.
-
-    Attributes:
-        step: The step being measured; None: none.
     """
 
     def __init__(self, trainer: Any, layout: RowLayout) -> None:
         self._trainer, self._layout = trainer, layout
-        self.step: StepMeasurement | None = None
+        self.step: StepMeasurement | None = None  # the one being measured
         check_measurable(trainer)
 
     @staticmethod
