@@ -39,9 +39,8 @@ def group_methods(runs: Sequence[RunHistory]) -> list[Method]:
     groups: dict[Any, list[RunHistory]] = {}
     for run in runs:
         own = tuple(sorted(_of_method(run).items()))
-        groups.setdefault(
-            (run.method, own) if own or run.method is not None else str(run.folder.resolve()), []
-        ).append(run)
+        key = (run.method, own) if own or run.method is not None else str(run.folder.resolve())
+        groups.setdefault(key, []).append(run)
     found = list(groups.values())
     short = [_label(group) for group in found]
     labels = list(short)
@@ -113,18 +112,20 @@ def ablation_of(run: RunHistory) -> str | None:
 
 def settings_except(run: RunHistory, *names: str) -> tuple[Any, ...]:
     """Return the settings of a run without the named ones, to find runs that differ in those alone."""
-    own = {**DEFAULTS, **_of_method(run)}
-    return tuple(sorted((name, value) for name, value in own.items() if name not in names))
+    return tuple(sorted((name, value) for name, value in _settings(run).items() if name not in names))
 
 
 def ablation_base(run: RunHistory) -> tuple[Any, ...]:
     """Return what all runs of one ablation have in common: everything but the method."""
-    own = {**DEFAULTS, **_of_method(run)}
-    return tuple(sorted((k, v) for k, v in own.items() if k != "advantage_estimator" and not k.startswith("miner_")))
+    return settings_except(run, "advantage_estimator", *(name for name in _settings(run) if name.startswith("miner_")))
 
 
 def _of_method(run: RunHistory) -> dict[str, str]:
     return {name: value for name, value in run.settings.items() if not _BESIDES.fullmatch(name)}
+
+
+def _settings(run: RunHistory) -> dict[str, str]:
+    return {**DEFAULTS, **_of_method(run)}
 
 
 def _label(group: Sequence[RunHistory]) -> str:
@@ -139,8 +140,7 @@ def _label(group: Sequence[RunHistory]) -> str:
 
 def _longer(label: str, group: Sequence[RunHistory], clashing: Sequence[Sequence[RunHistory]]) -> str:
     """Return the label with the settings in which it differs from others of its name."""
-    every = [{**DEFAULTS, **_of_method(other[0])} for other in clashing]
-    own = {**DEFAULTS, **_of_method(group[0])}
+    own, every = _settings(group[0]), [_settings(other[0]) for other in clashing]
     names = sorted({name for other in every for name in other.keys() | own.keys() if other.get(name) != own.get(name)})
     told = ", ".join(f"{name} {own.get(name, 'default')}" for name in names[:2])
     return f"{label}, {told}" if told else label

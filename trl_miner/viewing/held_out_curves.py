@@ -63,8 +63,7 @@ def draw_by_k(scored: Scored) -> Any:
 
 
 def highlighted(scored: Scored) -> list[str]:
-    """Return the labels that stand out in `draw_by_k`: all where they are few, else GRPO and MINER if they are
-    there."""
+    """Return the labels that stand out in `draw_by_k`: all where they are few, else GRPO's and MINER's."""
     labels = list(scored.methods)
     if len(labels) <= MOST_BANDS:
         return labels

@@ -54,9 +54,8 @@ def scored_alike(methods: Sequence[Method]) -> Scored | None:
         return None
     baseline = baseline_of(having)
     reference = _counts((baseline or having[0]).runs[0])
-    left_out = [
-        run.name for method in having for run in method.runs if _problems(_counts(run)) != _problems(reference)
-    ]
+    finished = [run for method in having for run in method.runs]
+    left_out = [run.name for run in finished if _problems(_counts(run)) != _problems(reference)]
     alike = [replace(method, runs=[run for run in method.runs if run.name not in left_out]) for method in having]
     alike = [method for method in alike if method.runs]
     return Scored(
@@ -90,19 +89,16 @@ def families(scored: Scored) -> dict[str, list[str]]:
     compared = {}
     if scored.baseline is not None:
         compared[scored.baseline] = [label for label in scored.methods if label != scored.baseline]
-    miner = scored.miner
-    if miner is not None:
+    if (miner := scored.miner) is not None:
         base = ablation_base(scored.methods[miner].runs[0])
         compared[miner] = [
             label
             for label, method in scored.methods.items()
             if ablation_of(method.runs[0]) not in (None, "MINER", "GRPO") and ablation_base(method.runs[0]) == base
         ]
-    paired = {
-        reference: [label for label in others if _paired_runs(scored, label, reference)]
-        for reference, others in compared.items()
-    }
-    return {reference: others for reference, others in paired.items() if others}
+    for reference, others in compared.items():
+        compared[reference] = [label for label in others if _paired_runs(scored, label, reference)]
+    return {reference: others for reference, others in compared.items() if others}
 
 
 def compare_with(

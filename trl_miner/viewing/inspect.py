@@ -58,8 +58,7 @@ def write_inspect_page(
 
 
 def choose_prompts(table: Any, max_rollouts: int) -> np.ndarray:
-    """Return which rows of a `table` of `Credit` to show, at most `max_rollouts`: whole prompts, as evenly over the
-    steps and the kinds as they come."""
+    """Return the rows of a `Credit.table` to show: whole prompts, as evenly over steps and kinds as they come."""
     starts, sizes = groups_of(table)
     steps, kinds = table["step"].to_numpy()[starts], table["kind"].to_numpy()[starts]
     places = {step: _spread(place) for place, step in enumerate(np.unique(steps))}
@@ -89,12 +88,9 @@ def _page(credit: Credit, max_rollouts: int | None, quiet: bool) -> Iterator[byt
     from markupsafe import Markup
 
     style, script = asset("inspect.css"), "\n".join(map(asset, _SCRIPTS))
-    policy = (
-        f"default-src 'none'; style-src {_source(style)}; script-src {_source(script)}; base-uri 'none'; "
-        f"form-action 'none'"
-    )
+    sources = f"default-src 'none'; style-src {_source(style)}; script-src {_source(script)}"
     parts = template("inspect.html").generate(
-        policy=Markup(policy),
+        policy=Markup(f"{sources}; base-uri 'none'; form-action 'none'"),
         title=f"{credit.name} · trl-miner inspect",
         style=Markup(style),
         script=Markup(script),

@@ -129,9 +129,7 @@ def _ablation_table(
     notes = [
         "w/o IR: a constant instead of the intrinsic reward. w/o FW: every token the same weight. w/o AC: no cap."
     ]
-    notes += (
-        ["Mean ± sample deviation over runs. Benchmarks in percent."] if benchmarks else ["Mean ± sample deviation."]
-    )
+    notes += ["Mean ± sample deviation" + (" over runs. Benchmarks in percent." if benchmarks else ".")]
     paper = _paper_rows(group[0][1].runs[0], benchmarks) if benchmarks else []
     if paper:
         notes.append("Paper: arXiv 2601.04731, same base model and benchmark; its P@K only where K is the same.")
@@ -159,10 +157,8 @@ def _outcome(method: Method) -> list[str]:
     """Return runs, Pass@1, Pass@K, reward, factor and recovered rollouts of a method."""
     finals = [run.scores[max(run.scores)] for run in method.runs if run.scores]
     ks = [int(name[5:]) for final in finals for name in final if name.startswith("pass@") and name[5:].isdigit()]
-    logged = {
-        key: [values for run in method.runs if (values := known_values(run, key))]
-        for key in ("reward", "miner/scale", "rollouts/recovered")
-    }
+    keys = ("reward", "miner/scale", "rollouts/recovered")
+    logged = {key: [values for run in method.runs if (values := known_values(run, key))] for key in keys}
     measured: list[tuple[list[float | None], str]] = [
         ([final.get("pass@1") for final in finals], "{:.3f}"),
         ([final.get(f"pass@{max(ks, default=1)}") for final in finals], "{:.3f}"),
@@ -174,10 +170,8 @@ def _outcome(method: Method) -> list[str]:
 
 
 def _score(results: Sequence[EvalResult], benchmark: str, metric: str) -> str:
-    shares = [
-        number(result.benchmarks.get(benchmark, {}).get("intervals", {}).get(metric, {}).get("mean"))
-        for result in results
-    ]
+    intervals = [result.benchmarks.get(benchmark, {}).get("intervals", {}) for result in results]
+    shares = [number(by_metric.get(metric, {}).get("mean")) for by_metric in intervals]
     return show_spread(spread([None if share is None else 100 * share for share in shares]), "{:.2f}")
 
 

@@ -40,8 +40,7 @@ class Words:
 
 
 def find_words(table: Any) -> Words:
-    """Return the pairs of token id and text; an id may have several texts: "" where a later token completes a
-    character."""
+    """Return the pairs of token id and text, which is "" where a later token completes a character."""
     import pyarrow.compute as pc
 
     texts = token_texts(table)
@@ -51,10 +50,7 @@ def find_words(table: Any) -> Words:
 
 
 def plan_pieces(starts: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> list[tuple[int, int]]:
-    """Return first row and end of pieces of about TOKENS_PER_PIECE, of whole prompts.
-
-    `starts` and `sizes` (P,) are the rows of each prompt, `counts` (N,) the tokens of each row.
-    """
+    """Return first row and end of pieces of about TOKENS_PER_PIECE, from (P,) prompts' rows and (N,) rows' tokens."""
     ends = np.concatenate([[0], np.cumsum(counts)])
     pieces, first = [], 0
     for end in (starts + sizes).tolist():
@@ -107,11 +103,7 @@ def _for_json(content: Any) -> Any:
 
 
 def _as_products(weights: np.ndarray, numbers: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Write each rollout's numbers as one factor times its weights.
-
-    Returns:
-        (R,) float64 factors; (T,) int32, by how much the bits of the products miss those of the numbers.
-    """
+    """Return (R,) factors of the rollouts' weights, and (T,) how far the bits of the products miss the numbers."""
     bases = np.where(np.isfinite(weights), weights, np.float32(1)).astype(np.float64)
     is_known = np.isfinite(numbers) & (bases != 0) & (numbers != 0)
     factors, end = np.zeros(len(counts)), 0

@@ -44,11 +44,8 @@ def training_plans(
     for chart in charts_of(runs).values():
         is_smooth = chart.name not in (HELD_OUT, COMPLETIONS.name)
         if chart is COMPLETIONS:
-            runs = [
-                completions_history(run, completions[str(run.folder)])
-                for run in runs
-                if str(run.folder) in completions
-            ]
+            having = [run for run in runs if str(run.folder) in completions]
+            runs = [completions_history(run, completions[str(run.folder)]) for run in having]
         if any(has_chart(chart, run) for run in runs):
             plans.append(_training_plan(chart, runs, methods, smooth if is_smooth else 1))
     return plans

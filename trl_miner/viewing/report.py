@@ -23,7 +23,6 @@ from .plans import SCORES, result_plans, training_plans
 from .run_tables import completions_table, results_table, runs_table
 from .spreads import counted
 
-DEFAULT_OUTPUT = "runs/report"
 _READ_OUT = 3  # runs whose completions are shown as text
 
 
@@ -78,10 +77,9 @@ def write_report(
 
 
 def default_output(folders: Sequence[str | Path]) -> Path:
-    """Return where a report of these folders goes: `report` in the only folder or next to the only file, or
-    `runs/report`."""
+    """Return `report` in the only folder or next to the only file, else `runs/report`."""
     if len(folders) != 1:
-        return Path(DEFAULT_OUTPUT)
+        return Path("runs/report")
     only = Path(folders[0])
     return (only.parent if is_runs_file(only) else only) / "report"
 
