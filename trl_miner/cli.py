@@ -19,12 +19,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in (train, launch, doctor, evaluate, score, compare, inspect, report, data, push):
         module.add(commands)
-    args, rest = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    args, rest = parser.parse_known_args(words)
     if rest and args.command not in ("train", "launch", "doctor", "compare"):  # these pass options on to the training
         parser.error(f"unrecognized arguments: {' '.join(rest)}. See trl-miner {args.command} --help")
-    args.argv = list(sys.argv[1:] if argv is None else argv)
+    args.argv = words
     quiet = getattr(args, "quiet", False) or "--quiet" in rest  # `train` passes it on
-    _silence_libraries(quiet)
+    if quiet or not sys.stderr.isatty():
+        # Without a terminal the bars of Hugging Face libraries would fill a log with half lines. This turns them off
+        # here and in child processes, before anything imports them.
+        for library in ("HF_HUB", "HF_DATASETS"):
+            os.environ.setdefault(f"{library}_DISABLE_PROGRESS_BARS", "1")
     try:
         with quietly(quiet):
             return args.run(args, rest)
@@ -37,16 +42,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-
-
-def _silence_libraries(quiet: bool) -> None:
-    """Turn off the progress bars of Hugging Face libraries, here and in child processes, before anything imports them.
-
-    Without a terminal they would fill a log with half lines.
-    """
-    if quiet or not sys.stderr.isatty():
-        for library in ("HF_HUB", "HF_DATASETS"):
-            os.environ.setdefault(f"{library}_DISABLE_PROGRESS_BARS", "1")
 
 
 if __name__ == "__main__":

@@ -25,11 +25,7 @@ AVERAGED_BY_SEQUENCE_RATIO = {"grpo", "bnpo", "dr_grpo", "dapo", "sapo", "luspo"
 
 
 def accumulation_steps(optimizer_batch_size: int, per_device_train_batch_size: int, num_processes: int) -> int:
-    """Return the `gradient_accumulation_steps` that make up an optimizer batch, counted in rollouts.
-
-    Raises:
-        ValueError: The batch is not a multiple of the micro-batches of all processes.
-    """
+    """Return the `gradient_accumulation_steps` that make up an optimizer batch, counted in rollouts."""
     together = per_device_train_batch_size * num_processes
     if optimizer_batch_size < 1 or optimizer_batch_size % together:
         raise ValueError(

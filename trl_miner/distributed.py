@@ -18,36 +18,15 @@ class World:
     rank: int = 0
 
     def gather(self, values_B: Tensor) -> Tensor:
-        """(B, ...) -> (N, ...): the rows of every process in rank order. Every process must call it.
-
-        Args:
-            values_B: (B, ...), of one shape on all processes.
-
-        Returns:
-            (N, ...).
-        """
+        """(B, ...) -> (N, ...): the rows of every process in rank order. Every process calls it, with one shape."""
         return values_B
 
     def sum(self, value: Tensor) -> Tensor:
-        """The sum over the processes. Every process must call it.
-
-        Args:
-            value: Of one shape on all processes.
-
-        Returns:
-            Of the same shape, the same on all processes.
-        """
+        """Return the sum over the processes. Every process calls it, with one shape."""
         return value
 
     def local_slice(self, num_local_rows: int) -> slice:
-        """Where this process's B rows stand in the global N.
-
-        Args:
-            num_local_rows: B, the same on all processes.
-
-        Returns:
-            For a tensor of N rows.
-        """
+        """Return where this process's B rows, `num_local_rows`, stand in the global N."""
         return slice(self.rank * num_local_rows, (self.rank + 1) * num_local_rows)
 
 
@@ -60,8 +39,7 @@ class DistributedWorld(World):
                 "DistributedWorld needs an initialized torch.distributed group: none is. Launch with "
                 "`accelerate launch` or `torchrun`, or use World() for a single process."
             )
-        self.size = dist.get_world_size()
-        self.rank = dist.get_rank()
+        self.size, self.rank = dist.get_world_size(), dist.get_rank()
 
     def gather(self, values_B: Tensor) -> Tensor:
         values_B = values_B.contiguous()
@@ -83,12 +61,5 @@ def current_world() -> World:
 
 
 def accumulation_dtype(device: torch.device) -> torch.dtype:
-    """The widest float of a device: sums over millions of tokens lose digits in float32, but MPS has no other.
-
-    Args:
-        device: Where the sum is made.
-
-    Returns:
-        float64, or float32 on MPS.
-    """
+    """Return float64, because sums over millions of tokens lose digits in float32; MPS has no other."""
     return torch.float32 if device.type == "mps" else torch.float64

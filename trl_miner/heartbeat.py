@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-_listeners: set[Callable[[], None]] = set()
+# called at every beat of this process, in the thread that beats; they must return at once
+listeners: set[Callable[[], None]] = set()
 
 
 def beat() -> None:
@@ -10,23 +11,5 @@ def beat() -> None:
 
     Without a watchdog it does nothing.
     """
-    for listener in tuple(_listeners):  # a copy: the watchdog's thread may remove itself meanwhile
+    for listener in tuple(listeners):  # a copy: the watchdog's thread may remove itself meanwhile
         listener()
-
-
-def listen(listener: Callable[[], None]) -> None:
-    """Call `listener` at every beat of this process.
-
-    Args:
-        listener: Called in the thread that beats; it must return at once.
-    """
-    _listeners.add(listener)
-
-
-def stop_listening(listener: Callable[[], None]) -> None:
-    """Stop calling `listener`; one that was not listening is ignored.
-
-    Args:
-        listener: As passed to `listen`.
-    """
-    _listeners.discard(listener)

@@ -8,32 +8,18 @@ from typing import Any
 
 
 def import_object(setting: str, path: str) -> Any:
-    """Import what a setting names, from an installed package or from the current folder.
-
-    Args:
-        setting: The setting, for the error.
-        path: A dotted path, such as my_lib.my_reward.
-
-    Returns:
-        The object.
-
-    Raises:
-        ValueError: The module cannot be imported, or holds no such name.
-    """
+    """Import what a setting names, a dotted path, from an installed package or from the current folder."""
     module_name, _, name = path.rpartition(".")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+    failure = f"{setting}: '{path}' could not be imported from {os.getcwd()}: "
     try:
         module = importlib.import_module(module_name)
     except (ImportError, ValueError) as error:
-        raise ValueError(
-            f"{setting}: '{path}' could not be imported from {os.getcwd()}: {error}. Check the path."
-        ) from error
+        raise ValueError(f"{failure}{error}. Check the path.") from error
     if not hasattr(module, name):
-        raise ValueError(
-            f"{setting}: '{path}' could not be imported from {os.getcwd()}: module {module_name!r} has no attribute "
-            f"{name!r}.{did_you_mean(name, vars(module)) or ' Check the path.'}"
-        )
+        hint = did_you_mean(name, vars(module)) or " Check the path."
+        raise ValueError(f"{failure}module {module_name!r} has no attribute {name!r}.{hint}")
     return getattr(module, name)
 
 

@@ -27,13 +27,9 @@ logger = logging.getLogger(__name__)
 
 
 def math_reward(
-    completions: list[Any],
-    solution: list[Any],
-    *,
-    accept_unboxed: bool = False,
-    batch_seconds: float | None = BATCH_SECONDS,
-    **kwargs: Any,
-) -> list[float | None]:
+    completions: list[Any], solution: list[Any], *, accept_unboxed: bool = False,
+    batch_seconds: float | None = BATCH_SECONDS, **kwargs: Any,
+) -> list[float | None]:  # fmt: skip
     r"""Reward a right answer in `\boxed{}` with 1.0, a wrong one with 0.0, and one that was not graded with None.
 
     Args:

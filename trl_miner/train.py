@@ -154,9 +154,9 @@ def _build_trainer(
 ) -> MinerGRPOTrainer:  # fmt: skip
     model = model_args.model_name_or_path
     if not model:
+        worlds = " or ".join(WORLDS)
         raise ValueError(
-            f"model_name_or_path must be given: a Hub id, a folder, or {' or '.join(WORLDS)} for an embedded base "
-            f"model."
+            f"model_name_or_path must be given: a Hub id, a folder, or {worlds} for an embedded base model."
         )
     model = base_model.find_model(model, args.base_model_steps)
     if getattr(config, "trust_remote_code", False) and config.process_index == 0:
@@ -183,8 +183,7 @@ def _check_writable(output: Path) -> None:
     """Raise before the run, rather than when the first checkpoint is due."""
     try:
         output.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=output):
-            pass
+        tempfile.TemporaryFile(dir=output).close()
     except OSError as error:
         raise OSError(
             f"output_dir must be a folder that can be written: {output} cannot ({error}). Choose another one."
@@ -195,9 +194,8 @@ def _finish(output: Path, args: MinerScriptArguments) -> None:
     """Print the closing lines: what the run wrote, and the commands that show it."""
     names = ("README.md", "trainer_state.json", PICTURE, "evaluation.json", "credit", "best")
     written = [output, *(path for name in names if (path := output / name).exists())]
-    report = ["trl-miner", "report", str(output)]
-    inspect = ["trl-miner", "inspect", str(output)]
-    commands = [report, *([inspect] if (output / "credit").is_dir() else []), _eval_command(output, args)]
+    shows = ["report", "inspect"] if (output / "credit").is_dir() else ["report"]
+    commands = [*(["trl-miner", show, str(output)] for show in shows), _eval_command(output, args)]
     finish(written, [shlex.join(command) for command in commands])
 
 

@@ -86,15 +86,10 @@ def run_medical(args: argparse.Namespace, rest: list[str]) -> int:
     model = ModelOptions.from_arguments(argparse.Namespace(**{**vars(args), "tokenizer": None}))
     sample_filter(model, answers, local.get("medmcqa_train"), args.medmcqa_revision)
     written = build_medical(
-        args.output,
-        options,
-        samples_folder=answers,
-        benchmarks=benchmarks,
-        medqa_source=local.get("medqa_train"),
-        medqa_revision=args.medqa_revision,
-        medmcqa_source=local.get("medmcqa_train"),
+        args.output, options, samples_folder=answers, benchmarks=benchmarks, medqa_source=local.get("medqa_train"),
+        medqa_revision=args.medqa_revision, medmcqa_source=local.get("medmcqa_train"),
         medmcqa_revision=args.medmcqa_revision,
-    )
+    )  # fmt: skip
     return _report(written, args.tokenizer, "choice_reward")
 
 

@@ -27,14 +27,9 @@ _SHORTEST_SECRET = 16  # characters; a shorter value may occur in a vocabulary b
 
 
 def assemble(
-    model: Model,
-    target: Path,
-    *,
-    name: str,
-    place: Callable[[Path, Path], Any],
-    benchmarks: Mapping[str, Any] | None = None,
-    secrets: Iterable[str | None] = (),
-) -> Path:
+    model: Model, target: Path, *, name: str, place: Callable[[Path, Path], Any],
+    benchmarks: Mapping[str, Any] | None = None, secrets: Iterable[str | None] = (),
+) -> Path:  # fmt: skip
     """Fill the empty folder `target` with everything that is published of a model, and return it.
 
     `place` puts a file of the run in its place (`copy`, `link` or `os.symlink`), `name` is the repository's, and
@@ -72,7 +67,7 @@ def copy(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def link(source: Path, target: Path) -> None:
+def link(source: Path | str, target: Path | str) -> None:
     """Hard-link a file, so that it outlives the run's own; copy it on another file system."""
     try:
         os.link(source, target)

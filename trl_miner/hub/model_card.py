@@ -42,13 +42,7 @@ _SHOWN_METRICS = {
     "rollouts/grpo": "Rollouts with an advantage under GRPO",
     "rollouts/used": "Rollouts with an advantage in this run",
 }
-_FRAMEWORKS = {
-    "trl_miner": "trl_miner",
-    "trl": "TRL",
-    "transformers": "Transformers",
-    "torch": "Pytorch",
-    "vllm": "vLLM",
-}
+_FRAMEWORKS = {"trl": "TRL", "transformers": "Transformers", "torch": "Pytorch", "vllm": "vLLM"}
 
 
 @dataclass(frozen=True)
@@ -66,13 +60,9 @@ class RunFacts:
 
 
 def describe_run(
-    card: str,
-    *,
-    base_model: str | None,
-    args: "MinerGRPOConfig",
-    log_history: Sequence[Mapping[str, Any]],
+    card: str, *, base_model: str | None, args: "MinerGRPOConfig", log_history: Sequence[Mapping[str, Any]],
     evaluation: Mapping[str, Mapping[str, float]],
-) -> str:
+) -> str:  # fmt: skip
     """Return TRL's model card, completed for a run that has just ended."""
     folder = Path(args.output_dir)
     record = read_run_record(folder)
@@ -81,13 +71,10 @@ def describe_run(
         record = run_record(args, base_model=base_model, dataset=match[1] if match else None, held_out=None)
     hub_model_id = getattr(args, "hub_model_id", None) if getattr(args, "push_to_hub", False) else None
     facts = RunFacts(
-        record=record,
-        log_history=log_history,
-        evaluation=evaluation,
-        model_name=hub_model_id or folder.resolve().name,
-        is_adapter=(folder / "adapter_config.json").is_file(),
+        record=record, log_history=log_history, evaluation=evaluation,
+        model_name=hub_model_id or folder.resolve().name, is_adapter=(folder / "adapter_config.json").is_file(),
         has_picture=(folder / PICTURE).is_file(),
-    )
+    )  # fmt: skip
     return complete_card(card, facts)
 
 
@@ -155,7 +142,7 @@ def _complete_text(text: str, facts: RunFacts) -> str:
 
 
 def _complete_versions(text: str, record: Mapping[str, Any]) -> str:
-    own = {_FRAMEWORKS[name]: version for name, version in record.get("versions", {}).items()}
+    own = {_FRAMEWORKS.get(name, name): version for name, version in record.get("versions", {}).items()}
     if record.get("git"):
         own["trl_miner"] += f" (git {record['git']})"
     for label in ("trl_miner", "vLLM"):
@@ -218,14 +205,12 @@ def _benchmark_scores(benchmarks: Mapping[str, Any] | None) -> str:
 
 
 def _license(record: Mapping[str, Any] | None) -> str:
-    base = (record or {}).get("base_model")
-    if base is None:
+    if record is None or (base := record.get("base_model")) is None:
         return ""
-    license = (record or {}).get("license") or {}
+    license = record.get("license")
     named = f": {license.get('license_name', license['license'])}" if license else ", see there"
-    if base["hub"]:
-        return f"The license of the base model, {_link(base)}, applies to this model{named}.\n"
-    return f"The license of the base model, {_link(base)}, applies to this model; see the base model.\n"
+    named = named if base["hub"] else "; see the base model"
+    return f"The license of the base model, {_link(base)}, applies to this model{named}.\n"
 
 
 def _eval_results(facts: RunFacts) -> "list[EvalResult]":

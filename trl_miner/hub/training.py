@@ -103,14 +103,9 @@ def push_checkpoint(trainer: Any, checkpoint: str) -> None:
 
 
 def push_trained(
-    trainer: Any,
-    commit_message: str = "End of training",
-    *,
-    token: str | None = None,
-    revision: str | None = None,
-    model_name: str | None = None,
-    **card: Any,
-) -> bool:
+    trainer: Any, commit_message: str = "End of training", *, token: str | None = None, revision: str | None = None,
+    model_name: str | None = None, **card: Any,
+) -> bool:  # fmt: skip
     """Save the model and push it: `Trainer.push_to_hub`, called on every process. Return whether it arrived."""
     args = trainer.args
     trainer.callback_handler.on_push_begin(args, trainer.state, trainer.control)
@@ -145,23 +140,14 @@ def _stage(trainer: Any, model: Model, target: Path, token: str | None = None) -
 
 def _stage_whole(checkpoint: Path, target: Path) -> None:
     """Link everything that resuming from a checkpoint needs, including the optimizer."""
-    for path in sorted(checkpoint.rglob("*")):
-        if path.is_file() and path.name not in _NEVER:
-            place = target / path.relative_to(checkpoint)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            link(path, place)
+    shutil.copytree(checkpoint, target, copy_function=link, ignore=shutil.ignore_patterns(*_NEVER))
     check_secrets(target, suffixes=(".json", ".jinja", ".txt"))
 
 
 def _push(
-    trainer: Any,
-    folder: Path,
-    message: str,
-    path_in_repo: str | None = None,
-    *,
-    token: str | None = None,
+    trainer: Any, folder: Path, message: str, path_in_repo: str | None = None, *, token: str | None = None,
     revision: str | None = None,
-) -> None:
+) -> None:  # fmt: skip
     args = trainer.args
     if not trainer.hub_model_id:
         raise OSError("hub_model_id must be known to push: it was not given, and the Hub did not answer. Set it.")

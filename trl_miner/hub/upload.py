@@ -35,10 +35,8 @@ def check_repo_id(repo_id: str) -> None:
 
 def plan(run: Path, *, checkpoints: bool) -> dict[str | None, Model]:
     """Return the model for each revision of the repository. None stands for the revision that the user names."""
-    models: dict[str | None, Model] = {None: find_model(run)}
-    if checkpoints:
-        models |= {model.weights.name: model for model in find_checkpoints(run)}
-    return models
+    others = find_checkpoints(run) if checkpoints else []
+    return {None: find_model(run), **{model.weights.name: model for model in others}}
 
 
 def write_folder(models: Mapping[str | None, Model], target: Path, name: str, benchmarks: Any) -> Iterator[Path]:
@@ -52,14 +50,9 @@ def write_folder(models: Mapping[str | None, Model], target: Path, name: str, be
 
 
 def push_models(
-    models: Mapping[str | None, Model],
-    repo_id: str,
-    *,
-    private: bool | None,
-    revision: str | None,
-    benchmarks: Any,
+    models: Mapping[str | None, Model], repo_id: str, *, private: bool | None, revision: str | None, benchmarks: Any,
     say: Callable[[str], None],
-) -> None:
+) -> None:  # fmt: skip
     """Push each model to its revision. The user's own comes first, so that the others branch off from it."""
     for branch, model in models.items():
         with tempfile.TemporaryDirectory(prefix="trl-miner-push-") as folder:
@@ -86,16 +79,9 @@ def repo_urls(models: Mapping[str | None, Model], repo_id: str, revision: str | 
 
 
 def push_folder(
-    folder: Path,
-    repo_id: str,
-    *,
-    message: str,
-    private: bool | None = None,
-    revision: str | None = None,
-    token: str | None = None,
-    path_in_repo: str | None = None,
-    say: Callable[[str], None] | None = None,
-) -> None:
+    folder: Path, repo_id: str, *, message: str, private: bool | None = None, revision: str | None = None,
+    token: str | None = None, path_in_repo: str | None = None, say: Callable[[str], None] | None = None,
+) -> None:  # fmt: skip
     """Upload a folder, and create the repository and the branch if they are missing.
 
     Weights under other names are removed from the repository's root. An OSError says what to do.

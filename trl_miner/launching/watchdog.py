@@ -90,14 +90,14 @@ class Watchdog:
         self._stop.clear()
         self.message = None
         self._main = threading.get_ident()
-        heartbeat.listen(self.beat)
+        heartbeat.listeners.add(self.beat)
         self._thread = threading.Thread(target=self._watch, name="trl_miner.launching.watchdog", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Stop watching."""
         self._stop.set()
-        heartbeat.stop_listening(self.beat)
+        heartbeat.listeners.discard(self.beat)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=5 * self._patience)
         if self._peers is not None:
