@@ -154,10 +154,8 @@ def _build_trainer(
 ) -> MinerGRPOTrainer:  # fmt: skip
     model = model_args.model_name_or_path
     if not model:
-        worlds = " or ".join(WORLDS)
-        raise ValueError(
-            f"model_name_or_path must be given: a Hub id, a folder, or {worlds} for an embedded base model."
-        )
+        known = f"a Hub id, a folder, or {' or '.join(WORLDS)} for an embedded base model"
+        raise ValueError(f"model_name_or_path must be given: {known}.")
     model = base_model.find_model(model, args.base_model_steps)
     if getattr(config, "trust_remote_code", False) and config.process_index == 0:
         print("trust_remote_code is on: code from the model's repository runs here.")

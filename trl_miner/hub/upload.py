@@ -35,8 +35,8 @@ def check_repo_id(repo_id: str) -> None:
 
 def plan(run: Path, *, checkpoints: bool) -> dict[str | None, Model]:
     """Return the model for each revision of the repository. None stands for the revision that the user names."""
-    others = find_checkpoints(run) if checkpoints else []
-    return {None: find_model(run), **{model.weights.name: model for model in others}}
+    models: dict[str | None, Model] = {None: find_model(run)}
+    return models | {model.weights.name: model for model in (find_checkpoints(run) if checkpoints else ())}
 
 
 def write_folder(models: Mapping[str | None, Model], target: Path, name: str, benchmarks: Any) -> Iterator[Path]:
