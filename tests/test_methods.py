@@ -441,13 +441,15 @@ def test_a_loss_that_does_not_pass_through_trls_is_refused(policy, tmp_path):
         LossRewriter(trainer)
 
 
-def test_a_model_that_changes_its_logits_afterwards_is_refused_for_ucas(policy, tmp_path):
+@pytest.mark.parametrize("estimator", ["ucas", "own_estimators.asks_late_for_logits"])
+def test_a_model_that_changes_its_logits_afterwards_is_refused_where_they_are_read(policy, tmp_path, estimator):
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(policy)
     model.config.final_logit_softcapping = 30.0
     with pytest.raises(ValueError, match="final_logit_softcapping"):
-        MinerGRPOTrainer(model, mixed_reward, config(tmp_path, advantage_estimator="ucas"), problems())
+        args = config(tmp_path, advantage_estimator=estimator)
+        MinerGRPOTrainer(model, mixed_reward, args, problems()).train()
 
 
 @pytest.mark.parametrize("name", sorted(set(ESTIMATORS) - {"miner"}))

@@ -15,7 +15,7 @@ from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
 from ..distributed import current_world
-from .logits import STATISTICS, watch_logits
+from .logits import STATISTICS, check_logits, watch_logits
 from .micro_batches import fewest_micro_batches, micro_batch_limits, partition
 from .row_layout import RowLayout
 
@@ -134,6 +134,8 @@ class Forwards:
         """Return what TRL's forward returns, and what else was asked for."""
         watch: Any = nullcontext({})
         if not names.isdisjoint(STATISTICS):
+            # Again: a function by import path says only here what it asks for.
+            check_logits(model, self._trainer.args.advantage_estimator)
             completions = input_ids[:, -logits_to_keep:], attention_mask[:, -logits_to_keep:]
             watch = self._watch_logits(*completions, batch_size or len(input_ids))
         with watch as statistics:
