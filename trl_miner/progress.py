@@ -68,9 +68,15 @@ class Progress:
     """
 
     def __init__(
-        self, title: str, total: int | None = None, *, unit: str = "it", quiet: bool = False, initial: int = 0,
+        self,
+        title: str,
+        total: int | None = None,
+        *,
+        unit: str = "it",
+        quiet: bool = False,
+        initial: int = 0,
         leave: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.title, self.total, self.unit, self.leave = title, total, unit, leave
         self.done, self.note = initial, ""
         self._initial, self._quiet = initial, quiet

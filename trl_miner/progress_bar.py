@@ -23,11 +23,15 @@ class Bar(tqdm):
         self.progress = progress
         words = "{desc}: {percentage:3.0f}%|{bar}| {state}" if progress.total else "{desc}: {state}"
         super().__init__(
-            desc=_shortened(progress.title), total=progress.total, initial=progress.done, file=file, bar_format=words,
+            desc=_shortened(progress.title),
+            total=progress.total,
+            initial=progress.done,
+            file=file,
+            bar_format=words,
             miniters=1,
             nrows=24,  # otherwise a terminal that does not know its size gets no bar
             delay=0 if progress.leave else 0.5,  # seconds: work that ends sooner need not flicker
-        )  # fmt: skip
+        )
 
     @property
     def format_dict(self) -> dict[str, Any]:

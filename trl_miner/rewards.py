@@ -27,9 +27,13 @@ logger = logging.getLogger(__name__)
 
 
 def math_reward(
-    completions: list[Any], solution: list[Any], *, accept_unboxed: bool = False,
-    batch_seconds: float | None = BATCH_SECONDS, **kwargs: Any,
-) -> list[float | None]:  # fmt: skip
+    completions: list[Any],
+    solution: list[Any],
+    *,
+    accept_unboxed: bool = False,
+    batch_seconds: float | None = BATCH_SECONDS,
+    **kwargs: Any,
+) -> list[float | None]:
     r"""Reward a right answer in `\boxed{}` with 1.0, a wrong one with 0.0, and one that was not graded with None.
 
     Args:
@@ -85,8 +89,12 @@ def _rewards(
         reasons = ", ".join(f"{count} {_REASONS[reason]}" for reason, count in counts.items() if reason is not None)
         logger.warning(
             "%s: %d of %d answers were not graded and score None: %s. The first ends with %r.",
-            name, len(missing), len(verdicts), reasons, texts[missing[0]][-100:],
-        )  # fmt: skip
+            name,
+            len(missing),
+            len(verdicts),
+            reasons,
+            texts[missing[0]][-100:],
+        )
     return [None if verdict.is_correct is None else float(verdict.is_correct) for verdict in verdicts]
 
 

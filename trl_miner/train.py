@@ -91,9 +91,14 @@ def _run(trainer: MinerGRPOTrainer, args: MinerScriptArguments, data: Any) -> Mi
     write_run_record(trainer, dataset=args.dataset_name, held_out=args.score_benchmark)
     problems, reward_func = _held_out(args, data, trainer)
     scores = EvaluationCallback(
-        trainer, problems, args.score_samples, args.score_steps, reward_func=reward_func,
-        keep_best=args.score_keep_best, final_samples=args.score_final_samples,
-    )  # fmt: skip
+        trainer,
+        problems,
+        args.score_samples,
+        args.score_steps,
+        reward_func=reward_func,
+        keep_best=args.score_keep_best,
+        final_samples=args.score_final_samples,
+    )
     trainer.add_callback(scores)
     checkpoint = agree_on(config.resume_from_checkpoint, config.output_dir)
     if not scores.restore(checkpoint):
@@ -149,9 +154,12 @@ def _held_out(args: MinerScriptArguments, data: Any, trainer: MinerGRPOTrainer) 
 
 
 def _build_trainer(
-    args: MinerScriptArguments, config: MinerGRPOConfig, model_args: ModelConfig,
-    reward_funcs: list[Callable[..., Any]], data: Any,
-) -> MinerGRPOTrainer:  # fmt: skip
+    args: MinerScriptArguments,
+    config: MinerGRPOConfig,
+    model_args: ModelConfig,
+    reward_funcs: list[Callable[..., Any]],
+    data: Any,
+) -> MinerGRPOTrainer:
     model = model_args.model_name_or_path
     if not model:
         known = f"a Hub id, a folder, or {' or '.join(WORLDS)} for an embedded base model"
@@ -200,10 +208,12 @@ def _finish(output: Path, args: MinerScriptArguments) -> None:
 def _eval_command(output: Path, args: MinerScriptArguments) -> list[str]:
     """Return the `trl-miner eval` command for the run, on problems of the kind that it was trained for."""
     benchmark = args.score_benchmark or (
-        args.dataset_name.rpartition("/")[2] if args.dataset_name in WORLDS
-        else "medqa" if "choice_reward" in args.reward_funcs
+        args.dataset_name.rpartition("/")[2]
+        if args.dataset_name in WORLDS
+        else "medqa"
+        if "choice_reward" in args.reward_funcs
         else "math500"
-    )  # fmt: skip
+    )
     command = ["trl-miner", "eval", "--model", str(output), "--benchmarks"]
     name, _, path = benchmark.partition("=")
     return [*command, name, "--local", benchmark] if path and name in BENCHMARKS else [*command, benchmark]

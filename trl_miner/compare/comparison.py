@@ -24,9 +24,14 @@ _OWN_OPTIONS = {
 
 
 def compare(
-    recipes: Sequence[str | Path], *, seeds: int, output: str | Path, steps: int | None = None,
-    options: Sequence[str] = (), jobs: int = 1,
-) -> int:  # fmt: skip
+    recipes: Sequence[str | Path],
+    *,
+    seeds: int,
+    output: str | Path,
+    steps: int | None = None,
+    options: Sequence[str] = (),
+    jobs: int = 1,
+) -> int:
     """Train every recipe with the seeds 1 to `seeds`, and write `comparison.md` and `comparison.json`.
 
     Finished runs are skipped and interrupted ones resumed, so the same call completes a comparison. The arguments are

@@ -111,11 +111,17 @@ def user_benchmark(
         raise ValueError(f"A benchmark must have problems: got none in {path}. Write one per row.")
     is_choice = "options" in rows[0]
     return Benchmark(
-        name, name, "", "", None, "choice" if is_choice else "math", samples=8,
+        name,
+        name,
+        "",
+        "",
+        None,
+        "choice" if is_choice else "math",
+        samples=8,
         question=problem,
         solution=c.letter(answer) if is_choice else answer,
         options=c.options("options") if is_choice else None,
         id="id" if "id" in rows[0] else None,
         level=c.optional(level),
         path=str(path),
-    )  # fmt: skip
+    )

@@ -7,9 +7,16 @@ from .problems import Benchmark, Problem
 from .training_set import Options, Written, read_part, write_training_set
 
 DEEPSCALER = Benchmark(
-    "deepscaler", "DeepScaleR", "agentica-org/DeepScaleR-Preview-Dataset", "train", None, "math", 1,
-    question="problem", solution="answer",
-)  # fmt: skip
+    "deepscaler",
+    "DeepScaleR",
+    "agentica-org/DeepScaleR-Preview-Dataset",
+    "train",
+    None,
+    "math",
+    1,
+    question="problem",
+    solution="answer",
+)
 MATH_BENCHMARKS = ("aime24", "aime25", "amc23", "hmmt25", "math500", "olympiadbench")
 
 

@@ -77,9 +77,15 @@ def bootstrap_interval(values: Any, *, level: float = 0.95, resamples: int = 10_
     from scipy.stats import bootstrap
 
     interval = bootstrap(
-        (scores,), np.mean, vectorized=True, method="percentile", confidence_level=level, n_resamples=resamples,
-        batch=max(1, _BATCH // scores.size), rng=seed,
-    ).confidence_interval  # fmt: skip
+        (scores,),
+        np.mean,
+        vectorized=True,
+        method="percentile",
+        confidence_level=level,
+        n_resamples=resamples,
+        batch=max(1, _BATCH // scores.size),
+        rng=seed,
+    ).confidence_interval
     return _like(interval.low, values), _like(interval.high, values)
 
 
@@ -143,10 +149,16 @@ def _sign_flip_p(differences: np.ndarray, resamples: int, seed: int) -> float:
     is_exact = len(differences) <= _EXACT_SIGNS
     return float(
         permutation_test(
-            (differences,), _distance, permutation_type="samples", alternative="greater", vectorized=True,
-            n_resamples=np.inf if is_exact else resamples, batch=max(1, _BATCH // len(differences)), rng=seed,
+            (differences,),
+            _distance,
+            permutation_type="samples",
+            alternative="greater",
+            vectorized=True,
+            n_resamples=np.inf if is_exact else resamples,
+            batch=max(1, _BATCH // len(differences)),
+            rng=seed,
         ).pvalue
-    )  # fmt: skip
+    )
 
 
 def _distance(differences: np.ndarray, axis: int) -> np.ndarray:

@@ -90,10 +90,16 @@ def sample_tokens(
         for start in range(0, len(prompts), batch_size):
             rows = range(start, min(start + batch_size, len(prompts)))
             config = GenerationConfig(
-                max_new_tokens=max(limits[i] for i in rows), eos_token_id=ends or None, pad_token_id=pad,
+                max_new_tokens=max(limits[i] for i in rows),
+                eos_token_id=ends or None,
+                pad_token_id=pad,
                 # neutral, whatever the model's own settings say; a greedy search ignores those of sampling
-                do_sample=False, temperature=1.0, top_p=1.0, top_k=50, repetition_penalty=1.0,
-            )  # fmt: skip
+                do_sample=False,
+                temperature=1.0,
+                top_p=1.0,
+                top_k=50,
+                repetition_penalty=1.0,
+            )
             batch = [prompts[i] for i in rows], [seeds[i] for i in rows], [starts[i] for i in rows]
             for i, row in zip(rows, _sample_batch(model, *batch, config, temperature, top_p), strict=True):
                 end = next((place + 1 for place, token in enumerate(row[: limits[i]]) if token in ends), None)

@@ -27,9 +27,14 @@ _SHORTEST_SECRET = 16  # characters; a shorter value may occur in a vocabulary b
 
 
 def assemble(
-    model: Model, target: Path, *, name: str, place: Callable[[Path, Path], Any],
-    benchmarks: Mapping[str, Any] | None = None, secrets: Iterable[str | None] = (),
-) -> Path:  # fmt: skip
+    model: Model,
+    target: Path,
+    *,
+    name: str,
+    place: Callable[[Path, Path], Any],
+    benchmarks: Mapping[str, Any] | None = None,
+    secrets: Iterable[str | None] = (),
+) -> Path:
     """Fill the empty folder `target` with everything that is published of a model, and return it.
 
     `place` puts a file of the run in its place (`copy`, `link` or `os.symlink`), `name` is the repository's, and

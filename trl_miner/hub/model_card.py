@@ -60,9 +60,13 @@ class RunFacts:
 
 
 def describe_run(
-    card: str, *, base_model: str | None, args: "MinerGRPOConfig", log_history: Sequence[Mapping[str, Any]],
+    card: str,
+    *,
+    base_model: str | None,
+    args: "MinerGRPOConfig",
+    log_history: Sequence[Mapping[str, Any]],
     evaluation: Mapping[str, Mapping[str, float]],
-) -> str:  # fmt: skip
+) -> str:
     """Return TRL's model card, completed for a run that has just ended."""
     folder = Path(args.output_dir)
     record = read_run_record(folder)
@@ -71,10 +75,13 @@ def describe_run(
         record = run_record(args, base_model=base_model, dataset=match[1] if match else None, held_out=None)
     hub_model_id = getattr(args, "hub_model_id", None) if getattr(args, "push_to_hub", False) else None
     facts = RunFacts(
-        record=record, log_history=log_history, evaluation=evaluation,
-        model_name=hub_model_id or folder.resolve().name, is_adapter=(folder / "adapter_config.json").is_file(),
+        record=record,
+        log_history=log_history,
+        evaluation=evaluation,
+        model_name=hub_model_id or folder.resolve().name,
+        is_adapter=(folder / "adapter_config.json").is_file(),
         has_picture=(folder / PICTURE).is_file(),
-    )  # fmt: skip
+    )
     return complete_card(card, facts)
 
 
@@ -222,9 +229,14 @@ def _eval_results(facts: RunFacts) -> "list[EvalResult]":
 
     def result(metric: str, value: float, source_name: str, **dataset: Any) -> EvalResult:
         return EvalResult(
-            task_type="text-generation", metric_type=metric, metric_name=metric.capitalize(), metric_value=value,
-            source_name=source_name if url else None, source_url=url, **dataset,
-        )  # fmt: skip
+            task_type="text-generation",
+            metric_type=metric,
+            metric_name=metric.capitalize(),
+            metric_value=value,
+            source_name=source_name if url else None,
+            source_url=url,
+            **dataset,
+        )
 
     name = (record.get("held_out") or record.get("dataset") or {"name": "held-out problems"})["name"]
     held_out = {"dataset_type": name.replace(" ", "-"), "dataset_name": f"{name} (held out)"}

@@ -103,9 +103,14 @@ def push_checkpoint(trainer: Any, checkpoint: str) -> None:
 
 
 def push_trained(
-    trainer: Any, commit_message: str = "End of training", *, token: str | None = None, revision: str | None = None,
-    model_name: str | None = None, **card: Any,
-) -> bool:  # fmt: skip
+    trainer: Any,
+    commit_message: str = "End of training",
+    *,
+    token: str | None = None,
+    revision: str | None = None,
+    model_name: str | None = None,
+    **card: Any,
+) -> bool:
     """Save the model and push it: `Trainer.push_to_hub`, called on every process. Return whether it arrived."""
     args = trainer.args
     trainer.callback_handler.on_push_begin(args, trainer.state, trainer.control)
@@ -145,14 +150,23 @@ def _stage_whole(checkpoint: Path, target: Path) -> None:
 
 
 def _push(
-    trainer: Any, folder: Path, message: str, path_in_repo: str | None = None, *, token: str | None = None,
+    trainer: Any,
+    folder: Path,
+    message: str,
+    path_in_repo: str | None = None,
+    *,
+    token: str | None = None,
     revision: str | None = None,
-) -> None:  # fmt: skip
+) -> None:
     args = trainer.args
     if not trainer.hub_model_id:
         raise OSError("hub_model_id must be known to push: it was not given, and the Hub did not answer. Set it.")
     push_folder(
-        folder, trainer.hub_model_id, message=message, private=args.hub_private_repo,
-        revision=revision or getattr(args, "hub_revision", None), token=token or args.hub_token,
+        folder,
+        trainer.hub_model_id,
+        message=message,
+        private=args.hub_private_repo,
+        revision=revision or getattr(args, "hub_revision", None),
+        token=token or args.hub_token,
         path_in_repo=path_in_repo,
-    )  # fmt: skip
+    )

@@ -50,9 +50,14 @@ def write_folder(models: Mapping[str | None, Model], target: Path, name: str, be
 
 
 def push_models(
-    models: Mapping[str | None, Model], repo_id: str, *, private: bool | None, revision: str | None, benchmarks: Any,
+    models: Mapping[str | None, Model],
+    repo_id: str,
+    *,
+    private: bool | None,
+    revision: str | None,
+    benchmarks: Any,
     say: Callable[[str], None],
-) -> None:  # fmt: skip
+) -> None:
     """Push each model to its revision. The user's own comes first, so that the others branch off from it."""
     for branch, model in models.items():
         with tempfile.TemporaryDirectory(prefix="trl-miner-push-") as folder:
@@ -79,9 +84,16 @@ def repo_urls(models: Mapping[str | None, Model], repo_id: str, revision: str | 
 
 
 def push_folder(
-    folder: Path, repo_id: str, *, message: str, private: bool | None = None, revision: str | None = None,
-    token: str | None = None, path_in_repo: str | None = None, say: Callable[[str], None] | None = None,
-) -> None:  # fmt: skip
+    folder: Path,
+    repo_id: str,
+    *,
+    message: str,
+    private: bool | None = None,
+    revision: str | None = None,
+    token: str | None = None,
+    path_in_repo: str | None = None,
+    say: Callable[[str], None] | None = None,
+) -> None:
     """Upload a folder, and create the repository and the branch if they are missing.
 
     Weights under other names are removed from the repository's root. An OSError says what to do.
@@ -97,9 +109,13 @@ def push_folder(
         if revision not in (None, "main"):
             api.create_branch(repo_id, branch=revision, exist_ok=True)
         api.upload_folder(
-            repo_id=repo_id, folder_path=folder, path_in_repo=path_in_repo, revision=revision, commit_message=message,
+            repo_id=repo_id,
+            folder_path=folder,
+            path_in_repo=path_in_repo,
+            revision=revision,
+            commit_message=message,
             delete_patterns=None if path_in_repo else list(_REPLACED),
-        )  # fmt: skip
+        )
 
     try:
         with_retries(push, f"The push to {repo_id}", say=say)

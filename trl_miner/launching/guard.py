@@ -66,7 +66,7 @@ def run(parent: int, grace: float, command: Sequence[str]) -> int:
         try:
             child = subprocess.Popen(
                 command, process_group=0, preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            )  # fmt: skip
+            )
         except OSError as error:
             print(f"{command[0]} cannot be started: {error}", file=sys.stderr)
             return 127  # as a shell does

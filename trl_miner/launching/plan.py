@@ -82,9 +82,13 @@ def make_plan(
     if listens:
         is_set = "vllm_gpu_memory_utilization" in explicit
         server = server_command(
-            settings, served_model(settings), *listens, program=server_program, flags=server_args,
+            settings,
+            served_model(settings),
+            *listens,
+            program=server_program,
+            flags=server_args,
             memory=settings.vllm_gpu_memory_utilization if is_set else SERVER_MEMORY,
-        )  # fmt: skip
+        )
     return Plan(
         settings=settings,
         accelerate=config,

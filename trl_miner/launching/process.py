@@ -42,9 +42,15 @@ class GuardedProcess:
     """
 
     def __init__(
-        self, name: str, command: Sequence[str], env: dict[str, str], log: Path | None = None, live: bool = True,
-        grace: float = GRACE_SECONDS, inherited: Sequence[int] = (),
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        command: Sequence[str],
+        env: dict[str, str],
+        log: Path | None = None,
+        live: bool = True,
+        grace: float = GRACE_SECONDS,
+        inherited: Sequence[int] = (),
+    ) -> None:
         self.name, self.command, self.env, self.log, self.live, self.grace = name, command, env, log, live, grace
         self._inherited = inherited
         self._start_of_output = 0
@@ -64,10 +70,14 @@ class GuardedProcess:
             output = subprocess.PIPE if self.live else self._file
         guard = [sys.executable, "-m", "trl_miner.launching.guard", str(os.getpid()), str(self.grace)]
         self._process = subprocess.Popen(
-            [*guard, *self.command], env=os.environ | self.env, process_group=0, stdout=output,
+            [*guard, *self.command],
+            env=os.environ | self.env,
+            process_group=0,
+            stdout=output,
             stderr=None if output is None else subprocess.STDOUT,  # one pipe, so that the lines keep their order
-            stdin=None if output is None else subprocess.DEVNULL, pass_fds=self._inherited,
-        )  # fmt: skip
+            stdin=None if output is None else subprocess.DEVNULL,
+            pass_fds=self._inherited,
+        )
         if output is subprocess.PIPE:
             self._copying = threading.Thread(target=self._copy, args=(self._process.stdout, self._file), daemon=True)
             self._copying.start()

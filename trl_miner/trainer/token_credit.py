@@ -118,9 +118,15 @@ def credit_table(
     is_known_MT = counts_MT & logps_MT.isfinite()
     if method is not None and method.explain_credit is not None:  # anew: the training has no use for explanations
         credit = method.explain_credit(
-            rewards_M, logps_MT, is_known_MT, after_MT,
-            kinds=kinds, advantages_N=grpo_M, num_generations=num_generations, **knobs,
-        )  # fmt: skip
+            rewards_M,
+            logps_MT,
+            is_known_MT,
+            after_MT,
+            kinds=kinds,
+            advantages_N=grpo_M,
+            num_generations=num_generations,
+            **knobs,
+        )
     else:
         credit = CreditExplanation(torch.zeros_like(kinds.is_ph_N), torch.zeros_like(after_MT), after_MT)
     nll_M = -torch.where(is_known_MT, logps_MT, 0.0).sum(dim=1, dtype=torch.float64) / is_known_MT.sum(dim=1)

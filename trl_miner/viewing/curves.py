@@ -144,9 +144,16 @@ def _overview(run: RunHistory) -> Any:
         finish_axes(axes, title=title, xlabel="step", ylabel=unit, percent=is_share)
         if is_share and lines:  # below, where no line can run through it
             axes.legend(
-                frameon=False, ncols=3, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.16),
-                labelcolor=INK, handlelength=2.4, columnspacing=1.0, handletextpad=0.5,
-            )  # fmt: skip
+                frameon=False,
+                ncols=3,
+                fontsize="small",
+                loc="upper center",
+                bbox_to_anchor=(0.5, -0.16),
+                labelcolor=INK,
+                handlelength=2.4,
+                columnspacing=1.0,
+                handletextpad=0.5,
+            )
     return figure
 
 

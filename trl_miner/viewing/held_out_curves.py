@@ -120,6 +120,11 @@ def _draw_intervals(axes: Any, compared: Sequence[Comparison], places: Sequence[
         if one.adjusted is not None:
             axes.plot([low, high], [at, at], color=color, linewidth=1.6)
         axes.plot(
-            [middle], [at], marker, color=color, markersize=6, markerfacecolor=color if is_sure else "none",
+            [middle],
+            [at],
+            marker,
+            color=color,
+            markersize=6,
+            markerfacecolor=color if is_sure else "none",
             markeredgewidth=1.4,
-        )  # fmt: skip
+        )

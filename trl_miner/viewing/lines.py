@@ -114,9 +114,16 @@ def draw_lines(axes: Any, lines: Sequence[Line], *, panels: int = 1, bands: bool
         at = thin(x, y, columns)
         x, y = x[at], y[at]
         axes.plot(
-            x, y, dash, color=color, linewidth=1.7, marker=marker, markersize=4, markevery=_marked(y),
+            x,
+            y,
+            dash,
+            color=color,
+            linewidth=1.7,
+            marker=marker,
+            markersize=4,
+            markevery=_marked(y),
             label=for_picture(line.label),
-        )  # fmt: skip
+        )
 
 
 def style(place: int) -> tuple[str, str, str]:
@@ -189,9 +196,15 @@ def add_legend(figure: Any, panels: Sequence[Any]) -> None:
             seen.append(label)
     if len(entries) > 1:
         figure.legend(
-            list(entries.values()), [label for label, _ in entries], loc="outside lower center",
-            ncols=_legend_columns(len(panels)), frameon=False, fontsize="small", labelcolor=INK, handlelength=3.4,
-        )  # fmt: skip
+            list(entries.values()),
+            [label for label, _ in entries],
+            loc="outside lower center",
+            ncols=_legend_columns(len(panels)),
+            frameon=False,
+            fontsize="small",
+            labelcolor=INK,
+            handlelength=3.4,
+        )
 
 
 def save(figure: Any, path: str | Path | None) -> Any:

@@ -153,9 +153,18 @@ def _draw_level_panel(
         y, low, high = np.array([_level_scores(own, name, level, metric) for level in problems]).T
         x = np.arange(len(problems)) + 0.5 * ((at + 0.5) / len(series) - 0.5)
         axes.errorbar(
-            x, y, yerr=np.clip([y - low, high - y], 0, None), fmt=dash, color=color, marker=marker, markersize=5,
-            linewidth=1.2, elinewidth=1.0, capsize=2, label=for_picture(method.label),
-        )  # fmt: skip
+            x,
+            y,
+            yerr=np.clip([y - low, high - y], 0, None),
+            fmt=dash,
+            color=color,
+            marker=marker,
+            markersize=5,
+            linewidth=1.2,
+            elinewidth=1.0,
+            capsize=2,
+            label=for_picture(method.label),
+        )
     axes.set_xticks(range(len(problems)), [f"{level}\n({count})" for level, count in problems.items()], color=INK)
     axes.set_ylim(-0.03, 1.03)
     k = 1 if metric == "pass@1" else next(one.benchmarks[name].get("k") for one in results if name in one.benchmarks)
