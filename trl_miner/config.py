@@ -97,7 +97,7 @@ class MinerGRPOConfig(GRPOConfig):
     )
     watchdog_seconds: float = _setting(
         300.0,
-        "End a run in which nothing has moved for so long, in seconds, with an error that names the part and the "
+        "End a run that makes no progress for this many seconds, with an error that names the part and the "
         "step: the vLLM server does not answer or generates no token, a process is stopped or dead, no process makes "
         "progress. 0: never.",
     )
@@ -128,9 +128,9 @@ class MinerGRPOConfig(GRPOConfig):
     log_miner_update_steps: int = _setting(10, "Optimizer steps from one measurement to the next.")
     dynamic_sampling: bool = _setting(
         False,
-        "DAPO's (arXiv 2503.14476): drop prompts whose rollouts are all right or all wrong, and draw others until the "
-        "batch is full. Not in evaluation. The number of steps stays the same, so that a run passes over its data "
-        "sooner: dynamic_sampling/epoch says how far it is.",
+        "DAPO's dynamic sampling (arXiv 2503.14476): drop prompts whose rollouts are all right or all wrong, and draw "
+        "others until the batch is full. Not in evaluation. The number of steps stays the same, so a run passes over "
+        "its data sooner: dynamic_sampling/epoch says how far it is.",
     )
     dynamic_sampling_max_rounds: int = _setting(
         10, "Generations per batch, the first included, before it is filled up with the best prompts there are."

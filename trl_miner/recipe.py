@@ -57,16 +57,16 @@ class MinerScriptArguments(ScriptArguments):
         CPU_SECONDS, "CPU seconds to verify one answer. An answer that takes longer scores None."
     )
     judge_workers: int | None = _setting(
-        None, "Processes that verify answers, per training process. Default: its share of the CPUs."
+        None, "Processes that verify answers, per training process. Default: its share of the CPUs, at most 8."
     )
     score_problems: int = _setting(0, "Held-out problems to score before and after training; 0: none.")
     score_samples: int = _setting(8, "Completions sampled per held-out problem.")
     score_final_samples: int | None = _setting(
-        None, "Completions per held-out problem after training, for Pass@K of a larger K. Default: score_samples."
+        None, "Completions per held-out problem after training, for Pass@K with a larger K. Default: score_samples."
     )
     score_steps: int = _setting(
         0,
-        "Also score the held-out problems during training, every so many optimizer steps; 0: only before and after. "
+        "Also score the held-out problems during training, every this many optimizer steps; 0: only before and after. "
         "This changes nothing in the training but its duration.",
     )
     score_benchmark: str | None = _setting(

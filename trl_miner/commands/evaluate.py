@@ -32,7 +32,7 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     option("--problem-column", default="problem", metavar="NAME", help="column in your own files (default: problem)")
     option("--answer-column", default="answer", metavar="NAME", help="column in your own files (default: answer)")
-    option("--limit", type=int, metavar="N", help="only the first N problems of each, for a quick look")
+    option("--limit", type=int, metavar="N", help="only the first N problems of each benchmark, for a quick look")
     option(
         "--skip-bad-golds", action="store_true",
         help="warn about gold answers that the verifier rejects, instead of stopping",
@@ -51,7 +51,7 @@ def add_model(parser: argparse.ArgumentParser, prefix: str = "") -> None:
         help="Hub id, a folder, trl_miner/arithmetic or trl_miner/strategies; a LoRA adapter too",
     )  # fmt: skip
     option(f"--{prefix}revision", dest="revision", metavar="NAME", help="branch, tag or commit on the Hub")
-    option(f"--{prefix}adapter", dest="adapter", metavar="ID", help="a LoRA adapter on top of it")
+    option(f"--{prefix}adapter", dest="adapter", metavar="ID", help="a LoRA adapter on top of the model")
     option(
         f"--{prefix}style", dest="style", choices=("auto", "plain", "chat"), default="auto",
         help="plain text for base models, chat template for others (default: guessed from name and template)",

@@ -12,7 +12,7 @@ EXIT_CODES = """exit code:
   2    nothing was started: a wrong recipe or option, too few GPUs, a port in use
   10   the vLLM server did not become healthy in time (vllm_server_timeout, 1800 s by default)
   11   the vLLM server ended
-  12   the vLLM server did not answer for watchdog_seconds (300 s by default; 0: wait for ever)
+  12   the vLLM server did not answer for watchdog_seconds (300 s by default; 0: wait forever)
 
 On a failure the last lines of the failed process's log are shown. Logs: OUTPUT_DIR/logs/server.log and train.log."""
 
@@ -32,7 +32,7 @@ def add(commands: Any) -> None:
     option = parser.add_argument
     option("recipe", metavar="RECIPE", help="a YAML file, such as recipes/arithmetic/miner.yaml")
     option("--dry-run", action="store_true", help="print the commands and start nothing")
-    option("--only", choices=("server", "train"), help="start only this; the other runs elsewhere")
+    option("--only", choices=("server", "train"), help="start only this part; the other runs elsewhere")
     option("--num_gpus", type=int, metavar="N", help="GPUs of each machine (default: the visible ones)")
     option(
         "--grace", type=float, default=20.0, metavar="SECONDS", help="time between a signal and SIGKILL (default: 20)"
@@ -44,7 +44,7 @@ def add(commands: Any) -> None:
         "--server-command", metavar="COMMAND",
         help="replaces `python -m vllm.entrypoints.cli.main serve MODEL` in front of its flags, for a container",
     )  # fmt: skip
-    option("--server-args", default="", metavar="FLAGS", help="more flags for it, as one quoted argument")
+    option("--server-args", default="", metavar="FLAGS", help="more flags for the server, as one quoted argument")
     option = parser.add_argument_group("training").add_argument
     option(
         "--num_processes", type=int, metavar="N",

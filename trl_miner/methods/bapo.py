@@ -99,7 +99,7 @@ BAPO = PolicyLoss(
     spans_optimizer_step=True,
     knobs={
         "target": Knob(
-            "BAPO: positive over negative contribution to reach; 1 is a positive share of one half.", at_least=0
+            "BAPO: ratio of positive to negative contribution to reach; 1: a positive share of one half.", at_least=0
         ),
         "low_start": Knob("BAPO: first lower bound of the probability ratio.", at_least=0),
         "low_max": Knob("BAPO: last lower bound.", at_least="low_start", at_most=1),

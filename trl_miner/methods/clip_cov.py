@@ -105,7 +105,7 @@ CLIP_COV = PolicyLoss(
     fixed_micro_batches="policy_loss=clip_cov picks among the tokens of a micro-batch",
     knobs={
         "ratio": Knob(
-            "Clip-Cov: share of the tokens left out of the gradient, in [0, 1]. The method sets epsilon: 1.0 with it.",
+            "Clip-Cov: share of the tokens left out of the gradient, in [0, 1]. Use it with epsilon: 1.0.",
             at_least=0,
             at_most=1,
         ),

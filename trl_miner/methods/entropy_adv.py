@@ -54,6 +54,6 @@ ENTROPY_ADV = AdvantageEstimator(
     per_token=True,
     knobs={
         "alpha": Knob("Entropy-Adv: weight of a token's entropy, in advantage units per nat.", at_least=0),
-        "kappa": Knob("Entropy-Adv: the bonus is at most 1/kappa of the advantage; above 1.", at_least=1),
+        "kappa": Knob("Entropy-Adv: the bonus is at most 1/kappa of the advantage; at least 1.", at_least=1),
     },
 )

@@ -388,8 +388,8 @@ MINER = AdvantageEstimator(
             "Reward of miner_intrinsic=constant, in advantage units.", at_least=0, hint="The paper uses 0.05."
         ),
         "nh_scale": Knob(
-            "Weight of MINER's punishment of sure all-wrong prompts, under the cap. 0, the paper's: none; the "
-            "published code can punish them.",
+            "Weight of MINER's penalty on confident all-wrong rollouts, under the cap. 0, as in the paper: none; "
+            "the published code can penalize them.",
             at_least=0,
             hint="0, the paper's, leaves all-wrong prompts alone.",
         ),

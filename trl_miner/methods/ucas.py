@@ -100,8 +100,8 @@ UCAS = AdvantageEstimator(
     scores=frozenset({"token_logits", "self_certainty"}),
     per_token=True,
     knobs={
-        "beta_pos": Knob("UCAS: extra reward of unsure right rollouts, per standard deviation.", at_least=0),
-        "beta_neg": Knob("UCAS: extra punishment of sure wrong rollouts, per standard deviation.", at_least=0),
+        "beta_pos": Knob("UCAS: extra reward for unsure right rollouts, per standard deviation.", at_least=0),
+        "beta_neg": Knob("UCAS: extra penalty for confident wrong rollouts, per standard deviation.", at_least=0),
         "token_coef": Knob("UCAS: largest tax on a token with a high logit, in advantage units.", at_least=0),
     },
 )
