@@ -205,8 +205,10 @@ class EvaluationCallback(TrainerCallback):
     def _read(self, checkpoint: str | None) -> tuple[dict[str, dict[str, float]], dict[str, Moment], float] | None:
         """Return the scores and counts up to a checkpoint, and the best score so far."""
         done = None if checkpoint is None else last_step(Path(checkpoint))
+        if done is None:
+            return None  # a first start replaces the files, damaged ones too
         scores = read_evaluation(self.folder)
-        if done is None or not scores:
+        if not scores:
             return None
         held_out = read_held_out(self.folder)
         best = models.read_best_score(self.folder) if self.keep_best else None
