@@ -210,7 +210,10 @@ class EvaluationCallback(TrainerCallback):
         scores = read_evaluation(self.folder)
         if not scores:
             return None
-        held_out = read_held_out(self.folder)
+        notes: list[str] = []
+        held_out = read_held_out(self.folder, notes)
+        for note in notes:  # such as counts of different problems, if a resumed run had other held-out problems
+            warnings.warn(f"{self.folder}: {note}", stacklevel=2)
         best = models.read_best_score(self.folder) if self.keep_best else None
         counts = {} if held_out is None else until(done, held_out.moments)
         return until(done, scores), counts, self.best if best is None else best
