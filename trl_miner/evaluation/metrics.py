@@ -118,8 +118,8 @@ def paired_difference(
         a_P: Score of the first model on each problem.
         b_P: Score of the second, in the same order.
         level: Of the interval.
-        resamples: Of the interval, and swaps of the test.
-        seed: Of both.
+        resamples: Number of resamples for the interval, and of swaps for the test.
+        seed: Seed of both.
 
     Returns:
         The difference, its interval and p; positive where the second model is better.

@@ -28,11 +28,11 @@ def compare_folders(
 
     Args:
         folders: At least two result folders.
-        resamples: Of the intervals, and swaps of the test.
-        seed: Of both.
+        resamples: Number of resamples for the intervals, and of swaps for the test.
+        seed: Seed of both.
         k: The K of Pass@K; None: the largest that all have, for each benchmark.
         partial: Compare unfinished runs, on the problems and samples that they have.
-        graded: What `read_graded` gave for these folders, k and partial, where it is there already; None: grade now.
+        graded: The results of `read_graded` for these folders, k and partial; None: grade now.
 
     Returns:
         "folders", "comparisons" (for each later folder, benchmark and metric the two means, their difference, its

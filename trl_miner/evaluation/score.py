@@ -35,14 +35,14 @@ def score_folder(
     """Score a result folder, and write `scores.json`, `scores.md` and `scores.tex` into it.
 
     Args:
-        folder: What `trl-miner eval` wrote: `settings.json` and a folder per benchmark.
+        folder: The output of `trl-miner eval`: `settings.json` and a folder per benchmark.
         repeats: Draws of a majority vote.
-        resamples: Of the bootstrap intervals.
-        seed: Of both.
+        resamples: Number of resamples for the bootstrap intervals.
+        seed: Seed of the draws and the resamples.
         k: The K of Pass@K and Maj@K in the tables; None: the number of samples of each benchmark.
         partial: Score an unfinished run with the samples that every problem has.
-        paper: A base model whose rows of the paper are shown beside; None: the model itself where the paper has it.
-        graded: What `read_graded` gave for this folder, k and partial, where it is there already; None: grade now.
+        paper: A base model whose rows in the paper are shown too; None: the model itself if the paper has it.
+        graded: The result of `read_graded` for this folder, k and partial; None: grade now.
 
     Returns:
         The content of `scores.json`. Scores are shares, not percent.
