@@ -30,4 +30,5 @@ def named_differences(values: Mapping[str, tuple[Any, Any]]) -> list[str]:
 
 
 def _short(value: Any) -> str:
-    return str(value) if len(str(value)) <= 24 else f"{str(value)[:12]}…"
+    text = str(value)
+    return text if len(text) <= 48 else f"{text[:24]}…{text[-20:]}"  # both ends: paths and prompts differ at either

@@ -3,7 +3,6 @@
 # P problems, n samples and c correct ones of each; M metrics
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,9 +176,9 @@ def _finite(values: Any, name: str) -> np.ndarray:
 
 
 def _array(values: Any) -> np.ndarray:
-    """Return a float64 array of numbers, an array or a tensor on any device."""
-    to_host: Callable[[], Any] | None = getattr(values, "cpu", None)
-    return np.asarray(values if to_host is None else to_host(), dtype=np.float64)
+    """Return a float64 array of numbers, an array or a tensor on any device, of any type, with a gradient or not."""
+    is_tensor = hasattr(values, "detach")
+    return np.asarray(values.detach().double().cpu() if is_tensor else values, dtype=np.float64)
 
 
 def _like(result: Any, *inputs: Any) -> Any:

@@ -4,6 +4,7 @@
 integers, missing boxes, exact matches and repeated answers are decided here, and only once.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
@@ -29,6 +30,12 @@ class Verdict:
     is_correct: bool | None  # None: not graded
     answer: str | None = None  # for votes: a canonical form, the same for all right answers to a gold; None: no answer
     reason: str | None = None  # why it was not graded
+
+    @property
+    def score(self) -> float | None:
+        """`is_correct` by its old name, as 1.0, 0.0 or None. Deprecated."""
+        warnings.warn("Verdict.score is now Verdict.is_correct, a bool or None.", FutureWarning, stacklevel=2)
+        return None if self.is_correct is None else float(self.is_correct)
 
 
 def grade(
