@@ -92,7 +92,8 @@ def _markdown_block(block: list[str] | Table | Picture) -> str:
         return f"### {for_markdown(block.title)}\n\n{block.markdown()}"
     if isinstance(block, Picture):
         title, caption = for_markdown(block.title), for_markdown(block.caption)
-        return f"### {title}\n\n![{title}](figures/{block.name}.png)\n\n{caption} ([SVG](figures/{block.name}.svg))\n"
+        alt = for_markdown(block.title.replace("[", "(").replace("]", ")"))  # a bracket could end it
+        return f"### {title}\n\n![{alt}](figures/{block.name}.png)\n\n{caption} ([SVG](figures/{block.name}.svg))\n"
     return "".join(f"- {for_markdown(point)}\n" for point in block)
 
 
