@@ -29,7 +29,7 @@ class Table:
         above = [cell for heading, width in self.groups for cell in (heading, *[""] * (width - 1))]
         head = [[first, *above], ["", *columns]] if self.groups else [self.header]
         lines = [[for_markdown(cell) for cell in line] for line in (*head, *self.rows)]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        widths = [max(2, *map(len, column)) for column in zip(*lines, strict=True)]  # a rule is at least `-:`
         end, justify = ("-", str.ljust) if self.is_text else (":", str.rjust)
         rule = ["-" * widths[0], *("-" * (width - 1) + end for width in widths[1:])]
         shown = []
