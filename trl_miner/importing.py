@@ -15,9 +15,10 @@ def import_object(setting: str, path: str) -> Any:
     failure = f"{setting}: '{path}' could not be imported from {os.getcwd()}: "
     try:
         module = importlib.import_module(module_name)
-    except (ImportError, ValueError) as error:
+        is_there = hasattr(module, name)  # a lazy module imports only now
+    except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"{failure}{error}. Check the path.") from error
-    if not hasattr(module, name):
+    if not is_there:
         hint = did_you_mean(name, vars(module)) or " Check the path."
         raise ValueError(f"{failure}module {module_name!r} has no attribute {name!r}.{hint}")
     return getattr(module, name)
