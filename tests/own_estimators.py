@@ -37,6 +37,23 @@ BY_ENTROPY = AdvantageEstimator(
 )
 
 
+def scaled_advantages(advantages_N, is_row_N, *, scale: float = 1.0):
+    return scale * advantages_N * is_row_N
+
+
+def _scaled(rollouts, *, scale: float):
+    return rollouts.local(scaled_advantages(rollouts.advantages_N, rollouts.kinds.is_he_N, scale=scale))
+
+
+SCALED = AdvantageEstimator(
+    name="scaled",
+    label="Scaled",
+    function=scaled_advantages,
+    estimate=_scaled,
+    knobs={"scale": Knob("Factor, at least 0.", at_least=0)},
+)
+
+
 def only_wrong(rollouts, *, base=None, factor: float = 2.0):
     """Multiplies the advantages of another method on all-wrong prompts."""
     advantages = rollouts.local(rollouts.advantages_N) if base is None or base.advantages is None else base.advantages

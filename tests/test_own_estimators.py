@@ -51,6 +51,13 @@ def test_a_record_says_what_it_needs_and_what_it_rules():
     assert torch.equal(three[is_nh], found[is_nh])
 
 
+def test_a_record_with_a_function_of_tensors_has_the_knobs_that_it_names(tmp_path):
+    path = "own_estimators.SCALED"
+    assert config(tmp_path, advantage_estimator=path).knobs(path) == {"scale": 1.0}
+    found = run(path, *batch(), advantage_estimator_kwargs={"scale": 2.0})
+    assert torch.equal(found, 2 * run(path, *batch()))
+
+
 def test_what_it_returns_at_padding_counts_for_nothing():
     rewards, mask, scores = batch()
     grpo = run("grpo", rewards, mask, scores)

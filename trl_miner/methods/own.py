@@ -36,14 +36,16 @@ def load_estimator(path: str) -> AdvantageEstimator:
                 f"{type(target).__name__}. Define def {name}(rollouts, *, my_knob=1.0)."
             )
         target = AdvantageEstimator(name=path, label=path, estimate=target)
-    signature = inspect.signature(target.function or target.estimate)
+    signature = inspect.signature(target.estimate)
     parameters, kind = [*signature.parameters.values()], inspect.Parameter
     if not parameters or parameters[0].kind not in (kind.POSITIONAL_ONLY, kind.POSITIONAL_OR_KEYWORD):
         raise ValueError(
             f"advantage_estimator: '{path}' must take the rollouts as its first argument: got {name}{signature}."
         )
-    by_name = [p.name for p in parameters[1:] if p.kind in (kind.POSITIONAL_OR_KEYWORD, kind.KEYWORD_ONLY)]
-    knobs = {name: target.knobs.get(name, Knob()) for name in by_name if name != "base"}
+    knobs = target.knobs
+    if target.function is None:  # then the parameters are the knobs; else they are also tensors, which are no settings
+        by_name = [p.name for p in parameters[1:] if p.kind in (kind.POSITIONAL_OR_KEYWORD, kind.KEYWORD_ONLY)]
+        knobs = {name: target.knobs.get(name, Knob()) for name in by_name if name != "base"}
     return replace(target, name=path, knobs=knobs, estimate=_checked(path, target.estimate))
 
 
