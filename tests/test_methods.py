@@ -407,7 +407,7 @@ def test_a_batch_that_cannot_be_filled_is_filled_up_with_a_warning(policy, tmp_p
 
 def test_or_it_raises_when_that_is_asked_for(policy, tmp_path):
     settings = dict(DYNAMIC, dynamic_sampling_max_rounds=2, dynamic_sampling_require_full=True)
-    with pytest.raises(RuntimeError, match="forbids to fill it up"):
+    with pytest.raises(RuntimeError, match="does not allow filling it up"):
         trained(policy, tmp_path, reward=lambda prompts, **kwargs: [0.0] * len(prompts), **settings)
 
 

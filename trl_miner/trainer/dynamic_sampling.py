@@ -157,8 +157,8 @@ class DynamicSampling:
         )
         if trainer.args.dynamic_sampling_require_full:
             raise RuntimeError(
-                message + "dynamic_sampling_require_full forbids to fill it up. Use harder or easier prompts, or "
-                "raise dynamic_sampling_max_rounds."
+                message + "dynamic_sampling_require_full does not allow filling it up. Use harder or easier prompts, "
+                "or raise dynamic_sampling_max_rounds."
             )
         if trainer.is_world_process_zero():
             logger.warning(message + "The rest of the batch is made up of prompts that do not differ.")
