@@ -1,7 +1,4 @@
-"""Read the recipes of a comparison, in a child process because this imports TRL.
-
-python -m trl_miner.compare.recipes REQUEST ANSWER.json
-"""
+"""Read the recipes of a comparison, in a child process because this imports TRL."""
 
 import contextlib
 import io
@@ -18,6 +15,8 @@ from .runs import ProcessRunner
 SCORE_PROBLEMS = 200  # held-out problems for a recipe that scores none
 SCORED_POINTS = 10  # about this many scores per run
 _STEPS_UNKNOWN = 20  # steps between two scores of a recipe that counts epochs, whose length is not known yet
+# not `-m`, which warns about a module that its package has imported already
+_CHILD = f"import sys; from {__name__} import _answer; _answer(*sys.argv[1:])"
 
 
 def read_recipes(
@@ -25,9 +24,11 @@ def read_recipes(
 ) -> list[dict[str, Any]]:
     """Return the result of `parse_recipe` for each path, computed in a child process."""
     with tempfile.TemporaryDirectory() as folder:
-        answer, log = Path(folder) / "answer.json", Path(folder) / "log.txt"
-        request = json.dumps({"recipes": [str(path) for path in paths], "options": [*options], "steps": steps})
-        code = runner.run([sys.executable, "-m", __name__, request, str(answer)], log)
+        request, answer, log = (Path(folder) / name for name in ("request.json", "answer.json", "log.txt"))
+        # in a file: the log, which an error shows, has the command, and options may hold a token
+        asked = {"recipes": [str(path) for path in paths], "options": [*options], "steps": steps}
+        request.write_text(json.dumps(asked), encoding="utf-8")
+        code = runner.run([sys.executable, "-c", _CHILD, str(request), str(answer)], log)
         if code or not answer.is_file():
             tail = log.read_text(encoding="utf-8", errors="replace")[-3000:]
             raise ValueError(f"The recipes could not be read, exit code {code}. The reader's output:\n{tail}")
@@ -37,14 +38,14 @@ def read_recipes(
     return facts
 
 
-def _answer(request: str, answer: Path) -> None:
+def _answer(request: str, answer: str) -> None:
     """Write the facts of each recipe, or the text of an error: the child's side of `read_recipes`."""
-    asked = json.loads(request)
+    asked = json.loads(Path(request).read_text(encoding="utf-8"))
     try:
         facts: Any = [parse_recipe(path, asked["options"], asked["steps"]) for path in asked["recipes"]]
     except ValueError as error:
         facts = str(error)
-    answer.write_text(json.dumps(facts, default=str), encoding="utf-8")
+    Path(answer).write_text(json.dumps(facts, default=str), encoding="utf-8")
 
 
 def parse_recipe(path: str | Path, options: Sequence[str], steps: int | None = None) -> dict[str, Any]:
@@ -126,7 +127,3 @@ def _score_steps(max_steps: int, per_step: float) -> int:
     """Return the optimizer steps between two scores, a multiple of a generation batch's."""
     steps = max_steps / per_step / SCORED_POINTS if max_steps > 0 else _STEPS_UNKNOWN
     return max(1, round(max(1, round(steps)) * per_step))
-
-
-if __name__ == "__main__":
-    _answer(sys.argv[1], Path(sys.argv[2]))
