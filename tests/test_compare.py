@@ -15,7 +15,8 @@ from harness import wait_until
 
 from trl_miner import cli
 from trl_miner.compare import compare
-from trl_miner.compare.recipes import _score_steps, parse_recipe
+from trl_miner.compare.recipes import _score_steps, parse_recipe, read_recipes
+from trl_miner.compare.runs import ProcessRunner
 from trl_miner.runs.runs_file import read_runs
 
 TINY = dict(
@@ -260,3 +261,11 @@ def test_a_lock_left_by_a_dead_process_does_not_count(recipe, tmp_path, read_her
     path = write_recipe(tmp_path, "typo", lerning_rate=1)
     with pytest.raises(ValueError, match="unknown key"):  # so it got past the lock
         compare([path], seeds=1, output=Path(tmp_path / "out"))
+
+
+def test_a_reader_that_crashes_shows_no_token(tmp_path, monkeypatch):
+    """The error ends with the reader's log, which begins with its command."""
+    monkeypatch.setattr("trl_miner.compare.recipes._CHILD", "raise SystemExit(3)")
+    with open(tmp_path / ".lock", "w") as lock, pytest.raises(ValueError, match="exit code 3") as error:
+        read_recipes([Path("a.yaml")], None, ["--hub_token", "hf_planted"], ProcessRunner([], lock))
+    assert "hf_planted" not in str(error.value)

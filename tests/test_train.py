@@ -142,6 +142,13 @@ def test_an_unknown_reward_is_named(tmp_path, name, named):
         load_reward_funcs(MinerScriptArguments(reward_funcs=[name]), None)
 
 
+def test_a_module_that_fails_while_it_is_imported_is_named_with_the_setting(tmp_path, monkeypatch):
+    (tmp_path / "broken_rewards.py").write_text("import math\nmath.no_such_function\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="'broken_rewards.mine' could not be imported from .*no_such_function"):
+        load_reward_funcs(MinerScriptArguments(reward_funcs=["broken_rewards.mine"]), None)
+
+
 def test_rewards_load_by_name_and_by_path(tmp_path):
     from harness import config
 
@@ -308,6 +315,39 @@ def test_the_best_model_is_kept(policy, tmp_path, monkeypatch):
     ]
     tiny_run(policy, tmp_path, *more)
     assert json.loads((best / "evaluation.json").read_text()) == {"step 2": {"pass@1": 0.75, "pass@2": 0.75}}
+
+
+@pytest.fixture
+def callback(unscored, tmp_path):
+    """A callback whose run folder is empty."""
+    known, unscored.args.output_dir = unscored.args.output_dir, str(tmp_path)
+    yield EvaluationCallback(unscored, None)
+    unscored.args.output_dir = known
+
+
+def test_a_first_start_reads_no_scores_not_even_damaged_ones(callback, tmp_path):
+    """On several processes an error in reading would leave the others waiting for this one."""
+    (tmp_path / "evaluation.json").write_text("{")
+    assert not callback.restore(None)
+
+
+def test_counts_of_other_problems_do_not_stop_a_resumption(callback, unscored, tmp_path):
+    """Two moments of 4 and of 3 problems: the scores come back, the counts are left out with a warning."""
+    counts = {"before": (0, "0121"), "step 2": (2, "122")}
+    moments = {name: dict(step=step, num_samples=2, num_correct=c) for name, (step, c) in counts.items()}
+    (tmp_path / "held_out.json").write_text(json.dumps({"problems": {}, "moments": moments}))
+    (tmp_path / "evaluation.json").write_text(json.dumps({"before": {"pass@1": 0.5}, "step 2": {"pass@1": 0.8}}))
+    checkpoint = tmp_path / "checkpoint-2"
+    checkpoint.mkdir()
+    unscored.state.save_to_json(str(checkpoint / "trainer_state.json"))
+    known = dict(unscored.evaluation)
+    try:
+        with pytest.warns(UserWarning, match="held_out.json is left out"):
+            assert callback.restore(str(checkpoint))
+        assert callback.evaluation["step 2"] == {"pass@1": 0.8} and not callback.held_out
+    finally:
+        unscored.evaluation.clear()
+        unscored.evaluation.update(known)
 
 
 def test_a_best_model_between_two_renames_is_found_again(policy, unscored, tmp_path):
