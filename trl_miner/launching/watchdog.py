@@ -1,7 +1,7 @@
 """End a run that hangs, and say what hung: the server, one process, or all of them.
 
 If a vLLM server stops answering or a process is stopped, a distributed run waits as long as its collectives allow:
-half an hour for most, for ever for some. The watchdog looks for signs of life instead. Each process notes when its
+half an hour for most, forever for some. The watchdog looks for signs of life instead. Each process notes when its
 main thread makes progress (`heartbeat.beat`), and a thread of its own tells the others. As long as one process makes
 progress, the run is alive, however long the step takes.
 """

@@ -37,9 +37,9 @@ class LossCall:
 class RunTrainer(GRPOTrainer):
     """TRL's trainer, whose run survives what happens to it, and whose optimizer steps compute less.
 
-    What is optional lives in a collaborator with a state of its own; this class calls it where TRL passes by. The
-    class attributes below hold for a trainer that was built without `__init__`, as TRL's own tests do: it has no
-    collaborators and behaves as TRL's.
+    Each optional feature is a collaborator with a state of its own, which this class calls from the methods of TRL
+    that it overrides. The class attributes below hold for a trainer that was built without `__init__`, as TRL's own
+    tests do: it has no collaborators and behaves as TRL's.
     """
 
     forwards: Forwards | None = None

@@ -45,7 +45,10 @@ class CreditRecorder:
         table = credit_table(chosen, step, rollouts, verifier_rewards_N, method, knobs, trainer.processing_class)
         about = {"step": step, "estimator": args.advantage_estimator}
         about |= {name: knobs[name] for name in (method.recorded_knobs if method else ())}
-        for other in (*ESTIMATORS.values(), *args.estimators):  # the keys are there, with null, for every method
+        for other in (
+            *ESTIMATORS.values(),
+            *args.estimators,
+        ):  # every method gets its keys, null where it has no value
             about |= {name: estimate.metrics.get(f"{other.metric_prefix}/{name}") for name in other.recorded_metrics}
         about |= {"num_generations": trainer.num_generations}
         about |= {"rollouts_in_batch": len(is_chosen_N), "rollouts_logged": len(chosen)}
