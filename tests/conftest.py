@@ -41,6 +41,12 @@ def policy(tmp_path_factory):
     return build_policy(tmp_path_factory.mktemp("policy"))
 
 
+@pytest.fixture
+def unchecked_sampler(monkeypatch):
+    """Lets a `rollout_func` return log-probs that a test can reckon with, and that no policy has."""
+    monkeypatch.setattr("trl_miner.trainer.generation_batch.check_sampler", lambda *_: True)
+
+
 @pytest.fixture(scope="session")
 def model_cache(tmp_path_factory):
     """Return a folder that all workers share, so that the embedded world's base model is built once."""

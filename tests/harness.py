@@ -20,6 +20,7 @@ from datasets import Dataset
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.data import arithmetic
+from trl_miner.trainer.row_layout import AS_TRL as UNASKED
 
 BASE_MODEL_STEPS = 50  # of 900: enough for a model that ends most answers and solves few problems
 GOLDEN = Path(__file__).parent / "golden"
@@ -159,9 +160,26 @@ class Recording(MinerGRPOTrainer):
             yield (advantages if advantages.dim() == 2 else advantages.unsqueeze(1)) * mask
 
     def trl_forward(self, model, input_ids, *args, **kwargs):
-        if not torch.is_grad_enabled():
+        if not torch.is_grad_enabled() and self.forwards.layout is not UNASKED:  # by then the model has been asked
             self.forwarded.append(len(input_ids))
         return super().trl_forward(model, input_ids, *args, **kwargs)
+
+
+class WithImages(MinerGRPOTrainer):
+    """Has batches with images, which are text all the same: TRL ignores their number where there are no pixels."""
+
+    has_images = True
+
+    def _roll_out(self, inputs, forwards):
+        output, scores = super()._roll_out(inputs, forwards)
+        if self.has_images:
+            output["num_images"] = [0] * len(output["advantages"])
+        return output, scores
+
+    def _get_per_token_logps_and_entropies(self, model, input_ids, *args, batch_size=None, **kwargs):
+        if self.has_images and batch_size is not None:
+            kwargs["num_images"] = [0] * len(input_ids)
+        return super()._get_per_token_logps_and_entropies(model, input_ids, *args, batch_size=batch_size, **kwargs)
 
 
 def trained(policy, tmp_path, cls=Recording, reward=mixed_reward, extra=None, config_cls=MinerGRPOConfig, **overrides):
@@ -290,6 +308,16 @@ def rollouts_by_place(prompts, trainer):
     ):
         completion_ids[row] = ids
     return {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": None}
+
+
+@torch.no_grad()
+def logps_of(model, rollouts, temperature=1.0):
+    """Return the log-probs of a `rollout_func`'s completions under a model, row by row, as a sampler has them."""
+    rows = []
+    for prompt, completion in zip(rollouts["prompt_ids"], rollouts["completion_ids"], strict=True):
+        logits = model(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1] / temperature
+        rows.append(logits.log_softmax(dim=1).gather(1, torch.tensor([completion]).T)[:, 0].tolist())
+    return rows
 
 
 def leave():

@@ -100,3 +100,7 @@ def asks_late_for_logits(rollouts):
     """A plain function: that it reads logits shows when it asks for them."""
     logits_BT = rollouts.score(("token_logits",), torch.ones_like(rollouts.kinds.is_he_N))["token_logits"]
     return rollouts.local(rollouts.advantages_N).unsqueeze(1) + logits_BT
+
+
+def leaves_trls(rollouts):
+    return Estimate(None, rollouts.advantages_N)

@@ -8,8 +8,7 @@ from harness import GOLDEN
 from trl.rewards import get_soft_overlong_punishment
 from trl.trainer.utils import RepeatSampler
 
-from trl_miner.distributed import World
-from trl_miner.trainer.batch_fill import BatchFill, PromptStream, differs_in_correctness, share_out
+from trl_miner.trainer.batch_fill import BatchFill, PromptStream, differs_in_correctness
 
 NAN = float("nan")
 
@@ -197,26 +196,3 @@ def test_an_order_that_drops_prompts_is_refused():
     dropping = RepeatSampler(range(10), mini_repeat_count=2, batch_size=4)
     with pytest.raises(ValueError, match="got 16 indices, 8 of them different"):
         PromptStream(dropping, 10).draw(1, set())
-
-
-def test_rows_go_to_the_process_that_the_order_of_the_batch_gives_them():
-    # two processes, two rounds of 4 and 2 rows; the batch takes rows 1, 2 of the first and both of the second
-    def worlds():
-        for rank in (0, 1):
-            world = World()
-            world.size, world.rank = 2, rank
-            yield world
-
-    rounds = {0: [["a0", "a1"], ["b0"]], 1: [["a2", "a3"], ["b1"]]}
-    wanted, sent = [(0, 1), (0, 2), (1, 0), (1, 1)], []
-    for world in worlds():
-        share_out(rounds[world.rank], wanted, world, lambda items: sent.extend(items) or [*items, *_missing(items)])
-    assert sorted(row for _, row in sent) == ["a1", "a2", "b0", "b1"]  # what is dropped is not sent
-    for world, expected in zip(worlds(), (["a1", "a2"], ["b0", "b1"]), strict=True):
-        assert share_out(rounds[world.rank], wanted, world, lambda items: sent) == expected
-
-
-def _missing(items):
-    """The other process's rows, unknown yet: any will do to count what is sent."""
-    there = {place for place, _ in items}
-    return [(place, None) for place in [(0, 1), (0, 2), (1, 0), (1, 1)] if place not in there]

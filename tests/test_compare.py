@@ -18,7 +18,9 @@ from trl_miner.compare import compare
 from trl_miner.compare.recipes import _score_steps, parse_recipe, read_recipes
 from trl_miner.compare.runs import ProcessRunner
 from trl_miner.runs.runs_file import read_runs
+from trl_miner.viewing.report import write_report
 
+PLANTED = "planted-secret-0123456789"
 TINY = dict(
     dataset_name="trl_miner/arithmetic",
     max_steps=2,
@@ -84,9 +86,10 @@ def living(processes):
 def stopped_and_finished(policy, tmp_path_factory):
     """A comparison that SIGTERM stops in its first run, and the same command again."""
     folder = tmp_path_factory.mktemp("compare")
+    secret = {"hub_token": PLANTED, "env": {"SOME_API_KEY": PLANTED}, "model_init_kwargs": {"token": PLANTED}}
     recipes = [
-        write_recipe(folder, "grpo", model_name_or_path=policy, advantage_estimator="grpo"),
-        write_recipe(folder, "broken", model_name_or_path=str(folder / "nowhere")),
+        write_recipe(folder, "grpo", model_name_or_path=policy, advantage_estimator="grpo", **secret),
+        write_recipe(folder, "broken", model_name_or_path=str(folder / "nowhere" / PLANTED), **secret),
         write_recipe(folder, "miner", model_name_or_path=policy, steps_per_generation=2, max_steps=4),
     ]
     output = folder / "out"
@@ -96,7 +99,7 @@ def stopped_and_finished(policy, tmp_path_factory):
     wait_until((output / "grpo" / "seed1" / "log.txt").is_file, process)
     wait_until(lambda: len(descendants_of(process)) > 4, process)  # the launcher has started the training
     started = descendants_of(process)
-    blocked = pytest.raises(ValueError, match=f"in use by process {process.pid}, or by a run that it left")
+    blocked = pytest.raises(ValueError, match=f"in use by process {process.pid} on .*, or by a run that it left")
     with blocked:
         compare(recipes, seeds=1, output=output)
     process.send_signal(signal.SIGTERM)
@@ -158,6 +161,16 @@ def test_the_file_of_runs_holds_what_was_trained(stopped_and_finished, policy):
 
 
 @pytest.mark.slow
+def test_no_file_and_no_line_of_a_comparison_shows_a_secret(stopped_and_finished, tmp_path):
+    _, output, (_, said, _), done = stopped_and_finished
+    page = write_report([output], tmp_path, quiet=True)
+    files = [path for folder in (output, page.parent) for path in folder.rglob("*") if path.is_file()]
+    assert [path for path in files if PLANTED.encode() in path.read_bytes()] == []
+    assert PLANTED not in "".join([*said, done.stdout, done.stderr])
+    assert "nowhere/***" in (output / "broken" / "seed1" / "log.txt").read_text()
+
+
+@pytest.mark.slow
 def test_runs_are_scored_while_they_train(stopped_and_finished):
     output = stopped_and_finished[1]
     moments = {
@@ -182,7 +195,7 @@ def test_wrong_calls_are_refused_before_anything_is_read(recipe, tmp_path):
     twin.write_text(recipe.read_text())
     for recipes, seeds, options, named in (
         ([recipe], 0, [], "--seeds must be at least 1: got 0"),
-        ([tmp_path / "nowhere.yaml"], 1, [], "nowhere.yaml, which is none"),
+        ([tmp_path / "nowhere.yaml"], 1, [], "nowhere.yaml, no such file"),
         ([recipe, twin], 1, [], "Recipes must differ in their names"),
         ([recipe], 1, ["--seed", "3"], "--seed is set by compare for every run: give --seeds"),
         ([recipe], 1, ["--output-dir=x"], "--output-dir is set by compare for every run: give --output"),
@@ -256,7 +269,7 @@ def test_a_lock_left_by_a_dead_process_does_not_count(recipe, tmp_path, read_her
     (tmp_path / "out" / ".lock").write_text("1\n")
     with (tmp_path / "out" / ".lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(ValueError, match="is in use by process 1"):
+        with pytest.raises(ValueError, match="is in use by an unknown process"):
             compare([recipe], seeds=1, output=tmp_path / "out")
     path = write_recipe(tmp_path, "typo", lerning_rate=1)
     with pytest.raises(ValueError, match="unknown key"):  # so it got past the lock

@@ -1,14 +1,18 @@
 """The same global batch on 1, 2 and 4 real gloo processes, and a real trainer on 1 and 2."""
 
 import json
+import math
 from functools import partial
 from pathlib import Path
+from random import Random
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
 import torch.distributed as dist
 from distributed.train_worker import CASES, train_all
+from distributed.unlike_worker import train_unlike
 from harness import call_on_ranks
 
 from trl_miner import miner_advantages
@@ -16,8 +20,9 @@ from trl_miner.distributed import DistributedWorld, World, current_world
 from trl_miner.methods.bapo import bapo
 from trl_miner.methods.clip_cov import clip_cov
 from trl_miner.methods.kl_cov import kl_cov
+from trl_miner.trainer.batch_fill import Filled, GeneratedRound, assemble
 from trl_miner.trainer.micro_batches import plan_micro_batches
-from trl_miner.trainer.row_layout import PaddingTrim
+from trl_miner.trainer.padding import PaddingTrim
 
 NUM_GENERATIONS = 4
 # P: all right, H: mixed, N: all wrong; 24 rows, so that 2 and 4 processes cut groups in two (12 and 6 rows each)
@@ -164,6 +169,100 @@ def test_a_distributed_world_needs_a_group():
         DistributedWorld()
 
 
+G = 4  # rollouts of a prompt in the rounds below
+
+
+class Image:
+    """Stands for what only pickling can send; tells who was sent from here."""
+
+    sent = []
+
+    def __init__(self, place):
+        self.place = place
+
+    def __eq__(self, other):
+        return self.place == other.place
+
+    def __getstate__(self):
+        self.sent.append(self.place)
+        return self.__dict__
+
+
+def random_rounds(seed, size):
+    """Return the rounds of all processes, by process, and which groups of them are in the batch."""
+    random = Random(seed)
+    unit = size // math.gcd(size, G)  # prompts
+    counts = [unit * random.randint(1, 3) for _ in range(random.randint(2, 4))]  # prompts by round
+    by_rank = [[] for _ in range(size)]
+    for r, count in enumerate(counts):
+        rewards_NF = torch.rand(count * G, 2, generator=torch.Generator().manual_seed(seed + r))
+        for rank in range(size):
+            rows = [{"prompt": f"{r}/{rank}/{i}", "image": Image((r, rank, i))} for i in range(count * G // size)]
+            ids = [[random.randrange(70_000) for _ in range(random.randint(0, 5))] for _ in rows]
+            logps = [[random.choice([-random.random(), None]) for _ in one] for one in ids]
+            masks = [[random.randint(0, 1) for _ in one] for one in ids] if random.random() < 0.5 else None
+            texts = np.array([str(one) for one in ids])  # not a list, but one value for each row
+            if random.random() < 0.2:
+                ids = [torch.tensor(one) for one in ids]
+            extra = {name: [f"{name}{i}" for i in range(len(rows))] for name in "abc" if random.random() < 0.5}
+            generated = (ids, ids, masks, texts, logps, {}, None, [])
+            by_rank[rank].append(GeneratedRound(rows, generated, rewards_NF, extra))
+    places = [(r, place) for r, count in enumerate(counts) for place in range(count)]
+    groups = sorted(random.sample(places, len(places) // unit // 2 * unit or unit))
+    return by_rank, Filled(groups, len(groups), len(places), len(places) - len(groups), len(counts))
+
+
+def joined_by_hand(by_rank, filled, rank):
+    """Return what `assemble` must on that process, and the images that it must send."""
+    size = len(by_rank)
+    rows, values, sent = [], [], []
+    wanted = [(r, place * G + i) for r, place in filled.groups for i in range(G)]
+    share = len(wanted) // size
+    for place, (r, row) in enumerate(wanted):
+        owner, i = divmod(row, len(by_rank[0][r].rows))
+        one = by_rank[owner][r]
+        if place // share == rank:
+            rows.append(one.rows[i])
+            columns = {k: one.generated[k][i] for k in range(5) if one.generated[k] is not None}
+            values.append({**columns, **{name: column[i] for name, column in one.extra.items()}})
+        elif owner == rank:
+            sent.append((r, rank, i))
+    every = [one for rounds in by_rank for one in rounds]
+    names = {k for one in every for k in range(5) if one.generated[k] is not None} | {
+        n for one in every for n in one.extra
+    }
+    found = {name: [value.get(name) for value in values] for name in names}
+    generated = (*(found.get(k) for k in range(5)), {}, None, [])
+    rewards_NF = torch.stack([by_rank[0][r].rewards_NF[row] for r, row in wanted])
+    return rows, generated, {name: found[name] for name in sorted(names - {*range(5)})}, rewards_NF, sent
+
+
+def assembling(size):
+    dist.init_process_group("gloo")
+    world = current_world()
+    for seed in range(40):
+        by_rank, filled = random_rounds(seed, size)
+        rows, generated, extra, rewards_NF, sent = joined_by_hand(by_rank, filled, world.rank)
+        generated = tuple(
+            [one.tolist() if isinstance(one, torch.Tensor) else one for one in part]
+            if isinstance(part, list)
+            else part
+            for part in generated
+        )
+        rounds, Image.sent = by_rank[world.rank], []
+        found = assemble(rounds, filled, G, world)
+        assert (found.rows, found.generated, found.extra) == (rows, generated, extra), seed
+        assert [*found.extra] == [*extra]  # TRL 1.9 gathers them in this order
+        assert torch.equal(found.rewards_NF, rewards_NF)
+        assert sorted(Image.sent) == sorted(sent) and not rounds, seed
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_rounds_are_joined_in_the_order_of_the_batch_and_only_rows_that_move_are_sent(size):
+    call_on_ranks(size, assembling, size)
+
+
 def train_on(num_processes: int, policy: str, folder: Path) -> dict:
     call_on_ranks(num_processes, train_all, policy, folder)
     return json.loads((folder / "result.json").read_text()) | {"folder": folder}
@@ -205,6 +304,7 @@ def test_the_methods_did_something(trained):
     assert trained[1].keys() == {*CASES, "folder"}
     assert all(any(step["rollouts/recovered"] > 0 for step in steps[name]) for name in ("forward", "sampler"))
     assert any(0 < step.get("miner/ph_update_share", 0) < 1 for step in steps["measured"])
+    assert any(0 < step["groups/unscorable"] < 1 for step in steps["unscored"])
     for name in ("clip_cov", "kl_cov", "bapo"):
         plain = [step["loss"] for step in steps["grpo"]]
         assert any(key.startswith(f"{name}/") for step in steps[name] for key in step), name
@@ -226,6 +326,11 @@ def test_two_processes_record_what_one_does(trained):
             for column, value in row.items():
                 close = isinstance(value, float) or (isinstance(value, list) and isinstance(value[0], float))
                 assert same[column] == (pytest.approx(value, rel=1e-4, abs=1e-8) if close else value), column
+
+
+@pytest.mark.slow
+def test_every_process_makes_the_same_collectives_whatever_its_data(policy, tmp_path):
+    call_on_ranks(2, train_unlike, policy, tmp_path, range(16), seconds=400)
 
 
 def test_every_process_does_as_many_forwards(trained):

@@ -1,11 +1,14 @@
 """`trl-miner doctor`: every check with a recipe that it must find fault with, here and on described machines."""
 
+import contextlib
+import http.server
 import json
 import os
 import re
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,7 @@ import yaml
 from datasets import Dataset
 
 from trl_miner.cli import main
-from trl_miner.launching.doctor import examination, machine
+from trl_miner.launching.doctor import examination, machine, setup_checks
 from trl_miner.launching.doctor.machine import GIB
 
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -118,6 +121,7 @@ def test_of_a_described_machine_nothing_that_is_here_is_called_ok(recipe):
         "batch",
         "memory",
         "vLLM memory",
+        "rewards",
     }
     assert {result[about][0] for about in ("versions", "ports", "output_dir", "disk", "data")} == {"not checked"}
 
@@ -161,8 +165,64 @@ def test_the_batch_says_how_far_off_policy_it_is(recipe):
     assert found(recipe(generation_batch_size=12))["batch"][0] == "FAILED"  # micro-batches of 8
 
 
+@contextlib.contextmanager
+def vllm_server(info):
+    """A server that says this of itself, as vLLM does in development mode; None: vLLM in another mode."""
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            path, _, query = self.path.partition("?")
+            is_known = (
+                path == "/health" or (path, query) == ("/server_info", "config_format=json") and info is not None
+            )
+            self.send_response(200 if is_known else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps(info).encode() if path == "/server_info" else b"")
+
+        def log_message(self, *args):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+def mode(name):
+    return {"vllm_config": {"model_config": {"logprobs_mode": name}}}
+
+
+@pytest.mark.parametrize(
+    ("info", "settings", "status", "words"),
+    [
+        (mode("processed_logprobs"), dict(temperature=0.7), "ok", "returns processed_logprobs"),
+        (mode("raw_logprobs"), dict(temperature=0.7), "FAILED", "got raw_logprobs from http://127.0.0.1"),
+        (mode("raw_logprobs"), dict(temperature=1.0), "ok", "returns raw_logprobs"),
+        (mode("raw_logits"), dict(temperature=1.0), "FAILED", "--logprobs-mode processed_logprobs"),
+        (mode("raw_logprobs"), dict(temperature=0.7, advantage_estimator="grpo"), "ok", "returns raw_logprobs"),
+        (mode("raw_logprobs"), dict(temperature=0.7, reuse_sampling_logps=False), "ok", "returns raw_logprobs"),
+        (
+            mode("raw_logprobs"),
+            dict(temperature=0.7, advantage_estimator="grpo", vllm_importance_sampling_correction=True),
+            "FAILED",
+            "at temperature 0.7",
+        ),
+        (None, {}, "warning", "VLLM_SERVER_DEV_MODE=1"),
+        ({"vllm_config": [None]}, {}, "warning", "does not say which log-probs"),
+    ],
+)
+def test_a_server_that_runs_is_asked_which_log_probs_it_returns(recipe, info, settings, status, words):
+    here = machine.Machine("here", machine.described_machine("4x80GB").gpus, 2**40)
+    with vllm_server(info) as port:
+        settings = dict(vllm_importance_sampling_correction=False, vllm_server_port=port) | settings
+        findings, _ = examination.examine(recipe(gpu=True, **settings), [], here)
+    (finding,) = [finding for finding in findings if finding.about == "vLLM server"]
+    assert finding.status == status and words in finding.text
+
+
 @pytest.mark.parametrize("setting", ["vllm_server_port", "vllm_group_port"])
 def test_a_port_that_is_taken(recipe, setting, monkeypatch):
+    monkeypatch.setattr(setup_checks, "SERVER_SECONDS", 0.1)  # nothing there answers
     with socket.socket() as taken:
         taken.bind(("", 0))
         taken.listen()
@@ -212,6 +272,33 @@ def test_multiple_choice_golds_are_fed_as_choices(recipe, tmp_path):
     Dataset.from_list(rows).to_parquet(tmp_path / "set" / "train.parquet")
     path = recipe(dataset_name=str(tmp_path / "set"), reward_funcs=["choice_reward"])
     assert found(path)["verifier"] == ("ok", "choice_reward accepts 2 of 2 golds.")
+
+
+@pytest.mark.parametrize(
+    ("rewards", "settings", "status", "named"),
+    [
+        (["math_reward"], {}, "ok", "math_reward decides what is correct (the only reward function)"),
+        (["think_format_reward", "accuracy_reward"], {}, "ok", "accuracy_reward decides what is correct (the known"),
+        (["math_reward", "zlib.crc32"], {"correct_reward_func": "crc32"}, "ok", "crc32 decides what is correct"),
+        (["think_format_reward", "zlib.crc32"], {}, "warning", "Set correct_reward_func"),
+        (["math_reward", "zlib.crc32"], {"correct_reward_func": "crc"}, "FAILED", "got 'crc', there are math_reward,"),
+        (["math_reward"], {"reward_weights": [1.0, 2.0]}, "FAILED", "got 2 for math_reward"),
+        (["no_such.reward"], {}, "FAILED", "could not be imported"),
+    ],
+)
+def test_which_reward_function_decides_is_said(recipe, rewards, settings, status, named):
+    found_status, text = found(recipe(reward_funcs=rewards, **settings))["rewards"]
+    assert found_status == status and named in text
+
+
+def test_golds_of_two_tasks_are_each_fed_to_their_own_verifier(recipe, tmp_path):
+    rows = [{"prompt": "1 + 1", "solution": "2", "options": []}]
+    rows += [{"prompt": "Which?", "solution": "B", "options": ["iron", "zinc"]}] * 2
+    Dataset.from_list(rows).to_parquet(tmp_path / "set" / "train.parquet")
+    path = recipe(dataset_name=str(tmp_path / "set"), reward_funcs=["math_reward", "choice_reward"])
+    findings, _ = examination.examine(path, [], machine.this_machine())
+    texts = [finding.text for finding in findings if finding.about == "verifier"]
+    assert texts == ["math_reward accepts 1 of 1 golds.", "choice_reward accepts 2 of 2 golds."]
 
 
 def test_a_login_is_needed_to_push_and_no_token_is_shown(recipe, monkeypatch, capsys):

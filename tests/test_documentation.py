@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from trl_miner import cli
-from trl_miner.commands import compare, data, doctor, evaluate, launch, push, report, score, train
+from trl_miner.commands import compare, data, doctor, evaluate, launch, push, recipes, report, score, train
 from trl_miner.commands import inspect as inspect_command
 from trl_miner.methods import METHODS
 from trl_miner.recipe import make_parser
@@ -109,8 +109,8 @@ def test_a_link_that_leads_nowhere_is_an_error(tmp_path):
 
 
 def test_the_recipe_reference_is_current():
-    reference = load(ROOT / "recipes" / "make_readme.py").reference()
-    assert (ROOT / "recipes" / "README.md").read_text() == reference, "python recipes/make_readme.py writes it anew"
+    reference = load(ROOT / ".ci" / "recipes_readme.py").reference()
+    assert (ROOT / "recipes" / "README.md").read_text() == reference, "python .ci/recipes_readme.py writes it anew"
 
 
 def test_the_recipe_reference_names_every_recipe_and_setting():
@@ -188,6 +188,7 @@ EXECUTED_BY = {
     r"trl-miner score": ".ci/run notebooks",
     r"python recipes/study/strategies.py": "tests/test_study.py::test_strategies_are_counted_by_level",
     r"trl-miner compare": "tests/test_compare.py::test_the_numbers_come_from_the_runs",
+    r"trl-miner recipes": "tests/test_recipe_files.py::test_a_copy_is_complete_and_overwrites_nothing",
     r"trl-miner push": "tests/test_hub.py::test_what_arrives_is_what_the_dry_run_wrote_and_no_more",
     r"trl-miner report": "tests/test_report.py::test_the_command_ends_with_paths_and_the_next_command",
     r"trl-miner inspect": "tests/test_inspect.py::test_the_command_says_what_it_wrote_and_what_comes_next",
@@ -240,7 +241,7 @@ def test_what_executes_a_command_is_there(way):
 def parsed(monkeypatch):
     """Parses a command with the real parser, and runs nothing."""
     calls = []
-    for module in (compare, doctor, evaluate, inspect_command, launch, push, report, score, train):
+    for module in (compare, doctor, evaluate, inspect_command, launch, push, recipes, report, score, train):
         monkeypatch.setattr(module, "run", lambda args, rest: calls.append((args, rest)) or 0)
     for name in ("run_deepscaler", "run_medical"):
         monkeypatch.setattr(data, name, lambda args, rest: calls.append((args, rest)) or 0)

@@ -1,13 +1,10 @@
 """Reading and writing the files of run folders: what is broken is named, and nothing is ever half written."""
 
-import subprocess
-import sys
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from trl_miner.runs.files import lock_folder, read_lines, read_object, read_optional, read_parquet, write_whole
+from trl_miner.runs.files import read_lines, read_object, read_optional, read_parquet, write_whole
 
 
 @pytest.mark.parametrize(
@@ -78,32 +75,3 @@ def test_row_groups_that_are_whole_are_read(tmp_path):
     path.write_bytes(content[:-10])
     found, note = read_parquet(path)
     assert found is None and "it has no footer, so it was cut off or is still being written" in note
-
-
-def test_a_lock_names_its_holder_and_ends_with_it(tmp_path):
-    holder = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import sys, pathlib; from trl_miner.runs.files import lock_folder\n"
-            "with lock_folder(pathlib.Path(sys.argv[1]), ''):\n    print('locked', flush=True); sys.stdin.read()",
-            str(tmp_path),
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert holder.stdout.readline() == "locked\n"
-    with pytest.raises(ValueError, match=rf"{tmp_path} is held by process {holder.pid}$"):
-        with lock_folder(tmp_path, "{folder} is held by {holder}"):
-            pass
-    holder.communicate()
-    with lock_folder(tmp_path, "") as file:
-        assert not file.closed
-
-
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match=r"--output must be a folder that can be written: .*file"):
-        with lock_folder(tmp_path / "file" / "inside", ""):
-            pass

@@ -1,11 +1,15 @@
 """Sampling into folders: what a sample depends on, what a kill costs, how runs go on; with real models and servers."""
 
 import argparse
+import contextlib
 import dataclasses
+import http.server
 import json
 import os
+import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import harness
@@ -264,8 +268,6 @@ def test_a_folder_is_not_mixed(model_folder, whole, options, message, capsys):
 
 
 def test_another_model_behind_the_same_path_is_noticed(tmp_path, model_folder, capsys):
-    import shutil
-
     copy = tmp_path / "model"
     shutil.copytree(model_folder, copy)
     assert evaluate(copy, tmp_path / "out", "--limit", 2, "--samples", 1, "--max-tokens", 5) == 0
@@ -275,6 +277,25 @@ def test_another_model_behind_the_same_path_is_noticed(tmp_path, model_folder, c
     model.save_pretrained(copy)
     assert evaluate(copy, tmp_path / "out", "--limit", 2, "--samples", 1, "--max-tokens", 5) == 2
     assert "has fingerprint" in capsys.readouterr().err
+
+
+def test_a_model_that_changes_while_it_is_loaded_is_refused(tmp_path, model_folder, capsys, monkeypatch):
+    copy = tmp_path / "model"
+    shutil.copytree(model_folder, copy)
+    load = run._load_tokenizer
+
+    def swap(model, source):  # as a training does that saves its next step
+        tokenizer = load(model, source)
+        weights = AutoModelForCausalLM.from_pretrained(copy)
+        with torch.no_grad():
+            next(weights.parameters()).add_(1e-3)
+        weights.save_pretrained(copy)
+        return tokenizer
+
+    monkeypatch.setattr(run, "_load_tokenizer", swap)
+    assert evaluate(copy, tmp_path / "out", "--limit", 2, "--samples", 1, "--max-tokens", 5) == 2
+    assert f"the files of {copy} have changed meanwhile" in capsys.readouterr().err
+    assert (tmp_path / "out" / "arithmetic" / "samples.jsonl").read_text() == ""
 
 
 def test_two_at_once_are_refused(model_folder, whole, capsys):
@@ -495,6 +516,41 @@ def test_a_server_that_dies_costs_the_samples_in_flight(serving, tmp_path, monke
     error = capsys.readouterr().err
     assert "the same command goes on where this one stopped" in error and "trying again" in caplog.text
     assert 10 <= len(lines(tmp_path / "out")) <= 14  # those in flight may have been done
+
+
+@pytest.mark.parametrize("status", [200, 401, 403])
+def test_a_server_gets_a_key_only_if_its_variable_is_named(status, monkeypatch):
+    seen = []
+
+    class Server(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):  # noqa: N802
+            seen.append(self.headers["Authorization"])
+            body = json.dumps({"data": [{"id": "m"}]}).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    monkeypatch.setenv("OPENAI_API_KEY", "key-of-another-server")
+    monkeypatch.setenv("MINE", "key-of-this-one")
+    with http.server.HTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        for name, said in ((None, "name the variable that holds it: --api-key-env"), ("MINE", "Check the key in")):
+            options = ModelOptions("m", base_url=url, served_model="m", api_key_env=name)
+            # at once, though a server need not list its models
+            refused = pytest.raises(PermissionError, match=f"gave status {status}: .*{said}")
+            with contextlib.nullcontext() if status == 200 else refused:
+                run._load_backend(options, None, None)
+        server.shutdown()
+    assert seen == [None, "Bearer key-of-this-one"]
+    with pytest.raises(ValueError, match="got NOT_THERE, which is not set"):
+        ModelOptions("m", base_url=url, api_key_env="NOT_THERE")
+    with pytest.raises(ValueError, match="--api-key-env is for --base-url"):
+        ModelOptions("m", api_key_env="MINE")
 
 
 def test_a_server_that_is_not_there_or_refuses_is_named(model_folder, tmp_path, capsys, monkeypatch):

@@ -60,6 +60,60 @@ def test_answers_without_a_box_are_accepted_on_request(answer, verdict):
     assert graded(answer, r"\frac{1}{2}", unboxed=True).is_correct == verdict
 
 
+INFINITE = (
+    r"\infty", r"2^\infty", r"3^\infty", r"\infty^\infty", r"|\infty|", r"5+\infty-\infty", r"5\frac{\infty}{\infty}",
+    r"\frac{5}{\infty}", r"5 + e^{-\infty}", r"5 \cdot 0^0", r"\frac{0}{0}", r"\frac{5}{5-5}", r"\frac{x}{0}",
+    r"\log 0", r"5 + \tan(\frac{\pi}{2})", r"\Gamma(0)", r"\lim_{x\to 0}\frac{1}{x}", r"\lim_{x\to\infty}\sin x",
+    r"\sum_{n=1}^{\infty} n", r"\sum_{n=0}^{\infty} (-1)^n", r"x\infty", r"x = \infty", r"\{\infty\}",
+    "undefined", "nan",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("gold", ["5", r"\frac{1}{2}", "0", "-100", r"\pi", "x"])
+def test_what_is_no_finite_number_equals_no_finite_gold(gold):
+    assert not [answer for answer in INFINITE if math_answers.is_correct((answer,), "", gold)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "verdict"),
+    [
+        (r"\infty", r"+\infty", True),
+        (r"-\infty", r"\infty", False),
+        (r"\lim_{x\to\infty} x", r"\infty", True),
+        (r"[1, \infty)", r"x \ge 1", True),  # a range ends there
+        (r"(-\infty, 5)", r"-\infty < x < 5", True),
+        (r"\sum_{n=1}^{\infty} \frac{1}{2^n}", "1", True),  # a bound
+        (r"\lim_{x\to\infty} \frac{x}{x + 1}", "1", True),
+        (r"2 \cdot 10^{-20}", r"3 \cdot 10^{-20}", False),  # math-verify cuts off what is below 1e-15
+        (r"2 \cdot 10^{-20}", r"2 \times 10^{-20}", True),
+        ("0.0000001", "0", False),
+        ("0.333333", r"\frac{1}{3}", True),
+        ("17 = 5", "5", False),
+        ("x = 17 = 5", "5", False),
+        ("2 + 3 = 5", "5", True),
+        (r"\frac{10}{3} = 3.33", "3.33", True),
+        (r"60\text{ min} = 1\text{ h}", "60", True),
+        ("12_3", "12_5", False),
+        ("12_3", "12_{3}", True),
+        (r"5\%", "5", True),
+        (r"5\text{ or 6}", "5", False),  # math-verify drops what it takes for units
+        (r"5\text{ cm} + 6\text{ cm}", "5", False),
+        (r"5\text{ cm} + 6\text{ cm}", "11", True),
+        (r"3\text{ cats}, 5\text{ dogs}", "3", False),
+        ("3, 5", r"3\text{ cats}, 5\text{ dogs}", True),
+        (r"5\text{ kg m}^2\text{/s}^{2}", "5", True),
+        (r"9.8\ \mathrm{m/s^2}", "9.8", True),
+        ("12", r"12\text{ cm^{-2}}", True),
+        (r"5\text{ or -5}", "5", False),
+        (r"(\text{June 20})", r"\text{June 20}", True),
+        (r"6 \fbox{5}", "5", False),
+        (r"\boxed{5}", "5", True),
+    ],
+)
+def test_infinities_tiny_numbers_false_statements_and_words(answer, gold, verdict):
+    assert math_answers.is_correct((answer,), "", gold) is verdict
+
+
 def test_a_box_cut_off_at_the_length_limit_is_no_answer():
     assert graded(r"The answer is \boxed{17", "17").is_correct is False
     assert graded(r"First \boxed{17}, so \boxed{1", "17").is_correct is False
@@ -83,8 +137,12 @@ def test_an_unparsable_gold_is_not_graded(gold):
     assert (graded(r"\boxed{1}", gold).is_correct, graded("", gold).reason) == (None, "gold")
 
 
-def test_an_answer_longer_than_any_gold_is_wrong_at_once():
-    assert graded(r"\boxed{" + "1+" * 5_001 + "1}", "5002").is_correct is False
+def test_an_answer_longer_than_any_gold_is_wrong_at_once(monkeypatch):
+    monkeypatch.setattr("trl_miner.grading.shared_pool", None)  # also where votes are wanted, no process sees it
+    several = "".join(rf"\boxed{{{number}}}" for number in range(3_000))
+    for answer in (r"\boxed{" + "1+" * 5_001 + "1}", several):
+        verdict = graded(answer, "5002", votes=True)
+        assert (verdict.is_correct, verdict.answer) == (False, None)
 
 
 def test_boxes_come_last_first_without_repeats_and_balanced():
@@ -123,13 +181,6 @@ def test_what_is_graded_as_text_agrees_with_math_verify(gold, others, repeat):
     assert math_answers.is_correct_as_text(boxes, str(gold)) == math_answers.is_correct(boxes, "", str(gold))
 
 
-def test_a_gold_is_parsed_once_for_all_rollouts():
-    math_answers._parse_gold.cache_clear()
-    for box in ("x", "y", "z"):
-        math_answers.is_correct((box,), "", r"\frac{7}{9}")
-    assert math_answers._parse_gold.cache_info().misses == 1
-
-
 def test_math_verify_failing_makes_the_answer_wrong_and_the_gold_unscorable(monkeypatch):
     import math_verify
 
@@ -142,10 +193,8 @@ def test_math_verify_failing_makes_the_answer_wrong_and_the_gold_unscorable(monk
             return parse(text, *args, **kwargs)
 
         monkeypatch.setattr(math_verify, "parse", fail_on_letters)
-        math_answers._parse_gold.cache_clear()
         assert math_answers.is_correct(("hostile",), "", "17") is False
         assert math_answers.is_correct(("17",), "", "hostile") is None
-    math_answers._parse_gold.cache_clear()
 
 
 DRUGS = ("Aspirin", "Ibuprofen", "St. John's wort", "0.5 mg of digoxin", "None of the above")

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -104,7 +105,8 @@ def test_every_bomb_is_stopped_at_its_limit(pool):
     assert time.monotonic() - start < 5 * 5
 
 
-def test_a_killed_worker_costs_its_answer_only(pool):
+def test_a_killed_worker_costs_its_answer_only():
+    pool = Pool(workers=2, seconds=60)
     pool.run([job("x")])  # start
 
     def kill_one():
@@ -117,6 +119,7 @@ def test_a_killed_worker_costs_its_answer_only(pool):
     outcomes = pool.run([job(BOMBS[0]), job("17.0"), job("18.0"), job(r"\frac{34}{2}")])
     killer.join()
     assert scores(outcomes) == ["died", 1.0, 0.0, 1.0]
+    pool.close()
 
 
 def test_a_worker_killed_while_idle_costs_nothing(pool):
@@ -150,6 +153,8 @@ def test_a_stopped_worker_is_replaced():
     pool.run([job("x")])
     os.kill(pool.pids()[0], signal.SIGSTOP)
     assert scores(pool.run([job("17.0"), job("18.0")])) == ["limit", 0.0]
+    os.kill(pool.pids()[0], signal.SIGSTOP)  # it reads nothing: a large job does not fit into the socket
+    assert scores(pool.run([job("7" * 2**20), job("18.0")])) == ["limit", 0.0]
     pool.close()
 
 
@@ -192,6 +197,82 @@ def test_threads_may_grade_at_once(pool):
     assert results == {name: [1.0, 0.0] for name in range(6)}
 
 
+def test_threads_take_turns_and_waiting_counts_in_the_budget(pool):
+    pool.run([job("x")])  # start
+    bombs = [job(f"{BOMBS[0]} + {i}") for i in range(8)]  # 0.5 s each on 2 workers: 2 s
+    done_at = {}
+
+    def graded(name, jobs, budget):
+        outcomes = pool.run(jobs, budget)
+        done_at[name] = time.monotonic(), scores(outcomes)
+
+    threads = [
+        threading.Thread(target=graded, args=("bombs", bombs, 60)),
+        threading.Thread(target=graded, args=("easy", [job("17.0")], 60)),
+        threading.Thread(target=graded, args=("short", [job("17.0")], 0.1)),
+    ]
+    start = time.monotonic()
+    for thread in threads:
+        thread.start()
+        time.sleep(0.1)  # so that the bombs have the first turn
+    for thread in threads:
+        thread.join(60)
+    assert done_at["short"][0] - start < 1 and done_at["short"][1] == ["budget"]
+    assert done_at["easy"][0] < done_at["bombs"][0] and done_at["easy"][1] == [True]
+    assert done_at["bombs"][1] == ["limit"] * 8
+
+
+def test_every_answer_is_graded_in_the_same_state():
+    """What may decide a verdict of sympy: random numbers, the order of sets of text, caches."""
+    code = """
+        import random
+        import sympy.core.random
+        from sympy.core.cache import CACHE
+        from trl_miner.grading import worker
+
+        def state():
+            generators = random, sympy.core.random.rng, sympy.core.random._assumptions_rng
+            drawn = [generator.random() for generator in generators]
+            return drawn, hash("x"), hash(sympy.Dummy()), sum(item.cache_info().currsize for item in CACHE)
+
+        for answer in ("5", r"\\sin^2 x + \\cos^2 x", "5"):
+            worker.reset()
+            print(state())
+            worker.grade(worker.Job((answer,), "", r"\\frac{5}{1}", True))
+    """
+    runs = [script(code, PYTHONHASHSEED="0") for _ in range(2)]
+    lines = [line for run in runs for line in run.communicate(timeout=60)[0].splitlines()]
+    assert len(lines) == 6 and len(set(lines)) == 1
+
+
+FINITE = r"""
+5 | 0 | 1 | -100 | \frac{1}{2} | \pi | 3+4i | 50\% | 10^{12} | 2\sqrt{3} | x | x+1 | y=2x+1 | x=5 | x<5 | (1,2) | 2^n
+1,2,3 | \emptyset | \begin{pmatrix}1&2\\3&4\end{pmatrix} | \text{A} | True | \sin x | 5=5 | 1=5 | \{5\} | [5,5] | \pm 5
+0^x | x^0 | [1,\infty)
+"""
+INFINITE = r"""
+\infty | -\infty | 2^\infty | 3^\infty | \infty^\infty | |\infty| | \frac{\infty}{\infty} | \infty-\infty | x^\infty
+0^0 | \frac{x}{0} | \log 0 | \sqrt{-\infty} | i^\infty | \tan(\frac{\pi}{2}) | \sin(\infty) | \sum_{n=1}^{\infty} n
+\frac{x-x}{x-x} | \frac{5}{\infty} | e^{-\infty}
+"""
+
+
+@pytest.mark.slow
+def test_a_verdict_depends_on_gold_and_answer_alone(monkeypatch):
+    """1,581 pairs in two pools, in opposite orders, in processes that would hash text differently."""
+    finite, infinite = ([text.strip() for text in re.split(r"\s\|\s|\n", odd.strip())] for odd in (FINITE, INFINITE))
+    pairs = [(answer, gold) for answer in finite + infinite for gold in finite]
+    found = []
+    for seed, step in (("1", 1), ("2", -1)):
+        monkeypatch.setenv("PYTHONHASHSEED", seed)
+        pool = Pool(workers=2)
+        found.append(scores(pool.run([job(*pair) for pair in pairs[::step]]))[::step])
+        pool.close()
+    assert found[0] == found[1]
+    equal = [pair for pair, score in zip(pairs, found[0], strict=True) if score is True]
+    assert len(equal) > len(finite) and not [pair for pair in equal if pair[0] in infinite]
+
+
 def test_ctrl_c_ends_the_batch_and_leaves_the_pool_usable(pool):
     pool.run([job("x"), job("y")])
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
@@ -200,11 +281,12 @@ def test_ctrl_c_ends_the_batch_and_leaves_the_pool_usable(pool):
     assert scores(pool.run([job("17.0")])) == [1.0]
 
 
-def script(code):
+def script(code, **environment):
     """The code in a process of its own, which tells its workers' pids first."""
     return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment},
+    )  # fmt: skip
 
 
 def wait_until_gone(pids, seconds=10):

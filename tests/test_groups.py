@@ -7,11 +7,11 @@ from trl_miner.methods.groups import group_kinds, group_mean, grouped, homogeneo
 
 
 def kinds_of(rewards, num_generations=2, **kwargs):
-    """One letter per group: P all right, H mixed, N all wrong."""
+    """One letter per group: P all right, H mixed, N all wrong, U unscorable."""
     kinds = group_kinds(torch.tensor(rewards), num_generations, **kwargs)
     assert torch.equal(sum(kind.int() for kind in kinds), torch.ones(len(rewards), dtype=torch.int))
     first = slice(None, None, num_generations)
-    return "".join("PHN"[kind] for kind in torch.stack([k[first] for k in kinds]).float().argmax(dim=0).tolist())
+    return "".join("PHNU"[kind] for kind in torch.stack([k[first] for k in kinds]).float().argmax(dim=0).tolist())
 
 
 def test_kinds_follow_correctness():
@@ -48,7 +48,10 @@ def test_equal_totals_with_different_advantages_are_heterogeneous():
 
 def test_an_unscorable_rollout_makes_its_group_neither_all_right_nor_all_wrong():
     nan = float("nan")
-    assert kinds_of([1.0, nan, 0.0, nan, nan, nan]) == "HHH"
+    assert kinds_of([1.0, nan, 0.0, nan, nan, nan]) == "UUU"
+    assert kinds_of([1.0, nan, 0.0], 3) == "H"  # whatever the third is
+    # a format reward cannot say what the verifier did not
+    assert kinds_of([1.0, 1.0], verifier_rewards_N=torch.tensor([nan, nan])) == "U"
 
 
 def test_group_mean_leaves_nan_out():

@@ -20,12 +20,15 @@ from huggingface_hub import ModelCard
 
 from trl_miner import cli
 from trl_miner.hub import training, upload
+from trl_miner.hub.model_card import EMPTY_CARD, RunFacts, complete_card
+from trl_miner.reward_functions import find_verifier
 from trl_miner.runs import models
-from trl_miner.runs.training_record import RECORD, run_record, write_run_record
+from trl_miner.runs.training_record import RECORD, read_verifier, run_record, write_run_record
 
 TESTS = Path(__file__).parent
 TOKEN = "hf_planted0123456789planted"
 KEY = "planted-wandb-key-0123456789"
+PLANTED = "planted-elsewhere-9876543210"
 
 
 @pytest.fixture
@@ -77,12 +80,13 @@ def finished(policy, environment, tmp_path_factory):
     recipe |= dict(reward_funcs=["harness.mixed_reward"], logging_steps=1, save_strategy="steps", save_steps=1)
     recipe |= dict(score_problems=4, score_samples=2, score_steps=1, disable_tqdm=True, report_to="none")
     recipe |= dict(push_to_hub=True, hub_model_id="me/tiny", hub_strategy="end", hub_private_repo=True)
+    recipe |= dict(env={"MY_SERVICE_KEY": PLANTED}, model_init_kwargs={"token": PLANTED}, report_to="tensorboard")
     path = output.parent / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe))
     with hub_server.running() as hub:
         hub.fail("preupload")
         done = subprocess.run(
-            [sys.executable, "-m", "trl_miner.train", "--config", str(path)],
+            [sys.executable, "-m", "trl_miner.train", "--config", str(path), "--hub_token", TOKEN],
             env=environment(hub), cwd=TESTS, capture_output=True, text=True, timeout=200,
         )  # fmt: skip
         assert "me/tiny" in hub.repos and hub.files("me/tiny") == {}, done.stderr[-3000:]
@@ -169,8 +173,11 @@ def test_no_secret_and_no_place_of_the_machine_is_published(finished, run, onlin
             assert str(finished.folder.parent).encode() not in content and str(run.parent).encode() not in content
             assert str(Path.home()).encode() + b"/" not in content
     assert not any(secret in text for secret in (TOKEN, KEY) for text in printed)
+    assert list(finished.folder.rglob("events.out.*")), "a tracker, which gets all settings"
     for path in finished.folder.rglob("*"):
-        assert path.is_dir() or TOKEN.encode() not in path.read_bytes(), path
+        for secret in (TOKEN, KEY, PLANTED) if path.is_file() else ():
+            assert secret.encode() not in path.read_bytes(), path
+    assert PLANTED not in finished.done.stdout + finished.done.stderr
 
 
 def test_a_file_with_a_secret_is_not_pushed(run, online):
@@ -185,7 +192,9 @@ def test_the_card_that_arrives_can_be_read_by_the_hub(run, online, tmp_path):
     scores = tmp_path / "evals"
     scores.mkdir()
     one = {"title": "AIME2024", "k": 8, "problems": 30, "samples": 8}
-    one["intervals"] = {name: {"mean": mean} for name, mean in (("pass@1", 0.25), ("pass@k", 0.5), ("maj@k", 0.3))}
+    means = {"pass@1": 0.25, "pass@k": 0.5, "maj@k": 0.3}
+    one["intervals"] = {name: {"mean": mean, "low": 0.1, "high": 0.9} for name, mean in means.items()}
+    one |= {"pass@k": {"1": 0.25, "8": 0.5}, "maj@k": {"8": {"mean": 0.3}}}
     one["source"] = {"hub": "Maxwell-Jia/AIME_2024", "configs": [], "split": "train", "commit": "abc"}
     (scores / "scores.json").write_text(json.dumps({"settings": {}, "benchmarks": {"aime24": one}}))
     (run / "evaluation.json").write_text(json.dumps({"before": {"pass@1": 0.1}, "after": {"pass@1": 0.75}}))
@@ -219,6 +228,28 @@ def test_the_card_that_arrives_can_be_read_by_the_hub(run, online, tmp_path):
     assert "- trl_miner: 9.9 (git 0123456789ab + changes)" in text and 'model="me/tiny"' in text
     assert "The license of the base model, [org/base-model]" in text
     assert text.count("### Settings") == text.count("### Framework versions") == 1
+
+
+def test_no_name_on_the_card_is_markup():
+    """The files of a run may be a stranger's."""
+    evil = "[x](http://evil) ![a](http://evil/p.png) <img src=y> | `c`\n---\nlicense: mit\n### Settings\n"
+    record = {name: {"name": evil, "hub": True} for name in ("base_model", "dataset", "held_out")}
+    record |= {"methods": [evil], "papers": {evil: [evil, evil]}, "settings": {evil: evil, "miner_gamma": "2.0"}}
+    record |= {"license": {"license": evil, "model-index": evil}, "versions": {"trl_miner": evil, evil: evil}}
+    one = {"title": evil, "k": 8, "problems": evil, "samples": 8, "source": {"hub": evil, "split": evil}}
+    one["intervals"] = {name: {"mean": 0.5} for name in ("pass@1", "pass@k", "maj@k")}
+    scores = {"after": {evil: 0.5}, evil: {"pass@1": 0.5}}
+    facts = RunFacts(record | {"git": evil}, [], scores, evil, benchmarks={evil: one})
+    example = '```python\npipeline("text-generation", model="None", device="cuda")\n```\n\n### Framework'
+    whole = complete_card(EMPTY_CARD.replace("### Framework", example), facts)
+    data, text = ModelCard(whole).data.to_dict(), ModelCard(whole).text
+    code = text.partition("```python\n")[2].partition("\n```")[0]
+    assert code.startswith('pipeline("text-generation", model="[x](http://evil)') and "\n" not in code
+    shown = text.replace(code, "")
+    assert not re.search(r"(?<!\\)\[[xa]\]", shown) and "<img" not in shown and "\n---\n" not in shown
+    assert text.count("\n### Settings\n") == 1 and "| `miner_gamma` | `2.0` |" in text
+    assert not {"base_model", "datasets"} & set(data) and "mit" != data["license"] and len(data["tags"]) == 2
+    assert "\n" not in data["model-index"][0]["name"]
 
 
 def test_each_checkpoint_becomes_a_revision(run, online):
@@ -334,7 +365,7 @@ def test_of_a_killed_run_the_newest_whole_checkpoint_is_pushed(run, online):
 def test_older_weights_of_a_prolonged_run_are_not_taken_for_its_model(run):
     state = json.loads((run / "checkpoint-2" / "trainer_state.json").read_text())
     assert models.find_model(run).weights == run
-    shutil.copytree(run / "checkpoint-2", run / "checkpoint-5")
+    shutil.copytree(run / "checkpoint-2", run / "checkpoint-5", ignore=shutil.ignore_patterns("manifest.json"))
     (run / "checkpoint-5" / "trainer_state.json").write_text(json.dumps(state | {"global_step": 5}))
     assert models.find_model(run).weights.name == "checkpoint-5"
 
@@ -481,7 +512,8 @@ def test_the_record_of_a_run_names_no_place(policy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     args = config(tmp_path, advantage_estimator="ucas+miner", hub_token=TOKEN)
     model = SimpleNamespace(config=Qwen3Config(name_or_path=policy))
-    trainer = SimpleNamespace(args=args, model=model, is_world_process_zero=lambda: True)
+    verifier = find_verifier(["think_format_reward", "math_reward"])
+    trainer = SimpleNamespace(args=args, model=model, verifier=verifier, is_world_process_zero=lambda: True)
     write_run_record(trainer, dataset="data/deepscaler", held_out=f"dev={tmp_path}/dev.jsonl")
     text = (tmp_path / RECORD).read_text()
     record = json.loads(text)
@@ -489,6 +521,7 @@ def test_the_record_of_a_run_names_no_place(policy, tmp_path, monkeypatch):
     assert record["dataset"] == {"name": "deepscaler", "hub": False} and record["held_out"]["name"] == "dev"
     assert record["methods"] == ["ucas", "miner"] and record["settings"]["ucas_beta_pos"] == "0.25"
     assert str(tmp_path) not in text and TOKEN not in text
+    assert read_verifier(tmp_path) == (["math_reward"], False)
     assert set(record["versions"]) >= {"trl_miner", "trl", "transformers", "torch"}
     named = run_record(args, base_model="Qwen/Qwen3-4B-Base", dataset="trl_miner/arithmetic", held_out=None)
     assert named["base_model"]["hub"] and not named["dataset"]["hub"]

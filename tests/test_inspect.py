@@ -1,8 +1,11 @@
 """`trl-miner inspect`: the records as they are read, and the page in a real browser."""
 
+import base64
 import json
 import math
+import re
 import sys
+import zlib
 
 import numpy as np
 import pyarrow as pa
@@ -92,7 +95,7 @@ def test_paid_tokens_are_summed_over_all_files(tmp_path):
     assert [tuple(row.values()) for row in paid_tokens(credit)] == [pytest.approx(one) for one in expected]
     assert [row["credit"] for row in paid_tokens(credit, "HE")] == [6.0]  # |-3| twice
     assert paid_tokens(credit, "NH") == []
-    with pytest.raises(ValueError, match="kind must be one of PH, HE, NH: got 'ph'"):
+    with pytest.raises(ValueError, match="kind must be one of PH, HE, NH, unscorable: got 'ph'"):
         paid_tokens(credit, "ph")
 
 
@@ -147,7 +150,7 @@ def test_missing_columns_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kind": "ph"}, "must have the kinds PH, HE, NH: got 'ph'"),
+        ({"kind": "ph"}, "must have the kinds PH, HE, NH, unscorable: got 'ph'"),
         ({"old_logps": [0.0]}, "one entry of old_logps per token: row 1 has 1 for 2 tokens"),
     ],
 )
@@ -165,12 +168,56 @@ def test_fewer_rollouts_are_whole_prompts_spread_over_steps_and_kinds():
             kind = ("PH", "HE", "NH")[group % 3]
             rows += [rollout(kind, ["a"], [-1], step=step, group=group, index=index) for index in range(2)]
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
-    chosen = choose_prompts(table, 13)  # 6 prompts of 2: every kind once, of the first step and of the middle one
+    chosen = choose_prompts(table, 13)  # 6 prompts of 2: every kind once, of the first step and of the last one
     rows = table.take(chosen).to_pylist()
     found = [(row["step"], row["kind"], row["rollout"]) for row in rows]
-    assert found == [(step, kind, index) for step in (0, 2) for kind in ("PH", "HE", "NH") for index in (0, 1)]
+    assert found == [(step, kind, index) for step in (0, 3) for kind in ("PH", "HE", "NH") for index in (0, 1)]
     with pytest.raises(ValueError, match="must let one prompt in: got 1, and one has 2 rollouts"):
         choose_prompts(table, 1)
+
+
+def test_a_page_takes_tokens_up_to_its_limit_of_the_first_the_last_and_the_best_paid_steps_before_others():
+    rows = [
+        rollout("PH", ["a"] * 100, [-1] * 100, step=step, group=group, mined=2.0 if step == 5 else 1.0, prompt="")
+        for step in range(8)
+        for group in (0, 1)
+    ]
+    table = pa.Table.from_pylist(rows, schema=SCHEMA)
+    assert len(choose_prompts(table)) == len(choose_prompts(table, max_tokens=1600)) == 16
+    # the third is the one with the most credit, and then places 0, 1/2, 1/4, 3/4, ... of 8: 4 is at the middle
+    for limit, steps in ((299, [0, 7]), (399, [0, 5, 7]), (400, [0, 4, 5, 7]), (99, [0])):  # one prompt at least
+        found = table.take(choose_prompts(table, max_tokens=limit)).to_pylist()
+        assert sorted({row["step"] for row in found}) == steps and len(found) == len(steps)
+    found = choose_prompts(table, max_tokens=300, steps=[6, 3])
+    assert table.take(found)["step"].to_pylist() == [3, 3, 6]
+    long = table.set_column(4, "prompt", pa.array(["p" * 800] * 16))  # text of some 200 tokens
+    assert len(choose_prompts(long, max_tokens=600)) == 2
+    with pytest.raises(ValueError, match="--steps must name recorded steps: got 9, and there are 0, 1, 2, 3, 4, 5, 6"):
+        choose_prompts(table, steps=[9, 1])
+    assert not len(choose_prompts(table.slice(0, 0)))
+
+
+def notes_of(path):
+    """Return the notes of a page, unpacked."""
+    head = re.search(r'id="head">([^<]*)<', path.read_text()).group(1)
+    return json.loads(zlib.decompress(base64.b64decode(head)))["notes"]
+
+
+def test_a_page_says_what_it_leaves_out_and_how_to_see_it(run, monkeypatch):
+    path = run / "inspect.html"
+    assert cli.main(["inspect", str(run)]) == 0 and notes_of(path) == []
+    assert cli.main(["inspect", str(run), "--steps", "20"]) == 0
+    assert (
+        "6 of 12 recorded rollouts are shown, whole prompts spread over steps and kinds (--steps 20,"
+        in notes_of(path)[0]
+    )
+    monkeypatch.setattr("trl_miner.viewing.inspect.MOST_TOKENS", 30)
+    assert cli.main(["inspect", str(run)]) == 0
+    (note,) = notes_of(path)
+    assert re.match(r"\d of 12 recorded rollouts are shown.* \(at most 30 tokens\)", note)
+    assert note.endswith("trl-miner inspect RUN --steps STEP; to see all: --max-rollouts 12.")
+    assert cli.main(["inspect", str(run), "--max-rollouts", "12"]) == 0 and notes_of(path) == []
+    assert cli.main(["inspect", str(run), "--steps", "11"]) == 2
 
 
 # The command
@@ -233,12 +280,13 @@ def test_any_float32_survives(tmp_path):
             "PH", tokens, [-1] * 9, index=0, old_logps=odd, advantages=odd, advantages_before=weird, weights=weird
         ),
         rollout("PH", tokens, [-1] * 9, index=1, weights=odd, advantages=weird, advantages_before=odd),
-        rollout("NH", ["x"], [-1], group=1, index=0, reward=None, nll=math.nan, old_logps=[None]),
+        rollout("unscorable", ["x"], [-1], group=1, index=0, reward=None, nll=math.nan, old_logps=[None]),
     ]
     write_credit(tmp_path, rows, tau_pos=math.nan)
     path = write_inspect_page(tmp_path)
     with open_page(path) as page:
         opened(page)
+        assert "unscorable 1" in page.inner_text("#kinds")
         for row in read_credit(tmp_path).table.to_pylist():
             found = numbers(page, 10, row["group"], row["rollout"])
             for name in ("old_logps", "weights", "advantages_before", "advantages"):

@@ -9,12 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
 from accelerate.commands.config import load_config_from_file
 from accelerate.commands.config.config_args import ClusterConfig
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from safetensors.numpy import save_file
 from trl.scripts import vllm_serve
 
 from trl_miner import cli
@@ -33,6 +35,7 @@ LOOPBACK = "http://127.0.0.1:8000"
 @pytest.fixture(autouse=True)
 def no_gpus_of_the_environment(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("VLLM_HOST_IP", raising=False)
 
 
 @pytest.fixture
@@ -96,8 +99,9 @@ def test_server_and_training_share_the_gpus(recipe):
     """8 GPUs, tensor parallel 2: the server has 0 and 1, six processes the others."""
     plan = make_plan(recipe(**SERVED, accelerate_config="zero3"), ["--seed", "3"], num_gpus=8)
     assert (plan.server_gpus, plan.train_gpus, plan.num_processes) == ((0, 1), (2, 3, 4, 5, 6, 7), 6)
-    assert plan.server_env == {"VLLM_SERVER_DEV_MODE": "1", "CUDA_VISIBLE_DEVICES": "0,1"}
-    assert plan.train_env == {"CUDA_VISIBLE_DEVICES": "2,3,4,5,6,7"}
+    near = {"VLLM_HOST_IP": "127.0.0.1"}
+    assert plan.server_env == near | {"VLLM_SERVER_DEV_MODE": "1", "CUDA_VISIBLE_DEVICES": "0,1"}
+    assert plan.train_env == near | {"CUDA_VISIBLE_DEVICES": "2,3,4,5,6,7"}
     assert value(plan.train, "--num_processes") == "6" and plan.accelerate["deepspeed_config"]["zero_stage"] == 3
     assert plan.train[-8:] == ["-m", "trl_miner.train", "--config", plan.train[-5], "--seed", "3",
                                "--vllm_server_base_url", LOOPBACK]  # fmt: skip
@@ -192,6 +196,15 @@ def test_a_server_that_the_recipe_has_elsewhere_is_not_started(recipe, settings,
     assert any("names a vLLM server on node7" in note for note in plan.notes) is not starts
 
 
+def test_weights_go_by_loopback_where_both_surely_share_it(recipe, monkeypatch):
+    served = recipe(**SERVED)
+    assert "VLLM_HOST_IP" not in make_plan(served, num_gpus=4, server_program="docker run image").train_env
+    assert "VLLM_HOST_IP" not in make_plan(served, num_gpus=4, server_host="node7").train_env
+    assert "VLLM_HOST_IP" not in make_plan(served, num_gpus=4, only="train").train_env  # its server may be in one, too
+    monkeypatch.setenv("VLLM_HOST_IP", "10.0.0.1")
+    assert "VLLM_HOST_IP" not in make_plan(served, num_gpus=4).train_env
+
+
 def test_a_server_that_listens_everywhere_is_said_to(recipe):
     plan = make_plan(recipe(**SERVED), num_gpus=4, server_host="0.0.0.0")
     assert value(plan.server, "--host") == "0.0.0.0" and plan.server_url == LOOPBACK and len(plan.notes) == 1
@@ -240,11 +253,22 @@ def test_a_dry_run_prints_commands_that_can_be_pasted(recipe, capfd, monkeypatch
     lines = [shlex.split(line) for line in printed.out.splitlines() if not line.startswith("#")]
     hidden = [word if word != "hf_on_the_line" else "***" for word in plan.train]
     assert lines == [
-        ["VLLM_SERVER_DEV_MODE=1", "CUDA_VISIBLE_DEVICES=0,1", *plan.server],
-        ["CUDA_VISIBLE_DEVICES=2,3", *hidden],
+        ["VLLM_SERVER_DEV_MODE=1", "VLLM_HOST_IP=127.0.0.1", "CUDA_VISIBLE_DEVICES=0,1", *plan.server],
+        ["VLLM_HOST_IP=127.0.0.1", "CUDA_VISIBLE_DEVICES=2,3", *hidden],
     ]
     assert "hf_" not in printed.out + printed.err
     assert not (path.parent.parent / "logs").exists()
+
+
+@pytest.mark.parametrize("steps", [4, 5])
+def test_no_server_is_started_for_a_run_that_has_finished(recipe, tmp_path, capsys, monkeypatch, steps):
+    path = recipe(**SERVED, max_steps=steps, resume_from_checkpoint="latest")
+    (tmp_path / "training.json").write_text('{"finished": {"steps": 4, "epochs": null}}')
+    (tmp_path / "trainer_state.json").write_text('{"global_step": 4}')
+    save_file({"x": np.zeros(1)}, tmp_path / "model.safetensors")
+    monkeypatch.setattr("trl_miner.launching.supervise.supervise", lambda plan, logs, **_: 3)
+    code = cli.main(["launch", str(path), "--num_gpus", "4"])
+    assert (code, "Nothing to do" in capsys.readouterr().out) == ((0, True) if steps == 4 else (3, False))
 
 
 def test_secrets_on_a_command_line_are_not_shown():

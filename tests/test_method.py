@@ -91,8 +91,8 @@ def words_of_the_code(tree):
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.glob("trainer/*.py")), ids=lambda path: path.name)
 def test_the_trainer_names_no_method(path):
-    """It reads their records. (`miner/` begins the names of metrics; `MinerGRPOTrainer` is the name of the class.)"""
+    """It reads their records. (`miner/` begins metrics, `trl-miner` commands; `MinerGRPOTrainer` is the class.)"""
     names = {*ESTIMATORS, *POLICY_LOSSES, *(method.label for method in ESTIMATORS.values())} - {*TRLS_OWN, "GRPO"}
-    pattern = re.compile(rf"(?<![\w/])({'|'.join(map(re.escape, names))})(?![\w/])")
+    pattern = re.compile(rf"(?<![\w/-])({'|'.join(map(re.escape, names))})(?![\w/])")
     tree = ast.parse(path.read_text(encoding="utf-8"))
     assert not [(line, text) for line, text in words_of_the_code(tree) if pattern.search(text)]

@@ -343,15 +343,14 @@ def test_the_rewards_that_trl_sees_belong_to_the_completions_it_sees(policy, tmp
     assert list(logs["rewards"]["logging_reward"]) == [i % 2.0 for i in range(12)]
 
 
-def test_what_a_rollout_func_finds_out_reaches_the_reward(policy, tmp_path):
+def test_what_a_rollout_func_finds_out_reaches_the_reward_and_the_batch(policy, tmp_path):
     def rollouts(prompts, trainer):
         encode = trainer.processing_class
         ids = [[5 + crc(p) % 20, 6 + i % 7] for i, p in enumerate(prompts)]
         marks = [crc(p) for p in prompts]
-        logprobs = [[-1.0, -1.0] for _ in ids]
-        return dict(
-            prompt_ids=[encode(p)["input_ids"] for p in prompts], completion_ids=ids, logprobs=logprobs, mark=marks
-        )
+        found = dict(prompt_ids=[encode(p)["input_ids"] for p in prompts], completion_ids=ids, mark=marks)
+        found["logprobs"] = [[-1.0, -1.0] for _ in ids] if len(prompts) == 12 else None  # a first round alone has them
+        return found | (dict(env_mask=[[1, 0] for _ in ids]) if len(prompts) < 12 else {})  # and no mask
 
     def marked(prompts, completions, mark, **kwargs):
         assert mark == [crc(p) for p in prompts]
@@ -360,6 +359,12 @@ def test_what_a_rollout_func_finds_out_reaches_the_reward(policy, tmp_path):
     trainer = trained(policy, tmp_path, cls=Drawing, reward=marked, extra=dict(rollout_func=rollouts), **DYNAMIC)
     assert any(log["dynamic_sampling/rounds"] > 1 for log in logs_of(trainer))
     assert all(log["groups/he"] == 1.0 for log in logs_of(trainer))
+    seconds = 0
+    for batch in (batch for batch in trainer.batches if "tool_mask" in batch):
+        is_of_a_later_round = ~batch["tool_mask"][:, 1].bool()
+        assert torch.equal(batch["sampling_per_token_logps"].isnan().all(dim=1), is_of_a_later_round)
+        seconds += int(is_of_a_later_round.sum())
+    assert 0 < seconds < 60
 
 
 @pytest.mark.parametrize(("spg", "stop", "restores"), [(1, 3, False), (1, 4, True), (2, 4, False)])
@@ -388,7 +393,9 @@ def test_a_resume_without_the_cycles_rollouts_draws_that_cycles_prompts_again(po
     settings |= dict(gradient_accumulation_steps=1)
     cut = Drawing(policy, half_mixed, config(tmp_path, **settings), problems(12), callbacks=[At(3, stop_training)])
     cut.train()
-    (tmp_path / "checkpoint-3" / "rollouts_0.pt").unlink()
+    rollouts = tmp_path / "checkpoint-3" / "rollouts_0.pt"
+    torch.save({**torch.load(rollouts), "size": 2}, rollouts)
+    (tmp_path / "checkpoint-3" / "manifest.json").unlink()  # which knows its checksum
     resumed = Drawing(policy, half_mixed, config(tmp_path, **settings), problems(12))
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
     assert resumed.kept[0] == cut.kept[-1] and len(resumed.kept) == 2
@@ -406,9 +413,12 @@ def test_a_batch_that_cannot_be_filled_is_filled_up_with_a_warning(policy, tmp_p
 
 
 def test_or_it_raises_when_that_is_asked_for(policy, tmp_path):
+    """With the threshold, where that is to blame."""
     settings = dict(DYNAMIC, dynamic_sampling_max_rounds=2, dynamic_sampling_require_full=True)
-    with pytest.raises(RuntimeError, match="does not allow filling it up"):
-        trained(policy, tmp_path, reward=lambda prompts, **kwargs: [0.0] * len(prompts), **settings)
+    for value, named in ((0.0, r"max_rounds\.\n"), (0.5, "no rollout is correct.*the largest is 0.5")):
+        rewards = [value, 0.0] * 6
+        with pytest.raises(RuntimeError, match=f"does not allow filling it up.*{named}"):
+            trained(policy, tmp_path, reward=lambda rewards=rewards, **kwargs: rewards, **settings)
 
 
 def test_evaluation_drops_no_prompt(policy, tmp_path, caplog):
@@ -441,13 +451,16 @@ def test_a_loss_that_does_not_pass_through_trls_is_refused(policy, tmp_path):
         LossRewriter(trainer)
 
 
-@pytest.mark.parametrize("estimator", ["ucas", "own_estimators.asks_late_for_logits"])
-def test_a_model_that_changes_its_logits_afterwards_is_refused_where_they_are_read(policy, tmp_path, estimator):
+@pytest.mark.parametrize(
+    ("estimator", "name"),
+    [("ucas", "final_logit_softcapping"), ("own_estimators.asks_late_for_logits", "logits_soft_cap")],
+)
+def test_a_model_that_changes_its_logits_afterwards_is_refused_where_they_are_read(policy, tmp_path, estimator, name):
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(policy)
-    model.config.final_logit_softcapping = 30.0
-    with pytest.raises(ValueError, match="final_logit_softcapping"):
+    setattr(model.config, name, 30.0)
+    with pytest.raises(ValueError, match=name):
         args = config(tmp_path, advantage_estimator=estimator)
         MinerGRPOTrainer(model, mixed_reward, args, problems()).train()
 

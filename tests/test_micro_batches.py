@@ -1,17 +1,20 @@
 """Which rows share a micro_batch, what is cut off them, and that nothing is lost or counted twice."""
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from trl_miner.distributed import World
 from trl_miner.trainer.micro_batches import fewest_micro_batches, partition, plan_micro_batches, rows_with_effect
-from trl_miner.trainer.row_layout import NO_TRIM, ROW_MEAN, SUMMED, TOKEN_MEAN, PaddingTrim, loss_mask, safe_trim
+from trl_miner.trainer.padding import NO_TRIM, PaddingTrim, loss_mask
+from trl_miner.trainer.row_layout import ROW_MEAN, SUMMED, TOKEN_MEAN
+from trl_miner.trainer.sight import Sight, measure_sight, unseen_padding
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 40)), min_size=1, max_size=9)
 
@@ -220,37 +223,102 @@ def test_like_lengths_stay_where_they_are():
     assert plan_of(batches).is_worth_it and not plan_of(batches, skips_rows=False).is_worth_it
 
 
-def tiny(kind):
-    common = dict(vocab_size=50, initializer_range=0.3)
+SIZE = dict(hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, vocab_size=50)
+GPT = dict(n_embd=16, n_layer=2, n_head=2, n_positions=256)
+# model: its settings, and whether padding of prompts and of completions can go
+MODELS = {
+    "qwen3": (dict(num_key_value_heads=2, head_dim=8), (True, True)),
+    "qwen3_moe": (
+        dict(num_key_value_heads=2, head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16),
+        (True, True),
+    ),
+    "gemma3_text": (dict(num_key_value_heads=2, head_dim=8, sliding_window=4), (True, True)),
+    "mamba2": (dict(head_dim=8, num_heads=4, state_size=8, n_groups=1, chunk_size=8), (True, True)),
+    "opt": (dict(ffn_dim=32, word_embed_proj_dim=16), (True, True)),  # absolute positions, counted without padding
+    "bloom": (GPT, (True, True)),  # ALiBi
+    "gpt2": (GPT, (False, True)),
+    "recurrent_gemma": (
+        dict(lru_width=16, block_types=["recurrent", "attention"], num_key_value_heads=2),
+        (False, True),
+    ),
+    "rwkv": (dict(attention_hidden_size=16), (False, True)),
+}
+
+
+def tiny(kind, **settings):
     torch.manual_seed(0)
-    if kind == "gpt2":
-        return GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=64, **common))
-    rope = {"rope_type": kind, "rope_theta": 10000.0, "factor": 4.0}
-    size = dict(hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, head_dim=8)
-    size |= dict(num_key_value_heads=2, max_position_embeddings=8, **common)
-    return Qwen3ForCausalLM(Qwen3Config(rope_parameters=rope, **size))
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **{**SIZE, **settings}))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(4.0 if weight.dim() == 2 and weight.std() < 0.1 else 1.0)  # so that context matters
+    return model.eval()
 
 
+@torch.no_grad()
 def logps(model, batch):
     ids, mask = (torch.cat([batch[f"prompt_{x}"], batch[f"completion_{x}"]], dim=1) for x in ("ids", "mask"))
     size = batch["completion_ids"].shape[1]
-    with torch.no_grad():
-        found = model.eval()(input_ids=ids % 50, attention_mask=mask).logits[:, -size - 1 : -1].log_softmax(-1)
-    return found.gather(2, (batch["completion_ids"] % 50).unsqueeze(2)).squeeze(2)[batch["completion_mask"].bool()]
+    found = model(input_ids=ids % 50, attention_mask=mask).logits[:, -size - 1 : -1].float().log_softmax(-1)
+    return found.gather(2, (batch["completion_ids"] % 50).unsqueeze(2)).squeeze(2)
+
+
+def trim_of(model, look=logps):
+    sight = measure_sight(partial(look, model), [7 * i * i % 43 + 3 for i in range(30)], 0, 200)
+    return unseen_padding(sight, model.config, torch.finfo(model.dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", MODELS)
+def test_only_padding_that_the_model_does_not_see_is_cut(kind, dtype):
+    """RecurrentGemma in bf16: without its padding, log-probs move by less than another model's by rounding."""
+    settings, expected = MODELS[kind]
+    model = tiny(kind, **settings)
+    batch = batch_of([(2, 9), (3, 4)], num_prompt=60, num_completion=30)
+    counts = batch["completion_mask"].bool()
+    before = logps(model, batch)[counts]
+    moves = [
+        (logps(model, short)[short["completion_mask"].bool()] - before).abs().max()
+        for short in (PaddingTrim(completions=False).trim(batch), PaddingTrim(prompts=False).trim(batch))
+    ]
+    assert tuple(float(move) < 1e-4 for move in moves) == expected  # what is true of it
+    trim, reason, sees_rows = trim_of(model.to(dtype))
+    assert (trim.prompts, trim.completions) == expected and bool(reason) == (expected != (True, True))
+    assert not sees_rows
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"), [("default", (True, True)), ("gpt2", (False, True)), ("dynamic", (False, False))]
+    ("rope", "expected"),
+    [
+        (dict(rope_type="dynamic", factor=4.0), (False, False)),
+        (dict(llama_4_scaling_beta=0.1, original_max_position_embeddings=8192), (False, True)),
+    ],
 )
-def test_only_padding_that_the_model_does_not_see_is_cut(kind, expected):
-    model = tiny(kind)
-    trim, reason = safe_trim(model.config, None)
-    assert (trim.prompts, trim.completions) == expected and bool(reason) == (expected != (True, True))
-    batch = batch_of([(2, 9), (3, 4)], num_prompt=9, num_completion=15)
-    before = logps(model, batch)
-    assert torch.allclose(logps(model, trim.trim(batch)), before, atol=1e-5)
-    if not trim.prompts:  # the rule is needed
-        assert not torch.allclose(logps(tiny(kind), PaddingTrim().trim(batch)), before, atol=1e-3)
+def test_what_a_model_sees_beyond_thousands_of_tokens_its_config_says(rope, expected):
+    rope = {"rope_type": "default", "rope_theta": 10000.0, **rope}
+    model = tiny("qwen3", **MODELS["qwen3"][0], rope_parameters=rope, max_position_embeddings=8192)
+    trim, reason, _ = trim_of(model)
+    assert (trim.prompts, trim.completions) == expected and reason
+
+
+def test_rows_that_see_each_other_stay_together():
+    def looking_around(model, batch):  # as experts of limited capacity do
+        found = logps(model, batch)
+        return found + 0.01 * found.mean()
+
+    trim, reason, sees_rows = trim_of(tiny("qwen3", **MODELS["qwen3"][0]), looking_around)
+    assert trim == NO_TRIM and sees_rows and reason
+
+
+def test_experts_that_round_by_how_many_tokens_they_get_see_no_other_rows():
+    moved = Sight(0.01, 0.01, 0.01, 0.02, 0.02)
+    for kind, can_trim in (("qwen3", False), ("qwen3_moe", True)):
+        trim, _, sees_rows = unseen_padding(moved, tiny(kind, **MODELS[kind][0]).config, 2**-7)
+        assert (trim == PaddingTrim(), sees_rows) == (can_trim, not can_trim)
+
+
+def test_log_probs_that_are_all_the_same_tell_nothing():
+    trim, _, sees_rows = trim_of(tiny("qwen3", **MODELS["qwen3"][0]), lambda model, batch: 0.0 * logps(model, batch))
+    assert trim == NO_TRIM and sees_rows
 
 
 def test_short_rows_share_a_micro_batch_of_more_rows_and_no_more_tokens():

@@ -1,6 +1,7 @@
 """The shape of the package: what imports what, what is heavy, how long its functions are."""
 
 import ast
+import configparser
 import re
 import statistics
 import subprocess
@@ -50,6 +51,13 @@ def test_grading_needs_neither_torch_nor_trl():
 
 def test_reading_and_drawing_need_no_model():
     assert_light(in_folders("viewing", "runs"), {"torch", "trl", "transformers"})
+
+
+def test_the_wheel_has_every_package():
+    folders = {path.parent.relative_to(ROOT) for path in PACKAGE.rglob("__init__.py")} | {Path("trl_miner", "recipes")}
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    assert settings["options"]["packages"].split() == sorted(".".join(folder.parts) for folder in folders)
 
 
 def test_public_names_are_there():

@@ -4,6 +4,7 @@ import json
 import math
 import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from trl_miner.viewing.method_tables import ablation_tables, sensitivity_tables
 from trl_miner.viewing.notes import comparison_warnings, missing_notes
 from trl_miner.viewing.pages import Section, html_page
 from trl_miner.viewing.report import write_report
+from trl_miner.viewing.spreads import known_values
 
 PLANTED = "<script>document.title='planted'</script>"
 DRAWN = [*(chart.name for chart in CHARTS), "held_out"]
@@ -119,6 +121,34 @@ def test_the_state_that_went_furthest_counts(tmp_path):
     assert found.steps == 2 and "trainer_state.json could not be read" in found.notes[0]
 
 
+def test_of_several_states_only_those_that_may_have_gone_furthest_are_read(tmp_path):
+    """Each repeats the whole log: 400 MB after 200,000 steps."""
+    run = write_run(tmp_path / "run", [log(step) for step in (1, 2, 3)])
+    for step in (1, 2, 3):
+        (write_run(run / f"checkpoint-{step}", [log(step)]) / "trainer_state.json").write_text("not read")
+    assert read_run(run).steps == 3 and read_run(run).notes == []
+    (run / "trainer_state.json").unlink()
+    write_run(run / "checkpoint-2", [log(1), log(2)])
+    assert read_run(run).steps == 2 and len(read_run(run).notes) == 1  # checkpoint-3
+
+
+def test_the_log_is_gone_through_once_for_each_metric(tmp_path):
+    class Logs(list):
+        times = 0
+
+        def __iter__(self):
+            self.times += 1
+            return super().__iter__()
+
+    logs = Logs(log(step) | {"flag": step == 1} for step in (1, 2, 3))
+    run = replace(read_run(write_run(tmp_path / "run", logs)), logs=logs)
+    logs.times = 0
+    assert [run.values("reward") for _ in range(9)] == [[(1.0, 0.5), (2.0, 0.5), (3.0, 0.5)]] * 9
+    assert known_values(run, "flag") == [] and known_values(run, "none") == []
+    assert logs.times == 3
+    assert replace(run, logs=[log(7)]).values("reward") == [(7.0, 0.5)]
+
+
 def test_each_kind_of_folder_is_known(tmp_path):
     write_run(tmp_path / "cmp" / "miner" / "seed1", [log(1)], recipe={})
     write_run(tmp_path / "cmp" / "grpo" / "seed1", [log(1)], recipe={"advantage_estimator": "grpo"})
@@ -189,7 +219,7 @@ def test_runs_that_differ_in_their_seed_are_one_method(tmp_path):
 
 
 def test_trained_runs_are_grouped_by_their_record(tmp_path):
-    record = {"base_model": {"name": "m"}, "dataset": None, "settings": {"miner_gamma": "2.0"}}
+    record = {"base_model": {"name": "m", "hub": False}, "dataset": None, "settings": {"miner_gamma": "2.0"}}
     for name, seed, gamma in (("a", 1, "2.0"), ("b", 2, "2.0"), ("c", 1, "1.0")):
         run = write_run(tmp_path / name, [log(1)])
         record["settings"]["miner_gamma"] = gamma
@@ -320,6 +350,10 @@ def test_thinning_keeps_the_extremes():
     y[10_000:30_000] = math.nan
     kept = lines.thin(x, y, 100)
     assert len(kept) <= 202 and {40_123, 70_456, 0, 99_999} <= set(kept) and np.isnan(y[kept]).any()
+    for place in range(100):  # of 1000 points each; of equal ones the first
+        part = y[1000 * place : 1000 * (place + 1)]
+        ends = {0} if np.isnan(part).all() else {int(np.nanargmin(part)), int(np.nanargmax(part))}
+        assert ends == {at % 1000 for at in kept if at // 1000 == place} - ({0, 999} - ends)
 
 
 @pytest.mark.parametrize(
@@ -415,6 +449,37 @@ def test_completions_by_outcome(tmp_path):
         }
     )
     assert len(draw_chart("completions", run).axes) == len(COMPLETIONS.panels)
+
+
+@pytest.mark.parametrize(
+    ("record", "reward", "right"),
+    [
+        ({}, "accuracy_reward", 5),  # an older record: the known verifier among the columns
+        ({"verifier": {"names": ["form"], "all_must_score": True}}, "form", 3),
+        ({"verifier": {"names": ["form", "accuracy_reward"], "all_must_score": True}}, "form and accuracy_reward", 6),
+        ({"verifier": {"names": ["form", "accuracy_reward"], "all_must_score": False}}, "form and accuracy_reward", 4),
+        ({"verifier": "damaged"}, "accuracy_reward", 5),
+    ],
+)
+def test_completions_are_right_by_the_reward_that_decides(tmp_path, record, reward, right):
+    run = write_run(tmp_path / "run", [log(1)])
+    (run / "training.json").write_text(json.dumps({"settings": {"correct_threshold": "0.7"}} | record))
+    # right by form: 2, 6, 1 characters; by accuracy: 4, 6; by both: 6; by those that scored it: 2, 6
+    rewards = {"form": [0.7, 0.0, 0.7, 0.7], "accuracy_reward": [None, 0.7, 0.7, 0.0]}
+    columns = {name: pyarrow.array(values, pyarrow.float32()) for name, values in rewards.items()}
+    columns |= {"step": [1] * 4, "prompt": ["p"] * 4, "completion": ["ab", "abcd", "abcdef", "a"], "gold": ["4"] * 4}
+    (run / "completions").mkdir()
+    pyarrow.parquet.write_table(pyarrow.table(columns), run / "completions" / "completions_00001.parquet")
+    found = read_completions(read_run(run))
+    assert found.reward == reward and found.logs[0]["completions/right_characters"] == right
+    assert reward in found.last[0]
+
+
+def test_unscorable_prompts_get_a_panel_where_there_are_some():
+    older = history([0.5])
+    none, some = (RunHistory(Path("run"), "run", [log(1, **{"groups/unscorable": share})]) for share in (0.0, 0.1))
+    last = [draw_chart("prompt_kinds", runs).axes[-1].get_title() for runs in (older, none, [older, some])]
+    assert last == ["All wrong (NH)", "All wrong (NH)", "Unscorable"]
 
 
 def test_a_damaged_file_gives_the_rows_that_can_be_read(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,9 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from trl_miner import MinerGRPOTrainer
-from trl_miner.runs import checkpoints
+from trl_miner.runs import checkpoints, manifest
+from trl_miner.runs.manifest import find_faults
+from trl_miner.runs.models import find_model
 
 HERE = Path(__file__).parent
 
@@ -125,13 +128,15 @@ def test_a_run_goes_on_inside_a_generation_cycle(policy, tmp_path, name, saved):
         assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("damage", ["torn", "gone", "other processes"])
+@pytest.mark.parametrize("damage", ["unreadable", "gone", "other processes"])
 def test_rollouts_that_cannot_be_used_are_generated_anew(policy, tmp_path, damage, caplog):
+    """In a checkpoint of an earlier version, which has no manifest."""
     args = config(tmp_path, max_steps=4, save_strategy="steps", save_steps=2, num_iterations=3)
     Keeping(policy, mixed_reward, args, problems()).train()
     file = tmp_path / "checkpoint-2" / "rollouts_0.pt"
-    if damage == "torn":
-        file.write_bytes(file.read_bytes()[:1000])
+    (file.parent / "manifest.json").unlink()
+    if damage == "unreadable":  # without pickle
+        torch.save(HERE, file)
     elif damage == "gone":
         file.unlink()
     else:
@@ -140,6 +145,36 @@ def test_rollouts_that_cannot_be_used_are_generated_anew(policy, tmp_path, damag
     resumed.train(resume_from_checkpoint=str(file.parent))
     assert len(resumed.advantages) == 1 and resumed.state.global_step == 4
     assert ("generated anew" in caplog.text) == (damage != "gone")
+
+
+# A run that has done all its steps.
+
+
+def stamps(folder):
+    return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("length", [dict(max_steps=6), dict(max_steps=-1, num_train_epochs=0.125)], ids=str)
+def test_a_run_that_has_done_its_steps_makes_no_more(policy, tmp_path, length, uninterrupted, capsys):
+    """48 problems, 3 in each step: an eighth of an epoch is 2 steps, of a checkpoint within and at the end of it."""
+    whole = uninterrupted
+    if "num_train_epochs" in length:
+        args = config(tmp_path, **length, save_strategy="steps", save_steps=2)
+        whole = Keeping(policy, mixed_reward, args, problems())
+        whole.train()
+    steps, folder = whole.state.global_step, Path(whole.args.output_dir)
+    assert steps == (6 if length["max_steps"] == 6 else 2)
+    before = stamps(folder)
+    for wanted in ("latest", str(folder / f"checkpoint-{steps}")):
+        args = config(folder, **length, save_strategy="steps", save_steps=2)
+        again = Keeping(policy, mixed_reward, args, problems())
+        result = again.train(resume_from_checkpoint=wanted)
+        assert result.global_step == again.state.global_step == steps and again.advantages == []
+        for found, expected in zip(again.model.parameters(), whole.model.parameters(), strict=True):
+            assert torch.equal(found, expected)
+    assert f"No step is left: checkpoint-{steps} has done {steps} of {steps}." in capsys.readouterr().out
+    after = stamps(folder)
+    assert {path for path in before | after if before.get(path) != after.get(path)} <= {folder / ".training.lock"}
 
 
 # A checkpoint that is not whole.
@@ -172,22 +207,186 @@ def test_a_checkpoint_killed_while_it_is_written_is_never_picked(policy, tmp_pat
     assert checkpoints.newest(tmp_path) == tmp_path / "checkpoint-6"
 
 
-def test_a_kill_between_the_renames_of_a_repeated_checkpoint_loses_nothing(tmp_path):
+def test_a_kill_between_the_renames_of_a_repeated_checkpoint_loses_nothing(tmp_path, uninterrupted):
     for folder in ("checkpoint-3", ".unfinished/checkpoint-3"):
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "trainer_state.json").write_text('{"global_step": 3}')
+        shutil.copytree(Path(uninterrupted.args.output_dir) / "checkpoint-3", tmp_path / folder)
     os.replace(tmp_path / "checkpoint-3", tmp_path / ".unfinished" / "old-checkpoint-3")  # and then it was killed
     assert checkpoints.newest(tmp_path) is None
     checkpoints.recover(tmp_path)
     assert checkpoints.newest(tmp_path) == tmp_path / "checkpoint-3"
 
 
-def test_a_folder_with_a_torn_state_is_no_checkpoint(tmp_path):
-    for step, state in ((2, '{"global_step": 2}'), (4, '{"global'), (6, None)):
+@pytest.fixture
+def damaged(tmp_path, uninterrupted):
+    """Return a copy of the uninterrupted run's folder."""
+    shutil.copytree(uninterrupted.args.output_dir, tmp_path / "run")
+    return tmp_path / "run"
+
+
+NEEDED = ("model.safetensors", "optimizer.pt", "rng_state.pth", "scheduler.pt", "trainer_state.json")
+
+
+@pytest.mark.parametrize("has_manifest", [True, False])
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_checkpoint_with_a_file_cut_off_anywhere_or_gone_is_not_whole(damaged, name, has_manifest):
+    last = damaged / "checkpoint-6"
+    if not has_manifest:
+        (last / "manifest.json").unlink()
+    assert find_faults(last) == []
+    content = (last / name).read_bytes()
+    for size in sorted({0, 1, 7, 8, 9, *range(0, len(content), 1 + len(content) // 50), *range(len(content))[-30:]}):
+        (last / name).write_bytes(content[:size])
+        is_json_whole = name == "trainer_state.json" and not has_manifest and content[:size].rstrip().endswith(b"\n}")
+        assert is_json_whole or [fault.file for fault in find_faults(last)] == [name], size
+    (last / name).unlink()
+    (fault,) = find_faults(last)
+    assert fault.file == name and fault.is_missing and checkpoints.newest(damaged) == damaged / "checkpoint-3"
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_file_of_another_checkpoint_or_with_another_byte_is_noticed(damaged, name):
+    last = damaged / "checkpoint-6"
+    content = (last / name).read_bytes()
+    shutil.copy(damaged / "checkpoint-3" / name, last / name)
+    assert [fault.file for fault in find_faults(last)] == [name]
+    middle = len(content) // 2
+    (last / name).write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+    assert [str(fault) for fault in find_faults(last)] == [f"{name} is not as it was written (its checksum differs)"]
+    (last / name).write_bytes(content)
+    (last / "training_args.bin").unlink()  # nothing reads it
+    assert find_faults(last) == []
+    renamed = last.rename(damaged / "checkpoint-9")
+    for _ in range(2):
+        assert [str(fault) for fault in find_faults(renamed)] == ["trainer_state.json is of step 6"]
+        (renamed / "manifest.json").unlink(missing_ok=True)
+    assert find_faults(renamed.rename(damaged / "backup-2")) == []  # a name that speaks of no step
+
+
+def test_the_base_model_of_an_adapter_may_move(tmp_path):
+    config = tmp_path / "adapter_config.json"
+    config.write_text('{"base_model_name_or_path": "there"}')
+    manifest.write_manifest(tmp_path, 1)
+    config.write_text('{"base_model_name_or_path": "elsewhere"}')
+    assert find_faults(tmp_path) == []
+    config.write_text("")
+    assert [str(fault) for fault in find_faults(tmp_path)] == ["adapter_config.json is cut off"]
+    config.unlink()
+    assert [str(fault) for fault in find_faults(tmp_path)] == ["adapter_config.json is missing"]
+
+
+def test_pieces_of_a_large_file_are_compared(tmp_path, monkeypatch):
+    monkeypatch.setattr(manifest, "_PIECE", 64)
+    (tmp_path / "model.safetensors").write_bytes(os.urandom(64 * 64 * 3 + 5))
+    manifest.write_manifest(tmp_path, 1)
+    assert find_faults(tmp_path) == []
+    content = bytearray((tmp_path / "model.safetensors").read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 250] = bytes(250)  # a block that never reached the disk
+    (tmp_path / "model.safetensors").write_bytes(content)
+    assert len(find_faults(tmp_path)) == 1
+
+
+def test_of_many_shards_less_is_read(tmp_path, monkeypatch):
+    """As FSDP writes one or two for each process."""
+    monkeypatch.setattr(manifest, "_PIECE", 64)
+    shards = [tmp_path / f"{rank}.distcp" for rank in range(256)]
+    for shard in shards:
+        shard.write_bytes(bytes(64 * 100))
+    manifest.write_manifest(tmp_path, 256)
+    read, checksum = [], manifest.zlib.crc32
+    monkeypatch.setattr(manifest.zlib, "crc32", lambda data, value: read.append(len(data)) or checksum(data, value))
+    assert find_faults(tmp_path) == [] and sum(read) == 1024 * 64
+    shards[7].write_bytes(bytes(64 * 99) + b"x" * 64)
+    assert [fault.file for fault in find_faults(tmp_path)] == ["7.distcp"]
+
+
+def test_a_part_of_deepspeeds_optimizer_that_is_missing_is_noticed(tmp_path, damaged):
+    """In a checkpoint without a manifest; DeepSpeed itself goes on without an optimizer."""
+    source, last = damaged / "checkpoint-6", tmp_path / "checkpoint-6"
+    (last / "global_step6").mkdir(parents=True)
+    shutil.copy(source / "trainer_state.json", last)
+    shards = [last / "global_step6" / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in range(2)]
+    for rank, shard in enumerate(shards):
+        shutil.copy(source / "rng_state.pth", last / f"rng_state_{rank}.pth")
+        shutil.copy(source / "optimizer.pt", shard)
+    assert find_faults(last) == []
+    shards[1].unlink()
+    assert [str(fault) for fault in find_faults(last)] == ["zero_pp_rank_1_mp_rank_00_optim_states.pt is missing"]
+
+
+def test_a_model_is_found_without_reading_older_checkpoints(damaged, monkeypatch):
+    looked_at = []
+
+    def find(folder):
+        looked_at.append(folder.name)
+        return find_faults(folder)
+
+    monkeypatch.setattr(checkpoints, "find_faults", find)
+    assert find_model(damaged).step == 6 and looked_at == ["checkpoint-6"]
+    (damaged / "checkpoint-6" / "model.safetensors").write_bytes(b"")
+    assert find_model(damaged).step == 3
+
+
+def test_latest_passes_over_a_damaged_checkpoint_with_its_reason(policy, damaged, uninterrupted, caplog):
+    (damaged / "checkpoint-6" / "optimizer.pt").write_bytes(b"")
+    assert_went_on(run(policy, damaged, resume="latest"), uninterrupted)
+    assert "checkpoint-6 is passed over: optimizer.pt has 0 bytes instead of " in caplog.text
+
+
+def test_a_damaged_checkpoint_that_is_named_is_an_error(policy, damaged):
+    trainer = Keeping(policy, mixed_reward, config(damaged), problems())
+    (damaged / "checkpoint-6" / "rng_state.pth").unlink()
+    with pytest.raises(ValueError, match=r"of .*checkpoint-6, rng_state.pth is missing. Set save_only_model"):
+        trainer.train(resume_from_checkpoint=str(damaged / "checkpoint-6"))
+    (damaged / "checkpoint-3" / "model.safetensors").write_bytes(b"x")
+    with pytest.raises(ValueError, match=r"needs a .*-3: model.safetensors has 1 bytes.* on purpose, delete its man"):
+        trainer.train(resume_from_checkpoint="latest")
+
+
+def test_a_checkpoint_of_the_model_alone_is_resumed_with_a_warning(policy, tmp_path, caplog):
+    for max_steps, only_model in ((2, True), (3, False)):
+        args = config(tmp_path, max_steps=max_steps, save_strategy="steps", save_steps=2, save_only_model=only_model)
+        trainer = Keeping(policy, mixed_reward, args, problems())
+        trainer.train(resume_from_checkpoint="latest")
+    assert trainer.state.global_step == 3
+    assert "checkpoint-2 is resumed without optimizer and random states (save_only_model)" in caplog.text
+
+
+@pytest.mark.parametrize("names", [("rng_state.pth",), ("optimizer.pt", "rng_state.pth", "scheduler.pt")])
+def test_with_save_only_model_the_states_may_be_missing(policy, damaged, names, caplog):
+    for name in names:
+        (damaged / "checkpoint-6" / name).unlink()
+    trainer = Keeping(policy, mixed_reward, config(damaged, max_steps=7, save_only_model=True), problems())
+    trainer.train(resume_from_checkpoint="latest")
+    assert trainer.state.global_step == 7
+    assert f"checkpoint-6 is resumed without {', '.join(names)} (save_only_model)" in caplog.text
+
+
+def test_random_states_of_other_processes_are_said(damaged, caplog):
+    last = damaged / "checkpoint-6"
+    for rank in (0, 1):
+        shutil.copy(last / "rng_state.pth", last / f"rng_state_{rank}.pth")
+    (last / "rng_state.pth").unlink()
+    manifest.write_manifest(last, 2)
+    checkpoints.warn_of_losses(last, 2)
+    assert caplog.text == ""
+    checkpoints.warn_of_losses(last, 4)
+    assert "was made by 2 process(es), and there are 4" in caplog.text
+    (last / "rng_state_1.pth").unlink()
+    for has_manifest in (True, False):  # a single process would have written rng_state.pth
+        assert [fault.file for fault in find_faults(last)] == ["rng_state_1.pth"], has_manifest
+        (last / "manifest.json").unlink(missing_ok=True)
+
+
+def test_folders_that_never_became_checkpoints_do_not_keep_a_run_from_starting(tmp_path, policy, caplog):
+    """As a kill leaves them where they are written in their place."""
+    for step, state in ((4, '{"global'), (6, None)):
         (tmp_path / f"checkpoint-{step}").mkdir()
         if state is not None:
             (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
-    assert checkpoints.newest(tmp_path) == tmp_path / "checkpoint-2"
+    assert checkpoints.newest(tmp_path) is None
+    trainer = Keeping(policy, mixed_reward, config(tmp_path, max_steps=1), problems())
+    trainer.train(resume_from_checkpoint="latest")
+    assert trainer.state.global_step == 1 and "checkpoint-4 is passed over: trainer_state.json" in caplog.text
 
 
 def test_the_best_checkpoint_is_named_by_its_place_in_the_run_folder(policy, tmp_path):
@@ -207,7 +406,7 @@ def test_resuming_from_nothing(policy, tmp_path):
     trainer = Keeping(policy, mixed_reward, config(tmp_path, max_steps=1), problems())
     with pytest.raises(ValueError, match="there is none in"):
         trainer.train(resume_from_checkpoint=True)
-    with pytest.raises(ValueError, match="a folder that every process can read"):
+    with pytest.raises(ValueError, match="a folder that every process can read: got"):
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-9"))
     trainer.train(resume_from_checkpoint="latest")
     assert trainer.state.global_step == 1

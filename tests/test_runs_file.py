@@ -90,7 +90,7 @@ def test_a_run_is_a_few_kilobytes(tmp_path):
     [
         ("", "must hold at least one run: it is empty"),
         ("CUT", "line 2 is cut off or none"),
-        ('{"prompt": "1 + 1"}\n', "line 1 is something else (KeyError: 'logs'). Restore it"),
+        ('{"prompt": "1 + 1"}\n', "runs.jsonl, line 1: name is missing. Restore it"),
         ("[1]\n", "line 1 is cut off or none"),
         (b"\xff\xfe", "line 1 is cut off or none"),
         (None, "is missing. Restore it, or run trl-miner compare again, which writes OUTPUT/runs.jsonl."),

@@ -273,6 +273,17 @@ def test_tables_escape():
     assert table.markdown().splitlines()[2].replace("\\|", "").count("|") == 3  # a name cannot add a column
 
 
+def test_names_and_levels_are_no_markup(tmp_path):
+    image, html = "![x](http://evil/a.png)", "<img src=http://evil/b.png>"
+    folder = write_folder(tmp_path / "one", model=f"me{image}|\n# {html}")
+    write_benchmark(folder, "own", TWO, title=f"{image} | {html}\n\n## New", levels=[html, "`1` | 2\n- x"])
+    score_folder(folder)
+    for text in ((folder / "scores.md").read_text(), comparison_markdown(compare_folders([folder, folder]))):
+        assert "![x](" not in text and "<img" not in text and "!\\[x](http" in text
+        assert not [line for line in text.splitlines() if line.startswith(("## New", "# &lt;", "- x"))]
+    assert "\n\n\\#" not in (folder / "scores.tex").read_text()
+
+
 @pytest.mark.parametrize(
     ("name", "row", "expected"),
     [

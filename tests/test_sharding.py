@@ -16,7 +16,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
-CASES = ("miner", "ucas+miner", "bapo", "as_trl", "budget_small", "budget_large")  # what the worker trains
+CASES = ("miner", "sampler", "ucas+miner", "bapo", "as_trl", "budget_small", "budget_large")  # the worker's
 # The environment as `accelerate launch` makes it from recipes/accelerate/*.yaml.
 FSDP2 = {
     "ACCELERATE_USE_FSDP": "true",
@@ -70,6 +70,7 @@ def sharded(request, train):
 def test_sharded_processes_learn_what_one_learns(alone, sharded, name):
     one, two = alone[name], sharded[name]
     assert two["shard"] == one["shard"] / 2
+    assert two["scores"] == one["scores"]
     for step, same_step in zip(one["steps"], two["steps"], strict=True):
         assert same_step == pytest.approx(step, rel=1e-5, abs=1e-7)
     assert any(step.get("rollouts/used_total", 0) > 0 for step in one["steps"]) and two["weights"] == pytest.approx(

@@ -6,12 +6,24 @@ import random
 import pytest
 import torch
 import trl
-from harness import AS_TRL, Recording, build_policy, config, metrics_of, mixed_reward, problems, trained, weights
+from harness import (
+    AS_TRL,
+    Recording,
+    WithImages,
+    build_policy,
+    config,
+    metrics_of,
+    mixed_reward,
+    problems,
+    trained,
+    weights,
+)
 from packaging.version import Version
 from peft import LoraConfig
 
 from trl_miner import MinerGRPOConfig
 from trl_miner.config_checks import AVERAGED_BY_SEQUENCE_RATIO
+from trl_miner.trainer.row_layout import choose_layout
 
 LOSSES = sorted(AVERAGED_BY_SEQUENCE_RATIO | {"cispo", "vespo"})
 STEP = dict(per_device_train_batch_size=3, gradient_accumulation_steps=8, num_generations=4)
@@ -164,6 +176,35 @@ def test_a_loss_that_needs_trls_micro_batches_gets_them_trimmed_and_says_so(poli
     assert sum(x.numel() for x, _ in found.taught) < 0.8 * sum(x.numel() for x, _ in expected.taught)
 
 
+def test_asking_the_model_leaves_no_trace(tmp_path):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    policy = build_policy(tmp_path / "policy")
+    model = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=256, vocab_size=256))  # dropout 0.1
+    model.save_pretrained(policy)
+    trainer = Recording(policy, mixed_reward, config(tmp_path, max_steps=1), problems())
+    trainer.model.train()
+    trainer.model.transformer.h[1].eval()
+    modes, state = [module.training for module in trainer.model.modules()], torch.get_rng_state()
+    layout = choose_layout(trainer)
+    assert (layout.trim.prompts, layout.trim.completions, layout.can_regroup) == (False, True, True)
+    assert [module.training for module in trainer.model.modules()] == modes
+    assert torch.equal(torch.get_rng_state(), state) and all(p.grad is None for p in trainer.model.parameters())
+    assert trainer.forwarded == [] and not any(trainer._metrics["train"].values())
+
+
+def test_a_recurrent_model_keeps_the_padding_that_it_sees(tmp_path, caplog):
+    from transformers import RecurrentGemmaConfig, RecurrentGemmaForCausalLM
+
+    policy = build_policy(tmp_path / "policy")
+    torch.manual_seed(0)
+    size = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, lru_width=32)
+    size |= dict(vocab_size=256, block_types=["recurrent", "attention"], pad_token_id=0, eos_token_id=1)
+    RecurrentGemmaForCausalLM(RecurrentGemmaConfig(**size)).save_pretrained(policy)
+    compare(policy, tmp_path, max_steps=2)
+    assert sum("prompts keep their padding" in r.getMessage() for r in caplog.records) == 1
+
+
 @pytest.mark.slow
 def test_a_routers_loss_needs_trls_micro_batches(tmp_path, caplog):
     from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
@@ -263,15 +304,13 @@ def test_where_no_row_teaches_the_metrics_are_of_all(policy, tmp_path):
     assert shares(trainer) == [1.0] * 5 and max(shares(trainer, "tokens")) < 1
 
 
-class WithImages(Watching):
-    def _generate_and_score_completions(self, inputs):
-        batch = super()._generate_and_score_completions(inputs)
-        return {**batch, "num_images": [0] * len(batch["advantages"])}  # text all the same: TRL ignores it
+class WatchingImages(WithImages, Watching):
+    pass
 
 
 def test_with_images_the_step_is_trls_and_one_line_says_so(policy, tmp_path, caplog):
     settings = dict(STEP, max_steps=2, max_completion_length=30)
-    found = trained(policy, tmp_path, cls=WithImages, extra={"rollout_func": ragged}, **settings)
+    found = trained(policy, tmp_path, cls=WatchingImages, extra={"rollout_func": ragged}, **settings)
     expected = trained(policy, tmp_path, cls=Watching, extra={"rollout_func": ragged}, **settings, **AS_TRL)
     assert [x.shape for x, _ in found.taught] == [x.shape for x, _ in expected.taught]
     assert sum("with images, micro-batches stay TRL's" in r.getMessage() for r in caplog.records) == 1

@@ -147,7 +147,7 @@ def test_of_several_generations_for_one_step_the_first_is_recorded(policy, tmp_p
 
 
 @pytest.mark.parametrize("estimator", ["grpo", "miner"])
-def test_tokens_without_a_log_prob_or_out_of_the_loss(policy, tmp_path, estimator):
+def test_tokens_without_a_log_prob_or_out_of_the_loss(policy, tmp_path, unchecked_sampler, estimator):
     """The sampler has none for each rollout's second token, and the third is a tool's."""
 
     def rollouts(prompts, trainer):
@@ -195,10 +195,10 @@ def test_at_most_so_many_rollouts_of_whole_prompts(policy, tmp_path):
 
 def test_kinds_take_turns():
     kinds = torch.tensor([0, 0, 0, 2, 1, 0]).repeat_interleave(2)  # PH PH PH NH HE PH, two rollouts each
-    chosen = choose_rollouts(GroupKinds(kinds == 0, kinds == 1, kinds == 2), 2, 8)
+    chosen = choose_rollouts(GroupKinds(*(kinds == kind for kind in range(4))), 2, 8)
     assert chosen.view(-1, 2)[:, 0].tolist() == [True, True, False, True, True, False]
-    assert choose_rollouts(GroupKinds(kinds == 0, kinds == 1, kinds == 2), 2, 1).sum() == 2
-    assert choose_rollouts(GroupKinds(kinds == 0, kinds == 1, kinds == 2), 2, 999).all()
+    assert choose_rollouts(GroupKinds(*(kinds == kind for kind in range(4))), 2, 1).sum() == 2
+    assert choose_rollouts(GroupKinds(*(kinds == kind for kind in range(4))), 2, 999).all()
 
 
 def test_a_disk_that_takes_nothing_does_not_end_the_training(policy, tmp_path, caplog):

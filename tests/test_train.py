@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,14 +11,18 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from accelerate import PartialState
 from harness import BASE_MODEL_STEPS, metrics_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from trl_miner import cli, rewards
+from trl_miner import MinerGRPOTrainer, cli, rewards
 from trl_miner.evaluation.in_training import EvaluationCallback
 from trl_miner.launching.local import split_arguments
 from trl_miner.recipe import MinerScriptArguments, check_recipe, load_reward_funcs, make_parser
+from trl_miner.reward_functions import find_verifier
+from trl_miner.runs.checkpoints import list_checkpoints
 from trl_miner.runs.files import write_whole
+from trl_miner.runs.models import find_model
 from trl_miner.train import load_data, main, run
 
 ROOT = Path(__file__).parent.parent
@@ -78,16 +83,22 @@ def test_the_saved_model_answers(finished):
 
 @pytest.mark.slow
 def test_a_finished_run_can_be_prolonged(policy, tmp_path):
-    """`--resume_from_checkpoint latest` without a checkpoint starts anew; with one it goes on after it."""
+    """`--resume_from_checkpoint latest` without a checkpoint starts anew, goes on after one, and stops at the end."""
     arguments = [*readme_run(), *REDUCED, "--output_dir", str(tmp_path), "--resume_from_checkpoint", "latest"]
     arguments += ["--model_name_or_path", policy, "--score_problems", "0", "--save_strategy", "steps"]
-    for max_steps in ("2", "4"):
+    for max_steps in ("2", "4", "4", "3"):
+        before = stamps(tmp_path)
         command = [sys.executable, "-m", "trl_miner.train", *arguments[1:], "--save_steps", "2"]
         command += ["--max_steps", max_steps]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr[-4000:]
+    assert f"Nothing to do: {tmp_path} holds a finished run of 4 steps" in done.stdout and stamps(tmp_path) == before
     logs = json.loads((tmp_path / "trainer_state.json").read_text())["log_history"]
     assert [log["step"] for log in logs if "reward" in log] == [1, 2, 3, 4]
+
+
+def stamps(folder):
+    return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in (folder, *folder.rglob("*"))}
 
 
 def no_mixture():
@@ -114,6 +125,10 @@ def test_an_unknown_key_is_named_with_the_likely_one(tmp_path, capsys):
         ("num_machines: 2\n", "unknown key 'num_machines'"),
         ("- a\n", "must hold a mapping of settings: got list"),
         ("", "must hold a mapping of settings: got NoneType"),
+        ("seed: 1\nlearning_rate: 1e-4\nseed: 2\n", r"must be YAML: 'seed' is there twice: line 3 column 1\. Correct"),
+        ("seed: [1\nlearning_rate: 1e-4\n", "must be YAML: .*: line 2 column 14"),
+        ("[" * 10_000, "must be YAML: "),
+        ("\x00", "must be YAML: "),
     ],
 )
 def test_a_recipe_that_is_none_is_refused(tmp_path, text, named):
@@ -122,7 +137,7 @@ def test_a_recipe_that_is_none_is_refused(tmp_path, text, named):
 
 
 def test_a_missing_recipe_is_named():
-    with pytest.raises(ValueError, match="got nowhere.yaml, which is not a file"):
+    with pytest.raises(ValueError, match="got nowhere.yaml, no such file"):
         check_recipe(["--config", "nowhere.yaml"], make_parser())
     with pytest.raises(ValueError, match="got nothing"):
         check_recipe(["--config"], make_parser())
@@ -247,6 +262,7 @@ def test_trusting_remote_code_is_said_aloud(policy, tmp_path, capsys):
 def test_a_resumed_run_keeps_its_scores_up_to_the_checkpoint(policy, unscored, tmp_path):
     """Killed after step 3, and while checkpoint 4 was being written: goes on from checkpoint 2."""
     tiny_run(policy, tmp_path, "--score_steps", "1")
+    (tmp_path / "model.safetensors").unlink()
     (tmp_path / "checkpoint-4" / "trainer_state.json").unlink()
     scores = {moment: {"pass@1": 0.25} for moment in ("before", "step 1", "step 2", "step 3", "after")}
     (tmp_path / "evaluation.json").write_text(json.dumps(scores))
@@ -262,6 +278,93 @@ def test_a_resumed_run_keeps_its_scores_up_to_the_checkpoint(policy, unscored, t
     kept = [moment for moment, found in resumed.evaluation.items() if found == {"pass@1": 0.25}]
     assert kept == ["before", "step 1", "step 2"]
     assert list(resumed.evaluation) == [*kept, "step 3", "after"]
+
+
+LATEST = ("--resume_from_checkpoint", "latest")
+
+
+@pytest.fixture
+def over(policy, unscored, tmp_path):
+    """Return a copy of the folder of a finished run."""
+    shutil.copytree(unscored.args.output_dir, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_a_finished_run_stays_as_it_is(policy, over, capsys, monkeypatch):
+    left = []
+    monkeypatch.setattr(PartialState, "destroy_process_group", lambda self, group=None: left.append(self))
+    recipe = (over / "recipe.yaml").stat()  # which `tiny_run` writes anew
+    before = stamps(over)
+    for wanted in (LATEST, ("--resume_from_checkpoint", str(over / "checkpoint-4")), (*LATEST, "--max_steps", "3")):
+        assert tiny_run(policy, over, *wanted) is None
+        os.utime(over / "recipe.yaml", ns=(recipe.st_atime_ns, recipe.st_mtime_ns))
+        assert {k: v for k, v in stamps(over).items() if k.name != "recipe.yaml"} == {
+            k: v for k, v in before.items() if k.name != "recipe.yaml"
+        }
+    assert capsys.readouterr().out.count(f"Nothing to do: {over} holds a finished run of 4 steps") == 3
+    assert len(left) == 3  # in order: an open group makes several processes warn, or abort
+
+
+def test_a_finished_run_goes_on_to_more_steps(policy, over):
+    assert tiny_run(policy, over, *LATEST, "--max_steps", "5").state.global_step == 5
+    assert tiny_run(policy, over, *LATEST, "--max_steps", "5") is None
+    again = tiny_run(policy, over, "--resume_from_checkpoint", str(over / "checkpoint-2"))
+    assert again.state.global_step == 4  # an earlier checkpoint is named: its steps are made again
+
+
+@pytest.mark.parametrize(
+    "killed", ["before the score", "before the model", "while the model was written", "before the card"]
+)
+def test_a_run_killed_after_its_last_checkpoint_is_completed_without_a_step(policy, over, unscored, killed):
+    record = json.loads((over / "training.json").read_text())
+    assert record.pop("finished") == {"steps": 4, "epochs": None}
+    (over / "training.json").write_text(json.dumps(record))
+    (over / "README.md").unlink()
+    if killed != "before the card":
+        (over / "trainer_state.json").unlink()
+        content = (over / "model.safetensors").read_bytes()
+        (over / "model.safetensors").unlink()
+        if killed == "while the model was written":
+            (over / "model.safetensors").write_bytes(content[: len(content) // 2])
+        if killed == "before the score":
+            write_whole(over / "evaluation.json", json.dumps({"before": unscored.evaluation["before"]}))
+    completed = tiny_run(policy, over, *LATEST)
+    assert completed.state.global_step == 4 and completed.evaluation == unscored.evaluation
+    assert_same_weights(completed, unscored)
+    assert (over / "model.safetensors").read_bytes() == (
+        Path(unscored.args.output_dir) / "model.safetensors"
+    ).read_bytes()
+    assert (over / "README.md").is_file() and [path.name for path in list_checkpoints(over)] == [
+        "checkpoint-2", "checkpoint-4",
+    ]  # fmt: skip
+    assert tiny_run(policy, over, *LATEST) is None
+
+
+def test_a_disk_that_is_full_at_the_last_save_keeps_the_checkpoint_and_names_it(policy, over, unscored):
+    """As the limit of a file's size does it, between the last checkpoint and the model of the run."""
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    write_run_without_room = MinerGRPOTrainer.save_model
+
+    def save_model(self, output_dir=None, _internal_call=False):
+        if Path(output_dir) == over:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+        write_run_without_room(self, output_dir, _internal_call)
+
+    (over / "model.safetensors").unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MinerGRPOTrainer, "save_model", save_model)
+        try:
+            with pytest.raises(
+                OSError, match=r"step 4 could not be saved .*checkpoint-4 holds that of step 4; make room"
+            ):
+                tiny_run(policy, over, *LATEST)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not (over / "model.safetensors").exists() and find_model(over).weights == over / "checkpoint-4"
+    assert_same_weights(tiny_run(policy, over, *LATEST), unscored)
+    assert find_model(over).weights == over
 
 
 @pytest.mark.parametrize(
@@ -350,7 +453,7 @@ def test_counts_of_other_problems_do_not_stop_a_resumption(callback, unscored, t
         unscored.evaluation.update(known)
 
 
-def test_a_best_model_between_two_renames_is_found_again(policy, unscored, tmp_path):
+def test_a_best_model_between_two_renames_is_found_again(policy, unscored, tmp_path, capsys):
     """A kill has left the one kept so far under its other name, and a new one half saved."""
     for name in (".best.old", ".best.new"):
         (tmp_path / name).mkdir()
@@ -360,6 +463,10 @@ def test_a_best_model_between_two_renames_is_found_again(policy, unscored, tmp_p
         callback = EvaluationCallback(unscored, None, keep_best=True)
         assert (tmp_path / "best" / "which").read_text() == ".best.old"
         callback._keep("step 1", {"pass@1": 0.5})
+        with pytest.MonkeyPatch.context() as patch:  # a full disk costs the better model, and not the training
+            patch.setattr(unscored, "save_model", lambda *_, **__: (tmp_path / "no" / "room").touch())
+            callback._keep("step 2", {"pass@1": 0.75})
+        assert callback.best == 0.5 and "of step 2, could not be kept: " in capsys.readouterr().out
         with pytest.warns(FutureWarning, match="judge is now called reward_func"):
             assert EvaluationCallback(unscored, None, judge=rewards.math_reward).reward_func is rewards.math_reward
     finally:
@@ -377,6 +484,39 @@ def test_a_benchmark_can_be_what_is_scored(policy, tmp_path):
     callback = next(c for c in trained.callback_handler.callbacks if isinstance(c, EvaluationCallback))
     assert callback.reward_func is rewards.math_reward and callback.problems["solution"] == ["1", "2", "3"]
     assert "User: Compute 0 + 1." in callback.problems["prompt"][0]  # the evaluation's prompt
+
+
+def graded(trainer, rewards, *, prompts=("1 + 1",) * 2, texts=("a", "b"), **kwargs):
+    """The rewards that decide, of completions of held-out problems; `rewards` by the name of their function."""
+    known = trainer.verifier, trainer.reward_funcs
+    trainer.verifier, trainer.reward_funcs = find_verifier([*rewards]), [*rewards.values()]
+    try:
+        callback = EvaluationCallback(trainer, None, **kwargs)
+        return callback._grade({"prompts": [*prompts]}, [*texts], [[1], [2]]).tolist()
+    finally:
+        trainer.verifier, trainer.reward_funcs = known
+
+
+def test_held_out_problems_are_graded_by_what_decides_in_training(unscored):
+    """In TRL's shape of completions, with what TRL passes, awaited where it must be."""
+
+    def by_length(completions, completion_ids, log_metric, **kwargs):
+        return [len(text) + ids[0] for text, ids in zip(completions, completion_ids, strict=True)]
+
+    async def by_content(completions, **kwargs):
+        return [float(messages[0]["content"] == "a") for messages in completions]
+
+    chat = [[{"role": "user", "content": "1 + 1"}]] * 2
+    form = {"think_format_reward": lambda completions, **kwargs: [1.0, 1.0]}
+    assert graded(unscored, form | {"accuracy_reward": by_content}, prompts=chat) == [1.0, 0.0]
+    assert graded(unscored, form | {"mine": by_length}) == [1.0, 1.0]  # the smaller of 1 and 2, 1 and 3
+    assert graded(unscored, form, reward_func=by_length) == [2.0, 3.0]
+    with pytest.MonkeyPatch.context() as patch:  # a verifier that gives 2 and -2
+        patch.setattr(unscored.args, "correct_threshold", 2.0)
+        callbacks = [EvaluationCallback(unscored, None, reward_func=grade) for grade in (rewards.math_reward, None)]
+    assert [callback._threshold for callback in callbacks] == [1.0, 2.0]
+    with pytest.raises(ValueError, match="'mine' must be a number"):
+        graded(unscored, form | {"mine": lambda **kwargs: [0.0, float("inf")]})
 
 
 @pytest.mark.slow
@@ -401,13 +541,3 @@ def test_scores_do_not_depend_on_the_number_of_processes(policy, unscored, tmp_p
             json.loads((tmp_path / str(processes) / "held_out.json").read_text())["moments"]["before"],
         ]
     assert scores[1] == scores[2] and 0 < scores[1][0]["pass@1"] < 1
-
-
-def test_a_file_is_never_half_written(tmp_path):
-    """/dev/full in the place of the disk."""
-    path = tmp_path / "evaluation.json"
-    write_whole(path, "first")
-    (tmp_path / ".evaluation.json.tmp").symlink_to("/dev/full")
-    with pytest.raises(OSError, match="No space left"):
-        write_whole(path, "second")
-    assert path.read_text() == "first"

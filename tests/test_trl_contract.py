@@ -15,9 +15,9 @@ from trl import GRPOTrainer
 from trl_miner import MinerGRPOTrainer
 from trl_miner.config_checks import AVERAGED_BY_SEQUENCE_RATIO, CLIPPED_LOSSES
 from trl_miner.hub.model_card import MARKER, NO_BASE_MODEL
+from trl_miner.reward_functions import REWARD_KWARGS
 from trl_miner.trainer.forwards import MULTIMODAL_KEYS
-from trl_miner.trainer.generation_batch import COMPLETION_IDS, COMPLETIONS, EXTRA_FIELDS
-from trl_miner.trainer.reward_functions import REWARD_KWARGS
+from trl_miner.trainer.generation_batch import COMPLETION_IDS, COMPLETIONS, EXTRA_FIELDS, SAMPLER_LOGPS, TOOL_MASK
 from trl_miner.trainer.row_layout import ROW_MEAN, SUMMED, TOKEN_MEAN
 
 WRITTEN_AGAINST = "1.16.0"
@@ -80,6 +80,7 @@ def test_constructor_starts_with_model_rewards_and_args():
         ("trl.models.utils", "disable_gradient_checkpointing"),
         ("trl.models", "unwrap_model_for_generation"),
         ("trl.trainer.utils", "RepeatSampler"),
+        ("trl.trainer.utils", "get_callable_name"),
         ("trl.trainer.utils", "split_pixel_values_by_grid"),
         ("trl.trainer.utils", "unsplit_pixel_values_by_grid"),
         ("trl.cli.accelerate_config", "resolve_accelerate_config_argument"),
@@ -239,7 +240,9 @@ def test_a_generation_is_the_tuple_it_was(stepped):
     names = re.search(r"\(\s*((?:\w+,\s*)+)\) = self\._generate\(prompts\)", source).group(1)
     names = [name.strip() for name in names.split(",") if name.strip()]
     assert names.index("completion_ids_list") == COMPLETION_IDS, moved("GRPOTrainer._generate (what it returns)")
+    assert names.index("tool_mask_list") == TOOL_MASK, moved("GRPOTrainer._generate (what it returns)")
     assert names.index("completions") == COMPLETIONS, moved("GRPOTrainer._generate (what it returns)")
+    assert names.index("sampling_per_token_logps_list") == SAMPLER_LOGPS, moved("_generate (what it returns)")
     assert names.index("extra_fields") == EXTRA_FIELDS, moved("GRPOTrainer._generate (what it returns)")
 
 

@@ -17,7 +17,7 @@ from harness import config, mixed_reward, problems
 import trl_miner
 from trl_miner import MinerGRPOTrainer, grading
 from trl_miner.data import arithmetic
-from trl_miner.launching import watchdog
+from trl_miner.launching import health, watchdog
 from trl_miner.launching.liveness import SignsOfLife
 from trl_miner.launching.watchdog import RunStopped, Watchdog
 from trl_miner.rewards import math_reward
@@ -167,6 +167,40 @@ def test_a_server_that_is_gone_is_named_though_the_main_thread_gets_on(watching)
     server.http.shutdown()
     server.http.server_close()
     assert f"The vLLM server at {server.url} does not answer; process 0 was in phase 'generation'" in hang(dog, get_on)
+
+
+@pytest.mark.parametrize("how", ["slow header", "slow body", "endless body", "redirect"])
+def test_a_server_that_does_not_answer_properly_holds_nobody_up(how, monkeypatch):
+    monkeypatch.setattr(health, "LONGEST", 1000)
+    asked = []
+
+    class Odd(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            if how == "redirect":
+                self.send_response(307)
+                self.send_header("Location", f"http://localhost:{self.server.server_port}/elsewhere")
+                return self.end_headers()
+            with contextlib.suppress(OSError):
+                if how != "slow header":
+                    self.send_response(200)
+                    self.end_headers()
+                while True:
+                    self.wfile.write(b"x")
+                    time.sleep(0 if how == "endless body" else 0.05)
+
+        def log_message(self, *args):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Odd) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        start = time.monotonic()
+        text = health.ask(f"http://127.0.0.1:{server.server_port}", "health", 1.0)
+        assert time.monotonic() - start < 1.5
+        assert text == ("x" * 1000 if how == "endless body" else None)
+        assert asked == ["/health"]
+        server.shutdown()
 
 
 def test_time_that_this_process_was_stopped_itself_does_not_count():

@@ -4,22 +4,34 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
+
+
+class _Parser(argparse.ArgumentParser):
+    """Quotes no secret in its errors."""
+
+    def error(self, message: str) -> NoReturn:
+        from .redaction import redact
+
+        super().error(redact(message))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Return its exit code: the command's own, 2 for bad input, 130 for Ctrl-C."""
     from . import __version__
-    from .commands import compare, data, doctor, evaluate, inspect, launch, push, report, score, train
+    from .commands import compare, data, doctor, evaluate, inspect, launch, push, recipes, report, score, train
     from .progress import quietly
+    from .redaction import hide_in_tracebacks, learn, redact
 
-    parser = argparse.ArgumentParser(
-        prog="trl-miner", description="MINER for TRL: train, evaluate, and see what the training did."
-    )
+    if argv is None:
+        hide_in_tracebacks()
+    parser = _Parser(prog="trl-miner", description="MINER for TRL: train, evaluate, and see what the training did.")
     parser.add_argument("--version", action="version", version=f"trl-miner {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (train, launch, doctor, evaluate, score, compare, inspect, report, data, push):
+    for module in (train, launch, doctor, evaluate, score, compare, inspect, report, recipes, data, push):
         module.add(commands)
     words = list(sys.argv[1:] if argv is None else argv)
+    learn(words)
     args, rest = parser.parse_known_args(words)
     if rest and args.command not in ("train", "launch", "doctor", "compare"):  # these pass options on to the training
         parser.error(f"unrecognized arguments: {' '.join(rest)}. See trl-miner {args.command} --help")
@@ -38,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except (ValueError, OSError) as error:
         # Bad input, the network or the disk: the message says what to do, and a traceback would hide it.
-        print(f"trl-miner {args.command}: error: {error}", file=sys.stderr)
+        print(f"trl-miner {args.command}: error: {redact(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

@@ -15,6 +15,7 @@ from .methods.compose import find_estimators
 from .methods.fields import add_method_fields, list_methods
 from .methods.method import AdvantageEstimator, Method, PolicyLoss
 from .methods.own import own_knobs
+from .redaction import redact
 
 
 def _setting(default: Any, help: str) -> Any:
@@ -55,8 +56,11 @@ class MinerGRPOConfig(GRPOConfig):
     )
     correct_reward_func: str | None = _setting(
         None,
-        "Name of the reward function that decides what is correct, as TRL logs it under rewards/NAME/mean. Default: "
-        "the first one. A rollout that it leaves unscored makes its prompt count as mixed.",
+        "Name of the reward function that decides what is correct, as TRL logs it under rewards/NAME/mean; or several "
+        "joined by +, or as a list, where each task has its own: those that score a rollout must agree. Default: the "
+        "only one, else the known verifiers among them (math_reward, choice_reward, accuracy_reward, "
+        "reasoning_accuracy_reward), else, with a warning, all of them together. A prompt with a rollout that they "
+        "leave unscored is neither all right nor all wrong.",
     )
     advantage_estimator_kwargs: dict[str, Any] | str | None = _setting(
         None, "Knobs of your own advantage estimator: a mapping in a recipe, JSON on a command line."
@@ -93,8 +97,9 @@ class MinerGRPOConfig(GRPOConfig):
     )
     reuse_sampling_logps: bool = _setting(
         True,
-        "With generation by transformers in float32, MINER takes the log-probs that the sampler computed, instead of "
-        "a forward over the all-right rollouts.",
+        "MINER takes the log-probs that the sampler computed, instead of a forward over the all-right rollouts: of "
+        "vLLM or a rollout_func, where TRL computes none, and of transformers in float32. Once a training, those of "
+        "vLLM or a rollout_func are compared with the policy's, and the run ends if they differ.",
     )
     watchdog_seconds: float = _setting(
         300.0,
@@ -154,12 +159,18 @@ class MinerGRPOConfig(GRPOConfig):
         check_combinations(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        # transformers pickles its arguments into every checkpoint and run folder: a token has no place there.
-        return {**self.__dict__, "hub_token": None}
+        # transformers pickles its arguments into every checkpoint and run folder: a secret has no place there.
+        return {**redact(self.__dict__), "hub_token": None}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings without secrets: trackers get them so."""
+        return redact(super().to_dict())
 
     def _check_own_fields(self) -> None:
         """Bring the fields that have several spellings into one, and check all."""
         self.advantage_estimator = "+".join(method.name for method in find_estimators(self.advantage_estimator))
+        if isinstance(self.correct_reward_func, list | tuple):
+            self.correct_reward_func = "+".join(map(str, self.correct_reward_func)) or None
         if isinstance(self.advantage_estimator_kwargs, str):
             try:
                 self.advantage_estimator_kwargs = json.loads(self.advantage_estimator_kwargs)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .progress_bar import Bar, terminal_bar, ticking
+from .redaction import redact
 
 T = TypeVar("T")
 _QUIET = ContextVar("_QUIET", default=False)
@@ -152,5 +153,5 @@ def finish(written: Sequence[str | Path], next_command: str | Sequence[str] = ()
     if written:
         print("Wrote", *(f"  {path}" for path in written), sep="\n")
     if commands:
-        print("Next", *(f"  {command}" for command in commands), sep="\n")
+        print("Next", *(f"  {redact(command)}" for command in commands), sep="\n")
     sys.stdout.flush()

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import trl.rewards
-import yaml
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from . import rewards
@@ -17,6 +16,9 @@ from .data.benchmarks import BENCHMARKS
 from .data.worlds import WORLDS
 from .grading.pool import CPU_SECONDS
 from .importing import did_you_mean, import_object
+from .recipe_files import find_recipe
+from .redaction import learn
+from .runs.files import read_yaml
 
 OWN_REWARDS = ("math_reward", "choice_reward")
 TRL_REWARDS = ("accuracy_reward", "reasoning_accuracy_reward", "think_format_reward", "get_soft_overlong_punishment")
@@ -34,7 +36,7 @@ class MinerScriptArguments(ScriptArguments):
         default_factory=lambda: ["math_reward"],
         metadata={
             "help": f"Reward functions: {', '.join(OWN_REWARDS)}, TRL's {', '.join(TRL_REWARDS)}, or dotted import "
-            "paths such as my_lib.rewards.my_reward. The first one decides what is correct."
+            "paths such as my_lib.rewards.my_reward. correct_reward_func says which of several decides."
         },
     )
     rollout_func: str | None = _setting(
@@ -124,13 +126,10 @@ def check_recipe(arguments: Sequence[str], parser: TrlParser) -> dict[str, Any]:
         return {}
     position = list(arguments).index("--config") + 1
     if position == len(arguments):
-        raise ValueError("--config must be followed by the path of a recipe: got nothing. Try recipes/arithmetic/.")
-    path = Path(arguments[position])
-    if not path.is_file():
-        raise ValueError(f"--config must name a recipe: got {path}, which is not a file. Try recipes/arithmetic/.")
-    recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if not isinstance(recipe, dict):
-        raise ValueError(f"{path} must hold a mapping of settings: got {type(recipe).__name__}. Write key: value.")
+        raise ValueError("--config must be followed by a recipe: got nothing. Try arithmetic/miner.")
+    path = find_recipe(arguments[position])
+    recipe = read_yaml(path)
+    learn(recipe)
     known = {action.dest for action in parser._actions} | {"env"}
     for key in recipe:
         if key not in known:

@@ -41,7 +41,8 @@ def math_reward(
             ones score 0.0.
         solution: B golds as text: `"17"`, `"\\frac{1}{2}"` or `"\\boxed{17}"`.
         accept_unboxed: Look for a final answer in completions without a box too.
-        batch_seconds: Wall time for the whole batch, in seconds; what is not graded by then scores None.
+        batch_seconds: Wall time for the whole batch, in seconds, with waiting for other threads that grade; what is
+            not graded by then scores None.
         **kwargs: The other columns of the batch, which TRL passes; unused.
 
     Returns:

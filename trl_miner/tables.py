@@ -60,4 +60,4 @@ class Table:
 
 
 def _for_latex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text)
+    return "".join(_LATEX.get(character, character) for character in " ".join(text.split()))

@@ -33,6 +33,12 @@ def for_markdown(text: object) -> str:
     return _MARKDOWN.sub(lambda match: "\\" + match[0], html.escape(one_line(text), quote=False))
 
 
+def code_for_markdown(text: object) -> str:
+    """Return text as code, also for the cell of a table; escaped instead where it would end the code or the cell."""
+    shown = one_line(text)
+    return for_markdown(shown) if "`" in shown or "|" in shown or not shown.strip() else f"`{shown}`"
+
+
 def for_picture(text: object, limit: int = 44) -> str:
     """Escape text for matplotlib, which reads dollars as mathematics and hides labels with a leading underscore.
 

@@ -11,7 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
 from datasets import Dataset, disable_progress_bars, load_dataset
+from torch.distributed import is_initialized
 from transformers.utils import logging
 from trl import DatasetMixtureConfig, ModelConfig, get_dataset, get_peft_config, get_quantization_config
 
@@ -25,10 +28,17 @@ from .data.worlds import WORLDS
 from .evaluation.in_training import EvaluationCallback
 from .hub.model_card import PICTURE
 from .importing import import_object
+from .launching.process import take_options
 from .launching.watchdog import EXIT_CODE, RunStopped
 from .progress import finish, quietly
 from .recipe import MinerScriptArguments, check_recipe, load_reward_funcs, make_parser
+from .recipe_files import with_recipe_file
+from .redaction import hide_in_tracebacks, learn
 from .runs.checkpoints import agree_on
+from .runs.finished import mark_finished, say_finished
+from .runs.locks import check_run, hold_run
+from .runs.models import newest_checkpoint
+from .runs.trainer_state import last_step
 from .runs.training_record import write_run_record
 from .trainer import MinerGRPOTrainer
 from .trainer.training_log import show_training
@@ -39,7 +49,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Train the recipe of a command line (default: the process's own)."""
     # TRL itself uses a name that transformers has renamed; whoever reads the log cannot change that
     warnings.filterwarnings("ignore", message=".*gradient_checkpointing. is deprecated", category=FutureWarning)
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        hide_in_tracebacks()
+    arguments = [*sys.argv[1:], *take_options()] if argv is None else list(argv)
+    learn(arguments)
+    arguments = with_recipe_file(arguments)
     parser = make_parser()
     check_recipe(arguments, parser)
     script_args, config, model_args, mixture = parser.parse_args_and_config(arguments)
@@ -54,21 +68,35 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
         os._exit(EXIT_CODE)
     # Free the objects that hold the process group while the interpreter is still alive: one of gloo's threads may need
-    # it for that, and aborts the process if it is finalized (one run in ten, measured with two CPU processes).
+    # it for that, and aborts the process if it is finalized (one run in ten, measured with two CPU processes). The
+    # thread must be done before, as it waits for the interpreter with a lock that freeing the group waits for: the
+    # barrier lets it go on. Its own work holds nothing of Python's.
+    if is_initialized():  # else it was ended in order
+        PartialState().wait_for_everyone()
     gc.collect()
 
 
 def run(
     args: MinerScriptArguments, config: MinerGRPOConfig, model_args: ModelConfig, mixture: DatasetMixtureConfig
-) -> MinerGRPOTrainer:
-    """Train one recipe: score, train, score, save, draw. Return the trainer."""
+) -> MinerGRPOTrainer | None:
+    """Train one recipe: score, train, score, save, draw. Return the trainer; None: the run had finished before."""
+    output = Path(config.output_dir)
+    place = PartialState()
+    said = [say_finished(config, is_scored=bool(args.score_problems)) if place.is_main_process else ""]
+    broadcast_object_list(said)
+    if said[0]:
+        place.print(said[0])
+        place.wait_for_everyone()  # none may end while another still listens to it
+        place.destroy_process_group()
+        return None
     grading.configure(args.judge_workers, args.judge_seconds)
-    _check_writable(Path(config.output_dir))
-    reward_funcs = load_reward_funcs(args, config)
-    data = load_data(args, mixture)
-    trainer = _build_trainer(args, config, model_args, reward_funcs, data)
-    with quietly(not trainer.is_world_process_zero()):
-        return _run(trainer, args, data)
+    _check_writable(output)
+    with hold_run(output):
+        reward_funcs = load_reward_funcs(args, config)
+        data = load_data(args, mixture)
+        trainer = _build_trainer(args, config, model_args, reward_funcs, data)
+        with quietly(not trainer.is_world_process_zero()):
+            return _run(trainer, args, data)
 
 
 def load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any:
@@ -100,7 +128,9 @@ def _run(trainer: MinerGRPOTrainer, args: MinerScriptArguments, data: Any) -> Mi
         final_samples=args.score_final_samples,
     )
     trainer.add_callback(scores)
-    checkpoint = agree_on(config.resume_from_checkpoint, config.output_dir)
+    checkpoint = agree_on(config.resume_from_checkpoint, output, only_model=config.save_only_model)
+    if checkpoint is None and config.resume_from_checkpoint == "latest" and (steps := last_step(output)) is not None:
+        print(f"{output} holds a model of step {steps} but no checkpoint: the run starts anew, and will replace it.")
     if not scores.restore(checkpoint):
         scores.record("before")
     with contextlib.ExitStack() as stack:
@@ -110,17 +140,24 @@ def _run(trainer: MinerGRPOTrainer, args: MinerScriptArguments, data: Any) -> Mi
         scores.record("after")
     _publish(trainer, output, None if args.dataset_name in WORLDS else args.dataset_name)
     is_main = trainer.is_world_process_zero()
+    trainer.accelerator.wait_for_everyone()  # as at the end of `main`
     if hasattr(trainer, "end"):  # transformers 5.18 and later: closes trackers and the process group
         trainer.end()
     if is_main:
+        if trainer.state.global_step >= trainer.state.max_steps:  # else a callback has stopped it
+            mark_finished(output, trainer.state.global_step, config.num_train_epochs if config.max_steps < 1 else None)
         _finish(output, args)
     return trainer
 
 
 def _publish(trainer: MinerGRPOTrainer, output: Path, hub_dataset: str | None) -> None:
     """Save the model, draw the training, write the card, and push if the recipe says so."""
-    trainer.save_model(trainer.args.output_dir, _internal_call=True)  # transformers would push pickles and logs
-    trainer.save_state()
+    check_run(output)  # the scoring may have taken long
+    try:
+        trainer.save_model(trainer.args.output_dir, _internal_call=True)  # transformers would push pickles and logs
+        trainer.save_state()
+    except Exception as error:  # safetensors has an error of its own
+        raise OSError(_say_where_the_model_is(output, trainer.state.global_step, error)) from error
     if trainer.is_world_process_zero():
         try:
             draw_training(output)  # before the card, which shows the picture
@@ -131,8 +168,16 @@ def _publish(trainer: MinerGRPOTrainer, output: Path, hub_dataset: str | None) -
         trainer.push_to_hub(dataset_name=hub_dataset)  # reports errors of the Hub, and raises none
 
 
+def _say_where_the_model_is(output: Path, step: int, error: Exception) -> str:
+    """Return the message of a run that could not save its model."""
+    kept = newest_checkpoint(output)
+    where = f"{kept.weights} holds that of step {kept.step}" if kept else "no checkpoint holds it"
+    advice = "make room, and go on with --resume_from_checkpoint latest" if kept else "make room before the next run"
+    return f"The model of step {step} could not be saved in {output}: {error}. {where}; {advice}."
+
+
 def _held_out(args: MinerScriptArguments, data: Any, trainer: MinerGRPOTrainer) -> tuple[Any, Any]:
-    """Return the held-out problems, and the reward function that verifies them (None: the trainer's first)."""
+    """Return the held-out problems, and the reward function that verifies them (None: the trainer's)."""
     if not args.score_problems:
         return None, None
     if args.score_benchmark is None:

@@ -34,7 +34,7 @@ def count(name: str, size: int) -> tuple[Counter, Counter]:
     completions = sample_completions(
         model, tokenizer, problems["prompt"], seeds, max_new_tokens=MAX_TOKENS, temperature=TEMPERATURE
     )
-    texts = [text for texts_of_problem in completions for text in texts_of_problem]
+    texts = [text for of_problem in completions for text, _ in of_problem]
     golds, levels = ([value for value in problems[key] for _ in range(SAMPLES)] for key in ("solution", "level"))
     taken, right = Counter(), Counter()
     for text, level, verdict in zip(texts, levels, math_reward(texts, golds), strict=True):

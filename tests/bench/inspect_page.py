@@ -1,12 +1,13 @@
 """Size and speed of the page of `trl-miner inspect`.
 
-    python tests/bench/inspect_page.py [--write] [--rounds 5] [--rollouts 2000] [--tokens 1000]
+    python tests/bench/inspect_page.py [--write] [--rounds 5] [--rollouts 2000 6400] [--tokens 1000]
 
 Synthetic records: log-probs without any regularity, token texts by Zipf's law from 50,000, eight rollouts a prompt.
 Targets: under 40 MB, and open in under 3 s.
 """
 
 import argparse
+import itertools
 import statistics
 import sys
 import tempfile
@@ -22,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from browser import open_page
 from credit_files import SCHEMA
 
-from trl_miner.viewing.inspect import write_inspect_page
+from trl_miner.viewing.inspect import MOST_TOKENS, write_inspect_page
 
 GENERATIONS, VOCABULARY = 8, 50_000
 # Until it is there to be looked at: drawn, not only computed.
@@ -97,23 +98,42 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--rollouts", type=int, default=2000)
+    parser.add_argument("--rollouts", type=int, nargs="+", default=[2000, 6400])
     parser.add_argument("--tokens", type=int, default=1000)
     args = parser.parse_args()
     rows = []
-    for name, is_product in (("weight * factor (MINER, GRPO)", True), ("any numbers", False)):
+    kinds = {"weight * factor (MINER, GRPO)": True, "any numbers": False}
+    for num_rollouts, name in itertools.product(args.rollouts, kinds):
         with tempfile.TemporaryDirectory() as folder:
             run = Path(folder) / "run"
-            write_run(run, args.rollouts, args.tokens, is_product=is_product)
+            write_run(run, num_rollouts, args.tokens, is_product=kinds[name])
             parquet = sum(path.stat().st_size for path in run.rglob("*.parquet"))
             size, *seconds = measure(run, args.rounds)
-        rows.append([name, f"{parquet / 1e6:.1f}", f"{size / 1e6:.1f}", *(f"{one:.2f}" for one in seconds)])
-    header = ["advantages", "Parquet, MB", "page, MB", "write, s", "open, s", "another prompt, s", "search all, s"]
+        rows.append(
+            [
+                f"{num_rollouts:,}",
+                name,
+                f"{parquet / 1e6:.1f}",
+                f"{size / 1e6:.1f}",
+                *(f"{one:.2f}" for one in seconds),
+            ]
+        )
+    header = [
+        "rollouts recorded",
+        "advantages",
+        "Parquet, MB",
+        "page, MB",
+        "write, s",
+        "open, s",
+        "another prompt, s",
+        "search all, s",
+    ]
     report(
         "inspect_page",
-        f"# The page of `trl-miner inspect`: {args.rollouts:,} rollouts of {args.tokens:,} tokens\n\n"
+        f"# The page of `trl-miner inspect`: rollouts of {args.tokens:,} tokens\n\n"
         f"Medians of {args.rounds} rounds, in headless Chromium. Open: until the first prompt is drawn. Another "
-        f"prompt: one that is not unpacked yet, {GENERATIONS} rollouts. Targets: under 40 MB, open in under 3 s.\n\n"
+        f"prompt: one that is not unpacked yet, {GENERATIONS} rollouts. Targets: under 40 MB, open in under 3 s.\n"
+        f"A page shows at most {MOST_TOKENS:,} tokens unless asked for more.\n\n"
         f"{machine()}. `python tests/bench/inspect_page.py --write`\n\n{table(header, rows)}",
     )
 

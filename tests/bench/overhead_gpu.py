@@ -23,6 +23,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.data import arithmetic
+from trl_miner.trainer.checkpointing import RunState
 
 # config.json of Qwen/Qwen3-0.6B-Base
 SIZE = dict(
@@ -38,7 +39,8 @@ class Turn:
     def __init__(self, cls, config_cls, size, options, has_logps, folder):
         self.options, self.has_logps = options, has_logps
         on_gpu = torch.cuda.is_available()
-        own = AS_TRL if config_cls is MinerGRPOConfig else {}  # what makes the step faster: step.py measures that
+        own = AS_TRL | {"reuse_sampling_logps": has_logps}  # what makes the step faster: step.py measures that
+        own = own if config_cls is MinerGRPOConfig else {}
         args = config_cls(
             output_dir=folder, learning_rate=0.0, num_generations=GENERATIONS, max_completion_length=options.tokens,
             per_device_train_batch_size=options.micro_batch, report_to="none", disable_tqdm=True, save_strategy="no",
@@ -51,6 +53,8 @@ class Turn:
         tokenizer = arithmetic.build_tokenizer()
         self.trainer = cls(model, self.reward, args, prompts, processing_class=tokenizer, rollout_func=self.rollouts)
         self.trainer.create_optimizer()
+        if cls is MinerGRPOTrainer:
+            RunState.of(self.trainer).has_checked_sampler = True  # its log-probs are nobody's
         self.trainer.current_gradient_accumulation_steps = args.gradient_accumulation_steps
         self.batches = iter(self.trainer.get_train_dataloader())
 

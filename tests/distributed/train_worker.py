@@ -10,7 +10,7 @@ from pathlib import Path
 import torch.distributed as dist
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from harness import AS_TRL, OWN_METRICS, config, crc, metrics_of, mixed_reward, problems
+from harness import AS_TRL, OWN_METRICS, WithImages, config, crc, logps_of, metrics_of, mixed_reward, problems
 
 from trl_miner import MinerGRPOTrainer
 from trl_miner.methods import ESTIMATORS
@@ -27,12 +27,11 @@ def rollouts(prompts, trainer, source):
         [5 + (crc(p) + 31 * (first + i) + 7 * j) % (len(tokenizer) - 5) for j in range(3 + (first + i) % 5)]
         for i, p in enumerate(prompts)
     ]
-    logprobs = [[-0.5 - (first + i) % 3 for _ in ids] for i, ids in enumerate(completion_ids)]
-    return {
-        "prompt_ids": [tokenizer(p)["input_ids"] for p in prompts],
-        "completion_ids": completion_ids,
-        "logprobs": logprobs if source == "sampler" else None,
-    }
+    prompt_ids = [tokenizer(p)["input_ids"] for p in prompts]
+    rolled = {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": None}
+    if source == "sampler":
+        rolled["logprobs"] = logps_of(trainer.model, rolled, trainer.temperature)
+    return rolled
 
 
 class Counting(MinerGRPOTrainer):
@@ -57,14 +56,28 @@ class Counting(MinerGRPOTrainer):
         return super().trl_forward(model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs)
 
 
-def train(policy, folder, *, source="forward", micro_batches=1, **settings):
+class LastHasImages(WithImages, Counting):
+    """Of several processes one has images."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.has_images = self.accelerator.process_index == self.accelerator.num_processes - 1
+
+
+def some_unscored(prompts, completions, **kwargs):
+    """Leave a rollout in five without a reward, wherever it is."""
+    rewards = mixed_reward(prompts, completions)
+    return [None if crc(text) % 5 == 0 else reward for text, reward in zip(completions, rewards, strict=True)]
+
+
+def train(policy, folder, *, source="forward", micro_batches=1, cls=Counting, rewards=mixed_reward, **settings):
     settings |= dict(max_steps=3, log_completions=True, num_completions_to_print=0, ddp_find_unused_parameters=False)
     micro_batch = GLOBAL_BATCH // config(folder).world_size // micro_batches
     args = config(
         folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=micro_batches, **settings
     )
     rollout_func = partial(rollouts, source=source)
-    trainer = Counting(policy, mixed_reward, args, PROBLEMS, rollout_func=rollout_func)
+    trainer = cls(policy, rewards, args, PROBLEMS, rollout_func=rollout_func)
     trainer.train()
     logs = [log for log in metrics_of(trainer) if "reward" in log]
     return {
@@ -86,7 +99,7 @@ OF_THE_SHAPES = {"micro_batches/tokens"}
 OFF_POLICY = dict(num_iterations=3, learning_rate=3e-2, advantage_estimator="grpo")
 CASES = {
     "forward": dict(micro_batches=3),
-    "sampler": dict(micro_batches=3, source="sampler"),
+    "sampler": dict(micro_batches=3, source="sampler", temperature=0.7),
     "as_trl": dict(micro_batches=3, **AS_TRL),
     "budget_small": dict(micro_batches=3, max_tokens_per_micro_batch=25),  # more than micro-batches: one rollout each
     "budget_large": dict(micro_batches=3, max_tokens_per_micro_batch=1000),  # fewer: two micro-steps are idle
@@ -97,7 +110,11 @@ CASES = {
         micro_batches=3, log_miner_update=True, log_miner_update_steps=1, adam_epsilon=1e-3, learning_rate=1e-2
     ),
     "scored": dict(micro_batches=3, max_tokens_per_micro_batch=60, num_iterations=2, beta=0.1),
+    "images": dict(
+        micro_batches=3, max_tokens_per_micro_batch=60, num_iterations=2, advantage_estimator="ucas", cls=LastHasImages
+    ),
     **{name: dict(advantage_estimator=name) for name in ESTIMATORS if name != "miner"},
+    "unscored": dict(rewards=[lambda completions, **kwargs: [1.0] * len(completions), some_unscored]),
     "own": dict(advantage_estimator="own_estimators.by_length", advantage_estimator_kwargs={"bonus": 0.5}),
     "own+miner": dict(advantage_estimator="own_estimators.by_length+miner"),
     "ucas+miner": dict(advantage_estimator="ucas+miner"),

@@ -4,13 +4,28 @@ environment says, and write down what came out. Run by test_sharding.py: train_w
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
 from accelerate import PartialState
 from accelerate.state import AcceleratorState, DistributedType
 from accelerate.utils import gather_object
-from harness import AS_TRL, OWN_METRICS, Recording, config, crc, leave, metrics_of, mixed_reward, problems
+from harness import (
+    AS_TRL,
+    OWN_METRICS,
+    Recording,
+    config,
+    crc,
+    leave,
+    logps_of,
+    metrics_of,
+    mixed_reward,
+    problems,
+)  # fmt: skip
+from transformers import AutoModelForCausalLM
+
+from trl_miner.evaluation.in_training import EvaluationCallback
 
 torch.set_num_threads(1)
 NUM_PROMPTS = 3
@@ -24,6 +39,8 @@ CASES = {
     "budget_small": dict(micro_batches=3, max_tokens_per_micro_batch=25),  # more than micro-batches: one rollout each
     "budget_large": dict(micro_batches=3, max_tokens_per_micro_batch=1000),  # fewer: two micro-steps are idle
     "ucas+miner": dict(advantage_estimator="ucas+miner"),  # reads the logits of a head that is sharded too
+    # compares the sampler's log-probs with a forward, at its temperature and at 1
+    "sampler": dict(micro_batches=3, temperature=0.7),
     "bapo": dict(advantage_estimator="grpo", policy_loss="bapo", num_iterations=3, learning_rate=3e-2),
     # The checkpoint of step 2 lies inside a generation cycle; "resumed" goes on from it.
     "saved": dict(num_iterations=2, steps_per_generation=3, micro_batches=3, save_steps=2, accumulation=1, steps=8),
@@ -52,21 +69,21 @@ def shard_on_a_cpu():
     AcceleratorState.__init__ = init_sharded
 
 
-def rollouts(prompts, trainer):
+def rollouts(prompts, trainer, sampler=None):
     first = trainer.accelerator.process_index * len(prompts)
     tokenizer = trainer.processing_class
     completion_ids = [
         [5 + (crc(p) + 31 * (first + i) + 7 * j) % (len(tokenizer) - 5) for j in range(3 + (first + i) % 5)]
         for i, p in enumerate(prompts)
     ]
-    return {
-        "prompt_ids": [tokenizer(p)["input_ids"] for p in prompts],
-        "completion_ids": completion_ids,
-        "logprobs": None,
-    }
+    prompt_ids = [tokenizer(p)["input_ids"] for p in prompts]
+    rolled = {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": None}
+    if sampler is not None:
+        rolled["logprobs"] = logps_of(sampler, rolled, trainer.temperature)
+    return rolled
 
 
-def train(name, policy, output, *, micro_batches=1, accumulation=None, steps=3, resume=None, **settings):
+def train(name, policy, output, *, micro_batches=1, accumulation=None, steps=3, resume=None, sampler=None, **settings):
     micro_batch = GLOBAL_BATCH // config(output).world_size // micro_batches
     args = config(
         output / name,
@@ -77,7 +94,9 @@ def train(name, policy, output, *, micro_batches=1, accumulation=None, steps=3, 
         **settings,
     )
     rows = problems().select(range(NUM_PROMPTS, 48))  # by chance the first three prompts have no mixed one
-    trainer = Recording(policy, mixed_reward, args, rows, rollout_func=rollouts)
+    trainer = Recording(policy, mixed_reward, args, rows, rollout_func=partial(rollouts, sampler=sampler))
+    scores = EvaluationCallback(trainer, rows.select(range(3)), 5, batch_size=4)  # three calls of generate, and two
+    trainer.add_callback(scores)
     trainer.train(resume_from_checkpoint=resume)
     weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)  # every process takes part
     logs = [log for log in metrics_of(trainer) if "loss" in log]
@@ -89,6 +108,7 @@ def train(name, policy, output, *, micro_batches=1, accumulation=None, steps=3, 
         "steps": [{n: log[n] for n in log if n.startswith(COMPARED) and n not in OF_THE_SHAPES} for log in logs],
         "weights": {n: w.double().square().sum().item() for n, w in (weights or {}).items()},
         "forwarded": gather_object([trainer.forwarded]),
+        "scores": scores.evaluation,
     }
 
 
@@ -102,6 +122,7 @@ def shards_of(trainer):
 
 def main(policy, output):
     output = Path(output)
+    CASES["sampler"]["sampler"] = AutoModelForCausalLM.from_pretrained(policy)  # whole: nothing is sharded yet
     shard_on_a_cpu()
     results = {name: train(name, policy, output, **settings) for name, settings in CASES.items()}
     checkpoint = str(output / "saved" / "checkpoint-2")

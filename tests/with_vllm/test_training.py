@@ -11,20 +11,23 @@ from pathlib import Path
 
 import pytest
 
+from trl_miner.launching.server import logprobs_mode
+
 WORKER = Path(__file__).parent / "train_worker.py"
+UNCORRECTED = {"vllm_importance_sampling_correction": False, "temperature": 0.7}
 METHODS = {
     "grpo": {"advantage_estimator": "grpo"},
     "miner": {"advantage_estimator": "miner"},
     "grpo-lora": {"advantage_estimator": "grpo", "lora": True},
     "miner-lora": {"advantage_estimator": "miner", "lora": True},
-    "grpo-uncorrected": {"advantage_estimator": "grpo", "vllm_importance_sampling_correction": False},
-    "miner-uncorrected": {"advantage_estimator": "miner", "vllm_importance_sampling_correction": False},
+    "grpo-uncorrected": {"advantage_estimator": "grpo", **UNCORRECTED},
+    "miner-uncorrected": {"advantage_estimator": "miner", **UNCORRECTED},
     "control": {"advantage_estimator": "miner", "synced": False},
 }
 CORRECTED = [name for name in METHODS if not name.endswith("uncorrected") and name != "control"]
 HEADS = ("tied", "untied")
 ROWS = 24  # of a step, as train_worker.py has it
-DIFFERENCE = "sampling/sampling_logp_difference/max"
+DIFFERENCE, MEAN = (f"sampling/sampling_logp_difference/{name}" for name in ("max", "mean"))
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +62,10 @@ def servers(policies, serve, tmp_path_factory):
         yield {"tied": tied, "untied": u}
 
 
+def test_the_doctor_can_ask_a_server_for_its_mode(servers):
+    assert logprobs_mode(servers["tied"], 10) == "processed_logprobs"
+
+
 @pytest.fixture(scope="module", params=["colocate-1", "colocate-2", "server-1", "server-2"])
 def trained(request, train):
     mode, _, num_processes = request.param.partition("-")
@@ -84,11 +91,14 @@ def test_without_weight_sync_it_shows(trained, head):
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("method", [name for name in METHODS if name.startswith("miner")])
-def test_miner_takes_no_forward_of_its_own(trained, head, method):
+def test_miner_takes_no_forward_of_its_own_but_one_that_compares(trained, head, method):
     miner, grpo = (trained[f"{head}-{name}"] for name in (method, method.replace("miner", "grpo")))
     # A third of the prompts all right and a third mixed, so that there was something to score.
     thirds = [(step["groups/ph"], step["groups/he"]) for step in miner["steps"]]
     assert thirds == [pytest.approx((1 / 3, 1 / 3))] * 3 and min(step["miner/tau_pos"] for step in miner["steps"]) > 0
     rows = ROWS // miner["num_processes"]
-    expected = [] if method.endswith("uncorrected") else [rows] * 3  # TRL's own, one a step
-    assert miner["forwarded"] == grpo["forwarded"] == [expected] * miner["num_processes"]
+    trls = [] if method.endswith("uncorrected") else [rows] * 3  # one a step
+    assert grpo["forwarded"] == [trls] * grpo["num_processes"]
+    assert miner["forwarded"] == [trls or [rows]] * miner["num_processes"]  # uncorrected: once, of vLLM's log-probs
+    if not trls:
+        assert [step[MEAN] for step in miner["steps"] if MEAN in step] == [pytest.approx(0, abs=1e-4)]

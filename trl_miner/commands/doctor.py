@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 from ..progress import Progress, finish
+from ..recipe_files import say_which
 from . import set_run
 
 
@@ -15,8 +16,8 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         help="check a recipe before you start it: trl-miner doctor recipes/arithmetic/miner.yaml",
         usage="trl-miner doctor RECIPE [--machine 8x80GB | FILE.json] [options of trl-miner train]",
-        description="Check versions, GPUs, batch sizes, memory, ports, disk, login, data and verifier, and print\n"
-        "what to change. Starts nothing. The exit code is 0, or 1 if a check failed.",
+        description="Check versions, GPUs, batch sizes, memory, ports, a running vLLM server, disk, login, data and\n"
+        "verifier, and print what to change. Starts nothing. The exit code is 0, or 1 if a check failed.",
         epilog="--machine describes a machine that you do not have here; what cannot be known of it is reported as\n"
         'not checked. A file can say more: {"gpus": 8, "gpu_memory_gb": 80, "cpu_memory_gb": 1000,\n'
         '"disk_free_gb": 4000, "versions": {"trl": "1.16.0", "vllm": "0.31.0"}}. Other options override the\n'
@@ -30,6 +31,7 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Print all findings and the memory estimate. `overrides` are settings of the recipe."""
+    say_which(args.recipe)
     with Progress("looking at the machine", unit="", leave=False):  # takes seconds, because it imports TRL
         from ..launching.doctor.machine import described_machine, hub_answers, this_machine
 

@@ -63,6 +63,10 @@ def add_model(parser: argparse.ArgumentParser, prefix: str = "") -> None:
     )  # fmt: skip
     option("--base-url", metavar="URL", help="address of a server with OpenAI's API: http://localhost:8000/v1")
     option("--served-model", metavar="NAME", help="the server's name for the model (default: its only one)")
+    option(
+        "--api-key-env", metavar="NAME",
+        help="variable with a key to send to the server, such as OPENAI_API_KEY (default: none is sent)",
+    )  # fmt: skip
     option("--concurrency", type=int, default=64, metavar="N", help="requests in flight to a server (default: 64)")
     option(
         "--batch-size", type=int, default=32, metavar="N", help="completions at a time, for transformers (default: 32)"

@@ -27,21 +27,26 @@ def add(commands: Any) -> None:
     option("--output", metavar="FILE", help="file of the page (default: RUN/inspect.html)")
     option(
         "--max-rollouts", type=int, metavar="N",
-        help="show at most N rollouts, as whole prompts spread over steps and kinds (default: all)",
+        help="show at most N rollouts, as whole prompts spread over steps and kinds (default: as many as have two "
+        "million tokens)",
     )  # fmt: skip
+    option("--steps", nargs="+", type=int, metavar="STEP", help="show these recorded steps alone (default: all)")
     option("--open", action="store_true", help="open the page in a browser")
     set_run(parser, run)
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..viewing.credit import read_credit
-    from ..viewing.inspect import write_inspect_page
+    from ..viewing.inspect import MOST_TOKENS, write_inspect_page
 
     credit = read_credit(args.folder, quiet=False)
     for note in credit.notes:
         print(f"trl-miner inspect: {note}", file=sys.stderr)
     output = Path(args.output) if args.output else Path(args.folder) / "inspect.html"
-    path = write_inspect_page(credit, output, max_rollouts=args.max_rollouts, quiet=False)
+    max_tokens = MOST_TOKENS if args.max_rollouts is None else None
+    path = write_inspect_page(
+        credit, output, max_rollouts=args.max_rollouts, max_tokens=max_tokens, steps=args.steps, quiet=False
+    )
     if path.stat().st_size > LARGE:
         megabytes = path.stat().st_size / 2**20
         print(f"trl-miner inspect: the page has {megabytes:.0f} MiB. --max-rollouts N shows fewer.", file=sys.stderr)

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from ..progress import Progress, finish
+from ..recipe_files import say_which
+from ..redaction import redact
 from . import set_run
 
 EXIT_CODES = """exit code:
@@ -65,9 +67,11 @@ def machines_of(args: argparse.Namespace) -> Any:
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
     if args.quiet:
         overrides = [*overrides, "--quiet"]
+    say_which(args.recipe)
     with Progress("reading the recipe", unit="", leave=False):  # takes seconds, because it imports TRL
         from ..launching.plan import make_plan
         from ..launching.supervise import supervise
+        from ..runs.finished import say_finished
 
         machines = machines_of(args)
         plan = make_plan(
@@ -76,11 +80,16 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
             server_args=args.server_args,
         )  # fmt: skip
     for note in plan.notes:
-        print(f"note: {note}", flush=True)
+        print(f"note: {redact(note)}", flush=True)
     if args.dry_run:
         _print_commands(plan, args)
         return 0
     _check_machines(plan.num_machines, plan.accelerate, machines)
+    starts_both = plan.server is not None and bool(plan.train)
+    said = say_finished(plan.settings, is_scored=plan.settings.score_problems > 0) if starts_both else ""
+    if said:  # the training would say it and end, but only once the server has loaded the model
+        print(said)
+        return 0
     suffix = f"-{args.machine_rank}" if args.machine_rank else ""
     logs = Path(plan.settings.output_dir or "trainer_output") / "logs"
     code = supervise(plan, logs, grace=args.grace, suffix=suffix)
@@ -93,7 +102,7 @@ def _print_commands(plan: Any, args: argparse.Namespace) -> None:
     from ..launching.process import format_command
 
     if plan.server:
-        print(f"# the vLLM server, until {plan.server_url}/health answers")
+        print(f"# the vLLM server, until {redact(plan.server_url)}/health answers")
         print(format_command(plan.server, plan.server_env))
     if plan.train:
         machines = f" on {plan.num_machines} machines" if plan.num_machines > 1 else ""

@@ -19,7 +19,10 @@ def run(args: argparse.Namespace, arguments: list[str]) -> int:
     from ..launching.accelerate_config import LAUNCHER
     from ..launching.local import launcher_arguments
     from ..launching.supervise import run_training
+    from ..recipe_files import say_which
 
+    if "--config" in arguments[:-1]:
+        say_which(arguments[arguments.index("--config") + 1])
     with Progress("reading the recipe", unit="", leave=False):  # takes seconds, because it imports TRL
         command = [*LAUNCHER, *launcher_arguments(arguments)]
     return run_training(command)

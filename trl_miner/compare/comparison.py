@@ -8,6 +8,8 @@ from typing import Any
 
 from ..launching.signals import collect_signals
 from ..progress import Progress, finish
+from ..recipe_files import find_recipes
+from ..redaction import learn
 from ..runs.compare_folder import COMPARISON, TABLE, lock_comparison, run_folder, write_table
 from ..runs.runs_file import NAME as RUNS
 from ..runs.runs_file import collect_runs
@@ -44,13 +46,14 @@ def compare(
         ValueError: A recipe or an option is wrong, or the output belongs to a comparison with other settings or to
             one that is running.
     """
-    paths, output = [Path(recipe) for recipe in recipes], Path(output)
+    paths, output = [path for recipe in recipes for path in find_recipes(recipe)], Path(output)
     _check_call(paths, seeds, steps, options, jobs)
     try:
         with collect_signals() as received, lock_comparison(output) as lock:
             runner = ProcessRunner(received, lock)
             with Progress("reading the recipes", unit="", leave=False):
                 facts = read_recipes(paths, steps, options, runner)
+            learn(facts)  # so that no log shows them
             runs = [
                 _plan(output, path, of_recipe, seed)
                 for path, of_recipe in zip(paths, facts, strict=True)
@@ -80,8 +83,6 @@ def _check_call(paths: Sequence[Path], seeds: int, steps: int | None, options: S
         raise ValueError("--recipes must name at least one recipe: got none. Try recipes/arithmetic/*.yaml.")
     named: dict[str, Path] = {}
     for path in paths:
-        if not path.is_file():
-            raise ValueError(f"--recipes must name files: got {path}, which is none. Try recipes/arithmetic/*.yaml.")
         if path.stem in named:
             raise ValueError(
                 f"Recipes must differ in their names, which name the methods: got {named[path.stem]} and {path}. "

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..runs.files import read_yaml
 from .runs import ProcessRunner
 
 SCORE_PROBLEMS = 200  # held-out problems for a recipe that scores none
@@ -114,12 +115,11 @@ def _parse(launch: Any) -> tuple[Any, Any]:
 def _num_processes(launch: Any) -> int:
     """Return how many processes accelerate will start, from its options, its configuration file or the GPUs."""
     import torch
-    import yaml
 
     if launch.num_processes:
         return launch.num_processes
     if launch.config_file:
-        return int(yaml.safe_load(Path(launch.config_file).read_text(encoding="utf-8")).get("num_processes") or 1)
+        return int(read_yaml(Path(launch.config_file)).get("num_processes") or 1)
     return max(1, torch.accelerator.device_count())
 
 

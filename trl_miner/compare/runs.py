@@ -12,6 +12,7 @@ from typing import IO, Any
 from ..launching.process import GuardedProcess
 from ..launching.signals import signal_name
 from ..progress import Progress, duration
+from ..redaction import redact
 from ..runs.compare_folder import LOG, RUN, read_run_settings, write_run
 from ..viewing.comparison import RunSummary, summarize_run
 
@@ -89,21 +90,26 @@ def check_folder(run: Run) -> None:
                 f"--output, or delete that folder."
             )
         return
-    if differences := _differences(read_run_settings(run.folder), run.settings):
+    known, wanted = read_run_settings(run.folder), redact(run.settings)
+    if differences := _differences(redact(known), wanted):
         raise ValueError(
             f"{run.folder} must be empty or hold the same run: it holds one with other settings, {differences}. Give "
             f"another --output, or delete that folder."
         )
+    if redact(known) != known:
+        write_run(run.folder, wanted)  # an earlier version wrote secrets
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Describe which settings differ, and how; empty if none does."""
-    if old["recipe"] != new["recipe"]:
-        keys = sorted(key for key in old["recipe"] | new["recipe"] if old["recipe"].get(key) != new["recipe"].get(key))
-        return "; ".join(f"{key} is {old['recipe'].get(key)!r}, wanted {new['recipe'].get(key)!r}" for key in keys)
-    if old["options"] != new["options"]:
-        return f"options are '{' '.join(old['options'])}', wanted '{' '.join(new['options'])}'"
-    return "" if old["seed"] == new["seed"] else f"seed is {old['seed']}, wanted {new['seed']}"
+    before, wanted = old.get("recipe") or {}, new["recipe"]
+    if before != wanted:
+        keys = sorted(key for key in before | wanted if before.get(key) != wanted.get(key))
+        return "; ".join(f"{key} is {before.get(key)!r}, wanted {wanted.get(key)!r}" for key in keys)
+    options = old.get("options") or []
+    if options != new["options"]:
+        return f"options are '{' '.join(map(str, options))}', wanted '{' '.join(new['options'])}'"
+    return "" if old.get("seed") == new["seed"] else f"seed is {old.get('seed')}, wanted {new['seed']}"
 
 
 def train_all(runs: Sequence[Run], runner: ProcessRunner, jobs: int) -> bool:

@@ -3,7 +3,6 @@
 import csv
 import hashlib
 import io
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..progress import Progress
+from ..runs.files import parse
 
 Row = dict[str, Any]
 SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
@@ -83,13 +83,18 @@ def read_file(path: Path) -> list[Row]:
             raise ValueError(f"{path} must be a Parquet file: {error}. Write it again.") from error
     if suffix not in SUFFIXES:
         raise ValueError(f"A data file must end in {', '.join(SUFFIXES)}: got {path}. Convert it to one of these.")
-    text = path.read_text(encoding="utf-8-sig")
+    content = path.read_bytes()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise ValueError(f"{path} must be a text in UTF-8: line {line} is not. Convert it.") from error
     if suffix == ".csv":
         return [dict(row) for row in csv.DictReader(io.StringIO(text, newline=""))]  # "": line ends inside quotes stay
     is_lines = suffix == ".jsonl" or text.lstrip()[:1] != "["
     try:
-        rows = list(_json_lines(path, text)) if is_lines else json.loads(text)
-    except json.JSONDecodeError as error:
+        rows = list(_json_lines(path, text)) if is_lines else parse(content)
+    except ValueError as error:
         raise ValueError(f"{path} must be a JSON list of objects: {error}. Correct the file.") from error
     for index, row in enumerate(rows):
         if not isinstance(row, dict):
@@ -103,8 +108,8 @@ def _json_lines(path: Path, text: str) -> Iterator[Any]:
     for number, line in enumerate(text.split("\n"), 1):  # splitlines would also cut at U+2028 inside a string
         if line.strip():
             try:
-                yield json.loads(line)
-            except json.JSONDecodeError as error:
+                yield parse(line.encode(), number)
+            except ValueError as error:
                 raise ValueError(f"Line {number} of {path} must be a JSON object: {error}. Correct it.") from error
 
 

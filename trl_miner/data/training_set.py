@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ..progress import Progress, track
+from ..redaction import redact
 from ..runs.files import write_whole
+from ..text import code_for_markdown, for_markdown
 from .contamination import NGRAM, Overlap, find_overlaps
 from .golds import accepts_gold
 from .problems import Benchmark, Problem, fingerprint, read_problems
@@ -187,10 +189,11 @@ def _data_card(
     title: str, parts: Sequence[Part], options: Options, written: Written, benchmarks: Mapping[str, Sequence[Problem]]
 ) -> str:
     parquet_sha256 = hashlib.sha256((written.folder / TRAIN).read_bytes()).hexdigest()
-    sources = [[part.name, f"`{json.dumps(part.record)}`", part.read] for part in parts]
+    records = [code_for_markdown(json.dumps(redact(part.record))) for part in parts]
+    sources = [[for_markdown(part.name), record, part.read] for part, record in zip(parts, records, strict=True)]
     stages = [["read", sum(part.read for part in parts)]]
     stages += [[f"dropped: {reason}", count] for reason, count in written.dropped.items()]
-    settings = "".join(f"- {name}: {value}\n" for name, value in asdict(options).items())
+    settings = "".join(f"- {name}: {for_markdown(value)}\n" for name, value in asdict(options).items())
     # No `configs` here, though the Hub likes them: with them `load_dataset(folder)` caches by the folder's last name
     # (datasets 5.2), and gives the old rows of a rewritten folder. It finds the split by the file's name anyway.
     return (
@@ -208,7 +211,10 @@ def _contamination(options: Options, written: Written, benchmarks: Mapping[str, 
     if not benchmarks:
         return "Not compared with any benchmark.\n"
     rows_of = {name: {o.row for o in written.overlaps if o.benchmark == name} for name in benchmarks}
-    lines = [[name, len(known), len(rows_of[name]), f"`{fingerprint(known)}`"] for name, known in benchmarks.items()]
+    lines = [
+        [for_markdown(name), len(known), len(rows_of[name]), f"`{fingerprint(known)}`"]
+        for name, known in benchmarks.items()
+    ]
     table = _table(["benchmark", "problems", "overlapping rows", "fingerprint"], lines)
     return (
         f"{len(set().union(*rows_of.values()))} rows overlap with a problem of a benchmark (the same question, or "

@@ -6,7 +6,6 @@ less: their kernels may round differently when other requests share the batch.
 """
 
 import logging
-import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -15,8 +14,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..redaction import redact
 from ..runs.files import read_object
 from ..runs.models import ADAPTER
+from ..runs.shapes import POSITIVE
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ class VLLMBackend:
         if source.adapter:
             folder = Path(source.adapter)
             folder = folder if folder.is_dir() else Path(snapshot_download(source.adapter))
-            rank = read_object(folder / ADAPTER)["r"]
+            rank = read_object(folder / ADAPTER, shape={"r": POSITIVE})["r"]
             # the ranks that vLLM supports
             fitting = next((size for size in (8, 16, 32, 64, 128, 256, 320, 512) if size >= rank), rank)
             lora = {"enable_lora": True, "max_lora_rank": fitting}
@@ -157,14 +158,19 @@ class VLLMBackend:
 
 
 class ServerBackend:
-    """A running server with OpenAI's `/v1/completions`. A request that fails is repeated for about two minutes."""
+    """A running server with OpenAI's `/v1/completions`. A request that fails is repeated for about two minutes.
+
+    It gets `api_key` and no other key of the environment: it may be anybody's.
+    """
 
     name = "server"
     PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 
     TIMEOUT = 3600.0  # for one completion, in seconds
 
-    def __init__(self, base_url: str, model: str | None = None, concurrency: int = 64) -> None:
+    def __init__(
+        self, base_url: str, model: str | None = None, concurrency: int = 64, api_key: str | None = None
+    ) -> None:
         import requests
 
         base_url = base_url.rstrip("/")
@@ -173,8 +179,8 @@ class ServerBackend:
         self._warned = float("-inf")
         self.session = requests.Session()
         self.session.mount("http", requests.adapters.HTTPAdapter(pool_maxsize=concurrency))
-        if os.environ.get("OPENAI_API_KEY"):
-            self.session.headers["Authorization"] = f"Bearer {os.environ['OPENAI_API_KEY']}"
+        if api_key:
+            self.session.headers["Authorization"] = f"Bearer {api_key}"
         try:
             served = self._request("GET", "models", None)["data"]
         except ConnectionError:
@@ -233,6 +239,13 @@ class ServerBackend:
                 if answer.ok:
                     return answer.json()
                 problem = f"status {answer.status_code}: {answer.text[:500]}"
+                if answer.status_code in (401, 403):
+                    asked = "Check the key in the variable that --api-key-env names"
+                    given = "If it wants a key, name the variable that holds it: --api-key-env OPENAI_API_KEY"
+                    raise PermissionError(
+                        f"The server at {self.url} must accept the request: {method} {path} gave {problem}. "
+                        f"{asked if 'Authorization' in self.session.headers else given}."
+                    )
                 if answer.status_code < 500 and answer.status_code != 429:
                     break
             if pause is None or body is None:  # the first contact fails at once: usually the address is wrong
@@ -249,4 +262,5 @@ class ServerBackend:
         now = time.monotonic()
         if now - self._warned > 10:
             self._warned = now
-            logger.warning("The server at %s does not answer (%s); trying again for two minutes.", self.url, problem)
+            message = f"The server at {self.url} does not answer ({problem}); trying again for two minutes."
+            logger.warning("%s", redact(message))

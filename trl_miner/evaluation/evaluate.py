@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import importlib.util
+import os
 import platform
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -13,9 +14,12 @@ from typing import Any
 
 from ..data.benchmarks import BENCHMARKS, load_with_record, user_benchmark
 from ..data.worlds import WORLDS
+from ..redaction import learn
 from ..runs.evaluation import FILE as EVALUATION
 from ..runs.files import read_object
+from ..runs.manifest import FILE as MANIFEST
 from ..runs.models import ADAPTER
+from ..runs.shapes import TEXT
 from ..runs.trainer_state import FILE as STATE
 from .backends import Backend, ModelSource, ServerBackend, TransformersBackend, VLLMBackend
 from .generate import ProblemSet, PromptRenderer, Sampling, generate
@@ -36,6 +40,7 @@ class ModelOptions:
     backend: str = "auto"
     base_url: str | None = None
     served_model: str | None = None
+    api_key_env: str | None = None
     concurrency: int = 64
     batch_size: int = 32
     dtype: str = "auto"
@@ -51,6 +56,14 @@ class ModelOptions:
             raise ValueError("--backend server needs --base-url, such as http://localhost:8000/v1: got none.")
         if self.base_url and self.backend not in ("auto", "server"):
             raise ValueError(f"--base-url is for --backend server: got {self.backend}. Leave one of them out.")
+
+        if self.api_key_env and not self.base_url:
+            raise ValueError(f"--api-key-env is for --base-url: got {self.api_key_env} alone. Leave it out.")
+        if self.api_key_env and not os.environ.get(self.api_key_env):
+            raise ValueError(
+                f"--api-key-env must name a variable that holds a key: got {self.api_key_env}, which is not set. "
+                f"Export it first."
+            )
 
     @classmethod
     def from_arguments(cls, args: Namespace) -> "ModelOptions":
@@ -107,7 +120,20 @@ def load_problem_sets(
 def evaluate(output: str | Path, model: ModelOptions, problem_sets: Sequence[ProblemSet], sampling: Sampling) -> int:
     """Draw the samples that a folder lacks, and return their number. See `generate`."""
     source = _resolve(model)
+    fingerprint = _fingerprint(model, source)  # before anything is loaded
+    if not Path(source.model).is_dir():  # the same commit for all that is loaded, should the repository move
+        source = dataclasses.replace(source, revision=fingerprint.get("model") or source.revision)
     tokenizer = _load_tokenizer(model, source)
+
+    def load() -> Backend:
+        backend = _load_backend(model, source, tokenizer)
+        if _fingerprint(model, source) != fingerprint:
+            raise ValueError(
+                f"The model must stay the same while it is loaded: the files of {model.model} have changed meanwhile. "
+                f"Wait until nobody writes them, and run the same command again."
+            )
+        return backend
+
     settings = {
         "model": model.model,
         "revision": model.revision,
@@ -115,13 +141,11 @@ def evaluate(output: str | Path, model: ModelOptions, problem_sets: Sequence[Pro
         "backend": model.backend_name,
         "dtype": model.dtype,
         "tokenizer": model.tokenizer,
-        "fingerprint": _fingerprint(model, source),
+        "fingerprint": fingerprint,
         "versions": _versions(model.backend_name),
     }
     renderer = PromptRenderer(tokenizer, model.style, model.model)
-    return generate(
-        output, problem_sets, lambda: _load_backend(model, source, tokenizer), renderer, sampling, settings
-    )
+    return generate(output, problem_sets, load, renderer, sampling, settings)
 
 
 def sample_filter(model: ModelOptions, output: str | Path, source: str | None, revision: str | None) -> int:
@@ -140,7 +164,7 @@ def _resolve(model: ModelOptions) -> ModelSource:
         return ModelSource(find_model(model.model), None, model.adapter, model.dtype)
     config = Path(model.model) / ADAPTER
     if config.is_file() and not model.adapter:
-        base = read_object(config)["base_model_name_or_path"]
+        base = read_object(config, shape={"base_model_name_or_path": TEXT})["base_model_name_or_path"]
         return ModelSource(base, model.revision, model.model, model.dtype)
     if not Path(model.model).exists() and (model.model.startswith(("/", ".", "~")) or model.model.count("/") > 1):
         raise ValueError(f"--model must be a Hub id or a folder: got {model.model}, which is not there.")
@@ -164,7 +188,9 @@ def _load_tokenizer(model: ModelOptions, source: ModelSource) -> Any:
 def _load_backend(model: ModelOptions, source: ModelSource, tokenizer: Any) -> Backend:
     name = model.backend_name
     if name == "server":
-        return ServerBackend(str(model.base_url), model.served_model, model.concurrency)
+        key = os.environ[model.api_key_env] if model.api_key_env else None
+        learn({"api_key": key})
+        return ServerBackend(str(model.base_url), model.served_model, model.concurrency, key)
     if name == "transformers":
         return TransformersBackend(source, tokenizer, model.batch_size)
     if not _has_vllm():
@@ -193,7 +219,7 @@ def _identity(name: str, revision: str | None) -> str | None:
         return getattr(AutoConfig.from_pretrained(name, revision=revision), "_commit_hash", None)
     digest = hashlib.sha256()
     for path in sorted({path for pattern in _WEIGHTS for path in folder.glob(pattern)}):
-        if path.name in (EVALUATION, STATE):
+        if path.name in (EVALUATION, STATE, MANIFEST) or not path.is_file():  # a pipe would hang its reader
             continue
         size = path.stat().st_size
         digest.update(f"{path.name} {size}\n".encode())

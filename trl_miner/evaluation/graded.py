@@ -110,6 +110,7 @@ def _choose_samples(
                 f"{path} must hold {asked} samples of each of its {len(problems)} problems: {total - have} of {total} "
                 f"are missing. The same `trl-miner eval` command samples them; "
                 + ("there is nothing to score yet." if not have else "--partial scores what is there.")
+                + "".join(f" {warning}" for warning in warnings)
             )
         problems = [problem for problem in problems if samples_of[problem["id"]]]
         asked = min(len(samples_of[problem["id"]]) for problem in problems)

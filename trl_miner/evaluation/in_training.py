@@ -1,9 +1,11 @@
 """Score a model on held-out problems while it trains, and keep the best model."""
 
+import asyncio
 import hashlib
 import inspect
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from transformers import Trainer, TrainerCallback
 from trl.models import unwrap_model_for_generation
 
 from ..data.prompts import prompt_text
+from ..reward_functions import KNOWN_VERIFIERS, check_rewards, parameters_of
 from ..runs import models
 from ..runs.evaluation import read_evaluation, until, write_evaluation
 from ..runs.held_out import HeldOut, Moment, read_held_out, write_held_out
@@ -40,8 +43,9 @@ class EvaluationCallback(TrainerCallback):
             needs, such as `solution`; None scores nothing.
         num_samples: Completions per problem, sampled at the temperature of the training.
         every: Optimizer steps between two scores during training; 0 for none.
-        reward_func: The reward function that grades the completions; by default that of the trainer that decides on
-            correctness.
+        reward_func: The reward function that grades the completions, at `correct_threshold` (a known verifier at 1);
+            by default those of the trainer that decide what is correct there. It gets completions as in training:
+            conversations where the prompts are messages.
         keep_best: Keep the model with the highest Pass@1 so far in `best/` of the run folder.
         batch_size: Completions per call of `generate`.
         final_samples: Completions per problem after training, for a larger K of Pass@K; `num_samples` by default.
@@ -65,7 +69,17 @@ class EvaluationCallback(TrainerCallback):
             warnings.warn("judge is now called reward_func: pass it by that name.", FutureWarning, stacklevel=2)
             reward_func = judge
         self.trainer, self.problems, self.num_samples, self.every = trainer, problems, num_samples, every
-        self.reward_func = reward_func or trainer.reward_funcs[trainer.correct_index]
+        self.reward_func = reward_func
+        deciding = [trainer.reward_funcs[column] for column in trainer.verifier.columns]
+        self._reward_funcs = deciding if reward_func is None else [reward_func]
+        if problems is not None and any(isinstance(function, torch.nn.Module) for function in self._reward_funcs):
+            raise ValueError(
+                f"Held-out problems need a reward function that grades text: got the reward model "
+                f"{' and '.join(trainer.verifier.names)}. Pass reward_func, or name another in correct_reward_func."
+            )
+        # The run's threshold is in units of its own rewards, and a benchmark's verifier may be another.
+        is_known = getattr(reward_func, "__name__", None) in KNOWN_VERIFIERS
+        self._threshold = 1.0 if is_known else trainer.args.correct_threshold
         self.keep_best, self.batch_size = keep_best, batch_size
         self.final_samples = num_samples if final_samples is None else final_samples
         self.folder = Path(trainer.args.output_dir)
@@ -121,23 +135,47 @@ class EvaluationCallback(TrainerCallback):
         Returns:
             (P,) right completions of each problem.
         """
-        trainer, accelerator = self.trainer, self.trainer.accelerator
+        accelerator = self.trainer.accelerator
         size, processes = len(self.problems), accelerator.num_processes
         indices = range(accelerator.process_index, size, processes)
         share = self.problems.select(indices)
-        samples = self._sample(indices, share["prompt"], num_samples)
+        # Weights in shards are gathered by all processes at once: one with fewer problems samples the first once more.
+        more = [0] * (-(-size // processes) - len(indices))
+        prompts = [*share["prompt"], *self.problems.select(more)["prompt"]]
+        samples = self._sample([*indices, *more], prompts, num_samples)[: len(indices)]
         columns = {name: [value for value in share[name] for _ in range(num_samples)] for name in share.column_names}
         columns["prompts"] = columns.pop("prompt")  # as TRL calls them
-        rewards = self.reward_func(completions=[text for texts in samples for text in texts], **columns)
-        is_right = [(reward is not None and reward >= trainer.args.correct_threshold) for reward in rewards]
-        counts = [sum(is_right[i : i + num_samples]) for i in range(0, len(is_right), num_samples)]
+        completed = [completion for completions in samples for completion in completions]
+        rewards_N = self._grade(columns, [text for text, _ in completed], [ids for _, ids in completed])
+        is_right_N = rewards_N >= self._threshold  # False for NaN
+        counts = is_right_N.view(len(samples), num_samples).sum(dim=1).tolist()
         # Each process had every `processes`-th problem: put the gathered counts back into the problems' order.
         order = [index for first in range(processes) for index in range(first, size, processes)]
         num_correct_P = torch.empty(size, dtype=torch.int64)
         num_correct_P[order] = torch.tensor(gather_object(counts))
         return num_correct_P
 
-    def _sample(self, indices: Sequence[int], prompts: Sequence[Any], num_samples: int) -> list[list[str]]:
+    def _grade(self, columns: dict[str, list[Any]], texts: list[str], ids: list[list[int]]) -> torch.Tensor:
+        """Return (N,) the rewards that decide what is correct; NaN: unscorable."""
+        trainer = self.trainer
+        is_chat = any(not isinstance(prompt, str) for prompt in columns["prompts"])
+        completions = [[{"role": "assistant", "content": text}] for text in texts] if is_chat else texts
+        more: dict[str, Any] = {"completion_ids": ids, "trainer_state": trainer.state}  # TRL passes them too
+        more |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
+        rewards_ND = torch.full((len(texts), len(self._reward_funcs)), torch.nan)
+        for place, function in enumerate(self._reward_funcs if texts else []):  # a process may have none
+            own = {name: more[name] for name in more.keys() & parameters_of(function)}
+            rewards = function(completions=completions, **columns, **own)
+            if inspect.isawaitable(rewards):  # in a thread of its own: a notebook's has a running loop
+                with ThreadPoolExecutor(1) as thread:
+                    rewards = thread.submit(asyncio.run, _awaited(rewards)).result()
+            rewards_ND[:, place] = torch.tensor([torch.nan if reward is None else reward for reward in rewards])
+        check_rewards(trainer.verifier.names if self.reward_func is None else ["reward_func"], rewards_ND)
+        return trainer.verifier.smallest(rewards_ND)
+
+    def _sample(
+        self, indices: Sequence[int], prompts: Sequence[Any], num_samples: int
+    ) -> list[list[tuple[str, list[int]]]]:
         trainer = self.trainer
         # It turns gradient checkpointing off and on again: with the same settings, where this TRL takes them (1.9 does
         # not, nor in its own generation, so there too scoring changes nothing).
@@ -220,13 +258,27 @@ class EvaluationCallback(TrainerCallback):
 
     def _keep(self, moment: str, scores: dict[str, float]) -> None:
         """Save the model next to the best one so far, then replace that: one of them is always complete."""
-        self.best = scores["pass@1"]
-        is_main = self.trainer.is_world_process_zero()
+        is_main, problem = self.trainer.is_world_process_zero(), ""
         if is_main:
             models.begin_best(self.folder)
         self.trainer.accelerator.wait_for_everyone()
-        # Every process: with ZeRO-3 or FSDP the weights are gathered. Internal: otherwise transformers pushes it.
-        self.trainer.save_model(str(self.folder / models.NEW_BEST), _internal_call=True)
-        if is_main:
-            models.finish_best(self.folder, {moment: scores})
-        self.trainer.accelerator.wait_for_everyone()
+        try:
+            # Every process: with ZeRO-3 or FSDP the weights are gathered. Internal: otherwise transformers pushes it.
+            self.trainer.save_model(str(self.folder / models.NEW_BEST), _internal_call=True)
+            if is_main:
+                models.finish_best(self.folder, {moment: scores})
+        except Exception as error:  # a full disk; safetensors has an error of its own
+            problem = str(error)
+        if problems := [text for text in gather_object([problem]) if text]:
+            if is_main:
+                models.begin_best(self.folder)
+            self.trainer.accelerator.print(
+                f"The best model so far, of {moment}, could not be kept: {problems[0]}. The training goes on, and "
+                f"best/ stays as it was."
+            )
+        else:
+            self.best = scores["pass@1"]
+
+
+async def _awaited(rewards: Awaitable[Any]) -> Any:
+    return await rewards

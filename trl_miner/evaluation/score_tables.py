@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..tables import Table
+from ..text import for_markdown
 from .paper import load_paper, paper_notes, paper_rows, paper_scale
 
 MISSING = "-"
@@ -16,14 +17,14 @@ def scores_markdown(scores: Mapping[str, Any], paper: str | None = None) -> str:
         scores: Of `score_folder`.
         paper: A base model whose rows of the paper are shown too; None: none.
     """
-    parts = [f"# Scores of {run_name(scores)}\n"]
+    parts = [f"# Scores of {for_markdown(run_name(scores))}\n"]
     if scores["warnings"]:
-        parts.append("".join(f"- Warning: {warning}\n" for warning in scores["warnings"]))
+        parts.append("".join(f"- Warning: {for_markdown(warning)}\n" for warning in scores["warnings"]))
     parts += [main_table(scores, paper).markdown(), "## By benchmark\n", _detail_table(scores).markdown()]
     if any(one["levels"] for one in scores["benchmarks"].values()):
         parts += ["## By level\n", *(table.markdown() for table in _level_tables(scores))]
     for table in scale_tables(scores, paper):
-        parts += [f"## {table.title}\n", table.markdown()]
+        parts += [f"## {for_markdown(table.title)}\n", table.markdown()]
     return "\n".join(parts)
 
 

@@ -127,6 +127,8 @@ def _sample_batch(
         attention_mask=mask,
         generation_config=config,
         logits_processor=LogitsProcessorList(race if temperature > 0 else []),
+        # transformers keeps the processes in step with ZeRO-3 and FSDP1 by itself, not with accelerate's FSDP2
+        synced_gpus=True if any(hasattr(weight, "full_tensor") for weight in model.parameters()) else None,
     )
     return tokens[:, width:].tolist()
 
@@ -140,18 +142,18 @@ def sample_completions(
     title: str = "sampling",
     quiet: bool = True,
     **settings: Any,
-) -> list[list[str]]:
-    """Sample several completions of each prompt, and return their texts without special tokens."""
+) -> list[list[tuple[str, list[int]]]]:
+    """Sample several completions of each prompt, and return the text without special tokens and the ids of each."""
     ids = [tokenizer(prompt)["input_ids"] for prompt in prompts]
     rows = [(prompt, seed) for prompt, its_seeds in enumerate(seeds) for seed in its_seeds]
     # Prompts of like length together: less padding.
     rows.sort(key=lambda row: len(ids[row[0]]))
     tokens_and_seeds = [ids[prompt] for prompt, _ in rows], [seed for _, seed in rows]
     sampled = sample_tokens(model, tokenizer, *tokens_and_seeds, **settings)
-    texts: list[list[str]] = [[] for _ in prompts]
+    completions: list[list[tuple[str, list[int]]]] = [[] for _ in prompts]
     for index, tokens, _ in track(sampled, title, total=len(rows), unit="samples", quiet=quiet):
-        texts[rows[index][0]].append(tokenizer.decode(tokens, skip_special_tokens=True))
-    return texts
+        completions[rows[index][0]].append((tokenizer.decode(tokens, skip_special_tokens=True), tokens))
+    return completions
 
 
 def _eos_token_ids(model: Any, tokenizer: Any) -> list[int]:

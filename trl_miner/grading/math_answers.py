@@ -10,11 +10,12 @@ call that holds the interpreter. `pool.py` runs them in processes that can be ki
 
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import partial
+from itertools import product
 from typing import Any
 
-# A longer box is no answer: the longest gold of the benchmarks has about 200 characters, and parsing takes more than
-# linear time. It also bounds what is sent to a worker.
+# Boxes that are longer together are no answer: the longest gold of the benchmarks has about 200 characters, and
+# parsing takes more than linear time. It also bounds what is sent to a worker.
 MAX_CHARACTERS = 10_000
 # Where an answer without a box is looked for.
 TAIL_CHARACTERS = 2_000
@@ -22,20 +23,33 @@ TAIL_CHARACTERS = 2_000
 BOX = re.compile(r"\\boxed\s*\{")
 # Nine digits are far from any rounding inside math-verify. Leading zeros and "-0" are left to math-verify.
 PLAIN_INTEGER = re.compile(r"-?[1-9][0-9]{0,8}|0")
+_NESTED_BOX = re.compile(r"\\(?:boxed|fbox)\b")
+_WORDS = re.compile(
+    r"\\(?:text(?:normal|bf|it|rm)?|mbox|math(?:rm|it|bf))\s*\{([^{}]*)\}(?:\^-?\d|\^\{-?\d+\}|\{\^\d\})?"
+)
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+_BASE = re.compile(r"\d\s*_\s*(?:\{\s*)?(\d+)")
+_EXPONENT = re.compile(r"\^\s*\{?\s*-?\d+")
+_DIGIT = re.compile(r"\d")
+_KEPT = re.compile(r"\d|^\s*(?:and|or)\s*$")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
 def boxes(text: str) -> tuple[str, ...]:
-    r"""Return the distinct contents of the `\boxed{}` in a text, the last one first."""
-    contents = []
-    position = 0
+    r"""Return the distinct contents of the `\boxed{}` in a text, the last one first; none if they are too long."""
+    contents: dict[str, None] = {}
+    position = characters = 0
     while match := BOX.search(text, position):
         end = _closing_brace(text, match.end())
         if end is None:
             return ()
-        contents.append(text[match.end() : end].strip())
-        position = end
-    return tuple(dict.fromkeys(reversed(contents)))
+        content, position = text[match.end() : end].strip(), end
+        characters += 0 if content in contents else len(content)
+        if characters > MAX_CHARACTERS:
+            return ()
+        contents.pop(content, None)  # its last place counts
+        contents[content] = None
+    return tuple(reversed(contents))
 
 
 def gold_content(gold: Any) -> str:
@@ -51,7 +65,7 @@ def gold_content(gold: Any) -> str:
 
 def is_correct_as_text(boxes: Sequence[str], expected: str) -> bool | None:
     """Grade an answer where that needs no mathematics; return None where it does. Linear in the answer's length."""
-    if not boxes or sum(map(len, boxes)) > MAX_CHARACTERS:
+    if not boxes:
         return False
     if tuple(boxes) == (expected,):
         return True
@@ -66,7 +80,7 @@ def is_correct(boxes: Sequence[str], tail: str, expected: str) -> bool | None:
     Without boxes, math-verify looks for a final answer in `tail`. A gold that sympy cannot read, but that is
     well-formed, is compared as text, as math-verify does. There is no time limit.
     """
-    gold = _parse_gold(expected)
+    gold = _parse_box(expected)
     if not gold:
         return None
     # Lazy: the last box first, and no further than the first wrong one.
@@ -87,28 +101,26 @@ def _form(parsed: Sequence[Any]) -> str | None:
             answer = value = answer.evalf(12)
             if value.is_real and abs(value) < 10**12 and value - value.round() == 0:
                 answer = value.round()
-        return str(answer).strip() or None
+        form = str(answer).strip()
+        return form if 0 < len(form) <= MAX_CHARACTERS else None
 
-    # What sympy can neither evaluate nor print counts as it stands in its box.
+    # What sympy can neither evaluate nor print, or only at length, counts as it stands in its box.
     return _attempt(canonical, None) if parsed else None
 
 
 def _closing_brace(text: str, start: int) -> int | None:
-    r"""Find the brace that closes the one just before `start`; escaped braces (`\{`, a set) do not count."""
+    r"""Find the brace that closes the one just before `start`, no further than an answer may be long.
+
+    Escaped braces (`\{`, a set) do not count.
+    """
     depth = 1
-    for match in _BRACE.finditer(text, start):
+    for match in _BRACE.finditer(text, start, start + MAX_CHARACTERS + 1):
         character = match.group()
         if len(character) == 1:
             depth += 1 if character == "{" else -1
             if depth == 0:
                 return match.start()
     return None
-
-
-@lru_cache(maxsize=16_384)
-def _parse_gold(expected: str) -> tuple[Any, ...]:
-    # All rollouts of a prompt share its gold, and parsing takes milliseconds.
-    return _parse_box(expected)
 
 
 def _parse_box(content: str) -> tuple[Any, ...]:
@@ -118,8 +130,27 @@ def _parse_box(content: str) -> tuple[Any, ...]:
     target = LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)
     # `fallback_mode="first_match"` keeps the text as well, so that a gold that sympy cannot read still equals itself.
     modes: dict[str, Any] = {"fallback_mode": "first_match", "extraction_mode": "first_match"}
-    boxed = "\\boxed{" + content + "}"
+    boxed = "\\boxed{" + _with_all_numbers(content) + "}"
     return _attempt(lambda: tuple(parse(boxed, extraction_config=[target], parsing_timeout=None, **modes)), ())
+
+
+def _with_all_numbers(content: str) -> str:
+    r"""Rewrite what math-verify would cut down to 5: `5\text{ or 6}`, `5\text{ m} + 6\text{ m}`, `6\fbox{5}`.
+
+    It takes everything from the first `\text` to the last one for a unit, and a box within the box for the answer.
+    """
+    content = _NESTED_BOX.sub("", content)
+    first = _WORDS.search(content)
+    if first is None or not re.search(r"\w", _COMMAND.sub("", content[: first.start()])):
+        return content
+
+    def kept(match: re.Match[str]) -> str:
+        words = _EXPONENT.sub("", match[1])  # the 2 of cm^2 is no number
+        return f" {words} " if _KEPT.search(words) else " "
+
+    rest = _WORDS.sub(kept, content[first.start() :])
+    # Between "60 minutes = 1 hour" the words are what makes it true.
+    return content[: first.start()] + rest if _DIGIT.search(rest) and "=" not in rest else content
 
 
 def _parse_tail(text: str) -> tuple[Any, ...]:
@@ -129,9 +160,16 @@ def _parse_tail(text: str) -> tuple[Any, ...]:
 
 
 def _is_equal(gold: Sequence[Any], answer: Sequence[Any]) -> bool:
-    from math_verify import verify
+    from .values import are_equal, without_lost_infinity
 
-    return _attempt(lambda: bool(verify(list(gold), list(answer), timeout_seconds=None)), False)
+    bases = [
+        {base for part in parsed for base in _BASE.findall(part if isinstance(part, str) else "")}
+        for parsed in (gold, answer)
+    ]
+    if all(bases) and bases[0] != bases[1]:  # sympy reads 12_3 as 12
+        return False
+    pairs = product(gold, without_lost_infinity(answer))
+    return any(_attempt(partial(are_equal, *pair), False) for pair in pairs)
 
 
 def _attempt(function: Callable[[], Any], default: Any) -> Any:

@@ -1,12 +1,17 @@
 """A process that grades answers one by one, and that the kernel kills when one takes too long.
 
-`pool.py` starts it with one end of a socket pair. It reads a job, writes its result, and ends when the other end is
+`pool.py` starts it with one end of a socket pair. It reads a job, sends its result, and ends when the other end is
 closed. The timers' signals keep their default action, death: a handler in Python would wait for the C call that holds
-the interpreter, which may never return. So a worker that hangs ends by itself, even if the process that started it is
-long dead.
+the interpreter, which may never return. So a worker that hangs ends by itself, even if nobody is left to end it.
+
+A verdict depends on the gold and the answer alone. sympy alone is not like that: it draws random points, asks for the
+properties of an expression in random order, iterates over sets of strings, and keeps what it once found in caches. So
+`pool.py` fixes the seed of Python's hashes, and this process seeds every generator and empties the caches before each
+answer. A fork for each answer would do it too, but costs several times the grading.
 """
 
 import logging
+import random
 import resource
 import signal
 from multiprocessing.connection import Connection
@@ -38,6 +43,21 @@ def grade(job: Job) -> Result:
     return Result(is_correct, math_answers.vote(job.boxes, job.tail) if wants_wrong else None)
 
 
+def reset() -> None:
+    """Put back what may decide a verdict of sympy and is not in the gold or the answer: chance, order and caches."""
+    import sympy.core.assumptions
+    from sympy.core.cache import clear_cache
+    from sympy.core.random import seed
+    from sympy.core.symbol import Dummy
+
+    # In a fixed order: by default it asks for properties in a random one, which would depend on earlier answers.
+    sympy.core.assumptions.shuffle = list.sort
+    clear_cache()
+    random.seed(0)
+    seed(0)
+    Dummy._base_dummy_index, Dummy._count = 10**8, 0  # in hashes and orders; above those that modules made
+
+
 def main(descriptor: int, cpu_seconds: float, wall_seconds: float, memory_bytes: int) -> None:
     """Grade until the socket closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the pool decides when we end
@@ -49,7 +69,7 @@ def main(descriptor: int, cpu_seconds: float, wall_seconds: float, memory_bytes:
     except (ValueError, OSError):  # not every system has them; the time limits hold anyway
         pass
     logging.disable(logging.CRITICAL)  # math-verify reports every answer that it cannot parse
-    grade(Job(("\\frac{1}{2}",), "", "0.5", True))  # imports sympy and fills its caches before the clock runs
+    grade(Job(("\\frac{1}{2}",), "", "0.5", True))  # imports sympy and fills its tables before the clock runs
     connection = Connection(descriptor)
     connection.send("ready")
     while True:
@@ -60,6 +80,7 @@ def main(descriptor: int, cpu_seconds: float, wall_seconds: float, memory_bytes:
         # CPU time, so that a verdict does not depend on how busy the machine is; wall time for what uses no CPU.
         signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
         signal.setitimer(signal.ITIMER_REAL, wall_seconds)
+        reset()
         result = grade(job)
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)

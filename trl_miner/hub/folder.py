@@ -1,16 +1,19 @@
 """Assemble the folder that is published: a model's files, its log, its scores, and its card."""
 
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..redaction import find_secret, learn
 from ..runs.evaluation import AFTER, read_evaluation, until, write_evaluation
 from ..runs.files import read_optional, write_json
-from ..runs.models import ADAPTER, BEST, Model, weight_files
+from ..runs.models import ADAPTER, BEST, CARD, LARGEST_CARD, TRLS_CARD, Model, weight_files
+from ..runs.places import fault, only_within
+from ..runs.shapes import number
 from ..runs.trainer_state import FILE as STATE
+from ..runs.trainer_state import SHAPE as STATE_SHAPE
 from ..runs.trainer_state import last_step
 from ..runs.training_record import read_run_record
 from .model_card import EMPTY_CARD, MARKER, PICTURE, RunFacts, complete_card
@@ -22,8 +25,10 @@ _FILES = (
     *("merges.txt", "*.jinja", "additional_chat_templates/*.jinja", "chat_template.json"),
     *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"),
 )
-_SECRET = re.compile(r"(^|_)(TOKEN|KEY|SECRET|PASSWORD|PASSWD)(_|$)", re.IGNORECASE)
-_SHORTEST_SECRET = 16  # characters; a shorter value may occur in a vocabulary by chance
+# A vocabulary may hold what has the shape of a secret; the log is written without any.
+_WITHOUT_SHAPES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt", "log_history.json")
+_UNSEARCHED = (".safetensors", ".png", ".model", ".tiktoken")
+_MOST_ALIASES = 20  # in the metadata of a card: each may double what it stands for
 
 
 def assemble(
@@ -38,21 +43,34 @@ def assemble(
     """Fill the empty folder `target` with everything that is published of a model, and return it.
 
     `place` puts a file of the run in its place (`copy`, `link` or `os.symlink`), `name` is the repository's, and
-    `benchmarks` come from a `scores.json`. Raises ValueError if a file holds a secret of the environment or of
-    `secrets`.
+    `benchmarks` come from a `scores.json`. Raises ValueError if a file holds a secret, such as those of the
+    environment and of `secrets`, and OSError if one lies outside the run's folder, which may be a stranger's.
     """
+    learn({"token": list(secrets)})
+    with only_within(model.run):
+        return _assemble(model, target, name, place, benchmarks)
+
+
+def _assemble(
+    model: Model, target: Path, name: str, place: Callable[[Path, Path], Any], benchmarks: Mapping[str, Any] | None
+) -> Path:
     files = {path.relative_to(model.weights): path for path in weight_files(model.weights)}
     for folder in (model.run, model.weights):  # a tokenizer may be in only one of them
-        paths = (path for pattern in _FILES for path in folder.glob(pattern))
-        files |= {path.relative_to(folder): path for path in paths if path.is_file()}
+        files |= {path.relative_to(folder): path for path in _other_files(folder)}
     is_adapter = (model.weights / ADAPTER).is_file()
     if is_adapter:
         files.pop(Path("config.json"), None)
     for inner, path in files.items():
+        if problem := fault(path):
+            raise OSError(
+                f"{path} must be a file of its run to be published: {problem}. If it is yours, put the file itself "
+                f"there."
+            )
         (target / inner).parent.mkdir(parents=True, exist_ok=True)
         place(path.resolve(), target / inner)
     evaluation, moment = _evaluation(model)
-    log = read_optional(_state_folder(model) / STATE).get("log_history", [])
+    history = read_optional(_state_folder(model) / STATE, shape=STATE_SHAPE).get("log_history") or []
+    log = [entry for entry in history if isinstance(entry, dict)]
     write_json(target / "log_history.json", log)
     if evaluation:
         write_evaluation(target, evaluation)
@@ -60,8 +78,14 @@ def assemble(
         read_run_record(model.run), log, evaluation, name, moment, benchmarks, is_adapter, _draw(model, target)
     )
     (target / "README.md").write_text(complete_card(_read_card(model), facts), encoding="utf-8")
-    check_secrets(target, secrets)
+    check_secrets(target)
     return target
+
+
+def _other_files(folder: Path) -> list[Path]:
+    """Return what a model needs besides its weights, links that lead nowhere and the like included."""
+    paths = [*folder.iterdir(), *(folder / "additional_chat_templates").glob("*")]
+    return [path for path in paths if not path.is_dir() and any(path.match(pattern) for pattern in _FILES)]
 
 
 def copy(source: Path, target: Path) -> None:
@@ -82,8 +106,8 @@ def link(source: Path | str, target: Path | str) -> None:
 
 def adapter_warning(weights: Path) -> str:
     """Return a warning for an adapter that nobody else can load, or an empty text."""
-    base = read_optional(weights / ADAPTER).get("base_model_name_or_path") or ""
-    if not (os.path.isabs(base) or os.path.exists(base)):
+    base = read_optional(weights / ADAPTER).get("base_model_name_or_path")
+    if not isinstance(base, str) or not (os.path.isabs(base) or os.path.exists(base)):
         return ""
     return (
         f"Warning: the adapter's base model is a folder of this machine, {base}. Nobody else can load it, and its "
@@ -91,37 +115,42 @@ def adapter_warning(weights: Path) -> str:
     )
 
 
-def check_secrets(folder: Path, more: Iterable[str | None] = (), suffixes: tuple[str, ...] | None = None) -> None:
-    """Raise ValueError if a file to be published holds a token or key from the environment, or one of `more`.
+def check_secrets(folder: Path, suffixes: tuple[str, ...] | None = None) -> None:
+    """Raise ValueError if a file to be published holds a token or key, by its value or by its shape.
 
-    Without `suffixes`, all files but weights and pictures are searched.
+    Without `suffixes`, all files but weights, pictures and binary vocabularies are searched.
     """
-    secrets = [(name, value) for name, value in os.environ.items() if _SECRET.search(name)]
-    secrets += [("a token", value) for value in more if value]
-    values = [(n, v.encode()) for n, v in secrets if len(v) >= _SHORTEST_SECRET and not os.path.exists(v)]
     for path in sorted(folder.rglob("*")):
-        is_searched = path.suffix in suffixes if suffixes else path.suffix not in (".safetensors", ".png")
+        is_searched = path.suffix in suffixes if suffixes else path.suffix not in _UNSEARCHED
         if path.is_file() and is_searched:
-            content = path.read_bytes()
-            for name, value in values:
-                if value in content:
-                    raise ValueError(
-                        f"A file to be published must not hold a secret: {path.name} has the value of {name}. "
-                        f"Remove it there, and replace the secret if the file was shared."
-                    )
+            text = path.read_text(encoding="utf-8", errors="replace")
+            if found := find_secret(text, shapes=path.name not in _WITHOUT_SHAPES):
+                raise ValueError(
+                    f"A file to be published must not hold a secret: {path.name} has {found}. Remove it there, and "
+                    f"replace the secret if the file was shared."
+                )
 
 
 def _evaluation(model: Model) -> tuple[dict[str, Any], str]:
     """Return the scores up to this model, by moment, and the moment that it is of."""
-    if model.weights.name == BEST and (evaluation := read_evaluation(model.weights)):
+    if model.weights.name == BEST and (evaluation := _scores(model.weights)):
         return evaluation, next(iter(evaluation))
-    evaluation = read_evaluation(model.run)
+    evaluation = _scores(model.run)
     if model.step is None:
         return evaluation, AFTER
     moment = f"step {model.step}"
     if AFTER in evaluation and last_step(model.run) == model.step:
         evaluation[moment] = evaluation[AFTER]  # the last checkpoint is the model after training
     return until(model.step, evaluation), moment
+
+
+def _scores(folder: Path) -> dict[str, dict[str, float]]:
+    """Return the scores of a folder by moment and metric, without what is none."""
+    return {
+        str(moment): {str(name): score for name, value in metrics.items() if (score := number(value)) is not None}
+        for moment, metrics in read_evaluation(folder).items()
+        if isinstance(metrics, dict)
+    }
 
 
 def _state_folder(model: Model) -> Path:
@@ -142,6 +171,25 @@ def _draw(model: Model, target: Path) -> bool:
 
 def _read_card(model: Model) -> str:
     """Return TRL's card. The one that PEFT writes beside an adapter names the base model's folder."""
-    path = model.run / "README.md"
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    return text if "huggingface/trl)" in text and MARKER in text else EMPTY_CARD
+    path = model.run / CARD
+    if not path.is_file() or fault(path, largest=LARGEST_CARD):
+        return EMPTY_CARD
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return text if TRLS_CARD.decode() in text and MARKER in text and _has_metadata(text) else EMPTY_CARD
+
+
+def _has_metadata(card: str) -> bool:
+    """Return whether a card's metadata can be read, and is small also when all its aliases are written out."""
+    import yaml
+    from huggingface_hub import ModelCard
+    from huggingface_hub.repocard import REGEX_YAML_BLOCK
+
+    try:
+        block = REGEX_YAML_BLOCK.search(card)
+        events = list(yaml.parse(block[2], Loader=yaml.SafeLoader)) if block else []
+        if sum(isinstance(event, yaml.AliasEvent) for event in events) > _MOST_ALIASES:
+            return False
+        ModelCard(card, ignore_metadata_errors=True)
+    except (ValueError, RecursionError, yaml.YAMLError):
+        return False
+    return True

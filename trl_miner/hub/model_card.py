@@ -3,13 +3,16 @@
 The card is completed at the end of the training, and again from the run folder when it is pushed.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..runs.training_record import papers_of, read_run_record, run_record
+from ..redaction import redact
+from ..runs.training_record import HUB_ID, papers_of, read_run_record, run_record
+from ..text import code_for_markdown, for_markdown, one_line
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult
@@ -42,6 +45,7 @@ _SHOWN_METRICS = {
     "rollouts/grpo": "Rollouts with an advantage under GRPO",
     "rollouts/used": "Rollouts with an advantage in this run",
 }
+_ARXIV = re.compile(r"\d{4}\.\d{4,5}", re.ASCII)
 _FRAMEWORKS = {"trl": "TRL", "transformers": "Transformers", "torch": "Pytorch", "vllm": "vLLM"}
 
 
@@ -104,28 +108,29 @@ def complete_card(card: str, facts: RunFacts) -> str:
             text = re.sub(rf"^### {title}\n.*?(?=^##|\Z)", "", text, flags=re.MULTILINE | re.DOTALL)
     added = "".join(f"### {title}\n\n{body}\n" for title, body in sections.items() if body)
     text = text.replace(MARKER, f"{added}{MARKER}", 1)
-    return f"{metadata}\n---\n{_complete_text(text, facts)}"
+    return redact(f"{metadata}\n---\n{_complete_text(text, facts)}")
 
 
 def _complete_metadata(data: Any, facts: RunFacts) -> None:
     record = facts.record or {}
     data.pop("licence", None)  # a slip in TRL's template
-    data["model_name"] = facts.model_name.rpartition("/")[2]
+    data["model_name"] = one_line(facts.model_name.rpartition("/")[2])
     data["pipeline_tag"] = "text-generation"
     if facts.is_adapter:
         data["library_name"] = "peft"
     if Path(str(data.get("base_model") or "")).is_absolute():  # written by PEFT
         data.pop("base_model")
     for key, known in (("base_model", record.get("base_model")), ("datasets", record.get("dataset"))):
-        if known is not None and known["hub"]:
+        if known is not None and _is_on_hub(known):
             data[key] = known["name"] if key == "base_model" else [known["name"]]
         elif facts.record is not None and (known is not None or key == "base_model"):
             data.pop(key, None)  # TRL takes a folder that is gone, or any data set, for a Hub id
     if facts.is_adapter and data.get("base_model"):
         data["base_model_relation"] = "adapter"
-    for key, value in (record.get("license") or {}).items():
-        data[key] = value
-    papers = [f"arxiv:{arxiv}" for _, arxiv in papers_of(record.get("methods", ()), record) if arxiv]
+    for key in ("license", "license_name", "license_link"):
+        if value := (record.get("license") or {}).get(key):
+            data[key] = one_line(value)
+    papers = [f"arxiv:{arxiv}" for _, arxiv in papers_of(record.get("methods") or (), record) if _is_arxiv(arxiv)]
     tags = [tag for tag in data.get("tags") or () if not tag.startswith("base_model:")]  # PEFT's, with a folder
     data["tags"] = sorted({*tags, *papers})
     data["eval_results"] = _eval_results(facts) or None
@@ -143,15 +148,18 @@ def _complete_text(text: str, facts: RunFacts) -> str:
         text = re.sub(r" on the \S+ dataset\.$", ".", text, count=1, flags=re.MULTILINE)
         said = f" on the {_link(dataset, 'datasets/')} dataset."
         text = re.sub(r"(fine-tuned version of .*?)\.$", lambda m: m[1] + said, text, count=1, flags=re.MULTILINE)
-    text = re.sub(r"^# Model Card for .*$", f"# Model Card for {facts.model_name}", text, count=1, flags=re.MULTILINE)
-    text = re.sub(r'(pipeline\([^)]*model=)"[^"]*"', rf'\1"{facts.model_name}"', text, count=1)
+    title = f"# Model Card for {for_markdown(facts.model_name)}"
+    text = re.sub(r"^# Model Card for .*$", lambda _: title, text, count=1, flags=re.MULTILINE)
+    model = json.dumps(facts.model_name)
+    text = re.sub(r'(pipeline\([^)]*model=)"[^"]*"', lambda match: match[1] + model, text, count=1)
     return _complete_versions(text, record)
 
 
 def _complete_versions(text: str, record: Mapping[str, Any]) -> str:
-    own = {_FRAMEWORKS.get(name, name): version for name, version in record.get("versions", {}).items()}
-    if record.get("git"):
-        own["trl_miner"] += f" (git {record['git']})"
+    versions = {name: for_markdown(version) for name, version in (record.get("versions") or {}).items()}
+    own = {_FRAMEWORKS.get(name) or for_markdown(name): version for name, version in versions.items()}
+    if record.get("git") and "trl_miner" in own:
+        own["trl_miner"] += f" (git {for_markdown(record['git'])})"
     for label in ("trl_miner", "vLLM"):
         if label in own:
             text = re.sub(rf"^- {label}: .*\n", "", text, flags=re.MULTILINE)
@@ -161,7 +169,16 @@ def _complete_versions(text: str, record: Mapping[str, Any]) -> str:
 
 def _link(named: Mapping[str, Any], kind: str = "") -> str:
     name = named["name"]
-    return f"[{name}](https://huggingface.co/{kind}{name})" if named["hub"] else f"`{name}`"
+    return f"[{name}](https://huggingface.co/{kind}{name})" if _is_on_hub(named) else code_for_markdown(name)
+
+
+def _is_on_hub(named: Mapping[str, Any]) -> bool:
+    """Return whether a record names a repository; the record may be a stranger's."""
+    return bool(named["hub"]) and HUB_ID.fullmatch(str(named["name"])) is not None
+
+
+def _is_arxiv(number: Any) -> bool:
+    return isinstance(number, str) and _ARXIV.fullmatch(number) is not None
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -174,10 +191,11 @@ def _settings(record: Mapping[str, Any] | None) -> str:
     if record is None:
         return ""
     listed = ""
-    for label, arxiv in papers_of(record["methods"], record):
-        paper = f": [arXiv {arxiv}](https://huggingface.co/papers/{arxiv})" if arxiv else ""
-        listed += f"- {label}{paper}\n"
-    rows = [[f"`{name}`", f"`{value}`"] for name, value in record["settings"].items()]
+    for label, arxiv in papers_of(record.get("methods") or (), record):
+        paper = f": [arXiv {arxiv}](https://huggingface.co/papers/{arxiv})" if _is_arxiv(arxiv) else ""
+        listed += f"- {for_markdown(label)}{paper}\n"
+    settings = record.get("settings") or {}
+    rows = [[code_for_markdown(name), code_for_markdown(value)] for name, value in settings.items()]
     return f"{listed}\n{_table(['Setting', 'Value'], rows)}"
 
 
@@ -196,8 +214,10 @@ def _scores(evaluation: Mapping[str, Mapping[str, float]]) -> str:
     if not evaluation:
         return ""
     metrics = list(dict.fromkeys(metric for scores in evaluation.values() for metric in scores))
-    rows = [[metric, *(_share(scores.get(metric)) for scores in evaluation.values())] for metric in metrics]
-    return _table(["Metric", *(moment.capitalize() for moment in evaluation)], rows)
+    rows = [
+        [for_markdown(metric), *(_share(scores.get(metric)) for scores in evaluation.values())] for metric in metrics
+    ]
+    return _table(["Metric", *(for_markdown(moment.capitalize()) for moment in evaluation)], rows)
 
 
 def _benchmark_scores(benchmarks: Mapping[str, Any] | None) -> str:
@@ -206,7 +226,7 @@ def _benchmark_scores(benchmarks: Mapping[str, Any] | None) -> str:
     rows = []
     for result in benchmarks.values():
         means = [_share(result["intervals"][name]["mean"]) for name in ("pass@1", "pass@k", "maj@k")]
-        rows.append([*(str(result[name]) for name in ("title", "problems", "samples", "k")), *means])
+        rows.append([*(for_markdown(result[name]) for name in ("title", "problems", "samples", "k")), *means])
     header = ["Benchmark", "Problems", "Samples of each", "K", "Pass@1", "Pass@K", "Maj@K"]
     return f"\n{_table(header, rows)}"
 
@@ -215,8 +235,8 @@ def _license(record: Mapping[str, Any] | None) -> str:
     if record is None or (base := record.get("base_model")) is None:
         return ""
     license = record.get("license")
-    named = f": {license.get('license_name', license['license'])}" if license else ", see there"
-    named = named if base["hub"] else "; see the base model"
+    named = f": {for_markdown(license.get('license_name', license['license']))}" if license else ", see there"
+    named = named if _is_on_hub(base) else "; see the base model"
     return f"The license of the base model, {_link(base)}, applies to this model{named}.\n"
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..redaction import redact
 from ..runs.models import Model
 from .folder import adapter_warning, assemble, check_secrets, link
 from .upload import explain, is_transient, push_folder, with_retries
@@ -29,7 +30,7 @@ def push_safely(push: Callable[[], Any], trainer: Any, subject: str = "The model
         options += f" --revision {args.hub_revision}" if getattr(args, "hub_revision", None) else ""
         repo_id = trainer.hub_model_id or args.hub_model_id or "USER/NAME"
         print(
-            f"{subject} was not pushed; the training goes on. {error}\n"
+            f"{subject} was not pushed; the training goes on. {redact(str(error))}\n"
             f"To push it by hand: trl-miner push {args.output_dir} --repo-id {repo_id}{options}",
             flush=True,
         )

@@ -1,7 +1,9 @@
 """Push to the Hub: retry errors that may pass, and explain the others."""
 
+import contextlib
 import os
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -11,7 +13,9 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from ..progress import Progress, is_quiet
+from ..redaction import redact
 from ..runs.models import Model, find_checkpoints, find_model
+from ..text import one_line
 from .folder import assemble, copy
 
 T = TypeVar("T")
@@ -43,10 +47,27 @@ def write_folder(models: Mapping[str | None, Model], target: Path, name: str, be
     """Write what would be pushed into `target`; with checkpoints, into one folder per revision in it."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"--dry-run must name an empty or a new folder: got {target}. Remove it, or name another.")
+    made = [folder for folder in (target, *target.parents) if not folder.exists()]
     for revision, model in models.items():
         folder = target if len(models) == 1 else target / (revision or "main")
-        folder.mkdir(parents=True, exist_ok=True)
-        yield assemble(model, folder, name=name, place=copy, benchmarks=benchmarks if revision is None else None)
+        with _removed_on_error(target, made):
+            folder.mkdir(parents=True, exist_ok=True)
+            assemble(model, folder, name=name, place=copy, benchmarks=benchmarks if revision is None else None)
+        yield folder
+
+
+@contextlib.contextmanager
+def _removed_on_error(target: Path, made: Sequence[Path]) -> Iterator[None]:
+    """Leave nothing in a folder behind if the block raises, nor those of the folders that were made for it."""
+    try:
+        yield
+    except BaseException:
+        for path in target.iterdir() if target.is_dir() else ():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for folder in made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def push_models(
@@ -180,7 +201,7 @@ def listing(folder: Path) -> str:
     """Return the files of a folder with their sizes, as lines."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     sizes = [path.stat().st_size for path in files]
-    names = [str(path.relative_to(folder)) for path in files]
+    names = [one_line(path.relative_to(folder)) for path in files]
     width = max(map(len, names))
     rows = [*zip(names, sizes, strict=True), (f"{len(files)} files", sum(sizes))]
     return "\n".join(f"  {name:<{width}}  {_size(size):>9}" for name, size in rows)
@@ -205,4 +226,4 @@ def _short(error: BaseException) -> str:
     last = list(_causes(error))[-1]
     status = next((link for link in _causes(error) if getattr(link, "response", None) is not None), last)
     text = " ".join(str(status).split()) or type(status).__name__
-    return re.sub(r"\?[\w%.-]+=\S+", "", text).rstrip(".")[:300]
+    return redact(re.sub(r"\?[\w%.-]+=\S+", "", text)).rstrip(".")[:300]

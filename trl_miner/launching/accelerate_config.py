@@ -7,6 +7,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from ..recipe_files import shipped
+
 LAUNCHER = (sys.executable, "-m", "trl_miner.launching.accelerate")
 CPU_FILE = "recipes/accelerate/cpu_2_processes.yaml"
 
@@ -27,28 +29,20 @@ class Machines:
 
 
 def find_file(name: str, recipe: str | Path | None) -> Path:
-    """Return a configuration file, relative to the recipe's folder or the current one, or one that TRL ships."""
+    """Return a configuration file, relative to the recipe's folder or the current one, or one of ours or TRL's."""
     for folder in ([Path(recipe).parent] if recipe else []) + [Path()]:
         if (folder / name).is_file():
             return folder / name
+    if (own := shipped().get(name.removeprefix("recipes/").removesuffix(".yaml"))) and own.parent.name == "accelerate":
+        return own
     files = (Path(str(entry)) for entry in resources.files("trl.accelerate_configs").iterdir())
-    shipped = {file.stem: file for file in files if file.suffix == ".yaml"}
-    if name in shipped:
-        return shipped[name]
+    of_trl = {file.stem: file for file in files if file.suffix == ".yaml"}
+    if name in of_trl:
+        return of_trl[name]
     raise ValueError(
         f"accelerate_config must be a file, relative to the recipe's folder or the current one, or one of TRL's: got "
-        f"{name}. See recipes/accelerate/; TRL's are {', '.join(sorted(shipped))}."
+        f"{name}. See recipes/accelerate/; TRL's are {', '.join(sorted(of_trl))}."
     )
-
-
-def read_file(path: Path) -> dict[str, Any]:
-    """Return the contents of a configuration file."""
-    import yaml
-
-    contents = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if not isinstance(contents, dict):
-        raise ValueError(f"{path} must hold accelerate's settings: got {type(contents).__name__}.")
-    return contents
 
 
 def is_single_process(config: dict[str, Any]) -> bool:

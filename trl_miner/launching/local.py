@@ -4,7 +4,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from .accelerate_config import CPU_FILE, cpu_threads, find_file, is_single_process, read_file
+from ..recipe_files import with_recipe_file
+from ..runs.files import read_yaml
+from .accelerate_config import CPU_FILE, cpu_threads, find_file, is_single_process
 
 
 def parse_launch(arguments: list[str]) -> argparse.Namespace:
@@ -21,7 +23,7 @@ def launcher_arguments(arguments: list[str]) -> list[str]:
 
     from ..recipe import check_recipe, make_parser
 
-    parser = make_parser()
+    parser, arguments = make_parser(), with_recipe_file(arguments)
     check_recipe(arguments, parser)
     for_script, for_launcher = split_arguments(parser, arguments)
     config, is_several_on_cpu = _accelerate_config(parser, for_script)
@@ -54,16 +56,14 @@ def split_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -
 
 def _accelerate_config(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[list[str], bool]:
     """Return the launcher's option for `accelerate_config`, and whether that starts several processes on a CPU."""
-    import yaml
-
     name = parser.parse_known_args(arguments)[0].accelerate_config
     recipe = arguments[arguments.index("--config") + 1] if "--config" in arguments else None
     if recipe and not name:
-        name = yaml.safe_load(Path(recipe).read_text(encoding="utf-8")).get("accelerate_config")
+        name = read_yaml(Path(recipe)).get("accelerate_config")
     if not name:
         return [], False
     path = find_file(name, recipe)
-    config = read_file(path)
+    config = read_yaml(path)
     return ["--config_file", str(path)], bool(config.get("use_cpu")) and not is_single_process(config)
 
 

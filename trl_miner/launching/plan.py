@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .accelerate_config import CPU_FILE, Machines, find_file, is_single_process, launcher_command, read_file
+from ..recipe_files import find_recipe
+from ..runs.files import read_yaml
+from .accelerate_config import CPU_FILE, Machines, find_file, is_single_process, launcher_command
 from .server import SERVER_ENV, is_here, is_loopback, served_dtype, server_address, server_command, server_url
 
 SERVER_MEMORY = 0.9  # TRL's default for a server; the setting's own default, 0.3, is for colocation
@@ -55,6 +57,7 @@ def make_plan(
     """
     from ..recipe import read_recipe
 
+    recipe = find_recipe(recipe)
     settings = read_recipe(recipe, overrides)
     uses_server = bool(settings.use_vllm and settings.vllm_mode == "server")
     if only == "server" and not uses_server:
@@ -63,7 +66,7 @@ def make_plan(
             f"{settings.use_vllm}, vllm_mode={settings.vllm_mode}. Leave --only out."
         )
     file = find_file(settings.accelerate_config, recipe) if settings.accelerate_config else None
-    config = read_file(file) if file else {}
+    config = read_yaml(file) if file else {}
     num_machines = machines.num_machines or int(config.get("num_machines") or 1)
     notes = ["trust_remote_code is on: code from the model's repository runs here."] * bool(settings.trust_remote_code)
     url, listens = _addresses(settings, only, server_host, num_machines, notes) if uses_server else (None, None)
@@ -77,6 +80,10 @@ def make_plan(
         launcher = launcher_command(file, processes, precision, machines, cpu=not train_gpus)
         address = ["--vllm_server_base_url", url] if url else []
         train = [*launcher, "-m", "trl_miner.train", "--config", str(recipe), *overrides, *address]
+    # Weights go by loopback, too: else vLLM waits for them on the network, without a password. Not with a program of
+    # the user's: a container may have a loopback of its own.
+    is_near = listens is not None and is_loopback(listens[0]) and bool(train) and server_program is None
+    near = {"VLLM_HOST_IP": "127.0.0.1"} if is_near and "VLLM_HOST_IP" not in os.environ else {}
     explicit = _explicit_settings(recipe, overrides)
     server = None
     if listens:
@@ -97,9 +104,9 @@ def make_plan(
         train_gpus=train_gpus,
         server_gpus=server_gpus,
         train=train,
-        train_env=_visible_devices(ids, train_gpus) if train else {},
+        train_env=near | _visible_devices(ids, train_gpus) if train else {},
         server=server,
-        server_env=SERVER_ENV | _visible_devices(ids, server_gpus) if server else {},
+        server_env=SERVER_ENV | near | _visible_devices(ids, server_gpus) if server else {},
         server_url=url,
         notes=notes,
         server_seconds=settings.vllm_server_timeout if "vllm_server_timeout" in explicit else SERVER_SECONDS,
@@ -246,8 +253,6 @@ def _cpu_processes(settings: argparse.Namespace, config: dict[str, Any], request
 
 def _explicit_settings(recipe: str | Path, overrides: Sequence[str]) -> set[str]:
     """Return the settings that the user has set, whatever their value."""
-    import yaml
-
-    keys = set(yaml.safe_load(Path(recipe).read_text(encoding="utf-8")))
+    keys = set(read_yaml(Path(recipe)))
     words = (word for word in overrides if word.startswith("--"))
     return keys | {word[2:].partition("=")[0].replace("-", "_") for word in words}

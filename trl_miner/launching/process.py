@@ -1,43 +1,64 @@
 """A process of a run, the server or the training: started under a guard, its output in a log, its end in words."""
 
+import json
 import os
+import select
 import shlex
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 import psutil
 
+from ..redaction import HIDDEN, learn, redact, split_options
+from ..runs.places import no_link
 from .signals import signal_name
 
 GRACE_SECONDS = 20.0
 POLL_SECONDS = 0.1
+LONGEST_LINE = 65536  # bytes of output that are held back at most, to be searched for secrets
 TAIL_LINES = 20
-SECRET_OPTIONS = ("token", "key", "password", "secret")
+SCRIPTS = ("trl_miner.train", "trl_miner.cli")
+SECRET_OPTIONS = "TRL_MINER_SECRET_OPTIONS"  # a variable with a JSON list of words
 
 
 def format_command(command: Sequence[str], env: dict[str, str] | None = None) -> str:
     """Return a command as it can be pasted into a shell, its environment in front, without the values of secrets."""
-    words = [f"{name}={shlex.quote(value)}" for name, value in (env or {}).items()]
-    is_secret = False
-    for word in command:
-        option, equals, _ = word.partition("=")
-        names_secret = option.startswith("--") and option.replace("_", "-").split("-")[-1].lower() in SECRET_OPTIONS
-        words.append("***" if is_secret else f"{option}=***" if names_secret and equals else shlex.quote(word))
-        is_secret = names_secret and not equals
-    return " ".join(words)
+    variables = [f"{name}={_quote(value)}" for name, value in redact(env or {}).items()]
+    return " ".join([*variables, *map(_quote, redact([*command]))])
+
+
+def _quote(word: str) -> str:
+    return shlex.quote(word.replace(HIDDEN, "HIDDEN")).replace("HIDDEN", HIDDEN)
+
+
+def give_options(command: Sequence[str], env: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Move a training's options that hold a secret into its environment: every user can read command lines.
+
+    `take_options` takes them out again. Trackers, which record the command line, see none of them either.
+    """
+    start = next((place + 1 for place, word in enumerate(command) if word in SCRIPTS), len(command))
+    public, private = split_options(command[start:])
+    return [*command[:start], *public], env | ({SECRET_OPTIONS: json.dumps(private)} if private else {})
+
+
+def take_options() -> list[str]:
+    """Return the options that `give_options` moved, and hide those on the command line of this process."""
+    sys.argv[1:] = redact(sys.argv[1:])
+    return json.loads(os.environ.pop(SECRET_OPTIONS, "[]"))
 
 
 class GuardedProcess:
     """A command in a process group of its own. Signals from the terminal reach it only through this process.
 
-    Its output is appended to `log`, and with `live` also shown; without a log it goes where this process's goes.
+    Its output is appended to `log`, and with `live` also shown, both without secrets; without a log it goes where this
+    process's goes.
     Between a signal and SIGKILL it has `grace` seconds. Its guard keeps the file descriptors `inherited` open.
     """
 
@@ -51,7 +72,9 @@ class GuardedProcess:
         grace: float = GRACE_SECONDS,
         inherited: Sequence[int] = (),
     ) -> None:
-        self.name, self.command, self.env, self.log, self.live, self.grace = name, command, env, log, live, grace
+        learn([*command])  # so that the log hides what only the command line knows
+        self.command, self.env = give_options(command, env)
+        self.name, self.log, self.live, self.grace = name, log, live, grace
         self._inherited = inherited
         self._start_of_output = 0
         self._copying: threading.Thread | None = None
@@ -63,11 +86,11 @@ class GuardedProcess:
         output: Any = None
         if self.log is not None:
             self.log.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(self.log, "ab", buffering=0)
+            self._file = open(self.log, "ab", buffering=0, opener=no_link)
             started = f"==== {time.strftime('%Y-%m-%d %H:%M:%S')} {format_command(self.command, self.env)}\n"
             self._file.write(started.encode())
             self._start_of_output = self._file.tell()
-            output = subprocess.PIPE if self.live else self._file
+            output = subprocess.PIPE
         guard = [sys.executable, "-m", "trl_miner.launching.guard", str(os.getpid()), str(self.grace)]
         self._process = subprocess.Popen(
             [*guard, *self.command],
@@ -78,18 +101,19 @@ class GuardedProcess:
             stdin=None if output is None else subprocess.DEVNULL,
             pass_fds=self._inherited,
         )
-        if output is subprocess.PIPE:
+        if output is not None:
             self._copying = threading.Thread(target=self._copy, args=(self._process.stdout, self._file), daemon=True)
             self._copying.start()
 
     def _copy(self, source: IO[bytes], file: IO[bytes]) -> None:
         """Copy the output as it comes, so that progress bars move. A full disk or a closed terminal stops nothing."""
-        terminal = sys.stdout.fileno()
-        sinks = {file.fileno(), terminal}
-        while chunk := os.read(source.fileno(), 65536):
+        terminal = sys.stdout.fileno() if self.live else None
+        sinks = {file.fileno()} | ({terminal} if terminal is not None else set())
+        for chunk in _lines(source.fileno()):
+            shown = redact(chunk.decode(errors="surrogateescape")).encode(errors="surrogateescape")
             for sink in list(sinks):
                 try:
-                    _write_all(sink, chunk)
+                    _write_all(sink, shown)
                 except OSError as error:
                     sinks.discard(sink)
                     if sink != terminal:
@@ -113,7 +137,7 @@ class GuardedProcess:
         """Wait for the rest of the output, once nothing is left that could write."""
         if self._copying is not None:
             self._copying.join(5)
-        if self._file is not None and not self.live:
+        if self._file is not None and self._copying is not None and not self._copying.is_alive():
             self._file.close()
 
     def kill(self) -> None:
@@ -162,6 +186,24 @@ def end_all(processes: Sequence[GuardedProcess], signum: int, received: Sequence
         process.kill()
 
 
+def _lines(source: int) -> Iterator[bytes]:
+    """Yield whole lines and states of progress bars as they come, and after a pause what has no end yet."""
+    held, is_open = b"", True
+    while is_open:
+        chunk = None
+        if select.select([source], [], [], POLL_SECONDS if held else None)[0]:
+            chunk = os.read(source, LONGEST_LINE)
+            is_open, held = bool(chunk), held + chunk
+        end = max(held.rfind(b"\n"), held.rfind(b"\r")) + 1
+        if not chunk:
+            end = len(held)
+        elif not end and len(held) > LONGEST_LINE:
+            end = held.rfind(b" ") + 1 or len(held)
+        if end:
+            yield held[:end]
+        held = held[end:]
+
+
 def _write_all(sink: int, chunk: bytes) -> None:
     while chunk:
         chunk = chunk[os.write(sink, chunk) :]
@@ -170,4 +212,4 @@ def _write_all(sink: int, chunk: bytes) -> None:
 def print_message(text: str) -> None:
     """Print a line of `trl-miner launch` on stderr, if anybody can still read it."""
     with suppress(OSError):  # a terminal that is gone must not keep the processes from being ended
-        print(f"trl-miner launch: {text}", file=sys.stderr, flush=True)
+        print(f"trl-miner launch: {redact(text)}", file=sys.stderr, flush=True)

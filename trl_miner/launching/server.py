@@ -1,9 +1,12 @@
 """The address and the command of the vLLM server, from the settings of a recipe."""
 
 import argparse
+import json
 import shlex
 import socket
 from urllib.parse import urlsplit
+
+from .health import ask
 
 ANYWHERE = ("", "0.0.0.0", "::")
 SERVER_ENV = {"VLLM_SERVER_DEV_MODE": "1"}  # enables the endpoints that take the training's weights
@@ -36,6 +39,16 @@ def server_url(host: str, port: int) -> str:
     """Return the address for a client. A server that listens everywhere is addressed on loopback."""
     host = "127.0.0.1" if host in ANYWHERE else host
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def logprobs_mode(url: str, timeout: float) -> str | None:
+    """Return a running server's `--logprobs-mode`; None if it does not say, as outside of vLLM's development mode."""
+    info = ask(url, "server_info?config_format=json", timeout)
+    try:
+        mode = json.loads(info or "")["vllm_config"]["model_config"]["logprobs_mode"]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return None
+    return mode if isinstance(mode, str) else None
 
 
 def served_dtype(settings: argparse.Namespace) -> str:

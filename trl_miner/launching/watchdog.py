@@ -7,6 +7,7 @@ progress, the run is alive, however long the step takes.
 """
 
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -23,7 +24,9 @@ import psutil
 from .. import heartbeat
 from .health import ask
 from .liveness import GENERATION, SERVER, SignsOfLife
-from .peers import Peers
+from .peers import Peers, Unreachable
+
+logger = logging.getLogger(__name__)
 
 EXIT_CODE = 75  # EX_TEMPFAIL in sysexits.h: trying again may help
 GRACE_SECONDS = 20.0  # for the main thread to end by an exception, before the process is ended
@@ -83,10 +86,19 @@ class Watchdog:
         """Note that this process makes progress."""
         self._beats += 1
 
-    def start(self, rank: int = 0, size: int = 1, agree_on_port: Callable[[int], int] = int) -> None:
-        """Start watching, on every process. `agree_on_port` gives each one the number that rank 0 passes."""
+    def start(self, rank: int = 0, size: int = 1, share: Callable[[Any], list[Any]] = lambda mine: [mine]) -> None:
+        """Start watching, on every process. `share` returns what the processes pass to it, by rank."""
         if size > 1:
-            self._peers = Peers(rank, size, agree_on_port, self._interval)
+            try:
+                self._peers = Peers(rank, size, share, self._interval)
+            except Unreachable as error:
+                if rank == 0:
+                    logger.warning(
+                        "The watchdog is off, and a run that hangs will not be ended: %s. Run one version everywhere, "
+                        "and let the machines reach the one at MASTER_ADDR on all of its ports.",
+                        error,
+                    )
+                return
         self._stop.clear()
         self.message = None
         self._main = threading.get_ident()

@@ -10,12 +10,18 @@ from torch import Tensor
 
 
 class GroupKinds(NamedTuple):
-    """The kind of each rollout's group: positive homogeneous, heterogeneous or negative homogeneous. Three (N,) bools,
-    of which exactly one is true for each rollout."""
+    """The kind of each rollout's group: positive homogeneous, heterogeneous, negative homogeneous, or unscorable. Four
+    (N,) bools, of which exactly one is true for each rollout."""
 
     is_ph_N: Tensor
     is_he_N: Tensor
     is_nh_N: Tensor
+    is_unscorable_N: Tensor
+
+    @property
+    def is_grpo_N(self) -> Tensor:
+        """(N,) bool: neither PH nor NH, so that the advantages of GRPO stay."""
+        return self.is_he_N | self.is_unscorable_N
 
 
 def grouped(values_N: Tensor, num_generations: int, name: str = "values_N") -> Tensor:
@@ -59,11 +65,14 @@ def group_kinds(
     verifier_rewards_N: Tensor | None = None,
     advantages_N: Tensor | None = None,
 ) -> GroupKinds:
-    """Split the global batch into positive homogeneous (PH), heterogeneous (HE) and negative homogeneous (NH) groups.
+    """Split the global batch into positive homogeneous (PH), heterogeneous (HE), negative homogeneous (NH) and
+    unscorable groups.
 
     PH: every rollout is correct, and no extrinsic signal tells them apart. NH: none is correct, likewise. HE: the
-    rest. "No extrinsic signal" means equal total rewards and, where given, equal extrinsic advantages: a group whose
-    format or length reward still differs belongs to GRPO. An unscorable rollout (NaN) makes its group HE.
+    rest, but for unscorable groups: a verifier reward is NaN, and the others are not both right and wrong.
+
+    "No extrinsic signal" means equal total rewards and, where given, equal extrinsic advantages: a group whose format
+    or length reward still differs belongs to GRPO.
 
     Args:
         rewards_N: (N,) total rewards of the global batch.
@@ -74,7 +83,7 @@ def group_kinds(
             are normalized one by one).
 
     Returns:
-        Three (N,) bools, of which each row has exactly one.
+        Four (N,) bools, of which each row has exactly one.
 
     Source: arXiv 2601.04731, section 2, equation 4. The published code decides by "std is 0 and the mean is not", so
         with rewards of -1 and 1 an all-wrong group counts as PH; we follow the paper.
@@ -85,11 +94,13 @@ def group_kinds(
     if advantages_N is not None:
         is_homogeneous_N = is_homogeneous_N & homogeneous(advantages_N, num_generations)
     # Both comparisons are False for NaN, so an unscorable rollout makes its group neither all right nor all wrong.
-    all_right_P = (verifier_PG >= correct_threshold).all(dim=1)
-    all_wrong_P = (verifier_PG < correct_threshold).all(dim=1)
-    is_ph_N = all_right_P.repeat_interleave(num_generations) & is_homogeneous_N
-    is_nh_N = all_wrong_P.repeat_interleave(num_generations) & is_homogeneous_N
-    return GroupKinds(is_ph_N, ~(is_ph_N | is_nh_N), is_nh_N)
+    is_right_PG, is_wrong_PG = verifier_PG >= correct_threshold, verifier_PG < correct_threshold
+    is_mixed_P = is_right_PG.any(dim=1) & is_wrong_PG.any(dim=1)
+    is_unscorable_P = verifier_PG.isnan().any(dim=1) & ~is_mixed_P
+    is_ph_N = is_right_PG.all(dim=1).repeat_interleave(num_generations) & is_homogeneous_N
+    is_nh_N = is_wrong_PG.all(dim=1).repeat_interleave(num_generations) & is_homogeneous_N
+    is_unscorable_N = is_unscorable_P.repeat_interleave(num_generations)
+    return GroupKinds(is_ph_N, ~(is_ph_N | is_nh_N | is_unscorable_N), is_nh_N, is_unscorable_N)
 
 
 def group_mean(values_N: Tensor, num_generations: int) -> Tensor:

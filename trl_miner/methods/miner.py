@@ -49,7 +49,7 @@ def calibration_scale(tau_ref: Tensor, tau_pos: Tensor, lambda_max: float | None
     """Return min(1, lambda_max * tau_ref / tau_pos): the PH signal never exceeds this share of the HE signal.
 
     Args:
-        tau_ref: Scalar, sum of abs(advantage) over the tokens of HE groups of the global batch.
+        tau_ref: Scalar, sum of abs(advantage) over the tokens of HE and unscorable groups of the global batch.
         tau_pos: Scalar, the same over PH groups, before calibration.
         lambda_max: The share, at least 0; None: no cap (the paper's ablation w/o AC).
 
@@ -72,13 +72,13 @@ class MinerAdvantages:
         advantages_NT: (N, T) token advantages, 0 at padding; with a `world`, this process's rows.
         advantages_N: (N,) their mean over each rollout's tokens, for the logs.
         scale: The calibration's factor, in [0, 1].
-        tau_ref: Sum of abs(advantage) over HE tokens.
+        tau_ref: Sum of abs(advantage) over HE tokens, and those of unscorable groups.
         tau_pos: Sum over PH tokens (and NH, with `nh_scale`) before calibration. NaN where the log-probs were not
             asked for.
         intrinsic_reward: Mean NLL of the PH rollouts, in nats per token; NaN where there is none.
         credit_weight: Mean weight of the PH tokens; NaN where there is none.
         has_signal: Whether MINER gives any rollout an advantage. Where not, the batch is plain GRPO.
-        is_ph_N, is_he_N, is_nh_N: (N,) bools, the kind of each rollout's group.
+        is_ph_N, is_he_N, is_nh_N, is_unscorable_N: (N,) bools, the kind of each rollout's group.
     """
 
     advantages_NT: Tensor
@@ -92,6 +92,7 @@ class MinerAdvantages:
     is_ph_N: Tensor
     is_he_N: Tensor
     is_nh_N: Tensor
+    is_unscorable_N: Tensor
 
 
 def is_mined(kinds: GroupKinds, nh_scale: float = 0.0) -> Tensor:
@@ -119,7 +120,7 @@ def needs_old_logps(
         advantages_N: (N,) extrinsic advantages of the global batch.
         lambda_max, credit, intrinsic, nh_scale: Those of `miner_advantages`.
     """
-    if lambda_max is not None and (lambda_max == 0 or not bool((advantages_N != 0)[kinds.is_he_N].any())):
+    if lambda_max is not None and (lambda_max == 0 or not bool((advantages_N != 0)[kinds.is_grpo_N].any())):
         return False
     if nh_scale > 0 and bool(kinds.is_nh_N.any()):
         return True
@@ -225,7 +226,7 @@ def miner_advantages(
         mined_N = intrinsic_advantages(sums.intrinsic_N, is_ph_N, num_generations)  # equation 6
     if nh_scale > 0:  # the wrong answers that the policy was surest of: the same centered NLL, from below
         mined_N = mined_N - nh_scale * intrinsic_advantages(-sums.intrinsic_N, is_nh_N, num_generations)
-    tau_ref = sums.base_N[kinds.is_he_N].sum()
+    tau_ref = sums.base_N[kinds.is_grpo_N].sum()
     tau_pos = (mined_N.abs() * sums.weight_N).sum()
     scale = calibration_scale(tau_ref, tau_pos, lambda_max)  # equation 9
 

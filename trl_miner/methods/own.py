@@ -90,11 +90,18 @@ def _checked(path: str, function: Callable[..., Any]) -> Callable[..., Estimate]
     def estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
         result = function(rollouts, **knobs)
         problem = _problem(result, rollouts)
-        # Every process raises, so that none waits for the others.
-        is_bad_W = rollouts.world.gather(torch.tensor([problem is not None], device=rollouts.mask_BT.device))
-        if is_bad_W.any():
-            raise ValueError(f"advantage_estimator={path} {problem or 'failed on another process, which says why.'}")
         advantages = result.advantages if isinstance(result, Estimate) else result
+        # Every process raises, so that none waits for the others.
+        own = [problem is not None, isinstance(result, Estimate), advantages is None]
+        is_W3 = rollouts.world.gather(torch.tensor([own], device=rollouts.mask_BT.device))
+        if is_W3[:, 0].any():
+            raise ValueError(f"advantage_estimator={path} {problem or 'failed on another process, which says why.'}")
+        if (is_W3 != is_W3[0]).any():
+            raise ValueError(
+                f"advantage_estimator={path} must return the same kind of result on every process: some returned "
+                f"a tensor, an Estimate or an Estimate without advantages, others not. Decide by what is global, such "
+                f"as rollouts.kinds."
+            )
         if advantages is None:
             return result
         advantages = advantages.detach().to(rollouts.advantages_N.dtype)

@@ -2,7 +2,8 @@
 
 A checkpoint is written in `.unfinished/` and moved to its place by one rename when every process has written its part.
 A run that is killed meanwhile leaves a folder that nothing resumes from; the next checkpoint clears it away.
-transformers writes all files of a checkpoint but `rollouts_RANK.pt`, which `save_rollouts` adds to it.
+transformers writes all files of a checkpoint but two: `save_rollouts` adds `rollouts_RANK.pt`, and `finish` the
+`manifest.json`, by which a checkpoint that was damaged later is known.
 """
 
 import logging
@@ -11,6 +12,9 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .manifest import FILE as MANIFEST
+from .manifest import Fault, find_faults, has_optimizer, made_by, write_manifest
+from .trainer_state import FILE as STATE
 from .trainer_state import last_step
 
 if TYPE_CHECKING:
@@ -36,46 +40,116 @@ def list_checkpoints(run: str | Path) -> list[Path]:
 
 
 def whole_checkpoints(run: str | Path) -> list[Path]:
-    """Return the whole checkpoints of a run folder, oldest first."""
-    # transformers writes the state last, so a checkpoint whose state can be read is whole, even if an earlier version
-    # wrote it where it lies.
-    return [folder for folder in list_checkpoints(run) if last_step(folder) is not None]
+    """Return the checkpoints of a run folder whose model is whole, oldest first."""
+    return [folder for folder in list_checkpoints(run) if holds_whole_model(folder)]
+
+
+def holds_whole_model(folder: Path) -> bool:
+    """Return whether the model of a checkpoint is whole; this reads up to 1 GiB."""
+    return last_step(folder) is not None and not any(fault.is_of_model for fault in find_faults(folder))
 
 
 def newest(run: str | Path) -> Path | None:
-    """Return the newest whole checkpoint of a run folder, or None."""
-    return next(reversed(whole_checkpoints(run)), None)
+    """Return the newest checkpoint of a run folder that lacks nothing, or None."""
+    return next((folder for folder in reversed(list_checkpoints(run)) if not find_faults(folder)), None)
 
 
-def agree_on(wanted: str | bool | None, output_dir: str | Path) -> str | None:
+def agree_on(wanted: str | bool | None, output_dir: str | Path, *, only_model: bool = False) -> str | None:
     """Return the checkpoint that a run resumes from, the same on every process. Every process must call it.
 
     `wanted` is a folder; "latest" for the newest whole one, or none for a first start; True for the newest whole one;
-    None or False for none.
+    None or False for none. With `only_model` a checkpoint may lack optimizer and random states.
     """
+    from accelerate import PartialState
     from accelerate.utils import broadcast_object_list, gather_object
 
     if wanted in (None, False, "false", "False"):
         return None
-    is_search = wanted in (True, "latest", "true", "True")
-    chosen = [newest(output_dir) if is_search else Path(str(wanted))]
-    # One process decides: on other nodes a shared file system may not show the folder yet.
-    broadcast_object_list(chosen)
-    (checkpoint,) = chosen
-    if checkpoint is None and wanted == "latest":
-        return None
+    place = PartialState()
+    decision: tuple[Path | None, str] = None, ""
+    if place.is_main_process:  # one decides: on other nodes a shared file system may not show the folder yet
+        try:
+            decision = _choose(wanted, Path(output_dir), only_model), ""
+        except ValueError as error:
+            decision = None, str(error)
+    decided: list[Any] = [decision]
+    broadcast_object_list(decided)
+    checkpoint, problem = decided[0]
+    if problem:
+        raise ValueError(problem)
     if checkpoint is None:
-        raise ValueError(
-            f"resume_from_checkpoint={wanted} needs a whole checkpoint in output_dir: there is none in {output_dir}. "
-            f"'latest' starts anew when there is none."
-        )
-    blind = [rank for rank, sees in enumerate(gather_object([checkpoint.is_dir()])) if not sees]
-    if blind:
-        raise ValueError(
-            f"A checkpoint must be a folder that every process can read: {checkpoint} is none for process(es) "
-            f"{', '.join(map(str, blind))}. Put output_dir on a file system that all nodes share, or copy it there."
-        )
+        return None
+    problems = ["" if place.is_main_process else _problem_elsewhere(checkpoint, place, only_model)]
+    for rank, problem in enumerate(gather_object(problems)):
+        if problem:
+            raise ValueError(f"A checkpoint must be whole for every process: for process {rank} {problem}")
     return str(checkpoint)
+
+
+def _choose(wanted: str | bool, output_dir: Path, only_model: bool) -> Path | None:
+    """Return the checkpoint that `agree_on` is asked for. Raise ValueError if there is none."""
+    if wanted not in (True, "latest", "true", "True"):
+        folder = Path(str(wanted))
+        if not folder.is_dir():
+            raise ValueError(f"A checkpoint must be a folder that every process can read: got {folder}. Give another.")
+        if faults := _faults(folder, only_model):
+            raise ValueError(f"A checkpoint must be whole: of {folder}, {_listed(faults)}. {_advice(faults)}")
+        return folder
+    lost: list[str] = []
+    for folder in reversed(list_checkpoints(output_dir)):
+        faults = _faults(folder, only_model)
+        if not faults:
+            return folder
+        logger.warning(f"{folder.name} is passed over: {_listed(faults)}.")
+        if (folder / MANIFEST).is_file() or faults[0].file != STATE:  # else it was killed while it was written
+            lost.append(f"{folder.name}: {_listed(faults)}. {_advice(faults)}")
+    if wanted == "latest" and not lost:
+        return None
+    rule = f"resume_from_checkpoint={wanted} needs a whole checkpoint in output_dir"
+    if lost:
+        raise ValueError(f"{rule}: those in {output_dir} are not. {' '.join(lost)}")
+    raise ValueError(f"{rule}: there is none in {output_dir}. 'latest' starts anew when there is none.")
+
+
+def _faults(folder: Path, only_model: bool) -> list[Fault]:
+    return [fault for fault in find_faults(folder) if not (only_model and fault.is_optional)]
+
+
+def _listed(faults: list[Fault]) -> str:
+    more = f" and {len(faults) - 3} more" if len(faults) > 3 else ""
+    return "; ".join(map(str, faults[:3])) + more
+
+
+def _advice(faults: list[Fault]) -> str:
+    if all(fault.is_optional for fault in faults):
+        return "Set save_only_model to go on without."
+    advice = "Restore it, or delete it to start anew or from an earlier one."
+    if any(fault.is_change for fault in faults):
+        advice += f" If you changed it on purpose, delete its {MANIFEST}."
+    return advice
+
+
+def _problem_elsewhere(folder: Path, place: Any, only_model: bool) -> str:
+    """Return what is wrong with the checkpoint where another process sees it, or an empty text."""
+    if not folder.is_dir():
+        return f"{folder} is no folder. Put output_dir on a file system that all nodes share, or copy it there."
+    has_manifest = place.is_local_main_process and (folder / MANIFEST).is_file()
+    if has_manifest and (faults := _faults(folder, only_model)):
+        return f"{folder} is not: {_listed(faults)}. Restore it, or delete it on every node to take an earlier one."
+    return ""
+
+
+def warn_of_losses(folder: Path, size: int) -> None:
+    """Warn if a run that resumes from a checkpoint cannot go on exactly as if it had not been stopped."""
+    made, missing = made_by(folder), [fault.file for fault in find_faults(folder)]
+    reason = ""
+    if missing or not has_optimizer(folder):
+        names = ", ".join(missing) or "optimizer and random states"
+        reason = f"is resumed without {names} (save_only_model): what these hold starts anew"
+    elif made is not None and made != size:
+        reason = f"was made by {made} process(es), and there are {size}: their random states do not fit"
+    if reason:
+        logger.warning(f"{folder.name} {reason}, so that this run will differ from an uninterrupted one.")
 
 
 def recover(output_dir: str | Path) -> None:
@@ -93,9 +167,10 @@ def begin(output_dir: str | Path) -> None:
     staging.mkdir(parents=True, exist_ok=True)
 
 
-def finish(output_dir: str | Path, name: str) -> None:
-    """Move the complete checkpoint `name` to its place in the run folder."""
+def finish(output_dir: str | Path, name: str, processes: int) -> None:
+    """Write the manifest of the checkpoint `name`, which is complete, and move it to its place in the run folder."""
     staging, place = Path(output_dir, UNFINISHED), Path(output_dir, name)
+    write_manifest(staging / name, processes)
     old = staging / f"old-{name}"
     if place.exists():
         os.replace(place, old)

@@ -13,10 +13,41 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from .files import FORMAT, lock_folder, read_lines, read_object, write_json, write_whole
+from ..redaction import redact
+from .files import FORMAT, read_lines, read_object, write_json, write_whole
+from .locks import lock_folder
+from .places import check_target, only_within
+from .shapes import COUNT, FINITE, LIST, NOT_NEGATIVE, NUMBER, POSITIVE, SCALAR, SHARE, TEXT, Each, Maybe, one_of
 
 SETTINGS, SCORES, TABLES = "settings.json", "scores.json", ("scores.md", "scores.tex")
 BENCHMARK, PROBLEMS, SAMPLES = "benchmark.json", "problems.jsonl", "samples.jsonl"
+_SETTINGS = {
+    **{name: Maybe(TEXT) for name in ("model", "revision", "adapter", "backend", "dtype", "tokenizer", "style")},
+    **{"temperature": Maybe(NOT_NEGATIVE), "top_p": Maybe(SHARE), "max_tokens": Maybe(POSITIVE), "seed": Maybe(COUNT)},
+    **{"fingerprint": Maybe(Each(Maybe(TEXT))), "versions": Maybe(Each(TEXT))},
+}
+_BENCHMARK = {
+    "title": TEXT,
+    "grader": one_of("math", "choice"),
+    "samples": POSITIVE,
+    "fingerprint": TEXT,
+    "source": FINITE,
+}
+_PROBLEM = {
+    **{"id": TEXT, "question": TEXT, "solution": TEXT, "options": Maybe(Each(TEXT, list))},
+    **{"level": Maybe(SCALAR), "context": Maybe(TEXT)},
+}
+_MEAN = {"mean": SHARE, "low": Maybe(SHARE), "high": Maybe(SHARE)}
+_SCORES = {
+    **{"title": TEXT, "problems": POSITIVE, "samples": POSITIVE, "k": POSITIVE, "fingerprint": Maybe(TEXT)},
+    **{"pass@k": Maybe(Each(SHARE)), "pass@k_intervals": Maybe(Each(_MEAN))},
+    "maj@k": Maybe(Each({"mean": SHARE, "std": Maybe(NUMBER), "std_of_problems": Maybe(NUMBER)})),
+    "intervals": {"pass@1": _MEAN, "pass@k": _MEAN, "maj@k": _MEAN},
+    "levels": Maybe(Each({"problems": POSITIVE, "pass@1": SHARE, "pass@k": SHARE})),
+    "level_intervals": Maybe(Each(Each(_MEAN))),
+    **{"truncated": Maybe(SHARE), "tokens": Maybe(Each(NUMBER)), "no_answer": Maybe(COUNT)},
+    **{"not_judged": Maybe(Each(COUNT)), "per_problem": Maybe(Each(Each(SHARE))), "warnings": Maybe(LIST)},
+}
 _ADVICE = "Give the --output of `trl-miner eval`, or sample into a new folder."
 
 
@@ -28,13 +59,14 @@ def lock_eval(folder: Path) -> AbstractContextManager[Any]:
 
 def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     """Write `settings.json`. If there is one, it must say the same, but for versions and a smaller token budget."""
-    path = folder / SETTINGS
+    path, settings = folder / SETTINGS, redact(settings)  # the file has them so
     known: Mapping[str, Any] = read_settings(folder) if path.is_file() else settings
     for name in sorted({*known, *settings} - {"versions"}):
         before, now = known.get(name), settings.get(name)
-        if before != now and not (name == "max_tokens" and settings[name] > known[name]):
+        is_larger = name == "max_tokens" and isinstance(before, int) and isinstance(now, int) and now > before
+        if before != now and not is_larger:
             raise ValueError(
-                f"A folder holds samples of one kind: {folder} has {name} {before!r}, got {now!r}. Give the same, "
+                f"A folder holds samples of one kind: {path} has {name} {before!r}, got {now!r}. Give the same, "
                 f"or another --output."
             )
     write_json(path, settings)
@@ -42,11 +74,13 @@ def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
 
 def read_settings(folder: Path) -> dict[str, Any]:
     """Read `settings.json`."""
-    return read_object(folder / SETTINGS, _ADVICE)
+    with only_within(folder):
+        return read_object(folder / SETTINGS, _ADVICE, _SETTINGS)
 
 
 def write_benchmark(folder: Path, about: Mapping[str, Any], problems: Iterable[Mapping[str, Any]]) -> None:
     """Write `benchmark.json` and `problems.jsonl`. Raise ValueError if samples of other problems are there."""
+    check_target(folder, folder.parent)
     folder.mkdir(exist_ok=True)
     if (folder / BENCHMARK).is_file():
         known = read_benchmark(folder)
@@ -68,12 +102,14 @@ def benchmark_folders(folder: Path) -> list[Path]:
 
 def read_benchmark(folder: Path) -> dict[str, Any]:
     """Read `benchmark.json` of a benchmark's folder."""
-    return read_object(folder / BENCHMARK, _ADVICE)
+    with only_within(folder.parent):
+        return read_object(folder / BENCHMARK, _ADVICE, _BENCHMARK)
 
 
 def read_problems(folder: Path) -> list[dict[str, Any]]:
     """Read `problems.jsonl` of a benchmark's folder."""
-    problems = [problem for _, problem in read_lines(folder / PROBLEMS, _ADVICE)]
+    with only_within(folder.parent):
+        problems = [problem for _, problem in read_lines(folder / PROBLEMS, _ADVICE, _PROBLEM)]
     if not problems or len({problem["id"] for problem in problems}) < len(problems):
         raise ValueError(
             f"{folder / PROBLEMS} must hold problems with different ids: got {len(problems)} lines. Sample into a "
@@ -92,7 +128,5 @@ def write_scores(folder: Path, scores: Mapping[str, Any], tables: Iterable[str])
 def read_scores(folder: Path) -> dict[str, dict[str, Any]]:
     """Read the benchmarks of `scores.json`, by name."""
     advice = f"Run: trl-miner score {folder}"
-    benchmarks = read_object(folder / SCORES, advice).get("benchmarks")
-    if not isinstance(benchmarks, dict):
-        raise ValueError(f"{folder / SCORES} must hold benchmarks: it holds none. {advice}")
-    return benchmarks
+    with only_within(folder):
+        return dict(read_object(folder / SCORES, advice, {"benchmarks": Each(_SCORES)})["benchmarks"])

@@ -1,80 +1,135 @@
-"""Reading and writing the files of run folders: whole files, JSON objects, Parquet tables, locks."""
+"""Reading and writing the files of run folders: whole files, JSON objects, Parquet tables."""
 
 import contextlib
-import fcntl
 import json
-import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-LOCK = ".lock"
+from ..redaction import redact
+from .places import LARGEST, fault
+from .shapes import OBJECT, Shape, misfit
+from .shapes import number as number
+
 # The version of all formats of these folders, which `training.json` and `benchmark.json` state as "format". Raise it
 # whenever readers of this version could no longer read what is written. Files of 0.1.0 state none, which means 1.
 FORMAT = 1
 ADVICE = "Restore it, or leave its folder out."
-
-
-def number(value: Any) -> float | None:
-    """Return a finite number as a float; None for anything else that JSON may hold, booleans included."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
+DEEPEST = 100  # levels of lists and objects; no file of ours has more than six
 
 
 def write_whole(path: Path, content: str | Iterable[bytes]) -> None:
     """Write a file so that it is complete or unchanged, even if the process dies or the disk is full."""
     temporary = path.with_name(f".{path.name}.tmp")
-    with open(temporary, "wb") as file:
+    temporary.unlink(missing_ok=True)  # a stranger's folder may hold a link there, which would lead elsewhere
+    with open(temporary, "xb") as file:
         file.writelines([content.encode("utf-8")] if isinstance(content, str) else content)
     os.replace(temporary, path)
 
 
 def write_json(path: Path, content: Any, *, indent: int | None = 2, **options: Any) -> None:
-    """Write a JSON file, complete or not at all."""
-    write_whole(path, json.dumps(content, indent=indent, **options) + "\n")
+    """Write a JSON file, complete or not at all, without secrets."""
+    write_whole(path, json.dumps(redact(content), indent=indent, **options) + "\n")
 
 
-def read_object(path: Path, advice: str = ADVICE) -> dict[str, Any]:
-    """Read a file with one JSON object; errors name the file and the line, and end with `advice`."""
+class Misfit(ValueError):
+    """JSON that does not hold what it must."""
+
+
+def parse(text: bytes, first_line: int = 1) -> Any:
+    """Return what a JSON text in UTF-8 holds. Raise ValueError, whatever is wrong with it."""
+    try:
+        content = json.loads(text.decode("utf-8-sig"), object_pairs_hook=_object)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is no text in UTF-8, from byte {error.start} on") from error
+    except json.JSONDecodeError as error:
+        place = f"line {first_line + error.lineno - 1} column {error.colno}"
+        raise ValueError(f"{error.msg}: {place}" if text.strip() else "it is empty") from error
+    except RecursionError:
+        raise ValueError(f"it is nested more than {DEEPEST} levels deep") from None
+    level, depth = [content], 0
+    while level := [
+        inner
+        for outer in level
+        for inner in (outer.values() if isinstance(outer, dict) else outer if isinstance(outer, list) else ())
+        if isinstance(inner, dict | list)
+    ]:
+        depth += 1
+        if depth > DEEPEST:  # Python could read it, but hardly do anything with it
+            raise ValueError(f"it is nested more than {DEEPEST} levels deep")
+    return content
+
+
+def read_object(path: Path, advice: str = ADVICE, shape: Shape = OBJECT) -> dict[str, Any]:
+    """Read a file with one JSON object of a shape; errors name the file and the place, and end with `advice`."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. {advice}")
+    _check_place(path, advice)
     try:
-        return _parse_object(path.read_text(encoding="utf-8"))
+        return parse_object(path.read_bytes(), shape)
     except (ValueError, OSError) as error:
-        raise ValueError(f"{path} must be JSON: {error}. {advice}") from error
+        rule = ":" if isinstance(error, Misfit) else " must be JSON:"
+        raise ValueError(f"{path}{rule} {error}. {advice}") from error
 
 
-def read_optional(path: Path, notes: list[str] | None = None) -> dict[str, Any]:
+def read_optional(path: Path, notes: list[str] | None = None, shape: Shape = OBJECT) -> dict[str, Any]:
     """Read a JSON object that may be missing; a broken one is an error, or, with `notes`, a sentence in them."""
     if not path.is_file():
         return {}
     try:
-        return read_object(path)
+        return read_object(path, shape=shape)
     except ValueError as error:
         if notes is None:
             raise
-        notes.append(f"{path.name} could not be read and is left out ({error.__cause__}).")
+        notes.append(f"{path.name} could not be read and is left out ({error.__cause__ or error}).")
         return {}
 
 
-def read_lines(path: Path, advice: str = ADVICE) -> list[tuple[int, dict[str, Any]]]:
+def read_lines(path: Path, advice: str = ADVICE, shape: Shape = OBJECT) -> list[tuple[int, dict[str, Any]]]:
     """Read a file with one JSON object per line: the number of each line that is not empty, from 1, and its object."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. {advice}")
+    _check_place(path, advice)
     objects = []
     # split on "\n" alone: a text inside an object may hold the other characters that end a line
-    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+    for line_number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         if line.strip():
             try:
-                objects.append((number, _parse_object(line)))
+                objects.append((line_number, parse_object(line, shape, line_number)))
+            except Misfit as error:
+                raise ValueError(f"{path}, line {line_number}: {error}. {advice}") from error
             except ValueError as error:
                 raise ValueError(
-                    f"{path} must hold a JSON object in each line: line {number} is cut off or none ({error}). "
+                    f"{path} must hold a JSON object in each line: line {line_number} is cut off or none ({error}). "
                     f"{advice}"
                 ) from error
     return objects
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read the settings in a YAML file; errors name the file and the line."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            names: set[str] = set()
+            for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"):
+                if key.value in names:
+                    raise yaml.MarkedYAMLError(problem=f"{key.value!a} is there twice", problem_mark=key.start_mark)
+                names.add(key.value)
+            return super().construct_mapping(node, deep)
+
+    try:
+        content = yaml.load(path.read_bytes().decode("utf-8-sig"), Loader)  # noqa: S506
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f": line {mark.line + 1} column {mark.column + 1}" if mark else ""
+        problem = _one_line(getattr(error, "problem", None) or error)
+        raise ValueError(f"{path} must be YAML: {problem}{place}. Correct it.") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold a mapping of settings: got {type(content).__name__}. Write key: value.")
+    return content
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None) -> tuple[Any, str | None]:
@@ -86,6 +141,8 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> tuple[Any,
     import pyarrow.parquet as pq
 
     name = f"{path.parent.name}/{path.name}"
+    if problem := fault(path):
+        return None, f"{name} is left out: {problem}."
     try:
         file = pq.ParquetFile(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -104,35 +161,28 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> tuple[Any,
     return table, f"{name} is damaged: {table.num_rows} of its {file.metadata.num_rows} rows were read ({reason})."
 
 
-@contextlib.contextmanager
-def lock_folder(folder: Path, message: str) -> Iterator[Any]:
-    """Hold a folder's lock until all processes that have the file open have ended. `message` is the error's."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115
-    except OSError as error:
-        raise ValueError(
-            f"--output must be a folder that can be written: {folder} cannot ({error}). Give another one."
-        ) from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            holder = f"process {file.read().strip() or 'unknown'}"
-            raise ValueError(message.format(folder=folder, holder=holder)) from None
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield file
+def _check_place(path: Path, advice: str) -> None:
+    if problem := fault(path, largest=LARGEST):
+        raise ValueError(f"{path} must be a file of its folder: {problem}. {advice}")
 
 
-def _parse_object(text: str | bytes) -> dict[str, Any]:
-    content = json.loads(text)
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!a} is there twice")
+    return content
+
+
+def parse_object(text: bytes, shape: Shape, first_line: int = 1) -> dict[str, Any]:
+    """Return the object of a shape that a JSON text holds. Raise ValueError; where only the shape is wrong, Misfit."""
+    content = parse(text, first_line)
     if not isinstance(content, dict):
         raise ValueError(f"it must hold an object, and holds a {type(content).__name__}")
     if isinstance(content.get("format"), int) and content["format"] > FORMAT:
         raise ValueError(f"it is of format {content['format']}, and this version of trl_miner reads up to {FORMAT}")
+    if problem := misfit(content, shape):
+        raise Misfit(problem)
     return content
 
 
@@ -145,5 +195,5 @@ def _why(path: Path, error: Exception) -> str:
     return _one_line(error) if has_footer else "it has no footer, so it was cut off or is still being written"
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: object) -> str:
     return " ".join(str(error).split()).rstrip(".")

@@ -11,9 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .files import read_optional, write_json
+from .files import ADVICE, read_optional, write_json
+from .shapes import COUNT, POSITIVE, SCALAR, TEXT, Each, Kind, Maybe, misfit
 
 FILE = "held_out.json"
+_COUNTS = Kind(
+    "counts, or a text with a digit for each",
+    lambda value: (
+        (isinstance(value, str) and value.isascii() and value.isdecimal())
+        or (isinstance(value, list) and all(map(COUNT.holds, value)))
+    ),
+)
+_LEVELS = Maybe(Each(SCALAR, list))
+_SHAPE = {
+    "problems": {"fingerprint": Maybe(TEXT), "level": _LEVELS, "trained_levels": _LEVELS},
+    "moments": Each({"step": COUNT, "num_samples": POSITIVE, "num_correct": _COUNTS}),
+}
 
 
 @dataclass(frozen=True)
@@ -73,11 +86,12 @@ def write_held_out(run: Path, held_out: HeldOut) -> None:
 
 def read_held_out(run: Path, notes: list[str] | None = None) -> HeldOut | None:
     """Read `held_out.json`, for `history.read_run` and resumed runs; damage is an error, or a sentence in `notes`."""
+    content = read_optional(run / FILE, notes)
     try:
-        return clean_held_out(read_optional(run / FILE, notes))
+        return clean_held_out(content)
     except ValueError as error:
         if notes is None:
-            raise
+            raise ValueError(f"{run / FILE}: {error}. {ADVICE}") from error
         notes.append(f"{FILE} is left out: {error}.")
         return None
 
@@ -86,10 +100,10 @@ def clean_held_out(content: Mapping[str, Any]) -> HeldOut | None:
     """Return the counts in the content of `held_out.json`, which may be empty. Raise ValueError if they disagree."""
     if not content:
         return None
-    problems, scorings = content.get("problems"), content.get("moments")
-    if not isinstance(problems, dict) or not isinstance(scorings, dict):
-        raise ValueError("it must hold problems and moments")
-    moments = {str(name): _moment(name, scoring) for name, scoring in scorings.items()}
+    if problem := misfit(content, _SHAPE):
+        raise ValueError(problem)
+    problems = content["problems"]
+    moments = {name: _moment(name, scoring) for name, scoring in content["moments"].items()}
     if not moments:
         return None
     levels, trained = (
@@ -102,12 +116,9 @@ def clean_held_out(content: Mapping[str, Any]) -> HeldOut | None:
     return HeldOut(ordered, levels, trained, problems.get("fingerprint"))
 
 
-def _moment(name: Any, scoring: Any) -> Moment:
-    try:
-        moment = Moment(int(scoring["step"]), int(scoring["num_samples"]), tuple(map(int, scoring["num_correct"])))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{name} must hold step, num_samples and num_correct") from error
-    if moment.num_samples < 1 or not all(0 <= count <= moment.num_samples for count in moment.num_correct):
+def _moment(name: str, scoring: Mapping[str, Any]) -> Moment:
+    moment = Moment(scoring["step"], scoring["num_samples"], tuple(map(int, scoring["num_correct"])))
+    if not all(count <= moment.num_samples for count in moment.num_correct):
         raise ValueError(f"{name} must hold counts between 0 and {moment.num_samples}")
     return moment
 

@@ -3,22 +3,30 @@
 Files may be unfinished, or hold anything where a number should be. What cannot be read is left out, with a note.
 """
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .checkpoints import list_checkpoints
-from .compare_folder import RUN, run_folders
+from ..redaction import redact
+from .checkpoints import list_checkpoints, step_of
+from .compare_folder import RUN, RUN_SHAPE, run_folders
 from .evaluation import AFTER, clean_scores, read_evaluation
 from .evaluation import FILE as EVALUATION
-from .files import number, read_optional
+from .files import read_optional
 from .held_out import HeldOut, read_held_out
+from .places import only_within
 from .settings import DEFAULTS, clean_settings, current_names, read_options
+from .shapes import number
 from .trainer_state import FILE as STATE
+from .trainer_state import SHAPE as STATE_SHAPE
 from .trainer_state import clean_logs
-from .training_record import RECORD
+from .training_record import RECORD, RECORD_SHAPE
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -56,11 +64,23 @@ class RunHistory:
     notes: Sequence[str] = ()
     held_out: HeldOut | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    _points: dict[str, "np.ndarray"] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def points(self, key: str) -> "np.ndarray":
+        """Return (logs, 2) optimizer steps and values of a metric by its key; NaN where it is no finite number."""
+        import numpy as np
+
+        if key not in self._points:  # a report asks for the same metric some ten times, of up to a million logs
+            having = [log for log in self.logs if key in log]
+            points = np.stack(
+                [_numbers([log["step"] for log in having]), _numbers([log[key] for log in having])], axis=1
+            )
+            self._points[key] = points[np.isfinite(points[:, 0])]
+        return self._points[key]
 
     def values(self, key: str) -> list[tuple[float, float]]:
-        """Return (optimizer step, value) of a metric by its key in the log; NaN where it is no finite number."""
-        points = [(number(log["step"]), number(log[key])) for log in self.logs if key in log]
-        return [(step, math.nan if value is None else value) for step, value in points if step is not None]
+        """Return `points` of a metric by its key, as (optimizer step, value)."""
+        return [(step, value) for step, value in self.points(key).tolist()]
 
     def has(self, key: str) -> bool:
         """Return whether any log has a finite number under a key."""
@@ -79,16 +99,20 @@ def read_run(folder: str | Path) -> RunHistory:
         FileNotFoundError: Neither the folder nor a checkpoint in it holds a `trainer_state.json`.
         ValueError: None of those there can be read.
     """
-    folder = Path(folder)
+    with only_within(folder):
+        return _read_run(Path(folder))
+
+
+def _read_run(folder: Path) -> RunHistory:
     state, notes = _read_state(folder)
-    facts = read_optional(folder / RUN, notes)
-    record = read_optional(folder / RECORD, notes)
+    facts = current_names(read_optional(folder / RUN, notes, RUN_SHAPE))
+    record = current_names(read_optional(folder / RECORD, notes, RECORD_SHAPE))
     logs = clean_logs(state.get("log_history"), notes)
     steps = int(number(state.get("global_step")) or (logs[-1]["step"] if logs else 0))
     planned = number(state.get("max_steps"))
     evaluation = read_evaluation(folder, notes)
     finished = (not planned or steps >= planned) and (not evaluation or AFTER in evaluation)
-    known = current_names(facts or record)
+    known = facts or record
     seed = number(known.get("seed"))
     return RunHistory(
         folder=folder,
@@ -140,10 +164,28 @@ def _read_state(folder: Path) -> tuple[dict[str, Any], list[str]]:
     if not files:
         raise FileNotFoundError(no_state(folder))
     notes: list[str] = []
-    states = [state for path in files if (state := read_optional(path, notes))]
-    if not states:
+    furthest: dict[str, Any] = {}
+    last_step = -1.0
+    for path in files:  # the newest checkpoint first: those before it need not be read, for each repeats the whole log
+        if not furthest or (step_of(path.parent) or 0) > last_step:
+            state = read_optional(path, notes, STATE_SHAPE)
+            if state and (step := number(state.get("global_step")) or 0) > last_step:
+                furthest, last_step = state, step
+    if not furthest:
         raise ValueError(f"{files[0]} must be JSON with the log of a run: {notes[0]} Restore it from a checkpoint.")
-    return max(states, key=lambda state: number(state.get("global_step")) or 0), notes
+    return furthest, notes
+
+
+def _numbers(values: Sequence[Any]) -> "np.ndarray":
+    """Return `number` of each value, NaN for None."""
+    import numpy as np
+
+    with contextlib.suppress(OverflowError):
+        if set(map(type, values)) <= {int, float}:
+            found = np.array(values, dtype=float)
+            found[~np.isfinite(found)] = math.nan
+            return found
+    return np.array([math.nan if (known := number(value)) is None else known for value in values], dtype=float)
 
 
 def _dict(record: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -151,7 +193,11 @@ def _dict(record: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _settings(facts: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, str]:
-    """Return the settings of `run.json`, which has the whole recipe, or else those of `training.json`."""
+    """Return the settings of `run.json`, which has the whole recipe, or else those of `training.json`.
+
+    Earlier versions wrote secrets into `run.json`; none gets any further.
+    """
+    facts = redact(facts)
     if isinstance(facts.get("recipe"), dict):
         options = facts.get("options")
         return clean_settings({**facts["recipe"], **read_options(options if isinstance(options, list) else [])})

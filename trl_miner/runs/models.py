@@ -4,23 +4,30 @@
 `.best.old` until it is in its place, so that one of them is always whole.
 """
 
-import contextlib
+import logging
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .checkpoints import step_of, whole_checkpoints
+from .checkpoints import holds_whole_model, list_checkpoints, step_of
 from .evaluation import FILE as EVALUATION
 from .evaluation import read_evaluation, write_evaluation
 from .files import read_object
+from .places import fault, only_within
+from .trainer_state import FILE as STATE
 from .trainer_state import last_step
 from .training_record import RECORD
+
+logger = logging.getLogger(__name__)
 
 BEST, NEW_BEST, OLD_BEST = "best", ".best.new", ".best.old"
 INDEX = "model.safetensors.index.json"
 ADAPTER = "adapter_config.json"
+CARD, TRLS_CARD, LARGEST_CARD = "README.md", b"huggingface/trl)", 2**20
+_SHARD = re.compile(r"[\w-][\w.-]*\.safetensors", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -38,18 +45,32 @@ def find_model(run: Path) -> Model:
         raise FileNotFoundError(f"RUN must be the folder of a run: got {run}, which is not there.")
     folder = run.resolve()
     if step_of(folder) is not None or run.name == BEST:
-        inside = any((folder.parent / name).is_file() for name in (RECORD, EVALUATION, "README.md"))
-        weight_files(run)
-        return Model(run, folder.parent if inside else run, step_of(folder))
-    checkpoints = find_checkpoints(run)
+        with only_within(run):
+            weight_files(run)
+        return Model(run, folder.parent if _is_run(folder.parent) else run, step_of(folder))
+    with only_within(run):
+        return _newest_model(run)
+
+
+def _newest_model(run: Path) -> Model:
+    checkpoint = newest_checkpoint(run)
     try:
         weights = weight_files(run)[0]
-        if not checkpoints or _is_newer(weights, checkpoints[-1]):
+        if checkpoint is None or _is_newer(weights, checkpoint):
             return Model(run, run)
-    except ValueError:
-        if not checkpoints:
+    except ValueError as error:
+        if checkpoint is None:
             raise
-    return checkpoints[-1]
+        if any((run / name).exists() for name in ("model.safetensors", INDEX, ADAPTER)):  # else the run was killed
+            logger.warning(f"{error} {checkpoint.weights.name} is taken.")
+    return checkpoint
+
+
+def _is_run(folder: Path) -> bool:
+    """Return whether a folder with a checkpoint is that of its run: else nothing of it belongs to the model."""
+    card = folder / CARD
+    is_trls = card.is_file() and not fault(card, folder, largest=LARGEST_CARD) and TRLS_CARD in card.read_bytes()
+    return is_trls or any((folder / name).is_file() for name in (RECORD, EVALUATION))
 
 
 def _is_newer(weights: Path, checkpoint: Model) -> bool:
@@ -61,14 +82,30 @@ def _is_newer(weights: Path, checkpoint: Model) -> bool:
     return weights.stat().st_mtime >= weight_files(checkpoint.weights)[0].stat().st_mtime
 
 
+def newest_checkpoint(run: Path) -> Model | None:
+    """Return the model of a run's newest whole checkpoint, or None."""
+    with only_within(run):
+        for folder in reversed(_own_checkpoints(run)):
+            if holds_whole_model(folder) and has_model(folder):
+                return Model(folder, run, step_of(folder))
+    return None
+
+
 def find_checkpoints(run: Path) -> list[Model]:
-    """Return the models of a run's whole checkpoints, oldest first."""
-    models = []
-    for folder in whole_checkpoints(run):
-        with contextlib.suppress(ValueError):
-            weight_files(folder)
-            models.append(Model(folder, run, step_of(folder)))
-    return models
+    """Return the models of a run's whole checkpoints, oldest first; none that is a link out of it."""
+    with only_within(run):
+        whole = (folder for folder in _own_checkpoints(run) if holds_whole_model(folder) and has_model(folder))
+        return [Model(folder, run, step_of(folder)) for folder in whole]
+
+
+def _own_checkpoints(run: Path) -> list[Path]:
+    own = []
+    for folder in list_checkpoints(run):
+        if folder.is_symlink() and (problem := fault(folder / STATE)):
+            logger.warning(f"{folder} is left out: {problem}. If it is yours, put the folder itself there.")
+        else:
+            own.append(folder)
+    return own
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -76,8 +113,7 @@ def weight_files(folder: Path) -> list[Path]:
     if (folder / ADAPTER).is_file():
         files = [folder / "adapter_model.safetensors"]
     elif (folder / INDEX).is_file() and not (folder / "model.safetensors").is_file():
-        index = read_object(folder / INDEX, "Save the model again, or give another checkpoint.")
-        files = [folder / INDEX, *(folder / name for name in sorted(set(index["weight_map"].values())))]
+        files = [folder / INDEX, *(folder / name for name in _shards(folder / INDEX))]
     else:
         files = [folder / "model.safetensors"]
     for file in files:
@@ -88,9 +124,30 @@ def weight_files(folder: Path) -> list[Path]:
                 f"The folder of a model must hold {file.name}: {folder} does not.{hint} Give the output_dir of a run "
                 f"that has saved its model or a checkpoint, in safetensors."
             )
+        if problem := fault(file):
+            raise OSError(f"{file} must be a file of its run: {problem}. If it is yours, put the file itself there.")
         if file.suffix == ".safetensors" and not _is_whole(file):
             raise ValueError(f"{file} must be whole: it is cut off. Save the model again, or give another checkpoint.")
     return files
+
+
+def has_model(folder: Path) -> bool:
+    """Return whether a folder holds the whole weights of a model or of an adapter."""
+    try:
+        return bool(weight_files(folder))
+    except (ValueError, OSError):
+        return False
+
+
+def _shards(index: Path) -> list[str]:
+    """Return the files that the index of a model's weights names, in order."""
+    advice = "Save the model again, or give another checkpoint."
+    weight_map = read_object(index, advice).get("weight_map")
+    names = list(weight_map.values()) if isinstance(weight_map, dict) else []
+    wrong = next((name for name in names if not isinstance(name, str) or not _SHARD.fullmatch(name)), None)
+    if wrong is not None or not names:
+        raise ValueError(f"weight_map of {index} must name .safetensors files beside it: got {wrong!r}. {advice}")
+    return sorted(set(names))
 
 
 def _is_whole(file: Path) -> bool:
@@ -128,4 +185,8 @@ def finish_best(run: Path, scores: Mapping[str, Mapping[str, float]]) -> None:
 def read_best_score(run: Path) -> float | None:
     """Return the Pass@1 of the best model; None: none is kept."""
     scores = read_evaluation(run / BEST)
-    return next(iter(scores.values()))["pass@1"] if scores else None
+    if not scores:
+        return None
+    if (score := next(iter(scores.values())).get("pass@1")) is None:
+        raise ValueError(f"{run / BEST / EVALUATION} must hold pass@1: it does not. Delete the folder to go without.")
+    return float(score)

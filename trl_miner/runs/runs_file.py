@@ -20,10 +20,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..redaction import redact
 from .compare_folder import run_folders
 from .files import read_lines, write_whole
 from .held_out import clean_held_out
 from .history import RunHistory, number, read_run
+from .shapes import COUNT, FLAG, MORE_THAN_0, NUMBER, OBJECT, POSITIVE, SHARE, TEXT, Each, Kind, Maybe, misfit
 
 ENDING = ".jsonl"
 NAME = f"runs{ENDING}"
@@ -38,6 +40,13 @@ METRIC_PREFIXES = ("miner/", "groups/", "rollouts/")
 _NOT_KEPT = {"output_dir", "run_name", "report_to", "config"}  # these settings say where, not what
 _PATH = re.compile(r"(?<![\w.:/~-])~?/(?:[^\s/=,'\"]+/)*([^\s/=,'\"]+)/?")
 _NO_NUMBER = "nan"
+_VALUE = Kind("a finite number, null or nan", lambda value: value in (None, _NO_NUMBER) or number(value) is not None)
+_SHAPE = {
+    "name": Kind("the name of a run", lambda value: TEXT.holds(value) and not Path(value).is_absolute()),
+    **{"method": Maybe(TEXT), "seed": Maybe(COUNT), "settings": Each(TEXT), "versions": Each(TEXT)},
+    **{"notes": Each(TEXT, list), "steps": COUNT, "planned": Maybe(POSITIVE), "per_step": Maybe(MORE_THAN_0)},
+    **{"finished": FLAG, "scores": Each(Each(SHARE)), "held_out": Maybe(OBJECT), "logs": Each(Each(_VALUE, list))},
+}
 
 
 def is_runs_file(path: str | Path) -> bool:
@@ -70,14 +79,11 @@ def collect_runs(output: str | Path) -> None:
 def read_runs(path: str | Path) -> list[RunHistory]:
     """Return the runs of the file at a path. Their `folder` does not exist: it is the path followed by their name."""
     path, runs = Path(path), []
-    for line, content in read_lines(path, _ADVICE):
+    for line, content in read_lines(path, _ADVICE, _SHAPE):
         try:
             runs.append(_read_run(path, content))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(
-                f"{path} must hold runs as trl-miner compare writes them: line {line} is something else "
-                f"({type(error).__name__}: {error}). {_ADVICE}"
-            ) from error
+        except ValueError as error:
+            raise ValueError(f"{path}, line {line}: {error}. {_ADVICE}") from error
     if not runs:
         raise ValueError(f"{path} must hold at least one run: it is empty. Run trl-miner compare again.")
     return runs
@@ -93,7 +99,7 @@ def _history(run: str | Path | RunHistory) -> RunHistory:
 def _content(run: RunHistory) -> dict[str, Any]:
     settings = {name: value for name, value in run.settings.items() if name not in _NOT_KEPT}
     return {
-        **_without_paths({name: getattr(run, name) for name in _FIELDS} | {"settings": settings}),
+        **_without_paths(redact({name: getattr(run, name) for name in _FIELDS} | {"settings": settings})),
         "scores": {f"{step:g}": dict(known) for step, known in run.scores.items()},
         "held_out": None if run.held_out is None else run.held_out.as_json(is_compact=True),
         "logs": _columns(run.logs),
@@ -125,15 +131,27 @@ def _without_paths(value: Any) -> Any:
 
 def _read_run(path: Path, content: Mapping[str, Any]) -> RunHistory:
     logs: Mapping[str, Sequence[Any]] = content["logs"]
+    if problem := misfit(logs, {"step": Each(NUMBER, list)}, "logs"):
+        raise ValueError(problem)
+    if len({len(values) for values in logs.values()}) > 1:
+        raise ValueError("the lists in logs must be of one length")
     columns = {key: [math.nan if value == _NO_NUMBER else value for value in values] for key, values in logs.items()}
     rows = [
         {key: values[row] for key, values in columns.items() if values[row] is not None}
         for row in range(len(columns["step"]))
     ]
+    fields: dict[str, Any] = {name: content.get(name) for name in _FIELDS}
     return RunHistory(
         folder=path / content["name"],
         logs=rows,
-        scores={float(step): known for step, known in content["scores"].items()},
-        held_out=clean_held_out(content["held_out"] or {}),
-        **{name: content[name] for name in _FIELDS},
+        scores={_step(text): known for text, known in content["scores"].items()},
+        held_out=clean_held_out(content.get("held_out") or {}),
+        **redact(fields),  # earlier versions kept secrets
     )
+
+
+def _step(text: str) -> float:
+    step = float(text) if text[:1].isdecimal() else -1.0
+    if not math.isfinite(step) or step < 0:
+        raise ValueError(f"scores must be by optimizer step: got {text!a}")
+    return step

@@ -15,19 +15,24 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .files import write_whole
+from .files import Misfit, parse_object, write_whole
+from .places import fault
+from .shapes import COUNT, FLAG, TEXT, Kind, Maybe
 
 Key = tuple[str, int]
-_TYPES = {"problem": str, "sample": int, "text": str, "tokens": int, "truncated": bool}
+_SHAPE = {
+    **{"problem": TEXT, "sample": COUNT, "text": Kind("a text", lambda value: isinstance(value, str))},
+    **{"tokens": COUNT, "truncated": FLAG, "limit": Maybe(COUNT)},
+}
 
 
 def read_samples(path: str | Path) -> tuple[dict[Key, dict[str, Any]], list[str]]:
     """Read samples by (problem, sample), without their `token_ids`, and sentences on what is wrong with the file."""
     samples: dict[Key, dict[str, Any]] = {}
     broken = []
-    for number, _, sample in _parse_lines(path):
-        if sample is None:
-            broken.append(number)
+    for _, sample in _parse_lines(path):
+        if isinstance(sample, str):
+            broken.append(sample)
         else:
             sample.pop("token_ids", None)
             samples[sample["problem"], sample["sample"]] = sample
@@ -44,7 +49,7 @@ class SampleWriter:
         self.path = Path(path)
         self._places: dict[Key, tuple[int, int]] = {}  # begin and length of the line
         self._limits: dict[Key, int] = {}  # of those that were cut off
-        self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         self._end = 0
         broken = self._scan()
         self.repairs = _complaints(self.path, broken)
@@ -60,7 +65,7 @@ class SampleWriter:
     def read(self, key: Key) -> dict[str, Any]:
         """Return one sample."""
         begin, length = self._places[key]
-        return json.loads(os.pread(self._descriptor, length, begin))
+        return parse_object(os.pread(self._descriptor, length, begin), _SHAPE)
 
     def is_short(self, key: Key, limit: int) -> bool:
         """Return whether a sample was cut off under a smaller budget than `limit`, in tokens."""
@@ -92,12 +97,12 @@ class SampleWriter:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _scan(self) -> list[int]:
-        """Note the places of the samples, and return the numbers of broken lines."""
+    def _scan(self) -> list[str]:
+        """Note the places of the samples, and return what is wrong with broken lines."""
         broken = []
-        for number, length, sample in _parse_lines(self.path):
-            if sample is None:
-                broken.append(number)
+        for length, sample in _parse_lines(self.path):
+            if isinstance(sample, str):
+                broken.append(sample)
                 self._end += length
             else:
                 self._note(sample, length)
@@ -109,7 +114,7 @@ class SampleWriter:
         self._end += length
         self._limits.pop(key, None)
         if sample["truncated"]:
-            self._limits[key] = sample.get("limit", 0)
+            self._limits[key] = sample.get("limit") or 0
 
     def _rewrite(self, order: Sequence[Key]) -> None:
         places = [self._places[key] for key in order]
@@ -117,27 +122,27 @@ class SampleWriter:
         write_whole(self.path, lines)
         self.close()
         self._places, self._limits, self._end = {}, {}, 0
-        self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND)
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
         self._scan()
 
 
-def _complaints(path: str | Path, broken: Sequence[int]) -> list[str]:
+def _complaints(path: str | Path, broken: Sequence[str]) -> list[str]:
     if not broken:
         return []
-    shown = ", ".join(map(str, broken[:5])) + (", ..." if len(broken) > 5 else "")
-    return [
-        f"{path}: {len(broken)} broken line{'s' * (len(broken) > 1)} left out (line {shown}). A killed "
-        f"process leaves such lines."
-    ]
+    shown = "; ".join(broken[:3]) + ("; ..." if len(broken) > 3 else "")
+    number = f"{len(broken)} broken line{'s' * (len(broken) > 1)}"
+    return [f"{path}: {number} left out ({shown}). A killed process leaves lines that are cut off."]
 
 
-def _parse_lines(path: str | Path) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
-    """Yield number, length and sample of each line; None for a broken line."""
+def _parse_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    """Yield the length of each line, and its sample or what is wrong with it."""
+    if problem := fault(Path(path), Path(path).parent.parent):
+        raise ValueError(f"{path} must be a file of its folder: {problem}. Put the samples there, or sample anew.")
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
-                sample = json.loads(line)
+                yield len(line), parse_object(line, _SHAPE, number)
+            except Misfit as error:
+                yield len(line), f"line {number}: {error}"
             except ValueError:
-                sample = None
-            is_whole = isinstance(sample, dict) and all(isinstance(sample.get(n), kind) for n, kind in _TYPES.items())
-            yield number, len(line), sample if is_whole else None
+                yield len(line), f"line {number}"

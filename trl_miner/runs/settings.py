@@ -55,5 +55,5 @@ def _spell(value: Any) -> str:
         return str(value)
     try:
         return str(float(str(value).removeprefix(".") if value == ".inf" else value))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)

@@ -17,15 +17,18 @@ import numpy as np
 from .checkpoints import list_checkpoints
 from .compare_folder import RUN
 from .completions import FOLDER as COMPLETIONS
-from .files import read_parquet, write_whole
+from .files import parse_object, read_parquet, write_whole
+from .places import only_within
+from .shapes import COUNT, NUMBER, Maybe
 from .trainer_state import FILE as STATE
 from .training_record import RECORD, papers_of, read_run_record
 
 logger = logging.getLogger(__name__)
 
 FOLDER = "credit"  # in the run folder
-KINDS = ("PH", "HE", "NH")
+KINDS = ("PH", "HE", "NH", "unscorable")  # in the order of `GroupKinds`
 METADATA = b"trl_miner"
+_META = {"step": COUNT, "scale": Maybe(NUMBER), "tau_pos": Maybe(NUMBER), "rollouts_in_batch": Maybe(COUNT)}
 # As pyarrow writes its types; other types that can be cast without loss are read too.
 COLUMNS = {
     "step": "int32",
@@ -100,9 +103,13 @@ def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
 
     Progress is shown unless `quiet`.
     """
+    with only_within(run):
+        return _read_credit(Path(run), quiet)
+
+
+def _read_credit(run: Path, quiet: bool) -> Credit:
     from ..progress import track
 
-    run = Path(run)
     tables, metas, notes, names = [], {}, [], []
     for path in track(_credit_files(run), "reading", unit="files", quiet=quiet):
         name = f"{path.parent.name}/{path.name}"
@@ -196,9 +203,8 @@ def _read_file(path: Path, name: str) -> tuple[Any | None, dict[str, Any] | None
             f"or train again with log_token_credit: true."
         )
     try:
-        meta = json.loads((table.schema.metadata or {})[METADATA])
-        int(meta["step"])
-    except (KeyError, TypeError, ValueError):
+        meta = parse_object((table.schema.metadata or {})[METADATA], _META)
+    except (KeyError, ValueError):
         meta = None
         notes.append(f"{name} says nothing of its batch: scale and tau of its step are not known.")
     return _checked(table, name), meta, notes

@@ -6,9 +6,11 @@ transformers writes it, as the last file of a checkpoint.
 from pathlib import Path
 from typing import Any
 
-from .files import number, read_object
+from .files import read_object
+from .shapes import LIST, NUMBER, Maybe, number
 
 FILE = "trainer_state.json"
+SHAPE = {"global_step": Maybe(NUMBER), "max_steps": Maybe(NUMBER), "log_history": Maybe(LIST)}
 
 
 def last_step(folder: Path) -> int | None:

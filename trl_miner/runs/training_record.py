@@ -12,16 +12,34 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from .files import FORMAT, read_object, write_json
+from .files import FORMAT, read_object, read_optional, write_json
 from .settings import current_names
+from .shapes import COUNT, FLAG, MORE_THAN_0, TEXT, Each, Kind, Maybe, misfit
 
 RECORD = "training.json"
+_NAME = Maybe({"name": TEXT, "hub": FLAG})
+_PAPER = Kind(
+    "a label and an arXiv id or null",
+    lambda value: (
+        isinstance(value, list) and len(value) == 2 and TEXT.holds(value[0]) and not misfit(value[1], Maybe(TEXT))
+    ),
+)
+RECORD_SHAPE = {
+    **{"base_model": _NAME, "dataset": _NAME, "held_out": _NAME},
+    **{
+        "methods": Maybe(Each(TEXT, list)),
+        "papers": Maybe(Each(_PAPER)),
+        "settings": Maybe(Each(TEXT)),
+    },
+    **{"seed": Maybe(COUNT), "license": Maybe(Each(TEXT)), "versions": Maybe(Each(TEXT)), "git": Maybe(TEXT)},
+    **{"optimizer_steps_per_step": Maybe(MORE_THAN_0), "optimiser_steps_per_step": Maybe(MORE_THAN_0)},
+}
 _PACKAGES = ("trl", "transformers", "torch", "vllm")
 _SHOWN_OF_ALL = (
     *("loss_type", "num_generations", "temperature", "learning_rate", "beta", "epsilon", "epsilon_high", "delta"),
     *("importance_sampling_level", "steps_per_generation", "num_iterations", "max_completion_length"),
 )
-_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 def write_run_record(trainer: Any, *, dataset: str | None = None, held_out: str | None = None) -> None:
@@ -34,6 +52,7 @@ def write_run_record(trainer: Any, *, dataset: str | None = None, held_out: str 
         return
     base_model = trainer.model.config._name_or_path
     record = run_record(trainer.args, base_model=base_model, dataset=dataset, held_out=held_out)
+    record["verifier"] = {"names": list(trainer.verifier.names), "all_must_score": trainer.verifier.is_guess}
     if record["base_model"] is not None and record["base_model"]["hub"]:
         record["license"] = license_of(record["base_model"]["name"])
     write_json(Path(trainer.args.output_dir) / RECORD, record)
@@ -42,7 +61,16 @@ def write_run_record(trainer: Any, *, dataset: str | None = None, held_out: str 
 def read_run_record(run: Path) -> dict[str, Any] | None:
     """Read `training.json` of a run folder; None: there is none."""
     path = run / RECORD
-    return current_names(read_object(path, "Delete it to go without.")) if path.is_file() else None
+    return current_names(read_object(path, "Delete it to go without.", RECORD_SHAPE)) if path.is_file() else None
+
+
+def read_verifier(run: Path) -> tuple[list[str], bool] | None:
+    """Return the names of the reward functions that decide what is correct, and whether all of them must have scored a
+    rollout; None: `training.json` does not say so, or cannot be read."""
+    verifier = read_optional(run / RECORD, []).get("verifier")
+    if not isinstance(verifier, dict) or not isinstance(names := verifier.get("names"), list):
+        return None
+    return [str(name) for name in names], verifier.get("all_must_score") is True
 
 
 def papers_of(methods: Iterable[str], record: Mapping[str, Any] | None) -> list[tuple[str, str | None]]:
@@ -80,7 +108,7 @@ def _named(name: str | None) -> dict[str, Any] | None:
     if name.startswith("trl_miner/"):  # an embedded world looks like a Hub id
         return {"name": name, "hub": False}
     path = Path(name)
-    is_hub = _HUB_ID.fullmatch(name) is not None and not path.exists()
+    is_hub = HUB_ID.fullmatch(name) is not None and not path.exists()
     return {"name": name if is_hub else path.resolve().name, "hub": is_hub}
 
 
@@ -130,8 +158,9 @@ def license_of(base_model: str) -> dict[str, str] | None:
     from huggingface_hub import ModelCard
 
     try:
-        data: Mapping[str, Any] = ModelCard.load(base_model).data.to_dict()
+        data = ModelCard.load(base_model).data
     except Exception:  # offline, gated, no card, or a broken one: the model card then says where to look
         return None
-    fields = {key: str(data[key]) for key in ("license", "license_name", "license_link") if data.get(key)}
+    known = {key: getattr(data, key, None) for key in ("license", "license_name", "license_link")}
+    fields = {key: value for key, value in known.items() if value and isinstance(value, str)}
     return fields if "license" in fields else None

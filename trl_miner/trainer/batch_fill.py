@@ -7,11 +7,13 @@ with the others.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
+from numpy import ndarray
 from torch import Tensor
 
 from ..distributed import World
@@ -188,60 +190,62 @@ class GeneratedRound(NamedTuple):
     """The rollouts and rewards of one round, on this process."""
 
     rows: list[Any]  # rows of the data set
-    generated: tuple[Any, ...]  # what TRL's `_generate` returned; a list as long as `rows` holds a value for each
+    generated: tuple[Any, ...]  # what TRL's `_generate` returned; what is as long as `rows` holds a value for each
     rewards_NF: Tensor  # (N, F) rewards of all processes, by reward function
     extra: dict[str, list[Any]]  # further columns to be logged, by name
 
 
-def assemble(
-    rounds: Sequence[GeneratedRound],
-    filled: Filled,
-    num_generations: int,
-    world: World,
-    gather: Callable[[list[Any]], list[Any]],
-) -> GeneratedRound:
-    """Join rounds into one of the batch's rows, each on the process that its place in the batch assigns it to."""
-    wanted = [(r, num_generations * place + i) for r, place in filled.groups for i in range(num_generations)]
-    if len(rounds) == 1:  # every process has what it needs
-        return rounds[0]
-    rewards_NF = torch.stack([rounds[r].rewards_NF[row] for r, row in wanted])
-    whole = rounds[0].generated
-    is_column = [isinstance(part, list) and len(part) == len(rounds[0].rows) for part in whole]
-    payloads = [
-        [
-            (
-                row,
-                [part[i] if per_row else None for part, per_row in zip(each.generated, is_column, strict=True)],
-                {name: values[i] for name, values in each.extra.items()},
-            )
-            for i, row in enumerate(each.rows)
-        ]
-        for each in rounds
-    ]
-    mine = share_out(payloads, wanted, world, gather)
-    generated = tuple(
-        [columns[k] for _, columns, _ in mine] if per_row else part
-        for k, (part, per_row) in enumerate(zip(whole, is_column, strict=True))
-    )
-    names = sorted({name for _, _, extra in mine for name in extra})
-    extra = {name: [extra.get(name) for _, _, extra in mine] for name in names}
-    return GeneratedRound([row for row, _, _ in mine], generated, rewards_NF, extra)
+def assemble(rounds: list[GeneratedRound], filled: Filled, num_generations: int, world: World) -> GeneratedRound:
+    """Join rounds into one of the batch's rows, each on the process that its place in the batch assigns it to.
 
-
-def share_out(
-    rounds: Sequence[Sequence[Any]],
-    wanted: Sequence[tuple[int, int]],
-    world: World,
-    gather: Callable[[list[Any]], list[Any]],
-) -> list[Any]:
-    """Return this process's share of the wanted rows, (round, row of all processes) each, wherever they are.
-
-    `gather` joins the lists of all processes, in rank order. Every process must call it.
+    Only rows that change their process are sent. `rounds` is emptied, so that what is not in the batch takes no memory
+    meanwhile. A value that only other rows have, whatever process they come from, is None. Every process must call it.
     """
-    chosen = set(wanted)
-    here: dict[tuple[int, int], Any] = {}
-    for number, rows in enumerate(rounds):
-        first = world.local_slice(len(rows)).start
-        here |= {(number, first + i): row for i, row in enumerate(rows) if (number, first + i) in chosen}
-    everywhere = dict(gather([*here.items()]))
-    return [everywhere[place] for place in wanted[world.local_slice(len(wanted) // world.size)]]
+    if len(rounds) == 1:  # every process has what it needs
+        return rounds.pop()
+    wanted = [(r, num_generations * place + i) for r, place in filled.groups for i in range(num_generations)]
+    rewards_NF = torch.stack([rounds[r].rewards_NF[row] for r, row in wanted])
+    whole = [None if k in _columns(rounds[0]) else part for k, part in enumerate(rounds[0].generated)]
+    own_names = {name for each in rounds for name in _columns(each)}
+    parcels = _parcels(rounds, wanted, world)
+    rounds.clear()
+    arrived = world.exchange(((own_names, parcels.pop(0)) for _ in range(world.size)), rewards_NF.device)
+    names = {name for theirs, _ in arrived for name in theirs}
+    mine = sorted((row for _, parcel in arrived for row in parcel), key=itemgetter(0))
+    joined = {name: [values.get(name) for *_, values in mine] for name in names}
+    generated = tuple(joined.get(k, part) for k, part in enumerate(whole))
+    extra = {name: joined[name] for name in sorted(name for name in joined if isinstance(name, str))}
+    return GeneratedRound([row for _, row, _ in mine], generated, rewards_NF, extra)
+
+
+def _columns(one: GeneratedRound) -> dict[int | str, Any]:
+    """Return what holds a value for each row, by its place in `generated` or its name in `extra`."""
+    columns: dict[int | str, Any] = {}
+    columns.update(one.extra)
+    for k, part in enumerate(one.generated):
+        if isinstance(part, Sequence | Tensor | ndarray) and len(part) == len(one.rows):
+            columns[k] = part
+    return columns
+
+
+def _parcels(
+    rounds: Sequence[GeneratedRound], wanted: Sequence[tuple[int, int]], world: World
+) -> list[list[tuple[int, Any, dict[int | str, Any]]]]:
+    """Return this process's wanted rows, (round, row of all processes) each, by the process that they go to.
+
+    Each comes as its place in the batch, its row of the data set, and its values by column.
+    """
+    parcels: list[list[tuple[int, Any, dict[int | str, Any]]]] = [[] for _ in range(world.size)]
+    for number, one in enumerate(rounds):
+        first, columns = world.local_slice(len(one.rows)).start, _columns(one)
+        for place, (r, row) in enumerate(wanted):
+            if r == number and 0 <= row - first < len(one.rows):
+                values = {name: _plain(column[row - first]) for name, column in columns.items()}
+                rank = place // (len(wanted) // world.size)
+                parcels[rank].append((place, one.rows[row - first], values))
+    return parcels
+
+
+def _plain(value: Any) -> Any:
+    """Return a tensor as a list: a view would be sent with all of its storage, and to a device of the same name."""
+    return value.tolist() if isinstance(value, Tensor) else value

@@ -4,11 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
-from transformers.trainer_utils import rotate_checkpoints
+from transformers.trainer_utils import TrainOutput, rotate_checkpoints
 
 from ..runs import checkpoints
+from ..runs.locks import check_run
 from ..runs.trainer_state import FILE as STATE
 
 
@@ -21,6 +23,8 @@ class RunState(TrainerCallback, ExportableState):
         self.tokens = 0  # completion tokens of all that was generated
         self.stream: dict[str, Any] | None = None  # the position of dynamic sampling's prompts; None: not started
         self.has_begun = False  # whether training has begun (again) since this was last set to False
+        self.has_checked_sampler = False  # whether this training has compared the sampler's log-probs with its own
+        self.sampler_sums: Tensor | None = None  # of that comparison: see `sampler_check.compare`
 
     @classmethod
     def of(cls, trainer: Any) -> "RunState":
@@ -37,14 +41,20 @@ class RunState(TrainerCallback, ExportableState):
         # data is not a matter of choice.
         for name, value in state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).items():
             setattr(self, name, value)
-        self.has_begun = True
+        self.has_begun, self.has_checked_sampler, self.sampler_sums = True, False, None
 
 
-class Checkpointing:
-    """Writes the checkpoints of a trainer and takes up its rollouts where they left off."""
+class NothingLeft(Exception):  # noqa: N818
+    """Ends a training whose checkpoint has done all steps, before transformers makes one more."""
+
+
+class Checkpointing(TrainerCallback):
+    """Writes the checkpoints of a trainer, takes up its rollouts where they left off, and watches its run folder."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
+        # Before all others: a training without a step left opens no tracker and starts no watchdog.
+        trainer.callback_handler.callbacks.insert(0, self)
         self.is_saving = False  # whether a checkpoint is being written, in its unfinished folder
         self._resumed_from: Path | None = None  # until its rollouts are taken up
 
@@ -54,9 +64,35 @@ class Checkpointing:
         if trainer.accelerator.is_local_main_process:
             checkpoints.recover(trainer.args.output_dir)
         trainer.accelerator.wait_for_everyone()
-        checkpoint = checkpoints.agree_on(wanted, trainer.args.output_dir)
+        only_model = trainer.args.save_only_model
+        checkpoint = checkpoints.agree_on(wanted, trainer.args.output_dir, only_model=only_model)
         self._resumed_from = None if checkpoint is None else Path(checkpoint)
+        if self._resumed_from is not None and trainer.is_world_process_zero():
+            checkpoints.warn_of_losses(self._resumed_from, trainer.accelerator.num_processes)
         return checkpoint
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """End the training if the checkpoint, which is loaded by now, has done all steps: see `end_at_once`."""
+        if self._resumed_from is not None and state.global_step >= state.max_steps:
+            raise NothingLeft
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Check, before anything is written, that the run folder is still there and nobody else's."""
+        check_run(args.output_dir)
+
+    def end_at_once(self) -> TrainOutput:
+        """End a training without a step left as transformers does, and return what it returns."""
+        trainer, state, folder = self._trainer, self._trainer.state, self._resumed_from
+        self._resumed_from = None
+        assert folder is not None
+        trainer.accelerator.print(
+            f"No step is left: {folder.name} has done {state.global_step} of {state.max_steps}. Raise max_steps or "
+            f"num_train_epochs to train on."
+        )
+        if trainer.args.load_best_model_at_end and state.best_model_checkpoint is not None:
+            trainer._load_best_model()
+        trainer.is_in_train = False
+        return TrainOutput(state.global_step, 0.0, {})
 
     def restore_rollouts(self) -> None:
         """Take up the rollouts of the checkpoint, once, before the first training batch. Every process must call."""
@@ -84,6 +120,7 @@ class Checkpointing:
             self._save_rollouts(unfinished)
             if trainer.state.best_global_step and trainer.args.should_save:
                 self._name_best(folder, unfinished)
+            self._finish(folder, unfinished)
         except Exception as error:
             if is_local_main:
                 checkpoints.discard(folder)
@@ -94,7 +131,14 @@ class Checkpointing:
             ) from error
         finally:
             self.is_saving = False
-        self._finish(folder, unfinished)
+        if trainer.is_world_process_zero():
+            rotate_checkpoints(
+                output_dir=str(folder),
+                save_total_limit=trainer.args.save_total_limit,
+                best_model_checkpoint=trainer.state.best_model_checkpoint,
+                use_mtime=True,
+            )
+        trainer.accelerator.wait_for_everyone()
         return folder / name
 
     def _save_rollouts(self, unfinished: Path) -> None:
@@ -117,18 +161,11 @@ class Checkpointing:
             state.save_to_json(str(unfinished / STATE))
 
     def _finish(self, folder: Path, unfinished: Path) -> None:
-        trainer = self._trainer
-        trainer.accelerator.wait_for_everyone()
-        if trainer.is_world_process_zero():
-            checkpoints.finish(folder, unfinished.name)
-            rotate_checkpoints(
-                output_dir=str(folder),
-                save_total_limit=trainer.args.save_total_limit,
-                best_model_checkpoint=trainer.state.best_model_checkpoint,
-                use_mtime=True,
-            )
-        trainer.accelerator.wait_for_everyone()
+        accelerator = self._trainer.accelerator
+        accelerator.wait_for_everyone()
+        if self._trainer.is_world_process_zero():
+            checkpoints.finish(folder, unfinished.name, accelerator.num_processes)
+        accelerator.wait_for_everyone()
         # A node with a disk of its own still has its part of the checkpoint.
-        if trainer.accelerator.is_local_main_process and unfinished.exists():
-            checkpoints.finish(folder, unfinished.name)
-        trainer.accelerator.wait_for_everyone()
+        if accelerator.is_local_main_process and unfinished.exists():
+            checkpoints.finish(folder, unfinished.name, accelerator.num_processes)

@@ -8,14 +8,21 @@ import logging
 import math
 from typing import Any
 
-from accelerate.utils import gather_object
 from datasets import IterableDataset
 from trl.trainer.utils import RepeatSampler
 
 from ..distributed import current_world
 from .batch_fill import BatchFill, Filled, GeneratedRound, PromptStream, assemble, differs_in_correctness
 from .checkpointing import RunState
-from .generation_batch import COMPLETION_IDS, COMPLETIONS, EXTRA_FIELDS, GenerationBatch, total_rewards
+from .generation_batch import (
+    COMPLETION_IDS,
+    COMPLETIONS,
+    EXTRA_FIELDS,
+    SAMPLER_LOGPS,
+    TOOL_MASK,
+    GenerationBatch,
+    total_rewards,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +81,7 @@ class DynamicSampling:
             rounds.append(self.generate_round(indices))
             rewards_NF = rounds[-1].rewards_NF
             kept = differs_in_correctness(
-                rewards_NF[:, trainer.correct_index],
+                trainer.verifier.rewards(rewards_NF),
                 trainer.num_generations,
                 correct_threshold=trainer.args.correct_threshold,
             )
@@ -83,8 +90,8 @@ class DynamicSampling:
             fill.record(kept.tolist(), spread_P.tolist())
         filled = fill.finish()
         self._log(filled, num_groups, stream.epoch)
-        # TRL gathers prompts and completions as objects as well, to log them; this is of that size.
-        batch.prepared = assemble(rounds, filled, trainer.num_generations, world, gather_object)
+        prepared = assemble(rounds, filled, trainer.num_generations, world)
+        batch.prepared = prepared._replace(generated=without_gaps(prepared.generated))
         batch.num_generated = filled.num_generated * trainer.num_generations
         trainer._pending_extra_logs.update(batch.prepared.extra)
         return batch.prepared.rows
@@ -97,9 +104,10 @@ class DynamicSampling:
         rows = trainer.data_collator([self.prompt_rows[index] for index in mine])
         prompts = [row["prompt"] for row in rows]
         generated = trainer._generate(prompts)
+        fields = generated[EXTRA_FIELDS] or {}  # TRL would write one round's into the rows of the batch
+        generated = (*generated[:EXTRA_FIELDS], {}, *generated[EXTRA_FIELDS + 1 :])
         for i, row in enumerate(rows):  # as TRL hands what a rollout_func found to the reward functions
-            for name, values in (generated[EXTRA_FIELDS] or {}).items():
-                row[name] = values[i] if isinstance(values, list) else values
+            row.update((name, values[i] if isinstance(values, list) else values) for name, values in fields.items())
         rewards_NF = trainer._calculate_rewards(rows, prompts, generated[COMPLETIONS], generated[COMPLETION_IDS])
         extra = {name: values for name, values in trainer._pending_extra_logs.items() if len(values) == len(rows)}
         trainer._pending_extra_logs.clear()
@@ -156,9 +164,23 @@ class DynamicSampling:
             f"{filled.num_rounds} rounds and {filled.num_generated} prompts. "
         )
         if trainer.args.dynamic_sampling_require_full:
+            problem = trainer._watch.problem()
             raise RuntimeError(
                 message + "dynamic_sampling_require_full does not allow filling it up. Use harder or easier prompts, "
-                "or raise dynamic_sampling_max_rounds."
+                "or raise dynamic_sampling_max_rounds." + (f" Of the rewards so far: {problem}" if problem else "")
             )
         if trainer.is_world_process_zero():
             logger.warning(message + "The rest of the batch is made up of prompts that do not differ.")
+
+
+def without_gaps(generated: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what `_generate` returned with masks and log-probs for all rows, where some rounds had none of them.
+
+    Without a mask every token is the model's. An unknown log-prob is NaN.
+    """
+    parts = list(generated)
+    for part, unknown in ((TOOL_MASK, 1), (SAMPLER_LOGPS, math.nan)):
+        if parts[part] is not None:
+            rows = zip(parts[part], parts[COMPLETION_IDS], strict=True)
+            parts[part] = [[unknown] * len(ids) if values is None else values for values, ids in rows]
+    return tuple(parts)

@@ -4,20 +4,21 @@
 # T padded completion tokens
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
 from ..distributed import current_world
-from .logits import STATISTICS, check_logits, watch_logits
+from .logits import RAW_LOGPS, STATISTICS, check_logits, watch_logits
 from .micro_batches import fewest_micro_batches, micro_batch_limits, partition
-from .row_layout import RowLayout
+from .row_layout import AS_TRL, RowLayout
 
 # What TRL's forward takes besides tokens. (Its signature does not say in every version: 1.14 has **kwargs.)
 MULTIMODAL_KEYS = (
@@ -29,9 +30,10 @@ MULTIMODAL_KEYS = (
 class Forwards:
     """The forwards of a trainer's policy."""
 
-    def __init__(self, trainer: Any, layout: RowLayout) -> None:
-        self._trainer, self.layout = trainer, layout
-        self._wanted: set[str] = set()  # what the next forward is to find out: "entropies", `logits.STATISTICS`
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self.layout: RowLayout = AS_TRL
+        self._wanted: set[str] = set()  # what the next forward is to find out: "entropies", those of `logits`
         self._probed: dict[str, Tensor] = {}  # where it puts that, (rows, T) each
 
     def run(
@@ -49,11 +51,12 @@ class Forwards:
         wanted, self._wanted = self._wanted if model is trainer.model else set(), set()
         if "entropies" in wanted:
             kwargs["compute_entropy"] = True
-        is_text = all(kwargs.get(name) is None for name in MULTIMODAL_KEYS)
         is_scoring = batch_size is not None and trainer.model.training and not torch.is_grad_enabled()
         forward: Callable[..., Any] = partial(self._probed_forward, wanted, model, **kwargs)
-        if is_scoring and is_text and trainer.args.length_aware_scoring and self.layout.trim.completions:
-            forward = partial(self._forward_by_length, forward)
+        if is_scoring and trainer.args.length_aware_scoring and self.layout.trim.completions:
+            images = {name: kwargs[name] for name in MULTIMODAL_KEYS if kwargs.get(name) is not None}
+            if self.can_sort([_masks(attention_mask, logits_to_keep) | images]):
+                forward = partial(self._forward_by_length, forward)
         result, values = forward(input_ids, attention_mask, logits_to_keep, batch_size)
         self._probed.update(values)
         return result
@@ -93,7 +96,7 @@ class Forwards:
         chunk_size = self._trainer.args.per_device_train_batch_size
         rows_K = is_row_N[current_world().local_slice(num_rows)].nonzero().squeeze(1)
         # ZeRO-3 and FSDP hang unless every process does as many forwards as the one with the most of such rows.
-        num_chunks = -(-int(is_row_N.view(-1, num_rows).sum(dim=1).max()) // chunk_size)
+        num_chunks = max(1, -(-int(is_row_N.view(-1, num_rows).sum(dim=1).max()) // chunk_size))
         num_dummies = max(0, (num_chunks - 1) * chunk_size + 1 - len(rows_K))
         chosen = select_rows(batch, torch.cat([rows_K, rows_K.new_zeros(num_dummies)]))
         with self.probing(set(names) - {"old_logps"}) as probed:
@@ -104,22 +107,31 @@ class Forwards:
             scores[name][rows_K] = value_KT[: len(rows_K)]
         return scores
 
-    def check_budget(self, batch: dict[str, Any]) -> None:
-        """Refuse rollouts that the token budget does not hold. Every process must call it, and all raise."""
-        budget = self.layout.token_budget
-        if budget is None:
-            return
-        lengths_B2 = self.layout.trim.lengths(batch)
-        own = torch.from_numpy(lengths_B2[lengths_B2.sum(axis=1).argmax()])
-        longest_W2 = current_world().gather(own.unsqueeze(0).to(self._trainer.accelerator.device))
-        prompt, completion = longest_W2[longest_W2.sum(dim=1).argmax()].tolist()
-        if prompt + completion > budget:
+    def can_sort(self, batches: Sequence[dict[str, Any]]) -> bool:
+        """Return whether the rows of some of TRL's batches may be sorted by length: no process has images in its own.
+
+        Every process must call it.
+
+        Raises:
+            ValueError: The token budget does not hold the longest rollout. Every process raises.
+        """
+        budget, longest = self.layout.token_budget, [0, 0]
+        if budget is not None:
+            lengths_n2 = np.concatenate([self.layout.trim.lengths(batch) for batch in batches])
+            longest = lengths_n2[lengths_n2.sum(axis=1).argmax()].tolist()
+        own = [*longest, int(any(map(is_multimodal, batches)))]
+        of_each_W3 = current_world().gather(torch.tensor([own], device=self._trainer.accelerator.device))
+        if of_each_W3[:, 2].any():
+            return False
+        prompt, completion, _ = of_each_W3[of_each_W3.sum(dim=1).argmax()].tolist()
+        if budget is not None and prompt + completion > budget:
             raise ValueError(
                 f"max_tokens_per_micro_batch must hold the longest rollout: got {budget}, and one of this generation "
                 f"has {prompt + completion} tokens ({prompt} of the prompt, {completion} of the completion). Set it "
                 f"to at least {prompt + completion}; {prompt + self._trainer.max_completion_length} holds every "
                 f"completion of such a prompt."
             )
+        return True
 
     def _probed_forward(
         self,
@@ -136,8 +148,9 @@ class Forwards:
         if not names.isdisjoint(STATISTICS):
             # Again: a function by import path says only here what it asks for.
             check_logits(model, self._trainer.args.advantage_estimator)
+        if not names.isdisjoint({*STATISTICS, RAW_LOGPS}):
             completions = input_ids[:, -logits_to_keep:], attention_mask[:, -logits_to_keep:]
-            watch = self._watch_logits(*completions, batch_size or len(input_ids))
+            watch = self._watch_logits(*completions, batch_size or len(input_ids), names)
         with watch as statistics:
             result = self._trainer.trl_forward(model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs)
         return result, {**statistics, **({"entropies": result[1]} if "entropies" in names else {})}
@@ -152,9 +165,8 @@ class Forwards:
     ) -> tuple[tuple[Any, ...], dict[str, Tensor]]:
         """Run `forward` on rows of like length together, without their padding; results keep their places."""
         num_rows, num_prompt = len(input_ids), input_ids.shape[1] - logits_to_keep
-        batch = {"prompt_mask": attention_mask[:, :num_prompt], "completion_mask": attention_mask[:, num_prompt:]}
-        self.check_budget(batch)
-        lengths, budget = self.layout.trim.lengths(batch), self.layout.token_budget
+        lengths = self.layout.trim.lengths(_masks(attention_mask, logits_to_keep))
+        budget = self.layout.token_budget
         if budget is None:
             num_chunks = -(-num_rows // batch_size)
         else:
@@ -177,7 +189,7 @@ class Forwards:
         probed = {name: value for name, value in values.items() if isinstance(name, str)}
         return tuple(values.get(i) for i in range(len(result))), probed
 
-    def _watch_logits(self, token_ids_BT: Tensor, mask_BT: Tensor, batch_size: int) -> Any:
+    def _watch_logits(self, token_ids_BT: Tensor, mask_BT: Tensor, batch_size: int, names: set[str]) -> Any:
         num_rows, num_tokens = token_ids_BT.shape
         size = torch.tensor([min(batch_size, num_rows) * num_tokens], device=token_ids_BT.device)
         largest = int(current_world().gather(size).max())  # as many calls of the head on every process
@@ -188,7 +200,13 @@ class Forwards:
             mask_BT,
             temperature=trainer.temperature,
             elements=largest * trainer.model.config.get_text_config().vocab_size,
+            names=names,
         )
+
+
+def _masks(attention_mask: Tensor, num_completion: int) -> dict[str, Any]:
+    num_prompt = attention_mask.shape[1] - num_completion
+    return {"prompt_mask": attention_mask[:, :num_prompt], "completion_mask": attention_mask[:, num_prompt:]}
 
 
 def is_multimodal(batch: dict[str, Any]) -> bool:

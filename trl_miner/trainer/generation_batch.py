@@ -12,10 +12,11 @@ from torch import Tensor
 
 from ..distributed import current_world
 from .batch_fill import GeneratedRound
-from .row_layout import loss_mask
+from .padding import loss_mask
+from .sampler_check import check_sampler
 
 # Where in the tuple of TRL's `_generate` these stand.
-COMPLETION_IDS, COMPLETIONS, EXTRA_FIELDS = 1, 3, 5
+COMPLETION_IDS, TOOL_MASK, COMPLETIONS, SAMPLER_LOGPS, EXTRA_FIELDS = range(1, 6)
 _SAMPLER_LOGPS = "sampling_per_token_logps"
 
 
@@ -25,8 +26,16 @@ class GenerationBatch:
 
     num_generated: int  # rollouts generated for it on all processes, dropped ones included
     prepared: GeneratedRound | None = None  # what dynamic sampling has generated and scored; None: TRL does both
-    num_tokens: int = 0  # completion tokens that this process has generated for it
+    num_tokens: int = 0  # tokens that the model has generated for it on this process
     rewards_NF: Tensor | None = None  # (N, F) gathered rewards, by reward function
+
+
+def num_sampled_tokens(generated: tuple[Any, ...]) -> int:
+    """Return how many tokens the model has sampled, by what TRL's `_generate` returned: not those of tools."""
+    masks = generated[TOOL_MASK]
+    if masks is None:
+        return sum(map(len, generated[COMPLETION_IDS]))
+    return sum(int(torch.as_tensor(mask).count_nonzero()) for mask in masks)
 
 
 def total_rewards(rewards_NF: Tensor, weights_F: Tensor) -> Tensor:
@@ -40,7 +49,7 @@ class PolicyScores:
     """The old policy's scores of a batch, found late and for few rows: `Rollouts.score`.
 
     The source is TRL's own forward, else the sampler's log-probs, else a forward over the rows asked for. It is the
-    same on every process, since it follows from the configuration and from global rows.
+    same on every process.
     """
 
     def __init__(self, trainer: Any, batch: dict[str, Any], known: dict[str, Tensor]) -> None:
@@ -53,7 +62,10 @@ class PolicyScores:
         """Return (B, T) scores by name, valid at least on those rows, and "mask". Every process must call it."""
         missing = {name for name in names if name not in self._known or bool((is_row_N & ~self._known[name][1]).any())}
         mask_BT = self._mask_BT
-        if "old_logps" in missing and _SAMPLER_LOGPS in self._batch:
+        # A rollout_func may have none for the rollouts of some process.
+        may_use_sampler = self._trainer.uses_sampler_logps and "old_logps" in missing
+        is_there = may_use_sampler and current_world().all(_SAMPLER_LOGPS in self._batch, mask_BT.device)
+        if is_there and check_sampler(self._trainer, self._batch, self._batch[_SAMPLER_LOGPS]):
             missing.remove("old_logps")
             mask_BT = self._use_sampler_logps(self._batch[_SAMPLER_LOGPS], is_row_N)
         if missing:

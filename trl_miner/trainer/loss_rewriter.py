@@ -11,7 +11,8 @@ from torch import Tensor
 from ..distributed import current_world
 from ..methods import Surrogate
 from .micro_batches import MicroBatchPlan
-from .row_layout import loss_mask, uses_liger_loss
+from .padding import loss_mask
+from .row_layout import uses_liger_loss
 
 _READ = ("completion_mask", "tool_mask", "advantages", "old_per_token_logps")
 

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from ..distributed import World
-from .row_layout import ROW_MEAN, TOKEN_MEAN, PaddingTrim, loss_mask, padded_length, shorten
+from .padding import PaddingTrim, loss_mask, padded_length, shorten
+from .row_layout import ROW_MEAN, TOKEN_MEAN
 
 # A plan costs a second pass over TRL's loss arithmetic, for its metrics: not worth it for less than this share.
 WORTH_REGROUPING = 0.95

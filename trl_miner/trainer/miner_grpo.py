@@ -3,6 +3,7 @@
 # N rollouts of the global generation batch, B of this process, F reward functions, T padded completion tokens
 """
 
+import logging
 import textwrap
 import time
 from pathlib import Path
@@ -19,17 +20,21 @@ from ..launching.liveness import GENERATION
 from ..methods import Estimate, Rollouts
 from ..methods.compose import estimate
 from ..methods.groups import GroupKinds, group_kinds
+from ..progress import is_quiet
+from ..reward_functions import check_reward_columns, check_rewards, find_verifier
 from .checkpointing import RunState
+from .correctness import CorrectnessWatch
 from .dynamic_sampling import DynamicSampling
 from .forwards import Forwards
-from .generation_batch import COMPLETION_IDS, GenerationBatch, PolicyScores, total_rewards
+from .generation_batch import GenerationBatch, PolicyScores, num_sampled_tokens, total_rewards
 from .logits import check_logits
-from .reward_functions import check_reward_columns, verifier_index
-from .row_layout import loss_mask
+from .padding import loss_mask
 from .run_trainer import RunTrainer
-from .sampled_logps import by_row, can_collect_logps, collect_logps
+from .sampled_logps import by_row, choose_source, collect_logps
 from .token_credit import CreditRecorder
 from .trackers import CreditPageCallback
+
+logger = logging.getLogger(__name__)
 
 
 class MinerGRPOTrainer(RunTrainer):
@@ -42,9 +47,10 @@ class MinerGRPOTrainer(RunTrainer):
     training batch, which become (B, T) where an all-right prompt has something to teach, and stay TRL's (B,) where
     not. `policy_loss` and `dynamic_sampling` change more, and are off by default. Evaluation is always plain GRPO.
 
-    Which rollout is correct is decided by the first reward function (`correct_reward_func` names another) at
-    `correct_threshold`. The log-probs under the old policy are those that TRL computed, else those of the sampler (a
-    `rollout_func`, or vLLM without importance-sampling correction), else one forward over the PH rows alone.
+    Which rollout is correct is decided at `correct_threshold` by the reward function that `correct_reward_func` names,
+    else by the only one, else by the known verifier among them, else, with a warning, by all together. The log-probs
+    under the old policy are those that TRL computed, else those of the sampler (a `rollout_func`, or vLLM without
+    importance-sampling correction), else one forward over the PH rows alone.
 
     Example:
 
@@ -79,6 +85,7 @@ class MinerGRPOTrainer(RunTrainer):
 
     # As in `RunTrainer`: what a trainer without `__init__` has.
     _batch: GenerationBatch | None = None  # the one under way
+    uses_sampler_logps = False  # whether those that come with the rollouts stand for the policy's
     _collects_logps = False
     _sampling: DynamicSampling | None = None
     _credit: CreditRecorder | None = None
@@ -89,11 +96,11 @@ class MinerGRPOTrainer(RunTrainer):
         self.evaluation: dict[str, dict[str, float]] = {}  # {"before": {"pass@1": ...}, ...}, shown on the model card
         if self._paper["id"] not in {method.arxiv for method in args.estimators}:  # the card must not credit it
             self._name, self._paper, self._tag_names = GRPOTrainer._name, GRPOTrainer._paper, GRPOTrainer._tag_names
-        self.correct_index = verifier_index(self.reward_func_names, args.correct_reward_func)
+        self._choose_verifier()
         columns = getattr(self.train_dataset, "column_names", None)
         if columns is not None and self.rollout_func is None:  # a stream's are unknown; a rollout adds its own
             check_reward_columns(self.reward_func_names, self.reward_funcs, columns)
-        self._collects_logps = can_collect_logps(self)
+        self.uses_sampler_logps, self._collects_logps = choose_source(self)
         for method in args.estimators:
             if method.reads_logits:
                 check_logits(self.model, method.name)
@@ -103,6 +110,18 @@ class MinerGRPOTrainer(RunTrainer):
             self._credit = CreditRecorder(self)
             # before the trackers' own callbacks, which close them at the end
             self.callback_handler.callbacks.insert(0, CreditPageCallback(self))
+
+    def _choose_verifier(self) -> None:
+        self.verifier = find_verifier(
+            self.reward_func_names, self.args.correct_reward_func, self.reward_weights.tolist()
+        )
+        self._watch = CorrectnessWatch(self)
+        if not self.is_world_process_zero():
+            return
+        if self.verifier.is_guess:
+            logger.warning(self.verifier.reason)
+        elif len(self.reward_funcs) > 1 and self.args.correct_reward_func is None and not is_quiet():
+            print(self.verifier.reason)
 
     # A generation batch, in the order of what happens to it.
 
@@ -120,8 +139,8 @@ class MinerGRPOTrainer(RunTrainer):
             if self._sampling is not None:
                 inputs = self._sampling.fill(self._batch, len(inputs))
             output, scores = self._roll_out(inputs, forwards)
-            forwards.check_budget(output)
             self._count_generated(self._batch)
+            self._watch.end_batch()
             return self._estimate_advantages(output, scores, self._batch.rewards_NF)
         finally:
             self._batch = None
@@ -147,7 +166,7 @@ class MinerGRPOTrainer(RunTrainer):
         with self.watching(GENERATION):
             generated: tuple[Any, ...] = super()._generate(prompts)
         if batch is not None:
-            batch.num_tokens += sum(map(len, generated[COMPLETION_IDS]))
+            batch.num_tokens += num_sampled_tokens(generated)
         return generated
 
     def _generate_single_turn(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -164,6 +183,10 @@ class MinerGRPOTrainer(RunTrainer):
         else:
             with self._watchdog.phase("rewards"):
                 rewards_NF = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+            if self.forwards is not None:
+                check_rewards(self.reward_func_names, rewards_NF, total_rewards(rewards_NF, self.reward_weights))
+            if batch is not None:
+                self._watch.observe(rewards_NF)
         if batch is not None:
             batch.rewards_NF = rewards_NF
         return rewards_NF
@@ -175,7 +198,7 @@ class MinerGRPOTrainer(RunTrainer):
         assert rewards_NF is not None, "TRL scores a batch before it returns it"
         start, world, args = time.perf_counter(), current_world(), self.args
         rewards_N = total_rewards(rewards_NF, self.reward_weights)
-        verifier_rewards_N = rewards_NF[:, self.correct_index]
+        verifier_rewards_N = self.verifier.rewards(rewards_NF)
         advantages_N = world.gather(output["advantages"])
         kinds = group_kinds(
             rewards_N,
@@ -184,6 +207,7 @@ class MinerGRPOTrainer(RunTrainer):
             verifier_rewards_N=verifier_rewards_N,
             advantages_N=advantages_N,
         )
+        self._watch.look_for_all_right(verifier_rewards_N, kinds)
         mask_BT = loss_mask(output)
         rollouts = Rollouts(rewards_N, advantages_N, mask_BT, kinds, self.num_generations, scores, world)
         result = estimate(args.estimators, rollouts, args.knobs)
@@ -211,10 +235,11 @@ class MinerGRPOTrainer(RunTrainer):
     def _log_estimate(self, kinds: GroupKinds, advantages_N: Tensor, result: Estimate, seconds: float) -> None:
         """Log which rollouts GRPO uses and which the estimators do."""
         metrics, state = self._metrics["train"], RunState.of(self)
-        teaches_N = (advantages_N != 0) & kinds.is_he_N  # under GRPO
+        teaches_N = (advantages_N != 0) & kinds.is_grpo_N  # under GRPO
         used_N = (result.advantages_N != 0) & (teaches_N | (result.advantages_N != advantages_N))
         shares = torch.stack([*kinds, teaches_N, used_N & ~teaches_N, used_N]).float().mean(dim=1).tolist()
-        names = ("groups/ph", "groups/he", "groups/nh", "rollouts/grpo", "rollouts/recovered", "rollouts/used")
+        names = [f"groups/{kind}" for kind in ("ph", "he", "nh", "unscorable")]
+        names += [f"rollouts/{kind}" for kind in ("grpo", "recovered", "used")]
         for name, share in zip(names, shares, strict=True):
             metrics[name].append(share)
         state.used += int(used_N.sum())

@@ -1,4 +1,4 @@
-"""The optimizer step under way: the same gradient as TRL's, with fewer tokens through the model."""
+"""The optimizer step under way: the gradient of TRL's, up to rounding, with fewer tokens through the model."""
 
 import logging
 import math
@@ -14,7 +14,7 @@ from ..distributed import current_world
 from ..heartbeat import beat
 from .forwards import is_multimodal
 from .micro_batches import MicroBatchPlan, plan_micro_batches
-from .row_layout import NO_TRIM, RowLayout
+from .padding import NO_TRIM
 
 logger = logging.getLogger(__name__)
 
@@ -25,8 +25,8 @@ class OptimizerStep:
     A plan spans the micro-steps of an optimizer step that take their rows from one generation batch.
     """
 
-    def __init__(self, trainer: Any, layout: RowLayout) -> None:
-        self._trainer, self._layout = trainer, layout
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
         self._has_warned_of_images = False
         self.reset()
 
@@ -48,7 +48,7 @@ class OptimizerStep:
         if not self._first <= self._trainer._step < self._end:
             self._make_plan()
         if self.plan is None and self._trainer.args.length_aware_training and not is_multimodal(inputs):
-            inputs = self._layout.trim.trim(inputs)
+            inputs = self._trainer.forwards.layout.trim.trim(inputs)
         return inputs
 
     def _make_plan(self) -> None:
@@ -57,11 +57,10 @@ class OptimizerStep:
         size = min(trainer.current_gradient_accumulation_steps - self.micro_step, args.steps_per_generation - start)
         size = max(size, 1)
         self._first, self._end, self.plan = trainer._step, trainer._step + size, None
-        if not self._layout.can_regroup:
+        if not self._trainer.forwards.layout.can_regroup:
             return
         batches = trainer._buffered_inputs[start : start + size]
-        is_text = torch.tensor([not any(map(is_multimodal, batches))], device=trainer.accelerator.device)
-        if not current_world().gather(is_text).all():
+        if not trainer.forwards.can_sort(batches):
             if not self._has_warned_of_images:
                 names = "length_aware_training, skip_zero_advantages, max_tokens_per_micro_batch"
                 logger.warning(f"{names}: with images, micro-batches stay TRL's.")
@@ -69,7 +68,7 @@ class OptimizerStep:
             return
         plan = plan_micro_batches(
             batches,
-            trim=self._layout.trim if args.length_aware_training else NO_TRIM,
+            trim=self._trainer.forwards.layout.trim if args.length_aware_training else NO_TRIM,
             by_length=args.length_aware_training,
             skips_rows=args.skip_zero_advantages,
             has_kl=trainer.beta != 0.0,

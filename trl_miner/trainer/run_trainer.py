@@ -16,11 +16,12 @@ from trl import GRPOTrainer
 from ..hub.training import open_repo, push_checkpoint, push_trained
 from ..launching.health import is_port_free
 from ..runs.checkpoints import UNFINISHED
-from .checkpointing import Checkpointing, RunState
+from ..runs.locks import hold_run
+from .checkpointing import Checkpointing, NothingLeft, RunState
 from .forwards import Forwards
 from .loss_rewriter import LossRewriter
 from .optimizer_step import OptimizerStep
-from .row_layout import choose_layout
+from .row_layout import AS_TRL, choose_layout
 from .update import UpdateMeasurement
 from .watchdog import TRAINING_STEP, TrainingWatchdog
 
@@ -59,31 +60,35 @@ class RunTrainer(GRPOTrainer):
         self.add_callback(RunState())
         self._watchdog = TrainingWatchdog(self)
         self._checkpoints = Checkpointing(self)
-        layout = choose_layout(self)
-        self.forwards = Forwards(self, layout)
-        self._optimizer_step = OptimizerStep(self, layout)
+        self.forwards = Forwards(self)
+        self._optimizer_step = OptimizerStep(self)
         if self.args.policy_loss_method.function is not None:
             self._rewriter = LossRewriter(self)
         if self.args.log_miner_update:
-            self._update = UpdateMeasurement(self, layout)
+            self._update = UpdateMeasurement(self)
             self.add_callback(self._update)
 
     # A training: from a checkpoint, step by step.
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Train as transformers does; `resume_from_checkpoint` may also be "latest": the newest whole checkpoint, or
-        none.
+        none. A checkpoint that has done all steps is loaded, and no more are made.
 
         Raises:
+            ValueError: Another training holds the run folder, or there is no whole checkpoint to resume from.
             RunStopped: Nothing has moved for `watchdog_seconds`. (With several processes they end at once, with exit
                 code 75, since a collective cannot be left by an exception.)
         """
         if self._checkpoints is None or self._optimizer_step is None:
             return super().train(resume_from_checkpoint, *args, **kwargs)
-        checkpoint = self._checkpoints.resume(resume_from_checkpoint)
-        self._optimizer_step.reset()
-        with self._watchdog.ending():
-            return super().train(checkpoint, *args, **kwargs)
+        with hold_run(self.args.output_dir):
+            checkpoint = self._checkpoints.resume(resume_from_checkpoint)
+            self._optimizer_step.reset()
+            try:
+                with self._watchdog.ending():
+                    return super().train(checkpoint, *args, **kwargs)
+            except NothingLeft:
+                return self._checkpoints.end_at_once()
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         with self._watchdog.phase(TRAINING_STEP):
@@ -94,9 +99,11 @@ class RunTrainer(GRPOTrainer):
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         """Return one of TRL's micro-batches, generating first where the last generation batch is used up."""
-        step = self._optimizer_step
-        if step is None or self._checkpoints is None or not self.model.training:
+        step, forwards = self._optimizer_step, self.forwards
+        if step is None or forwards is None or self._checkpoints is None or not self.model.training:
             return super()._prepare_inputs(generation_batch)
+        if forwards.layout is AS_TRL:
+            forwards.layout = choose_layout(self)
         self._checkpoints.restore_rollouts()
         inputs = step.arrange(super()._prepare_inputs(generation_batch))
         if self._update is not None:
@@ -173,6 +180,17 @@ class RunTrainer(GRPOTrainer):
             yield
         finally:
             self._metrics = metrics
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Put the model into evaluation mode meanwhile, so that it drops nothing out."""
+        modes = {module: module.training for module in self.model.modules()}
+        self.model.eval()
+        try:
+            yield
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
 
     def undoing_draws(self) -> AbstractContextManager[None]:
         """Undo the random draws made meanwhile."""

@@ -20,6 +20,11 @@ _HARMLESS = {
     *("max_length", "max_new_tokens", "do_sample", "temperature", "top_k", "top_p", "min_p"),
     "repetition_penalty",  # TRL sets its own
 }
+# Settings of vLLM's sampling that change no log-prob.
+_VLLM_HARMLESS = {
+    *("seed", "stop", "stop_token_ids", "include_stop_str_in_output", "ignore_eos", "max_tokens"),
+    *("detokenize", "skip_special_tokens", "spaces_between_special_tokens"),
+}
 
 
 class SampledLogps(LogitsProcessor):
@@ -73,34 +78,51 @@ def collect_logps(model: Any, temperature: float) -> Iterator[list[Tensor]]:
             model.generate = own
 
 
-def can_collect_logps(trainer: Any) -> bool:
-    """Return whether the log-probs found while sampling are those that a forward would give, and are wanted."""
+def choose_source(trainer: Any) -> tuple[bool, bool]:
+    """Return whether the sampler's log-probs are used for the policy's, and whether to collect them while sampling.
+
+    One warning says why not, where that costs a method a forward.
+    """
     args = trainer.args
+    if not args.reuse_sampling_logps:
+        return False, False
+    is_external = trainer.use_vllm or trainer.rollout_func is not None  # theirs come with the rollouts
+    reason = _why_external_logps_differ(trainer) if is_external else _why_collected_logps_differ(trainer)
     is_aligned = args.gradient_accumulation_steps % (args.steps_per_generation * trainer.num_iterations) == 0
-    takers = [method.label for method in args.estimators if method.wants_sampler_logps]
-    if not args.reuse_sampling_logps or not takers or not is_aligned:
-        return False
-    if trainer.use_vllm or trainer.rollout_func is not None:  # theirs are used where they come with the rollouts
-        return False
+    has_trls = not is_aligned or (trainer.use_vllm and args.vllm_importance_sampling_correction)
+    takers = [method.label for method in args.estimators if method.wants_sampler_logps and not has_trls]
+    if reason and takers:
+        logger.warning(
+            f"reuse_sampling_logps: {takers[0]} makes a forward over the rows that it scores, because {reason}."
+        )
+    return reason is None and is_external, reason is None and not is_external and bool(takers)
+
+
+def _why_external_logps_differ(trainer: Any) -> str | None:
+    """Return why the log-probs of vLLM or a `rollout_func` cannot be the policy's; None: they can."""
+    args = trainer.args
+    off = {"top_p": (None, 1.0), "top_k": (None, 0, -1), "min_p": (None, 0.0), "repetition_penalty": (None, 1.0)}
+    changes = [name for name, values in off.items() if getattr(args, name) not in values]
+    changes += [f"generation_kwargs[{name!r}]" for name in args.generation_kwargs or () if name not in _VLLM_HARMLESS]
+    changes += ["vllm_structured_outputs_regex"] if getattr(args, "vllm_structured_outputs_regex", None) else []
+    return f"the sampler's are changed by {', '.join(changes)}, the policy's are not" if changes else None
+
+
+def _why_collected_logps_differ(trainer: Any) -> str | None:
+    """Return why log-probs collected while transformers samples differ from a forward's; None: they do not."""
+    args = trainer.args
     dtypes = {parameter.dtype for parameter in trainer.model.parameters()}
     settings = trainer.accelerator.unwrap_model(trainer.model).generation_config.to_diff_dict()
     changes = sorted(name for name, value in settings.items() if value and name not in _HARMLESS)
     changes += ["generation_kwargs"] if args.generation_kwargs else []
     changes += ["repetition_penalty"] if args.repetition_penalty != 1.0 else []
-    reason = None
     if getattr(trainer, "use_transformers_continuous_batching", False):
-        reason = "continuous batching does not return them"
-    elif trainer.tools or getattr(trainer, "environment_factories", None):
-        reason = "rollouts with tools are sampled in turns"
-    elif not dtypes <= {torch.float32, torch.float64} or trainer.accelerator.mixed_precision != "no":
-        reason = "below float32 the sampler's differ from those of a forward"
-    elif changes:
-        reason = f"the sampler's logits may be changed by {', '.join(changes)}"
-    if reason:
-        logger.warning(
-            f"reuse_sampling_logps: {takers[0]} makes a forward over the rows that it scores, because {reason}."
-        )
-    return reason is None
+        return "continuous batching does not return them"
+    if trainer.tools or getattr(trainer, "environment_factories", None):
+        return "rollouts with tools are sampled in turns"
+    if not dtypes <= {torch.float32, torch.float64} or trainer.accelerator.mixed_precision != "no":
+        return "below float32 the sampler's differ from those of a forward"
+    return f"the sampler's logits may be changed by {', '.join(changes)}" if changes else None
 
 
 def by_row(collected: Sequence[Tensor], completion_ids: Sequence[Sequence[int]]) -> list[list[float]]:

@@ -67,7 +67,7 @@ class CreditRecorder:
 
 
 def choose_rollouts(kinds: GroupKinds, num_generations: int, limit: int) -> Tensor:
-    """Return (N,) bool, the rollouts to record: whole prompts, at least one, of PH, HE and NH in turn."""
+    """Return (N,) bool, the rollouts to record: whole prompts, at least one, of each kind in turn."""
     waiting = [is_kind_N.view(-1, num_generations)[:, 0].nonzero().flatten().tolist() for is_kind_N in kinds]
     in_turn = [group for turn in zip_longest(*waiting) for group in turn if group is not None]
     chosen = torch.zeros_like(kinds.is_ph_N)

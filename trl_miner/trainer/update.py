@@ -23,7 +23,8 @@ from ..heartbeat import beat
 from ..methods.groups import GroupKinds
 from .forwards import is_multimodal, select_rows
 from .micro_batches import fewest_micro_batches, partition
-from .row_layout import RowLayout, loss_mask, uses_liger_loss
+from .padding import loss_mask
+from .row_layout import uses_liger_loss
 from .update_metrics import GAINS, PH, adam_denominator, compare_parts, gain_sums, mean_gains, overlap, row_kinds
 
 KINDS = "miner_kinds"  # (B,) in a batch of TRL's, from the advantages to the loss
@@ -55,8 +56,8 @@ class UpdateMeasurement(TrainerCallback):
     As a callback it is called between the optimizer's step and the end of its gradients.
     """
 
-    def __init__(self, trainer: Any, layout: RowLayout) -> None:
-        self._trainer, self._layout = trainer, layout
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
         self.step: StepMeasurement | None = None  # the one being measured
         check_measurable(trainer)
 
@@ -78,7 +79,7 @@ class UpdateMeasurement(TrainerCallback):
             self.step = None
         if self.step is not None:
             is_padded = not is_trimmed and trainer.args.length_aware_training
-            self._add_batch(self.step, self._layout.trim.trim(inputs) if is_padded else inputs)
+            self._add_batch(self.step, self._trainer.forwards.layout.trim.trim(inputs) if is_padded else inputs)
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.log()
@@ -132,9 +133,7 @@ class UpdateMeasurement(TrainerCallback):
         rows_B = torch.arange(len(batch["completion_ids"]), device=batch["completion_ids"].device)
         reads_entropies = trainer.top_entropy_quantile < 1.0
         values_2BT: Tensor | None = None
-        modes = {module: module.training for module in trainer.model.modules()}
-        trainer.model.eval()
-        try:
+        with trainer.evaluating():
             for rows_K in self._chunks(batch, rows_B):
                 beat()
                 rows = self._take(batch, rows_K)
@@ -144,9 +143,6 @@ class UpdateMeasurement(TrainerCallback):
                 values_2BT[0, rows_K, : logps_KT.shape[1]] = logps_KT
                 if reads_entropies:
                     values_2BT[1, rows_K, : logps_KT.shape[1]] = entropies_KT.to(logps_KT.dtype)
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
         assert values_2BT is not None, "a micro-batch has rows"
         return values_2BT[0], values_2BT[1]
 
@@ -163,20 +159,20 @@ class UpdateMeasurement(TrainerCallback):
 
     def _chunks(self, batch: dict[str, Any], rows_K: Tensor) -> Iterator[Tensor]:
         """Yield rows of a micro-batch that go through the model together: no more than in training."""
-        budget = self._layout.token_budget
+        budget = self._trainer.forwards.layout.token_budget
         if len(rows_K) == 0:
             return
         if budget is None or is_multimodal(batch):
             yield rows_K
             return
-        lengths_K2 = self._layout.trim.lengths(batch)[rows_K.cpu().numpy()]
+        lengths_K2 = self._trainer.forwards.layout.trim.lengths(batch)[rows_K.cpu().numpy()]
         for part in partition(lengths_K2, fewest_micro_batches(lengths_K2, budget), max_tokens=budget):
             yield rows_K[part]
 
     def _take(self, batch: dict[str, Any], rows_K: Tensor) -> dict[str, Any]:
         taken = select_rows(batch, rows_K)
         is_trimmed = self._trainer.args.length_aware_training and not is_multimodal(taken)
-        return self._layout.trim.trim(taken) if is_trimmed else taken
+        return self._trainer.forwards.layout.trim.trim(taken) if is_trimmed else taken
 
     def _add_gradient(
         self,

@@ -17,8 +17,8 @@ GAINS = ("ph_logp_gain", "ph_logp_gain_others", "ph_logp_gain_paid", "he_logp_ga
 
 
 def row_kinds(kinds: GroupKinds) -> Tensor:
-    """Return (N,) of `PH`, `HE`, `NH`: the kinds as one number per row, which a batch can carry along."""
-    return torch.stack(tuple(kinds)).int().argmax(dim=0)
+    """Return (N,) of `PH`, `HE` (or unscorable), `NH`: one number per row, which a batch can carry along."""
+    return torch.stack([kinds.is_ph_N, kinds.is_grpo_N, kinds.is_nh_N]).int().argmax(dim=0)
 
 
 def overlap(ph: Tensor, other: Tensor) -> Tensor:

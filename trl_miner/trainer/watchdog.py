@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from accelerate.utils import broadcast_object_list
+from accelerate.utils import gather_object
 from transformers import TrainerCallback
 
 from ..launching.watchdog import RunStopped, Watchdog
@@ -56,7 +56,7 @@ class TrainingWatchdog(Watchdog, TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         # Not earlier: loading a model or a checkpoint may take its time.
         accelerator = self._trainer.accelerator
-        self.start(accelerator.process_index, accelerator.num_processes, _from_main_process)
+        self.start(accelerator.process_index, accelerator.num_processes, _of_all_processes)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.stop()
@@ -75,10 +75,8 @@ def _server_url(trainer: Any) -> str | None:
     return str(url).rstrip("/")
 
 
-def _from_main_process(value: int) -> int:
-    values = [value]
-    broadcast_object_list(values)
-    return values[0]
+def _of_all_processes(value: Any) -> list[Any]:
+    return list(gather_object([value]))
 
 
 def _with_beat(step: Callable[..., Any], watchdog: Watchdog) -> Callable[..., Any]:

@@ -100,7 +100,8 @@ def _budgets(spent: Mapping[str, Sequence[_Spent]], baseline: str) -> dict[str, 
 
 def _notes(baseline: str, target: Mapping[str, float]) -> list[str]:
     return [
-        "Generated: all rollouts, those that dynamic sampling dropped included, and the tokens of their completions. "
+        "Generated: all rollouts, those that dynamic sampling dropped included, and the tokens that the model sampled "
+        "for them, without those of tools. "
         "Mean ± sample standard deviation over the seeds; Pass@1 on all held-out problems.",
         f"Pass@1 at a budget: linear between the scored steps around it. The budget is the least that a run of "
         f"{baseline} had generated at its end, or up to {_YIELDS:.0%} less where every run then reaches it. A run "

@@ -7,17 +7,21 @@ from ..runs.history import RunHistory
 
 MOST_COMPLETION_FILES = 40  # read of a run, evenly over it
 HELD_OUT = "held_out"
+UNSCORABLE = "groups/unscorable"
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel of a picture: a metric ("eval:pass@1" is a score on held-out problems), and its vertical axis."""
+    """One panel of a picture: a metric ("eval:pass@1" is a score on held-out problems), and its vertical axis.
+
+    A rare one is left out where the metric is always 0 or not recorded."""
 
     key: str
     title: str
     unit: str
     share: bool = False
     log: bool = False
+    rare: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,9 +52,11 @@ PROMPT_KINDS = Chart(
         Panel("groups/ph", "All right (PH)", "share of prompts", share=True),
         Panel("groups/he", "Mixed (HE)", "share of prompts", share=True),
         Panel("groups/nh", "All wrong (NH)", "share of prompts", share=True),
+        Panel(UNSCORABLE, "Unscorable", "share of prompts", share=True, rare=True),
     ),
     "PH: all G rollouts of the prompt are right; GRPO learns nothing from them, MINER does. HE: some are right and "
-    "some wrong; GRPO learns from these. NH: all are wrong; neither learns from them.",
+    "some wrong; GRPO learns from these. NH: all are wrong; neither learns from them. Unscorable: the verifier left "
+    "rollouts without a reward, and the others do not differ; runs before this was recorded count them as HE.",
 )
 ROLLOUTS = Chart(
     "rollouts",

@@ -4,9 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ..reward_functions import find_verifier
 from ..runs.completions import TEXTS, completions_files, reward_columns
 from ..runs.files import read_parquet
 from ..runs.history import RunHistory, number
+from ..runs.places import only_within
+from ..runs.training_record import read_verifier
 from .charts import MOST_COMPLETION_FILES
 from .spreads import as_number
 
@@ -16,8 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Completions:
-    """Measures of a run's completions files as logs, some rows of the last, the column of the reward that decides, and
-    what could not be read."""
+    """Measures of a run's completions files as logs, some rows of the last, their column with the reward that decides,
+    and what could not be read."""
 
     logs: Sequence[Mapping[str, Any]]
     last: Sequence[Mapping[str, Any]]
@@ -34,11 +39,12 @@ def read_completions(run: RunHistory, *, rows: int = 6) -> Completions:
     threshold = number(as_number(run.settings.get("correct_threshold"), 1.0)) or 1.0
     logs, last, notes, reward = [], [], [], None
     for path in paths:
-        table, note = read_parquet(path)
+        with only_within(run.folder):
+            table, note = read_parquet(path)
         notes += [note] if note else []
         if table is None or not table.num_rows or not TEXTS <= set(table.column_names):
             continue
-        reward = _reward_column(run, table.column_names)
+        table, reward = _with_verdicts(run, table)
         logs.append(_measure(table.to_pandas(), reward, threshold))
         kept = min(rows, table.num_rows)
         last = table.take([place * table.num_rows // kept for place in range(kept)]).to_pylist()
@@ -53,7 +59,9 @@ def completions_history(run: RunHistory, completions: Completions | None = None)
 def _measure(rollouts: "DataFrame", reward: str | None, threshold: float) -> dict[str, float]:
     log = {"step": float(rollouts["step"].max())}
     if reward is not None:
-        lengths, rewards = rollouts["completion"].str.len(), rollouts[reward].astype(float)
+        # as the trainer compares them: 0.7 in float32 is less than 0.7
+        lengths, rewards = rollouts["completion"].str.len(), rollouts[reward].astype("float32")
+        threshold = float(np.float32(threshold))
         for name, chosen in (("right", rewards >= threshold), ("wrong", rewards < threshold)):  # unscorable: neither
             if chosen.any():
                 log[f"completions/{name}_characters"] = float(lengths[chosen].mean())
@@ -61,8 +69,19 @@ def _measure(rollouts: "DataFrame", reward: str | None, threshold: float) -> dic
     return log | {"completions/distinct": float((groups.nunique() / groups.count()).mean())}
 
 
-def _reward_column(run: RunHistory, names: Sequence[str]) -> str | None:
-    """Return the column of the reward that decides, which is the first where nothing else was set."""
-    rewards = reward_columns(names)
-    chosen = run.settings.get("correct_reward_func", "None")
-    return chosen if chosen in rewards else next(iter(rewards), None)
+def _with_verdicts(run: RunHistory, table: Any) -> tuple[Any, str | None]:
+    """Return a table with a column of the reward that decides what is correct, and its name; None: no rewards."""
+    import pyarrow as pa
+
+    columns = reward_columns(table.column_names)
+    recorded = read_verifier(run.folder)
+    if recorded is None:  # an older run; other columns than rewards may follow them
+        chosen = run.settings.get("correct_reward_func")
+        verifier = find_verifier(columns, chosen if chosen in columns else None)
+        recorded = (columns[:1] if verifier.is_guess else [*verifier.names], False)
+    names = [name for name in dict.fromkeys(recorded[0]) if name in columns]
+    title = " and ".join(names)
+    if len(names) > 1:
+        smallest = table.select(names).to_pandas().astype(float).min(axis=1, skipna=not recorded[1])
+        table = table.append_column(title, pa.array(smallest, from_pandas=True))
+    return table, title or None

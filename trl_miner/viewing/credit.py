@@ -28,7 +28,7 @@ def paid_tokens(credit: Credit, kind: str = "PH") -> list[dict[str, Any]]:
 
     Args:
         credit: Of `read_credit`.
-        kind: "PH" (all right), "HE" (mixed) or "NH" (all wrong).
+        kind: "PH" (all right), "HE" (mixed), "NH" (all wrong) or "unscorable".
 
     Returns:
         One dict per token text, most credit first: "token", its text; "count", how often it was recorded; "credit",
@@ -75,7 +75,7 @@ def paid_tokens_markdown(credit: Credit, kind: str = "PH", *, num_tokens: int = 
 
     Args:
         credit: Of `read_credit`.
-        kind: "PH", "HE" or "NH".
+        kind: As for `paid_tokens`.
         num_tokens: Rows at most.
 
     Returns:
@@ -134,7 +134,7 @@ def draw_paid_tokens(
     Args:
         run: Run folder, or what `read_credit` made of it.
         path: Where to write the picture, .png, .svg or .pdf; None: nowhere.
-        kind: "PH", "HE" or "NH".
+        kind: As for `paid_tokens`.
         num_tokens: Bars at most.
 
     Returns:

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..runs.history import RunHistory, number, read_run
-from .charts import COMPLETIONS, HELD_OUT, Chart, charts_of
+import numpy as np
+
+from ..runs.history import RunHistory, read_run
+from .charts import COMPLETIONS, HELD_OUT, UNSCORABLE, Chart, charts_of
 from .completions import completions_history
 from .grouping import Method, group_methods
 from .lines import INK, MOST_BANDS, add_legend, draw_lines, finish_axes, method_line, new_figure, save
@@ -46,8 +48,9 @@ def draw_chart(chart: str | Chart, runs: Runs, path: str | Path | None = None, *
         chart = charts[chart]
     methods = group_methods(histories)
     xlabel, per_step = _step_axis(histories)
-    figure, panels = new_figure(len(chart.panels), len(methods), columns=chart.columns)
-    for axes, panel in zip(panels, chart.panels, strict=True):
+    shown = [panel for panel in chart.panels if not panel.rare or _occurs(panel.key, histories)]
+    figure, panels = new_figure(len(shown), len(methods), columns=chart.columns)
+    for axes, panel in zip(panels, shown, strict=True):
         points_of = _points_of(panel.key, per_step)
         lines = [line for method in methods if (line := method_line(method, points_of, smooth)) is not None]
         draw_lines(axes, lines, panels=len(panels), bands=len(methods) <= MOST_BANDS)
@@ -73,7 +76,12 @@ def has_chart(chart: Chart, run: RunHistory) -> bool:
     """Return whether a run recorded anything of a chart."""
     if chart.name == HELD_OUT:
         return bool(run.scores)
-    return any(number(value) is not None for panel in chart.panels for _, value in _points_of(panel.key, None)(run))
+    return any(np.isfinite(_points_of(panel.key, None)(run)[:, 1]).any() for panel in chart.panels)
+
+
+def _occurs(key: str, runs: Sequence[RunHistory]) -> bool:
+    """Return whether a metric is a number other than 0 in some log of some run."""
+    return any(np.nan_to_num(_points_of(key, None)(run)[:, 1]).any() for run in runs)
 
 
 def overhead(run: RunHistory) -> list[tuple[float, float]]:
@@ -117,7 +125,12 @@ _OVERVIEW = (  # title, unit, and of each line the metric, its label and its col
     (
         "Kinds of prompt",
         "share of prompts",
-        [("groups/ph", "all right (PH)", 2), ("groups/he", "mixed (HE)", 3), ("groups/nh", "all wrong (NH)", 1)],
+        [
+            ("groups/ph", "all right (PH)", 2),
+            ("groups/he", "mixed (HE)", 3),
+            ("groups/nh", "all wrong (NH)", 1),
+            (UNSCORABLE, "unscorable", 4),
+        ],
     ),
     (
         "Rollouts that teach",
@@ -136,7 +149,11 @@ def _overview(run: RunHistory) -> Any:
     figure.set_size_inches(12, 3.6)
     for axes, (title, unit, series) in zip(panels, _OVERVIEW, strict=True):
         is_share = unit.startswith("share")
-        every = [method_line(Method(label, [run], place), _points_of(key, None)) for key, label, place in series]
+        every = [
+            method_line(Method(label, [run], place), _points_of(key, None))
+            for key, label, place in series
+            if key != UNSCORABLE or _occurs(key, [run])
+        ]
         lines = [line for line in every if line is not None]
         draw_lines(axes, lines, panels=len(_OVERVIEW), bands=False)
         axes.set_ylim((-0.02, 1.02) if is_share else None)
@@ -174,18 +191,18 @@ def _step_axis(runs: Sequence[RunHistory]) -> tuple[str, Mapping[str, float] | N
     return "step (of the optimizer)", None
 
 
-def _points_of(key: str, per_step: Mapping[str, float] | None) -> Callable[[RunHistory], list[tuple[float, float]]]:
-    """Return a function that gives a run's points of a panel, on the axis of `_step_axis`."""
+def _points_of(key: str, per_step: Mapping[str, float] | None) -> Callable[[RunHistory], np.ndarray]:
+    """Return a function that gives a run's (points, 2) of a panel, on the axis of `_step_axis`."""
 
-    def points(run: RunHistory) -> list[tuple[float, float]]:
+    def points(run: RunHistory) -> np.ndarray:
         if key == "overhead":
-            values = overhead(run)
+            found = np.array(overhead(run)).reshape(-1, 2)
         elif key.startswith("eval:"):
             name = key.removeprefix("eval:")
-            values = [(step, scores[name]) for step, scores in run.scores.items() if name in scores]
+            scored = [(step, scores[name]) for step, scores in run.scores.items() if name in scores]
+            found = np.array(scored, dtype=float).reshape(-1, 2)
         else:
-            values = run.values(key)
-        unit = 1.0 if per_step is None else per_step[str(run.folder)]
-        return [(step / unit, value) for step, value in values]
+            found = run.points(key)
+        return found / [1.0 if per_step is None else per_step[str(run.folder)], 1.0]
 
     return points

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 # Okabe-Ito colors, told apart by color-blind readers; the kind is written beside each group as well.
-KIND_COLORS = {"PH": "#009E73", "HE": "#E69F00", "NH": "#D55E00"}
+KIND_COLORS = {"PH": "#009E73", "HE": "#E69F00", "NH": "#D55E00", "unscorable": "#999999"}
 UP, DOWN, GREY = "#0072B2", "#D55E00", "#999999"
 
 
@@ -17,13 +17,13 @@ def kind_names(kinds: Any) -> list[str]:
     """Return the kind of each rollout's group, by name.
 
     Args:
-        kinds: An object with `is_ph_N`, `is_he_N` and `is_nh_N`, (N,) bools: `GroupKinds` or `MinerAdvantages`.
+        kinds: `GroupKinds` or `MinerAdvantages`.
 
     Returns:
-        N times "PH", "HE" or "NH".
+        N times "PH", "HE", "NH" or "unscorable".
     """
-    flags = zip(kinds.is_ph_N.tolist(), kinds.is_he_N.tolist(), strict=True)
-    return ["PH" if is_ph else "HE" if is_he else "NH" for is_ph, is_he in flags]
+    flags = {name: getattr(kinds, f"is_{name.lower()}_N").tolist() for name in KIND_COLORS}
+    return [next(name for name in KIND_COLORS if flags[name][row]) for row in range(len(flags["PH"]))]
 
 
 def draw_tokens(
@@ -44,7 +44,7 @@ def draw_tokens(
         values_NT: (N, T), in any unit.
         mask_NT: (N, T), non-zero where a token counts.
         tokens: N lists of token texts, of at most T each.
-        kinds: N times "PH", "HE" or "NH".
+        kinds: The kind of each rollout, of `kind_names`.
         num_generations: G, rollouts per prompt.
         title: The title, with the unit of the numbers.
         form: How a number is written.
@@ -93,7 +93,7 @@ def draw_by_rollout(
 
     Args:
         series: By name, (N,) numbers in one unit; a panel each, one below the other. NaN: no bar.
-        kinds: N times "PH", "HE" or "NH".
+        kinds: The kind of each rollout, of `kind_names`.
         num_generations: G, rollouts per prompt.
         ylabel: The unit.
         title: Of the whole.

@@ -5,7 +5,8 @@ It loads nothing and opens from disk: its content security policy lets its own s
 
 import base64
 import hashlib
-from collections.abc import Iterator
+import math
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from .credit import absolute, credit_sums, paid_by_text, read_credit
 from .packing import Words, find_words, pack, pack_json, pack_pieces, plan_pieces, planes
 from .templates import asset, template
 
+MOST_TOKENS = 2_000_000  # of a page unless asked for more: 18 to 37 MB, which open in a second
+_CHARACTERS = 4  # of a token of a prompt, or more
+
 _SCRIPTS = ("inspect_data.js", "inspect_text.js", "inspect_paid.js", "inspect_find.js", "inspect.js")
 
 
@@ -27,15 +31,20 @@ def write_inspect_page(
     path: str | Path | None = None,
     *,
     max_rollouts: int | None = None,
+    max_tokens: int | None = MOST_TOKENS,
+    steps: Collection[int] | None = None,
     quiet: bool = True,
 ) -> Path:
-    """Write the page.
+    """Write the page, of all recorded rollouts or of whole prompts spread over steps and kinds.
+
+    A page that leaves rollouts out says so, and how to see them. Its sums and its table of paid tokens are of all.
 
     Args:
         run: Output folder of a training with `log_token_credit: true`, or what `read_credit` made of it.
         path: The HTML file. Default: `inspect.html` in the run folder.
-        max_rollouts: Show at most so many, whole prompts spread over steps and kinds, and say so. Sums and the table
-            of paid tokens are of all. Default: show all.
+        max_rollouts: Show at most so many. None: no such limit.
+        max_tokens: Show prompts of at most so many tokens together, and at least one. None: no such limit.
+        steps: Recorded steps to show. None: all.
         quiet: Show no progress.
 
     Returns:
@@ -43,7 +52,8 @@ def write_inspect_page(
 
     Raises:
         FileNotFoundError: The folder is no run, or holds no token records.
-        ValueError: See `read_credit`; or `path` is missing where there is no folder, or `max_rollouts` is too few.
+        ValueError: See `read_credit`; or `path` is missing where there is no folder, `max_rollouts` is too few, or a
+            step was not recorded.
     """
     credit = run if isinstance(run, Credit) else read_credit(run, quiet=quiet)
     if path is None:
@@ -53,30 +63,61 @@ def write_inspect_page(
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path} must lie in a folder that exists. Make {path.parent} first.")
-    write_whole(path, _page(credit, max_rollouts, quiet))
+    shown, words = _cut(credit, max_rollouts, max_tokens, steps)
+    write_whole(path, _page(credit, shown, words, quiet))
     return path
 
 
-def choose_prompts(table: Any, max_rollouts: int) -> np.ndarray:
-    """Return the rows of a `Credit.table` to show: whole prompts, as evenly over steps and kinds as they come."""
+def choose_prompts(
+    table: Any,
+    max_rollouts: int | None = None,
+    max_tokens: int | None = None,
+    steps: Collection[int] | None = None,
+) -> np.ndarray:
+    """Return the rows of a `Credit.table` to show: whole prompts, as evenly over steps and kinds as they come.
+
+    Where not every step has room, the first, the last and the one with the most credit come before the others.
+    """
+    import pyarrow.compute as pc
+
     starts, sizes = groups_of(table)
-    steps, kinds = table["step"].to_numpy()[starts], table["kind"].to_numpy()[starts]
-    places = {step: _spread(place) for place, step in enumerate(np.unique(steps))}
+    step_of = table["step"].to_numpy()[starts]
+    recorded = np.unique(step_of)
+    if unknown := sorted(set(steps or ()) - {*recorded.tolist()}):
+        raise ValueError(f"--steps must name recorded steps: got {unknown[0]}, and there are {_listed(recorded)}.")
+    prompts = np.flatnonzero(np.isin(step_of, recorded if steps is None else [*steps]))
+    if not len(prompts):
+        return np.arange(0)
+    sums, tokens = (np.add.reduceat(per_row, starts) for per_row in (_paid_rows(table)[0], token_counts(table)))
+    characters = pc.fill_null(pc.utf8_length(table["prompt"]), 0).to_numpy()[starts]
+    tokens = tokens + characters // _CHARACTERS  # a prompt is recorded as text alone
+    shown_steps, place_of = np.unique(step_of[prompts], return_inverse=True)
+    priorities = [_spread(place) for place in range(len(shown_steps))]
+    for priority, place in ((-1, np.bincount(place_of, weights=sums[prompts]).argmax()), (-2, -1), (-3, 0)):
+        priorities[place] = priority
+    kinds = table["kind"].to_numpy()[starts[prompts]]
     seen: dict[Any, int] = {}
     order = []
-    for prompt, key in enumerate(zip(steps.tolist(), kinds.tolist(), strict=True)):
-        seen[key] = seen.get(key, -1) + 1
-        order.append((seen[key], places[key[0]], KINDS.index(key[1]), prompt))
-    chosen, left = [], max_rollouts
+    for prompt, *key in zip(prompts.tolist(), place_of.tolist(), kinds.tolist(), strict=True):
+        seen[tuple(key)] = seen.get(tuple(key), -1) + 1
+        order.append((seen[tuple(key)], priorities[key[0]], KINDS.index(key[1]), prompt))
+    rollouts_left, tokens_left = (math.inf if most is None else most for most in (max_rollouts, max_tokens))
+    chosen: list[int] = []
     for *_, prompt in sorted(order):
-        if sizes[prompt] <= left:
+        if sizes[prompt] <= rollouts_left and (tokens[prompt] <= tokens_left or not chosen):
             chosen.append(prompt)
-            left -= sizes[prompt]
-    if not chosen and len(starts):
+            rollouts_left, tokens_left = rollouts_left - sizes[prompt], tokens_left - tokens[prompt]
+    if not chosen:
         raise ValueError(
-            f"max_rollouts must let one prompt in: got {max_rollouts}, and one has {sizes.min()} rollouts."
+            f"max_rollouts must let one prompt in: got {max_rollouts}, and one has {sizes[prompts].min()} rollouts."
         )
-    return np.concatenate([np.arange(0), *(np.arange(starts[p], starts[p] + sizes[p]) for p in sorted(chosen))])
+    return np.concatenate([np.arange(starts[p], starts[p] + sizes[p]) for p in sorted(chosen)])
+
+
+def _listed(steps: np.ndarray) -> str:
+    """Return a few of many steps, or all."""
+    texts = [str(step) for step in steps.tolist()]
+    return ", ".join(texts if len(texts) <= 8 else [*texts[:4], "...", *texts[-3:]]) or "none"
 
 
 def _spread(place: int) -> float:
@@ -84,7 +125,7 @@ def _spread(place: int) -> float:
     return int(f"{place:b}"[::-1], 2) / 2 ** place.bit_length()
 
 
-def _page(credit: Credit, max_rollouts: int | None, quiet: bool) -> Iterator[bytes]:
+def _page(credit: Credit, shown: Credit, words: Words, quiet: bool) -> Iterator[bytes]:
     from markupsafe import Markup
 
     style, script = asset("inspect.css"), "\n".join(map(asset, _SCRIPTS))
@@ -94,7 +135,7 @@ def _page(credit: Credit, max_rollouts: int | None, quiet: bool) -> Iterator[byt
         title=f"{credit.name} · trl-miner inspect",
         style=Markup(style),
         script=Markup(script),
-        blocks=((name, Markup(content.decode())) for name, content in _blocks(credit, max_rollouts, quiet)),
+        blocks=((name, Markup(content.decode())) for name, content in _blocks(credit, shown, words, quiet)),
     )
     return (part.encode() for part in parts)
 
@@ -104,9 +145,8 @@ def _source(content: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
-def _blocks(credit: Credit, max_rollouts: int | None, quiet: bool) -> Iterator[tuple[str, bytes]]:
+def _blocks(credit: Credit, shown: Credit, words: Words, quiet: bool) -> Iterator[tuple[str, bytes]]:
     """Yield the packed data of the page by name, one at a time, as together they may be large."""
-    shown, words = _cut(credit, find_words(credit.table), max_rollouts)
     starts, sizes = groups_of(shown.table)
     pieces = plan_pieces(starts, sizes, token_counts(shown.table))
     yield "head", pack_json(_head(credit, shown, pieces))
@@ -117,16 +157,22 @@ def _blocks(credit: Credit, max_rollouts: int | None, quiet: bool) -> Iterator[t
         yield f"piece-{index}", piece
 
 
-def _cut(credit: Credit, words: Words, max_rollouts: int | None) -> tuple[Credit, Words]:
-    """Return the rollouts to show, with a note where they are not all."""
-    num_rows = credit.table.num_rows
-    if max_rollouts is None or num_rows <= max_rollouts:
+def _cut(
+    credit: Credit, max_rollouts: int | None, max_tokens: int | None, steps: Collection[int] | None
+) -> tuple[Credit, Words]:
+    """Return the rollouts to show, with a note where they are not all, and the words of their tokens."""
+    words, num_rows = find_words(credit.table), credit.table.num_rows
+    rows = choose_prompts(credit.table, max_rollouts, max_tokens, steps)
+    if len(rows) == num_rows:
         return credit, words
-    rows = choose_prompts(credit.table, max_rollouts)
     is_shown = np.repeat(np.isin(np.arange(num_rows), rows), token_counts(credit.table))
+    limits = [f"--max-rollouts {max_rollouts}"] if max_rollouts is not None else []
+    limits += [f"--steps {' '.join(map(str, sorted(steps)))}"] if steps is not None else []
+    limits += [f"at most {max_tokens:,} tokens"] if max_tokens is not None else []
     note = (
         f"{len(rows):,} of {num_rows:,} recorded rollouts are shown, whole prompts spread over steps and kinds "
-        f"(--max-rollouts {max_rollouts}). The sums of the batches and the table of paid tokens are of all."
+        f"({', '.join(limits)}). The sums of the batches and the table of paid tokens are of all. To see others: "
+        f"trl-miner inspect RUN --steps STEP; to see all: --max-rollouts {num_rows}."
     )
     shown = replace(credit, table=credit.table.take(rows), notes=(*credit.notes, note))
     return shown, replace(words, words=words.words[is_shown])

@@ -46,7 +46,7 @@ class Line:
 
 
 def method_line(
-    method: "Method", points_of: Callable[[Any], Sequence[tuple[float, float]]], smooth: int = 1
+    method: "Method", points_of: Callable[[Any], np.ndarray | Sequence[tuple[float, float]]], smooth: int = 1
 ) -> Line | None:
     """Return the mean over the runs of a method, with a band from the smallest to the largest; None: no finite value.
 
@@ -91,14 +91,12 @@ def thin(x: Any, y: Any, columns: int) -> Any:
         return np.arange(len(x))
     width = (x[-1] - x[0]) / columns
     edges = np.searchsorted(x, x[0] + width * np.arange(1, columns))
-    kept = [0, len(x) - 1]
-    for start, stop in zip([0, *edges], [*edges, len(x)], strict=True):
-        part = y[start:stop]
-        if np.isfinite(part).any():
-            kept += [start + int(np.nanargmin(part)), start + int(np.nanargmax(part))]
-        elif len(part):
-            kept.append(start)
-    return np.unique(kept)
+    column = np.repeat(np.arange(columns), np.diff([0, *edges, len(x)]))
+    kept = [np.array([0, len(x) - 1])]
+    for heights in (y, -y):  # in each column the first of the smallest; NaN comes last, and first where all are
+        order = np.lexsort((heights, column))
+        kept.append(order[np.diff(column[order], prepend=-1) > 0])
+    return np.unique(np.concatenate(kept))
 
 
 def draw_lines(axes: Any, lines: Sequence[Line], *, panels: int = 1, bands: bool = True) -> None:

@@ -51,7 +51,7 @@ class Plan:
         """Draw it, and write it as PNG and SVG."""
         figure = self.draw()
         svg = as_svg(figure, self.name)
-        figure.set_layout_engine("none")  # its places are known now; finding them takes longer than the drawing
+        figure.set_layout_engine(None)  # its places are known now; finding them takes longer than the drawing
         write_whole(folder / f"{self.name}.svg", svg)
         write_whole(folder / f"{self.name}.png", [as_png(figure)])
         return Picture(self.name, self.title, self.caption, svg)

@@ -1,5 +1,6 @@
 """`trl-miner report`: what happened in one run or several, from their folders alone."""
 
+import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 from ..progress import track
 from ..runs.completions import completions_files
 from ..runs.files import write_whole
+from ..runs.places import check_target
 from ..runs.runs_file import is_runs_file
 from ..tables import Table
 from . import held_out_curves
@@ -58,9 +60,17 @@ def write_report(
     """
     if smooth < 1:
         raise ValueError(f"--smooth must be at least 1: got {smooth}. It counts logs; 1 is no smoothing.")
-    content = _read(folders, smooth, quiet)
+    try:
+        return _write(_read(folders, smooth, quiet), folders, output, quiet)
+    finally:
+        gc.unfreeze()  # what `_read` froze
+
+
+def _write(content: _Content, folders: Sequence[str | Path], output: str | Path | None, quiet: bool) -> Path:
     target = default_output(folders) if output is None else Path(output)
     figures = target / "figures"
+    if output is None and len(folders) == 1:
+        check_target(figures, target.parent)
     try:
         figures.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -86,6 +96,7 @@ def default_output(folders: Sequence[str | Path]) -> Path:
 
 def _read(folders: Sequence[str | Path], smooth: int, quiet: bool) -> _Content:
     material = read_material(folders)
+    gc.freeze()  # a long log is 200,000 objects and more, through which each collection of garbage would go
     runs, methods = material.runs, group_methods(material.runs)
     having = [run for run in runs if completions_files(run.folder)]
     tracked = track(having, "reading completions", unit="runs", quiet=quiet) if having else ()

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..runs.history import RunHistory, number
+from ..runs.history import RunHistory
 
 NOT_AVAILABLE = "n/a"
 
@@ -39,7 +39,9 @@ def with_count(cell: str, known: int, size: int) -> str:
 
 def known_values(run: RunHistory, key: str) -> list[float]:
     """Return the logged values of a metric that are numbers."""
-    return [value for _, value in run.values(key) if number(value) is not None]
+    values = run.points(key)[:, 1]
+    known: list[float] = values[values == values].tolist()  # NaN where it is no finite number
+    return known
 
 
 def first_and_last(values: Sequence[float], form: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ...progress import Progress
 from ...recipe import read_recipe
+from ...redaction import redact
 from ..plan import make_plan
 from . import memory
 from .context import FAILED, NOT_CHECKED, OK, WARNING, Context, Finding, failed, not_checked, warning
@@ -47,7 +48,7 @@ def _run_checks(context: Context) -> Iterator[Finding]:
 def table(findings: Sequence[Finding]) -> list[str]:
     """Return one line for each finding: status, subject, explanation."""
     width = max(len(finding.about) for finding in findings)
-    return [f"{finding.status:<11}  {finding.about:<{width}}  {finding.text}" for finding in findings]
+    return [f"{finding.status:<11}  {finding.about:<{width}}  {redact(finding.text)}" for finding in findings]
 
 
 def summary(findings: Sequence[Finding]) -> str:

@@ -1,14 +1,15 @@
 """Checks of what a run reads and writes: its folder, the Hub, the data set, the verifier."""
 
-import inspect
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from ...recipe import load_reward_funcs
+from ...reward_functions import Verifier, find_verifier, required_columns
 from ...runs.checkpoints import list_checkpoints
 from . import memory
 from .context import Check, Context, Finding, failed, longest_prompt_allowed, not_checked, ok, warning
@@ -16,7 +17,6 @@ from .machine import GIB
 
 ROWS = 200  # of the data set are read
 GOLDS = 20  # of them are verified
-PASSED_BY_TRL = "prompts completions completion_ids trainer_state log_extra log_metric environments".split()
 
 
 def check_output(context: Context) -> Finding:
@@ -101,6 +101,32 @@ def check_hub(context: Context) -> Iterator[Finding]:
             yield ok(f"logged in as {name}.")
 
 
+def check_rewards(context: Context) -> Finding:
+    """Check that the reward functions can be imported, and say which of them decide what is correct."""
+    try:
+        verifier = _find_verifier(context.settings, load_reward_funcs(context.settings, context.settings))
+    except ValueError as error:
+        return failed(str(error))
+    return (warning if verifier.is_guess else ok)(verifier.reason)
+
+
+def _find_verifier(settings: Any, functions: Sequence[Any]) -> Verifier:
+    names, weights = _names(functions), settings.reward_weights
+    if weights is not None and len(weights) != len(names):
+        raise ValueError(
+            f"reward_weights must have a number for each reward function: got {len(weights)} for {', '.join(names)}."
+        )
+    chosen = settings.correct_reward_func
+    return find_verifier(names, "+".join(chosen) if isinstance(chosen, list) else chosen, weights)
+
+
+def _names(functions: Sequence[Any]) -> list[str]:
+    """Return the names under which TRL logs reward functions."""
+    from trl.trainer.utils import get_callable_name
+
+    return [get_callable_name(function) for function in functions]
+
+
 def check_data(context: Context) -> Iterator[Finding]:
     """Check the first rows: their columns, their length, and that the verifier accepts their golds."""
     settings = context.settings
@@ -144,11 +170,14 @@ def _read_rows(settings: Any) -> list[dict[str, Any]]:
 def _check_rows(context: Context, rows: list[dict[str, Any]]) -> Iterator[Finding]:
     settings = context.settings
     try:
-        columns = _reward_columns(settings)
-    except ValueError as error:
-        yield failed(str(error), "rewards")
+        functions = load_reward_funcs(settings, settings)
+        verifier = _find_verifier(settings, functions)
+    except ValueError:
+        yield not_checked("the columns, without reward functions: see rewards.")
         return
-    needed = {"prompt": "every training"} | {name: reward for reward, names in columns.items() for name in names}
+    needed = {"prompt": "every training"}
+    for name, function in zip(_names(functions), functions, strict=True):
+        needed |= dict.fromkeys(required_columns(function), name)
     missing = [f"{name} (for {reason})" for name, reason in needed.items() if name not in rows[0]]
     if missing:
         yield failed(
@@ -158,23 +187,8 @@ def _check_rows(context: Context, rows: list[dict[str, Any]]) -> Iterator[Findin
         return
     yield ok(f"{settings.dataset_name} has {', '.join(needed)}.")
     yield _check_prompts(context, rows)
-    yield _check_golds(settings, rows)
-
-
-def _reward_columns(settings: Any) -> dict[str, list[str]]:
-    """Return the columns that each reward function requires, by its name."""
-    from ...recipe import load_reward_funcs
-
-    return {
-        name: [
-            parameter.name
-            for parameter in inspect.signature(function).parameters.values()
-            if parameter.default is parameter.empty
-            and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-            and parameter.name not in PASSED_BY_TRL
-        ]
-        for name, function in zip(settings.reward_funcs, load_reward_funcs(settings, settings), strict=True)
-    }
+    for name in verifier.names:
+        yield _check_golds(name, verifier, rows)
 
 
 def _check_prompts(context: Context, rows: list[dict[str, Any]]) -> Finding:
@@ -212,14 +226,16 @@ def _check_prompts(context: Context, rows: list[dict[str, Any]]) -> Finding:
     return ok(f"{text}.", about)
 
 
-def _check_golds(settings: Any, rows: list[dict[str, Any]]) -> Finding:
-    """Check that the verifier accepts the first gold answers as answers."""
+def _check_golds(reward: str, verifier: Verifier, rows: list[dict[str, Any]]) -> Finding:
+    """Check that a reward function that decides accepts the first gold answers as answers."""
     from ...data.golds import accepts_gold
 
-    reward, about = settings.reward_funcs[0], "verifier"
+    about = "verifier"
     grader = {"math_reward": "math", "choice_reward": "choice"}.get(reward)
     if grader is None:
         return not_checked(f"the form of an answer to {reward} is not known.", about)
+    if {"math_reward", "choice_reward"} <= {*verifier.names}:  # each has its own rows
+        rows = [row for row in rows if bool(row.get("options")) == (grader == "choice")]
     problems = [SimpleNamespace(solution=row["solution"], options=row.get("options") or []) for row in rows[:GOLDS]]
     accepted = sum(accepts_gold(grader, problems))  # type: ignore[arg-type]
     if accepted < len(problems):
@@ -235,5 +251,6 @@ FILE_CHECKS: dict[str, Check] = {
     "output_dir": check_output,
     "disk": check_disk,
     "Hub": check_hub,
+    "rewards": check_rewards,
     "data": check_data,
 }

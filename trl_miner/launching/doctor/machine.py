@@ -1,6 +1,5 @@
 """The machine that a recipe is checked against: this one, or a described one."""
 
-import json
 import os
 import re
 import socket
@@ -11,6 +10,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
+
+from ...runs.files import parse
 
 GIB = 2**30
 USABLE = 0.985  # share of the memory that a GPU is sold with; the driver keeps the rest
@@ -83,7 +84,7 @@ def _from_json(path: Path) -> Machine:
     if not path.is_file():
         raise ValueError(f"--machine must name an existing file: got {path}. Or give COUNTxMEMORY, such as 8x80GB.")
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
+        given = parse(path.read_bytes())
     except ValueError as error:
         raise ValueError(f"{path} must be JSON: {error}. See trl-miner doctor --help.") from error
     known = {"name", "gpus", "gpu_memory_gb", "cpu_memory_gb", "disk_free_gb", "versions"}
@@ -97,7 +98,7 @@ def _from_json(path: Path) -> Machine:
             None if given.get(key) is None else int(float(given[key]) * GIB)
             for key in ("cpu_memory_gb", "disk_free_gb")
         )
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{path} must give counts and sizes as numbers: {error}.") from error
     if len(sizes) != count:
         raise ValueError(f"{path} must give a size for each GPU: got gpus={count} and {len(sizes)} sizes.")

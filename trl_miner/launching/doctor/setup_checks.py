@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from importlib import metadata, util
 
 from ...config import accumulation_steps
-from ...methods import POLICY_LOSSES
-from ..health import is_port_free
+from ...methods import ESTIMATORS, POLICY_LOSSES
+from ..health import ask, is_port_free
+from ..server import logprobs_mode
 from .context import Check, Context, Finding, failed, not_checked, ok, warning
 from .machine import GIB
 
+SERVER_SECONDS = 5.0  # to wait for a server's answer
 _MODULES = {"azure_ml": "azureml"}  # trackers whose module has another name
 
 
@@ -122,6 +124,33 @@ def check_ports(context: Context) -> Iterator[Finding]:
             yield failed(f"{name} must be free: got {port}, which is in use. Choose another port with --{name}.")
 
 
+def check_server(context: Context) -> Finding | tuple[()]:
+    """Ask a vLLM server that runs already which log-probs it returns."""
+    plan, settings = context.plan, context.settings
+    if not context.uses_server or not context.machine.is_here or plan.server_url is None:
+        return ()
+    url, flag = plan.server_url, "--logprobs-mode processed_logprobs"
+    mode = logprobs_mode(url, SERVER_SECONDS)
+    if mode is None and ask(url, "health", SERVER_SECONDS) is None:
+        if plan.server_listens:  # trl-miner launch starts it, with the flag
+            return ()
+        return not_checked(f"no vLLM server answers at {url}. Start it before the training, with {flag}.")
+    if mode is None:
+        return warning(
+            f"the vLLM server at {url} does not say which log-probs it returns. Start it with VLLM_SERVER_DEV_MODE=1, "
+            f"which TRL needs from 1.16 on, and {flag}."
+        )
+    takers = [name for name, method in ESTIMATORS.items() if method.wants_sampler_logps]
+    is_taken = settings.reuse_sampling_logps and any(name in str(settings.advantage_estimator) for name in takers)
+    is_same = mode == "processed_logprobs" or (mode == "raw_logprobs" and settings.temperature == 1)
+    if is_same or not (is_taken or settings.vllm_importance_sampling_correction):
+        return ok(f"the vLLM server at {url} returns {mode}.")
+    return failed(
+        f"the vLLM server's log-probs must be the policy's at temperature {settings.temperature:g}: got {mode} from "
+        f"{url}. Start it with {flag}, as trl-miner launch does."
+    )
+
+
 def check_trackers(context: Context) -> Iterator[Finding]:
     """Check that the trackers in `report_to` are installed, and that wandb has its key."""
     trackers = context.settings.report_to
@@ -158,6 +187,7 @@ SETUP_CHECKS: dict[str, Check] = {
     "GPUs": check_gpus,
     "batch": check_batch,
     "ports": check_ports,
+    "vLLM server": check_server,
     "tracker": check_trackers,
     "remote code": check_remote_code,
 }

@@ -1,10 +1,10 @@
 // The view "Prompts", the keys, and the start.
 
-const KIND_NAMES = { PH: "all right", HE: "mixed", NH: "all wrong" };
+const KIND_NAMES = { PH: "all right", HE: "mixed", NH: "all wrong", unscorable: "not scored" };
 const KEYS = [
   ["j k", "next, previous prompt"], ["l h", "next, previous rollout (or arrows)"],
   ["Enter", "from a rollout into its tokens; there arrows move, Escape leaves"],
-  ["1 2 3", "show or hide PH, HE, NH"], ["/", "search; Escape leaves"], ["n", "next prompt with the marked token"],
+  ["1 2 3 4", "show or hide PH, HE, NH, unscorable"], ["/", "search; Escape leaves"], ["n", "next prompt with the marked token"],
   ["v", "next view"], ["t", "light or dark"], ["?", "these keys"],
 ];
 const ALL_AT_ONCE = 20000; // tokens; the rest of a prompt follows frame by frame
@@ -195,7 +195,7 @@ function onKey(event) {
   else if (key in arrows && $("prompts").hidden === false) stepCard(arrows[key]);
   else if (key === "j" || key === "k") step(key === "j" ? 1 : -1);
   else if (key === "l" || key === "h") stepCard(key === "l" ? 1 : -1);
-  else if ("123".includes(key)) toggleKind(Object.keys(KIND_NAMES)[key - 1]);
+  else if ("1234".includes(key)) toggleKind(Object.keys(KIND_NAMES)[key - 1]);
   else if (key === "/") { view("prompts"); $("search").focus(); }
   else if (key === "n") nextMarked();
   else if (key === "t") toggleTheme();
@@ -216,7 +216,9 @@ function drawHead() {
   $("notes").hidden = !head.notes.length;
   for (const note of head.notes) writeText($("notes").appendChild(make("li")), note);
   for (const [i, kind] of Object.keys(KIND_NAMES).entries()) {
-    const button = makeButton(`${kind} ${count(records.groups.filter((group) => group.kind === kind).length)}`, () => toggleKind(kind));
+    const prompts = records.groups.filter((group) => group.kind === kind).length;
+    if (kind === "unscorable" && !prompts) continue; // rare
+    const button = makeButton(`${kind} ${count(prompts)}`, () => toggleKind(kind));
     button.dataset.kind = kind;
     button.title = `${KIND_NAMES[kind]} (${i + 1})`;
     button.setAttribute("aria-pressed", true);

@@ -5,7 +5,7 @@ const PAID_COLUMNS = [["token", "Token"], ["count", "Occurrences"], ["credit", "
 class PaidTable {
   constructor(head, texts, mark) {
     Object.assign(this, { head, texts, mark, sort: "credit", down: true, limit: 100 });
-    const kinds = ["PH", "HE", "NH"].filter((kind) => head.paid[kind].text.length);
+    const kinds = Object.keys(KIND_NAMES).filter((kind) => head.paid[kind].text.length);
     const select = document.getElementById("paid-kind");
     for (const kind of kinds) select.append(new Option(`${kind}: ${KIND_NAMES[kind]}`, kind));
     select.onchange = () => this.choose(select.value);

@@ -1,27 +1,24 @@
-"""Write recipes/README.md, the reference of all recipes, from the recipes: `python recipes/make_readme.py`."""
+"""Write recipes/README.md, the reference of all recipes, from the recipes: `python .ci/recipes_readme.py`."""
 
 import itertools
 import re
 from pathlib import Path
 from typing import NamedTuple
 
-RECIPES = Path(__file__).resolve().parent
-MODELS = (
-    "arithmetic",
-    "study",
-    "Qwen3-4B-Base",
-    "Qwen3-8B-Base",
-    "Qwen3-14B-Base",
-    "OctoThinker-8B-Hybrid-Base",
-    "Llama-3.1-8B-Instruct",
-)
+from trl_miner.recipe_files import MODELS, read_machine, read_title
+
+RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 INTRODUCTION = """# Recipes
 
-`python recipes/make_readme.py` writes this file; a test fails when it is out of date.
+`python .ci/recipes_readme.py` writes this file; a test fails when it is out of date.
 
 A recipe lists what differs from the defaults of `MinerGRPOConfig` and, behind each setting, the source of its value.
 The recipes of a model differ only in the method. `trl-miner train --help` explains each setting, and the
 [guide to launching](../trl_miner/launching/README.md) how to run a recipe on GPUs.
+
+They come with the package: `trl-miner recipes` lists them, `trl-miner recipes --copy arithmetic/miner` copies one to
+`recipes/`. Where a recipe is taken, so is its name: `arithmetic/miner`. A file of that name, in the current folder or
+its `recipes/`, goes first.
 
 ```bash
 trl-miner train --config recipes/arithmetic/miner.yaml
@@ -64,20 +61,6 @@ def read_settings(path: Path) -> dict[str, Setting]:
     return settings
 
 
-def read_title(path: Path) -> str:
-    """Return the title in the first comment of a recipe, without the model."""
-    first = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
-    return re.sub(r" on (the embedded world|[\w.-]+?)(?=[.:]).*", "", first).rstrip(".")
-
-
-def _machine(path: Path) -> str:
-    """Return the line of a recipe's header that names the machine."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return next(
-        (line.removeprefix("# ") for line in lines if re.match(r"# \d+ x \d+ GB", line)), "On a CPU, in minutes."
-    )
-
-
 def _body(path: Path) -> list[str]:
     lines = path.read_text(encoding="utf-8").splitlines()
     return lines[next(number for number, line in enumerate(lines) if not line.startswith("#")) :]
@@ -110,7 +93,7 @@ def _shown(key: str, setting: Setting) -> str:
 def _model(model: str) -> list[str]:
     folder = RECIPES / model
     base = folder / "grpo.yaml"
-    lines = [f"## {model}", "", _machine(base), "", "| Method | File | Differences from grpo.yaml |"]
+    lines = [f"## {model}", "", read_machine(base), "", "| Method | File | Differences from grpo.yaml |"]
     lines += ["| --- | --- | --- |"]
     for path in sorted(folder.glob("*.yaml")):
         links = [f"[{name}]({model}/{name})" for name in (path.name, f"lora/{path.name}") if (folder / name).is_file()]
@@ -130,7 +113,7 @@ def _model(model: str) -> list[str]:
         ]
     lora = folder / "lora" / "grpo.yaml"
     if lora.is_file():
-        lines += ["", f"LoRA variants, ours: {_machine(lora)}", ""]
+        lines += ["", f"LoRA variants, ours: {read_machine(lora)}", ""]
         lines += [f"- {entry}" for entry in differences(lora, base)]
     return [*lines, ""]
 
@@ -143,7 +126,7 @@ def reference() -> str:
         header = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
         lines.append(f"| [{name}]({name}) | {' '.join(line.removeprefix('#').strip() for line in header)} |")
     lines += ["", "[slurm/train.slurm](slurm/train.slurm) runs a recipe on several nodes.", ""]
-    for model in MODELS:
+    for model in MODELS[:-2]:  # accelerate and slurm have been named
         lines += _model(model)
     return "\n".join(lines)
 

@@ -1,0 +1,101 @@
+"""How long `trl-miner report` takes for a run of 2,000 and of 200,000 logged steps, and how large its page is.
+
+    python tests/bench/report.py [--write]
+
+The whole command, imports included. Targets: 5 and 20 seconds.
+"""
+
+import json
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from common import machine, report, table
+
+METRICS = """
+    loss grad_norm learning_rate num_tokens reward reward_std frac_reward_zero_std rewards/math_reward/mean
+    rewards/math_reward/std completions/mean_length completions/min_length completions/max_length
+    completions/clipped_ratio completions/mean_terminated_length completions/min_terminated_length
+    completions/max_terminated_length entropy kl clip_ratio/low_mean clip_ratio/low_min clip_ratio/high_mean
+    clip_ratio/high_max clip_ratio/region_mean step_time groups/ph groups/he groups/nh rollouts/grpo
+    rollouts/recovered rollouts/used rollouts/generated_total rollouts/used_total rollouts/tokens_total miner/tau_ref
+    miner/tau_pos miner/scale miner/cap_binds miner/intrinsic_reward miner/credit_weight miner/seconds
+    micro_batches/rows micro_batches/tokens
+""".split()
+
+
+def write_run(folder, num_steps, seed):
+    """Write a run that was trained with MINER and scored ten times."""
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(seed)
+    values = random.random((num_steps, len(METRICS)))
+    for name in ("rollouts/generated_total", "rollouts/used_total", "rollouts/tokens_total", "num_tokens"):
+        values[:, METRICS.index(name)] = 1000 * np.arange(1, num_steps + 1)
+    logs = [
+        {"step": step, "epoch": step / num_steps, **dict(zip(METRICS, row, strict=True))}
+        for step, row in enumerate(values.tolist(), start=1)
+    ]
+    state = {"global_step": num_steps, "max_steps": num_steps, "log_history": logs}
+    names = ["before", *(f"step {num_steps * k // 10}" for k in range(1, 10)), "after"]
+    facts = {
+        "run": {"method": "miner", "recipe": {"advantage_estimator": "miner"}, "optimizer_steps_per_step": 1.0}
+        | {"options": [], "seed": seed},
+        "evaluation": {name: {"pass@1": 0.5 + 0.03 * k} for k, name in enumerate(names)},
+        "trainer_state": state,
+    }
+    for name, content in facts.items():
+        (folder / f"{name}.json").write_text(json.dumps(content, indent=2 if name == "trainer_state" else None))
+
+
+def processor_seconds():
+    """Return what commands have taken so far, in user and system mode."""
+    taken = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return taken.ru_utime + taken.ru_stime
+
+
+def main():
+    rows = []
+    for num_steps, num_runs in ((2_000, 1), (2_000, 6), (200_000, 1)):
+        with tempfile.TemporaryDirectory() as folder:
+            runs = [Path(folder) / f"miner_s{seed}" for seed in range(num_runs)]
+            for seed, run in enumerate(runs):
+                write_run(run, num_steps, seed)
+            megabytes = sum((run / "trainer_state.json").stat().st_size for run in runs) / 1e6
+            command = [
+                sys.executable,
+                "-m",
+                "trl_miner.cli",
+                "report",
+                *map(str, runs),
+                "--output",
+                f"{folder}/report",
+            ]
+            start, used = time.perf_counter(), processor_seconds()
+            subprocess.run(command, check=True, capture_output=True)
+            seconds, used = time.perf_counter() - start, processor_seconds() - used
+            page = (Path(folder) / "report" / "index.html").read_text()
+            figures = len(re.findall(r"<svg", page))
+            row = [f"{num_steps:,}", num_runs, f"{megabytes:.0f}", figures, f"{len(page) / 1e6:.1f}"]
+        rows.append([*row, f"{used:.1f}", f"{seconds:.1f}"])
+    header = ["logged steps", "runs", "trainer_state.json, MB", "figures", "page, MB", "processor, s", "elapsed, s"]
+    text = [
+        "# `trl-miner report`",
+        "",
+        f"The whole command, imports included, for runs with {len(METRICS)} metrics at every logged step. Targets:\n"
+        "5 seconds for 2,000 steps and 20 for 200,000, elapsed on a machine that does nothing else; where it does,\n"
+        "processor seconds come closer.",
+        "",
+        f"{machine()}. `python tests/bench/report.py --write`",
+        "",
+        table(header, rows),
+    ]
+    report("report", "\n".join(text))
+
+
+if __name__ == "__main__":
+    main()

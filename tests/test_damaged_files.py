@@ -1,0 +1,120 @@
+"""Every JSON file of a run, a comparison and an evaluation, damaged in many ways: readers name it, and never crash.
+
+A reader may take a damaged file as far as it goes. It must not raise anything but the two kinds of error that a
+command shows in one line, and that line must name the file.
+"""
+
+import copy
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+from trl_miner.runs import checkpoints, eval_folder, evaluation, held_out, models, samples, training_record
+from trl_miner.runs.history import read_run
+from trl_miner.runs.runs_file import read_runs, write_runs
+from trl_miner.viewing.comparison import summarize_run
+from trl_miner.viewing.material import read_material
+
+GOLDEN = Path(__file__).parent / "golden" / "run_folders"
+VALUES = (None, "x", -1, 0.5, 2, 10**400, math.nan, math.inf, True, "\ud800", [], [[]], {}, "../../x", "gone")
+
+
+def of_run(run):
+    write_runs([run], run / "again.jsonl")
+    training_record.read_run_record(run)
+    models.read_best_score(run)
+    evaluation.read_evaluation(run)
+    held_out.read_held_out(run)
+    checkpoints.newest(run)
+
+
+def resume(evaluated):
+    eval_folder.write_settings(evaluated, eval_folder.read_settings(GOLDEN / "eval"))
+    about = eval_folder.read_benchmark(GOLDEN / "eval" / "arithmetic")
+    problems = eval_folder.read_problems(GOLDEN / "eval" / "arithmetic")
+    eval_folder.read_problems(evaluated / "arithmetic")
+    eval_folder.write_benchmark(evaluated / "arithmetic", about, problems)
+    writer = samples.SampleWriter(evaluated / "arithmetic" / "samples.jsonl")
+    for problem in problems:
+        if (problem["id"], 0) in writer:
+            assert not writer.is_short((problem["id"], 0), 1)
+            writer.read((problem["id"], 0))
+    writer.finish([problem["id"] for problem in problems])
+
+
+READERS = {
+    "run": [lambda run: read_run(run), of_run],
+    "compare": [
+        lambda compared: read_material([compared]),
+        lambda compared: summarize_run(compared / "grpo" / "seed1"),
+    ]
+    + [lambda compared: read_runs(compared / "runs.jsonl")],
+    "eval": [lambda evaluated: read_material([evaluated]), resume],
+}
+FILES = [
+    *("run/training.json", "run/evaluation.json", "run/held_out.json", "run/trainer_state.json"),
+    *("run/best/evaluation.json", "run/checkpoint-4/trainer_state.json"),
+    *("compare/grpo/seed1/run.json", "compare/grpo/seed1/evaluation.json", "compare/runs.jsonl"),
+    *("eval/settings.json", "eval/scores.json", "eval/arithmetic/benchmark.json"),
+    *("eval/arithmetic/problems.jsonl", "eval/arithmetic/samples.jsonl"),
+]
+
+
+def broken(raw):
+    """Yield names and contents of files that are no JSON, or JSON of another kind."""
+    yield from {"empty": b"", "list": b"[]", "null": b"null", "a BOM": b"\xef\xbb\xbf" + raw}.items()
+    yield "deep", b'{"a":' * 100_000 + b"1" + b"}" * 100_000
+    yield "less deep", b'{"a":' + b"[" * 200 + b"]" * 200 + b"}"
+    yield "not UTF-8", raw.replace(b'"', b'"\xff', 1)
+    yield "UTF-16", raw.decode().encode("utf-16")
+    for part in range(1, 8):
+        yield f"cut after {part}/8", raw[: len(raw) * part // 8]
+
+
+def places(tree, place=()):
+    """Yield the places of the values in a tree: of a list the first, and of deep objects the first four."""
+    yield place
+    if isinstance(tree, dict | list):
+        for key in list(tree if isinstance(tree, dict) else range(min(1, len(tree))))[: 4 if len(place) > 2 else None]:
+            yield from places(tree[key], (*place, key))
+
+
+def mutated(tree):
+    """Yield names and trees in which one value is of another type, or gone."""
+    for number, place in enumerate(places(tree)):
+        deep = [VALUES[(number * 3 + step) % len(VALUES)] for step in range(3)]  # each value at some place
+        for value in VALUES if len(place) < 2 else deep:
+            changed = {"": copy.deepcopy(tree)}
+            *above, last = ("", *place)
+            node = changed
+            for key in above:
+                node = node[key]
+            node[last] = value
+            if value == "gone":
+                del node[last]
+            yield f"{'.'.join(map(str, place))} = {value!a:.20}", changed.get("", {})
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_file_is_named_or_read_as_far_as_it_goes(tmp_path, name):
+    kind, _, inner = name.partition("/")
+    shutil.copytree(GOLDEN / kind, tmp_path / kind)
+    path = tmp_path / kind / inner
+    raw = path.read_bytes()
+    first, end, rest = raw.partition(b"\n") if path.suffix == ".jsonl" else (raw, b"", b"")
+    contents = list(broken(raw))
+    contents += [(name, json.dumps(tree).encode() + end + rest) for name, tree in mutated(json.loads(first))]
+    for damage, content in contents:
+        for reader in READERS[kind]:
+            path.write_bytes(content)
+            try:
+                reader(tmp_path / kind)
+            except (ValueError, OSError) as error:
+                others = ("must hold samples of one set of problems", "must hold a finished run")
+                assert any(name in str(error) for name in (path.name, *others)), damage
+                assert len(str(error)) < 600 and "\n" not in str(error), damage
+            except Exception as error:
+                pytest.fail(f"{name}, {damage}: {error!r}")

@@ -1,0 +1,234 @@
+"""Folders of strangers: links, pipes and names that lead out of them."""
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from trl_miner import cli
+from trl_miner.hub.model_card import EMPTY_CARD
+from trl_miner.runs.eval_folder import read_benchmark, read_settings
+from trl_miner.runs.files import read_lines, write_whole
+from trl_miner.runs.history import read_run
+from trl_miner.runs.models import INDEX, find_model
+from trl_miner.runs.samples import SampleWriter, read_samples
+
+GOLDEN = Path(__file__).parent / "golden" / "run_folders"
+SECRET = "the owner's own"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run folder with a model, and beside it what belongs to somebody else."""
+    run, victim = tmp_path / "run", tmp_path / "victim"
+    run.mkdir()
+    victim.mkdir()
+    (victim / "owned").write_text(SECRET)
+    (victim / "state.json").write_text(
+        json.dumps({"global_step": 1, "log_history": [{"step": 1, "reward": 0.123456}]})
+    )
+    save_file({"w": np.zeros(2)}, run / "model.safetensors")
+    shutil.copy(run / "model.safetensors", victim / "weights.safetensors")
+    (run / "config.json").write_text("{}")
+    (run / "README.md").write_text(EMPTY_CARD)
+    return run
+
+
+def push(run, target, *options):
+    return cli.main(["push", str(run), "--repo-id", "me/tiny", "--dry-run", str(target), *options])
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def as_link(name, to):
+    def plant(run):
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).unlink(missing_ok=True)
+        (run / name).symlink_to(to.format(run=run, victim=run.parent / "victim"))
+
+    return plant
+
+
+def as_pipe(name):
+    def plant(run):
+        (run / name).unlink(missing_ok=True)
+        os.mkfifo(run / name)
+
+    return plant
+
+
+def as_index(*names, weight_map=None):
+    def plant(run):
+        shutil.move(run / "model.safetensors", run / "model-1.safetensors")
+        shards = {f"w{place}": name for place, name in enumerate(("model-1.safetensors", *names))}
+        (run / INDEX).write_text(json.dumps({"weight_map": shards if weight_map is None else weight_map}))
+
+    return plant
+
+
+def as_folder_of_templates(run):
+    templates = run.parent / "victim" / "templates"
+    templates.mkdir()
+    (templates / "x.jinja").write_text(SECRET)
+    (run / "additional_chat_templates").symlink_to(templates)
+
+
+HOSTILE = {
+    "a shard outside": (as_index("../victim/.bashrc"), "weight_map of .* got '../victim/.bashrc'"),
+    "a shard with an address": (as_index("/etc/passwd"), "got '/etc/passwd'"),
+    "a shard that is a card": (as_index("README.md"), "got 'README.md'"),
+    "a hidden shard": (as_index(".x.safetensors"), "got '.x.safetensors'"),
+    "a shard with a line break": (as_index("a\nb.safetensors"), r"got 'a\\nb.safetensors'"),
+    "a shard that is no name": (as_index(7), "got 7"),
+    "no shards": (as_index(weight_map=[1]), "must name .safetensors files"),
+    "weights outside": (as_link("model.safetensors", "{victim}/weights.safetensors"), "leads out of .*weights"),
+    "weights outside, not absolute": (as_link("model.safetensors", "../victim/weights.safetensors"), "leads out of"),
+    "a vocabulary outside": (as_link("vocab.txt", "/etc/passwd"), "vocab.txt .* leads out of .*run, to /etc/passwd"),
+    "its environment": (as_link("tokenizer.json", "/proc/self/environ"), "leads out of"),
+    "templates outside": (as_folder_of_templates, "x.jinja .* leads out of"),
+    "a link to nothing": (as_link("vocab.json", "{run}/nothing"), "leads to no file"),
+    "a loop": (as_link("vocab.json", "vocab.json"), "leads to no file"),
+    "a pipe": (as_pipe("vocab.json"), "it is no ordinary file"),
+    "a device": (as_link("merges.txt", "/dev/zero"), "leads out of"),
+    "a record outside": (as_link("training.json", "{victim}/state.json"), "training.json .* leads out of"),
+    "scores outside": (as_link("evaluation.json", "{victim}/state.json"), "evaluation.json .* leads out of"),
+    "a log outside": (as_link("trainer_state.json", "{victim}/state.json"), "trainer_state.json .* leads out of"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_push_reads_and_writes_nothing_outside_and_leaves_nothing(case, run, tmp_path, capsys):
+    plant, said = HOSTILE[case]
+    plant(run)
+    before = contents(tmp_path / "victim")
+    for target in (tmp_path / "new" / "dry", tmp_path / "empty"):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        assert push(run, target) == 2
+        error = capsys.readouterr().err
+        assert re.search(said, error), error
+        assert contents(tmp_path / "victim") == before and SECRET not in error
+    assert not (tmp_path / "new").exists() and list((tmp_path / "empty").iterdir()) == []
+
+
+def test_push_leaves_nothing_of_several_revisions_either(run, tmp_path, capsys):
+    checkpoint = run / "checkpoint-1"
+    checkpoint.mkdir()
+    shutil.copy(run / "model.safetensors", checkpoint)
+    (checkpoint / "trainer_state.json").write_text(json.dumps({"global_step": 1}))
+    (checkpoint / "vocab.txt").symlink_to("/etc/passwd")
+    assert (
+        cli.main(["push", str(run), "--repo-id", "me/tiny", "--checkpoints", "--dry-run", str(tmp_path / "dry")]) == 2
+    )
+    assert "vocab.txt must be a file of its run" in capsys.readouterr().err and not (tmp_path / "dry").exists()
+
+
+def test_links_inside_a_run_are_followed_and_the_run_may_be_a_link(run, tmp_path):
+    as_link("vocab.txt", "config.json")(run)
+    shutil.move(run / "model.safetensors", run / "blob")
+    as_link("model.safetensors", "blob")(run)
+    (tmp_path / "link").symlink_to(run)
+    assert push(tmp_path / "link", tmp_path / "dry") == 0
+    assert {"vocab.txt", "model.safetensors", "README.md"} <= set(contents(tmp_path / "dry"))
+    assert not (tmp_path / "dry" / "vocab.txt").is_symlink()
+
+
+def test_a_snapshot_of_the_hubs_cache_is_refused_as_its_files_lie_elsewhere(run, tmp_path, capsys):
+    snapshot = tmp_path / "models--org--name" / "snapshots" / "0123"
+    snapshot.mkdir(parents=True)
+    shutil.move(run / "model.safetensors", tmp_path / "models--org--name" / "blob")
+    (snapshot / "model.safetensors").symlink_to("../../blob")
+    assert push(snapshot, tmp_path / "dry") == 2
+    assert "If it is yours, put the file itself there." in capsys.readouterr().err
+
+
+def test_checkpoints_of_other_runs_are_not_taken_for_its_own_and_are_named(run, tmp_path, caplog):
+    other = tmp_path / "victim" / "checkpoint-9"
+    other.mkdir()
+    shutil.copy(run / "model.safetensors", other)
+    (other / "trainer_state.json").write_text(json.dumps({"global_step": 9}))
+    (run / "checkpoint-9").symlink_to(other)
+    assert find_model(run).weights == run
+    assert f"checkpoint-9 is left out: it leads out of {run}" in caplog.text
+
+
+def test_a_checkpoint_that_stands_in_for_a_damaged_model_is_named(run, caplog):
+    (run / "checkpoint-1").mkdir()
+    shutil.copy(run / "model.safetensors", run / "checkpoint-1")
+    (run / "checkpoint-1" / "trainer_state.json").write_text(json.dumps({"global_step": 1}))
+    as_index("../x")(run)
+    assert find_model(run).step == 1
+    assert "got '../x'" in caplog.text and "checkpoint-1 is taken" in caplog.text
+
+
+def test_a_folder_above_a_checkpoint_is_read_only_if_it_is_a_run(run, tmp_path):
+    checkpoint = tmp_path / "checkpoint-3"
+    run.rename(checkpoint)
+    (tmp_path / "README.md").write_text("notes")
+    (tmp_path / "vocab.txt").write_text(SECRET)
+    assert push(checkpoint, tmp_path / "dry") == 0
+    assert "vocab.txt" not in contents(tmp_path / "dry")
+    (tmp_path / "README.md").write_text(EMPTY_CARD)
+    assert find_model(checkpoint).run == tmp_path
+
+
+@pytest.mark.parametrize(
+    "metadata", ["a: &a [x]\n" + "".join(f"{n}: &{n} [*a, *a]\n" for n in "bcdefghijklm"), "[" * 9999]
+)
+def test_a_card_that_explodes_is_not_taken_over(metadata, run, tmp_path):
+    (run / "README.md").write_text(EMPTY_CARD.replace("library_name", f"{metadata}\nlibrary_name"))
+    assert push(run, tmp_path / "dry") == 0
+    assert len((tmp_path / "dry" / "README.md").read_text()) < 2000
+
+
+def test_reports_scores_and_pages_read_nothing_outside(run, tmp_path):
+    shutil.copytree(GOLDEN / "run", tmp_path / "own")
+    for name in ("training.json", "evaluation.json"):
+        as_link(name, "{victim}/state.json")(tmp_path / "own")
+    history = read_run(tmp_path / "own")
+    assert sum("it leads out of" in note for note in history.notes) == 2 and not history.scores
+    as_link("trainer_state.json", "{victim}/state.json")(run)
+    with pytest.raises(ValueError, match="trainer_state.json must .* it leads out of"):
+        read_run(run)
+    (tmp_path / "eval").mkdir()
+    as_link("settings.json", "{victim}/state.json")(tmp_path / "eval")
+    (tmp_path / "eval" / "aime24").symlink_to(tmp_path / "victim")
+    (tmp_path / "victim" / "benchmark.json").write_text("{}")
+    (tmp_path / "victim" / "samples.jsonl").write_text("{}")
+    for read in (read_settings, lambda folder: read_benchmark(folder / "aime24")):
+        with pytest.raises(ValueError, match="it leads out of"):
+            read(tmp_path / "eval")
+    with pytest.raises(ValueError, match="it leads out of"):
+        read_samples(tmp_path / "eval" / "aime24" / "samples.jsonl")
+
+
+def test_pipes_and_endless_files_are_refused_and_do_not_hang(tmp_path):
+    os.mkfifo(tmp_path / "samples.jsonl")
+    with pytest.raises(ValueError, match="it is no ordinary file"):
+        read_samples(tmp_path / "samples.jsonl")
+    with open(tmp_path / "large.jsonl", "wb") as file:
+        file.truncate(2**31)
+    with pytest.raises(ValueError, match="it has 2147483648 bytes, and may have 1073741824"):
+        read_lines(tmp_path / "large.jsonl")
+
+
+def test_nothing_is_written_where_links_lead(run, tmp_path, capsys):
+    owned = tmp_path / "victim" / "owned"
+    for name in (".scores.md.tmp", "scores.md", "samples.jsonl"):
+        as_link(name, "{victim}/owned")(run)
+    write_whole(run / "scores.md", "text")
+    assert (run / "scores.md").read_text() == "text" and not (run / "scores.md").is_symlink()
+    with pytest.raises(OSError, match="samples.jsonl"):
+        SampleWriter(run / "samples.jsonl")
+    (run / "trainer_state.json").write_text((tmp_path / "victim" / "state.json").read_text())
+    (run / "report").mkdir()
+    (run / "report" / "figures").symlink_to(tmp_path / "victim")
+    assert cli.main(["report", str(run)]) == 2
+    assert "figures must lie in " in capsys.readouterr().err
+    assert owned.read_text() == SECRET and len(contents(tmp_path / "victim")) == 3

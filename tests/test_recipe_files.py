@@ -1,0 +1,116 @@
+"""Recipes by name, in a checkout and from what a wheel holds; and copies of them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trl_miner import cli, recipe_files
+from trl_miner.launching.accelerate_config import find_file
+from trl_miner.launching.local import launcher_arguments
+from trl_miner.launching.plan import make_plan
+from trl_miner.recipe import read_recipe
+
+ROOT = Path(__file__).parent.parent
+RECIPES = ROOT / "recipes"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """A current folder outside of the checkout."""
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_wheel_holds_all_recipes_and_no_script(tmp_path):
+    code = "import setuptools; setuptools.setup()"
+    build = [sys.executable, "-c", code, "--quiet", "build_py", "--build-lib", str(tmp_path / "built")]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    code = "from trl_miner import recipe_files; print(recipe_files.shipped_folder(), *recipe_files.shipped())"
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "built")}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    folder, *names = done.stdout.split()
+    assert folder == str(tmp_path / "built" / "trl_miner" / "recipes")
+    assert names == [*recipe_files.shipped()] and {"arithmetic/miner", "accelerate/zero3", "slurm/train"} <= {*names}
+    assert not [*Path(folder).rglob("*.py")]
+
+
+@pytest.mark.parametrize("name", ["arithmetic/miner", "arithmetic/miner.yaml", "recipes/arithmetic/miner.yaml"])
+def test_a_shipped_recipe_is_found_by_name_wherever_one_is(name):
+    path = RECIPES / "arithmetic" / "miner.yaml"
+    assert recipe_files.find_recipe(name) == path
+    assert read_recipe(name).output_dir == make_plan(name, num_gpus=0).settings.output_dir == "runs/arithmetic/miner"
+    assert str(path) in launcher_arguments(["--max_steps", "3", "--config", name])
+
+
+@pytest.mark.parametrize("local", ["arithmetic/miner", "arithmetic/miner.yaml", "recipes/arithmetic/miner.yaml"])
+def test_a_local_file_of_that_name_goes_first_and_is_named(local, capsys):
+    Path(local).parent.mkdir(parents=True)
+    Path(local).write_text("output_dir: mine\n")
+    assert recipe_files.find_recipe("arithmetic/miner") == Path(local)
+    recipe_files.say_which("arithmetic/miner")
+    recipe_files.say_which("arithmetic/grpo")
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1] == f"Recipe: {RECIPES / 'arithmetic' / 'grpo.yaml'} (comes with trl_miner)"
+    assert said[:-1] == ([] if local == "arithmetic/miner" else [f"Recipe: {local}"])
+
+
+@pytest.mark.parametrize(
+    ("name", "suggested"),
+    [
+        ("arithmetic/minr", "Did you mean 'arithmetic/miner'"),
+        ("recipes/Qwen3-4b-base/MINER.yaml", "Did you mean 'Qwen3-4B-Base/miner'"),
+        ("gspo", "Did you mean 'arithmetic/gspo' or 'study/gspo' or 'Qwen3-4B-Base/gspo'"),
+        ("study", "a folder there. Did you mean 'study/"),
+        ("nothing-like-it", "Try arithmetic/miner"),
+        ("accelerate/zero3", "no such file"),
+        ("arithmetic/*", "no such file"),
+        (".", "a folder here"),
+        ("/recipes/arithmetic/miner.yaml", "no such file"),
+    ],
+)
+def test_an_unknown_name_gets_similar_ones(name, suggested):
+    with pytest.raises(ValueError, match="A recipe must be a file, or one that") as error:
+        recipe_files.find_recipe(name)
+    assert suggested in str(error.value)
+
+
+def test_a_pattern_stays_in_its_folder():
+    """The shell leaves one that matches no file as it is, as outside of a checkout."""
+    found = recipe_files.find_recipes("recipes/study/*.yaml")
+    assert found == sorted((RECIPES / "study").glob("*.yaml"))
+
+
+def test_accelerate_configurations_come_along():
+    assert find_file("recipes/accelerate/multi_node.yaml", None) == RECIPES / "accelerate" / "multi_node.yaml"
+    assert "trl" in find_file("zero3", None).parts[-3]
+    with pytest.raises(ValueError, match="accelerate_config must be a file"):
+        find_file("arithmetic/miner", None)
+
+
+def test_the_list_has_every_file_once_with_what_it_does(capsys):
+    assert cli.main(["recipes", "--quiet"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split(maxsplit=1) for line in lines if line.startswith("  ")]
+    assert [name for name, _ in rows] == [*recipe_files.shipped()] and all(len(row) == 2 for row in rows)
+    assert lines[0] == "arithmetic: On a CPU, in minutes."
+    assert cli.main(["recipes", "slurm"]) == 0 and "arithmetic" not in capsys.readouterr().out
+    assert cli.main(["recipes", "minr"]) == 2
+
+
+def test_a_copy_is_complete_and_overwrites_nothing(capsys):
+    assert cli.main(["recipes", "--copy", "Qwen3-4B-Base/lora/miner", "Qwen3-14B-Base/miner"]) == 0
+    copies = {path.relative_to("recipes") for path in Path("recipes").rglob("*.yaml")}
+    needed = {"Qwen3-14B-Base/accelerate/zero3_offload.yaml", "accelerate/ddp.yaml"}
+    assert {str(path) for path in copies} == {"Qwen3-4B-Base/lora/miner.yaml", "Qwen3-14B-Base/miner.yaml"} | needed
+    assert all(Path("recipes", path).read_bytes() == (RECIPES / path).read_bytes() for path in copies)
+    # a recipe that was edited stops the copy; a configuration that only comes along stays as it was
+    Path("recipes/accelerate/ddp.yaml").write_text("mine")
+    assert cli.main(["recipes", "--copy", "Qwen3-4B-Base/lora/grpo"]) == 0
+    assert "recipes/accelerate/ddp.yaml is there already: kept." in capsys.readouterr().out
+    Path("recipes/Qwen3-14B-Base/miner.yaml").write_text("mine")
+    assert cli.main(["recipes", "--copy", "Qwen3-14B-Base"]) == 2
+    assert "Nothing is overwritten: recipes/Qwen3-14B-Base/miner.yaml differs" in capsys.readouterr().err
+    assert not Path("recipes/Qwen3-14B-Base/grpo.yaml").exists()
+    assert Path("recipes/Qwen3-14B-Base/miner.yaml").read_text() == "mine"

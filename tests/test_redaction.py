@@ -1,0 +1,198 @@
+"""Secrets of several kinds, planted where they get into files and logs; and what must not be taken for one."""
+
+import contextlib
+import json
+import pickle
+import sys
+import time
+
+import pytest
+from harness import config
+
+from trl_miner import cli, redaction
+from trl_miner.launching.process import GuardedProcess
+from trl_miner.redaction import find_secret, learn, redact
+from trl_miner.runs.compare_folder import read_run_settings, write_run
+from trl_miner.runs.eval_folder import write_settings
+from trl_miner.runs.history import read_run
+
+HEX = "0123456789abcdef0123456789abcdef01234567"  # a key of Weights & Biases, or a commit
+HUB = "hf_abcdefghijklmnopqrstuvwxyzabcdefgh"
+
+
+@pytest.fixture(autouse=True)
+def nothing_learned(monkeypatch):
+    monkeypatch.setattr(redaction, "_learned", set())
+
+
+HIDDEN = [
+    *("hub_token='abc'", "HF_TOKEN=abcdef", '"hub_token": "abc"', r"{\"WANDB_API_KEY\": \"abcd\"}", "apiKey=abc"),
+    *("hub_token: opensesame", "login --token abc", "--pass=abc", '["--hub_token","abc"]'),
+    *("--hub_token abc", "--hub_token=abc", "['x', '--api-key', 'abc']", "api_key: ['abc', 'd']", "SMTP_PASS=abc"),
+    *("password: hunter22", "AWS_SECRET_ACCESS_KEY=x/y+z", "AWS_ACCESS_KEY_ID=a", '-H "Authorization: Bearer abc"'),
+    *(
+        "https://user:pw@host/x",
+        "https://user:p@ss@host/x",
+        f"https://{HUB}@host/x",
+        "s3://b/x?X-Amz-Signature=ab&c=d",
+    ),
+    *(f"wandb: the API key is {HEX}", f"machine api.wandb.ai\n  login user\n  password {HEX}", HUB, "hf_Planted0123."),
+    *("sk-proj-abc123abc123abc123", "AKIAIOSFODNN7EXAMPLE", "ghp_" + "a1" * 18, "github_pat_" + "a1_" * 12),
+    *("npm_" + "a1" * 18, "pypi-" + "Ag-" * 20, "r8_" + "a1" * 18, "gsk_" + "a1" * 26, "nvapi-" + "a1_" * 20),
+    *("dckr_pat_" + "a1-" * 9, "post to https://hooks.slack.com/services/T00000000/B00000000/a1b2c3"),
+    *("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc-def", "-----BEGIN RSA PRIVATE KEY-----\nabc\n"),
+]
+SHOWN = [
+    *("eos_token='<|im_end|>'", "pad_token=[PAD]", "eos_token_id: 151643", "max_tokens=3", "token_budget: 100000000"),
+    *("token_ids=[1,2]", "tokenizer=abcdef12345678", "hub_strategy: every_save", "hub_token=None", "hub_token: ${X}"),
+    *(
+        f"commit {HEX}",
+        f"wandb run of commit {HEX}",
+        "answer_key: solution_of_2024",
+        "key=lambda x: 1",
+        "monkey: b12345",
+    ),
+    *("the Hub must accept the token: got HTTPError.", "set HF_TOKEN to a token that may write", "git@github.com:x/y"),
+    *(
+        "http://[::1]:8000/v1",
+        "pass@1 = 0.5234",
+        "tokens/s: 123456",
+        "hf_cache_dir",
+        "npm_config_registry",
+        "pypi-packages-of-a-project",
+        "sk-learn",
+        "task-1234567890abcdefgh",
+    ),
+    *("must not hold a secret: generation_config.json", "the secret: model-00001-of-00002.safetensors has"),
+    *("hub_token: got nothing", "compass --steps abc", "bypass: abc1234"),
+    *("runs/sk-2026-11-22-lr1e-6-seed3", "/data/sk-models-with-a-long-name-v2-of-2026"),
+    *("hf_" + "x" * 34, '"token": "answer"', "a password must be given", "rewards/key/mean=0.123"),
+    *("own_estimators.by_token: abc123def456", "answer_token: [ANSWER]"),
+]
+
+
+@pytest.mark.parametrize("text", HIDDEN)
+def test_a_secret_is_hidden_in_a_text(text):
+    hidden = redact(text)
+    assert "***" in hidden and redact(hidden) == hidden
+    words = set(hidden.replace("'", " ").replace('"', " ").replace(":", " ").split())
+    assert not {"abc", "abcd", "hunter22", "pw@host/x", "ss@host/x", HEX, HUB} & words
+
+
+@pytest.mark.parametrize("text", SHOWN)
+def test_what_only_looks_like_a_secret_stays(text):
+    assert redact(text) == text
+
+
+def test_settings_and_command_lines_keep_everything_but_their_secrets():
+    settings = {
+        **{"hub_token": "q", "password": 1234, "env": {"WANDB_API_KEY": "a", "WANDB_PROJECT": "p"}, "api_keys": ["a"]},
+        **{"model_init_kwargs": {"token": "abcdefgh", "use_auth_token": True}, "secrets": {"mine": ["b"]}},
+    }
+    kept = {
+        "eos_token": "</s>",
+        "key": "groups/ph",
+        "answer_key": "solution",
+        "token": 7,
+        "seed": 3,
+        "hub_token": None,
+    }
+    assert redact(kept) == kept
+    assert redact(settings) == {
+        **{"hub_token": "***", "password": "***", "env": {"WANDB_API_KEY": "***", "WANDB_PROJECT": "p"}},
+        **{"api_keys": ["***"], "model_init_kwargs": {"token": "***", "use_auth_token": True}},
+        "secrets": {"mine": ["***"]},
+    }
+    words = [
+        "x",
+        "--hub_token",
+        "a",
+        "--api-key=b",
+        "-H",
+        "Authorization: Bearer abc",
+        "--max_tokens",
+        "4",
+        "--key",
+        "c",
+    ]
+    hidden = ["x", "--hub_token", "***", "--api-key=***", "-H", "Authorization: Bearer ***", "--max_tokens", "4"]
+    assert redact(words) == [*hidden, "--key", "***"]
+
+
+def test_a_known_value_is_hidden_wherever_it_stands(monkeypatch):
+    monkeypatch.setenv("MY_SERVICE_TOKEN", "open sesame/now")
+    monkeypatch.setenv("TOKEN_FILE", "/tmp")
+    learn({"env": {"DB_PASSWORD": "tangerine"}})
+    assert redact("got open sesame/now, open%20sesame%2Fnow, in /tmp") == "got ***, ***, in /tmp"
+    assert redact(["tangerine", "tangerines"]) == ["***", "tangerines"]  # a short one as a word of its own
+    monkeypatch.setenv("MY_SERVICE_TOKEN", "a long one, of over 16")
+    assert find_secret("xa long one, of over 16y") == "the value of MY_SERVICE_TOKEN"
+
+
+@pytest.mark.parametrize("text", ["token ", "a", "hf_", "eyJaaaaaa.", "://a:", "wandb key ", "sk-"])
+def test_no_text_takes_long(text):
+    start = time.monotonic()
+    redact(text * 50_000)
+    assert time.monotonic() - start < 10
+
+
+CHILD = """
+import sys, time
+from trl_miner.launching.process import take_options
+say = lambda text: print(text, end="", flush=True)
+say(f"{sys.argv[1:]}\\n")
+given = take_options()
+say(f"{len(given)} {'tangerine-42' in given}\\n{given}\\n\\r10 %")
+time.sleep(0.3)
+say("\\rit is tangerine-")
+say("42")
+time.sleep(0.3)
+"""
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_secret_options_of_a_training_travel_in_its_environment_and_no_output_shows_them(live, tmp_path, capfd):
+    secret = ["--hub_token", "tangerine-42", "--model_init_kwargs", '{"token": "tangerine-42"}']
+    command = [sys.executable, "-c", CHILD, "trl_miner.train", "--seed", "1", *secret, "--max_steps", "2"]
+    process = GuardedProcess("run", command, {}, tmp_path / "log.txt", live=live)
+    process.start()
+    while process.is_running:
+        time.sleep(0.05)
+    process.close()
+    log = (tmp_path / "log.txt").read_bytes().decode()
+    assert "\n['trl_miner.train', '--seed', '1', '--max_steps', '2']\n4 True\n" in log
+    assert log.endswith("\r10 %\rit is ***") and process.exit_code == 0
+    assert "tangerine-42" not in log
+    assert capfd.readouterr().out == (log[log.index("['trl") :] if live else "")
+
+
+def test_files_hold_no_secret_and_those_of_earlier_versions_show_none(tmp_path):
+    recipe = {"hub_token": HUB, "env": {"WANDB_API_KEY": HEX, "NCCL_DEBUG": "INFO"}}
+    settings = {"method": "miner", "recipe": recipe, "options": ["--hub_token", "tangerine", "--seed", "1"], "seed": 1}
+    write_run(tmp_path, settings)
+    written = read_run_settings(tmp_path)
+    assert written == redact(settings) and written["recipe"]["env"]["NCCL_DEBUG"] == "INFO"
+    (tmp_path / "run.json").write_text(json.dumps(settings))
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": [{"step": 1, "reward": 1.0}]}))
+    known = read_run(tmp_path).settings
+    assert known["hub_token"] == "***" and known["seed"] == "1.0" and HEX not in str(known)
+    write_settings(tmp_path, asked := {"model": "https://me:tangerine@host/m", "max_tokens": 8})
+    write_settings(tmp_path, asked)  # the same again
+    assert "tangerine" not in (tmp_path / "settings.json").read_text()
+
+
+def test_a_configuration_gives_its_secrets_to_no_pickle_and_no_tracker(tmp_path):
+    made = config(tmp_path, hub_token=HUB, model_init_kwargs={"token": "tangerine-42", "revision": "main"})
+    shown = pickle.dumps(made) + json.dumps(made.to_dict()).encode() + made.to_json_string().encode()
+    assert HUB.encode() not in shown and b"tangerine" not in shown and made.hub_token == HUB
+    assert made.model_init_kwargs == {"token": "tangerine-42", "revision": "main"}
+    assert pickle.loads(pickle.dumps(made)).model_init_kwargs["revision"] == "main"
+
+
+def test_errors_show_no_secret(tmp_path, capsys):
+    for words in (["launch", str(tmp_path / HUB)], ["eval", "--model", "x", "--hub_token", "tangerine"]):
+        with contextlib.suppress(SystemExit):
+            cli.main(words)
+    shown = capsys.readouterr().err
+    assert "error: " in shown and "unrecognized arguments: --hub_token ***" in shown
+    assert HUB not in shown and "tangerine" not in shown

@@ -1,0 +1,177 @@
+"""Which reward functions decide what is correct, and which rewards are refused."""
+
+import math
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+from harness import crc, mixed_reward, trained
+
+from trl_miner.methods import ESTIMATORS
+from trl_miner.methods.groups import group_kinds
+from trl_miner.reward_functions import check_rewards, find_verifier
+from trl_miner.trainer.correctness import BATCHES, RIGHT_PROMPTS, CorrectnessWatch
+
+NAN = math.nan
+
+
+def think_format_reward(completions, **kwargs):
+    return [1.0] * len(completions)
+
+
+def accuracy_reward(prompts, completions, **kwargs):
+    return mixed_reward(prompts, completions)
+
+
+def my_check(prompts, completions, **kwargs):
+    return mixed_reward(prompts, completions)
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen", "weights", "decide"),
+    [
+        (["f"], None, [0.0], "f"),
+        (["think_format_reward", "accuracy_reward"], None, None, "accuracy_reward"),
+        (["accuracy_reward", "think_format_reward"], None, None, "accuracy_reward"),
+        (["a", "b", "math_reward"], "a", None, "a"),
+        (["a", "b", "math_reward"], "b + a", None, "a b"),
+        (["a+b", "c"], "a+b", None, "a+b"),  # a reward model may be called anything
+        (["math_reward", "f", "choice_reward"], None, None, "math_reward choice_reward"),
+        (["math_reward", "f", "accuracy_reward"], None, [0.0, 1.0, 1.0], "accuracy_reward"),  # the other is logged
+        (["f", "math_reward"], None, [1.0, 0.0], "math_reward"),
+        (["f", "g"], None, None, "f g!"),
+        (["f", "g"], None, [1.0, 0.0], "f!"),
+        (["f", "g"], None, [0.0, 0.0], "f g!"),
+    ],
+)
+def test_the_verifier_decides_in_any_order_and_without_one_all_do(names, chosen, weights, decide):
+    """!: a guess, which is said with the setting."""
+    found = find_verifier(names, chosen, weights)
+    assert " ".join(found.names) + "!" * found.is_guess == decide
+    assert tuple(names[i] for i in found.columns) == found.names
+    assert not found.is_guess or "Set correct_reward_func" in found.reason
+
+
+def test_a_wrong_name_is_an_error():
+    with pytest.raises(ValueError, match="got 'h', there are f, g"):
+        find_verifier(["f", "g"], "h")
+
+
+def test_the_smallest_reward_of_those_that_decide_counts():
+    rewards_NF = torch.tensor([[1, 1], [1, 0], [1, NAN], [NAN, 0], [NAN, NAN]])
+    tasks, guess = find_verifier(["math_reward", "choice_reward"]), find_verifier(["f", "g"])
+    # the one that scored it decides, as each may have its own task
+    assert tasks.rewards(rewards_NF).tolist()[:4] == [1, 0, 1, 0] and tasks.rewards(rewards_NF)[4].isnan()
+    # the one that scored it may only judge the form
+    assert guess.rewards(rewards_NF)[:2].tolist() == [1, 0] and guess.rewards(rewards_NF)[2:].isnan().all()
+    assert find_verifier(["f", "g"], "g").rewards(rewards_NF)[:2].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, 1e20])
+def test_a_reward_that_statistics_cannot_hold_is_an_error(policy, tmp_path, value):
+    def reward(completions, **kwargs):
+        return [None, value, *[0.0] * (len(completions) - 2)]
+
+    # inf - inf is NaN and 1e20 squared is inf: the whole group would get an advantage of 0
+    named = r"A reward of 'reward' must be a number of at most 1e\+18.* for rollout 1 of 12"
+    with pytest.raises(ValueError, match=named):
+        trained(policy, tmp_path, reward=reward, max_steps=1)
+
+
+def test_weighted_rewards_are_checked_too():
+    rewards_NF = torch.tensor([[1.0, NAN], [NAN, -1e18]])
+    check_rewards(["f", "g"], rewards_NF, torch.tensor([1.0, NAN]))
+    with pytest.raises(ValueError, match="The sum of the rewards, by reward_weights, must be"):
+        check_rewards(["f", "g"], rewards_NF, torch.tensor([1.0, -2e18]))
+
+
+def shares(trainer):
+    """Of each batch: the shares of all right, mixed, all wrong and unscorable prompts."""
+    logs = [log for log in trainer.state.log_history if "reward" in log]
+    return [[log[f"groups/{kind}"] for kind in ("ph", "he", "nh", "unscorable")] for log in logs]
+
+
+def test_well_formatted_wrong_answers_are_not_correct(policy, tmp_path, caplog, capsys):
+    """TRL's own order: the verifier is found and named in one line; one that is not known is guessed at."""
+    alone = trained(policy, tmp_path / "a", reward=[accuracy_reward], max_steps=2)
+    formatted = trained(policy, tmp_path / "b", reward=[think_format_reward, accuracy_reward], max_steps=2)
+    guessed = trained(policy, tmp_path / "c", reward=[think_format_reward, my_check], max_steps=2)
+    assert shares(alone) == shares(formatted) == shares(guessed)  # a constant moves no advantage
+    assert all(wrong > 0 for _, _, wrong, _ in shares(alone))
+    said = [line for line in capsys.readouterr().out.splitlines() if "what is correct" in line]
+    assert len(said) == 1 and said[0].startswith("accuracy_reward decides what is correct")
+    assert [record.message for record in caplog.records].count(guessed.verifier.reason) == 1
+
+
+def test_rollouts_without_a_reward_are_a_share_of_their_own(policy, tmp_path):
+    def reward(prompts, completions, **kwargs):
+        thirds = zip(prompts, mixed_reward(prompts, completions), strict=True)
+        return [None if crc(prompt) % 3 == 0 else reward for prompt, reward in thirds]  # of the all-right prompts
+
+    trainer = trained(policy, tmp_path, reward=reward, max_steps=2)
+    known = trained(policy, tmp_path, max_steps=1)
+    for right, mixed, wrong, unscorable in shares(trainer):
+        assert right == 0 and unscorable > 0 and mixed + wrong + unscorable == pytest.approx(1)
+    assert shares(trainer)[0][3] == shares(known)[0][0] and shares(trainer)[0][1] == shares(known)[0][1]
+
+
+def a_trainer(threshold=1.0, estimator=ESTIMATORS["miner"]):
+    args = SimpleNamespace(correct_threshold=threshold, estimators=[estimator])
+    return SimpleNamespace(
+        verifier=find_verifier(["my_check"]), args=args, num_generations=2, is_world_process_zero=lambda: True
+    )
+
+
+@pytest.mark.parametrize(
+    ("estimator", "totals", "is_said"),
+    [
+        ("miner", [2.0, 1.9, 2.0, 1.8], True),  # right, but of unequal length
+        ("grpo", [2.0, 1.9, 2.0, 1.8], False),
+        ("miner", [2.0, 1.9, 2.0, 2.0], False),  # one prompt is all right
+    ],
+)
+def test_a_reward_that_leaves_miner_nothing_is_said_once(caplog, estimator, totals, is_said):
+    watch = CorrectnessWatch(a_trainer(estimator=ESTIMATORS[estimator]))
+    right = torch.tensor([1.0, 1.0, 1.0, 1.0, 1.0, 0.0])  # two prompts of three
+    for batch in range(2 * RIGHT_PROMPTS):
+        assert batch >= RIGHT_PROMPTS // 2 or not caplog.records
+        watch.look_for_all_right(right, group_kinds(torch.tensor([*totals, 1, 0]), 2, verifier_rewards_N=right))
+    said = [record.message for record in caplog.records]
+    assert len(said) == is_said and all(f"the first {RIGHT_PROMPTS} prompts" in text for text in said)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "threshold", "named"),
+    [
+        ([0.0, 0.5], 1.0, "no rollout is correct, .* the largest is 0.5, correct_threshold is 1.*correct_reward_func"),
+        ([0.0, 1.0], 0.0, "every rollout is correct, .* the smallest is 0, correct_threshold is 0"),
+        ([NAN, NAN], 1.0, "no rollout can be scored: my_check returned None"),
+        ([0.0, 0.0], 1.0, None),  # a hard start
+        ([0.0, NAN], 1.0, None),
+        ([1.0, 1.0], 1.0, None),  # an easy one
+        ([0.0, 1.0], 1.0, None),
+        ([0.0, 0.7], 0.7, None),  # 0.7 in float32 is less than in float64
+    ],
+)
+def test_a_threshold_that_does_not_fit_the_rewards_is_said_once(caplog, rewards, threshold, named):
+    watch = CorrectnessWatch(a_trainer(threshold))
+    for batch in range(BATCHES + 3):
+        assert batch >= BATCHES or not caplog.records
+        watch.observe(torch.tensor(rewards).unsqueeze(1))
+        watch.end_batch()
+    assert len(caplog.records) == (named is not None)
+    if named:
+        assert re.match(f"After {BATCHES} generation batches: {named}", caplog.records[0].message)
+
+
+def test_rewards_that_begin_to_differ_late_are_said_then(policy, tmp_path, caplog):
+    """Zeros for the first six batches, and halves from then on; the sixth is the first with a warning due."""
+    calls = iter(range(9))
+
+    def reward(completions, **kwargs):
+        return [0.5 * (next_batch >= BATCHES + 1) for next_batch in [next(calls)] for _ in completions]
+
+    trained(policy, tmp_path, reward=reward, max_steps=BATCHES + 3, max_completion_length=4)
+    said = [record.message for record in caplog.records if "no rollout is correct" in record.message]
+    assert len(said) == 1 and said[0].startswith(f"After {BATCHES + 2} generation batches")

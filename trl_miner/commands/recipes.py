@@ -1,0 +1,52 @@
+"""`trl-miner recipes`: list the recipes that come with the package, or copy them out."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ..progress import finish
+from . import set_run
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "recipes",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        help="list the recipes that come with the package; copy them out: trl-miner recipes --copy arithmetic/miner",
+        description="List the recipes, accelerate's configurations and the Slurm script that come with the package.\n"
+        "train --config, doctor, launch and compare take these names, too.",
+        epilog="A copied recipe brings accelerate's configuration that it names. Nothing is overwritten. In the\n"
+        "folder recipes, a copy is taken before the shipped recipe of the same name.",
+    )
+    option = parser.add_argument
+    option("names", nargs="*", default=[], metavar="NAME", help="list only this recipe or folder (default: all)")
+    option("--copy", nargs="+", metavar="NAME", help="recipes or folders to copy, such as arithmetic/miner")
+    option("--to", default="recipes", metavar="FOLDER", help="where to copy to (default: recipes)")
+    set_run(parser, run)
+
+
+def run(args: argparse.Namespace, rest: list[str]) -> int:
+    from .. import recipe_files
+
+    if args.copy is None:
+        names = recipe_files.select(args.names)
+        print(recipe_files.listing(names))
+        example = next((name for name in names if recipe_files.is_recipe(name)), None)
+        finish([], [f"trl-miner doctor {example}", f"trl-miner recipes --copy {example}"] if example else [])
+        return 0
+    if args.names:
+        raise ValueError(f"Names to copy follow --copy: got {args.names[0]} before it. A folder is given with --to.")
+    names = recipe_files.select(args.copy)
+    written, there = recipe_files.copy_out(names, Path(args.to))
+    for path in there:
+        print(f"{path} is there already: kept.")
+    recipe = next((path for path in (*written, *there) if is_training(path, Path(args.to))), None)
+    finish(written, f"trl-miner doctor {recipe}" if recipe else ())
+    return 0
+
+
+def is_training(path: Path, to: Path) -> bool:
+    """Return whether a copied file is a recipe."""
+    from ..recipe_files import is_recipe
+
+    return is_recipe(path.relative_to(to).with_suffix("").as_posix())

@@ -1,0 +1,94 @@
+r"""Whether two parsed answers are equal. math-verify compares; the rules here say what, and how closely.
+
+math-verify alone finds `2^\infty` equal to 1/2, -100 or pi, now and then, and `10^{-20}` equal to any other tiny
+number: sympy deduces what it likes from an infinity, and differences below 1e-15 are cut off. Imports sympy, so only
+the workers import this module.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+from sympy.calculus.accumulationbounds import AccumBounds
+from sympy.concrete.expr_with_limits import ExprWithLimits
+
+# math-verify rounds to six decimals. This is for numbers of which six decimals say nothing.
+RELATIVE_TOLERANCE = 1e-3
+_INFINITIES = (sympy.oo, -sympy.oo)
+_INEQUALITIES = (sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge)
+
+
+def are_equal(gold: Any, answer: Any) -> bool:
+    """Return whether an answer, an expression of sympy or a text, equals a gold."""
+    from math_verify import verify
+
+    if isinstance(gold, str) or isinstance(answer, str):
+        return isinstance(gold, str) and isinstance(answer, str) and gold.strip() == answer.strip() != ""
+    if gold == answer:
+        return True
+    if gold in _INFINITIES:
+        return (answer.rhs if isinstance(answer, sympy.Eq) else answer).doit() == gold
+    if not (is_finite(gold) and is_finite(answer)) or _is_false(answer):
+        return False
+    return verify([gold], [answer], timeout_seconds=None) and _are_near(gold, answer)
+
+
+def without_lost_infinity(parsed: Sequence[Any]) -> list[Any]:
+    r"""Leave out expressions in which sympy has already computed with an infinity of the text, as in `e^{-\infty}`."""
+    infinite = any(isinstance(part, str) and "\\infty" in part for part in parsed)
+    return [part for part in parsed if isinstance(part, str) or not infinite or part.has(*_INFINITIES)]
+
+
+def is_finite(expression: Any) -> bool:
+    """Return whether all numbers in an expression have a finite value; only ranges may end at an infinity.
+
+    Infinities, indeterminate forms, poles and limits that do not exist have none.
+    """
+    if isinstance(expression, (sympy.Interval, *_INEQUALITIES)):
+        ends = expression.args[:2]
+        return all(end in _INFINITIES or is_finite(end) for end in ends)
+    if isinstance(expression, sympy.MatrixBase):
+        return all(map(is_finite, expression))
+    if isinstance(expression, (sympy.Set, sympy.Tuple, sympy.Eq, sympy.Ne, sympy.And, sympy.Or)):
+        return all(map(is_finite, expression.args))
+    if not isinstance(expression, sympy.Basic):
+        return True
+    return _is_written_finite(expression) and not expression.doit().has(
+        *_INFINITIES, sympy.zoo, sympy.nan, AccumBounds
+    )
+
+
+def _is_written_finite(expression: sympy.Basic) -> bool:
+    """Return whether an expression contains neither an infinity, except as a bound, nor 0^0."""
+    if expression in _INFINITIES:
+        return False
+    if isinstance(expression, sympy.Pow) and all(_is_zero(part) for part in reversed(expression.args)):
+        return False
+    bounded = isinstance(expression, (ExprWithLimits, sympy.Limit))
+    return all(map(_is_written_finite, expression.args[:1] if bounded else expression.args))
+
+
+def _is_zero(expression: sympy.Basic) -> bool:
+    return getattr(expression.doit(), "is_zero", False) is True
+
+
+def _is_false(answer: Any) -> bool:
+    """Return whether an answer equates numbers that differ, such as 1 = 5 or x = 1 = 5; rounding is no difference."""
+    relations = answer.args if isinstance(answer, sympy.And) else (answer,)
+    return any(
+        isinstance(relation, sympy.Eq)
+        and not _are_near(relation.lhs, relation.rhs, 0.1 if relation.has(sympy.Float) else RELATIVE_TOLERANCE)
+        for relation in relations
+    )
+
+
+def _are_near(first: Any, second: Any, tolerance: float = RELATIVE_TOLERANCE) -> bool:
+    """Return False for two numbers that differ by more than the tolerance."""
+    if not (getattr(first, "is_number", False) and getattr(second, "is_number", False)):
+        return True
+    first, second = first.doit().evalf(), second.doit().evalf()
+    # math-verify takes 5% for both 5 and 0.05.
+    return any(
+        abs(first - scale * second) <= tolerance * max(abs(first), abs(scale * second))
+        for scale in (1, 100, sympy.Rational(1, 100))
+    )

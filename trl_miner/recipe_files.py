@@ -1,0 +1,204 @@
+"""Find recipes, accelerate's configurations and the Slurm script: the user's own, or those that come with the package.
+
+The repository's folder `recipes` is their one home. A wheel holds it as `trl_miner/recipes`; a checkout uses its own.
+"""
+
+import difflib
+import fnmatch
+import os
+import re
+import sys
+from collections.abc import Sequence
+from importlib import resources
+from itertools import groupby
+from pathlib import Path, PurePosixPath
+
+from .progress import is_quiet
+from .redaction import redact
+from .runs.files import read_yaml
+
+HOME = "recipes"
+MODELS = (
+    "arithmetic",
+    "study",
+    "Qwen3-4B-Base",
+    "Qwen3-8B-Base",
+    "Qwen3-14B-Base",
+    "OctoThinker-8B-Hybrid-Base",
+    "Llama-3.1-8B-Instruct",
+    "accelerate",
+    "slurm",
+)
+
+
+def shipped_folder() -> Path:
+    """Return the folder of the files that come with the package."""
+    package = Path(str(resources.files(__package__)))
+    return next((path for path in (package / HOME, package.parent / HOME) if path.is_dir()), package / HOME)
+
+
+def shipped() -> dict[str, Path]:
+    """Return the files that come with the package by name, such as `arithmetic/miner` or `accelerate/zero3`."""
+    folder = shipped_folder()
+    paths = (path for path in folder.rglob("*") if path.suffix in (".yaml", ".slurm"))
+    return dict(sorted(((_name(path), path) for path in paths), key=lambda item: _order(item[0])))
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(shipped_folder()).with_suffix("").as_posix()
+
+
+def _order(name: str) -> tuple[int, str, str]:
+    folder, _, last = name.rpartition("/")
+    model = folder.partition("/")[0]
+    return MODELS.index(model) if model in MODELS else len(MODELS), folder, last
+
+
+def is_recipe(name: str) -> bool:
+    """Return whether a name of `shipped` is a recipe's."""
+    return not {"accelerate", "slurm"} & set(name.split("/")[:-1])
+
+
+def find_recipe(name: str | Path) -> Path:
+    """Return the recipe of a name: a file, NAME.yaml or recipes/NAME.yaml in the current folder, else a shipped one.
+
+    Raises:
+        ValueError: There is none. The message suggests similar names.
+    """
+    return find_recipes(name, patterns=False)[0]
+
+
+def find_recipes(name: str | Path, *, patterns: bool = True) -> list[Path]:
+    """Return the recipe of a name, or the shipped ones that a pattern such as `recipes/arithmetic/*.yaml` matches."""
+    for path in (Path(name), Path(f"{name}.yaml"), Path(HOME, f"{name}.yaml")):
+        if path.is_file():
+            return [path]
+    known = {key: path for key, path in shipped().items() if is_recipe(key)}
+    key = _key(name)
+    if key in known:
+        return [known[key]]
+    matched = [path for other, path in known.items() if _matches(other, key)] if patterns and "*" in key else []
+    if matched:
+        return matched
+    is_there = any(other.startswith(f"{key}/") for other in known)
+    kind = "a folder there" if is_there else "a folder here" if Path(name).is_dir() else "no such file"
+    raise ValueError(
+        f"A recipe must be a file, or one that `trl-miner recipes` lists: got {redact(str(name))}, {kind}."
+        f"{_suggestion(key, known) or ' Try arithmetic/miner.'}"
+    )
+
+
+def with_recipe_file(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of a training with the file of the recipe in place of its name behind `--config`."""
+    words = list(arguments)
+    if "--config" in words[:-1]:
+        place = words.index("--config") + 1
+        words[place] = str(find_recipe(words[place]))
+    return words
+
+
+def say_which(name: str) -> None:
+    """Say on stderr which file a name stands for, unless it is the name of that file."""
+    for path in find_recipes(name):
+        if path != Path(name) and not is_quiet():
+            origin = " (comes with trl_miner)" if path.is_relative_to(shipped_folder()) else ""
+            print(f"Recipe: {path}{origin}", file=sys.stderr, flush=True)
+
+
+def select(names: Sequence[str]) -> list[str]:
+    """Return the names of shipped files that are meant: by name, by folder, or by pattern; all without a name."""
+    known, found = shipped(), []
+    for name in names or ["*"]:
+        key = _key(name)
+        matched = [key] if key in known else [other for other in known if _matches(other, key)]
+        if not matched:
+            raise ValueError(
+                f"A name must be one that `trl-miner recipes` lists, or a folder there: got {name}."
+                f"{_suggestion(key, known)}"
+            )
+        found += matched
+    return list(dict.fromkeys(found))
+
+
+def listing(names: Sequence[str]) -> str:
+    """Return a line for each shipped file, by folder: its name, and what the first comment in it says."""
+    known, lines = shipped(), []
+    for folder, group in groupby(names, key=lambda name: name.rpartition("/")[0]):
+        inside = list(group)
+        width = max(map(len, inside))
+        machine = f": {read_machine(known[inside[0]]).partition(' As ..')[0]}" if is_recipe(inside[0]) else ""
+        lines += ["", f"{folder}{machine}"]
+        lines += [f"  {name:<{width}}  {read_title(known[name])}" for name in inside]
+    return "\n".join(lines[1:])
+
+
+def copy_out(names: Sequence[str], to: Path) -> tuple[list[Path], list[Path]]:
+    """Copy shipped files into a folder, each with accelerate's configuration that it names.
+
+    Returns:
+        The files that it wrote, and those that were there already.
+
+    Raises:
+        ValueError: A file there has other contents. Then nothing is written.
+    """
+    known, folder = shipped(), shipped_folder()
+    asked = [known[name] for name in names]
+    configs = [(path.parent, read_yaml(path).get("accelerate_config")) for path in asked if is_recipe(_name(path))]
+    named = {Path(os.path.normpath(parent / config)) for parent, config in configs if config}
+    sources = [*asked, *(path for path in known.values() if path in named and path not in asked)]
+    targets = {to / source.relative_to(folder): source for source in sources}
+    there = [path for path in targets if path.exists() or path.is_symlink()]
+    for path in there:
+        is_same = path.is_file() and path.read_bytes() == targets[path].read_bytes()
+        if targets[path] in asked and not is_same:  # a configuration that comes along may be the user's own
+            raise ValueError(
+                f"Nothing is overwritten: {path} differs from the file that comes with trl_miner. Delete or rename "
+                "it, or choose another folder with --to."
+            )
+    written = [path for path in targets if path not in there]
+    for path in written:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            file.write(targets[path].read_bytes())
+    return written, there
+
+
+def read_title(path: Path) -> str:
+    """Return the first comment of a recipe, without the model."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    first = next((line for line in lines if line.startswith("# ")), "# ").removeprefix("# ")
+    return re.sub(r" on (the embedded world|[\w.-]+?)( with LoRA)?(?=[.:]).*", "", first).rstrip(".:")
+
+
+def read_machine(path: Path) -> str:
+    """Return the line of a recipe's header that names the machine."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return next(
+        (line.removeprefix("# ") for line in lines if re.match(r"# \d+ x \d+ GB", line)), "On a CPU, in minutes."
+    )
+
+
+def _key(name: str | Path) -> str:
+    """Return a name as `shipped` writes it: without `recipes/` and the suffix."""
+    path = PurePosixPath(name).as_posix().removeprefix(f"{HOME}/")
+    return path.removesuffix(".yaml").removesuffix(".slurm")
+
+
+def _matches(name: str, key: str) -> bool:
+    """Return whether a name lies in the folder `key`, or matches it as a path's pattern: `*` stays in its folder."""
+    is_like = fnmatch.fnmatchcase(name, key) and (key == "*" or name.count("/") == key.count("/"))
+    return is_like or name.startswith(f"{key.rstrip('/')}/")
+
+
+def _suggestion(key: str, known: Sequence[str] | dict[str, Path]) -> str:
+    """Return a sentence with up to three similar names: by spelling, else by the last part or the folder."""
+    names = {name.lower(): name for name in known}
+    low = key.lower()
+    last = low.rpartition("/")[2]
+    close = [name for name in names if name == low or name.startswith(f"{low}/")][:3]
+    close = close or difflib.get_close_matches(low, names, n=3, cutoff=0.7)
+    close = close or [name for name in names if name.rpartition("/")[2] == last][:3]
+    if not close:
+        lasts = difflib.get_close_matches(last, [name.rpartition("/")[2] for name in names], n=1)
+        close = [name for name in names if name.rpartition("/")[2] in lasts][:3]
+    return f" Did you mean {' or '.join(repr(names[name]) for name in close)}?" if close else ""

@@ -1,0 +1,219 @@
+"""`checkpoint-STEP/manifest.json`: the files that resuming from a checkpoint needs, as they were written.
+
+{"format": 1, "processes": 2, "files": {"model.safetensors": {"size": 6400, "crc32": 123456}, ...}}
+
+It is written last. A checkpoint without one, of transformers, TRL or 0.1.0, must hold what resuming reads, uncut.
+"""
+
+import re
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .files import FORMAT, parse, read_object, write_json
+from .places import fault
+from .shapes import COUNT, Each, Maybe
+from .trainer_state import FILE as STATE
+from .trainer_state import last_step
+
+FILE, ADAPTER = "manifest.json", "adapter_config.json"
+_SHAPE = {"files": Each({"size": COUNT, "crc32": COUNT}), "processes": Maybe(COUNT)}
+# Checksums read at most 64 MiB of a file and about 1 GiB of a checkpoint, of larger files in evenly spaced pieces: a
+# step moves every weight, and one of 100 GB, or of 1,000 shards, shall not take a minute longer.
+_PIECE, _PIECES, _PIECES_OF_ALL = 2**20, 64, 1024
+_NEEDED = re.compile(r".*\.(safetensors|pt|pth|bin|distcp|metadata|index\.json)|adapter_config\.json|latest")
+_UNUSED = {"training_args.bin"}  # nobody reads it when a run goes on
+_MODEL = re.compile(r".*(safetensors|model.*\.bin|index\.json|adapter_config\.json)|pytorch_model_fsdp.*")
+_OPTIMIZER = re.compile(r"optimizer(\.pt|\.bin|_\d+/)|global_step")  # the last is DeepSpeed's
+_SHARD = re.compile(r"zero_pp_rank_(\d+)_mp_rank_00_optim_states\.pt$")  # DeepSpeed's
+_RANDOM = re.compile(r"rng_state(?:_(\d+))?\.pth")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What a checkpoint lacks."""
+
+    file: str
+    reason: str
+    is_missing: bool = False  # else it is damaged
+    is_of_model: bool = True  # else of the optimizer, the random states, the rollouts or the log
+    is_change: bool = False  # it is another file than was written
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether a run can go on from the model alone without this file."""
+        return self.is_missing and not self.is_of_model and self.file != STATE
+
+    def __str__(self) -> str:
+        return f"{self.file} {self.reason}"
+
+
+def write_manifest(folder: Path, processes: int) -> None:
+    """Write `manifest.json` of a checkpoint that `processes` processes have written."""
+    paths = needed_files(folder)
+    files = {path.relative_to(folder).as_posix(): _measure(path, len(paths)) for path in paths}
+    write_json(folder / FILE, {"format": FORMAT, "processes": processes, "files": files})
+
+
+def needed_files(folder: Path) -> list[Path]:
+    """Return the files of a checkpoint that resuming reads."""
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in _UNUSED)
+    return [path for path in paths if path.name == STATE or _NEEDED.fullmatch(path.name)]
+
+
+def find_faults(folder: Path) -> list[Fault]:
+    """Return what a checkpoint lacks of that which resuming needs; empty: it is whole."""
+    try:
+        manifest = read_object(folder / FILE, shape=_SHAPE)
+        files = {name: (entry["size"], entry["crc32"]) for name, entry in manifest["files"].items()}
+    except FileNotFoundError:
+        return _find_without_manifest(folder)
+    except (OSError, ValueError) as error:
+        return [Fault(FILE, f"cannot be read ({error})")]
+    faults = [fault for name, entry in files.items() if (fault := _compare(folder, name, len(files), *entry))]
+    return faults or _find_other_step(folder)
+
+
+def made_by(folder: Path) -> int | None:
+    """Return the number of processes that wrote a checkpoint; None: it is not known."""
+    try:
+        return int(read_object(folder / FILE)["processes"])
+    except (OSError, ValueError, KeyError, TypeError):
+        ranks = _ranks(folder)
+        return max(ranks) + 1 if ranks else None
+
+
+def has_optimizer(folder: Path) -> bool:
+    """Return whether a checkpoint holds an optimizer's state, of whatever kind of training."""
+    names = (path.relative_to(folder).as_posix() for path in needed_files(folder))
+    return any(_OPTIMIZER.match(name) for name in names)
+
+
+def _measure(path: Path, num_files: int) -> dict[str, int]:
+    """Return the size and the checksum of one of a checkpoint's files, of a large one that of its pieces."""
+    size, checksum = path.stat().st_size, 0
+    pieces = min(_PIECES, max(2, _PIECES_OF_ALL // num_files))
+    with open(path, "rb") as file:
+        for piece in range(pieces):
+            if size > _PIECE * pieces:
+                file.seek((size - _PIECE) * piece // (pieces - 1))
+            checksum = zlib.crc32(file.read(_PIECE), checksum)
+    return {"size": size, "crc32": checksum}
+
+
+def _compare(folder: Path, name: str, num_files: int, size: int, checksum: int) -> Fault | None:
+    """Return what is wrong with a file of the manifest."""
+    path, of_model = folder / name, _MODEL.match(name) is not None
+    if path.name == ADAPTER and path.is_file():  # it names the base model, which may have moved
+        return _look_at(path, name)
+    try:
+        found = path.stat().st_size
+        if found != size:
+            return Fault(name, f"has {found:,} bytes instead of {size:,}", is_of_model=of_model, is_change=True)
+        if problem := fault(path):
+            return Fault(name, f"must not be read: {problem}", is_of_model=of_model)
+        if _measure(path, num_files)["crc32"] != checksum:
+            reason = "is not as it was written (its checksum differs)"
+            return Fault(name, reason, is_of_model=of_model, is_change=True)
+    except FileNotFoundError:
+        return Fault(name, "is missing", is_missing=True, is_of_model=of_model)
+    except OSError as error:
+        return Fault(name, f"cannot be read ({error})", is_of_model=of_model)
+    return None
+
+
+# A checkpoint without a manifest.
+
+
+def _find_without_manifest(folder: Path) -> list[Fault]:
+    if last_step(folder) is None:
+        return [Fault(STATE, "is missing or damaged", is_missing=not (folder / STATE).is_file(), is_of_model=False)]
+    names = {path.relative_to(folder).as_posix() for path in needed_files(folder)}
+    faults = [_look_at(folder / name, name) for name in sorted(names)]
+    if any(name.startswith("global_step") for name in names):
+        faults += _missing_shards(folder, names)
+    else:
+        faults += _missing_weights(folder, names)
+        if not has_optimizer(folder):
+            faults.append(Fault("optimizer.pt", "is missing", is_missing=True, is_of_model=False))
+        if "scheduler.pt" not in names:
+            faults.append(Fault("scheduler.pt", "is missing", is_missing=True, is_of_model=False))
+    return [*filter(None, faults), *_missing_random_states(folder), *_find_other_step(folder)]
+
+
+def _find_other_step(folder: Path) -> list[Fault]:
+    """Compare the step of a folder that is named as a checkpoint of it with that of the state."""
+    named, step = re.fullmatch(r"checkpoint-(\d+)", folder.name), last_step(folder)
+    if named is None or step == int(named[1]):
+        return []
+    return [Fault(STATE, f"is of step {step}", is_of_model=False)]
+
+
+def _missing_weights(folder: Path, names: set[str]) -> list[Fault | None]:
+    if not any(_MODEL.match(name) and not name.endswith("json") for name in names):
+        name = "adapter_model.safetensors" if ADAPTER in names else "model.safetensors"
+        return [Fault(name, "is missing", is_missing=True)]
+    faults: list[Fault | None] = []
+    for index in (name for name in names if "/" not in name and name.endswith(".index.json")):
+        try:
+            shards = set(map(str, read_object(folder / index)["weight_map"].values()))
+        except (ValueError, KeyError, AttributeError):
+            return [Fault(index, "is damaged")]
+        faults += [Fault(name, "is missing", is_missing=True) for name in sorted(shards - names)]
+    return faults
+
+
+def _missing_shards(folder: Path, names: set[str]) -> list[Fault | None]:
+    """DeepSpeed's optimizer is in a file of each process. Where one is missing, it starts anew without a word."""
+    found = {int(match[1]) for name in names if (match := _SHARD.search(name))}
+    if not found or any("mp_rank_01" in name for name in names):  # with model parallelism, they are fewer
+        return []
+    missing = set(range(max(found | _ranks(folder)) + 1)) - found
+    shards = [f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in sorted(missing)]
+    return [Fault(name, "is missing", is_missing=True, is_of_model=False) for name in shards]
+
+
+def _missing_random_states(folder: Path) -> list[Fault]:
+    """A single process writes rng_state.pth, several rng_state_0.pth and so on."""
+    ranks = _ranks(folder)
+    if 0 in ranks and (folder / "rng_state.pth").is_file():
+        return []
+    missing = [f"rng_state_{rank}.pth" for rank in range(max(2, max(ranks) + 1)) if rank not in ranks] if ranks else []
+    missing = missing if ranks else ["rng_state.pth"]
+    return [Fault(name, "is missing", is_missing=True, is_of_model=False) for name in missing]
+
+
+def _ranks(folder: Path) -> set[int]:
+    """Return the processes whose random states are in a checkpoint."""
+    found = (_RANDOM.fullmatch(path.name) for path in folder.glob("rng_state*.pth"))
+    return {int(match[1] or 0) for match in found if match}
+
+
+def _look_at(path: Path, name: str) -> Fault | None:
+    """Return what is wrong with a file, as far as it tells by itself."""
+    of_model = _MODEL.match(name) is not None
+    if problem := fault(path):
+        return Fault(name, f"must not be read: {problem}", is_of_model=of_model)
+    try:
+        if path.suffix == ".safetensors":
+            is_whole = _ends_as_its_header_says(path)
+        elif path.suffix in (".pt", ".pth", ".bin"):  # torch.save writes an archive, whose directory is at the end
+            is_whole = zipfile.is_zipfile(path)
+        else:
+            is_whole = path.stat().st_size > 0
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        is_whole = False
+    return None if is_whole else Fault(name, "is cut off", is_of_model=of_model)
+
+
+def _ends_as_its_header_says(path: Path) -> bool:
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        size = path.stat().st_size
+        if not 0 < length <= size - 8:
+            return False
+        header: dict[str, Any] = parse(file.read(length))
+    ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+    return size == 8 + length + max(ends, default=0)

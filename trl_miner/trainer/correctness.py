@@ -1,0 +1,95 @@
+"""Warnings where `correct_threshold` does not fit the rewards, or where no prompt is left for MINER.
+
+# N rollouts of the global batch, F reward functions
+"""
+
+import logging
+import math
+from typing import Any
+
+from torch import Tensor
+
+from ..methods.groups import GroupKinds, grouped
+
+logger = logging.getLogger(__name__)
+
+BATCHES = 5  # generation batches before a warning
+RIGHT_PROMPTS = 10  # prompts with correct rollouts alone, before a warning that each has unequal rewards
+
+
+class CorrectnessWatch:
+    """Looks at the rewards of all rollouts generated, and warns once where all of them, or none, count as correct.
+
+    It sees gathered rewards, so it comes to the same on every process; the main one warns. A resumed run begins anew.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self._num_batches = 0
+        self._low, self._high = math.inf, -math.inf  # of the rewards that decide
+        self._has_right = self._has_wrong = self._is_done = False
+        takers = [method.label for method in trainer.args.estimators if "all_right" in method.rules]
+        self._taker = takers[0] if takers else None  # of all-right prompts; None: none needs one, or there was one
+        self._num_right = 0  # prompts with correct rollouts alone
+
+    def observe(self, rewards_NF: Tensor) -> None:
+        """Look at the rewards of some rollouts: a generation batch, or a round of dynamic sampling."""
+        if self._is_done:
+            return
+        rewards_N = self._trainer.verifier.rewards(rewards_NF)
+        rewards_N = rewards_N[~rewards_N.isnan()]
+        if len(rewards_N):
+            is_right_N = rewards_N >= self._trainer.args.correct_threshold
+            self._low = min(self._low, rewards_N.min().item())
+            self._high = max(self._high, rewards_N.max().item())
+            self._has_right |= bool(is_right_N.any())
+            self._has_wrong |= not bool(is_right_N.all())
+            self._is_done = self._has_right and self._has_wrong
+
+    def end_batch(self) -> None:
+        """Count a generation batch, and warn from the fifth on."""
+        self._num_batches += 1
+        if self._is_done or self._num_batches < BATCHES or not (problem := self.problem()):
+            return
+        self._is_done = True
+        if self._trainer.is_world_process_zero():
+            logger.warning(f"After {self._num_batches} generation batches: {problem}")
+
+    def look_for_all_right(self, verifier_rewards_N: Tensor, kinds: GroupKinds) -> None:
+        """Warn where a method learns from all-right prompts, and another reward always tells their rollouts apart."""
+        if self._taker is None:
+            return
+        is_right_N = verifier_rewards_N >= self._trainer.args.correct_threshold
+        self._num_right += int(grouped(is_right_N, self._trainer.num_generations).all(dim=1).sum())
+        is_over = bool(kinds.is_ph_N.any())
+        if not is_over and self._num_right >= RIGHT_PROMPTS:
+            is_over = True
+            if self._trainer.is_world_process_zero():
+                logger.warning(
+                    f"{self._taker} has had nothing to learn from: the first {self._num_right} prompts with correct "
+                    f"rollouts alone had unequal rewards, and there GRPO's advantages stay. Round the rewards that "
+                    f"differ between right answers (of length, say), give them a weight of 0, or set "
+                    f"advantage_estimator: grpo."
+                )
+        if is_over:
+            self._taker = None
+
+    def problem(self) -> str | None:
+        """Return what is odd about the rewards so far; None: nothing, as far as one can see."""
+        by, threshold = " and ".join(self._trainer.verifier.names), self._trainer.args.correct_threshold
+        other = "or set correct_reward_func to what verifies: one reward function, or a task's each, joined by '+'."
+        if not (self._has_right or self._has_wrong):
+            return f"no rollout can be scored: {by} returned None. Look at the golds, {other}"
+        if self._low == self._high or self._is_done:
+            return None  # all wrong is what a hard start looks like
+        if self._has_right:
+            return (
+                f"every rollout is correct, although rewards of {by} differ: the smallest is {self._low:.7g}, "
+                f"correct_threshold is {threshold:.7g}. If that is not a right answer's, raise correct_threshold, "
+                f"{other}"
+            )
+        return (
+            f"no rollout is correct, although rewards of {by} differ: the largest is {self._high:.7g}, "
+            f"correct_threshold is {threshold:.7g}. Credit for all-right prompts and dynamic sampling need correct "
+            f"rollouts. If that is a right answer's, lower correct_threshold, {other}"
+        )
