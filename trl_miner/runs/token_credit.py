@@ -19,7 +19,7 @@ from .compare_folder import RUN
 from .completions import FOLDER as COMPLETIONS
 from .files import parse_object, read_parquet, write_whole
 from .places import only_within
-from .shapes import COUNT, NUMBER, Maybe
+from .shapes import COUNT, Kind, Maybe, number
 from .trainer_state import FILE as STATE
 from .training_record import RECORD, papers_of, read_run_record
 
@@ -28,7 +28,9 @@ logger = logging.getLogger(__name__)
 FOLDER = "credit"  # in the run folder
 KINDS = ("PH", "HE", "NH", "unscorable")  # in the order of `GroupKinds`
 METADATA = b"trl_miner"
-_META = {"step": COUNT, "scale": Maybe(NUMBER), "tau_pos": Maybe(NUMBER), "rollouts_in_batch": Maybe(COUNT)}
+# A training that diverged has written NaN or an infinity.
+_MEASURED = Kind("a number", lambda value: isinstance(value, float) or number(value) is not None)
+_META = {"step": COUNT, "scale": Maybe(_MEASURED), "tau_pos": Maybe(_MEASURED), "rollouts_in_batch": Maybe(COUNT)}
 # As pyarrow writes its types; other types that can be cast without loss are read too.
 COLUMNS = {
     "step": "int32",
