@@ -260,6 +260,7 @@ def test_no_text_breaks_a_grader(text, start):
         ("math", [], None, "one gold per answer: got 0 for 1 answers"),
         ("choice", ["A"], None, "options must hold the options of every question: got none"),
         ("choice", ["A"], [], "got 0 for 1 answers"),
+        ("choice", ["A"], [list("abcdefghijklmnopqrstuvwxyz!")], "at most 26 options, one letter each: got 27"),
     ],
 )
 def test_bad_calls_are_named(grader, golds, options, message):

@@ -71,7 +71,7 @@ def choice_reward(
         B rewards, each 1.0, 0.0, or None where the gold is none of the options.
 
     Raises:
-        ValueError: There is not one gold and one list of options per completion.
+        ValueError: There is not one gold and one list of at most 26 options per completion.
     """
     texts = [_text(completion) for completion in completions]
     return _rewards("choice_reward", grade("choice", texts, solution, options=options), texts, kwargs)

@@ -67,7 +67,7 @@ def grade(
         N verdicts.
 
     Raises:
-        ValueError: An unknown grader, lengths that differ, or no options.
+        ValueError: An unknown grader, lengths that differ, no options, or more than 26.
     """
     if grader not in GRADERS:
         raise ValueError(f"grader must be one of {', '.join(GRADERS)}: got {grader!r}.")
@@ -82,6 +82,11 @@ def grade(
         raise ValueError(
             f"options must hold the options of every question: got {'none' if options is None else len(options)} for "
             f"{len(texts)} answers. A data set for choice needs a column `options`, a list of texts."
+        )
+    if (most := max(map(len, options), default=0)) > len(ascii_uppercase):
+        raise ValueError(
+            f"A question for choice must have at most {len(ascii_uppercase)} options, one letter each: got {most}. "
+            f"Drop some of the wrong ones."
         )
     verdicts = []
     for row in zip(texts, golds, options, strict=True):
