@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -449,6 +450,39 @@ def test_completions_by_outcome(tmp_path):
         }
     )
     assert len(draw_chart("completions", run).axes) == len(COMPLETIONS.panels)
+
+
+def test_conversations_with_tools_are_read_as_text(tmp_path):
+    run = write_run(tmp_path / "run", [log(1)])
+    question = [{"type": "image"}, {"type": "text", "text": "1+1?"}]
+    prompt = [
+        {"role": "system", "content": [{"type": "text", "text": "Be brief."}]},
+        {"role": "user", "content": question},
+    ]
+    calls = [
+        {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}},
+        {"type": "function", "function": {"name": "find", "arguments": {"text": "x"}}},
+    ]
+    turns = [
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "name": "add", "content": "2"},
+        {"role": "assistant", "content": "So 2"},
+    ]
+    short = [{"role": "assistant", "content": "3?"}]
+    rows = {"step": 1, "prompt": [prompt] * 3, "completion": [turns, short, short], "math_reward": [1.0, 0.0, 0.0]}
+    (run / "completions").mkdir()
+    pandas.DataFrame(rows).to_parquet(run / "completions" / "completions_00001.parquet")  # as TRL writes them
+    found = read_completions(read_run(run))
+    assert found.logs[0]["completions/wrong_characters"] == 2
+    assert found.logs[0]["completions/distinct"] == pytest.approx(2 / 3)
+    first, second, _ = found.last
+    assert first["prompt"] == "[image]1+1?" and second["completion"] == "3?"
+    assert first["completion"].splitlines() == [
+        'assistant: {"name": "add", "arguments": {"a": 1}}',
+        '{"name": "find", "arguments": {"text": "x"}}',
+        "tool: 2",
+        "assistant: So 2",
+    ]
 
 
 @pytest.mark.parametrize(

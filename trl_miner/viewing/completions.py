@@ -1,5 +1,6 @@
 """What TRL's completions files of a run say: length by outcome, how many differ, and some to read."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,7 @@ def read_completions(run: RunHistory, *, rows: int = 6) -> Completions:
         notes += [note] if note else []
         if table is None or not table.num_rows or not TEXTS <= set(table.column_names):
             continue
-        table, reward = _with_verdicts(run, table)
+        table, reward = _with_verdicts(run, _with_texts(table))
         logs.append(_measure(table.to_pandas(), reward, threshold))
         kept = min(rows, table.num_rows)
         last = table.take([place * table.num_rows // kept for place in range(kept)]).to_pylist()
@@ -67,6 +68,40 @@ def _measure(rollouts: "DataFrame", reward: str | None, threshold: float) -> dic
                 log[f"completions/{name}_characters"] = float(lengths[chosen].mean())
     groups = rollouts.groupby("prompt")["completion"]
     return log | {"completions/distinct": float((groups.nunique() / groups.count()).mean())}
+
+
+def _with_texts(table: Any) -> Any:
+    """Return a table whose prompts and completions are texts, also where they were conversations."""
+    import pyarrow as pa
+
+    for name in ("prompt", "completion"):
+        texts = pa.array([_as_text(said) for said in table[name].to_pylist()], pa.string())
+        table = table.set_column(table.column_names.index(name), name, texts)
+    return table
+
+
+def _as_text(said: Any) -> str:
+    """Return the messages of a conversation after the system's, with their roles if several; a text as it is."""
+    if said is None or isinstance(said, str):
+        return said or ""
+    texts = [(message.get("role"), _content(message)) for message in said if message.get("role") != "system"]
+    return texts[0][1] if len(texts) == 1 else "\n".join(f"{role}: {text}" for role, text in texts)
+
+
+def _content(message: Mapping[str, Any]) -> str:
+    """Return what a message says, and the tools that it calls."""
+    content = message.get("content") or ""
+    if not isinstance(content, str):
+        content = "".join(part.get("text") or f"[{part.get('type')}]" for part in content)
+    calls = [_without_nulls(call.get("function") or call) for call in message.get("tool_calls") or ()]
+    return "\n".join([*([content] if content else []), *(json.dumps(call, ensure_ascii=False) for call in calls)])
+
+
+def _without_nulls(value: Any) -> Any:
+    """Leave out the keys that only other calls have, which Parquet fills with nulls."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(own) for key, own in value.items() if own is not None}
+    return [_without_nulls(own) for own in value] if isinstance(value, list) else value
 
 
 def _with_verdicts(run: RunHistory, table: Any) -> tuple[Any, str | None]:
