@@ -26,6 +26,10 @@ trl-miner doctor recipes/Qwen3-4B-Base/miner.yaml
 trl-miner launch recipes/Qwen3-4B-Base/miner.yaml --learning_rate 1e-6
 ```
 
+`paper/` in a model's folder has the methods whose recipe differs from the paper's batches, 128 of 128 prompts; the
+[guide to evaluation](../trl_miner/evaluation/README.md#the-papers-tables) says which recipe makes which row of its
+tables.
+
 `accelerate/` holds configurations of accelerate. A recipe names one as `accelerate_config`:
 """
 
@@ -96,7 +100,8 @@ def _model(model: str) -> list[str]:
     lines = [f"## {model}", "", read_machine(base), "", "| Method | File | Differences from grpo.yaml |"]
     lines += ["| --- | --- | --- |"]
     for path in sorted(folder.glob("*.yaml")):
-        links = [f"[{name}]({model}/{name})" for name in (path.name, f"lora/{path.name}") if (folder / name).is_file()]
+        names = (path.name, f"lora/{path.name}", f"paper/{path.name}")
+        links = [f"[{name}]({model}/{name})" for name in names if (folder / name).is_file()]
         lines.append(f"| {read_title(path)} | {', '.join(links)} | {'<br>'.join(differences(path, base))} |")
     lines += ["", "Settings of grpo.yaml:", "", "| Setting | Value | Source or reason |", "| --- | --- | --- |"]
     lines += [

@@ -163,6 +163,7 @@ PAPER = {
     "OctoThinker-8B-Hybrid-Base": BASELINES,
     "Llama-3.1-8B-Instruct": {"grpo", "miner"},
 }
+OFF_POLICY = {"dapo", "gspo", "bapo", "kl_cov", "clip_cov"}  # several updates for each generation, as their authors
 LARGE = [path for path in PATHS if not path.is_relative_to(ARITHMETIC) and not path.is_relative_to(STUDY)]
 # Beside OF_THE_METHOD: how the same 2048 rollouts are cut, and DAPO's missing KL term.
 CUTS = {"generation_batch_size", "optimizer_batch_size", "num_iterations", "save_steps"}
@@ -177,15 +178,19 @@ def different(one, other):
     return {key for key in one | other if one.get(key) != other.get(key)}
 
 
-@pytest.mark.parametrize("folder", ["", "lora"])
+@pytest.mark.parametrize("folder", ["", "lora", "paper"])
 @pytest.mark.parametrize("model", PAPER)
 def test_there_is_a_recipe_for_all_that_the_paper_ran(model, folder):
-    assert {path.stem for path in (RECIPES / model / folder).glob("*.yaml")} == PAPER[model]
+    wanted = PAPER[model] & OFF_POLICY if folder == "paper" else PAPER[model]
+    assert {path.stem for path in (RECIPES / model / folder).glob("*.yaml")} == wanted
 
 
 @large
 def test_a_model_s_recipes_differ_in_the_method_alone(path):
-    grpo, other = (yaml.safe_load(file.read_text()) for file in (path.parent / "grpo.yaml", path))
+    folder = path.parent if path.parent.name != "paper" else path.parent.parent
+    grpo, other = (yaml.safe_load(file.read_text()) for file in (folder / "grpo.yaml", path))
+    if folder != path.parent:
+        assert other.pop("accelerate_config") == f"../{grpo.pop('accelerate_config')}"
     assert different(grpo, other) <= OF_THE_METHOD - {"per_device_train_batch_size"} | CUTS | NO_KL
     assert (NO_KL <= other.keys()) != (path.stem == "dapo")
     assert other["output_dir"] == f"runs/{path.relative_to(RECIPES).with_suffix('')}"
@@ -219,8 +224,21 @@ def test_a_lora_recipe_differs_from_its_sibling_in_lora_alone(path):
     assert "# Ours" in path.read_text()
 
 
+@pytest.mark.parametrize("path", [path for path in LARGE if path.parent.name == "paper"], ids=lambda path: str(path))
+def test_the_paper_s_batches_are_the_only_change_and_make_one_update_per_generation(path):
+    sibling = path.parent.parent / path.name
+    paper, ours = (yaml.safe_load(file.read_text()) for file in (path, sibling))
+    batches = {"optimizer_batch_size": 128 * 16, "max_steps": 314, "logging_steps": 1, "save_steps": 20}
+    changed = batches | {"accelerate_config": "../../accelerate/zero3.yaml", "output_dir": paper["output_dir"]}
+    assert paper == {key: ours[key] for key in ours.keys() - {"generation_batch_size", "num_iterations"}} | changed
+    assert header(path) == header(sibling)
+    _, config, _, _ = make_parser().parse_args_and_config(["--config", str(path), *ON_CPU])
+    updates = config.steps_per_generation * config.num_iterations / config.gradient_accumulation_steps
+    assert (config.num_generations, config.generation_batch_size, updates) == (16, 128 * 16, 1)
+
+
 @large
-def test_a_run_is_the_paper_s_314_generations_of_2048_rollouts(path):
+def test_a_run_is_the_paper_s_generations_of_2048_rollouts(path):
     """On one process by TRL's own sums, and on those of the machine that the header names by ours."""
     _, config, _, _ = make_parser().parse_args_and_config(["--config", str(path), *ON_CPU])
     rows = config.per_device_train_batch_size
@@ -229,7 +247,8 @@ def test_a_run_is_the_paper_s_314_generations_of_2048_rollouts(path):
         2048,
         config.optimizer_batch_size,
     )
-    assert (config.max_steps / steps, config.logging_steps / steps, config.save_steps / steps) == (314, 1, 20)
+    generations = 85_000 // 128 if "Llama" in str(path) else 314  # its epoch is 85K questions
+    assert (config.max_steps / steps, config.logging_steps / steps, config.save_steps / steps) == (generations, 1, 20)
     processes = header(path)["train"]
     assert accumulation_steps(config.optimizer_batch_size, rows, processes) * rows * processes * steps == 2048 * (
         config.num_iterations
