@@ -325,3 +325,17 @@ def test_two_processes_on_a_cpu_find_each_other(tmp_path, launcher, code):
     assert done.stdout.splitlines().count("found 2 gloo") == 2
     assert ("Process 1 was the first to fail: it ended with exit code 7." in done.stderr) is (code == 7)
     assert "CalledProcessError" not in done.stderr
+
+
+def test_one_process_trains_in_that_of_the_launcher_with_the_threads_it_names(tmp_path):
+    (tmp_path / "child.py").write_text(
+        "import os, sys, torch\n"
+        "print(os.getpid(), __name__, sys.argv[1:], torch.get_num_threads(), os.environ['ACCELERATE_USE_CPU'])\n"
+        "sys.exit(7)\n"
+    )
+    words = "--cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no".split()
+    words += ["--num_cpu_threads_per_process", "3", "-m", "child", "--seed", "1"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([*LAUNCHER, *words], env=environment, stdout=subprocess.PIPE, text=True)
+    assert process.communicate(timeout=120)[0] == f"{process.pid} __main__ ['--seed', '1'] 3 True\n"
+    assert process.returncode == 7

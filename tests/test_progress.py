@@ -404,7 +404,7 @@ def test_launch_shows_how_long_it_waits_for_the_server(terminal, tmp_path):
     assert terminal.run(script(WAITING), cwd=tmp_path) == 10
     assert b"waiting for the vLLM server: 2 s, at most 3 s" in terminal.written
     rows = terminal.rows
-    assert rows[0].startswith("trl-miner launch: waiting for the vLLM server at http://127.0.0.1:9, which runs")
+    assert rows[0].startswith("trl-miner: waiting for the vLLM server at http://127.0.0.1:9, which runs")
     assert not any("at most" in row for row in rows)
 
 

@@ -1,9 +1,7 @@
-"""`trl-miner train`: start `accelerate launch -m trl_miner.train`."""
+"""`trl-miner train`: start `python -m trl_miner.launching.local`. This process stays light: it loads no TRL."""
 
 import argparse
 from typing import Any
-
-from ..progress import Progress
 
 
 def add(commands: Any) -> None:
@@ -16,13 +14,9 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace, arguments: list[str]) -> int:
     """Start the training. `arguments` are those of the script and of accelerate's launcher."""
-    from ..launching.accelerate_config import LAUNCHER
-    from ..launching.local import launcher_arguments
     from ..launching.supervise import run_training
     from ..recipe_files import say_which
 
     if "--config" in arguments[:-1]:
         say_which(arguments[arguments.index("--config") + 1])
-    with Progress("reading the recipe", unit="", leave=False):  # takes seconds, because it imports TRL
-        command = [*LAUNCHER, *launcher_arguments(arguments)]
-    return run_training(command)
+    return run_training(arguments)

@@ -1,7 +1,6 @@
-"""Train the runs of a comparison, each as a `trl-miner train` of its own in OUTPUT/<recipe>/seed<k>."""
+"""Train the runs of a comparison, each in a process of its own in OUTPUT/<recipe>/seed<k>."""
 
 import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from ..launching.local import STARTER
 from ..launching.process import GuardedProcess
 from ..launching.signals import signal_name
 from ..progress import Progress, duration
@@ -69,7 +69,7 @@ class Run:
 
     @property
     def command(self) -> list[str]:
-        train = [sys.executable, "-m", "trl_miner.cli", "train", "--config", str(self.recipe)]
+        train = [*STARTER, "--config", str(self.recipe)]
         own = ["--output_dir", str(self.folder), "--seed", str(self.settings["seed"])]
         return [*train, *self.settings["options"], *own, "--resume_from_checkpoint", "latest"]
 

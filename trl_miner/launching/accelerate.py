@@ -3,23 +3,31 @@
     python -m trl_miner.launching.accelerate --config_file FILE -m trl_miner.train --config RECIPE
 
 accelerate's traceback shows the whole command, including any token in it, and buries the reason for a failure in the
-log.
+log. A training of one process runs in this one, which has loaded torch already; accelerate would start another.
 """
 
+import argparse
+import os
+import runpy
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from .signals import end_as, signal_name
 
 
-def main() -> int:
-    """Run `accelerate launch` with the arguments of the command line, and return its exit code."""
-    from accelerate.commands.launch import launch_command, launch_command_parser
+def launch(words: Sequence[str]) -> int:
+    """Run `accelerate launch` with these words, and return its exit code, negative for a signal."""
+    from accelerate.commands import launch as launcher
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+    args = launcher.launch_command_parser().parse_args(words)
+    start_another, single = launcher.simple_launcher, []
+    if args.module and not args.mpirun_hostfile:
+        launcher.simple_launcher = single.append
     try:
-        launch_command(launch_command_parser().parse_args())
+        launcher.launch_command(args)
     except subprocess.CalledProcessError as error:  # raised with one process
         return error.returncode
     except ChildFailedError as error:  # raised with several: report the first that failed
@@ -30,8 +38,23 @@ def main() -> int:
         return code
     except SignalException as error:
         return -int(error.sigval)
+    finally:
+        launcher.simple_launcher = start_another
+    if single:
+        _run_here(single[0])
     return 0
 
 
+def _run_here(args: argparse.Namespace) -> None:
+    """Run the module that accelerate would start, with the environment that it would have."""
+    import torch
+    from accelerate.utils import prepare_simple_launcher_cmd_env
+
+    os.environ.update(prepare_simple_launcher_cmd_env(args)[1])
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # which torch has read already
+    sys.argv = [args.training_script, *args.training_script_args]
+    runpy.run_module(args.training_script, run_name="__main__", alter_sys=True)
+
+
 if __name__ == "__main__":
-    sys.exit(end_as(main()))
+    sys.exit(end_as(launch(sys.argv[1:])))

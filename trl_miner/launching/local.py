@@ -1,12 +1,38 @@
-"""The arguments of accelerate's launcher for `trl-miner train`: a training without a vLLM server to start."""
+"""Start a training without a vLLM server through accelerate's launcher: the process behind `trl-miner train`.
+
+    python -m trl_miner.launching.local --config RECIPE --num_processes 8
+
+It tells the training's options from accelerate's, for which it imports TRL, and then becomes the training, or starts
+several.
+"""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..progress import Progress, quietly
 from ..recipe_files import with_recipe_file
+from ..redaction import hide_in_tracebacks, learn, redact
 from ..runs.files import read_yaml
+from .accelerate import launch
 from .accelerate_config import CPU_FILE, cpu_threads, find_file, is_single_process
+from .signals import end_as
+
+STARTER = (sys.executable, "-m", "trl_miner.launching.local")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Train, and return the exit code: the training's own, negative for a signal, or 2 for bad input."""
+    hide_in_tracebacks()
+    learn(arguments)
+    try:
+        with quietly("--quiet" in arguments), Progress("reading the recipe", unit="", leave=False):
+            words = launcher_arguments(list(arguments))
+    except (ValueError, OSError) as error:
+        print(f"trl-miner train: error: {redact(str(error))}", file=sys.stderr)
+        return 2
+    return launch(words)
 
 
 def parse_launch(arguments: list[str]) -> argparse.Namespace:
@@ -77,3 +103,7 @@ def _launch_on_cpu(arguments: list[str]) -> list[str]:
         )
     defaults = "--cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no "
     return arguments or [*defaults.split(), "--num_cpu_threads_per_process", cpu_threads()]
+
+
+if __name__ == "__main__":
+    sys.exit(end_as(main(sys.argv[1:])))

@@ -24,7 +24,7 @@ GRACE_SECONDS = 20.0
 POLL_SECONDS = 0.1
 LONGEST_LINE = 65536  # bytes of output that are held back at most, to be searched for secrets
 TAIL_LINES = 20
-SCRIPTS = ("trl_miner.train", "trl_miner.cli")
+SCRIPTS = ("trl_miner.train", "trl_miner.launching.local")
 SECRET_OPTIONS = "TRL_MINER_SECRET_OPTIONS"  # a variable with a JSON list of words
 
 
@@ -210,6 +210,6 @@ def _write_all(sink: int, chunk: bytes) -> None:
 
 
 def print_message(text: str) -> None:
-    """Print a line of `trl-miner launch` on stderr, if anybody can still read it."""
+    """Print a line about the processes of a run on stderr, if anybody can still read it."""
     with suppress(OSError):  # a terminal that is gone must not keep the processes from being ended
-        print(f"trl-miner launch: {redact(text)}", file=sys.stderr, flush=True)
+        print(f"trl-miner: {redact(text)}", file=sys.stderr, flush=True)

@@ -2,12 +2,14 @@
 
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..progress import Progress, duration, is_quiet
 from .guard import adopt_orphans, descendants, kill_descendants
 from .health import HealthMonitor, check_port
+from .local import STARTER
 from .plan import Plan
 from .process import GRACE_SECONDS, POLL_SECONDS, GuardedProcess, end_all, print_message
 from .signals import collect_signals, shell_code, signal_name
@@ -41,9 +43,9 @@ def supervise(plan: Plan, logs: Path, *, grace: float = GRACE_SECONDS, suffix: s
     return _run(server, training, plan)
 
 
-def run_training(command: list[str]) -> int:
+def run_training(arguments: Sequence[str]) -> int:
     """Run a training without a plan and without a log, and return its exit code: `trl-miner train`."""
-    return _run(None, GuardedProcess("training", command, {}), None)
+    return _run(None, GuardedProcess("training", [*STARTER, *arguments], {}), None)
 
 
 def _run(server: GuardedProcess | None, training: GuardedProcess | None, plan: Plan | None) -> int:
@@ -127,7 +129,9 @@ def _watch(
             raise EndOfRun(0)
         _check(server, received)
         if training is not None and code is not None:
-            raise EndOfRun(shell_code(code), training.describe_end(), training)
+            # without a log its own last lines, which say why, are on the terminal
+            message = training.describe_end() if training.log is not None or code < 0 else ""
+            raise EndOfRun(shell_code(code), message, training)
         if health is not None and patience and health.silence() > patience:
             message = f"the vLLM server at {health.url} has not answered for {patience:g} s (watchdog_seconds)"
             raise EndOfRun(SERVER_SILENT, message, server)
