@@ -13,7 +13,7 @@ from transformers import Trainer
 from trl import GRPOTrainer
 
 from trl_miner import MinerGRPOTrainer
-from trl_miner.config_checks import AVERAGED_BY_SEQUENCE_RATIO, CLIPPED_LOSSES
+from trl_miner.config_checks import AVERAGED_BY_SEQUENCE_RATIO, CLIPPED_LOSSES, ONE_OF
 from trl_miner.hub.model_card import MARKER, NO_BASE_MODEL
 from trl_miner.reward_functions import REWARD_KWARGS
 from trl_miner.trainer.forwards import MULTIMODAL_KEYS
@@ -46,6 +46,15 @@ def test_methods_keep_their_signatures(name, parameters):
     assert hasattr(GRPOTrainer, name), moved(f"GRPOTrainer.{name} (gone)")
     found = list(inspect.signature(getattr(GRPOTrainer, name)).parameters)
     assert found == parameters, moved(f"GRPOTrainer.{name}{tuple(found)}")
+
+
+@pytest.mark.parametrize("name", ONE_OF)
+def test_settings_take_no_value_that_ours_refuse(name):
+    """What TRL's help quotes; the help of one setting quotes values of others."""
+    known = {value for values in ONE_OF.values() for value in values}
+    field = config("unused").__dataclass_fields__.get(name)  # TRL 1.9 has fewer
+    quoted = set(re.findall(r"['`](\w+)'", field.metadata["help"] if field else ""))
+    assert quoted <= known, moved(f"{name}, with {quoted - known},")
 
 
 def test_the_forward_takes_what_it_is_given():

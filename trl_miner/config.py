@@ -9,7 +9,7 @@ from typing import Any
 
 from trl import GRPOConfig
 
-from .config_checks import accumulation_steps, check_combinations, check_fields
+from .config_checks import accumulation_steps, check_batches, check_combinations, check_fields
 from .methods import DYNAMIC_SAMPLING, ESTIMATORS, GSPO, METHODS, POLICY_LOSSES
 from .methods.compose import find_estimators
 from .methods.fields import add_method_fields, list_methods
@@ -154,7 +154,8 @@ class MinerGRPOConfig(GRPOConfig):
     def __post_init__(self) -> None:
         self._check_own_fields()
         if self.optimizer_batch_size is not None:
-            self._set_accumulation(int(os.environ.get("WORLD_SIZE") or 1))
+            self._set_accumulation(self.num_processes)
+        check_batches(self, self.num_processes)
         super().__post_init__()
         check_combinations(self)
 
@@ -186,6 +187,11 @@ class MinerGRPOConfig(GRPOConfig):
                     # On a command line, inf is the only way to say "none".
                     setattr(self, f"{method.name}_{name}", None)
         check_fields(self)
+
+    @property
+    def num_processes(self) -> int:
+        """The number of launched processes, known before they have met."""
+        return int(os.environ.get("WORLD_SIZE") or 1)
 
     def _set_accumulation(self, num_processes: int) -> None:
         assert self.optimizer_batch_size is not None

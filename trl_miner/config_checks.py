@@ -2,6 +2,7 @@
 
 import logging
 import math
+from dataclasses import replace
 from typing import Any
 
 from .methods import METHODS, POLICY_LOSSES
@@ -9,14 +10,29 @@ from .methods.method import Knob
 
 logger = logging.getLogger("trl_miner.config")
 
-# Lower bounds of the settings that belong to no method.
+# Lower bounds of the settings that belong to no method. TRL finds some of these out hours later, or never.
 _AT_LEAST = {
+    **dict.fromkeys(("per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations"), 1),
+    **dict.fromkeys(("steps_per_generation", "generation_batch_size", "max_completion_length"), 1),
+    "vllm_tensor_parallel_size": 1,
+    **dict.fromkeys(("learning_rate", "beta", "epsilon", "epsilon_high"), 0),
     "watchdog_seconds": 0,
     "dynamic_sampling_max_rounds": 1,
     "dynamic_sampling_oversample": 1,
     "log_token_credit_steps": 1,
     "log_token_credit_rollouts": 1,
     "log_miner_update_steps": 1,
+}
+# None is a value of these. (Their types do not tell: transformers' parser takes None out of them.)
+_OPTIONAL = {"steps_per_generation", "generation_batch_size", "max_completion_length", "epsilon_high"}
+# The values that TRL takes, but looks at only once a batch has been generated, or the model loaded.
+ONE_OF = {
+    "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
+    "importance_sampling_level": ("token", "sequence"),
+    "scale_rewards": ("group", "batch", "none"),
+    "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
+    "vllm_mode": ("server", "colocate"),
+    "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
 }
 # The losses of TRL that clip a ratio at every token; in the others there is nothing for a policy loss to change.
 CLIPPED_LOSSES = {"grpo", "bnpo", "dr_grpo", "dapo"}
@@ -48,13 +64,51 @@ def check_fields(args: Any) -> None:
     for method in METHODS.values():
         prefix = f"{method.name}_"
         method.check({name: getattr(args, prefix + name) for name in method.knobs}, prefix)
-    for name, limit in _AT_LEAST.items():
-        default = type(args).__dataclass_fields__[name].default
-        Knob(at_least=limit, name=name, default=default).check(getattr(args, name), {})
+    _check_trl_settings(args)
     _check_policy_loss(args)
     _check_dynamic_sampling(args)
     if args.max_tokens_per_micro_batch is not None:
         _check_budget(args, args.max_tokens_per_micro_batch)
+
+
+def _check_trl_settings(args: Any) -> None:
+    own = type(args).__dataclass_fields__
+    limits = [Knob(name=name, at_least=limit) for name, limit in _AT_LEAST.items()]
+    for knob in (*limits, *(Knob(name=name, one_of=values) for name, values in ONE_OF.items())):
+        if knob.name not in own:  # TRL 1.9 has fewer
+            continue
+        value = getattr(args, knob.name)
+        if knob.name == "scale_rewards" and isinstance(value, bool):
+            value = "group" if value else "none"
+        if value is not None or knob.name not in _OPTIONAL:
+            replace(knob, default=own[knob.name].default).check(value, {})
+    if not args.temperature > 0:
+        raise ValueError(
+            f"temperature must be above 0, because logits are divided by it: got {args.temperature}. The default is 1."
+        )
+
+
+def check_batches(args: Any, num_processes: int) -> None:
+    """Raise ValueError where the batches of the launched processes do not come out even."""
+    micro_batch = args.per_device_train_batch_size * num_processes
+    if args.generation_batch_size and args.generation_batch_size % micro_batch:
+        raise ValueError(
+            f"generation_batch_size must be a multiple of per_device_train_batch_size times the number of processes: "
+            f"got {args.generation_batch_size} for {args.per_device_train_batch_size} x {num_processes}. Change the "
+            f"batch per device, or launch another number of processes."
+        )
+    steps = args.steps_per_generation or args.gradient_accumulation_steps
+    generation = args.generation_batch_size or micro_batch * steps
+    if generation % args.num_generations:
+        raise ValueError(
+            f"A generation batch must hold whole groups: got {generation} rollouts for num_generations="
+            f"{args.num_generations}. Make it a multiple."
+        )
+    if args.use_vllm and args.vllm_mode == "colocate" and num_processes % args.vllm_tensor_parallel_size:
+        raise ValueError(
+            f"With vllm_mode: colocate, vllm_tensor_parallel_size must divide the number of processes: got "
+            f"{args.vllm_tensor_parallel_size} for {num_processes}. Set it to 1."
+        )
 
 
 def _check_policy_loss(args: Any) -> None:

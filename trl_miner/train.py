@@ -94,9 +94,9 @@ def run(
     with hold_run(output):
         reward_funcs = load_reward_funcs(args, config)
         data = load_data(args, mixture)
-        trainer = _build_trainer(args, config, model_args, reward_funcs, data)
+        trainer, scores = build(args, config, model_args, reward_funcs, data)
         with quietly(not trainer.is_world_process_zero()):
-            return _run(trainer, args, data)
+            return _run(trainer, scores, args)
 
 
 def load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any:
@@ -113,10 +113,18 @@ def load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any:
     )
 
 
-def _run(trainer: MinerGRPOTrainer, args: MinerScriptArguments, data: Any) -> MinerGRPOTrainer:
-    config = trainer.args
-    output = Path(config.output_dir)
-    write_run_record(trainer, dataset=args.dataset_name, held_out=args.score_benchmark)
+def build(
+    args: MinerScriptArguments,
+    config: MinerGRPOConfig,
+    model_args: ModelConfig,
+    reward_funcs: list[Callable[..., Any]],
+    data: Any,
+) -> tuple[MinerGRPOTrainer, EvaluationCallback]:
+    """Return a recipe's trainer, ready to train, and what scores its held-out problems.
+
+    `trl-miner doctor` calls it too, with a small model in place of the recipe's: what it refuses must be found here.
+    """
+    trainer = _build_trainer(args, config, model_args, reward_funcs, data)
     problems, reward_func = _held_out(args, data, trainer)
     scores = EvaluationCallback(
         trainer,
@@ -128,6 +136,13 @@ def _run(trainer: MinerGRPOTrainer, args: MinerScriptArguments, data: Any) -> Mi
         final_samples=args.score_final_samples,
     )
     trainer.add_callback(scores)
+    return trainer, scores
+
+
+def _run(trainer: MinerGRPOTrainer, scores: EvaluationCallback, args: MinerScriptArguments) -> MinerGRPOTrainer:
+    config = trainer.args
+    output = Path(config.output_dir)
+    write_run_record(trainer, dataset=args.dataset_name, held_out=args.score_benchmark)
     checkpoint = agree_on(config.resume_from_checkpoint, output, only_model=config.save_only_model)
     if checkpoint is None and config.resume_from_checkpoint == "latest" and (steps := last_step(output)) is not None:
         print(f"{output} holds a model of step {steps} but no checkpoint: the run starts anew, and will replace it.")
@@ -176,12 +191,19 @@ def _say_where_the_model_is(output: Path, step: int, error: Exception) -> str:
     return f"The model of step {step} could not be saved in {output}: {error}. {where}; {advice}."
 
 
+def _split(data: Any, setting: str, args: MinerScriptArguments) -> Any:
+    name = getattr(args, setting)
+    if name not in data:
+        raise ValueError(f"{setting} must be a split of the data set: got {name!r}. There are {', '.join(data)}.")
+    return data[name]
+
+
 def _held_out(args: MinerScriptArguments, data: Any, trainer: MinerGRPOTrainer) -> tuple[Any, Any]:
     """Return the held-out problems, and the reward function that verifies them (None: the trainer's)."""
     if not args.score_problems:
         return None, None
     if args.score_benchmark is None:
-        problems = data[args.dataset_test_split]
+        problems = _split(data, "dataset_test_split", args)
         return problems.select(range(min(args.score_problems, len(problems)))), None
     name, _, path = args.score_benchmark.partition("=")
     benchmark = BENCHMARKS[name] if name in BENCHMARKS else user_benchmark(name, path)
@@ -212,6 +234,12 @@ def _build_trainer(
     model = base_model.find_model(model, args.base_model_steps)
     if getattr(config, "trust_remote_code", False) and config.process_index == 0:
         print("trust_remote_code is on: code from the model's repository runs here.")
+    quantization = get_quantization_config(model_args)
+    if quantization is not None and not model_args.use_peft:
+        raise ValueError(
+            "A model in 4 or 8 bits can only train an adapter: got load_in_4bit or load_in_8bit without use_peft. Set "
+            "use_peft: true, or leave it out."
+        )
     config.model_init_kwargs = {
         "revision": model_args.model_revision,
         "attn_implementation": model_args.attn_implementation,
@@ -222,9 +250,9 @@ def _build_trainer(
         model=model,
         reward_funcs=reward_funcs,
         args=config,
-        train_dataset=data[args.dataset_train_split],
-        eval_dataset=data[args.dataset_test_split] if config.eval_strategy != "no" else None,
-        quantization_config=get_quantization_config(model_args),
+        train_dataset=_split(data, "dataset_train_split", args),
+        eval_dataset=_split(data, "dataset_test_split", args) if config.eval_strategy != "no" else None,
+        quantization_config=quantization,
         peft_config=get_peft_config(model_args),
         **({"rollout_func": import_object("rollout_func", args.rollout_func)} if args.rollout_func else {}),
     )
