@@ -20,6 +20,7 @@ from huggingface_hub import ModelCard
 
 from trl_miner import cli
 from trl_miner.hub import training, upload
+from trl_miner.hub.folder import assemble
 from trl_miner.hub.model_card import EMPTY_CARD, RunFacts, complete_card
 from trl_miner.reward_functions import find_verifier
 from trl_miner.runs import models
@@ -240,11 +241,10 @@ def test_no_name_on_the_card_is_markup():
     one["intervals"] = {name: {"mean": 0.5} for name in ("pass@1", "pass@k", "maj@k")}
     scores = {"after": {evil: 0.5}, evil: {"pass@1": 0.5}}
     facts = RunFacts(record | {"git": evil}, [], scores, evil, benchmarks={evil: one})
-    example = '```python\npipeline("text-generation", model="None", device="cuda")\n```\n\n### Framework'
-    whole = complete_card(EMPTY_CARD.replace("### Framework", example), facts)
+    whole = complete_card(EMPTY_CARD, facts)
     data, text = ModelCard(whole).data.to_dict(), ModelCard(whole).text
     code = text.partition("```python\n")[2].partition("\n```")[0]
-    assert code.startswith('pipeline("text-generation", model="[x](http://evil)') and "\n" not in code
+    assert code.count("\n") == 5 and 'pipeline("text-generation", model="[x](http://evil)' in code
     shown = text.replace(code, "")
     assert not re.search(r"(?<!\\)\[[xa]\]", shown) and "<img" not in shown and "\n---\n" not in shown
     assert text.count("\n### Settings\n") == 1 and "| `miner_gamma` | `2.0` |" in text
@@ -416,6 +416,34 @@ def test_of_a_lora_run_the_adapter_alone_is_pushed(run, online):
     assert "/data/models" not in files["README.md"].decode()
 
 
+@pytest.mark.parametrize(
+    ("kind", "asks_a_chat"),
+    [("plain", False), ("adapter", False), ("chat", True), ("base with a template", False), ("older", True)],
+)
+def test_the_quick_start_of_a_card_runs(run, policy, tmp_path, monkeypatch, capsys, kind, asks_a_chat):
+    record = json.loads((run / RECORD).read_text())
+    assert record["is_chat"] is False  # the arithmetic world's prompts are texts
+    if kind == "adapter":
+        from peft import LoraConfig, get_peft_model
+        from transformers import AutoModelForCausalLM
+
+        (run / "model.safetensors").unlink()
+        get_peft_model(AutoModelForCausalLM.from_pretrained(policy), LoraConfig()).save_pretrained(run)
+    elif kind != "plain":
+        (run / "README.md").unlink()  # killed before its card
+        (run / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
+        said = {"chat": True, "base with a template": False, "older": None}[kind]
+        settings = record["settings"] | {"max_completion_length": "8"}
+        (run / RECORD).write_text(json.dumps(record | {"is_chat": said, "settings": settings}))
+    (tmp_path / "pushed").mkdir()
+    folder = assemble(models.find_model(run), tmp_path / "pushed", name="pushed", place=shutil.copyfile)
+    code = (folder / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
+    assert ('prompt = [{"role": "user"' in code) == asks_a_chat and "max_new_tokens=8," in code
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+    assert capsys.readouterr().out
+
+
 class FakeTrainer(SimpleNamespace):
     """What the functions for a training look at, around a run folder."""
 
@@ -514,6 +542,7 @@ def test_the_record_of_a_run_names_no_place(policy, tmp_path, monkeypatch):
     model = SimpleNamespace(config=Qwen3Config(name_or_path=policy))
     verifier = find_verifier(["think_format_reward", "math_reward"])
     trainer = SimpleNamespace(args=args, model=model, verifier=verifier, is_world_process_zero=lambda: True)
+    trainer.train_dataset = [{"prompt": [{"role": "user", "content": "1 + 1"}]}]
     write_run_record(trainer, dataset="data/deepscaler", held_out=f"dev={tmp_path}/dev.jsonl")
     text = (tmp_path / RECORD).read_text()
     record = json.loads(text)
@@ -521,7 +550,7 @@ def test_the_record_of_a_run_names_no_place(policy, tmp_path, monkeypatch):
     assert record["dataset"] == {"name": "deepscaler", "hub": False} and record["held_out"]["name"] == "dev"
     assert record["methods"] == ["ucas", "miner"] and record["settings"]["ucas_beta_pos"] == "0.25"
     assert str(tmp_path) not in text and TOKEN not in text
-    assert read_verifier(tmp_path) == (["math_reward"], False)
+    assert record["is_chat"] and read_verifier(tmp_path) == (["math_reward"], False)
     assert set(record["versions"]) >= {"trl_miner", "trl", "transformers", "torch"}
     named = run_record(args, base_model="Qwen/Qwen3-4B-Base", dataset="trl_miner/arithmetic", held_out=None)
     assert named["base_model"]["hub"] and not named["dataset"]["hub"]

@@ -14,7 +14,7 @@ from trl import GRPOTrainer
 
 from trl_miner import MinerGRPOTrainer
 from trl_miner.config_checks import AVERAGED_BY_SEQUENCE_RATIO, CLIPPED_LOSSES, ONE_OF
-from trl_miner.hub.model_card import MARKER, NO_BASE_MODEL
+from trl_miner.hub.model_card import MARKER, NO_BASE_MODEL, QUICK_START
 from trl_miner.reward_functions import REWARD_KWARGS
 from trl_miner.trainer.forwards import MULTIMODAL_KEYS
 from trl_miner.trainer.generation_batch import COMPLETION_IDS, COMPLETIONS, EXTRA_FIELDS, SAMPLER_LOGPS, TOOL_MASK
@@ -314,7 +314,7 @@ def test_the_model_card_has_the_places_that_are_filled(stepped, tmp_path):
     from pathlib import Path
 
     card = (Path(trainer.args.output_dir) / "README.md").read_text()
-    assert MARKER in card and NO_BASE_MODEL in card, moved("the model card's template")
+    assert MARKER in card and NO_BASE_MODEL in card and QUICK_START.search(card), moved("the model card's template")
 
 
 def test_only_the_trainer_touches_what_is_private():

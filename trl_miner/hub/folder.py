@@ -75,11 +75,26 @@ def _assemble(
     if evaluation:
         write_evaluation(target, evaluation)
     facts = RunFacts(
-        read_run_record(model.run), log, evaluation, name, moment, benchmarks, is_adapter, _draw(model, target)
+        record=read_run_record(model.run),
+        log_history=log,
+        evaluation=evaluation,
+        model_name=name,
+        moment=moment,
+        benchmarks=benchmarks,
+        is_adapter=is_adapter,
+        has_picture=_draw(model, target),
+        has_chat_template=_has_chat_template(target),
     )
     (target / "README.md").write_text(complete_card(_read_card(model), facts), encoding="utf-8")
     check_secrets(target)
     return target
+
+
+def _has_chat_template(folder: Path) -> bool:
+    """Return whether a tokenizer has one; older versions of transformers wrote it into its settings."""
+    names = ("chat_template.jinja", "chat_template.json", "additional_chat_templates")
+    settings = read_optional(folder / "tokenizer_config.json", [])
+    return "chat_template" in settings or any((folder / name).exists() for name in names)
 
 
 def _other_files(folder: Path) -> list[Path]:

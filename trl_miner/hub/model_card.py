@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
     from ..config import MinerGRPOConfig
 
-# Texts of TRL's template, which tests/test_trl_contract.py watches: the section after the method, and a missing model.
+# Texts of TRL's template, which tests/test_trl_contract.py watches: the section after the method, a missing model, and
+# the code of the quick start, which needs a chat template.
 MARKER = "### Framework versions"
 NO_BASE_MODEL = "[None](https://huggingface.co/None)"
+QUICK_START = re.compile(r"^question = .*?\n(?=```)", re.MULTILINE | re.DOTALL)
 # For a run that was killed before TRL wrote its card.
 EMPTY_CARD = f"""---
 library_name: transformers
@@ -35,6 +37,16 @@ tags:
 This model is a fine-tuned version of {NO_BASE_MODEL}.
 It has been trained using [TRL](https://github.com/huggingface/trl).
 
+## Quick start
+
+```python
+from transformers import pipeline
+
+question = ""
+```
+
+## Training procedure
+
 {MARKER}
 
 """
@@ -45,7 +57,9 @@ _SHOWN_METRICS = {
     "rollouts/grpo": "Rollouts with an advantage under GRPO",
     "rollouts/used": "Rollouts with an advantage in this run",
 }
+_ASKED = "Compute 12 + 7 - 5."
 _ARXIV = re.compile(r"\d{4}\.\d{4,5}", re.ASCII)
+_LENGTH = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 _FRAMEWORKS = {"trl": "TRL", "transformers": "Transformers", "torch": "Pytorch", "vllm": "vLLM"}
 
 
@@ -61,6 +75,7 @@ class RunFacts:
     benchmarks: Mapping[str, Any] | None = None  # of a scores.json
     is_adapter: bool = False
     has_picture: bool = False
+    has_chat_template: bool = True  # decides where the record does not say whether prompts are conversations
 
 
 def describe_run(
@@ -70,8 +85,9 @@ def describe_run(
     args: "MinerGRPOConfig",
     log_history: Sequence[Mapping[str, Any]],
     evaluation: Mapping[str, Mapping[str, float]],
+    is_chat: bool,
 ) -> str:
-    """Return TRL's model card, completed for a run that has just ended."""
+    """Return TRL's model card, completed for a run that has just ended; `is_chat`: its prompts are conversations."""
     folder = Path(args.output_dir)
     record = read_run_record(folder)
     if record is None:  # a script of the user's own: at most TRL knows the data set
@@ -79,7 +95,7 @@ def describe_run(
         record = run_record(args, base_model=base_model, dataset=match[1] if match else None, held_out=None)
     hub_model_id = getattr(args, "hub_model_id", None) if getattr(args, "push_to_hub", False) else None
     facts = RunFacts(
-        record=record,
+        record={**record, "is_chat": is_chat},
         log_history=log_history,
         evaluation=evaluation,
         model_name=hub_model_id or folder.resolve().name,
@@ -150,9 +166,26 @@ def _complete_text(text: str, facts: RunFacts) -> str:
         text = re.sub(r"(fine-tuned version of .*?)\.$", lambda m: m[1] + said, text, count=1, flags=re.MULTILINE)
     title = f"# Model Card for {for_markdown(facts.model_name)}"
     text = re.sub(r"^# Model Card for .*$", lambda _: title, text, count=1, flags=re.MULTILINE)
+    text = QUICK_START.sub(lambda _: _quick_start(facts), text, count=1)
     model = json.dumps(facts.model_name)
     text = re.sub(r'(pipeline\([^)]*model=)"[^"]*"', lambda match: match[1] + model, text, count=1)
     return _complete_versions(text, record)
+
+
+def _quick_start(facts: RunFacts) -> str:
+    """Return code that asks the model in the form of its training prompts, for an answer as long as in training."""
+    record = facts.record or {}
+    most = str((record.get("settings") or {}).get("max_completion_length"))
+    is_chat = facts.has_chat_template if record.get("is_chat") is None else record["is_chat"]
+    chat = f'[{{"role": "user", "content": "{_ASKED}"}}]'
+    prompt = chat if is_chat else f'"{_ASKED}\\n"  # plain text, in the form of the training prompts'
+    return (
+        f"prompt = {prompt}\n"
+        f'generator = pipeline("text-generation", model="", device_map="auto")\n'
+        f"output = generator(prompt, max_new_tokens={most if _LENGTH.fullmatch(most) else 512}, "
+        f"return_full_text=False)[0]\n"
+        f'print(output["generated_text"])\n'
+    )
 
 
 def _complete_versions(text: str, record: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ that decide on the training.
 import contextlib
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ _PAPER = Kind(
     ),
 )
 RECORD_SHAPE = {
-    **{"base_model": _NAME, "dataset": _NAME, "held_out": _NAME},
+    **{"base_model": _NAME, "dataset": _NAME, "held_out": _NAME, "is_chat": Maybe(FLAG)},
     **{
         "methods": Maybe(Each(TEXT, list)),
         "papers": Maybe(Each(_PAPER)),
@@ -52,10 +52,20 @@ def write_run_record(trainer: Any, *, dataset: str | None = None, held_out: str 
         return
     base_model = trainer.model.config._name_or_path
     record = run_record(trainer.args, base_model=base_model, dataset=dataset, held_out=held_out)
+    record["is_chat"] = prompts_are_chats(trainer)
     record["verifier"] = {"names": list(trainer.verifier.names), "all_must_score": trainer.verifier.is_guess}
     if record["base_model"] is not None and record["base_model"]["hub"]:
         record["license"] = license_of(record["base_model"]["name"])
     write_json(Path(trainer.args.output_dir) / RECORD, record)
+
+
+def prompts_are_chats(trainer: Any) -> bool:
+    """Return whether a trainer's prompts are conversations, judged by the first; of a stream, whose rows are for the
+    training alone, whether its tokenizer has a chat template."""
+    rows = trainer.train_dataset
+    if isinstance(rows, Sized) and len(rows):
+        return not isinstance(rows[0]["prompt"], str)  # type: ignore[index]
+    return getattr(trainer.processing_class, "chat_template", None) is not None
 
 
 def read_run_record(run: Path) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ from ..methods.compose import estimate
 from ..methods.groups import GroupKinds, group_kinds
 from ..progress import is_quiet
 from ..reward_functions import check_reward_columns, check_rewards, find_verifier
+from ..runs.training_record import prompts_are_chats
 from .checkpointing import RunState
 from .correctness import CorrectnessWatch
 from .dynamic_sampling import DynamicSampling
@@ -269,6 +270,7 @@ class MinerGRPOTrainer(RunTrainer):
                 args=self.args,
                 log_history=self.state.log_history,
                 evaluation=self.evaluation,
+                is_chat=prompts_are_chats(self),
             )
             path.write_text(card, encoding="utf-8")
 
