@@ -4,23 +4,38 @@ import functools
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+WORKER = Path(__file__).parent / "eval_worker.py"
 COUNT = ["--limit", "60", "--max-tokens", "40", "--resamples", "100"]
 
 
 @pytest.fixture(scope="module")
-def evaluate(base_model_folder, vllm_environment, tmp_path_factory):
-    """`trl-miner eval` in a process of its own, once for the same options; its samples and its Pass@1."""
+def worker(vllm_environment, tmp_path_factory):
+    log = tmp_path_factory.mktemp("worker") / "log"
+    with open(log, "w") as out:
+        command = [sys.executable, WORKER]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        process = subprocess.Popen(command, env=vllm_environment, stderr=out, text=True, bufsize=1, **pipes)
+    yield process, log
+    process.stdin.close()
+    process.wait(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def evaluate(base_model_folder, worker, tmp_path_factory):
+    """`trl-miner eval`, once for the same options; its samples and its Pass@1."""
+    process, log = worker
 
     @functools.cache
     def run(*options, output=None):
         output = output or tmp_path_factory.mktemp("out")
-        command = [sys.executable, "-m", "trl_miner.cli", "eval", "--model", str(base_model_folder), *COUNT]
-        command += ["--benchmarks", "arithmetic", "--dtype", "float32", "--output", str(output), *options]
-        done = subprocess.run(command, env=vllm_environment, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr[-3000:]
+        arguments = ["--model", str(base_model_folder), *COUNT, "--benchmarks", "arithmetic"]
+        arguments += ["--dtype", "float32", "--output", str(output), *options]
+        process.stdin.write(json.dumps(arguments) + "\n")
+        assert process.stdout.readline() == "0\n", log.read_text()[-3000:]
         scores = json.loads((output / "scores.json").read_text())["benchmarks"]["arithmetic"]
         lines = (output / "arithmetic" / "samples.jsonl").read_text().splitlines()
         return {(s["problem"], s["sample"]): s["text"] for s in map(json.loads, lines)}, scores["pass@k"]["1"]
