@@ -23,7 +23,8 @@ def launch(words: Sequence[str]) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     args = launcher.launch_command_parser().parse_args(words)
-    start_another, single = launcher.simple_launcher, []
+    start_another = launcher.simple_launcher
+    single: list[argparse.Namespace] = []
     if args.module and not args.mpirun_hostfile:
         launcher.simple_launcher = single.append
     try:
