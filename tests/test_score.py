@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from trl_miner.cli import main
+from trl_miner.evaluation.paired import comparison_verdicts, effect_text
 from trl_miner.evaluation.paper import load_paper, paper_rows
 from trl_miner.evaluation.score import compare_folders, comparison_markdown, score_folder
 from trl_miner.tables import Table
@@ -372,9 +374,41 @@ def test_compare_by_hand(tmp_path):
     assert figures == pytest.approx([0.5, 0.75, 0.25, 0.25, 0.25, 0.25])
     # pass@2, the largest that both have: 1, and 1 - C(1,2)/C(4,2) = 1
     assert two["metric"] == "pass@2" and two["difference"] == 0 and two["p_value"] == 1
+    assert comparison_verdicts(found) == [
+        f"{second} against {first}, AIME2024, Pass@1: +25.00 points, 95 % +25.00 to +25.00: no difference shown.",
+        f"{second} against {first}, AIME2024, Pass@2: +0.00 points, 95 % +0.00 to +0.00: no difference shown.",
+    ]
     page = comparison_markdown(found)
     assert "25.00" in page and "[25.00, 25.00]" in page and "0.2500" in page
     assert sorted(path.name for path in first.iterdir()) == ["aime24", "settings.json"]
+
+
+@pytest.mark.parametrize(
+    ("effect", "said"),
+    [
+        ((0.05, 0.01, 0.09, 0.02), "+5.00 points, 95 % +1.00 to +9.00: better"),
+        ((-0.05, -0.09, -0.01, 0.02), "-5.00 points, 95 % -9.00 to -1.00: worse"),
+        ((0.05, 0.01, 0.09, 0.06), "+5.00 points, 95 % +1.00 to +9.00: no difference shown"),
+        ((0.05, -0.01, 0.11, 0.04), "+5.00 points, 95 % -1.00 to +11.00: no difference shown"),
+    ],
+)
+def test_a_difference_is_shown_where_interval_and_test_agree(effect, said):
+    assert effect_text(*effect) == said
+
+
+def test_score_prints_sentences_and_all_tables_on_demand(tmp_path, capsys):
+    first, second = pair(tmp_path)
+    call = ["score", str(first), str(second), "--resamples", "50", "--quiet"]
+    assert main(call) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line]
+    assert lines[1] == (
+        "AIME2024: Pass@1 50.00 % (95 %: 50.00 to 50.00), Pass@2 100.00 % (95 %: 100.00 to 100.00), "
+        "Maj@2 " + lines[1].partition("Maj@2 ")[2]
+    )
+    assert lines[1].endswith("3 problems, 2 samples of each.") and lines[1] in (first / "scores.md").read_text()
+    assert lines[4].endswith("Pass@1: +25.00 points, 95 % +25.00 to +25.00: no difference shown.") and len(lines) == 6
+    assert main([*call, "--details"]) == 0
+    assert "## By benchmark" in capsys.readouterr().out
 
 
 def test_a_folder_does_not_differ_from_itself(result):

@@ -35,6 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     option(
         "--partial", action="store_true", help="score an unfinished evaluation with the samples that all problems have"
     )
+    option("--details", action="store_true", help="print all tables, not only the results in sentences")
     option("--paper", metavar="MODEL", help="also show the paper's rows for a base model, such as Qwen3-4B-Base")
 
 
@@ -43,12 +44,15 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
 
 def score_and_print(folders: list[Path], args: argparse.Namespace, output: str | None = None) -> int:
-    """Score each folder, compare the first with the others, and print the tables."""
+    """Score each folder, compare the first with the others, and print the results, with --details all tables."""
     with Progress("starting", unit="", leave=False):  # importing torch takes seconds
         from ..evaluation.graded import read_graded
+        from ..evaluation.paired import comparison_verdicts
         from ..evaluation.paper import paper_rows
         from ..evaluation.score import compare_folders, comparison_markdown, score_folder
+        from ..evaluation.score_tables import run_name, score_sentences
         from ..runs.files import write_whole
+        from ..text import one_line
 
     if args.paper is not None:
         paper_rows(args.paper, ())  # an unknown name should fail before the grading
@@ -56,12 +60,16 @@ def score_and_print(folders: list[Path], args: argparse.Namespace, output: str |
     graded = []
     for folder in folders:
         graded.append(read_graded(folder, k=args.k, partial=args.partial))
-        score_folder(folder, repeats=args.repeats, paper=args.paper, graded=graded[-1], **common)
-        print((folder / "scores.md").read_text(encoding="utf-8"))
+        scores = score_folder(folder, repeats=args.repeats, paper=args.paper, graded=graded[-1], **common)
+        if args.details or args.paper is not None:
+            print((folder / "scores.md").read_text(encoding="utf-8"))
+        else:
+            print(*map(one_line, [f"{run_name(scores)} ({folder})", *score_sentences(scores)]), sep="\n", end="\n\n")
     written = [folder / name for folder in folders for name in (SCORES, *TABLES)]
     if len(folders) > 1:
-        text = comparison_markdown(compare_folders(folders, graded=graded, **common))
-        print(f"\n{text}")
+        compared = compare_folders(folders, graded=graded, **common)
+        text = comparison_markdown(compared)
+        print(text if args.details else "\n".join(map(one_line, comparison_verdicts(compared))))
         if output is not None:
             write_whole(Path(output), text)
             written.append(Path(output))

@@ -10,6 +10,7 @@ import numpy as np
 from ..progress import track
 from ..runs.eval_folder import read_benchmark, read_settings
 from ..tables import Table
+from ..text import for_markdown
 from .alike import sampling_differences
 from .graded import Graded, benchmark_folders, read_graded
 from .metrics import paired_difference
@@ -67,8 +68,31 @@ def compare_folders(
     return {"folders": [str(path) for path in paths], "comparisons": comparisons, "warnings": warnings}
 
 
+def effect_text(difference: float, low: float, high: float, p_value: float) -> str:
+    """Return a difference of shares in words: `+2.00 points, 95 % -1.00 to +5.00: no difference shown`.
+
+    It is better or worse only where both its 95 % interval and its p say so.
+    """
+    shown = "no difference shown"
+    if p_value < 0.05 and (low > 0 or high < 0):
+        shown = "better" if low > 0 else "worse"
+    return f"{100 * difference:+.2f} points, 95 % {100 * low:+.2f} to {100 * high:+.2f}: {shown}"
+
+
+def comparison_verdicts(comparison: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each difference of a `comparison` of `compare_folders`, then its warnings."""
+    first = comparison["folders"][0]
+    sentences = [
+        f"{one['folder']} against {first}, {one['title']}, {one['metric'].capitalize()}: "
+        f"{effect_text(*(one[name] for name in ('difference', 'low', 'high', 'p_value')))}."
+        for one in comparison["comparisons"]
+    ]
+    return [*sentences, *(f"Warning: {warning}" for warning in comparison["warnings"])]
+
+
 def comparison_markdown(comparison: Mapping[str, Any]) -> str:
-    """Return the numbers of a `comparison` of `compare_folders`, in percent, as a Markdown table with notes."""
+    """Return a `comparison` of `compare_folders` as Markdown: a sentence for each difference, then a table in percent,
+    with notes."""
     rows = []
     for one in comparison["comparisons"]:
         first, second, difference, low, high = (
@@ -81,9 +105,9 @@ def comparison_markdown(comparison: Mapping[str, Any]) -> str:
         f"Percent. First: {comparison['folders'][0]}. Positive: better than the first, on the same problems.",
         "Interval: bootstrap over problems. p: two-sided sign-flip test over problems, not adjusted for the number "
         "of rows.",
-        *(f"Warning: {warning}" for warning in comparison["warnings"]),
     ]
-    return Table("Comparison", header, rows, notes).markdown()
+    sentences = "".join(f"- {for_markdown(sentence)}\n" for sentence in comparison_verdicts(comparison))
+    return f"{sentences}\n{Table('Comparison', header, rows, notes).markdown()}"
 
 
 def _pair(first: Graded, second: Graded, k: int, resamples: int, seed: int) -> dict[str, Any]:

@@ -8,24 +8,39 @@ from ..text import for_markdown
 from .paper import load_paper, paper_notes, paper_rows, paper_scale
 
 MISSING = "-"
+_IN_WORDS = "{:.2f} % (95 %: {:.2f} to {:.2f})"
 
 
 def scores_markdown(scores: Mapping[str, Any], paper: str | None = None) -> str:
-    """Return the content of `scores.md`: warnings, scores, intervals, lengths, levels, and the tables by K.
+    """Return the content of `scores.md`: the scores in a sentence each, warnings, and tables of scores, intervals,
+    lengths and levels, and by K.
 
     Args:
         scores: Of `score_folder`.
         paper: A base model whose rows of the paper are shown too; None: none.
     """
     parts = [f"# Scores of {for_markdown(run_name(scores))}\n"]
-    if scores["warnings"]:
-        parts.append("".join(f"- Warning: {for_markdown(warning)}\n" for warning in scores["warnings"]))
+    parts.append("".join(f"- {for_markdown(sentence)}\n" for sentence in score_sentences(scores)))
     parts += [main_table(scores, paper).markdown(), "## By benchmark\n", _detail_table(scores).markdown()]
     if any(one["levels"] for one in scores["benchmarks"].values()):
         parts += ["## By level\n", *(table.markdown() for table in _level_tables(scores))]
     for table in scale_tables(scores, paper):
         parts += [f"## {for_markdown(table.title)}\n", table.markdown()]
     return "\n".join(parts)
+
+
+def score_sentences(scores: Mapping[str, Any]) -> list[str]:
+    """Return the scores of each benchmark in a sentence, then the warnings."""
+    sentences = []
+    for one in scores["benchmarks"].values():
+        names = ("pass@1", "pass@k", "maj@k") if one["k"] > 1 else ("pass@1",)  # with one sample they are the same
+        numbers = [
+            f"{name.replace('k', str(one['k'])).capitalize()} {_interval(one['intervals'][name], _IN_WORDS)}"
+            for name in names
+        ]
+        of = f"{one['problems']} problems, {one['samples']} samples of each"
+        sentences.append(f"{one['title']}: {', '.join(numbers)}. {of}.")
+    return [*sentences, *(f"Warning: {warning}" for warning in scores["warnings"])]
 
 
 def scores_latex(scores: Mapping[str, Any], paper: str | None = None) -> str:
@@ -147,8 +162,8 @@ def _with_average(scores: Sequence[Sequence[float | None]]) -> list[str]:
     return [MISSING if value is None else f"{value:.2f}" for pair in (*scores, means) for value in pair]
 
 
-def _interval(measured: Mapping[str, float]) -> str:
-    return "{:.2f} [{:.2f}, {:.2f}]".format(*(100 * measured[part] for part in ("mean", "low", "high")))
+def _interval(measured: Mapping[str, float], form: str = "{:.2f} [{:.2f}, {:.2f}]") -> str:
+    return form.format(*(100 * measured[part] for part in ("mean", "low", "high")))
 
 
 def _spread(mean: float, deviation: float) -> str:
