@@ -40,6 +40,7 @@ from .runs.locks import check_run, hold_run
 from .runs.models import newest_checkpoint
 from .runs.trainer_state import last_step
 from .runs.training_record import write_run_record
+from .threads import fitting_threads
 from .trainer import MinerGRPOTrainer
 from .trainer.training_log import show_training
 from .viewing.curves import draw_training
@@ -95,7 +96,7 @@ def run(
         reward_funcs = load_reward_funcs(args, config)
         data = load_data(args, mixture)
         trainer, scores = build(args, config, model_args, reward_funcs, data)
-        with quietly(not trainer.is_world_process_zero()):
+        with quietly(not trainer.is_world_process_zero()), fitting_threads(trainer.model):
             return _run(trainer, scores, args)
 
 

@@ -14,6 +14,7 @@ from ..launching.signals import signal_name
 from ..progress import Progress, duration
 from ..redaction import redact
 from ..runs.compare_folder import LOG, RUN, read_run_settings, write_run
+from ..threads import NOT_ASKED
 from ..viewing.comparison import RunSummary, summarize_run
 
 _GRACE_SECONDS = 30.0  # from a signal to SIGKILL: torch's launcher needs a few seconds to end its workers
@@ -116,7 +117,7 @@ def train_all(runs: Sequence[Run], runner: ProcessRunner, jobs: int) -> bool:
     """Train all runs that have not finished, `jobs` at a time. Return whether all have a result."""
     is_finished = [run.summary() is not None for run in runs]
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
-    env = {"OMP_NUM_THREADS": threads} if jobs > 1 and "OMP_NUM_THREADS" not in os.environ else {}
+    env = {"OMP_NUM_THREADS": threads, NOT_ASKED: "1"} if jobs > 1 and "OMP_NUM_THREADS" not in os.environ else {}
     with (
         Progress("training", len(runs), unit="runs", initial=sum(is_finished), leave=False) as progress,
         ThreadPoolExecutor(jobs) as pool,

@@ -18,6 +18,7 @@ from ..redaction import redact
 from ..runs.files import read_object
 from ..runs.models import ADAPTER
 from ..runs.shapes import POSITIVE
+from ..threads import fitting_threads
 
 logger = logging.getLogger(__name__)
 
@@ -99,9 +100,10 @@ class TransformersBackend:
             offsets=[request.offset for request in requests],
             batch_size=self.batch_size,
         )
-        for index, ids, truncated in sampled:
-            text = self.tokenizer.decode(ids, skip_special_tokens=True)
-            yield Completion(requests[index], text, len(ids), truncated, tuple(ids))
+        with fitting_threads(self.model):
+            for index, ids, truncated in sampled:
+                text = self.tokenizer.decode(ids, skip_special_tokens=True)
+                yield Completion(requests[index], text, len(ids), truncated, tuple(ids))
 
 
 class VLLMBackend:

@@ -7,6 +7,7 @@ several.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from ..progress import Progress, quietly
 from ..recipe_files import with_recipe_file
 from ..redaction import hide_in_tracebacks, learn, redact
 from ..runs.files import read_yaml
+from ..threads import NOT_ASKED
 from .accelerate import launch
 from .accelerate_config import CPU_FILE, cpu_threads, find_file, is_single_process
 from .signals import end_as
@@ -53,12 +55,16 @@ def launcher_arguments(arguments: list[str]) -> list[str]:
     check_recipe(arguments, parser)
     for_script, for_launcher = split_arguments(parser, arguments)
     config, is_several_on_cpu = _accelerate_config(parser, for_script)
-    if not torch.accelerator.is_available() and not is_several_on_cpu:
-        for_launcher = _launch_on_cpu(for_launcher)
-    words = [*config, *for_launcher, "-m", "trl_miner.train", *for_script]
-    script = launch_command_parser().parse_args(words).training_script
-    if script != "trl_miner.train":  # accelerate takes the first stray word for a script
-        raise ValueError(f"Every argument must belong to an option: got '{script}' alone. See trl-miner train --help.")
+    is_on_cpu = not torch.accelerator.is_available() and not is_several_on_cpu
+    complete = _launch_on_cpu(for_launcher) if is_on_cpu else for_launcher
+    words = [*config, *complete, "-m", "trl_miner.train", *for_script]
+    args = launch_command_parser().parse_args(words)
+    if args.training_script != "trl_miner.train":  # accelerate takes the first stray word for a script
+        raise ValueError(
+            f"Every argument must belong to an option: got '{args.training_script}' alone. See trl-miner train --help."
+        )
+    if "OMP_NUM_THREADS" not in os.environ and (args.num_cpu_threads_per_process is None or not for_launcher):
+        os.environ[NOT_ASKED] = "1"
     return words
 
 
