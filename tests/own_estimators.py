@@ -54,15 +54,16 @@ SCALED = AdvantageEstimator(
 )
 
 
-def only_wrong(rollouts, *, base=None, factor: float = 2.0):
-    """Multiplies the advantages of another method on all-wrong prompts."""
+def only_wrong(rollouts, *, factor: float = 2.0):
+    """Lowers the advantages of another method on all-wrong prompts."""
+    base = rollouts.base
     advantages = rollouts.local(rollouts.advantages_N) if base is None or base.advantages is None else base.advantages
     is_nh_B = rollouts.local(rollouts.kinds.is_nh_N)
     return torch.where(is_nh_B if advantages.dim() == 1 else is_nh_B.unsqueeze(1), advantages - factor, advantages)
 
 
 ONLY_WRONG = AdvantageEstimator(
-    name="only_wrong", label="Only wrong", estimate=only_wrong, rules=frozenset({"all_wrong"})
+    name="only_wrong", label="Only wrong", estimate=only_wrong, acts_on=frozenset({"all_wrong"})
 )
 
 

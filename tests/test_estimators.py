@@ -8,7 +8,7 @@ from harness import assert_matches_golden, golden_cases
 
 from trl_miner.config import MinerGRPOConfig
 from trl_miner.methods import ESTIMATORS, Rollouts
-from trl_miner.methods.compose import estimate, find_estimators
+from trl_miner.methods.compose import estimate, find_composition
 from trl_miner.methods.entropy_adv import entropy_advantages
 from trl_miner.methods.groups import group_kinds
 from trl_miner.methods.grpo import group_relative_advantages
@@ -139,7 +139,7 @@ def run(name, rewards, mask, scores, asked=None, **changes):
         return {"mask": mask, **{name: scores[name] for name in names}}
 
     config = MinerGRPOConfig("unused", advantage_estimator=name, use_cpu=True, bf16=False, **changes)
-    found = estimate(config.estimators, Rollouts(rewards, advantages, mask, kinds, G, score), config.knobs)
+    found = estimate(config.composition, Rollouts(rewards, advantages, mask, kinds, G, score), config.knobs)
     values = advantages if found.advantages is None else found.advantages
     return values if values.dim() == 2 else values.unsqueeze(1) * mask
 
@@ -236,7 +236,7 @@ def test_without_a_mixed_prompt_the_other_method_does_not_pay_all_right_ones_eit
 
 @pytest.mark.parametrize("form", ["ucas+miner", ["ucas", "miner"], ("ucas", "miner"), "ucas + miner"])
 def test_a_combination_can_be_written_as_a_list(form):
-    assert [method.name for method in find_estimators(form)] == ["ucas", "miner"]
+    assert [method.name for method in find_composition(form).methods] == ["ucas", "miner"]
 
 
 @pytest.mark.parametrize(
@@ -245,12 +245,89 @@ def test_a_combination_can_be_written_as_a_list(form):
         ("minor", "got 'minor'"),
         ("", "must be one of"),
         ([], "must be one of"),
-        ("miner+ucas", "the method first"),
-        ("ucas+entropy_adv", "with miner"),
-        ("ucas+ucas+miner", "one method"),
-        ("grpo+miner", "plain miner"),
+        ("miner+ucas", "one method of mixed prompts, and after it others"),
+        ("ucas+entropy_adv", "one method of mixed prompts"),
+        ("ucas+ucas+miner", "one method of mixed prompts"),
+        ("miner+miner", "each on prompts of its own"),
+        ("none", "got 'none'"),
     ],
 )
 def test_a_name_that_makes_no_sense_is_answered_with_those_that_do(form, words):
     with pytest.raises(ValueError, match=words):
-        find_estimators(form)
+        find_composition(form)
+
+
+@pytest.mark.parametrize("knobs", [{}, dict(miner_nh_scale=0.5)], ids=["", "nh_scale"])
+@pytest.mark.parametrize(
+    ("short", "base"), [("miner", "grpo"), ("grpo+miner", "grpo"), ("ucas+miner", "ucas"), ("miner", "miner")]
+)
+def test_the_short_form_is_the_long_one_bit_for_bit(short, base, knobs):
+    rewards, mask, scores = batch()
+    expected = run(short, rewards, mask, scores, **knobs)
+    assert torch.equal(run(base, rewards, mask, scores, all_right="miner", **knobs), expected)
+
+
+def test_each_kind_of_prompt_is_paid_by_its_own_method():
+    rewards, mask, scores = batch()
+    kinds = group_kinds(rewards, G)
+    settings = dict(all_right="reinforce_pp", all_wrong="ucas")
+    found = run("entropy_adv", rewards, mask, scores, **settings)
+    for name, is_kind in zip(("reinforce_pp", "entropy_adv", "ucas", "entropy_adv"), kinds, strict=True):
+        assert torch.equal(found[is_kind], run(name, rewards, mask, scores)[is_kind]), name
+
+
+def test_none_pays_nothing_and_asks_for_nothing():
+    rewards, mask, scores = batch()
+    kinds = group_kinds(rewards, G)
+    found, ucas = run("ucas", rewards, mask, scores, all_right="none"), run("ucas", rewards, mask, scores)
+    assert (found[kinds.is_ph_N] == 0).all() and ucas[kinds.is_ph_N].abs().sum() > 0
+    assert torch.equal(found[~kinds.is_ph_N], ucas[~kinds.is_ph_N])
+
+
+def test_with_grpo_none_leaves_trls_own_advantages():
+    config = MinerGRPOConfig("out", advantage_estimator="grpo", all_right="none", all_wrong="none", use_cpu=True)
+    rewards, mask, _ = batch()
+    grpo = group_relative_advantages(rewards, G)
+    rollouts = Rollouts(rewards, grpo, mask, group_kinds(rewards, G), G, score=None)
+    assert estimate(config.composition, rollouts, config.knobs).advantages is None  # so the loss is TRL's
+    assert [method.name for method in config.estimators] == ["grpo"]
+
+
+def test_the_cap_goes_by_the_method_of_mixed_prompts_whatever_pays_the_all_wrong_ones():
+    rewards, mask, scores = batch()
+    is_nh = group_kinds(rewards, G).is_nh_N
+    alone = run("ucas+miner", rewards, mask, scores)
+    both = run("ucas+miner", rewards, mask, scores, all_wrong="reinforce_pp")
+    assert torch.equal(both[~is_nh], alone[~is_nh]) and not torch.equal(both[is_nh], alone[is_nh])
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            dict(all_right="ucas"),
+            "all_right='ucas' with advantage_estimator='miner', which pays all-right prompts by MINER. Write "
+            "advantage_estimator: grpo with all_right: ucas",
+        ),
+        (dict(all_right="none"), "Write advantage_estimator: grpo with all_right: none"),
+        (dict(advantage_estimator="ucas+miner", all_right="none"), "advantage_estimator: ucas with all_right: none"),
+        (dict(all_wrong="entropy_adv"), "acts on all-wrong prompts: got 'entropy_adv', which gives them nothing"),
+        (dict(all_wrong="miner"), "acts on all-wrong prompts: got 'miner'"),
+        (dict(all_wrong="ucsa"), "all_wrong must be none, .*: got 'ucsa'. Did you mean 'ucas'"),
+        (dict(all_wrong="own_estimators.by"), "all_wrong: 'own_estimators.by' could not be imported"),
+        (dict(all_wrong="ucas", miner_nh_scale=0.5), "all_wrong must be left out where miner_nh_scale is above 0"),
+        (
+            dict(advantage_estimator="grpo", all_wrong="ucas", dynamic_sampling=True),
+            "drops the all-wrong prompts that UCAS learns from: got advantage_estimator='grpo', all_wrong='ucas'",
+        ),
+    ],
+    ids=str,
+)
+def test_a_contradiction_says_what_to_write(settings, words):
+    with pytest.raises(ValueError, match=words):
+        MinerGRPOConfig("unused", use_cpu=True, bf16=False, **settings)
+
+
+def test_dynamic_sampling_may_drop_prompts_that_get_nothing():
+    settings = dict(advantage_estimator="ucas", all_right="none", dynamic_sampling=True)
+    assert MinerGRPOConfig("unused", use_cpu=True, bf16=False, **settings).dynamic_sampling

@@ -96,7 +96,7 @@ def test_a_bad_result_is_refused(name, words):
             "must take the rollouts as its first argument: got without_rollouts",
         ),
         ("minor", None, r"got 'minor'. Did you mean 'miner'\?"),
-        ("miner+own_estimators.by_length", None, "the method first"),
+        ("miner+own_estimators.by_length", None, "one method of mixed prompts"),
         ("own_estimators.required", None, "must set weight: 'own_estimators.required' has no default"),
         (BY_LENGTH, {"bonuss": 1}, "unknown knob 'bonuss'. Did you mean 'bonus'. There are: bonus, cap, side"),
         (BY_LENGTH, {"bonus": "much"}, "advantage_estimator_kwargs.bonus must be of type float: got 'much'"),

@@ -207,6 +207,12 @@ def test_settings_have_one_spelling():
     assert read_options(options) == found
 
 
+@pytest.mark.parametrize(("mixed", "short"), [("grpo", "miner"), ("ucas", "ucas+miner"), ("miner", "miner")])
+def test_miner_on_all_right_prompts_has_one_spelling(mixed, short):
+    found = clean_settings({"advantage_estimator": mixed, "all_right": "miner", "all_wrong": "ucas"})
+    assert found == {"advantage_estimator": short, "all_wrong": "ucas"}
+
+
 def test_runs_that_differ_in_their_seed_are_one_method(tmp_path):
     for seed in (1, 2):
         recipe = {"seed": seed, "output_dir": f"o{seed}", "logging_steps": seed, "learning_rate": 1e-4}

@@ -11,7 +11,7 @@ from trl import GRPOConfig
 
 from .config_checks import accumulation_steps, check_batches, check_combinations, check_fields
 from .methods import DYNAMIC_SAMPLING, ESTIMATORS, GSPO, METHODS, POLICY_LOSSES
-from .methods.compose import find_estimators
+from .methods.compose import ALL_RIGHT, ALL_WRONG, Composition, estimators_of, find_composition
 from .methods.fields import add_method_fields, list_methods
 from .methods.method import AdvantageEstimator, Method, PolicyLoss
 from .methods.own import own_knobs
@@ -45,9 +45,20 @@ class MinerGRPOConfig(GRPOConfig):
 
     advantage_estimator: str = _setting(
         "miner",
-        f"Advantage estimator: {list_methods(ESTIMATORS.values())}; the import path of your own, such as "
-        "my_lib.my_advantages; or one of these other than grpo, with MINER on the all-right prompts: ucas+miner, also "
-        "as a list.",
+        f"Advantage estimator: {list_methods(ESTIMATORS.values())}; or the import path of your own, such as "
+        "my_lib.my_advantages. It is the estimator of mixed prompts, and of the others unless all_right and all_wrong "
+        "name theirs. One that does not act on mixed prompts leaves those to GRPO: miner is short for grpo with "
+        "all_right: miner. ucas+miner, also as a list, is short for ucas with all_right: miner.",
+    )
+    all_right: str | None = _setting(
+        None,
+        f"Advantage estimator of all-right prompts: {', '.join(estimators_of(ALL_RIGHT))}, the import path of your "
+        "own, or none, which gives them no advantage. Default: what advantage_estimator does there.",
+    )
+    all_wrong: str | None = _setting(
+        None,
+        f"Advantage estimator of all-wrong prompts: {', '.join(estimators_of(ALL_WRONG))}, the import path of your "
+        "own, or none, which gives them no advantage. Default: what advantage_estimator does there.",
     )
     correct_threshold: float = _setting(
         1.0,
@@ -169,7 +180,10 @@ class MinerGRPOConfig(GRPOConfig):
 
     def _check_own_fields(self) -> None:
         """Bring the fields that have several spellings into one, and check all."""
-        self.advantage_estimator = "+".join(method.name for method in find_estimators(self.advantage_estimator))
+        assert self.composition  # its errors show the setting as it was written
+        given: Any = self.advantage_estimator
+        names = given.split("+") if isinstance(given, str) else given
+        self.advantage_estimator = "+".join(str(name).strip() for name in names)
         if isinstance(self.correct_reward_func, list | tuple):
             self.correct_reward_func = "+".join(map(str, self.correct_reward_func)) or None
         if isinstance(self.advantage_estimator_kwargs, str):
@@ -218,9 +232,14 @@ class MinerGRPOConfig(GRPOConfig):
         return self.optimizer_steps_per_generation
 
     @property
+    def composition(self) -> Composition:
+        """The advantage estimator of each kind of prompt."""
+        return find_composition(self.advantage_estimator, self.all_right, self.all_wrong)
+
+    @property
     def estimators(self) -> tuple[AdvantageEstimator, ...]:
-        """The records of `advantage_estimator`, in its order."""
-        return find_estimators(self.advantage_estimator)
+        """The records of all advantage estimators that have a part in the run."""
+        return self.composition.methods
 
     @property
     def policy_loss_method(self) -> PolicyLoss:

@@ -2,11 +2,12 @@
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .methods import METHODS, POLICY_LOSSES
-from .methods.method import Knob
+from .methods import METHODS, POLICY_LOSSES, AdvantageEstimator
+from .methods.method import Kind, Knob
 
 logger = logging.getLogger("trl_miner.config")
 
@@ -65,8 +66,10 @@ def check_fields(args: Any) -> None:
         prefix = f"{method.name}_"
         method.check({name: getattr(args, prefix + name) for name in method.knobs}, prefix)
     _check_trl_settings(args)
+    credited = args.composition.credited(args.knobs)
     _check_policy_loss(args)
-    _check_dynamic_sampling(args)
+    if args.dynamic_sampling:
+        _check_dynamic_sampling(args, credited)
     if args.max_tokens_per_micro_batch is not None:
         _check_budget(args, args.max_tokens_per_micro_batch)
 
@@ -133,15 +136,23 @@ def _check_policy_loss(args: Any) -> None:
             raise ValueError(f"policy_loss={name} {reason}: got {setting}={getattr(args, setting)}. Leave it out.")
 
 
-def _check_dynamic_sampling(args: Any) -> None:
-    for method in args.estimators if args.dynamic_sampling else ():
-        if method.rules:
-            kinds = " and ".join(sorted(method.rules)).replace("_", "-")
+def _check_dynamic_sampling(args: Any, credited: Mapping[Kind, AdvantageEstimator]) -> None:
+    for method in args.estimators:
+        if kinds := [kind for kind, other in credited.items() if other.name == method.name]:
+            dropped = " and ".join(sorted(kinds)).replace("_", "-")
+            mixed = args.composition.mixed.name
             raise ValueError(
-                f"dynamic_sampling drops the {kinds} prompts that {method.label} learns from: got "
-                f"advantage_estimator={args.advantage_estimator!r}. Set it to grpo (that is DAPO), or leave "
+                f"dynamic_sampling drops the {dropped} prompts that {method.label} learns from: got "
+                f"{describe_estimators(args)}. Set advantage_estimator to {mixed}"
+                f"{' (that is DAPO)' if mixed == 'grpo' else ''} and leave all_right and all_wrong out, or leave "
                 f"dynamic_sampling out."
             )
+
+
+def describe_estimators(args: Any) -> str:
+    """Return the settings that name the estimators as they are written."""
+    names = ("advantage_estimator", "all_right", "all_wrong")
+    return ", ".join(f"{name}={value!r}" for name in names if (value := getattr(args, name)) is not None)
 
 
 def _check_budget(args: Any, budget: float) -> None:
@@ -193,7 +204,7 @@ def _warn_of_averaging(args: Any) -> None:
     per_token = [method for method in args.estimators if method.is_per_token(args.knobs(method.name))]
     if not per_token:
         return
-    culprit, silence = f"advantage_estimator={args.advantage_estimator!r}", ""
+    culprit, silence = describe_estimators(args), ""
     if len(per_token) == 1 and (uniform := per_token[0].uniform_when):
         settings = {f"{per_token[0].name}_{name}": value for name, value in uniform.items()}
         culprit = " and ".join(f"{name}={getattr(args, name)!r}" for name in settings)

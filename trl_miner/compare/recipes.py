@@ -93,7 +93,7 @@ def _facts(path: Path, options: list[str], steps: int | None) -> dict[str, Any]:
         "recipe": recipe,
         "options": options,
         "optimizer_steps_per_step": per_step,
-        "is_grpo": config.advantage_estimator == "grpo" and is_plain,
+        "is_grpo": [method.name for method in config.estimators] == ["grpo"] and is_plain,
     }
 
 

@@ -1,68 +1,191 @@
-"""Advantage estimators by name or import path, alone or one after another."""
+"""Which method pays which kind of prompt: estimators by name or import path, and what they come to together."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
 
 from ..importing import did_you_mean
 from . import ESTIMATORS
-from .method import AdvantageEstimator
+from .grpo import GRPO
+from .method import AdvantageEstimator, Kind
 from .own import load_estimator
 from .rollouts import Estimate, Rollouts
 
+ALL_RIGHT: Kind = "all_right"
+ALL_WRONG: Kind = "all_wrong"
 
-def find_estimators(setting: Any) -> tuple[AdvantageEstimator, ...]:
-    """Return the records that the setting `advantage_estimator` names: one, or one and others that rule some prompts.
+
+def _pay_nothing(rollouts: Rollouts) -> Estimate:
+    zeros_N = torch.zeros_like(rollouts.advantages_N)
+    return Estimate(rollouts.local(zeros_N), zeros_N)
+
+
+NONE = AdvantageEstimator(
+    name="none", label="Nothing", estimate=_pay_nothing, acts_on=frozenset({ALL_RIGHT, ALL_WRONG})
+)
+
+
+@dataclass(frozen=True)
+class Composition:
+    """The method of each kind of prompt.
+
+    Attributes:
+        mixed: Of prompts that are neither all right nor all wrong.
+        homogeneous: Of the others, where it is another one: by "all_right" and "all_wrong".
+    """
+
+    mixed: AdvantageEstimator
+    homogeneous: Mapping[Kind, AdvantageEstimator]
+
+    @property
+    def methods(self) -> tuple[AdvantageEstimator, ...]:
+        """Every method that has a part, once; GRPO only where it is alone, as it pays what TRL pays anyway."""
+        others = [method for method in _distinct(self.homogeneous) if method is not NONE]
+        return tuple(others) if self.mixed is GRPO and others else (self.mixed, *others)
+
+    def credited(self, knobs: Callable[[str], Mapping[str, Any]]) -> dict[Kind, AdvantageEstimator]:
+        """Return the methods that pay homogeneous prompts in place of `mixed`, those included that a knob adds.
+
+        Args:
+            knobs: Returns the settings of a method, given its name.
+
+        Raises:
+            ValueError: Two methods pay the same prompts.
+        """
+        credited = dict(self.homogeneous)
+        for method in _distinct(self.homogeneous):
+            for name, kind in method.acts_when.items():
+                if knobs(method.name)[name] > 0 and credited.setdefault(kind, method).name != method.name:
+                    raise ValueError(
+                        f"{kind} must be left out where {method.name}_{name} is above 0, because {method.label} then "
+                        f"pays {_words(kind)} prompts: got {kind}={credited[kind].name!r}. Set one of them alone."
+                    )
+        return credited
+
+
+def find_composition(estimator: Any, all_right: Any = None, all_wrong: Any = None) -> Composition:
+    """Return the methods that the settings `advantage_estimator`, `all_right` and `all_wrong` name.
+
+    `advantage_estimator` names the method of mixed prompts, and "ucas+miner" also MINER for the kind of prompts on
+    which MINER acts. A method that does not act on mixed prompts leaves those to GRPO.
 
     Args:
-        setting: A name or an import path, several joined by "+", or a list.
+        estimator: A name or an import path, several joined by "+", or a list.
+        all_right, all_wrong: A name, an import path or "none"; None: what `estimator` itself does there.
 
     Raises:
         ValueError: An unknown name, a path that cannot be imported, or a combination that makes no sense.
     """
-    names = setting.split("+") if isinstance(setting, str) else [*(setting or ())]
-    if not names:
-        raise _unknown(setting, "")
-    estimators = tuple(_find(setting, str(name).strip()) for name in names)
-    first, *rest = estimators
-    ruled = [kind for method in rest for kind in method.rules]
-    is_ordered = all(method.rules for method in rest) and len(ruled) == len(set(ruled))
-    if rest and (not is_ordered or first.rules or first.keeps_trl):
-        raise ValueError(
-            f"advantage_estimator can combine one method other than grpo with miner, the method first: got "
-            f"{setting!r}. MINER rules the prompts that are all right, the other the rest; grpo and MINER together "
-            f"are plain miner."
-        )
-    return estimators
+    names = estimator.split("+") if isinstance(estimator, str) else [*(estimator or ())]
+    methods = [_find("advantage_estimator", estimator, str(name).strip()) for name in names]
+    if not methods:
+        raise _unknown("advantage_estimator", estimator, "")
+    mixed = methods.pop(0) if "mixed" in methods[0].acts_on else GRPO
+    homogeneous: dict[Kind, AdvantageEstimator] = {}
+    for method in methods:
+        for kind in method.acts_on:
+            if kind == "mixed" or kind in homogeneous:
+                raise ValueError(
+                    f"advantage_estimator can name one method of mixed prompts, and after it others that do not act "
+                    f"on those, each on prompts of its own: got {estimator!r}. Name the method of mixed prompts "
+                    f"alone, and set all_right and all_wrong to those of the others."
+                )
+            homogeneous[kind] = method
+    settings: dict[Kind, Any] = {ALL_RIGHT: all_right, ALL_WRONG: all_wrong}
+    for kind, setting in settings.items():
+        if setting is None:
+            continue
+        method = _find(kind, setting, str(setting).strip())
+        if kind not in method.acts_on:
+            raise ValueError(
+                f"{kind} must name a method that acts on {_words(kind)} prompts: got {setting!r}, which gives them "
+                f"nothing. Write {kind}: none, or one of {', '.join(estimators_of(kind))}."
+            )
+        if homogeneous.setdefault(kind, method).name != method.name:
+            kept = "".join(f" and {other}: {homogeneous[other].name}" for other in homogeneous if other != kind)
+            raise ValueError(
+                f"{kind} must not contradict advantage_estimator: got {kind}={setting!r} with advantage_estimator="
+                f"{estimator!r}, which pays {_words(kind)} prompts by {homogeneous[kind].label}. Write "
+                f"advantage_estimator: {mixed.name} with {kind}: {setting}{kept}."
+            )
+    # GRPO gives homogeneous prompts nothing anyway. Its own zeros keep the loss TRL's bit for bit.
+    needless = {mixed.name, NONE.name} if mixed is GRPO else {mixed.name}
+    return Composition(mixed, {kind: method for kind, method in homogeneous.items() if method.name not in needless})
 
 
-def _find(setting: Any, name: str) -> AdvantageEstimator:
+def _distinct(homogeneous: Mapping[Kind, AdvantageEstimator]) -> list[AdvantageEstimator]:
+    return [*{method.name: method for method in homogeneous.values()}.values()]
+
+
+def _find(setting: Literal["advantage_estimator", Kind], value: Any, name: str) -> AdvantageEstimator:
     if name in ESTIMATORS:
         return ESTIMATORS[name]
+    if name == NONE.name and setting != "advantage_estimator":
+        return NONE
     if "." in name:
-        return load_estimator(name)
-    raise _unknown(setting, name)
+        return load_estimator(name, setting)
+    raise _unknown(setting, value, name)
 
 
-def _unknown(setting: Any, name: str) -> ValueError:
-    return ValueError(
-        f"advantage_estimator must be one of {', '.join(sorted(ESTIMATORS))}, the import path of your own such as "
-        f"my_lib.my_advantages, or one of them with MINER such as ucas+miner: got {setting!r}."
-        f"{did_you_mean(name, ESTIMATORS)}"
-    )
+def _unknown(setting: Literal["advantage_estimator", Kind], value: Any, name: str) -> ValueError:
+    if setting != "advantage_estimator":
+        known = (
+            f"none, {', '.join(estimators_of(setting))}, or the import path of your own such as my_lib.my_advantages"
+        )
+    else:
+        known = (
+            f"one of {', '.join(sorted(ESTIMATORS))}, the import path of your own such as my_lib.my_advantages, or "
+            f"one of them with MINER such as ucas+miner"
+        )
+    return ValueError(f"{setting} must be {known}: got {value!r}.{did_you_mean(name, ESTIMATORS)}")
 
 
-def estimate(
-    estimators: Sequence[AdvantageEstimator], rollouts: Rollouts, knobs: Callable[[str], dict[str, Any]]
-) -> Estimate:
-    """Return the advantages of one method, or of a method and others that rule some prompts after it.
+def estimators_of(kind: Kind) -> list[str]:
+    """Return the names of those estimators that act on prompts of a kind."""
+    return sorted(name for name, method in ESTIMATORS.items() if kind in method.acts_on)
+
+
+def _words(kind: Kind) -> str:
+    return kind.replace("_", "-")
+
+
+def estimate(composition: Composition, rollouts: Rollouts, knobs: Callable[[str], dict[str, Any]]) -> Estimate:
+    """Return the advantages of a generation batch: each row from the method of its prompt's kind.
+
+    Every method runs once and sees the whole batch. Those of homogeneous prompts also see, as `rollouts.base`, the
+    estimate of the method of mixed ones.
 
     Args:
-        estimators: In the order of the setting.
+        composition: The method of each kind.
         rollouts: The batch.
         knobs: Returns the settings of a method, given its name.
     """
-    first, *rest = estimators
-    result = first.estimate(rollouts, **knobs(first.name))
-    for method in rest:
-        result = method.estimate(rollouts, base=result, **knobs(method.name))
+    result = base = composition.mixed.estimate(rollouts, **knobs(composition.mixed.name))
+    rollouts = replace(rollouts, base=base)
+    is_kind_N = {ALL_RIGHT: rollouts.kinds.is_ph_N, ALL_WRONG: rollouts.kinds.is_nh_N}
+    credited = composition.credited(knobs)
+    for method in _distinct(credited):
+        own = method.estimate(rollouts, **(knobs(method.name) if method.knobs else {}))
+        rows = [is_kind_N[kind] for kind in credited if credited[kind].name == method.name]
+        result = _take_rows(result, own, torch.stack(rows).any(dim=0), rollouts)
     return result
+
+
+def _take_rows(result: Estimate, own: Estimate, is_own_N: Tensor, rollouts: Rollouts) -> Estimate:
+    """Return `result` with some rows, and all metrics, of `own`."""
+    metrics = {**result.metrics, **own.metrics}
+    if result.advantages is None and own.advantages is None:
+        return replace(result, metrics=metrics)
+    pair = [rollouts.local(one.advantages_N) if one.advantages is None else one.advantages for one in (result, own)]
+    is_own = rollouts.local(is_own_N)
+    if any(advantages.dim() == 2 for advantages in pair):
+        is_own, is_token_BT = is_own.unsqueeze(1), rollouts.mask_BT.bool()
+        pair = [one if one.dim() == 2 else one.unsqueeze(1) * is_token_BT for one in pair]
+    return Estimate(
+        torch.where(is_own, pair[1], pair[0]),
+        torch.where(is_own_N, own.advantages_N, result.advantages_N),
+        metrics,
+    )

@@ -52,6 +52,7 @@ ENTROPY_ADV = AdvantageEstimator(
     estimate=_estimate,
     scores=frozenset({"entropies"}),
     per_token=True,
+    acts_on=frozenset({"mixed"}),
     knobs={
         "alpha": Knob("Entropy-Adv: weight of a token's entropy, in advantage units per nat.", at_least=0),
         "kappa": Knob("Entropy-Adv: the bonus is at most 1/kappa of the advantage; at least 1.", at_least=1),

@@ -36,7 +36,14 @@ def keep(rollouts: Rollouts) -> Estimate:
     return Estimate(None, rollouts.advantages_N)
 
 
-GRPO = AdvantageEstimator(name="grpo", label="GRPO", arxiv="2402.03300", estimate=keep, keeps_trl=True)
+GRPO = AdvantageEstimator(
+    name="grpo",
+    label="GRPO",
+    arxiv="2402.03300",
+    estimate=keep,
+    keeps_trl=True,
+    acts_on=frozenset({"mixed"}),
+)
 CLIP = PolicyLoss(name="clip", label="Clipped loss", arxiv="2402.03300")
 GSPO = Method(name="gspo", label="GSPO", arxiv="2507.18071")
 DYNAMIC_SAMPLING = Method(name="dynamic_sampling", label="Dynamic sampling (DAPO)", arxiv="2503.14476")

@@ -12,6 +12,8 @@ from .rollouts import CreditExplanation, Estimate
 
 # What `Rollouts.score` can be asked for.
 Score = Literal["old_logps", "entropies", "token_logits", "self_certainty"]
+# The kinds of prompts; the mixed ones include the unscorable.
+Kind = Literal["mixed", "all_right", "all_wrong"]
 # What a policy loss may take besides tensors and knobs.
 CONTEXT = ("world", "epsilon_low", "epsilon_high", "generator")
 REQUIRED = inspect.Parameter.empty
@@ -127,15 +129,15 @@ class AdvantageEstimator(Method):
     """A method that computes the advantages of a generation batch.
 
     Attributes:
-        estimate: `estimate(rollouts, **knobs)` returns an `Estimate`. An estimator that rules some prompts only also
-            takes `base`, the estimate of the method before it (None: GRPO's).
+        estimate: `estimate(rollouts, **knobs)` returns an `Estimate`. Of prompts on which it does not act, or that
+            another method pays, its rows are not used.
         keeps_trl: Whether it leaves TRL's advantages as they are.
         scores: What it asks of every row. The trainer takes these from a forward that TRL makes anyway.
         wants_sampler_logps: Whether the log-probs found while sampling spare it a forward.
         per_token: Whether advantages differ from token to token within a rollout.
         uniform_when: The knob values at which they do not.
-        rules: The prompts that it rules after another method, of "all_right" and "all_wrong"; empty: it rules the
-            whole batch, and can only come first.
+        acts_on: The kinds of prompts to which it can give an advantage. GRPO or another method does the rest.
+        acts_when: Further kinds, by the knob that must be above 0.
         explain_credit: `explain_credit(rewards_N, old_logps_NT, mask_NT, advantages_NT, *, kinds, advantages_N,
             num_generations, **knobs)` returns what the token records show: a `CreditExplanation`.
         recorded_knobs, recorded_metrics: The knobs and metrics that the token records state.
@@ -147,7 +149,8 @@ class AdvantageEstimator(Method):
     wants_sampler_logps: bool = False
     per_token: bool = False
     uniform_when: Mapping[str, Any] = field(default_factory=dict)
-    rules: frozenset[Literal["all_right", "all_wrong"]] = frozenset()
+    acts_on: frozenset[Kind] = frozenset({"mixed", "all_right", "all_wrong"})
+    acts_when: Mapping[str, Kind] = field(default_factory=dict)
     explain_credit: Callable[..., CreditExplanation] | None = None
     recorded_knobs: tuple[str, ...] = ()
     recorded_metrics: tuple[str, ...] = ()

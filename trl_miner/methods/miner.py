@@ -309,8 +309,9 @@ def explain_credit(
     return CreditExplanation(is_ruled_N, weights_NT, before_NT)
 
 
-def _estimate(rollouts: Rollouts, *, base: Estimate | None = None, **knobs: Any) -> Estimate:
-    """Apply MINER to the groups that it mines; the others keep `base`, the estimate of another method, or GRPO's."""
+def _estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
+    """Apply MINER to the groups that it mines; the others keep the estimate of another method, or GRPO's."""
+    base = rollouts.base
     advantages_N = rollouts.advantages_N if base is None else base.advantages_N
     knows = {name: knobs[name] for name in ("lambda_max", "credit", "intrinsic", "nh_scale")}
     old_logps_BT, mask_BT = None, rollouts.mask_BT
@@ -359,7 +360,8 @@ MINER = AdvantageEstimator(
     wants_sampler_logps=True,
     per_token=True,
     uniform_when={"credit": "uniform"},
-    rules=frozenset({"all_right"}),
+    acts_on=frozenset({"all_right"}),
+    acts_when={"nh_scale": "all_wrong"},
     explain_credit=explain_credit,
     recorded_knobs=("credit", "gamma", "lambda_max"),
     recorded_metrics=("scale", "tau_ref", "tau_pos"),

@@ -22,30 +22,30 @@ from .rollouts import Rollouts
 KWARGS = "advantage_estimator_kwargs"
 
 
-def load_estimator(path: str) -> AdvantageEstimator:
+def load_estimator(path: str, setting: str = "advantage_estimator") -> AdvantageEstimator:
     """Return the estimator at an import path, as a record of that name whose estimates are checked.
+
+    Errors call the path by the name of its setting.
 
     Raises:
         ValueError: The path cannot be imported, or names something else.
     """
-    target, name = import_object("advantage_estimator", path), path.rpartition(".")[2]
+    target, name = import_object(setting, path), path.rpartition(".")[2]
     if not isinstance(target, AdvantageEstimator):
         if not callable(target) or inspect.isclass(target):
             raise ValueError(
-                f"advantage_estimator must name a function or an AdvantageEstimator: '{path}' is a "
+                f"{setting} must name a function or an AdvantageEstimator: '{path}' is a "
                 f"{type(target).__name__}. Define def {name}(rollouts, *, my_knob=1.0)."
             )
         target = AdvantageEstimator(name=path, label=path, estimate=target)
     signature = inspect.signature(target.estimate)
     parameters, kind = [*signature.parameters.values()], inspect.Parameter
     if not parameters or parameters[0].kind not in (kind.POSITIONAL_ONLY, kind.POSITIONAL_OR_KEYWORD):
-        raise ValueError(
-            f"advantage_estimator: '{path}' must take the rollouts as its first argument: got {name}{signature}."
-        )
+        raise ValueError(f"{setting}: '{path}' must take the rollouts as its first argument: got {name}{signature}.")
     knobs = target.knobs
     if target.function is None:  # then the parameters are the knobs; else they are also tensors, which are no settings
         by_name = [p.name for p in parameters[1:] if p.kind in (kind.POSITIONAL_OR_KEYWORD, kind.KEYWORD_ONLY)]
-        knobs = {name: target.knobs.get(name, Knob()) for name in by_name if name != "base"}
+        knobs = {name: target.knobs.get(name, Knob()) for name in by_name}
     return replace(target, name=path, knobs=knobs, estimate=_checked(path, target.estimate))
 
 
@@ -64,7 +64,7 @@ def own_knobs(estimators: Sequence[AdvantageEstimator], kwargs: Any) -> dict[str
         raise ValueError(f"{KWARGS} must be a mapping of knobs: got {kwargs!r}. Write {{my_knob: 1.0}}.")
     if kwargs and not estimators:
         raise ValueError(
-            f"{KWARGS} sets the knobs of an estimator of your own: got {dict(kwargs)}, and advantage_estimator has no "
+            f"{KWARGS} sets the knobs of an estimator of your own: got {dict(kwargs)}, and no estimator is an "
             f"import path. The knobs of the others are settings, such as miner_gamma."
         )
     known = {name for method in estimators for name in method.knobs}

@@ -27,6 +27,7 @@ class Rollouts:
             tokens that have all of them. It may cost a forward over those rows, so ask late and for few rows. Every
             process must ask.
         world: The processes that share the batch.
+        base: For a method of homogeneous prompts: the estimate of the method of mixed ones. None: GRPO's.
     """
 
     rewards_N: Tensor
@@ -36,6 +37,7 @@ class Rollouts:
     num_generations: int
     score: Callable[[Collection[str], Tensor], Mapping[str, Tensor]]
     world: World = field(default_factory=World)
+    base: "Estimate | None" = None
 
     def local(self, values_N: Tensor) -> Tensor:
         """Return (B,), this process's rows of a vector of the global batch."""

@@ -24,10 +24,15 @@ def current_names(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def clean_settings(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return each value as text, with one spelling for 2, "2.0" and 2.0, and for a cap of null, "None" and .inf."""
+    """Return each value as text, with one spelling for 2, "2.0" and 2.0, for a cap of null, "None" and .inf, and for
+    MINER on all-right prompts."""
     shown = {str(name): _spell(value) for name, value in settings.items()}
     if shown.get("miner_lambda_max") == "inf":
         shown["miner_lambda_max"] = "None"
+    if shown.get("all_right") == "miner":  # as the short forms have it: miner, ucas+miner
+        names = shown.get("advantage_estimator", DEFAULTS["advantage_estimator"]).split("+")
+        others = [name for name in names if name not in ("grpo", shown["all_right"])]
+        shown["advantage_estimator"] = "+".join([*others, shown.pop("all_right")])
     return shown
 
 

@@ -28,8 +28,10 @@ class CorrectnessWatch:
         self._num_batches = 0
         self._low, self._high = math.inf, -math.inf  # of the rewards that decide
         self._has_right = self._has_wrong = self._is_done = False
-        takers = [method.label for method in trainer.args.estimators if "all_right" in method.rules]
-        self._taker = takers[0] if takers else None  # of all-right prompts; None: none needs one, or there was one
+        taker = trainer.args.composition.homogeneous.get("all_right")
+        self._taker = (
+            taker.label if taker in trainer.args.estimators else None
+        )  # of all-right prompts; None: none needs one, or there was one
         self._num_right = 0  # prompts with correct rollouts alone
 
     def observe(self, rewards_NF: Tensor) -> None:

@@ -127,7 +127,7 @@ class MinerGRPOTrainer(RunTrainer):
     # A generation batch, in the order of what happens to it.
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-        """Return TRL's batch of rollouts with the advantages of `advantage_estimator`.
+        """Return TRL's batch of rollouts with the advantages of the estimators.
 
         `_roll_out` has TRL generate, score and compute its own advantages; `_estimate_advantages` sorts the prompts
         into PH, HE and NH and lets the methods replace advantages.
@@ -211,7 +211,7 @@ class MinerGRPOTrainer(RunTrainer):
         self._watch.look_for_all_right(verifier_rewards_N, kinds)
         mask_BT = loss_mask(output)
         rollouts = Rollouts(rewards_N, advantages_N, mask_BT, kinds, self.num_generations, scores, world)
-        result = estimate(args.estimators, rollouts, args.knobs)
+        result = estimate(args.composition, rollouts, args.knobs)
         self._log_estimate(kinds, advantages_N, result, time.perf_counter() - start)
         if self._update is not None:
             output = self._update.mark(output, kinds)

@@ -43,7 +43,7 @@ class CreditRecorder:
         method = next((method for method in args.estimators if method.explain_credit is not None), None)
         knobs = args.knobs(method.name) if method else {}
         table = credit_table(chosen, step, rollouts, verifier_rewards_N, method, knobs, trainer.processing_class)
-        about = {"step": step, "estimator": args.advantage_estimator}
+        about = {"step": step, "estimator": "+".join(method.name for method in args.estimators)}
         about |= {name: knobs[name] for name in (method.recorded_knobs if method else ())}
         for other in (
             *ESTIMATORS.values(),

@@ -86,7 +86,8 @@ def group_results(
 def is_grpo(run: RunHistory) -> bool:
     """Return whether it is plain GRPO, the baseline of the table of methods."""
     wanted = {"advantage_estimator": "grpo", "policy_loss": "clip", "dynamic_sampling": "False"}
-    return all(run.setting(name) == value for name, value in wanted.items())
+    is_wanted = all(run.setting(name) == value for name, value in wanted.items())
+    return is_wanted and all(run.setting(name) in (None, "None") for name in ("all_right", "all_wrong"))
 
 
 def baseline_of(methods: Sequence[Method]) -> Method | None:
@@ -104,7 +105,7 @@ def ablation_of(run: RunHistory) -> str | None:
     """Return MINER, w/o IR, w/o FW, w/o AC or GRPO, as the paper's ablation names it; None: none of these."""
     if is_grpo(run):
         return "GRPO" if run.setting("importance_sampling_level") == "token" else None
-    if run.setting("advantage_estimator") != "miner":
+    if run.setting("advantage_estimator") != "miner" or run.setting("all_wrong") not in (None, "None"):
         return None
     calibrated = run.setting("miner_lambda_max") != "None"
     return _ABLATIONS.get((run.setting("miner_intrinsic"), run.setting("miner_credit"), calibrated))  # type: ignore[arg-type]

@@ -141,7 +141,9 @@ def check_server(context: Context) -> Finding | tuple[()]:
             f"which TRL needs from 1.16 on, and {flag}."
         )
     takers = [name for name, method in ESTIMATORS.items() if method.wants_sampler_logps]
-    is_taken = settings.reuse_sampling_logps and any(name in str(settings.advantage_estimator) for name in takers)
+    is_taken = settings.reuse_sampling_logps and any(
+        name in f"{settings.advantage_estimator} {settings.all_right} {settings.all_wrong}" for name in takers
+    )
     is_same = mode == "processed_logprobs" or (mode == "raw_logprobs" and settings.temperature == 1)
     if is_same or not (is_taken or settings.vllm_importance_sampling_correction):
         return ok(f"the vLLM server at {url} returns {mode}.")
