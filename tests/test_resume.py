@@ -361,15 +361,25 @@ def test_with_save_only_model_the_states_may_be_missing(policy, damaged, names, 
     assert f"checkpoint-6 is resumed without {', '.join(names)} (save_only_model)" in caplog.text
 
 
+def test_a_script_that_asks_first_has_the_checkpoint_read_once(policy, damaged, monkeypatch):
+    (damaged / ".unfinished").mkdir()  # killed while a newer checkpoint of the step took the place of this one
+    (damaged / "checkpoint-6").rename(damaged / ".unfinished" / "old-checkpoint-6")
+    read: list[str] = []
+    monkeypatch.setattr(checkpoints, "find_faults", lambda folder: read.append(folder.name) or find_faults(folder))
+    trainer = Keeping(policy, mixed_reward, config(damaged, max_steps=7), problems())
+    trainer.train(resume_from_checkpoint=trainer.find_checkpoint("latest"))
+    assert trainer.state.global_step == 7 and read == ["checkpoint-6"]
+
+
 def test_random_states_of_other_processes_are_said(damaged, caplog):
     last = damaged / "checkpoint-6"
     for rank in (0, 1):
         shutil.copy(last / "rng_state.pth", last / f"rng_state_{rank}.pth")
     (last / "rng_state.pth").unlink()
     manifest.write_manifest(last, 2)
-    checkpoints.warn_of_losses(last, 2)
+    checkpoints._warn_of_losses(last, [], 2)
     assert caplog.text == ""
-    checkpoints.warn_of_losses(last, 4)
+    checkpoints._warn_of_losses(last, [], 4)
     assert "was made by 2 process(es), and there are 4" in caplog.text
     (last / "rng_state_1.pth").unlink()
     for has_manifest in (True, False):  # a single process would have written rng_state.pth

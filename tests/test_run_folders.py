@@ -13,7 +13,7 @@ import pytest
 
 from trl_miner.cli import main
 from trl_miner.runs import compare_folder, eval_folder, evaluation, held_out, models, samples, token_credit
-from trl_miner.runs.checkpoints import load_rollouts, newest, whole_checkpoints
+from trl_miner.runs.checkpoints import load_rollouts, newest
 from trl_miner.runs.completions import completions_files
 from trl_miner.runs.files import FORMAT, read_parquet
 from trl_miner.runs.history import read_run
@@ -64,7 +64,6 @@ def test_token_records_and_completions_are_read():
 
 
 def test_checkpoints_and_models_are_found():
-    assert [path.name for path in whole_checkpoints(RUN)] == ["checkpoint-3", "checkpoint-4"]
     assert newest(RUN) is None and last_step(RUN) == 4  # the optimizers were deleted
     assert models.find_model(RUN).weights == RUN and models.find_model(RUN / "best").run == RUN.resolve()
     assert [model.step for model in models.find_checkpoints(RUN)] == [3, 4]

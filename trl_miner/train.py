@@ -34,7 +34,6 @@ from .progress import finish, quietly
 from .recipe import MinerScriptArguments, check_recipe, load_reward_funcs, make_parser
 from .recipe_files import with_recipe_file
 from .redaction import hide_in_tracebacks, learn
-from .runs.checkpoints import agree_on
 from .runs.finished import mark_finished, say_finished
 from .runs.locks import check_run, hold_run
 from .runs.models import newest_checkpoint
@@ -144,7 +143,7 @@ def _run(trainer: MinerGRPOTrainer, scores: EvaluationCallback, args: MinerScrip
     config = trainer.args
     output = Path(config.output_dir)
     write_run_record(trainer, dataset=args.dataset_name, held_out=args.score_benchmark)
-    checkpoint = agree_on(config.resume_from_checkpoint, output, only_model=config.save_only_model)
+    checkpoint = trainer.find_checkpoint(config.resume_from_checkpoint)
     if checkpoint is None and config.resume_from_checkpoint == "latest" and (steps := last_step(output)) is not None:
         print(f"{output} holds a model of step {steps} but no checkpoint: the run starts anew, and will replace it.")
     if not scores.restore(checkpoint):

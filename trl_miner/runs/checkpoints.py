@@ -39,11 +39,6 @@ def list_checkpoints(run: str | Path) -> list[Path]:
     return [steps[step] for step in sorted(steps)]
 
 
-def whole_checkpoints(run: str | Path) -> list[Path]:
-    """Return the checkpoints of a run folder whose model is whole, oldest first."""
-    return [folder for folder in list_checkpoints(run) if holds_whole_model(folder)]
-
-
 def holds_whole_model(folder: Path) -> bool:
     """Return whether the model of a checkpoint is whole; this reads up to 1 GiB."""
     return last_step(folder) is not None and not any(fault.is_of_model for fault in find_faults(folder))
@@ -66,15 +61,16 @@ def agree_on(wanted: str | bool | None, output_dir: str | Path, *, only_model: b
     if wanted in (None, False, "false", "False"):
         return None
     place = PartialState()
-    decision: tuple[Path | None, str] = None, ""
+    decided: list[Any] = [None, ""]
     if place.is_main_process:  # one decides: on other nodes a shared file system may not show the folder yet
         try:
-            decision = _choose(wanted, Path(output_dir), only_model), ""
+            decided[0], missing = _choose(wanted, Path(output_dir), only_model)
+            if decided[0] is not None:
+                _warn_of_losses(decided[0], missing, place.num_processes)
         except ValueError as error:
-            decision = None, str(error)
-    decided: list[Any] = [decision]
+            decided[1] = str(error)
     broadcast_object_list(decided)
-    checkpoint, problem = decided[0]
+    checkpoint, problem = decided
     if problem:
         raise ValueError(problem)
     if checkpoint is None:
@@ -86,33 +82,37 @@ def agree_on(wanted: str | bool | None, output_dir: str | Path, *, only_model: b
     return str(checkpoint)
 
 
-def _choose(wanted: str | bool, output_dir: Path, only_model: bool) -> Path | None:
-    """Return the checkpoint that `agree_on` is asked for. Raise ValueError if there is none."""
+def _choose(wanted: str | bool, output_dir: Path, only_model: bool) -> tuple[Path | None, list[Fault]]:
+    """Return the checkpoint that `agree_on` is asked for, and what it may lack. Raise ValueError if there is none."""
     if wanted not in (True, "latest", "true", "True"):
         folder = Path(str(wanted))
         if not folder.is_dir():
             raise ValueError(f"A checkpoint must be a folder that every process can read: got {folder}. Give another.")
-        if faults := _faults(folder, only_model):
+        faults, optional = _find(folder, only_model)
+        if faults:
             raise ValueError(f"A checkpoint must be whole: of {folder}, {_listed(faults)}. {_advice(faults)}")
-        return folder
+        return folder, optional
     lost: list[str] = []
     for folder in reversed(list_checkpoints(output_dir)):
-        faults = _faults(folder, only_model)
+        faults, optional = _find(folder, only_model)
         if not faults:
-            return folder
+            return folder, optional
         logger.warning(f"{folder.name} is passed over: {_listed(faults)}.")
         if (folder / MANIFEST).is_file() or faults[0].file != STATE:  # else it was killed while it was written
             lost.append(f"{folder.name}: {_listed(faults)}. {_advice(faults)}")
     if wanted == "latest" and not lost:
-        return None
+        return None, []
     rule = f"resume_from_checkpoint={wanted} needs a whole checkpoint in output_dir"
     if lost:
         raise ValueError(f"{rule}: those in {output_dir} are not. {' '.join(lost)}")
     raise ValueError(f"{rule}: there is none in {output_dir}. 'latest' starts anew when there is none.")
 
 
-def _faults(folder: Path, only_model: bool) -> list[Fault]:
-    return [fault for fault in find_faults(folder) if not (only_model and fault.is_optional)]
+def _find(folder: Path, only_model: bool) -> tuple[list[Fault], list[Fault]]:
+    """Return what keeps a run from resuming, and what it can do without; this reads up to 1 GiB."""
+    faults = find_faults(folder)
+    optional = [fault for fault in faults if only_model and fault.is_optional]
+    return [fault for fault in faults if fault not in optional], optional
 
 
 def _listed(faults: list[Fault]) -> str:
@@ -134,17 +134,16 @@ def _problem_elsewhere(folder: Path, place: Any, only_model: bool) -> str:
     if not folder.is_dir():
         return f"{folder} is no folder. Put output_dir on a file system that all nodes share, or copy it there."
     has_manifest = place.is_local_main_process and (folder / MANIFEST).is_file()
-    if has_manifest and (faults := _faults(folder, only_model)):
+    if has_manifest and (faults := _find(folder, only_model)[0]):
         return f"{folder} is not: {_listed(faults)}. Restore it, or delete it on every node to take an earlier one."
     return ""
 
 
-def warn_of_losses(folder: Path, size: int) -> None:
+def _warn_of_losses(folder: Path, missing: list[Fault], size: int) -> None:
     """Warn if a run that resumes from a checkpoint cannot go on exactly as if it had not been stopped."""
-    made, missing = made_by(folder), [fault.file for fault in find_faults(folder)]
-    reason = ""
+    made, reason = made_by(folder), ""
     if missing or not has_optimizer(folder):
-        names = ", ".join(missing) or "optimizer and random states"
+        names = ", ".join(fault.file for fault in missing) or "optimizer and random states"
         reason = f"is resumed without {names} (save_only_model): what these hold starts anew"
     elif made is not None and made != size:
         reason = f"was made by {made} process(es), and there are {size}: their random states do not fit"

@@ -16,6 +16,7 @@ from .checkpoints import holds_whole_model, list_checkpoints, step_of
 from .evaluation import FILE as EVALUATION
 from .evaluation import read_evaluation, write_evaluation
 from .files import read_object
+from .manifest import is_whole_safetensors
 from .places import fault, only_within
 from .trainer_state import FILE as STATE
 from .trainer_state import last_step
@@ -126,7 +127,7 @@ def weight_files(folder: Path) -> list[Path]:
             )
         if problem := fault(file):
             raise OSError(f"{file} must be a file of its run: {problem}. If it is yours, put the file itself there.")
-        if file.suffix == ".safetensors" and not _is_whole(file):
+        if file.suffix == ".safetensors" and not is_whole_safetensors(file):
             raise ValueError(f"{file} must be whole: it is cut off. Save the model again, or give another checkpoint.")
     return files
 
@@ -148,17 +149,6 @@ def _shards(index: Path) -> list[str]:
     if wrong is not None or not names:
         raise ValueError(f"weight_map of {index} must name .safetensors files beside it: got {wrong!r}. {advice}")
     return sorted(set(names))
-
-
-def _is_whole(file: Path) -> bool:
-    """Return whether a file is as long as its header says."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(file, framework="numpy"):
-            return True
-    except SafetensorError:
-        return False
 
 
 def recover_best(run: Path) -> None:

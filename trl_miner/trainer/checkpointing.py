@@ -59,16 +59,19 @@ class Checkpointing(TrainerCallback):
         self._resumed_from: Path | None = None  # until its rollouts are taken up
 
     def resume(self, wanted: str | bool | None) -> str | None:
-        """Return the checkpoint to resume from, the same on every process. Every process must call it."""
+        """Return the checkpoint to resume from, the same on every process. Every process must call it.
+
+        It looks for it once: the path that it has returned may be passed in again.
+        """
         trainer = self._trainer
+        if self._resumed_from is not None and wanted == str(self._resumed_from):
+            return str(wanted)
         if trainer.accelerator.is_local_main_process:
             checkpoints.recover(trainer.args.output_dir)
         trainer.accelerator.wait_for_everyone()
         only_model = trainer.args.save_only_model
         checkpoint = checkpoints.agree_on(wanted, trainer.args.output_dir, only_model=only_model)
         self._resumed_from = None if checkpoint is None else Path(checkpoint)
-        if self._resumed_from is not None and trainer.is_world_process_zero():
-            checkpoints.warn_of_losses(self._resumed_from, trainer.accelerator.num_processes)
         return checkpoint
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -70,6 +70,14 @@ class RunTrainer(GRPOTrainer):
 
     # A training: from a checkpoint, step by step.
 
+    def find_checkpoint(self, wanted: str | bool | None) -> str | None:
+        """Return the checkpoint that `train(wanted)` would resume from, which it also takes. Every process must call.
+
+        Raises:
+            ValueError: There is no whole checkpoint.
+        """
+        return None if self._checkpoints is None else self._checkpoints.resume(wanted)
+
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Train as transformers does; `resume_from_checkpoint` may also be "latest": the newest whole checkpoint, or
         none. A checkpoint that has done all steps is loaded, and no more are made.
