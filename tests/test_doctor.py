@@ -16,8 +16,8 @@ import yaml
 from datasets import Dataset
 
 from trl_miner.cli import main
-from trl_miner.launching.doctor import examination, machine, setup_checks
-from trl_miner.launching.doctor.machine import GIB
+from trl_miner.doctor import examination, machine, setup_checks
+from trl_miner.doctor.machine import GIB
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 GPU_RECIPE = {
@@ -84,7 +84,7 @@ def test_a_bad_recipe_or_machine_is_exit_code_2(recipe, capsys):
 
 
 def test_overrides_count(recipe):
-    assert found(recipe(), None, "--optimizer_batch_size", "12")["batch"][0] == "FAILED"
+    assert found(recipe(), None, "--optimizer_batch_size", "12")["settings"][0] == "FAILED"
 
 
 @pytest.mark.parametrize("text, number, gib", [("8x80GB", 8, 80), ("2 x 24", 2, 24), ("1x48gib", 1, 48)])
@@ -121,7 +121,9 @@ def test_of_a_described_machine_nothing_that_is_here_is_called_ok(recipe):
         "batch",
         "memory",
         "vLLM memory",
+        "model",
         "rewards",
+        "trainer",
     }
     assert {result[about][0] for about in ("versions", "ports", "output_dir", "disk", "data")} == {"not checked"}
 
@@ -160,9 +162,9 @@ def test_the_batch_says_how_far_off_policy_it_is(recipe):
     assert "strictly on-policy: one optimizer step" in found(recipe())["batch"][1]
     text = found(recipe(optimizer_batch_size=8, generation_batch_size=32))["batch"][1]
     assert "off-policy: 4 optimizer steps of 8" in text and "2.5 generations in all" in text  # 10 steps / 4
-    assert found(recipe(policy_loss="kl_cov"))["batch"][0] == "warning"
-    assert "multiple" in found(recipe(per_device_train_batch_size=6))["batch"][1]  # groups of 4
-    assert found(recipe(generation_batch_size=12))["batch"][0] == "FAILED"  # micro-batches of 8
+    assert found(recipe(policy_loss="kl_cov"))["settings"][0] == "warning"
+    assert "multiple" in found(recipe(per_device_train_batch_size=6))["settings"][1]  # groups of 4
+    assert found(recipe(generation_batch_size=12))["settings"][0] == "FAILED"  # micro-batches of 8
 
 
 @contextlib.contextmanager
@@ -315,8 +317,9 @@ def test_a_login_is_needed_to_push_and_no_token_is_shown(recipe, monkeypatch, ca
 
 
 def test_a_tracker_that_is_not_installed(recipe):
-    status, text = found(recipe(report_to="no_such_tracker"))["tracker"]
-    assert status == "FAILED" and "pip install no_such_tracker" in text
+    status, text = found(recipe(report_to="comet_ml"))["tracker"]
+    assert status == "FAILED" and "pip install comet_ml" in text
+    assert "Known: " in found(recipe(report_to="no_such_tracker"))["tracker"][1]
     assert "tracker" not in found(recipe(report_to="none"))
 
 

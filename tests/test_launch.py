@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -269,6 +270,27 @@ def test_no_server_is_started_for_a_run_that_has_finished(recipe, tmp_path, caps
     monkeypatch.setattr("trl_miner.launching.supervise.supervise", lambda plan, logs, **_: 3)
     code = cli.main(["launch", str(path), "--num_gpus", "4"])
     assert (code, "Nothing to do" in capsys.readouterr().out) == ((0, True) if steps == 4 else (3, False))
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "named"),
+    [
+        # 4 GPUs, 2 for the server: a micro-batch of 2 x 2
+        (dict(optimizer_batch_size=6, per_device_train_batch_size=2), ["--dry-run"], "got 6 for 2 x 2"),
+        (dict(loss_type="nope"), [], "loss_type must be one of"),
+        pytest.param(
+            dict(accelerate_config="zero3"),
+            [],
+            "deepspeed must be installed",
+            marks=pytest.mark.skipif(find_spec("deepspeed") is not None, reason="it is installed"),
+        ),
+        (dict(reward_funcs=["math_rewrd"]), [], "math_rewrd"),
+    ],
+)
+def test_no_server_is_started_for_a_training_that_would_fail(recipe, capsys, monkeypatch, settings, options, named):
+    monkeypatch.setattr("trl_miner.launching.supervise.supervise", lambda plan, logs, **_: pytest.fail("started"))
+    assert cli.main(["launch", str(recipe(**SERVED | settings)), "--num_gpus", "4", *options]) == 2
+    assert named in capsys.readouterr().err
 
 
 def test_secrets_on_a_command_line_are_not_shown():

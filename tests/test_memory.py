@@ -8,8 +8,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "bench"))
 from memory import QUICK, count_apart, estimate, settings
 
-from trl_miner.launching.doctor import memory, model_shape
-from trl_miner.launching.doctor.machine import GIB
+from trl_miner.doctor import memory, model_shape
+from trl_miner.doctor.machine import GIB
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from trl_miner.config import accumulation_steps
-from trl_miner.launching.doctor import examination, machine
-from trl_miner.launching.doctor.context import FAILED
+from trl_miner.doctor import examination, machine
+from trl_miner.doctor.context import FAILED
 from trl_miner.recipe import check_recipe, load_reward_funcs, make_parser
 from trl_miner.train import main
 

@@ -62,7 +62,7 @@ def configuration(case: tuple[Any, ...]) -> Any:
 
 def estimate(case: tuple[Any, ...]) -> float:
     """In MiB."""
-    from trl_miner.launching.doctor import memory, model_shape
+    from trl_miner.doctor import memory, model_shape
 
     rows, tokens, checkpointed, is_lora = case[7:]
     shape = model_shape.measure(configuration(case), settings(is_lora))

@@ -33,12 +33,12 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Print all findings and the memory estimate. `overrides` are settings of the recipe."""
     say_which(args.recipe)
     with Progress("looking at the machine", unit="", leave=False):  # takes seconds, because it imports TRL
-        from ..launching.doctor.machine import described_machine, hub_answers, this_machine
+        from ..doctor.machine import described_machine, hub_answers, this_machine
 
         if not hub_answers():
             os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything imports huggingface_hub
-        from ..launching.doctor import examination
-        from ..launching.doctor.context import FAILED
+        from ..doctor import examination
+        from ..doctor.context import FAILED
         from ..launching.process import format_command
 
     machine = described_machine(args.machine) if args.machine else this_machine()

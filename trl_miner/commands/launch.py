@@ -1,6 +1,7 @@
 """`trl-miner launch`: the vLLM server and the training of a recipe, started and watched together."""
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -83,19 +84,31 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         print(f"note: {redact(note)}", flush=True)
     if args.dry_run:
         _print_commands(plan, args)
-        return 0
+        return _refuse(plan, is_here=False)
     _check_machines(plan.num_machines, plan.accelerate, machines)
     starts_both = plan.server is not None and bool(plan.train)
     said = say_finished(plan.settings, is_scored=plan.settings.score_problems > 0) if starts_both else ""
     if said:  # the training would say it and end, but only once the server has loaded the model
         print(said)
         return 0
+    if starts_both and (code := _refuse(plan)):  # rather than once the server is healthy
+        return code
     suffix = f"-{args.machine_rank}" if args.machine_rank else ""
     logs = Path(plan.settings.output_dir or "trainer_output") / "logs"
     code = supervise(plan, logs, grace=args.grace, suffix=suffix)
     names = [name for name, command in (("server", plan.server), ("train", plan.train)) if command]
     finish([logs / f"{name}{suffix}.log" for name in names])
     return code
+
+
+def _refuse(plan: Any, *, is_here: bool = True) -> int:
+    """Say why the training would end at its start. Return the exit code: 2, or 0 if nothing speaks against it."""
+    from ..doctor.examination import refusals
+
+    found = refusals(plan, is_here=is_here) if plan.train else []
+    for finding in found:
+        print(f"trl-miner launch: error: {finding.about}: {redact(finding.text)}", file=sys.stderr)
+    return 2 if found else 0
 
 
 def _print_commands(plan: Any, args: argparse.Namespace) -> None:

@@ -5,19 +5,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ...progress import Progress
-from ...recipe import read_recipe
-from ...redaction import redact
-from ..plan import make_plan
+from ..launching.plan import Plan, make_plan
+from ..progress import Progress
+from ..recipe import read_recipe
+from ..redaction import redact
 from . import memory
-from .context import FAILED, NOT_CHECKED, OK, WARNING, Context, Finding, failed, not_checked, warning
-from .file_checks import FILE_CHECKS
+from .context import FAILED, NOT_CHECKED, OK, WARNING, Check, Context, Finding, failed, not_checked, warning
+from .file_checks import FILE_CHECKS, check_model, check_output, check_rewards
 from .machine import GIB, Machine
 from .memory_checks import MEMORY_CHECKS
-from .model_shape import DENSE, UnknownModel
-from .setup_checks import SETUP_CHECKS
+from .model_shape import DENSE, UnknownModel, UnusableModel
+from .rehearsal import check_trainer
+from .setup_checks import SETUP_CHECKS, check_packages, check_settings, check_trackers
 
-CHECKS = SETUP_CHECKS | MEMORY_CHECKS | FILE_CHECKS
+CHECKS = {"settings": check_settings} | SETUP_CHECKS | MEMORY_CHECKS | FILE_CHECKS | {"trainer": check_trainer}
+NEEDED = {"settings", "model", "rewards", "data"}  # to build a trainer
 
 
 def examine(recipe: str | Path, overrides: Sequence[str], machine: Machine) -> tuple[list[Finding], Context | None]:
@@ -32,17 +34,43 @@ def examine(recipe: str | Path, overrides: Sequence[str], machine: Machine) -> t
     return [*notes, *_run_checks(context)], context
 
 
+def refusals(plan: Plan, *, is_here: bool = True) -> list[Finding]:
+    """Return why the training of a plan would fail at its start, as far as that is quickly found out.
+
+    It looks at no GPU, no data and no server; of a plan for another machine only at its settings.
+    """
+    context = Context(plan, Machine("this machine", (), None))
+    checks: dict[str, Check] = {"settings": check_settings}
+    if is_here:
+        checks |= {"packages": check_packages, "tracker": check_trackers}
+        checks |= {"output_dir": check_output, "model": check_model, "rewards": check_rewards}
+    return [finding for about in checks for finding in _run(context, about, checks[about]) if finding.status == FAILED]
+
+
 def _run_checks(context: Context) -> Iterator[Finding]:
+    bad: set[str] = set()
     with Progress("checking", len(CHECKS), unit="checks", leave=False) as progress:
         for about, check in CHECKS.items():
             progress.note = about
-            try:
-                found = check(context)
-                findings = [found] if isinstance(found, Finding) else list(found)
-            except UnknownModel as error:
-                findings = [not_checked(f"{error}.")]
-            yield from (replace(finding, about=finding.about or about) for finding in findings)
+            for finding in () if about == "trainer" and bad & NEEDED else _run(context, about, check):
+                bad |= {finding.about} if finding.status == FAILED else set()
+                yield finding
             progress.advance()
+
+
+def _run(context: Context, about: str, check: Check) -> list[Finding]:
+    try:
+        found = check(context)
+        findings = [found] if isinstance(found, Finding) else list(found)
+    except UnknownModel as error:
+        findings = [not_checked(f"{error}.")]
+    except UnusableModel:
+        findings = []  # the check of the model says so
+    except Exception:
+        if not context.is_parsed:
+            return []  # of a setting that cannot be: the check of the settings says so
+        raise
+    return [replace(finding, about=finding.about or about) for finding in findings]
 
 
 def table(findings: Sequence[Finding]) -> list[str]:
@@ -61,7 +89,7 @@ def memory_table(context: Context) -> list[str]:
     """Return the estimate by component, in GiB; empty if the model is not known."""
     try:
         shape = context.shape
-    except UnknownModel:
+    except (UnknownModel, UnusableModel):
         return []
     if shape.model_type not in DENSE:
         return []

@@ -8,12 +8,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ...recipe import load_reward_funcs
-from ...reward_functions import Verifier, find_verifier, required_columns
-from ...runs.checkpoints import list_checkpoints
+from ..recipe import load_reward_funcs
+from ..reward_functions import Verifier, find_verifier, required_columns
+from ..runs.checkpoints import agree_on, list_checkpoints
 from . import memory
 from .context import Check, Context, Finding, failed, longest_prompt_allowed, not_checked, ok, warning
 from .machine import GIB
+from .model_shape import UnusableModel, find_config, is_local
 
 ROWS = 200  # of the data set are read
 GOLDS = 20  # of them are verified
@@ -34,6 +35,10 @@ def check_output(context: Context) -> Finding:
             f"{folder} holds {checkpoints[-1].name}, but this run starts from scratch. To continue the older one, add "
             f"--resume_from_checkpoint latest."
         )
+    try:
+        agree_on(resumes, folder, only_model=bool(context.settings.save_only_model))
+    except (ValueError, OSError) as error:
+        return failed(str(error))
     return ok(f"{folder} can be written" + (f"; resumes from {resumes}." if resumes else "."))
 
 
@@ -101,6 +106,26 @@ def check_hub(context: Context) -> Iterator[Finding]:
             yield ok(f"logged in as {name}.")
 
 
+def check_model(context: Context) -> Iterator[Finding]:
+    """Check that the model is there, as far as that can be known here."""
+    name = context.settings.model_name_or_path
+    if not name:
+        return  # the trainer says so
+    try:
+        config, source = find_config(context.settings)
+    except UnusableModel as error:
+        if context.machine.is_here or not is_local(name):
+            yield failed(str(error))
+        else:
+            yield not_checked(f"{name} on a described machine.")
+        return
+    folder = Path(name)
+    if folder.is_dir() and not any(any(folder.glob(f"*.{end}")) for end in ("safetensors", "bin")):
+        yield failed(f"model_name_or_path must be a folder with weights: got {folder}, which has none. Give another.")
+    else:
+        yield ok(f"{name} is a {config.model_type}, by {source}.")
+
+
 def check_rewards(context: Context) -> Finding:
     """Check that the reward functions can be imported, and say which of them decide what is correct."""
     try:
@@ -158,7 +183,7 @@ def _read_rows(settings: Any) -> list[dict[str, Any]]:
     """Return the first rows of the training split."""
     from datasets import load_dataset
 
-    from ...data.worlds import WORLDS
+    from ..data.worlds import WORLDS
 
     split = settings.dataset_train_split
     if settings.dataset_name in WORLDS:
@@ -195,8 +220,8 @@ def _check_prompts(context: Context, rows: list[dict[str, Any]]) -> Finding:
     """Check the longest of the first prompts against the server's limit, and messages against a chat template."""
     from transformers import AutoTokenizer
 
-    from ...data.prompts import guess_style, prompt_text
-    from ..plan import served_model
+    from ..data.prompts import guess_style, prompt_text
+    from ..launching.plan import served_model
 
     settings, about = context.settings, "prompts"
     model = served_model(settings)
@@ -228,7 +253,7 @@ def _check_prompts(context: Context, rows: list[dict[str, Any]]) -> Finding:
 
 def _check_golds(reward: str, verifier: Verifier, rows: list[dict[str, Any]]) -> Finding:
     """Check that a reward function that decides accepts the first gold answers as answers."""
-    from ...data.golds import accepts_gold
+    from ..data.golds import accepts_gold
 
     about = "verifier"
     grader = {"math_reward": "math", "choice_reward": "choice"}.get(reward)
@@ -248,6 +273,7 @@ def _check_golds(reward: str, verifier: Verifier, rows: list[dict[str, Any]]) ->
 
 
 FILE_CHECKS: dict[str, Check] = {
+    "model": check_model,
     "output_dir": check_output,
     "disk": check_disk,
     "Hub": check_hub,

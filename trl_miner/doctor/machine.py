@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from ...runs.files import parse
+from ..runs.files import parse
 
 GIB = 2**30
 USABLE = 0.985  # share of the memory that a GPU is sold with; the driver keeps the rest

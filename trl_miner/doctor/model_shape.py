@@ -3,6 +3,7 @@
 import argparse
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 # From config.json of the Hub repositories, for machines that have neither the model nor a network.
@@ -29,6 +30,10 @@ DENSE = {"qwen3", "qwen2", "llama", "mistral"}
 
 class UnknownModel(OSError):  # noqa: N818
     """The configuration of a model cannot be found."""
+
+
+class UnusableModel(ValueError):
+    """A model that the training could not load either."""
 
 
 @dataclass(frozen=True)
@@ -60,16 +65,31 @@ class Shape:
 
 
 def find_config(settings: argparse.Namespace) -> tuple[Any, str]:
-    """Return the model's configuration, and where it was found. Raises `UnknownModel`."""
+    """Return the model's configuration, and where it was found.
+
+    Raises:
+        UnknownModel: It is not here.
+        UnusableModel: It is nowhere: not in the folder that is named, or the Hub has no such model.
+    """
     from transformers import AutoConfig
 
-    from ..plan import served_model
+    from ..launching.plan import served_model
 
     name, code = served_model(settings), bool(settings.trust_remote_code)
     try:
         config = AutoConfig.from_pretrained(name, revision=settings.model_revision, trust_remote_code=code)
         return config, "its configuration"
-    except (OSError, ValueError) as error:
+    except Exception as error:  # a damaged file may raise anything
+        if is_local(name):
+            reason = "there is no such folder" if not Path(name).is_dir() else str(error).splitlines()[0]
+            raise UnusableModel(
+                f"model_name_or_path must be a model's folder or a Hub id: got {name}, but {reason}. Give another."
+            ) from error
+        if _is_refused(error):
+            raise UnusableModel(
+                f"The Hub must have the model and show it to you: got {name}, revision {settings.model_revision}. "
+                "Check both, or run `hf auth login`."
+            ) from error
         if name not in KNOWN:
             raise UnknownModel(
                 f"the configuration of {name} is not here ({type(error).__name__}). Download the model, or name its "
@@ -77,6 +97,21 @@ def find_config(settings: argparse.Namespace) -> tuple[Any, str]:
             ) from error
     fields = dict(KNOWN[name])
     return AutoConfig.for_model(fields.pop("model_type"), **fields), "a table of known models"
+
+
+def is_local(name: str) -> bool:
+    """Return whether a model is named by a path: no Hub id has such a form, or there is something of that name."""
+    return Path(name).exists() or name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name
+
+
+def _is_refused(error: BaseException | None) -> bool:
+    """Return whether the Hub has answered that there is no such model, or that it is not for this user."""
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+
+    refusals = (RepositoryNotFoundError, RevisionNotFoundError, HFValidationError)  # the first: gated ones too
+    while error is not None and not isinstance(error, refusals):
+        error = error.__cause__
+    return error is not None
 
 
 def measure(config: Any, settings: argparse.Namespace, source: str = "its configuration") -> Shape:

@@ -5,15 +5,23 @@ import os
 from collections.abc import Iterator
 from importlib import metadata, util
 
-from ...config import accumulation_steps
-from ...methods import ESTIMATORS, POLICY_LOSSES
-from ..health import ask, is_port_free
-from ..server import logprobs_mode
+from ..launching.health import ask, is_port_free
+from ..launching.server import logprobs_mode
+from ..methods import ESTIMATORS
 from .context import Check, Context, Finding, failed, not_checked, ok, warning
 from .machine import GIB
+from .parsing import said
 
 SERVER_SECONDS = 5.0  # to wait for a server's answer
 _MODULES = {"azure_ml": "azureml"}  # trackers whose module has another name
+
+
+def check_settings(context: Context) -> Iterator[Finding]:
+    """Parse the settings as the training does."""
+    try:
+        yield from (warning(remark) for remark in context.remarks)
+    except Exception as error:  # of the configurations of TRL and transformers
+        yield failed(said(error))
 
 
 def check_versions(context: Context) -> Iterator[Finding]:
@@ -33,6 +41,8 @@ def check_versions(context: Context) -> Iterator[Finding]:
         if requirement.marker and not any(requirement.marker.evaluate({"extra": extra}) for extra in [*extras, ""]):
             continue
         version = machine.version(requirement.name)
+        if version is None and requirement.name == "deepspeed":
+            continue  # the next check says so
         if version is None:
             wrong.append(f"{requirement.name} must be installed")
         elif not requirement.specifier.contains(version, prereleases=True):
@@ -45,6 +55,19 @@ def check_versions(context: Context) -> Iterator[Finding]:
     if not wrong:
         shown = [name for name in right if name in ("trl", "transformers", "torch", "vllm", "deepspeed")]
         yield ok(", ".join(f"{name} {right[name]}" for name in shown) + ".")
+
+
+def check_packages(context: Context) -> Iterator[Finding]:
+    """Check that the packages that only some trainings need are installed."""
+    settings, machine = context.settings, context.machine
+    needed = {
+        "deepspeed": str(context.plan.accelerate.get("distributed_type", "")).upper() == "DEEPSPEED",
+        "peft": settings.use_peft,
+        "bitsandbytes": settings.load_in_4bit or settings.load_in_8bit or "bnb" in str(settings.optim),
+    }
+    for name, is_needed in needed.items() if machine.is_here or machine.versions is not None else ():
+        if is_needed and machine.version(name) is None:
+            yield failed(f"{name} must be installed, as the recipe uses it. Run pip install {name}.")
 
 
 def check_gpus(context: Context) -> Finding:
@@ -69,41 +92,21 @@ def check_gpus(context: Context) -> Finding:
 
 
 def check_batch(context: Context) -> Finding:
-    """Check for whole groups and micro-batches, and say how far off-policy the training is."""
-    settings, processes = context.settings, max(context.plan.num_processes, 1)
-    per_device, group = settings.per_device_train_batch_size, settings.num_generations
-    accumulation = settings.gradient_accumulation_steps
-    if settings.optimizer_batch_size is not None:
-        try:
-            accumulation = accumulation_steps(settings.optimizer_batch_size, per_device, processes)
-        except ValueError as error:
-            return failed(str(error))
-    micro_batch = per_device * processes
-    generation = settings.generation_batch_size or micro_batch * (settings.steps_per_generation or accumulation)
-    if generation % micro_batch:
-        return failed(
-            f"generation_batch_size must be a multiple of per_device_train_batch_size times the processes: got "
-            f"{generation} for {per_device} x {processes}. Change the batch per device."
-        )
-    if generation % group:
-        return failed(
-            f"a generation batch must hold whole groups: got {generation} rollouts for num_generations={group}. Make "
-            f"it a multiple."
-        )
-    steps = generation * settings.num_iterations / (micro_batch * accumulation)
+    """Say how many rollouts make up a batch, and how far off-policy the training is."""
+    config, processes = context.parsed[1], max(context.plan.num_processes, 1)
+    per_device, group = config.per_device_train_batch_size, config.num_generations
+    accumulation, generation = config.gradient_accumulation_steps, config.generation_batch_size
+    optimizer_batch, steps = per_device * processes * accumulation, config.optimizer_steps_per_generation
     text = f"{generation} rollouts ({generation // group} prompts x {group}) for each generation, "
     if steps > 1:
-        text += f"off-policy: {steps:g} optimizer steps of {micro_batch * accumulation}"
+        text += f"off-policy: {steps:g} optimizer steps of {optimizer_batch}"
     else:
         text += "strictly on-policy: one optimizer step" + (f" for {1 / steps:g} generations" if steps < 1 else "")
     text += f"; {accumulation} micro-batches of {per_device} on {processes} process(es)"
     if generation // processes % group:
         text += "; groups are split over processes, which changes nothing"
-    loss = POLICY_LOSSES.get(settings.policy_loss)
-    if loss is not None and loss.off_policy_only and steps <= 1:
-        return warning(f"{text}. policy_loss={settings.policy_loss} has no effect on-policy.")
-    if settings.max_steps > 0 and steps:
-        text += f"; {settings.max_steps / steps:g} generations in all"
+    if config.max_steps > 0:
+        text += f"; {config.max_steps / steps:g} generations in all"
     return ok(f"{text}.")
 
 
@@ -155,9 +158,15 @@ def check_server(context: Context) -> Finding | tuple[()]:
 
 def check_trackers(context: Context) -> Iterator[Finding]:
     """Check that the trackers in `report_to` are installed, and that wandb has its key."""
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+
     trackers = context.settings.report_to
     for name in [trackers] if isinstance(trackers, str) else trackers or []:
         if name in ("none", "all"):
+            continue
+        if name not in INTEGRATION_TO_CALLBACK:
+            known = ", ".join(sorted(INTEGRATION_TO_CALLBACK))
+            yield failed(f"report_to must name known trackers, or none: got {name}. Known: {known}.")
             continue
         if not context.machine.is_here:
             yield not_checked(f"{name} on a described machine.")
@@ -186,6 +195,7 @@ def check_remote_code(context: Context) -> Iterator[Finding]:
 
 SETUP_CHECKS: dict[str, Check] = {
     "versions": check_versions,
+    "packages": check_packages,
     "GPUs": check_gpus,
     "batch": check_batch,
     "ports": check_ports,

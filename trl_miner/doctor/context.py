@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from ..plan import Plan
+from ..launching.plan import Plan
 from . import memory, model_shape
 from .machine import Machine
+from .parsing import parse
 
 OK, WARNING, FAILED, NOT_CHECKED = "ok", "warning", "FAILED", "not checked"
 
@@ -34,6 +35,28 @@ class Context:
     @property
     def settings(self) -> Any:
         return self.plan.settings
+
+    @cached_property
+    def parsed(self) -> tuple[Any, ...]:
+        """The settings as the training parses them: those of the script, the trainer, the model, the mixture."""
+        return self._parse[0]
+
+    @property
+    def is_parsed(self) -> bool:
+        """Whether they can be."""
+        try:
+            return bool(self.parsed)
+        except Exception:  # of TRL's and transformers' configurations
+            return False
+
+    @cached_property
+    def remarks(self) -> list[str]:
+        """The warnings of parsing them."""
+        return self._parse[1]
+
+    @cached_property
+    def _parse(self) -> tuple[tuple[Any, ...], list[str]]:
+        return parse(self.settings, max(self.plan.num_processes, 1))
 
     @property
     def uses_server(self) -> bool:

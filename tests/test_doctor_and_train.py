@@ -1,0 +1,198 @@
+"""`trl-miner doctor` refuses what the training refuses before its first step, and nothing else."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from trl_miner import train
+from trl_miner.doctor import examination, machine
+from trl_miner.doctor.context import FAILED, NOT_CHECKED
+from trl_miner.launching.local import launcher_arguments
+
+RECIPES = Path(__file__).parent.parent / "recipes"
+ARITHMETIC, PAPER = RECIPES / "arithmetic" / "miner.yaml", RECIPES / "Qwen3-4B-Base" / "miner.yaml"
+# The paper's recipe on this machine: an own model and the embedded problems, without server, GPUs or DeepSpeed.
+HERE = {"dataset_name": "trl_miner/arithmetic", "use_vllm": False, "accelerate_config": None, "use_cpu": True}
+HERE |= {
+    "bf16": False,
+    "vllm_max_model_length": None,
+    "optimizer_batch_size": 64,
+    "beta": 0.0,
+    "max_completion_length": 16,
+}
+
+WRONG = {
+    "unknown key": {"learning_speed": 1},
+    "typo in a key": {"learning_rte": 1},
+    "typo in a key of a method": {"miner_gama": 2},
+    "text for a float": {"learning_rate": "lots"},
+    "text for an int": {"max_steps": "many"},
+    "text for a bool": {"log_token_credit": "perhaps"},
+    "list for an int": {"num_generations": [4]},
+    "mapping for a float": {"temperature": {"a": 1}},
+    "a knob's text": {"miner_lambda_max": "lots"},
+    "one rollout per prompt": {"num_generations": 1},
+    "negative length": {"max_completion_length": -3},
+    "no passes": {"num_iterations": 0},
+    "no rollouts": {"per_device_train_batch_size": 0},
+    "no accumulation": {"gradient_accumulation_steps": 0, "optimizer_batch_size": None},
+    "temperature of 0": {"temperature": 0.0},
+    "negative KL": {"beta": -1.0},
+    "negative clipping": {"epsilon": -0.2},
+    "negative gamma": {"miner_gamma": -1},
+    "negative patience": {"watchdog_seconds": -1},
+    "unknown credit": {"miner_credit": "focall"},
+    "unknown estimator": {"advantage_estimator": "minr"},
+    "estimator that cannot be imported": {"advantage_estimator": "no_such_module.advantages"},
+    "estimators that do not combine": {"advantage_estimator": "grpo+miner"},
+    "unknown loss": {"loss_type": "nope"},
+    "unknown policy loss": {"policy_loss": "kl_kov"},
+    "unknown level": {"importance_sampling_level": "word"},
+    "unknown scale": {"scale_rewards": "everything"},
+    "unknown mode of vLLM": {"vllm_mode": "servr"},
+    "unknown schedule": {"lr_scheduler_type": "flat"},
+    "unknown optimizer": {"optim": "adamm"},
+    "policy loss with sequence ratios": {"policy_loss": "kl_cov", "importance_sampling_level": "sequence"},
+    "policy loss with another loss": {"policy_loss": "clip_cov", "loss_type": "cispo"},
+    "dynamic sampling with MINER": {"dynamic_sampling": True},
+    "dynamic sampling from too few": {"dynamic_sampling": True, "advantage_estimator": "grpo",
+                                      "dataset_name": "few"},
+    "budget without sorting": {"max_tokens_per_micro_batch": 99, "length_aware_training": False},
+    "two batch sizes": {"generation_batch_size": 64, "steps_per_generation": 2},
+    "two accumulations": {"optimizer_batch_size": 64, "gradient_accumulation_steps": 3},
+    "groups that do not divide": {"num_generations": 7},
+    "step that does not divide": {"optimizer_batch_size": 63},
+    "generation that does not divide": {"generation_batch_size": 100, "optimizer_batch_size": None,
+                                        "per_device_train_batch_size": 64},
+    "16 bits twice": {"bf16": True, "fp16": True},
+    "reference without KL": {"sync_ref_model": True, "beta": 0.0},
+    "unknown reward": {"reward_funcs": ["math_rewrd"]},
+    "reward that cannot be imported": {"reward_funcs": ["no_such_module.reward"]},
+    "unknown verifier": {"correct_reward_func": "nope"},
+    "weights for other rewards": {"reward_weights": [1.0, 2.0]},
+    "reward without its column": {"reward_funcs": ["harness.by_thirds"]},
+    "rollout function that cannot be imported": {"rollout_func": "no_such_module.rollout"},
+    "unknown benchmark": {"score_problems": 8, "score_benchmark": "nope"},
+    "benchmark that is not there": {"score_problems": 8, "score_benchmark": "mine=/nowhere.jsonl"},
+    "no samples": {"score_samples": 0},
+    "scores without problems": {"score_problems": 0, "score_steps": 5},
+    "no data set": {"dataset_name": None},
+    "data set that is not there": {"dataset_name": "/nowhere/data"},
+    "unknown split": {"dataset_train_split": "tran"},
+    "no model": {"model_name_or_path": None},
+    "model that is not there": {"model_name_or_path": "/nowhere/model"},
+    "folder without a model": {"model_name_or_path": "empty"},
+    "unknown type of weights": {"dtype": "float31"},
+    "unknown attention": {"attn_implementation": "flush"},
+    "LoRA on layers that are not there": {"use_peft": True, "lora_target_modules": ["q_projection"]},
+    "LoRA on the head": {"use_peft": True, "lora_target_modules": ["lm_head"]},
+    "LoRA of rank 0": {"use_peft": True, "lora_r": 0},
+    "4 and 8 bits": {"use_peft": True, "load_in_4bit": True, "load_in_8bit": True},
+    "4 bits without an adapter": {"load_in_4bit": True},
+    "4 bits without bitsandbytes": {"load_in_4bit": True, "use_peft": True},
+    "accelerate's configuration is missing": {"accelerate_config": "zero9"},
+    "unknown tracker": {"report_to": "wandbb"},
+    "checkpoint that is not there": {"resume_from_checkpoint": "/nowhere/checkpoint-5"},
+    "knobs that are no JSON": {"advantage_estimator_kwargs": "{"},
+}  # fmt: skip
+RIGHT = {
+    "as it is": {},
+    "LoRA": {"use_peft": True, "lora_target_modules": ["q_proj", "v_proj"]},
+    "GRPO with a KL term": {"advantage_estimator": "grpo", "beta": 0.01},
+    "DAPO": {"advantage_estimator": "grpo", "dynamic_sampling": True, "epsilon_high": 0.28},
+    "held-out problems": {"score_problems": 4, "score_keep_best": True},
+    "scaled by a boolean": {"scale_rewards": False},
+    "16 bits": {"bf16": True, "dtype": "bfloat16"},
+    "off-policy Clip-Cov": {"policy_loss": "clip_cov", "num_iterations": 2},
+}
+BROKEN = {
+    "tab": "max_steps:\t[1",
+    "list": "- max_steps: 1",
+    "empty": "",
+    "unclosed quote": "output_dir: 'runs",
+}
+
+
+@pytest.fixture
+def write(tmp_path, policy, monkeypatch):
+    """Writes a recipe with changes, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "few").mkdir()
+    (tmp_path / "few" / "train.jsonl").write_text('{"prompt": "1 + 1", "solution": "2"}\n')
+
+    def write(base, changes):
+        settings = yaml.safe_load(base.read_text()) | {"model_name_or_path": policy, "output_dir": "run"}
+        settings |= {"per_device_train_batch_size": 64, "score_problems": 0, "report_to": "none"}
+        settings |= HERE if base == PAPER else {}
+        path = tmp_path / "recipe.yaml"
+        path.write_text(yaml.safe_dump(settings | changes))
+        return path
+
+    return write
+
+
+def doctor_refuses(path):
+    """What the command makes of it: a failed check, or an error that reads as one."""
+    try:
+        findings, _ = examination.examine(path, [], machine.this_machine())
+    except (Exception, SystemExit) as error:
+        return [repr(error)]
+    return [f"{finding.about}: {finding.text}" for finding in findings if finding.status == FAILED]
+
+
+def train_refuses(path, monkeypatch):
+    """What ends the training of the recipe before its first step, with everything real up to there."""
+
+    def begin(trainer, scores, args):
+        """What `_run` does first."""
+        train.agree_on(trainer.args.resume_from_checkpoint, trainer.args.output_dir)
+        trainer.create_optimizer_and_scheduler(1)
+
+    monkeypatch.setattr(train, "_run", begin)
+    try:
+        launcher_arguments(["--config", str(path)])
+        train.main(["--config", str(path)])
+    except (Exception, SystemExit) as error:
+        return repr(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("name", "base"), [(name, (ARITHMETIC, PAPER)[number % 2]) for number, name in enumerate(WRONG)], ids=WRONG
+)
+def test_both_refuse(name, base, write, monkeypatch, capsys):
+    path = write(base, WRONG[name])
+    assert train_refuses(path, monkeypatch)
+    assert doctor_refuses(path)
+
+
+@pytest.mark.parametrize("base", [ARITHMETIC, PAPER], ids=["arithmetic", "paper"])
+@pytest.mark.parametrize("name", RIGHT)
+def test_both_take(name, base, write, monkeypatch, capsys):
+    path = write(base, RIGHT[name])
+    assert not doctor_refuses(path)
+    assert not train_refuses(path, monkeypatch)
+
+
+@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
+def test_both_refuse_a_file_that_is_no_recipe(text, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text)
+    assert train_refuses(path, monkeypatch)
+    assert doctor_refuses(path)
+
+
+@pytest.mark.parametrize("config", [{"distributed_type": "DEEPSPEED"}, ["distributed_type"]], ids=["GPUs", "a list"])
+def test_a_configuration_of_accelerate_that_does_not_fit_is_refused(config, write, tmp_path):
+    (tmp_path / "accelerate.yaml").write_text(yaml.safe_dump(config))
+    assert doctor_refuses(write(ARITHMETIC, {"accelerate_config": "accelerate.yaml"}))
+
+
+def test_a_model_of_the_hub_that_cannot_be_asked_is_not_checked(write):
+    findings, _ = examination.examine(
+        write(ARITHMETIC, {"model_name_or_path": "some/model"}), [], machine.this_machine()
+    )
+    assert not [finding for finding in findings if finding.status == FAILED]
+    assert {finding.about for finding in findings if finding.status == NOT_CHECKED} >= {"model", "memory", "trainer"}
