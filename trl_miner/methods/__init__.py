@@ -18,6 +18,11 @@ from .grpo import CLIP as CLIP, DYNAMIC_SAMPLING as DYNAMIC_SAMPLING, GRPO as GR
 from .reinforce_pp import REINFORCE_PP as REINFORCE_PP, REINFORCE_PP_BASELINE as REINFORCE_PP_BASELINE
 from .ucas import UCAS as UCAS
 from .entropy_adv import ENTROPY_ADV as ENTROPY_ADV
+from .ngrpo import NGRPO as NGRPO
+from .maxrl import MAXRL as MAXRL
+from .quantile import QUANTILE as QUANTILE
+from .w_reinforce import W_REINFORCE as W_REINFORCE
+from .sign import SIGN as SIGN
 from .clip_cov import CLIP_COV as CLIP_COV
 from .kl_cov import KL_COV as KL_COV
 from .bapo import BAPO as BAPO
