@@ -59,9 +59,12 @@ def base_model_folder(model_cache):
     """Return the folder of the embedded world's base model after a part of its training: it ends most answers."""
     from harness import BASE_MODEL_STEPS
 
-    from trl_miner.data.base_model import BaseModelSettings, base_model
+    from trl_miner.data import base_model
 
-    return base_model(BaseModelSettings(steps=BASE_MODEL_STEPS), model_cache)
+    settings = base_model.BaseModelSettings(steps=BASE_MODEL_STEPS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base_model, "_run_training", base_model._train)  # in this process, which has imported TRL
+        return base_model.base_model(settings, model_cache)
 
 
 def pytest_unconfigure():
