@@ -2,10 +2,12 @@
 
 import contextlib
 import json
+import multiprocessing
 import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 import zlib
@@ -225,10 +227,7 @@ def call_on_ranks(size, function, *arguments, seconds=300):
         arguments: Arguments of the function.
         seconds: Time limit.
     """
-    group = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
-    ranks = torch.multiprocessing.start_processes(
-        _call_on_rank, (group, function, arguments), nprocs=size, join=False, start_method="fork"
-    )
+    ranks = start_on_ranks(size, function, *arguments)
     end = time.monotonic() + seconds
     try:
         while not ranks.join(timeout=1):
@@ -236,6 +235,41 @@ def call_on_ranks(size, function, *arguments, seconds=300):
     finally:
         for process in ranks.processes:
             process.kill()
+
+
+def start_on_ranks(size, function, *arguments):
+    """Start what `call_on_ranks` waits for, and return the processes as torch's `ProcessContext`."""
+    group = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    return torch.multiprocessing.start_processes(
+        _call_on_rank, (group, function, arguments), nprocs=size, join=False, start_method="fork"
+    )
+
+
+def in_a_fork(function, *arguments, seconds=300):
+    """Call a function in a fork of this process, which has imported TRL, and return how that ended and what it said.
+
+    Args:
+        function: Called in the fork. An error ends the fork with exit code 1 and a traceback.
+        arguments: Arguments of the function.
+        seconds: Time limit.
+
+    Returns:
+        The exit code, negative for a signal, and the text of standard error.
+    """
+    with tempfile.TemporaryFile("w+") as said:
+        process = multiprocessing.get_context("fork").Process(target=_call_in_fork, args=(said, function, arguments))
+        process.start()
+        process.join(seconds)
+        process.kill()
+        process.join()
+        said.seek(0)
+        return process.exitcode, said.read()
+
+
+def _call_in_fork(said, function, arguments):
+    os.dup2(said.fileno(), 2)
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # pytest's own would keep it
+    function(*arguments)
 
 
 def _call_on_rank(rank, group, function, arguments):

@@ -1,9 +1,6 @@
 """Advantage estimators of a user's own, by import path. (On two processes: tests/test_distributed.py.)"""
 
-import json
-import os
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 
@@ -162,19 +159,14 @@ def texts(trainer):
     return list(trainer._logs["completion"])
 
 
-def test_a_module_in_the_working_folder_is_found(tmp_path):
-    (tmp_path / "my_lib.py").write_text(
+def test_a_module_in_the_working_folder_is_found(tmp_path, monkeypatch):
+    (tmp_path / "lib_of_this_folder.py").write_text(
         "def halved(rollouts):\n    return rollouts.local(rollouts.advantages_N) / 2\n"
     )
-    code = (
-        "import json; from trl_miner import MinerGRPOConfig; "
-        "args = MinerGRPOConfig('out', advantage_estimator='my_lib.halved', use_cpu=True, bf16=False); "
-        "print(json.dumps([method.name for method in args.methods]))"
-    )
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == ["my_lib.halved"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # which the search changes
+    args = config(tmp_path, advantage_estimator="lib_of_this_folder.halved")
+    assert [method.name for method in args.methods] == ["lib_of_this_folder.halved"]
 
 
 def test_the_guides_example_works(tmp_path, monkeypatch):

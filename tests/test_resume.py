@@ -5,13 +5,12 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 import torch
-from harness import config, metrics_of, mixed_reward, problems
+from harness import config, in_a_fork, metrics_of, mixed_reward, problems
 from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
@@ -19,8 +18,6 @@ from trl_miner import MinerGRPOTrainer
 from trl_miner.runs import checkpoints, manifest
 from trl_miner.runs.manifest import find_faults
 from trl_miner.runs.models import find_model
-
-HERE = Path(__file__).parent
 
 
 class Keeping(MinerGRPOTrainer):
@@ -85,8 +82,8 @@ def test_three_steps_and_three_more_are_six(policy, tmp_path, uninterrupted):
 @pytest.mark.slow
 def test_a_killed_run_goes_on_from_its_last_checkpoint(policy, tmp_path, uninterrupted):
     """SIGKILL after step 5: the work since checkpoint 3 is done again, and comes out the same."""
-    killed = in_a_process(policy, tmp_path, "after step 5")
-    assert killed.returncode == -signal.SIGKILL, killed.stderr[-3000:]
+    code, said = in_a_fork(run, policy, tmp_path, [At(5, kill_process)])
+    assert code == -signal.SIGKILL, said[-3000:]
     checkpoint = get_last_checkpoint(str(tmp_path))
     assert checkpoint.endswith("checkpoint-3")
     assert_went_on(run(policy, tmp_path, resume=checkpoint), uninterrupted)
@@ -136,7 +133,7 @@ def test_rollouts_that_cannot_be_used_are_generated_anew(policy, tmp_path, damag
     file = tmp_path / "checkpoint-2" / "rollouts_0.pt"
     (file.parent / "manifest.json").unlink()
     if damage == "unreadable":  # without pickle
-        torch.save(HERE, file)
+        torch.save(Path(), file)
     elif damage == "gone":
         file.unlink()
     else:
@@ -189,16 +186,15 @@ class DiesWhileSaving(Keeping):
         super()._save_optimizer_and_scheduler(output_dir)
 
 
-def in_a_process(policy, folder, what):
-    command = [sys.executable, __file__, policy, str(folder), what]
-    environment = os.environ | {"PYTHONPATH": str(HERE)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+def die_while_saving(policy, folder):
+    args = config(folder, max_steps=6, save_strategy="steps", save_steps=3)
+    DiesWhileSaving(policy, mixed_reward, args, problems()).train()
 
 
 @pytest.mark.slow
 def test_a_checkpoint_killed_while_it_is_written_is_never_picked(policy, tmp_path, uninterrupted):
-    killed = in_a_process(policy, tmp_path, "while saving")
-    assert killed.returncode == -signal.SIGKILL, killed.stderr[-3000:]
+    code, said = in_a_fork(die_while_saving, policy, tmp_path)
+    assert code == -signal.SIGKILL, said[-3000:]
     assert (tmp_path / ".unfinished" / "checkpoint-6" / "model.safetensors").is_file()
     # neither by this package nor by transformers
     assert get_last_checkpoint(str(tmp_path)) == str(tmp_path / "checkpoint-3") == str(checkpoints.newest(tmp_path))
@@ -424,9 +420,9 @@ def test_resuming_from_nothing(policy, tmp_path):
 
 @pytest.fixture(params=["a file size limit", "a full tmpfs"])
 def small_disk(request, policy, tmp_path):
-    """A run folder that holds one checkpoint and a half, and a function that makes it larger."""
+    """A run folder that holds one checkpoint and a half, what step 5 does about it, and how to make it larger."""
     if request.param == "a file size limit":
-        yield tmp_path, "limited", lambda: None
+        yield tmp_path, limit_file_size, lambda: None
         return
     folder = tmp_path / "disk"
     folder.mkdir()
@@ -435,17 +431,21 @@ def small_disk(request, policy, tmp_path):
     if mounted.returncode:
         pytest.skip("mounting a tmpfs needs root")
     try:
-        yield folder, "plain", lambda: subprocess.run(["mount", "-o", "remount,size=8m", folder], check=True)
+        yield (
+            folder,
+            lambda control: None,
+            lambda: subprocess.run(["mount", "-o", "remount,size=8m", folder], check=True),
+        )
     finally:
         subprocess.run(["umount", folder], check=True)
 
 
 @pytest.mark.slow
 def test_a_full_disk_ends_the_run_and_loses_nothing_but_the_steps_since(policy, small_disk, uninterrupted):
-    folder, what, enlarge = small_disk
-    full = in_a_process(policy, folder, what)
-    assert full.returncode == 1
-    last = full.stderr.strip().splitlines()[-2:]
+    folder, at_step_5, enlarge = small_disk
+    code, said = in_a_fork(run, policy, folder, [At(5, at_step_5)])
+    assert code == 1
+    last = said.strip().splitlines()[-2:]
     assert "checkpoint-6 could not be written in" in last[0] and "can go on from checkpoint-3" in last[0], last
     assert last[1] == "This happened in phase 'checkpoint', after step 6."
     assert not (folder / ".unfinished").exists()  # what it held is free again
@@ -472,17 +472,3 @@ def limit_file_size(control):
     import resource
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    policy, folder, what = sys.argv[1:]
-    if what == "while saving":
-        args = config(folder, max_steps=6, save_strategy="steps", save_steps=3)
-        DiesWhileSaving(policy, mixed_reward, args, problems()).train()
-    after = {
-        "after step 5": At(5, kill_process),
-        "limited": At(5, limit_file_size),
-        "plain": At(5, lambda control: None),
-    }
-    run(policy, folder, callbacks=[after[what]])

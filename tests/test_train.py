@@ -12,11 +12,12 @@ import pytest
 import torch
 import yaml
 from accelerate import PartialState
-from harness import BASE_MODEL_STEPS, metrics_of
+from harness import BASE_MODEL_STEPS, call_on_ranks, metrics_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from trl_miner import MinerGRPOTrainer, cli, rewards
 from trl_miner.evaluation.in_training import EvaluationCallback
+from trl_miner.launching import local
 from trl_miner.launching.local import split_arguments
 from trl_miner.recipe import MinerScriptArguments, check_recipe, load_reward_funcs, make_parser
 from trl_miner.reward_functions import find_verifier
@@ -40,8 +41,8 @@ def readme_run():
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory, model_cache):
-    """The README's first command in a reduced form, in a fresh process, as a user runs it."""
+def finished(tmp_path_factory, model_cache, base_model_folder):
+    """The README's first command in a reduced form, in a fresh process, as a user runs it; the base model is there."""
     output = tmp_path_factory.mktemp("run") / "miner"
     command = [sys.executable, "-m", "trl_miner.cli", *readme_run(), *REDUCED, "--output_dir", str(output)]
     environment = os.environ | {"TRL_MINER_CACHE": str(model_cache)}
@@ -82,17 +83,16 @@ def test_the_saved_model_answers(finished):
 
 
 @pytest.mark.slow
-def test_a_finished_run_can_be_prolonged(policy, tmp_path):
+def test_a_finished_run_can_be_prolonged(policy, tmp_path, monkeypatch, capsys):
     """`--resume_from_checkpoint latest` without a checkpoint starts anew, goes on after one, and stops at the end."""
     arguments = [*readme_run(), *REDUCED, "--output_dir", str(tmp_path), "--resume_from_checkpoint", "latest"]
     arguments += ["--model_name_or_path", policy, "--score_problems", "0", "--save_strategy", "steps"]
+    monkeypatch.chdir(ROOT)
     for max_steps in ("2", "4", "4", "3"):
         before = stamps(tmp_path)
-        command = [sys.executable, "-m", "trl_miner.train", *arguments[1:], "--save_steps", "2"]
-        command += ["--max_steps", max_steps]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr[-4000:]
-    assert f"Nothing to do: {tmp_path} holds a finished run of 4 steps" in done.stdout and stamps(tmp_path) == before
+        main([*arguments[1:], "--save_steps", "2", "--max_steps", max_steps])
+        said = capsys.readouterr().out
+    assert f"Nothing to do: {tmp_path} holds a finished run of 4 steps" in said and stamps(tmp_path) == before
     logs = json.loads((tmp_path / "trainer_state.json").read_text())["log_history"]
     assert [log["step"] for log in logs if "reward" in log] == [1, 2, 3, 4]
 
@@ -113,9 +113,11 @@ def write_recipe(folder, text):
     return str(path)
 
 
-def test_an_unknown_key_is_named_with_the_likely_one(tmp_path, capsys):
+def test_an_unknown_key_is_named_with_the_likely_one(tmp_path, capsys, monkeypatch):
+    """By the process that `trl-miner train` starts, here in this one."""
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # which it replaces
     path = write_recipe(tmp_path, "lerning_rate: 1e-4\n")
-    assert cli.main(["train", "--config", path]) == 2
+    assert local.main(["--config", path]) == 2
     assert "unknown key 'lerning_rate'. Did you mean 'learning_rate'?" in capsys.readouterr().err
 
 
@@ -528,14 +530,7 @@ def test_scores_do_not_depend_on_the_number_of_processes(policy, unscored, tmp_p
     for processes in (1, 2):
         recipe["output_dir"] = str(tmp_path / str(processes))
         path = write_recipe(tmp_path, json.dumps(recipe))
-        command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
-        command += ["--master_port", "0", "--rdzv_endpoint", "localhost:0", "--rdzv_backend", "c10d"]
-        done = subprocess.run(
-            [*command, "-m", "trl_miner.train", "--config", path],
-            cwd=Path(__file__).parent, capture_output=True, text=True, timeout=200,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-3000:]
+        call_on_ranks(processes, main, ["--config", path])
         scores[processes] = [
             json.loads((tmp_path / str(processes) / "evaluation.json").read_text())["before"],
             json.loads((tmp_path / str(processes) / "held_out.json").read_text())["moments"]["before"],
