@@ -21,10 +21,13 @@ TINY = BaseModelSettings(
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
-def caller(cache: Path, **settings) -> subprocess.Popen:
+NEVER_DONE = "import time; from trl_miner.data import base_model as m; m._run_training = lambda *_: time.sleep(99);"
+
+
+def caller(cache: Path, first: str = "", **settings) -> subprocess.Popen:
     """A process that asks for the tiny base model, as a rank of a launcher would."""
     script = (
-        "import sys; from trl_miner.data.base_model import BaseModelSettings, base_model;"
+        f"{first}import sys; from trl_miner.data.base_model import BaseModelSettings, base_model;"
         "print(base_model(BaseModelSettings(**eval(sys.argv[1])), sys.argv[2]))"
     )
     kwargs = {name: getattr(TINY, name) for name in TINY.__dataclass_fields__} | settings
@@ -45,7 +48,7 @@ def folders(cache: Path) -> list[Path]:
 def built(tmp_path_factory):
     """A cache where one build was killed and two processes then asked for the model at once; and what they printed."""
     cache = tmp_path_factory.mktemp("cache")
-    killed = caller(cache)
+    killed = caller(cache, NEVER_DONE)
     deadline = time.monotonic() + 60
     while not folders(cache) and time.monotonic() < deadline:
         time.sleep(0.01)
