@@ -14,31 +14,40 @@ import pytest
 from harness import wait_until
 from scipy.stats import ttest_1samp
 
+from trl_miner.compare.recipes import parse_recipe
+from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import read_runs
+from trl_miner.train import main as train
 from trl_miner.viewing.report import write_report
 
 STUDY = Path(__file__).parent.parent / "recipes" / "study"
+STEPS = 4
 SMALL = {
-    "steps": 4, "per_device_train_batch_size": 16, "num_generations": 4, "max_completion_length": 8,
+    "per_device_train_batch_size": 16, "num_generations": 4, "max_completion_length": 8,
     "score_problems": 20, "score_samples": 2, "score_final_samples": 8, "score_steps": 2, "logging_steps": 1,
     "save_strategy": "steps", "save_steps": 1, "learning_rate": 0.01, "reward_funcs": "harness.mixed_reward",
 }  # fmt: skip
 
 
-def command(policy, output, methods, seeds):
-    """Two runs at a time, on rewards of all kinds."""
-    options = [word for key, value in SMALL.items() for word in (f"--{key}", str(value))]
-    recipes = [str(STUDY / f"{name}.yaml") for name in methods]
-    return [sys.executable, "-m", "trl_miner.cli", "compare", "--recipes", *recipes, "--seeds", str(seeds)] + [
-        *("--jobs", "2", "--output", str(output), "--model_name_or_path", policy, *options)
+def options(policy):
+    """Rewards of all kinds."""
+    words = [word for key, value in SMALL.items() for word in (f"--{key}", str(value))]
+    return ["--model_name_or_path", policy, *words]
+
+
+def command(policy, output):
+    """Two methods with two seeds, two runs at a time."""
+    recipes = [str(STUDY / f"{name}.yaml") for name in ("grpo", "miner")]
+    return [sys.executable, "-m", "trl_miner.cli", "compare", "--recipes", *recipes, "--seeds", "2", "--jobs", "2"] + [
+        *("--output", str(output), "--steps", str(STEPS), *options(policy))
     ]
 
 
-def start(policy, output, methods=("grpo", "miner"), seeds=2):
+def start(policy, output):
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "PYTHONUNBUFFERED": "1"}
     environment.pop("OMP_NUM_THREADS", None)
     return subprocess.Popen(
-        command(policy, output, methods, seeds),
+        command(policy, output),
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -48,10 +57,11 @@ def start(policy, output, methods=("grpo", "miner"), seeds=2):
 
 @pytest.fixture(scope="module")
 def studies(policy, tmp_path_factory):
-    """Two methods with two seeds, stopped when two runs have checkpoints, and called again; and one run in one go."""
+    """A study, stopped when two runs have checkpoints, and called again; and one run in one go, in this process."""
     folder = tmp_path_factory.mktemp("study")
-    whole = start(policy, folder / "whole", ["grpo"], seeds=1)
-    assert whole.wait(timeout=400) == 0, whole.communicate()
+    recipe = str(STUDY / "grpo.yaml")
+    given = parse_recipe(recipe, options(policy), STEPS)["options"]
+    train(["--config", recipe, *given, "--output_dir", str(folder / "whole"), "--seed", "1"])
     stopped = start(policy, folder / "stopped")
     begun = [folder / "stopped" / "grpo" / f"seed{seed}" / "checkpoint-1" for seed in (1, 2)]
     wait_until(lambda: all(path.is_dir() for path in begun), stopped)
@@ -67,11 +77,9 @@ def studies(policy, tmp_path_factory):
 @pytest.mark.slow
 def test_an_interrupted_study_goes_on_to_the_same_results(studies):
     """Mid-run, from the checkpoints: every count of right answers is that of the run in one go."""
-    whole, stopped = (
-        {run.name: run for run in read_runs(studies / name / "runs.jsonl")} for name in ("whole", "stopped")
-    )
-    assert set(whole) == {"grpo/seed1"} and len(stopped) == 4 and all(run.finished for run in stopped.values())
-    one, other = whole["grpo/seed1"], stopped["grpo/seed1"]
+    stopped = {run.name: run for run in read_runs(studies / "stopped" / "runs.jsonl")}
+    assert len(stopped) == 4 and all(run.finished for run in stopped.values())
+    one, other = read_run(studies / "whole"), stopped["grpo/seed1"]
     assert one.finished and one.held_out == other.held_out
     assert one.values("rollouts/tokens_total")[-1] == other.values("rollouts/tokens_total")[-1]
     assert stopped["grpo/seed1"].held_out != stopped["grpo/seed2"].held_out
