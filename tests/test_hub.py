@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import hub_server
 import pytest
 import yaml
+from harness import call_on_ranks
 from huggingface_hub import ModelCard
 
 from trl_miner import cli
@@ -25,6 +26,7 @@ from trl_miner.hub.model_card import EMPTY_CARD, RunFacts, complete_card
 from trl_miner.reward_functions import find_verifier
 from trl_miner.runs import models
 from trl_miner.runs.training_record import RECORD, read_verifier, run_record, write_run_record
+from trl_miner.train import main as train
 
 TESTS = Path(__file__).parent
 TOKEN = "hf_planted0123456789planted"
@@ -604,7 +606,7 @@ def test_pauses_grow_and_end():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_lora_run_pushes_while_it_trains(policy, environment, tmp_path, processes):
+def test_a_lora_run_pushes_while_it_trains(policy, online, tmp_path, capfd, processes):
     """Real training, each checkpoint pushed; the first two commits meet a 500 each and are tried again."""
     recipe = dict(model_name_or_path=policy, dataset_name="trl_miner/arithmetic", output_dir=str(tmp_path / "lora"))
     recipe |= dict(use_cpu=True, bf16=False, per_device_train_batch_size=8, num_generations=4, max_steps=2)
@@ -614,20 +616,14 @@ def test_a_lora_run_pushes_while_it_trains(policy, environment, tmp_path, proces
     recipe |= dict(push_to_hub=True, hub_model_id="me/lora", hub_strategy="checkpoint", hub_always_push=True)
     recipe |= dict(hub_token=TOKEN)
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
-    with hub_server.running() as hub:
-        hub.fail("commit", times=2)
-        done = subprocess.run(
-            [sys.executable, *launcher, "-m", "trl_miner.train", "--config", str(tmp_path / "recipe.yaml")],
-            env=environment(hub), cwd=TESTS, capture_output=True, text=True, timeout=200,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-3000:]
-        files = hub.files("me/lora")
+    online.fail("commit", times=2)
+    call_on_ranks(processes, train, ["--config", str(tmp_path / "recipe.yaml")])
+    said, files = capfd.readouterr(), online.files("me/lora")
     assert {"adapter_model.safetensors", "adapter_config.json", "README.md", "training.png"} <= set(files)
     assert "last-checkpoint/trainer_state.json" in files and "last-checkpoint/optimizer.pt" in files
     assert not any(name.endswith(("training_args.bin", "model.safetensors")) for name in set(files) - {
         "adapter_model.safetensors", "last-checkpoint/adapter_model.safetensors"
     })  # fmt: skip
     assert files["adapter_model.safetensors"] == (tmp_path / "lora" / "adapter_model.safetensors").read_bytes()
-    assert TOKEN not in done.stdout + done.stderr and not any(TOKEN.encode() in content for content in files.values())
+    assert TOKEN not in said.out + said.err and not any(TOKEN.encode() in content for content in files.values())
     assert not list((tmp_path / "lora").glob(".push-*"))
