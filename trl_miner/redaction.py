@@ -88,7 +88,7 @@ def is_secret(name: str, value: Any, *, is_option: bool = False) -> bool:
         return True
     if isinstance(value, int) or (name.lower() == "token" and len(value) < _SHORTEST_TOKEN):  # rather a vocabulary's
         return not _SECRET.isdisjoint(_words(name))
-    return _is_secret_name(name) or (_is_key(name) and _RANDOM.search(str(value)) is not None)
+    return _is_secret_name(name) or (name.lower().endswith("key") and _RANDOM.search(str(value)) is not None)
 
 
 def find_secret(text: str, *, shapes: bool = True) -> str | None:
@@ -141,10 +141,6 @@ def _is_secret_name(name: str) -> bool:
     if last in ("key", "pass", "pwd"):
         return bool(before) and (qualifier in _OF_ACCESS or name.isupper())
     return False
-
-
-def _is_key(name: str) -> bool:
-    return name.lower().endswith("key")
 
 
 def _known_values() -> re.Pattern[str] | None:

@@ -161,9 +161,8 @@ def recover(output_dir: str | Path) -> None:
 
 def begin(output_dir: str | Path) -> None:
     """Make an empty folder to write a checkpoint in, without what a killed run has left there."""
-    staging = Path(output_dir, UNFINISHED)
-    shutil.rmtree(staging, ignore_errors=True)
-    staging.mkdir(parents=True, exist_ok=True)
+    discard(output_dir)
+    Path(output_dir, UNFINISHED).mkdir(parents=True, exist_ok=True)
 
 
 def finish(output_dir: str | Path, name: str, processes: int) -> None:
@@ -174,7 +173,7 @@ def finish(output_dir: str | Path, name: str, processes: int) -> None:
     if place.exists():
         os.replace(place, old)
     os.replace(staging / name, place)
-    shutil.rmtree(staging, ignore_errors=True)
+    discard(output_dir)
 
 
 def discard(output_dir: str | Path) -> None:

@@ -41,7 +41,8 @@ class FolderLock:
         """Make the folder and the file. Raise OSError if they cannot be written."""
         self.folder, self.path = folder, folder / name
         self._open()
-        self._me = {"host": socket.gethostname(), "boot": _boot(), "pid": os.getpid(), "since": _now()}
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        self._me = {"host": socket.gethostname(), "boot": _boot(), "pid": os.getpid(), "since": since}
         self._ended = threading.Event()
 
     def acquire(self, message: str) -> None:
@@ -256,10 +257,6 @@ def _boot() -> str | None:
         return _BOOT.read_text().strip()
     except OSError:
         return None
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 # A forked child would keep the lock for as long as it lives. It must not, be it the worker of a data loader that

@@ -8,6 +8,7 @@ It is written last. A checkpoint without one, of transformers, TRL or 0.1.0, mus
 import re
 import zipfile
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -135,10 +136,8 @@ def _find_without_manifest(folder: Path) -> list[Fault]:
         faults += _missing_shards(folder, names)
     else:
         faults += _missing_weights(folder, names)
-        if not has_optimizer(folder):
-            faults.append(Fault("optimizer.pt", "is missing", is_missing=True, is_of_model=False))
-        if "scheduler.pt" not in names:
-            faults.append(Fault("scheduler.pt", "is missing", is_missing=True, is_of_model=False))
+        states = {"optimizer.pt": has_optimizer(folder), "scheduler.pt": "scheduler.pt" in names}
+        faults += _missing(name for name, is_there in states.items() if not is_there)
     return [*filter(None, faults), *_missing_random_states(folder), *_find_other_step(folder)]
 
 
@@ -164,14 +163,13 @@ def _missing_weights(folder: Path, names: set[str]) -> list[Fault | None]:
     return faults
 
 
-def _missing_shards(folder: Path, names: set[str]) -> list[Fault | None]:
+def _missing_shards(folder: Path, names: set[str]) -> list[Fault]:
     """DeepSpeed's optimizer is in a file of each process. Where one is missing, it starts anew without a word."""
     found = {int(match[1]) for name in names if (match := _SHARD.search(name))}
     if not found or any("mp_rank_01" in name for name in names):  # with model parallelism, they are fewer
         return []
     missing = set(range(max(found | _ranks(folder)) + 1)) - found
-    shards = [f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in sorted(missing)]
-    return [Fault(name, "is missing", is_missing=True, is_of_model=False) for name in shards]
+    return _missing(f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in sorted(missing))
 
 
 def _missing_random_states(folder: Path) -> list[Fault]:
@@ -179,9 +177,14 @@ def _missing_random_states(folder: Path) -> list[Fault]:
     ranks = _ranks(folder)
     if 0 in ranks and (folder / "rng_state.pth").is_file():
         return []
-    missing = [f"rng_state_{rank}.pth" for rank in range(max(2, max(ranks) + 1)) if rank not in ranks] if ranks else []
-    missing = missing if ranks else ["rng_state.pth"]
-    return [Fault(name, "is missing", is_missing=True, is_of_model=False) for name in missing]
+    if not ranks:
+        return _missing(["rng_state.pth"])
+    return _missing(f"rng_state_{rank}.pth" for rank in range(max(2, max(ranks) + 1)) if rank not in ranks)
+
+
+def _missing(names: Iterable[str]) -> list[Fault]:
+    """Return the fault of each file that is missing, none of which is of the model."""
+    return [Fault(name, "is missing", is_missing=True, is_of_model=False) for name in names]
 
 
 def _ranks(folder: Path) -> set[int]:
