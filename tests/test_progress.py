@@ -379,13 +379,14 @@ def test_compare_on_a_terminal(terminal, recipe, tmp_path, monkeypatch):
     read = lambda paths, steps, options, runner: [parse_recipe(path, options, steps) for path in paths]  # noqa: E731
     monkeypatch.setattr("trl_miner.compare.comparison.read_recipes", read)  # in this process, which has imported TRL
     output = tmp_path / "all"
-    compare = ["compare", "--recipes", str(recipe), "--seeds", "1", "--output", str(output)]
+    compare = ["compare", "--recipes", str(recipe), "--seeds", "1", "--output", str(output), "--max_steps", "60"]
     assert terminal.here(compare, compare) == [0, 0]
     rows = terminal.rows
-    assert re.search(rb"training:   0%\| *\| 0 of 1 runs, \d+ s, a recipe seed 1", terminal.written)
+    assert b"| run 1 of 1: a recipe seed 1, before its first step" in terminal.written
+    assert re.search(rb"\| run 1 of 1, [^:]* left in all: a recipe seed 1, step \d+ of 60", terminal.written)
     lines = [row for row in rows if row.startswith("[1/1]")]
     assert lines[0].startswith("[1/1] a recipe seed 1: Pass@1 ") and lines[1].endswith("finished before")
-    assert not any("%|" in row for row in rows)
+    assert not any("%|" in row for row in rows) and not list(output.rglob(".steps.json"))
     names = "comparison.md", "comparison.json", "runs.jsonl"
     written = [f"  {output / name}" for name in names]
     assert rows[-7:] == ["Wrote", *written, "Next", f"  trl-miner report {output}", ""]

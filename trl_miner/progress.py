@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from .progress_bar import Bar, terminal_bar, ticking
 from .redaction import redact
@@ -85,7 +85,7 @@ class Progress:
         self._context = contextlib.ExitStack()
         self._start = self._last = time.monotonic()
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> Self:
         self._start = self._last = time.monotonic()
         self._quiet = self._quiet or is_quiet() or _SHOWN.get()
         if not self._quiet:
@@ -121,7 +121,7 @@ class Progress:
         if self.unit:
             parts.append(f"{self.done} of {self.total} {self.unit}" if self.total else f"{self.done} {self.unit}")
         if new and seconds > 0:
-            parts.append(_rate(new / seconds))
+            parts.append(rate(new / seconds))
             if self.total and not ended:
                 parts.append(f"{duration(max(0, self.total - self.done) * seconds / new)} left")
         if ended or not new:
@@ -138,11 +138,11 @@ class Progress:
             self.say(f"{self.title}: {self.state()}")
 
 
-def _rate(rate: float) -> str:
+def rate(per_second: float) -> str:
     """Return items per second, or the time of one if it is long: "12.3/s", "2.5 s each", "7 min 48 s each"."""
-    if rate >= 1:
-        return f"{rate:.3g}/s" if rate < 100 else f"{rate:.0f}/s"
-    return f"{1 / rate:.3g} s each" if rate > 1 / 60 else f"{duration(1 / rate)} each"
+    if per_second >= 1:
+        return f"{per_second:.3g}/s" if per_second < 100 else f"{per_second:.0f}/s"
+    return f"{1 / per_second:.3g} s each" if per_second > 1 / 60 else f"{duration(1 / per_second)} each"
 
 
 def finish(written: Sequence[str | Path], next_command: str | Sequence[str] = (), *, quiet: bool = False) -> None:

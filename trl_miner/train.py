@@ -34,6 +34,7 @@ from .progress import finish, quietly
 from .recipe import MinerScriptArguments, check_recipe, load_reward_funcs, make_parser
 from .recipe_files import with_recipe_file
 from .redaction import hide_in_tracebacks, learn
+from .runs.compare_folder import RUN
 from .runs.finished import mark_finished, say_finished
 from .runs.locks import check_run, hold_run
 from .runs.models import newest_checkpoint
@@ -41,7 +42,7 @@ from .runs.trainer_state import last_step
 from .runs.training_record import write_run_record
 from .threads import fitting_threads
 from .trainer import MinerGRPOTrainer
-from .trainer.training_log import show_training
+from .trainer.training_log import StepsFile, show_training
 from .viewing.curves import draw_training
 
 
@@ -146,6 +147,8 @@ def _run(trainer: MinerGRPOTrainer, scores: EvaluationCallback, args: MinerScrip
     checkpoint = trainer.find_checkpoint(config.resume_from_checkpoint)
     if checkpoint is None and config.resume_from_checkpoint == "latest" and (steps := last_step(output)) is not None:
         print(f"{output} holds a model of step {steps} but no checkpoint: the run starts anew, and will replace it.")
+    if (output / RUN).is_file():  # started by `trl-miner compare`
+        trainer.callback_handler.callbacks.insert(0, StepsFile(output))  # before the last step's scores
     if not scores.restore(checkpoint):
         scores.record("before")
     with contextlib.ExitStack() as stack:

@@ -11,11 +11,13 @@ from typing import IO, Any
 from ..launching.local import STARTER
 from ..launching.process import GuardedProcess
 from ..launching.signals import signal_name
-from ..progress import Progress, duration
+from ..progress import duration
 from ..redaction import redact
 from ..runs.compare_folder import LOG, RUN, read_run_settings, write_run
+from ..runs.steps import forget_steps
 from ..threads import NOT_ASKED
 from ..viewing.comparison import RunSummary, summarize_run
+from .progress import ComparisonProgress
 
 _GRACE_SECONDS = 30.0  # from a signal to SIGKILL: torch's launcher needs a few seconds to end its workers
 
@@ -118,16 +120,20 @@ def train_all(runs: Sequence[Run], runner: ProcessRunner, jobs: int) -> bool:
     is_finished = [run.summary() is not None for run in runs]
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
     env = {"OMP_NUM_THREADS": threads, NOT_ASKED: "1"} if jobs > 1 and "OMP_NUM_THREADS" not in os.environ else {}
-    with (
-        Progress("training", len(runs), unit="runs", initial=sum(is_finished), leave=False) as progress,
-        ThreadPoolExecutor(jobs) as pool,
-    ):
+    waiting = {number: run.settings["method"] for number, run in enumerate(runs) if not is_finished[number]}
+    with ComparisonProgress(len(runs), waiting, jobs) as progress, ThreadPoolExecutor(jobs) as pool:
 
         def train(number: int, run: Run) -> bool:
             runner.check()
-            progress.note = "" if is_finished[number] else run.name
-            has_result = _train(run, f"[{number + 1}/{len(runs)}]", runner, env)
-            progress.advance(0 if is_finished[number] else 1)
+            place = f"[{number + 1}/{len(runs)}]"
+            if summary := run.summary():
+                print(f"{place} {run.name}: Pass@1 {summary.final['pass@1']:.2f}, finished before", flush=True)
+                return True
+            forget_steps(run.folder)
+            progress.begin(number, run.name, run.folder)
+            has_result = _train(run, place, runner, env)
+            progress.end(number)
+            forget_steps(run.folder)
             return has_result
 
         try:
@@ -138,10 +144,7 @@ def train_all(runs: Sequence[Run], runner: ProcessRunner, jobs: int) -> bool:
 
 
 def _train(run: Run, place: str, runner: ProcessRunner, env: dict[str, str]) -> bool:
-    """Train a run unless it has finished, and print one line. Return whether it has a result."""
-    if summary := run.summary():
-        print(f"{place} {run.name}: Pass@1 {summary.final['pass@1']:.2f}, finished before", flush=True)
-        return True
+    """Train a run, and print one line. Return whether it has a result."""
     write_run(run.folder, run.settings)
     log, start = run.folder / LOG, time.monotonic()
     code = runner.run(run.command, log, env)

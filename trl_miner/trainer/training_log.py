@@ -1,10 +1,13 @@
 """A training run on the terminal: its progress, and one short line per log instead of TRL's forty numbers."""
 
+import time
+from pathlib import Path
 from typing import Any
 
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
 from ..progress import Progress, is_quiet
+from ..runs.steps import write_steps
 
 # What to show: metric, title, format. Shares are per cent of the generation batch.
 _SHOWN = (
@@ -36,6 +39,22 @@ def show_training(trainer: Any) -> "TrainingProgress":
     if not is_quiet() and not trainer.args.disable_tqdm:
         trainer.add_callback(progress)
     return progress
+
+
+class StepsFile(TrainerCallback):
+    """Tells `trl-miner compare` how far the run is, at most twice a second."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._written = folder, float("-inf")
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.on_step_end(args, state, control)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        now = time.monotonic()
+        if state.is_world_process_zero and (now - self._written > 0.5 or state.global_step >= state.max_steps):
+            write_steps(self._folder, state.global_step, state.max_steps)
+            self._written = now
 
 
 class TrainingProgress(TrainerCallback):
