@@ -13,6 +13,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from browser import needs_browser, open_page
+from studies import write_study
 
 from trl_miner.cli import main
 from trl_miner.config import MinerGRPOConfig
@@ -24,12 +25,14 @@ from trl_miner.viewing.charts import CHARTS, COMPLETIONS
 from trl_miner.viewing.completions import completions_history, read_completions
 from trl_miner.viewing.curves import draw_chart
 from trl_miner.viewing.grouping import ablation_of, group_methods, group_results
+from trl_miner.viewing.held_out_tables import scored_alike
 from trl_miner.viewing.material import read_material
 from trl_miner.viewing.method_tables import ablation_tables, sensitivity_tables
 from trl_miner.viewing.notes import comparison_warnings, missing_notes
 from trl_miner.viewing.pages import Section, html_page
 from trl_miner.viewing.report import write_report
 from trl_miner.viewing.spreads import known_values
+from trl_miner.viewing.verdicts import verdicts
 
 PLANTED = "<script>document.title='planted'</script>"
 DRAWN = [*(chart.name for chart in CHARTS), "held_out"]
@@ -436,6 +439,44 @@ def test_a_figure_shows_itself_in_a_notebook():
     assert draw_chart("reward", history([0.1]))._repr_png_()[:4] == b"\x89PNG"
     with pytest.raises(ValueError, match=r"\.png or a \.svg"):
         draw_chart("reward", history([0.1]), "picture.pdf")
+
+
+# the answer
+
+
+def verdicts_of(folders):
+    material = read_material(folders)
+    methods = group_methods(material.runs)
+    return verdicts(methods, scored_alike(methods), material.results)
+
+
+def test_a_report_leads_with_its_verdict(tmp_path):
+    folders = write_study(tmp_path / "study", seeds=2, problems=40)
+    first, *more = verdicts_of(folders)
+    # planted: .75 and .60 on the trained levels
+    assert re.fullmatch(
+        r"miner against grpo, Pass@1 on trained levels .*: \+1\d\.\d\d points, .*: better \(2 seeds\)\.", first
+    )
+    assert more[-1].startswith("1 other method against grpo: ")
+    report = write_report(folders[:4], tmp_path / "out", quiet=True).with_name("report.md").read_text()
+    assert report.index(first.partition(":")[0]) < report.index("## Held-out problems") < report.index("## Tables")
+    assert "| advantage_estimator | grpo | miner |" in report
+
+
+def test_without_a_comparison_the_verdict_says_what_is_missing(tmp_path):
+    scores = {"before": {"pass@1": 0.4}, "after": {"pass@1": 0.6}}
+    recipe = {"advantage_estimator": "miner"}
+    run = write_run(tmp_path / "one", [log(1)], scores=scores, recipe=recipe, method="miner")
+    assert verdicts_of([run]) == ["miner, Pass@1 on held-out problems: 40.0 % at first, 60.0 % at last."]
+    other = write_run(tmp_path / "two", [log(1)], recipe={"advantage_estimator": "ucas"}, method="ucas")
+    assert verdicts_of([other]) == [
+        "No verdict: no run was scored on held-out problems before and after. Set score_problems."
+    ]
+    assert verdicts_of([run, other]) == [
+        "No verdict: no finished run counted its right answers to held-out problems. Set score_problems."
+    ]
+    study = write_study(tmp_path / "study", seeds=1, problems=8)
+    assert "none of these runs is plain GRPO" in verdicts_of(study[1:])[0]
 
 
 # completions

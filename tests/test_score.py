@@ -6,7 +6,8 @@ import re
 import pytest
 
 from trl_miner.cli import main
-from trl_miner.evaluation.paired import comparison_verdicts, effect_text
+from trl_miner.evaluation.metrics import effect_text
+from trl_miner.evaluation.paired import comparison_verdicts
 from trl_miner.evaluation.paper import load_paper, paper_rows
 from trl_miner.evaluation.score import compare_folders, comparison_markdown, score_folder
 from trl_miner.tables import Table

@@ -189,3 +189,14 @@ def _like(result: Any, *inputs: Any) -> Any:
     import torch
 
     return torch.as_tensor(result, device=device)
+
+
+def effect_text(difference: float, low: float, high: float, p_value: float) -> str:
+    """Return a difference of shares in words: `+2.00 points, 95 % -1.00 to +5.00: no difference shown`.
+
+    It is better or worse only where both its 95 % interval and its p say so.
+    """
+    shown = "no difference shown"
+    if p_value < 0.05 and (low > 0 or high < 0):
+        shown = "better" if low > 0 else "worse"
+    return f"{100 * difference:+.2f} points, 95 % {100 * low:+.2f} to {100 * high:+.2f}: {shown}"

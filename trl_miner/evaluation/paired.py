@@ -13,7 +13,7 @@ from ..tables import Table
 from ..text import for_markdown
 from .alike import sampling_differences
 from .graded import Graded, benchmark_folders, read_graded
-from .metrics import paired_difference
+from .metrics import effect_text, paired_difference
 
 
 def compare_folders(
@@ -66,17 +66,6 @@ def compare_folders(
         ]
     warnings = _warnings(paths, graded, wanted)
     return {"folders": [str(path) for path in paths], "comparisons": comparisons, "warnings": warnings}
-
-
-def effect_text(difference: float, low: float, high: float, p_value: float) -> str:
-    """Return a difference of shares in words: `+2.00 points, 95 % -1.00 to +5.00: no difference shown`.
-
-    It is better or worse only where both its 95 % interval and its p say so.
-    """
-    shown = "no difference shown"
-    if p_value < 0.05 and (low > 0 or high < 0):
-        shown = "better" if low > 0 else "worse"
-    return f"{100 * difference:+.2f} points, 95 % {100 * low:+.2f} to {100 * high:+.2f}: {shown}"
 
 
 def comparison_verdicts(comparison: Mapping[str, Any]) -> list[str]:

@@ -161,7 +161,7 @@ def held_out_chart(runs: Sequence[RunHistory]) -> Chart:
     # more samples after training than along the way make a larger k, which is no curve
     names = {name for name in names if any(sum(name in one for one in scores) > 1 for scores in scored)} or names
     ks = sorted(int(name[5:]) for name in names if name[5:].isdigit()) or [1]
-    panels = tuple(Panel(f"eval:pass@{k}", f"Pass@{k}", "score, 0 to 1") for k in dict.fromkeys((ks[0], ks[-1])))
+    panels = tuple(Panel(f"eval:pass@{k}", f"Pass@{k}", "share of problems") for k in dict.fromkeys((ks[0], ks[-1])))
     return Chart(
         HELD_OUT,
         "Scores on held-out problems",

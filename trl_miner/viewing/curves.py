@@ -5,6 +5,7 @@ smallest to the largest.
 """
 
 import functools
+import statistics
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,9 +16,10 @@ import numpy as np
 from ..runs.history import RunHistory, read_run
 from .charts import COMPLETIONS, HELD_OUT, UNSCORABLE, Chart, charts_of
 from .completions import completions_history
-from .grouping import Method, group_methods
+from .grouping import Method, group_methods, standing_out
 from .lines import INK, MOST_BANDS, add_legend, draw_lines, finish_axes, method_line, new_figure, save
 from .material import read_material
+from .spreads import known_values
 
 Runs = str | Path | RunHistory | Sequence[str | Path | RunHistory]
 
@@ -53,7 +55,7 @@ def draw_chart(chart: str | Chart, runs: Runs, path: str | Path | None = None, *
     for axes, panel in zip(panels, shown, strict=True):
         points_of = _points_of(panel.key, per_step)
         lines = [line for method in methods if (line := method_line(method, points_of, smooth)) is not None]
-        draw_lines(axes, lines, panels=len(panels), bands=len(methods) <= MOST_BANDS)
+        draw_lines(axes, lines, panels=len(panels), bands=len(methods) <= MOST_BANDS, front=standing_out(methods))
         if panel.share:
             axes.set_ylim(-0.03, 1.03)
         percent = panel.unit.startswith("share")
@@ -149,6 +151,7 @@ def _overview(run: RunHistory) -> Any:
     figure.set_size_inches(12, 3.6)
     for axes, (title, unit, series) in zip(panels, _OVERVIEW, strict=True):
         is_share = unit.startswith("share")
+        title += _use(run) if series[0][0] == "rollouts/grpo" else ""
         every = [
             method_line(Method(label, [run], place), _points_of(key, None))
             for key, label, place in series
@@ -172,6 +175,14 @@ def _overview(run: RunHistory) -> Any:
                 handletextpad=0.5,
             )
     return figure
+
+
+def _use(run: RunHistory) -> str:
+    """Return the mean shares of rollouts that taught something, for the title of their panel."""
+    used, under_grpo = (known_values(run, f"rollouts/{name}") for name in ("used", "grpo"))
+    if not used or not under_grpo:
+        return ""
+    return f": {100 * statistics.fmean(used):.0f} % used, {100 * statistics.fmean(under_grpo):.0f} % under GRPO"
 
 
 def _mark_steps(axes: Any) -> None:

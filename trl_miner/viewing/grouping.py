@@ -96,6 +96,13 @@ def baseline_of(methods: Sequence[Method]) -> Method | None:
     return next((method for method in found if method.label == "grpo"), found[0] if found else None)
 
 
+def standing_out(methods: Sequence[Method]) -> list[str]:
+    """Return the labels of the baseline and of MINER; none unless both are there."""
+    baseline = baseline_of(methods)
+    found = [method.label for method in methods if ablation_of(method.runs[0]) == "MINER"]
+    return [] if baseline is None or not found else [baseline.label, *found]
+
+
 def is_miner(run: RunHistory) -> bool:
     """Return whether it was trained with MINER, alone or on top of another method."""
     return "miner" in (run.setting("advantage_estimator") or "").split("+")
@@ -113,19 +120,21 @@ def ablation_of(run: RunHistory) -> str | None:
 
 def settings_except(run: RunHistory, *names: str) -> tuple[Any, ...]:
     """Return the settings of a run without the named ones, to find runs that differ in those alone."""
-    return tuple(sorted((name, value) for name, value in _settings(run).items() if name not in names))
+    return tuple(sorted((name, value) for name, value in every_setting(run).items() if name not in names))
 
 
 def ablation_base(run: RunHistory) -> tuple[Any, ...]:
     """Return what all runs of one ablation have in common: everything but the method."""
-    return settings_except(run, "advantage_estimator", *(name for name in _settings(run) if name.startswith("miner_")))
+    knobs = (name for name in every_setting(run) if name.startswith("miner_"))
+    return settings_except(run, "advantage_estimator", *knobs)
 
 
 def _of_method(run: RunHistory) -> dict[str, str]:
     return {name: value for name, value in run.settings.items() if not _BESIDES.fullmatch(name)}
 
 
-def _settings(run: RunHistory) -> dict[str, str]:
+def every_setting(run: RunHistory) -> dict[str, str]:
+    """Return the settings that make a run's method, defaults included."""
     return {**DEFAULTS, **_of_method(run)}
 
 
@@ -141,7 +150,7 @@ def _label(group: Sequence[RunHistory]) -> str:
 
 def _longer(label: str, group: Sequence[RunHistory], clashing: Sequence[Sequence[RunHistory]]) -> str:
     """Return the label with the settings in which it differs from others of its name."""
-    own, every = _settings(group[0]), [_settings(other[0]) for other in clashing]
+    own, every = every_setting(group[0]), [every_setting(other[0]) for other in clashing]
     names = sorted({name for other in every for name in other.keys() | own.keys() if other.get(name) != own.get(name)})
     told = ", ".join(f"{name} {own.get(name, 'default')}" for name in names[:2])
     return f"{label}, {told}" if told else label

@@ -8,7 +8,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9", INK)
 _DASHES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v")
 MOST_BANDS = 6  # beyond, bands hide the lines
+_MARKED = 12  # of a line with so many points each has a marker
 _POINTS = 12_000  # of one figure: some 200 kB as SVG
 _COLUMNS = 600  # more than the pixels of a panel show
 _NUMBER = re.compile(r"(\d\.\d{2})\d+")
@@ -99,11 +100,21 @@ def thin(x: Any, y: Any, columns: int) -> Any:
     return np.unique(np.concatenate(kept))
 
 
-def draw_lines(axes: Any, lines: Sequence[Line], *, panels: int = 1, bands: bool = True) -> None:
-    """Put lines on axes, told apart by color, dash and marker; the panels of a figure share its number of points."""
+def draw_lines(
+    axes: Any, lines: Sequence[Line], *, panels: int = 1, bands: bool = True, front: Collection[str] = ()
+) -> None:
+    """Put lines on axes, told apart by color and dash, and by markers at points that are few or alone.
+
+    Lines that coincide stay visible: gaps in dashes show what lies below, and of those with the same dash a later one
+    is thinner. Those with a label in `front` stand out. The panels of a figure share its number of points.
+    """
     columns = max(12, min(_COLUMNS, _POINTS // (2 * max(1, len(lines)) * panels * (3 if bands else 1))))
+    drawn: list[tuple[str, bool]] = []
     for line in lines:
         color, dash, marker = style(line.place)
+        is_behind = bool(front) and line.label not in front
+        width = (1.1 if is_behind else 2.1) * 0.8 ** min(3, drawn.count((dash, is_behind)))
+        drawn.append((dash, is_behind))
         x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
         if bands and line.low is not None and line.high is not None:
             low, high = np.asarray(line.low, dtype=float), np.asarray(line.high, dtype=float)
@@ -116,7 +127,9 @@ def draw_lines(axes: Any, lines: Sequence[Line], *, panels: int = 1, bands: bool
             y,
             dash,
             color=color,
-            linewidth=1.7,
+            linewidth=width,
+            alpha=0.6 if is_behind else 1.0,
+            zorder=2 + 0.1 * _DASHES.index(dash) + (not is_behind) / 2,
             marker=marker,
             markersize=4,
             markevery=_marked(y),
@@ -250,12 +263,14 @@ def _thin_band(x: Any, low: Any, high: Any, columns: int) -> tuple[Any, Any, Any
 
 
 def _marked(y: Any) -> list[int]:
-    """Return about eight places for markers, and each point between gaps, which no line makes visible."""
-    known = np.flatnonzero(np.isfinite(y))
-    every = set(known[:: max(1, math.ceil(len(known) / 8))].tolist())
-    padded = np.concatenate([[np.nan], y, [np.nan]])
-    alone = np.isfinite(y) & ~np.isfinite(padded[:-2]) & ~np.isfinite(padded[2:])
-    return sorted(every | set(np.flatnonzero(alone).tolist()))
+    """Return all points where they are few, else those between gaps, which no line makes visible; a marker among many
+    would look like an event."""
+    is_known = np.isfinite(y)
+    if is_known.sum() > _MARKED:
+        padded = np.concatenate([[False], is_known, [False]])
+        is_known &= ~padded[:-2] & ~padded[2:]
+    places: list[int] = np.flatnonzero(is_known).tolist()
+    return places
 
 
 def _legend_columns(panels: int) -> int:

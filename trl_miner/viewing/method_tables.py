@@ -12,7 +12,16 @@ from ..runs.settings import DEFAULTS
 from ..tables import Table
 from .comparison import compare_runs, comparison_table, is_scored, summary_of
 from .curves import overhead
-from .grouping import Method, ablation_base, ablation_of, baseline_of, group_results, is_miner, settings_except
+from .grouping import (
+    Method,
+    ablation_base,
+    ablation_of,
+    baseline_of,
+    every_setting,
+    group_results,
+    is_miner,
+    settings_except,
+)
 from .material import EvalResult
 from .spreads import NOT_AVAILABLE, as_number, known_values, show_spread, spread
 
@@ -43,6 +52,15 @@ def methods_table(methods: Sequence[Method]) -> Table | None:
     baseline = baseline_of(methods)
     wanted = {method.label: len(method.runs) for method in methods}
     return comparison_table(compare_runs(scored, wanted, baseline=None if baseline is None else baseline.label))
+
+
+def settings_table(methods: Sequence[Method]) -> Table | None:
+    """Return the settings in which methods differ, a row each; None: there are none."""
+    known = {method.label: every_setting(method.runs[0]) for method in methods if method.runs[0].settings}
+    names = sorted({name for own in known.values() for name in own})
+    rows = [[name, *(own.get(name, "default").removesuffix(".0") for own in known.values())] for name in names]
+    rows = [row for row in rows if len(set(row[1:])) > 1]
+    return Table("Settings that differ", ["Setting", *known], rows, is_text=True) if rows else None
 
 
 def training_table(methods: Sequence[Method]) -> Table | None:

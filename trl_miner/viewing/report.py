@@ -18,12 +18,13 @@ from .completions import Completions, read_completions
 from .grouping import Method, group_methods
 from .held_out_tables import against_tables, pass_tables, scored_alike
 from .material import Material, read_material
-from .method_tables import ablation_tables, methods_table, sensitivity_tables, training_table
+from .method_tables import ablation_tables, methods_table, sensitivity_tables, settings_table, training_table
 from .notes import comparison_warnings, missing_notes, missing_text_notes, reading_notes, unfinished_notes
 from .pages import Picture, Plan, Section, html_page, markdown_page
 from .plans import SCORES, result_plans, training_plans
 from .run_tables import completions_table, results_table, runs_table
 from .spreads import counted
+from .verdicts import verdicts
 
 _READ_OUT = 3  # runs whose completions are shown as text
 
@@ -35,6 +36,7 @@ class _Content:
     material: Material
     methods: Sequence[Method]
     completions: Mapping[str, Completions]
+    answer: Sequence[str]
     problem_tables: Sequence[Table]
     plans: Mapping[str, Sequence[Plan]]
 
@@ -108,7 +110,8 @@ def _read(folders: Sequence[str | Path], smooth: int, quiet: bool) -> _Content:
         "Evaluation": result_plans(material.results, methods),
     }
     problem_tables = [] if scored is None else [*against_tables(scored), *pass_tables(scored)]
-    return _Content(material, methods, completions, problem_tables, plans)
+    answer = verdicts(methods, scored, material.results)
+    return _Content(material, methods, completions, answer, problem_tables, plans)
 
 
 def _delete_others(figures: Path, pictures: Mapping[str, Picture]) -> None:
@@ -127,11 +130,12 @@ def _sections(content: _Content, pictures: Mapping[str, Picture]) -> list[Sectio
     missing = (missing_notes(methods) if runs else []) + missing_text_notes(runs, completions)
     notes = reading_notes(material, completions)
     sections = [
+        Section("Result", [list(content.answer)] if content.answer else []),
         Section("Warnings", [warnings] if warnings else [], is_warning=True),
-        Section("Tables", _tables(material, methods)),
-        Section("Held-out problems", [*content.problem_tables, *drawn["Held-out problems"]]),
+        Section("Held-out problems", [*drawn["Held-out problems"], *content.problem_tables]),
+        Section("Evaluation", [*drawn["Evaluation"], *([results_table(results, methods)] if results else [])]),
         Section("Training", drawn["Training"]),
-        Section("Evaluation", [*([results_table(results, methods)] if results else []), *drawn["Evaluation"]]),
+        Section("Tables", _tables(material, methods)),
         Section("Completions", _texts(material, completions)),
         Section("Not recorded", [missing] if missing else []),
         Section("Notes", [notes] if notes else []),
@@ -142,6 +146,7 @@ def _sections(content: _Content, pictures: Mapping[str, Picture]) -> list[Sectio
 def _tables(material: Material, methods: Sequence[Method]) -> list[Table]:
     tables = [
         methods_table(methods),
+        settings_table(methods),
         *ablation_tables(methods, material.results),
         *sensitivity_tables(methods),
         budgets_table(methods),

@@ -1,0 +1,71 @@
+"""The answer of a report in a few sentences: whether the runs differ from GRPO, and by how much."""
+
+from collections.abc import Sequence
+
+from ..evaluation.metrics import effect_text
+from ..runs.history import number
+from .grouping import Method
+from .held_out_tables import Comparison, Scored, compare_with, families, ks_of
+from .material import EvalResult
+from .spreads import counted, show_known
+
+_MOST = 3  # methods with a sentence each, where none of them is MINER
+
+
+def verdicts(methods: Sequence[Method], scored: Scored | None, results: Sequence[EvalResult]) -> list[str]:
+    """Return MINER's differences from GRPO, then which other methods differ; of one method what training changed."""
+    if scored is not None and scored.baseline in (compared := families(scored)):
+        return _against(scored, scored.baseline, compared[scored.baseline])
+    if len(methods) == 1:
+        return _before_and_after(methods[0])
+    if methods:
+        return [f"No verdict: {_obstacle(scored)}"]
+    return ["For a verdict, problem by problem: trl-miner score FIRST SECOND."] if len(results) > 1 else []
+
+
+def _against(scored: Scored, reference: str, others: Sequence[str]) -> list[str]:
+    chosen = [scored.miner] if scored.miner in others else others[:_MOST]
+    sentences, differing = [], []
+    for name, places in scored.ranges.items():
+        for k in ks_of(scored):
+            for one in compare_with(scored, reference, others, places, k):
+                of, said = f"Pass@{k} on {name}", _in_words(one)
+                if one.method in chosen:
+                    seeds = counted(one.effect.num_seeds, "seed")
+                    sentences.append(f"{one.method} against {reference}, {of}: {said} ({seeds}).")
+                elif said.endswith(("better", "worse")):
+                    differing.append(f"{one.method} {said.rpartition(' ')[2]} in {of}")
+    if rest := len(others) - len(chosen):
+        listed = "; ".join(differing) or "no difference shown"
+        sentences.append(f"{counted(rest, 'other method')} against {reference}: {listed}.")
+    return sentences
+
+
+def _in_words(one: Comparison) -> str:
+    effect = one.effect
+    if one.adjusted is None:
+        return f"{100 * effect.difference:+.2f} points, of one seed and one problem: no difference shown"
+    return effect_text(effect.difference, effect.low, effect.high, one.adjusted)
+
+
+def _obstacle(scored: Scored | None) -> str:
+    if scored is None:
+        return "no finished run counted its right answers to held-out problems. Set score_problems."
+    if scored.baseline is None:
+        return "none of these runs is plain GRPO. Add some, with the same seeds."
+    return f"no other run shares its seed and its held-out problems with one of {scored.baseline}. Train such a pair."
+
+
+def _before_and_after(method: Method) -> list[str]:
+    """Return the mean scores of the runs before and after training."""
+    ends = [(run.scores[min(run.scores)], run.scores[max(run.scores)]) for run in method.runs if len(run.scores) > 1]
+    names = [name for name in (ends[0][1] if ends else ()) if all(name in score for pair in ends for score in pair)]
+    sentences = []
+    for name in names:
+        first, last = (
+            show_known([None if (v := number(pair[at][name])) is None else 100 * v for pair in ends], "{:.1f}")
+            for at in (0, 1)
+        )
+        of = f"{method.label}, {name.capitalize()} on held-out problems"
+        sentences.append(f"{of}: {first} % at first, {last} % at last.")
+    return sentences or ["No verdict: no run was scored on held-out problems before and after. Set score_problems."]
