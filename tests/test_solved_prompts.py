@@ -7,10 +7,15 @@ import pytest
 import torch
 from test_estimators import batch, run
 
+from trl_miner.methods.entropy import entropy_bonus_advantages
+from trl_miner.methods.groups import group_kinds
 from trl_miner.methods.grpo import group_relative_advantages
+from trl_miner.methods.length import length_advantages
 from trl_miner.methods.maxrl import maxrl_advantages
 from trl_miner.methods.ngrpo import ngrpo_advantages
 from trl_miner.methods.quantile import quantile_advantages
+from trl_miner.methods.rl_zvp import rl_zvp_advantages
+from trl_miner.methods.unlikeliness import unlikeliness_advantages
 from trl_miner.methods.w_reinforce import signed_advantages
 
 NAN = float("nan")
@@ -87,3 +92,107 @@ def test_sign_is_w_reinforce_with_equal_weights():
     found = run("sign", rewards, mask, scores)
     assert torch.equal(found, (2 * rewards - 1).nan_to_num().unsqueeze(1) * mask)
     assert torch.equal(run("w_reinforce", rewards, mask, scores, w_reinforce_positive=1.0), found)
+
+
+def test_rl_zvp_by_hand():
+    # right: .1 * H; wrong: -.1 * (max H - H), the maximum without the padding's 99
+    entropies = torch.tensor([[1.0, 3.0, 99.0], [2.0, 5.0, 0.0], [7.0, 7.0, 7.0]])
+    mask, right = torch.tensor([[1, 1, 0], [1, 1, 1], [1, 1, 1]]), torch.tensor([True, False, False])
+    found = rl_zvp_advantages(entropies, mask, right, torch.tensor([False, True, False]))
+    assert found.flatten().tolist() == values([0.1, 0.3, 0.0, -0.3, 0.0, -0.5, 0.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("side", ["all_right", "all_wrong"])
+def test_rl_zvp_on_one_side_scores_and_pays_that_side_alone(side):
+    rewards, mask, scores = batch()
+    kinds, asked = group_kinds(rewards, 4), []
+    is_side = kinds.is_ph_N if side == "all_right" else kinds.is_nh_N
+    one = run("grpo", rewards, mask, scores, asked, **{side: "rl_zvp"})
+    assert torch.equal(dict(asked)["entropies"], is_side)
+    assert torch.equal(one[is_side], run("rl_zvp", rewards, mask, scores)[is_side])
+    assert torch.equal(one[~is_side], run("grpo", rewards, mask, scores)[~is_side])
+
+
+@pytest.mark.parametrize(
+    ("rewards", "expected"),
+    # _compute_advantages of AndreHe02/rewarding-unlikely-release @ 3e26ddd with rank_penalty .25
+    [
+        (RIGHT, [-0.3872935, 1.1618806, 0.3872935, -1.1618806]),  # ranks 2, 0, 1, 3: rewards .875, 1, .9375, .8125
+        ([1.0, 0.0, 1.0, 0.0], [0.8053409, -0.8649958, 0.9246507, -0.8649958]),
+        (WRONG, [0.0] * 4),
+    ],
+)
+def test_unlikeliness_pays_the_rarer_right_answer_more(rewards, expected):
+    logps = torch.tensor([-1.0, -3.0, -2.0, -0.5])
+    assert unlikeliness_advantages(torch.tensor(rewards), logps, 4).tolist() == values(expected)
+
+
+def test_unlikeliness_leaves_an_unscorable_rollout_out():
+    rewards, logps = torch.tensor([1.0, NAN, 0.0, 0.0]), -torch.ones(4)
+    found = unlikeliness_advantages(rewards, logps, 4, beta=0.0)
+    assert torch.equal(found, group_relative_advantages(rewards, 4, std_eps=1e-6)) and found[1] == 0
+
+
+def test_length_by_hand():
+    # mean 10: .1 * (10 - 5) / 10 = .05, and so on
+    found = length_advantages(torch.tensor([5, 10, 10, 15, 0, 0, 0, 0]), 4)
+    assert found.tolist() == values([0.05, 0.0, 0.0, -0.05] + [0.0] * 4)
+
+
+def test_the_entropy_bonus_by_hand():
+    # .5 * (-ln .5 - 1) = .5 * (.6931 - 1); the padding's is 0
+    logps, entropies = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[1.0, 9.0]])
+    found = entropy_bonus_advantages(logps, entropies, torch.tensor([[1, 0]]), weight=0.5)
+    assert found.flatten().tolist() == values([-0.1534264, 0.0])
+
+
+def test_the_entropy_bonus_has_the_gradient_of_the_entropy():
+    """The sum over all tokens that could be drawn of p * A * grad log p, against autograd's."""
+    logits = torch.tensor([0.3, -1.0, 2.0], dtype=torch.float64, requires_grad=True)
+    logps = logits.log_softmax(dim=0)
+    entropy = -(logps.exp() * logps).sum()
+    ones = torch.ones(3, 1)
+    paid = entropy_bonus_advantages(logps.detach().unsqueeze(1), entropy.detach().expand(3, 1), ones, weight=1.0)
+    (expected,) = torch.autograd.grad(entropy, logits, retain_graph=True)
+    (found,) = torch.autograd.grad((logps.exp().detach() * paid.squeeze(1) * logps).sum(), logits)
+    assert torch.allclose(found, expected, atol=1e-6)
+    assert (logps.exp().detach() * paid.squeeze(1)).sum().abs() < 1e-6  # 0 on average
+
+
+def test_constant_credit_is_miner_without_its_parts():
+    rewards, mask, scores = batch()
+    bare = dict(miner_intrinsic="constant", miner_credit="uniform", miner_lambda_max=None)
+    assert torch.allclose(run("constant", rewards, mask, scores), run("miner", rewards, mask, scores, **bare))
+
+
+@pytest.mark.parametrize(
+    "neutral",
+    [
+        dict(rl_zvp_alpha=0.0),
+        dict(unlikeliness_beta=0.0),
+        dict(length_weight=0.0),
+        dict(entropy_weight=0.0),
+        dict(constant_credit=0.0),
+    ],
+    ids=lambda neutral: next(iter(neutral)),
+)
+def test_at_its_neutral_setting_a_method_is_grpo_and_asks_for_nothing(neutral):
+    rewards, mask, scores = batch()
+    asked, name = [], next(iter(neutral)).rpartition("_")[0]
+    assert torch.equal(run(name, rewards, mask, scores, asked, **neutral), run("grpo", rewards, mask, scores))
+    assert not asked
+
+
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [
+        ("rl_zvp", {"entropies"}),
+        ("unlikeliness", {"old_logps"}),
+        ("length", set()),
+        ("entropy", {"old_logps", "entropies"}),
+    ],
+)
+def test_a_method_asks_for_no_more_than_it_needs(name, names):
+    asked = []
+    run(name, *batch(), asked)
+    assert {what for what, _ in asked} == names

@@ -23,6 +23,11 @@ from .maxrl import MAXRL as MAXRL
 from .quantile import QUANTILE as QUANTILE
 from .w_reinforce import W_REINFORCE as W_REINFORCE
 from .sign import SIGN as SIGN
+from .unlikeliness import UNLIKELINESS as UNLIKELINESS
+from .rl_zvp import RL_ZVP as RL_ZVP
+from .length import LENGTH as LENGTH
+from .entropy import ENTROPY as ENTROPY
+from .constant import CONSTANT as CONSTANT
 from .clip_cov import CLIP_COV as CLIP_COV
 from .kl_cov import KL_COV as KL_COV
 from .bapo import BAPO as BAPO

@@ -164,13 +164,13 @@ def estimate(composition: Composition, rollouts: Rollouts, knobs: Callable[[str]
         knobs: Returns the settings of a method, given its name.
     """
     result = base = composition.mixed.estimate(rollouts, **knobs(composition.mixed.name))
-    rollouts = replace(rollouts, base=base)
     is_kind_N = {ALL_RIGHT: rollouts.kinds.is_ph_N, ALL_WRONG: rollouts.kinds.is_nh_N}
     credited = composition.credited(knobs)
     for method in _distinct(credited):
-        own = method.estimate(rollouts, **(knobs(method.name) if method.knobs else {}))
         rows = [is_kind_N[kind] for kind in credited if credited[kind].name == method.name]
-        result = _take_rows(result, own, torch.stack(rows).any(dim=0), rollouts)
+        seen = replace(rollouts, base=base, is_own_N=torch.stack(rows).any(dim=0))
+        own = method.estimate(seen, **(knobs(method.name) if method.knobs else {}))
+        result = _take_rows(result, own, seen.is_own_N, rollouts)
     return result
 
 

@@ -6,6 +6,7 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from ..distributed import World, accumulation_dtype
@@ -28,6 +29,7 @@ class Rollouts:
             process must ask.
         world: The processes that share the batch.
         base: For a method of homogeneous prompts: the estimate of the method of mixed ones. None: GRPO's.
+        is_own_N: (N,) bool, or one True for all: the rows that are taken from the method.
     """
 
     rewards_N: Tensor
@@ -38,6 +40,7 @@ class Rollouts:
     score: Callable[[Collection[str], Tensor], Mapping[str, Tensor]]
     world: World = field(default_factory=World)
     base: "Estimate | None" = None
+    is_own_N: Tensor = field(default_factory=lambda: torch.tensor(True))
 
     def local(self, values_N: Tensor) -> Tensor:
         """Return (B,), this process's rows of a vector of the global batch."""

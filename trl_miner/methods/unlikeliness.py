@@ -1,0 +1,69 @@
+"""Unlikeliness reward (arXiv 2506.02355): of the right rollouts of a prompt, the rarer ones are rewarded more.
+
+# N = P*G rollouts of the global batch, rows of one prompt adjacent; B of this process
+"""
+
+from torch import Tensor
+
+from .groups import grouped
+from .grpo import group_relative_advantages, keep
+from .method import AdvantageEstimator, Knob
+from .rollouts import Estimate, Rollouts, sum_tokens
+
+
+def unlikeliness_advantages(
+    rewards_N: Tensor, logps_N: Tensor, num_generations: int, *, beta: float = 0.25, std_eps: float = 1e-6
+) -> Tensor:
+    """Return GRPO's advantages of the rewards r_i * (1 - beta * rank_i / G), rank 0 the least likely of the prompt.
+
+    In an all-right prompt only the ranks differ. The z-score there is as large as in a mixed one, whatever beta is.
+
+    Args:
+        rewards_N: (N,) total rewards of the global batch; NaN: unscorable.
+        logps_N: (N,) mean log-prob of each rollout's tokens under the old policy, in nats.
+        num_generations: G, at least 2.
+        beta: Share of the reward that the likeliest rollouts lose, from 0 (GRPO) to 1.
+        std_eps: Added to the standard deviation, in reward units.
+
+    Returns:
+        (N,) advantages; 0 for an unscorable rollout.
+
+    Source: arXiv 2506.02355; `_compute_advantages` of AndreHe02/rewarding-unlikely-release @ 3e26ddd, whose
+        configuration has beta 0.
+    """
+    order_PG = grouped(logps_N, num_generations, "logps_N").argsort(dim=1, stable=True)
+    ranks_N = order_PG.argsort(dim=1).flatten()
+    shaped_N = rewards_N.float() * (1 - beta * ranks_N / num_generations)
+    return group_relative_advantages(shaped_N, num_generations, std_eps=std_eps)
+
+
+def _estimate(rollouts: Rollouts, *, beta: float) -> Estimate:
+    kinds, is_own_N = rollouts.kinds, rollouts.is_own_N
+    is_ranked_N = (kinds.is_ph_N | kinds.is_grpo_N) & is_own_N
+    if beta == 0 or not bool(is_ranked_N.any()):
+        return keep(rollouts)
+    scores = rollouts.score(("old_logps",), is_ranked_N)
+    is_token_BT = scores["mask"].bool() & rollouts.local(is_ranked_N).unsqueeze(1)
+    means_B = sum_tokens(scores["old_logps"], is_token_BT) / is_token_BT.sum(dim=1).clamp(min=1)
+    logps_N = rollouts.world.gather(means_B.to(rollouts.advantages_N.dtype))  # one without tokens ranks last
+    advantages_N = unlikeliness_advantages(rollouts.rewards_N, logps_N, rollouts.num_generations, beta=beta)
+    advantages_N = advantages_N.masked_fill(~is_ranked_N, 0.0)
+    return Estimate(rollouts.local(advantages_N), advantages_N)
+
+
+UNLIKELINESS = AdvantageEstimator(
+    name="unlikeliness",
+    label="Unlikeliness reward",
+    arxiv="2506.02355",
+    function=unlikeliness_advantages,
+    estimate=_estimate,
+    wants_sampler_logps=True,
+    acts_on=frozenset({"mixed", "all_right"}),
+    knobs={
+        "beta": Knob(
+            "Unlikeliness reward: share of the reward that the likeliest right rollout loses; 0 is GRPO.",
+            at_least=0,
+            at_most=1,
+        )
+    },
+)
