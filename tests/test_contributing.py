@@ -1,39 +1,44 @@
 """The worked example of CONTRIBUTING.md: a new advantage estimator is one file and one line."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
+
+from harness import in_a_fork
 
 import trl_miner
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(trl_miner.__file__).parent
-TRAIN = """
-import json, sys
-from harness import trained
-import trl_miner
-from trl_miner.methods.groups import group_mean
 
-policy, folder = sys.argv[1:]
-assert trl_miner.__file__.startswith(folder), trl_miner.__file__
-trainer = trained(policy, folder + "/out", advantage_estimator="rloo", rloo_scale=0.5, max_steps=3)
-both = trained(policy, folder + "/both", advantage_estimator="rloo+miner", max_steps=3)
-try:
-    trl_miner.MinerGRPOConfig("out", rloo_scale=-1.0, use_cpu=True, bf16=False)
-except ValueError as error:
-    refused = str(error)
-print(json.dumps({
-    "advantages": sorted({round(value, 4) for batch in trainer.batches for value in batch["advantages"].tolist()}),
-    "is_recovered": any(log.get("rollouts/recovered", 0) > 0 for log in both.state.log_history),
-    "papers": [method.arxiv for method in trainer.args.methods],
-    "refused": refused,
-    "doc": "rloo_scale (`float`, *optional*, defaults to `1.0`):" in trl_miner.MinerGRPOConfig.__doc__,
-}))
-"""
+
+def train_with(folder, policy):
+    """Train with the package in a folder, in a process that has imported another one, and write down what came out."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("trl_miner", "harness")]:
+        del sys.modules[name]
+    sys.path.insert(0, str(folder))
+    from harness import trained
+
+    from trl_miner import MinerGRPOConfig
+
+    assert sys.modules["trl_miner"].__file__.startswith(str(folder))
+    trainer = trained(policy, folder / "out", advantage_estimator="rloo", rloo_scale=0.5, max_steps=3)
+    both = trained(policy, folder / "both", advantage_estimator="rloo+miner", max_steps=3)
+    refused = ""
+    try:
+        MinerGRPOConfig("out", rloo_scale=-1.0, use_cpu=True, bf16=False)
+    except ValueError as error:
+        refused = str(error)
+    found = {
+        "advantages": sorted({round(value, 4) for batch in trainer.batches for value in batch["advantages"].tolist()}),
+        "is_recovered": any(log.get("rollouts/recovered", 0) > 0 for log in both.state.log_history),
+        "papers": [method.arxiv for method in trainer.args.methods],
+        "refused": refused,
+        "doc": "rloo_scale (`float`, *optional*, defaults to `1.0`):" in MinerGRPOConfig.__doc__,
+    }
+    (folder / "found.json").write_text(json.dumps(found))
 
 
 def test_the_worked_example_is_one_file_and_one_line(policy, tmp_path):
@@ -47,11 +52,9 @@ def test_the_worked_example_is_one_file_and_one_line(policy, tmp_path):
     package = (methods / "__init__.py").read_text()
     assert package.count("# isort: on") == 1
     (methods / "__init__.py").write_text(package.replace("# isort: on", f"{line}# isort: on"))
-    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT / 'tests'}"}
-    command = [sys.executable, "-c", TRAIN, policy, str(tmp_path)]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    code, said = in_a_fork(train_with, tmp_path, policy)
+    assert code == 0, said[-3000:]
+    found = json.loads((tmp_path / "found.json").read_text())
     # scale .5, G 4: one right of four is .5 * .75 * 4 / 3 = .5, the others .5 * -.25 * 4 / 3 = -.1667; and so on
     assert set(found["advantages"]) <= {-0.5, -0.3333, -0.1667, 0.0, 0.1667, 0.3333, 0.5}
     assert len(found["advantages"]) > 1
