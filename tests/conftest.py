@@ -47,6 +47,15 @@ def unchecked_sampler(monkeypatch):
     monkeypatch.setattr("trl_miner.trainer.generation_batch.check_sampler", lambda *_: True)
 
 
+@pytest.fixture
+def read_here(monkeypatch):
+    """`compare` reads recipes in this process, which has imported TRL, and not in a child."""
+    from trl_miner.compare.recipes import parse_recipe
+
+    read = lambda paths, steps, options, runner: [parse_recipe(path, options, steps) for path in paths]  # noqa: E731
+    monkeypatch.setattr("trl_miner.compare.comparison.read_recipes", read)
+
+
 @pytest.fixture(scope="session")
 def model_cache(tmp_path_factory):
     """Return a folder that all workers share, so that the embedded world's base model is built once."""

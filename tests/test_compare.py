@@ -48,13 +48,6 @@ def recipe(tmp_path):
     return write_recipe(tmp_path, "grpo", advantage_estimator="grpo", model_name_or_path="m")
 
 
-@pytest.fixture
-def read_here(monkeypatch):
-    """Recipes are read in this process, which has imported TRL, and not in a child."""
-    read = lambda paths, steps, options, runner: [parse_recipe(path, options, steps) for path in paths]  # noqa: E731
-    monkeypatch.setattr("trl_miner.compare.comparison.read_recipes", read)
-
-
 def command(recipes, output, *options):
     """The command as a user gives it, with one thread for each run."""
     names = [str(path) for path in recipes]
@@ -180,13 +173,15 @@ def test_runs_are_scored_while_they_train(stopped_and_finished):
 
 
 @pytest.mark.slow
-def test_finished_runs_are_skipped_and_others_settings_refused(stopped_and_finished):
+def test_finished_runs_are_skipped_and_others_settings_refused(stopped_and_finished, read_here, capsys):
     (grpo, _, _), output, _, _ = stopped_and_finished
-    again = run([grpo], output)
-    assert again.returncode == 0 and again.stdout.startswith("[1/1] grpo seed 1: Pass@1 0.00, finished before\n")
-    other = run([grpo], output, "--max_steps", "3")
-    assert other.returncode == 2 and f"{output / 'grpo' / 'seed1'} must be empty or hold the same run" in other.stderr
-    assert "wanted '--score_steps 1 --max_steps 3'. Give another --output, or delete that folder" in other.stderr
+    words = command([grpo], output)[3:]
+    assert cli.main(words) == 0
+    assert capsys.readouterr().out.startswith("[1/1] grpo seed 1: Pass@1 0.00, finished before\n")
+    assert cli.main([*words, "--max_steps", "3"]) == 2
+    said = capsys.readouterr().err
+    assert f"{output / 'grpo' / 'seed1'} must be empty or hold the same run" in said
+    assert "wanted '--score_steps 1 --max_steps 3'. Give another --output, or delete that folder" in said
 
 
 def test_wrong_calls_are_refused_before_anything_is_read(recipe, tmp_path):

@@ -17,7 +17,6 @@ import pytest
 from transformers.utils import logging
 
 from trl_miner import cli, progress
-from trl_miner.compare.recipes import parse_recipe
 from trl_miner.data import arithmetic
 from trl_miner.progress import Progress, duration, finish, is_quiet, quietly, track
 from trl_miner.recipe import MinerScriptArguments, make_parser
@@ -374,10 +373,8 @@ def test_doctor_names_launch_and_a_dry_run_itself(terminal, recipe):
 
 
 @pytest.mark.slow
-def test_compare_on_a_terminal(terminal, recipe, tmp_path, monkeypatch):
+def test_compare_on_a_terminal(terminal, recipe, tmp_path, monkeypatch, read_here):
     monkeypatch.chdir(Path(__file__).parent)
-    read = lambda paths, steps, options, runner: [parse_recipe(path, options, steps) for path in paths]  # noqa: E731
-    monkeypatch.setattr("trl_miner.compare.comparison.read_recipes", read)  # in this process, which has imported TRL
     output = tmp_path / "all"
     compare = ["compare", "--recipes", str(recipe), "--seeds", "1", "--output", str(output), "--max_steps", "60"]
     assert terminal.here(compare, compare) == [0, 0]
