@@ -11,6 +11,7 @@ import yaml
 from trl_miner.config import accumulation_steps
 from trl_miner.doctor import examination, machine
 from trl_miner.doctor.context import FAILED
+from trl_miner.launching.plan import make_plan
 from trl_miner.recipe import check_recipe, load_reward_funcs, make_parser
 from trl_miner.train import main
 
@@ -270,9 +271,36 @@ def test_doctor_passes_a_model_s_recipes_on_the_machine_that_they_name(model, fo
     path = RECIPES / model / folder / "miner.yaml"
     named = header(path)
     assert all(header(other) == named for other in path.parent.glob("*.yaml"))
-    findings, context = examination.examine(path, [], machine.described_machine(f"{named['gpus']}x{named['gb']}GB"))
+    plan = passes(path, f"{named['gpus']}x{named['gb']}GB")
+    assert (len(plan.server_gpus), len(plan.train_gpus)) == (named["server"], named["train"])
+    assert plan.accelerate["mixed_precision"] == "bf16"
+
+
+def passes(path, where):
+    """The plan of a recipe that doctor finds no fault with on a machine."""
+    findings, context = examination.examine(path, [], machine.described_machine(where))
     assert not [finding for finding in findings if finding.status == FAILED], examination.table(findings)
     about = {finding.about: finding.status for finding in findings}
-    assert about["memory"] == about["vLLM memory"] == about["batch"] == "ok"
-    assert (len(context.plan.server_gpus), len(context.plan.train_gpus)) == (named["server"], named["train"])
-    assert context.plan.accelerate["mixed_precision"] == "bf16"
+    assert about["memory"] == about["vLLM memory"] == about["batch"] == about["trainer"] == "ok"
+    return context.plan
+
+
+@pytest.mark.parametrize("folder", ["", "lora"])
+@pytest.mark.parametrize("model", PAPER)
+@pytest.mark.parametrize("gpus", [4, 8])
+def test_doctor_passes_them_on_more_gpus_and_refuses_too_few(model, folder, gpus, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    path = RECIPES / model / folder / "miner.yaml"
+    named = header(path)
+    if gpus > named["gpus"]:
+        plan = passes(path, f"{gpus}x80GB")
+        assert 2048 % (plan.settings.per_device_train_batch_size * plan.num_processes) == 0
+    elif gpus < named["gpus"]:  # full fine-tuning of 8 B and more
+        findings, _ = examination.examine(path, [], machine.described_machine(f"{gpus}x80GB"))
+        assert any(finding.about == "plan" and "got 4 visible GPUs" in finding.text for finding in findings)
+
+
+@large
+def test_the_batches_of_every_recipe_come_out_even_on_8_gpus(path, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert not examination.refusals(make_plan(path, num_gpus=8), is_here=False)

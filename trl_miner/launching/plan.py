@@ -184,8 +184,13 @@ def _divide_gpus(
         need = f"{for_server} for the vLLM server (vllm_tensor_parallel_size)"
         need += " and at least 1 for the training" if for_training else ""
         raise ValueError(
-            f"The recipe needs {need}: got {len(ids)} visible GPU{'' if len(ids) == 1 else 's'}. Lower "
-            f"vllm_tensor_parallel_size, or plan for another machine with --num_gpus."
+            f"The recipe needs {need}: got {len(ids)} visible GPU{'' if len(ids) == 1 else 's'}. "
+            + (
+                "Lower vllm_tensor_parallel_size"
+                if for_training < len(ids)
+                else "Set vllm_mode: colocate and vllm_tensor_parallel_size: 1"
+            )
+            + ", or plan for another machine with --num_gpus."
         )
     indices = tuple(range(len(ids)))
     return indices[:for_server], indices[for_server:] if only != "server" else ()
@@ -218,15 +223,31 @@ def _processes(
         if len(gpus) > 1:  # transformers would spread one process over all that it sees
             notes.append(f"accelerate_config is for one GPU: {len(gpus) - 1} of {len(gpus)} stay unused.")
         return 1, gpus[:1]
-    here = len(gpus) if requested is None else requested // num_machines
+    here = _even_processes(settings, len(gpus), num_machines) if requested is None else requested // num_machines
     if here > len(gpus):
         raise ValueError(
             f"Each training process needs a GPU: got {here} processes for {len(gpus)} on this machine. Lower "
             f"--num_processes, or vllm_tensor_parallel_size."
         )
-    if here < len(gpus):
+    if here < len(gpus) and requested is None:
+        rows = settings.per_device_train_batch_size
+        notes.append(
+            f"{len(gpus) - here} of {len(gpus)} GPUs stay unused: {settings.optimizer_batch_size} rollouts per "
+            f"optimizer step do not divide by {rows} on each of {len(gpus) * num_machines}, so {here * num_machines} "
+            f"train. A larger vllm_tensor_parallel_size can use the others."
+        )
+    elif here < len(gpus):
         notes.append(f"--num_processes leaves {len(gpus) - here} of {len(gpus)} GPUs unused.")
     return here * num_machines, gpus[:here]
+
+
+def _even_processes(settings: argparse.Namespace, num_gpus: int, num_machines: int) -> int:
+    """Return on how many GPUs of each machine a recipe trains: on as many as divide its `optimizer_batch_size`."""
+    batch, rows = settings.optimizer_batch_size, settings.per_device_train_batch_size
+    if not batch or rows < 1:
+        return num_gpus
+    even = (number for number in range(num_gpus, 0, -1) if batch % (rows * number * num_machines) == 0)
+    return next(even, num_gpus)  # none: the settings say so
 
 
 def _cpu_processes(settings: argparse.Namespace, config: dict[str, Any], requested: int | None) -> int:
