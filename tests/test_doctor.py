@@ -141,6 +141,35 @@ def test_gpus_that_are_missing_unequal_or_too_small(recipe, tmp_path):
     assert found(recipe(gpu=True, vllm_tensor_parallel_size=3), "4x80GB")["vLLM memory"][0] == "FAILED"  # 32 heads
 
 
+ONE_GPU = dict(
+    accelerate_config=str(RECIPES / "accelerate/single_gpu.yaml"), optimizer_batch_size=16, dtype="bfloat16"
+)
+
+
+def test_on_one_gpu_the_advice_can_be_followed(recipe):
+    path = recipe(gpu=True)
+    text = found(path, "1x24GB")["plan"][1]
+    assert "Set vllm_mode: colocate and vllm_tensor_parallel_size: 1" in text and "Lower" not in text
+    path = recipe(gpu=True, **ONE_GPU, vllm_mode="colocate", vllm_gpu_memory_utilization=0.3)
+    result = found(path, "1x24GB")
+    # 4.02 billion parameters of 16 bits: 7.5 GiB, but vLLM's share is 0.3 * 23.6 = 7.1 GiB
+    assert result["vLLM memory"][0] == "FAILED"
+    assert "Raise vllm_gpu_memory_utilization" in result["vLLM memory"][1]
+    status, text = result["memory"]
+    assert status == "FAILED" and "vllm_enable_sleep_mode" in text and "zero3" not in text
+
+
+def test_weights_in_4_bits_take_less_than_in_16(recipe):
+    lora = dict(ONE_GPU, vllm_mode="colocate", use_peft=True, lora_target_modules="all-linear", load_in_4bit=True)
+    result = found(recipe(gpu=True, **lora, vllm_gpu_memory_utilization=0.5), "1x24GB")
+    # 0.39 of 4.02 billion parameters are the embedding, 2 bytes each; 3.63 billion of 4.5 bits: 0.72 + 1.90 GiB
+    assert result["vLLM memory"][0] == "ok" and "2.6 GiB of weights" in result["vLLM memory"][1]
+    _, context = examination.examine(recipe(gpu=True, **lora), [], machine.described_machine("1x24GB"))
+    weights = next(line for line in examination.memory_table(context) if line.startswith("  weights"))
+    adapter = 4 * context.shape.adapter / GIB
+    assert float(weights.split()[1]) == pytest.approx(2.62 + adapter, abs=0.02)
+
+
 def test_a_cpu_recipe_must_fit_into_the_memory(recipe, tmp_path):
     file = tmp_path / "machine.json"
     file.write_text('{"gpus": 0, "cpu_memory_gb": 0.001}')

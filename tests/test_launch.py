@@ -276,7 +276,7 @@ def test_no_server_is_started_for_a_run_that_has_finished(recipe, tmp_path, caps
     ("settings", "options", "named"),
     [
         # 4 GPUs, 2 for the server: a micro-batch of 2 x 2
-        (dict(optimizer_batch_size=6, per_device_train_batch_size=2), ["--dry-run"], "got 6 for 2 x 2"),
+        (dict(optimizer_batch_size=5, per_device_train_batch_size=2), ["--dry-run"], "got 5 for 2 x 2"),
         (dict(loss_type="nope"), [], "loss_type must be one of"),
         pytest.param(
             dict(accelerate_config="zero3"),

@@ -1,7 +1,7 @@
 """The input and the output of every check."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -77,7 +77,7 @@ class Context:
         is_gpu = bool(plan.train_gpus)
         zero = plan.accelerate.get("deepspeed_config") or {}
         colocated = 0
-        if settings.use_vllm and settings.vllm_mode == "colocate" and not settings.vllm_enable_sleep_mode and is_gpu:
+        if self.is_colocated and not settings.vllm_enable_sleep_mode:
             colocated = int((self.gpu_bytes or 0) * settings.vllm_gpu_memory_utilization)
         return memory.Run(
             sharding=sharding_of(plan),
@@ -87,6 +87,7 @@ class Context:
             is_checkpointed=bool(settings.gradient_checkpointing),
             has_reference=bool(settings.beta) and not settings.use_peft,
             weight_bytes={"bfloat16": 2, "float16": 2, "auto": 2}.get(settings.dtype, 4),
+            quantized_bytes=memory.NF4 if settings.load_in_4bit else memory.INT8 if settings.load_in_8bit else None,
             is_mixed=is_gpu and (settings.bf16 is not False or bool(settings.fp16)),
             is_gpu=is_gpu,
             optimizer_bytes=2 if "8bit" in str(settings.optim) else memory.ADAM,
@@ -99,16 +100,29 @@ class Context:
         """The free memory of the smallest training GPU; None on a CPU."""
         return min(self._free(self.plan.train_gpus), default=None)
 
+    @property
+    def is_colocated(self) -> bool:
+        """Whether vLLM shares the GPUs of the training."""
+        settings = self.settings
+        return bool(settings.use_vllm and settings.vllm_mode == "colocate" and self.plan.train_gpus)
+
     @cached_property
     def server_estimate(self) -> memory.ServerEstimate | None:
-        """The estimate for one GPU of the vLLM server; None if no server is started on GPUs."""
-        free = self._free(self.plan.server_gpus)
+        """The estimate for vLLM on one GPU, of its server or shared with the training; None if it uses none here."""
+        free = self._free(self.plan.train_gpus if self.is_colocated else self.plan.server_gpus)
         if not free:
             return None
-        flag, command = "--gpu-memory-utilization", self.plan.server or []
-        share = float(command[command.index(flag) + 1]) if flag in command else 0.9
+        if self.is_colocated:
+            share, parallel = self.settings.vllm_gpu_memory_utilization, self.settings.vllm_tensor_parallel_size
+        else:
+            flag, command = "--gpu-memory-utilization", self.plan.server or []
+            share, parallel = float(command[command.index(flag) + 1]) if flag in command else 0.9, len(free)
+        # TRL has a colocated vLLM quantize to 4 bits what trains in 4 bits; a server gets 16 bits
+        is_small = self.is_colocated and self.settings.load_in_4bit
+        sizes = replace(self.run, weight_bytes=2, quantized_bytes=memory.NF4 if is_small else None)
+        weights = memory.frozen_bytes(self.shape, sizes)
         return memory.estimate_server(
-            self.shape, min(free), tensor_parallel=len(free), utilization=share, length=self.run.tokens
+            self.shape, min(free), tensor_parallel=parallel, utilization=share, length=self.run.tokens, weights=weights
         )
 
     def _free(self, indices: Iterable[int]) -> list[int]:

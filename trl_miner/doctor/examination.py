@@ -106,7 +106,7 @@ def memory_table(context: Context) -> list[str]:
     ]
     if (server := context.server_estimate) is not None:
         lines += [
-            "Memory of one server GPU in GiB:",
+            f"Memory of vLLM on one {'shared' if context.is_colocated else 'server'} GPU in GiB:",
             _row("weights", server.weights),
             _row("KV cache", server.cache),
             _row("CUDA, graphs, activations (rule of thumb)", memory.SERVER_BYTES),

@@ -16,6 +16,7 @@ CUDA_BYTES = 2 * GIB  # context, cuBLAS, NCCL: a rule of thumb
 FRAGMENTS = 1.1  # fragmentation: what each micro-batch allocates, over the sum of its tensors
 ZERO_BUCKET = 500_000_000  # DeepSpeed's reduce_bucket_size and allgather_bucket_size, in elements
 ZERO3_LIVE = 1_000_000_000  # its stage3_max_live_parameters; also sub_group_size, the parameters stepped at once
+NF4, INT8 = 4.5 / 8, 1.0  # bytes per weight in 4 bits, with a float32 scale for each 64; and in 8
 SERVER_BYTES = 4 * GIB  # vLLM without weights and KV cache: CUDA, graphs, activations, logits; a rule of thumb
 
 
@@ -30,6 +31,7 @@ class Run:
     is_checkpointed: bool = True  # activations are recomputed in the backward pass
     has_reference: bool = False  # a second model for the KL term
     weight_bytes: int = 4  # of each weight as it is loaded
+    quantized_bytes: float | None = None  # of each weight of a frozen linear layer in 4 or 8 bits; None: not quantized
     is_mixed: bool = False  # computes in 16 bits
     is_gpu: bool = False  # uses Triton's kernels, and CUDA takes memory of its own
     offloads_optimizer: bool = False  # ZeRO keeps the optimizer's states in CPU memory
@@ -91,8 +93,8 @@ def _states(shape: Shape, run: Run) -> dict[str, int]:
         share = {1: processes if run.sharding == "fsdp" else 1}
         # accelerate (FSDP) and PEFT cast trained weights to float32
         own = 4 if run.sharding == "fsdp" or shape.adapter else run.weight_bytes
-        frozen = shape.parameters if shape.adapter else 0
-        weights = (run.weight_bytes * frozen + own * trained) // share[1]
+        frozen = frozen_bytes(shape, run) if shape.adapter else 0
+        weights = (frozen + own * trained) // share[1]
         gradients = own * trained // share[1]
         optimizer = run.optimizer_bytes * own // 4 * trained // share[1]
         reference = run.weight_bytes * shape.parameters // share[1]
@@ -105,6 +107,13 @@ def _states(shape: Shape, run: Run) -> dict[str, int]:
         "reference model": reference if run.has_reference else 0,
         name: extra,
     }
+
+
+def frozen_bytes(shape: Shape, run: Run) -> int:
+    """Return the bytes of a base model that only an adapter trains. Embeddings, head and norms are never quantized."""
+    if run.quantized_bytes is None:
+        return run.weight_bytes * shape.parameters
+    return run.weight_bytes * (shape.parameters - shape.linear) + int(run.quantized_bytes * shape.linear)
 
 
 def _copies(shape: Shape, run: Run, own: int) -> tuple[str, int]:
@@ -188,10 +197,10 @@ class ServerEstimate:
 
 
 def estimate_server(
-    shape: Shape, gpu: int, *, tensor_parallel: int, utilization: float, length: int
+    shape: Shape, gpu: int, *, tensor_parallel: int, utilization: float, length: int, weights: int
 ) -> ServerEstimate:
-    """Estimate a vLLM server on one GPU of `gpu` bytes, with sequences of at most `length` tokens."""
-    weights = 2 * shape.parameters // tensor_parallel
+    """Estimate vLLM on one GPU of `gpu` bytes: `weights` bytes on all its GPUs, sequences of `length` tokens."""
+    weights //= tensor_parallel
     cache = int(gpu * utilization) - weights - SERVER_BYTES
     kv_heads = max(shape.kv_heads / tensor_parallel, 1)
     per_token = 2 * 2 * shape.layers * kv_heads * shape.head_dim

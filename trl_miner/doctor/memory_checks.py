@@ -43,9 +43,13 @@ def _advice(context: Context) -> str:
     if not settings.gradient_checkpointing:
         advice.append("set gradient_checkpointing: true")
     if run.sharding in ("none", "ddp", "zero1", "zero2") and not settings.use_peft and context.plan.train_gpus:
-        advice.append("use recipes/accelerate/zero3.yaml")
+        advice += ["use recipes/accelerate/zero3.yaml"] if len(context.plan.train_gpus) > 1 else []
+    if context.is_colocated and not settings.vllm_enable_sleep_mode:
+        advice.append("set vllm_enable_sleep_mode: true, or lower vllm_gpu_memory_utilization")
     if not settings.use_peft:
         advice.append("train on more GPUs, or with a LoRA recipe")
+    elif run.quantized_bytes is None and context.plan.train_gpus:
+        advice.append("set load_in_4bit: true")
     text = "; ".join(advice) or "use larger GPUs"
     return f"{text[0].upper()}{text[1:]}."
 
@@ -80,25 +84,24 @@ def check_cpu_memory(context: Context) -> Iterator[Finding]:
 
 
 def check_server_memory(context: Context) -> Iterator[Finding]:
-    """Check that the vLLM server's weights and a useful KV cache fit on its GPUs."""
+    """Check that vLLM's weights and a useful KV cache fit on its GPUs, or into its share of the training's."""
     estimate, parallel = context.server_estimate, context.settings.vllm_tensor_parallel_size
     if estimate is None:
         return
+    where = "in vLLM's share of each GPU" if context.is_colocated else "on each server GPU"
     text = (
-        f"{estimate.weights / GIB:.1f} GiB of weights and {estimate.cache / GIB:.1f} GiB of KV cache on each server "
-        f"GPU: {estimate.sequences:.0f} rollouts of {context.run.tokens} tokens at once"
+        f"{estimate.weights / GIB:.1f} GiB of weights and {estimate.cache / GIB:.1f} GiB of KV cache {where}: "
+        f"{estimate.sequences:.0f} rollouts of {context.run.tokens} tokens at once"
     )
+    advice = f"Raise vllm_{'gpu_memory_utilization' if context.is_colocated else 'tensor_parallel_size'}"
     if estimate.sequences < 1:
-        yield failed(
-            f"at least one rollout must fit: got {text}. Raise vllm_tensor_parallel_size, or lower "
-            f"max_completion_length."
-        )
+        yield failed(f"at least one rollout must fit: got {text}. {advice}, or lower max_completion_length.")
     elif context.shape.heads % parallel:
         yield failed(
             f"vllm_tensor_parallel_size must divide the model's {context.shape.heads} attention heads: got {parallel}."
         )
     elif estimate.sequences < FEW_SEQUENCES:
-        yield warning(f"{text}: few, so generation is slow. Raise vllm_tensor_parallel_size.")
+        yield warning(f"{text}: few, so generation is slow. {advice}.")
     else:
         yield ok(f"{text}.")
 

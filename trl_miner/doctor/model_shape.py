@@ -52,6 +52,7 @@ class Shape:
     trainable: int  # those with a gradient; with LoRA the adapter's
     head: int  # those of the output projection
     is_head_trainable: bool
+    linear: int  # those of linear layers other than the head, which quantization makes smaller
     source: str  # where the configuration was found
 
     @property
@@ -122,6 +123,9 @@ def measure(config: Any, settings: argparse.Namespace, source: str = "its config
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     parameters = sum(parameter.numel() for parameter in model.parameters())
+    head = model.get_output_embeddings().weight
+    layers = (module for module in model.modules() if isinstance(module, torch.nn.Linear))
+    linear = sum(layer.weight.numel() for layer in layers if layer.weight is not head)
     text = config.get_text_config()
     heads = text.num_attention_heads
     return Shape(
@@ -135,8 +139,9 @@ def measure(config: Any, settings: argparse.Namespace, source: str = "its config
         vocabulary=text.vocab_size,
         parameters=parameters,
         trainable=_adapter_parameters(model, settings) if settings.use_peft else parameters,
-        head=model.get_output_embeddings().weight.numel(),
+        head=head.numel(),
         is_head_trainable=not settings.use_peft,
+        linear=linear,
         source=source,
     )
 
