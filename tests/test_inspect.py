@@ -286,7 +286,7 @@ def test_any_float32_survives(tmp_path):
     path = write_inspect_page(tmp_path)
     with open_page(path) as page:
         opened(page)
-        assert "unscorable 1" in page.inner_text("#kinds")
+        assert "Not scored 1" in page.inner_text("#kinds")
         for row in read_credit(tmp_path).table.to_pylist():
             found = numbers(page, 10, row["group"], row["rollout"])
             for name in ("old_logps", "weights", "advantages_before", "advantages"):
@@ -357,7 +357,7 @@ def test_the_scale_may_be_that_of_the_batch(tmp_path):
         opened(page)
         assert "0.5" in page.inner_text("#legend-text")
         page.select_option("#scale", "kind")
-        assert "abs(advantage) 2, the largest of the HE prompts of step 10" in page.inner_text("#legend-text")
+        assert "abs(advantage) 2, the largest of the mixed prompts of step 10" in page.inner_text("#legend-text")
         # a quarter of the way from white to #0072B2: 255 - 255/4 = 191.25, 255 - 141/4 = 219.75, 255 - 77/4 = 235.75
         found = rgb(page.eval_on_selector(".t", "s => getComputedStyle(s).backgroundColor"), None)
         assert found == pytest.approx([191.25, 219.75, 235.75], abs=0.6)
@@ -398,12 +398,16 @@ def test_a_training_run_is_shown_with_all_of_its_credit(policy, tmp_path):
 def test_filters_and_search_narrow_the_list(run):
     with open_page(write_inspect_page(run)) as page:
         opened(page)
-        everything = [f"{kind}step {s}, prompt {g}" for s in (10, 20) for g, kind in enumerate(("PH", "HE", "NH"))]
+        everything = [
+            f"{kind}step {s}, prompt {g}"
+            for s in (10, 20)
+            for g, kind in enumerate(("All right", "Mixed", "All wrong"))
+        ]
         assert list_of(page) == everything and page.inner_text("#count") == "6 of 6 prompts"
-        page.click("#kinds >> text=PH")
-        assert list_of(page) == [one for one in everything if not one.startswith("PH")]
+        page.click("#kinds >> text=All right")
+        assert list_of(page) == [one for one in everything if not one.startswith("All right")]
         page.keyboard.press("2")
-        assert list_of(page) == [one for one in everything if one.startswith("NH")]
+        assert list_of(page) == [one for one in everything if one.startswith("All wrong")]
         page.keyboard.press("1")
         page.keyboard.press("2")
         page.select_option("#step", "20")
@@ -415,11 +419,37 @@ def test_filters_and_search_narrow_the_list(run):
         assert list_of(page) == [everything[2], everything[5]]
         page.fill("#search", "what is 1 + 1")  # in the prompt of both HE
         page.wait_until("document.getElementById('count').textContent === '2 of 6 prompts'")
-        page.wait_until("document.querySelector('.item .badge').textContent === 'HE'")
+        page.wait_until("document.querySelector('.item .badge').textContent === 'Mixed'")
         page.fill("#search", "")
         page.wait_until("document.getElementById('count').textContent === '6 of 6 prompts'")
         page.select_option("#order", "credit")
-        assert list_of(page)[-1].startswith("NH")
+        assert list_of(page)[-1].startswith("All wrong")
+        page.assert_quiet()
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nThe question?<|im_end|>\n<|im_start|>assistant\n",
+        "<|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n"
+        "The question?<|eot_id|>",
+        "<start_of_turn>user\nThe question?<end_of_turn>\n<start_of_turn>model\n",
+        "User: The question?\n\nAssistant:",
+        "The question?",
+    ],
+)
+def test_the_list_shows_the_users_turn_and_the_best_paid_rollout_comes_first(tmp_path, prompt):
+    rows = [
+        rollout("HE", ["a"], [-1], index=at, grpo=advantage, prompt=prompt, reward=reward)
+        for at, (reward, advantage) in enumerate([(0.0, -1.0), (None, 0.0), (1.0, 0.5), (1.0, 2.0)])
+    ]
+    write_credit(tmp_path, rows)
+    with open_page(write_inspect_page(tmp_path)) as page:
+        opened(page)
+        assert page.inner_text(".item .words") == "The question?"
+        titles = [f"Rollout {at}" for at in (3, 2, 0, 1)]
+        assert page.locator(".card h3").all_inner_texts() == titles
         page.assert_quiet()
 
 

@@ -1,10 +1,10 @@
 // The view "Prompts", the keys, and the start.
 
-const KIND_NAMES = { PH: "all right", HE: "mixed", NH: "all wrong", unscorable: "not scored" };
+const KIND_NAMES = { PH: "All right", HE: "Mixed", NH: "All wrong", unscorable: "Not scored" };
 const KEYS = [
   ["j k", "next, previous prompt"], ["l h", "next, previous rollout (or arrows)"],
   ["Enter", "from a rollout into its tokens; there arrows move, Escape leaves"],
-  ["1 2 3 4", "show or hide PH, HE, NH, unscorable"], ["/", "search; Escape leaves"], ["n", "next prompt with the marked token"],
+  ["1 2 3 4", "show or hide prompts that are all right, mixed, all wrong, not scored"], ["/", "search; Escape leaves"], ["n", "next prompt with the marked token"],
   ["v", "next view"], ["t", "light or dark"], ["?", "these keys"],
 ];
 const ALL_AT_ONCE = 20000; // tokens; the rest of a prompt follows frame by frame
@@ -29,16 +29,22 @@ function filterPrompts() {
   else markChosen();
 }
 
+// The user's last turn of a chat, as common templates mark it; a prompt without one as it is.
+function userTurn(prompt) {
+  const turns = [...prompt.matchAll(/(?:^|\n|>)user(?:<\|end_header_id\|>|:)?\s+([^]*?)(?=<\||<end_of_turn>|\nassistant\b|$)/gi)];
+  return (turns.at(-1)?.[1] || prompt).trim();
+}
+
 function say(text) { $("count").textContent = text; }
 
 function item(group) {
   const button = makeButton("", () => choose(group)), numbers = make("span", "numbers"), words = make("span", "words");
   button.className = "item";
   button.dataset.group = group.index;
-  numbers.append(make("span", `badge ${group.kind}`, group.kind), `step ${group.step}, prompt ${group.group}`);
+  numbers.append(make("span", `badge ${group.kind}`, KIND_NAMES[group.kind]), `step ${group.step}, prompt ${group.group}`);
   const second = make("span", "numbers", `reward ${group.reward === null ? "unscorable" : show(group.reward)}, `
     + `${group.paid} of ${group.size} paid, credit ${show(group.credit)}`);
-  writeText(words, group.prompt.trim().slice(0, 120), true);
+  writeText(words, userTurn(group.prompt).slice(0, 120), true);
   words.replaceChildren(words.textContent.replaceAll("\u2423", " "));
   button.append(numbers, second, words);
   return button;
@@ -53,12 +59,14 @@ function markChosen() {
 async function choose(group) {
   chosen = group;
   const turn = ++state.turn, rows = Array.from({ length: group.size }, (_, i) => group.first + i);
+  const worth = (row, bits) => numberAt(bits, row) ?? -Infinity, order = (bits) => (a, b) => Number(worth(b, bits)) - Number(worth(a, bits)) || 0;
+  rows.sort((a, b) => order(records.reward)(a, b) || order(records.advantage)(a, b)); // the best, then the best paid, first
   markChosen();
   hideTip();
   const tokens = await Promise.all(rows.map((row) => records.tokensOf(row)));
   if (turn !== state.turn) return; // another prompt was chosen meanwhile
   const title = make("h2"), batch = records.head.batches.find((one) => one.step === group.step);
-  title.append(make("span", `badge ${group.kind}`, group.kind), `${KIND_NAMES[group.kind]}: step ${group.step}, prompt ${group.group}`);
+  title.append(make("span", `badge ${group.kind}`, KIND_NAMES[group.kind]), `step ${group.step}, prompt ${group.group}`);
   $("prompt-head").replaceChildren(title);
   $("prompt-text").replaceChildren();
   writeText($("prompt-text"), group.prompt);
@@ -112,7 +120,6 @@ function card(tokens, group) {
   head.append("reward ", make("b", "", total === null ? "unscorable" : show(total)), " \u00b7 ");
   if (!Object.is(total, verifier)) head.append(...fact("verifier's", records.verifier_reward));
   head.append("length ", make("b", "", records.length[row]), " \u00b7 ", ...fact("NLL", records.nll));
-  head.title = "advantage: mean over the tokens; NLL: nats per token";
   head.append(...fact("advantage", records.advantage), "GRPO's ", make("b", "", show(numberAt(records.grpo_advantage, row))));
   element.append(make("h3", "", `Rollout ${records.rollout[row]}`), head, text);
   const whole = records.head.completions[row];
@@ -143,7 +150,7 @@ function hideTip() { $("tip").hidden = true; }
 function setScale() {
   const byKind = $("scale").value === "kind", { step, kind } = chosen;
   state.largest = Number(byKind ? records.head.largest[`${step} ${kind}`] : chosen.largest);
-  const whose = byKind ? `the ${kind} prompts of step ${step}` : "this prompt";
+  const whose = byKind ? `the ${KIND_NAMES[kind].toLowerCase()} prompts of step ${step}` : "this prompt";
   $("legend-text").textContent = state.largest > 0
     ? `deepest: abs(advantage) ${show(state.largest)}, the largest of ${whose}`
     : `no token of ${whose} has an advantage`;
@@ -218,9 +225,9 @@ function drawHead() {
   for (const [i, kind] of Object.keys(KIND_NAMES).entries()) {
     const prompts = records.groups.filter((group) => group.kind === kind).length;
     if (kind === "unscorable" && !prompts) continue; // rare
-    const button = makeButton(`${kind} ${count(prompts)}`, () => toggleKind(kind));
+    const button = makeButton(`${KIND_NAMES[kind]} ${count(prompts)}`, () => toggleKind(kind));
     button.dataset.kind = kind;
-    button.title = `${KIND_NAMES[kind]} (${i + 1})`;
+    button.title = `${kind} (${i + 1})`;
     button.setAttribute("aria-pressed", true);
     $("kinds").append(button);
   }

@@ -7,7 +7,7 @@ class PaidTable {
     Object.assign(this, { head, texts, mark, sort: "credit", down: true, limit: 100 });
     const kinds = Object.keys(KIND_NAMES).filter((kind) => head.paid[kind].text.length);
     const select = document.getElementById("paid-kind");
-    for (const kind of kinds) select.append(new Option(`${kind}: ${KIND_NAMES[kind]}`, kind));
+    for (const kind of kinds) select.append(new Option(KIND_NAMES[kind], kind));
     select.onchange = () => this.choose(select.value);
     document.getElementById("paid-more").onclick = () => { this.limit += 400; this.draw(); };
     this.choose(kinds[0] ?? "PH");
@@ -22,7 +22,7 @@ class PaidTable {
     }));
     this.limit = 100;
     document.getElementById("paid-text").textContent = this.rows.length
-      ? `${kind} prompts (${KIND_NAMES[kind]}), all recorded batches: ${text.length.toLocaleString("en")} token texts, credit ` +
+      ? `${KIND_NAMES[kind]} prompts, all recorded batches: ${text.length.toLocaleString("en")} token texts, credit ` +
         `${show(total)} in all. Credit: the sum of abs(advantage) after calibration. Press a token to mark it in the rollouts.`
       : "No tokens are recorded.";
     this.draw();
