@@ -15,10 +15,9 @@ from accelerate import PartialState
 from harness import BASE_MODEL_STEPS, call_on_ranks, metrics_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from trl_miner import MinerGRPOTrainer, cli, rewards
+from trl_miner import MinerGRPOTrainer, cli, options, rewards
 from trl_miner.evaluation.in_training import EvaluationCallback
-from trl_miner.launching import local
-from trl_miner.launching.local import split_arguments
+from trl_miner.launching.local import launcher_arguments
 from trl_miner.recipe import MinerScriptArguments, check_recipe, load_reward_funcs, make_parser
 from trl_miner.reward_functions import find_verifier
 from trl_miner.runs.checkpoints import list_checkpoints
@@ -117,7 +116,7 @@ def test_an_unknown_key_is_named_with_the_likely_one(tmp_path, capsys, monkeypat
     """By the process that `trl-miner train` starts, here in this one."""
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # which it replaces
     path = write_recipe(tmp_path, "lerning_rate: 1e-4\n")
-    assert local.main(["--config", path]) == 2
+    assert cli.main(["train", "--config", path]) == 2
     assert "unknown key 'lerning_rate'. Did you mean 'learning_rate'?" in capsys.readouterr().err
 
 
@@ -145,14 +144,14 @@ def test_a_missing_recipe_is_named():
         check_recipe(["--config"], make_parser())
 
 
-def test_several_processes_without_a_gpu_are_refused(capsys):
-    assert cli.main([*readme_run(), "--num_processes", "2"]) == 2
-    assert "torchrun --nproc_per_node 2" in capsys.readouterr().err
+def test_several_processes_without_a_gpu_are_refused():
+    with pytest.raises(ValueError, match="torchrun --nproc_per_node 2"):
+        launcher_arguments([*readme_run()[1:], "--num_processes", "2"])
 
 
 @pytest.mark.parametrize(
     ("name", "named"),
-    [("math_rewards", "got 'math_rewards'. Known: math_reward"), ("os.path.nothing", "could not be imported")],
+    [("math_rewards", "got 'math_rewards'. Did you mean 'math_reward'"), ("os.path.nothing", "could not be imported")],
 )
 def test_an_unknown_reward_is_named(tmp_path, name, named):
     with pytest.raises(ValueError, match=named):
@@ -182,9 +181,8 @@ def test_a_run_without_data_says_what_to_give():
 
 
 def test_arguments_split_between_script_and_accelerate():
-    parser = make_parser()
     arguments = ["--config", "r.yaml", "--num_processes", "4", "--max_steps", "3", "--main_process_port", "1"]
-    for_script, for_launcher = split_arguments(parser, arguments)
+    for_script, for_launcher, _ = options.load().split(arguments)
     assert for_launcher == ["--num_processes", "4", "--main_process_port", "1"]
     assert for_script == ["--config", "r.yaml", "--max_steps", "3"]
 

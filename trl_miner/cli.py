@@ -2,18 +2,45 @@
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from .errors import TRACEBACK, tell
+from .importing import did_you_mean
+
 
 class _Parser(argparse.ArgumentParser):
-    """Quotes no secret in its errors."""
+    """Raises an error, which is told in one line, where argparse prints its usage and exits."""
 
     def error(self, message: str) -> NoReturn:
-        from .redaction import redact
+        command = self.prog.partition(" ")[2]
+        raise _UsageError(f"{_in_words(message)} See {self.prog} --help.", command)
 
-        super().error(redact(message))
+
+def _in_words(message: str) -> str:
+    """Return argparse's message as rule and value, with a suggestion where there is one."""
+    if match := re.fullmatch(r"argument COMMAND: invalid choice: '(.*)' \(choose from (.*)\)", message):
+        commands = match[2].replace("'", "").split(", ")
+        return f"Unknown command {match[1]!r}.{did_you_mean(match[1], commands)}"
+    if match := re.fullmatch(r"argument (.*): invalid choice: (.*) \(choose from (.*)\)", message):
+        return f"{match[1]} must be one of {match[3]}: got {match[2]}."
+    if match := re.fullmatch(r"argument (.*): invalid (int|float) value: (.*)", message):
+        return f"{match[1]} must be a {'whole ' * (match[2] == 'int')}number: got {match[3]}."
+    if match := re.fullmatch(r"argument (.*): expected (one|at least one) argument", message):
+        return f"{match[1]} must be followed by a value: got nothing."
+    if match := re.fullmatch(r"the following arguments are required: (.*)", message):
+        return f"This needs {match[1]}: got none."
+    return f"{message[:1].upper()}{message[1:].rstrip('.')}."
+
+
+class _UsageError(ValueError):
+    """The command line cannot be parsed."""
+
+    def __init__(self, message: str, command: str) -> None:
+        super().__init__(message)
+        self.command = command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,20 +48,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     from . import __version__
     from .commands import compare, data, doctor, evaluate, inspect, launch, push, recipes, report, score, train
     from .progress import quietly
-    from .redaction import hide_in_tracebacks, learn, redact
+    from .redaction import hide_in_tracebacks, learn
 
     if argv is None:
         hide_in_tracebacks()
     parser = _Parser(prog="trl-miner", description="MINER for TRL: train, evaluate, and see what the training did.")
+    parser.add_argument("--traceback", action="store_true", help="after any command: show where an error arose")
     parser.add_argument("--version", action="version", version=f"trl-miner {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in (train, launch, doctor, evaluate, score, compare, inspect, report, recipes, data, push):
         module.add(commands)
     words = list(sys.argv[1:] if argv is None else argv)
     learn(words)
-    args, rest = parser.parse_known_args(words)
-    if rest and args.command not in ("train", "launch", "doctor", "compare"):  # these pass options on to the training
-        parser.error(f"unrecognized arguments: {' '.join(rest)}. See trl-miner {args.command} --help")
+    if "--traceback" in words:
+        words.remove("--traceback")
+        os.environ[TRACEBACK] = "1"
+    try:
+        args, rest = parser.parse_known_args(words)
+        if rest and args.command not in ("train", "launch", "doctor", "compare"):  # whose options go to the training
+            raise _UsageError(f"Unknown option {' '.join(rest)}. See trl-miner {args.command} --help.", args.command)
+    except _UsageError as error:
+        return tell(error, error.command)
     args.argv = words
     quiet = getattr(args, "quiet", False) or "--quiet" in rest  # `train` passes it on
     if quiet or not sys.stderr.isatty():
@@ -48,10 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (ValueError, OSError) as error:
-        # Bad input, the network or the disk: the message says what to do, and a traceback would hide it.
-        print(f"trl-miner {args.command}: error: {redact(str(error))}", file=sys.stderr)
-        return 2
+    except (ValueError, OSError, ImportError) as error:  # bad input, the network, the disk, a missing package
+        return tell(error, args.command)
     except KeyboardInterrupt:
         return 130
 

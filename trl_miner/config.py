@@ -9,13 +9,32 @@ from typing import Any
 
 from trl import GRPOConfig
 
-from .config_checks import accumulation_steps, check_batches, check_combinations, check_fields
+from .config_checks import (
+    accumulation_steps,
+    check_batches,
+    check_combinations,
+    check_device,
+    check_fields,
+    convert_fields,
+)
 from .methods import DYNAMIC_SAMPLING, ESTIMATORS, GSPO, METHODS, POLICY_LOSSES
 from .methods.compose import ALL_RIGHT, ALL_WRONG, Composition, estimators_of, find_composition
 from .methods.fields import add_method_fields, list_methods
 from .methods.method import AdvantageEstimator, Method, PolicyLoss
 from .methods.own import own_knobs
 from .redaction import redact
+
+# By the name of a field, what it and the next ones have in common.
+HEADINGS = {
+    "advantage_estimator": "that control the advantages",
+    "miner_gamma": "of the advantage estimators",
+    "policy_loss": "that control the loss",
+    "optimizer_batch_size": "that control the batch",
+    "length_aware_training": "that control the speed of a step, and change its gradient only by rounding",
+    "watchdog_seconds": "that control what happens when a part of the run stops",
+    "log_token_credit": "that control what is recorded",
+    "dynamic_sampling": "that control the sampling of prompts",
+}
 
 
 def _setting(default: Any, help: str) -> Any:
@@ -25,16 +44,7 @@ def _setting(default: Any, help: str) -> Any:
 @dataclass
 @add_method_fields(
     after={"advantage_estimator_kwargs": ESTIMATORS.values(), "policy_loss": POLICY_LOSSES.values()},
-    headings={
-        "advantage_estimator": "that control the advantages",
-        "miner_gamma": "of the advantage estimators",
-        "policy_loss": "that control the loss",
-        "optimizer_batch_size": "that control the batch",
-        "length_aware_training": "that control the speed of a step, and change its gradient only by rounding",
-        "watchdog_seconds": "that control what happens when a part of the run stops",
-        "log_token_credit": "that control what is recorded",
-        "dynamic_sampling": "that control the sampling of prompts",
-    },
+    headings=HEADINGS,
 )
 class MinerGRPOConfig(GRPOConfig):
     r"""
@@ -167,6 +177,7 @@ class MinerGRPOConfig(GRPOConfig):
         if self.optimizer_batch_size is not None:
             self._set_accumulation(self.num_processes)
         check_batches(self, self.num_processes)
+        check_device(self)
         super().__post_init__()
         check_combinations(self)
 
@@ -180,6 +191,7 @@ class MinerGRPOConfig(GRPOConfig):
 
     def _check_own_fields(self) -> None:
         """Bring the fields that have several spellings into one, and check all."""
+        convert_fields(self)
         assert self.composition  # its errors show the setting as it was written
         given: Any = self.advantage_estimator
         names = given.split("+") if isinstance(given, str) else given

@@ -3,11 +3,15 @@
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import MISSING, fields, replace
+from functools import lru_cache
+from typing import Any, get_type_hints
+
+import torch
 
 from .methods import METHODS, POLICY_LOSSES, AdvantageEstimator
 from .methods.method import Kind, Knob
+from .setting import Setting, kinds_of
 
 logger = logging.getLogger("trl_miner.config")
 
@@ -51,6 +55,40 @@ def accumulation_steps(optimizer_batch_size: int, per_device_train_batch_size: i
             f"device, or launch another number of processes."
         )
     return optimizer_batch_size // together
+
+
+@lru_cache
+def _numeric_settings(config: type) -> tuple[Setting, ...]:
+    """Return the settings of a configuration class that take numbers and truths alone."""
+    hints = get_type_hints(config)
+    found = [
+        Setting(field.name, kinds_of(hints[field.name]), default=_shown(field.default)) for field in fields(config)
+    ]
+    return tuple(setting for setting in found if {*setting.kinds} <= {"bool", "int", "float", "none"})
+
+
+def _shown(default: Any) -> str:
+    return "" if default is None or default is MISSING else str(default)
+
+
+def convert_fields(args: Any) -> None:
+    """Bring numbers that were given as texts, as recipes may, into their type; raise ValueError for other types."""
+    for setting in _numeric_settings(type(args)):  # type: ignore[arg-type]
+        value = getattr(args, setting.name, None)
+        if value is not None and (converted := setting.convert(value)) != value:
+            setattr(args, setting.name, converted)
+
+
+def check_device(args: Any) -> None:
+    """Raise ValueError for bf16, transformers' default here, without a device that has it."""
+    from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_available
+
+    is_wanted = (args.bf16 if args.bf16 is not None else not args.fp16) or args.bf16_full_eval
+    if is_wanted and not args.use_cpu and not is_torch_bf16_gpu_available() and not is_torch_xla_available():
+        raise ValueError(
+            f"bf16 needs a GPU that has it: got {'no such GPU' if torch.accelerator.is_available() else 'no GPU'}. To "
+            f"train on a CPU, set use_cpu: true and bf16: false; on an older GPU, bf16: false and fp16: true."
+        )
 
 
 def check_fields(args: Any) -> None:

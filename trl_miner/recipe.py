@@ -5,23 +5,33 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, get_type_hints
 
 import trl.rewards
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from . import rewards
+from .config import HEADINGS as CONFIG_HEADINGS
 from .config import MinerGRPOConfig
 from .data.benchmarks import BENCHMARKS
 from .data.worlds import WORLDS
 from .grading.pool import CPU_SECONDS
 from .importing import did_you_mean, import_object
+from .methods import METHODS
 from .recipe_files import find_recipe
 from .redaction import learn
 from .runs.files import read_yaml
+from .setting import Setting, check_settings, kinds_of
 
 OWN_REWARDS = ("math_reward", "choice_reward")
 TRL_REWARDS = ("accuracy_reward", "reasoning_accuracy_reward", "think_format_reward", "get_soft_overlong_punishment")
+
+# By the name of a setting, what it and the next ones have in common.
+HEADINGS = CONFIG_HEADINGS | {
+    "reward_funcs": "of rewards, rollouts and the launch",
+    "score_problems": "of the held-out problems",
+    "base_model_steps": "of what is shown, and of the embedded models",
+}
 
 
 def _setting(default: Any, text: str) -> Any:
@@ -112,9 +122,53 @@ class MinerScriptArguments(ScriptArguments):
 PARSED_TYPES = (MinerScriptArguments, MinerGRPOConfig, ModelConfig, DatasetMixtureConfig)
 
 
+class _Parser(TrlParser):
+    """TRL's parser, with an error in the place of a page of usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message.removeprefix('argument ')}. See trl-miner train --help.")
+
+
 def make_parser() -> TrlParser:
-    """Return TRL's parser for everything that a recipe, or the training's command line, may set."""
-    return TrlParser(PARSED_TYPES, prog="trl-miner train")
+    """Return TRL's parser for everything that a recipe, or the training's command line, may set.
+
+    It raises ValueError where argparse would print its usage and exit.
+    """
+    return _Parser(PARSED_TYPES, prog="trl-miner train")
+
+
+def settings_of(parser: TrlParser) -> dict[str, Setting]:
+    """Return the settings that the parser of `make_parser` knows, by name."""
+    kinds = {name: kinds_of(hint) for cls in PARSED_TYPES for name, hint in get_type_hints(cls).items()}
+    groups = _groups()
+    settings: dict[str, Setting] = {}
+    for action in parser._actions:
+        name, default = action.dest, action.default
+        if isinstance(action, argparse._HelpAction):
+            continue
+        flags = (*settings[name].flags, *action.option_strings) if name in settings else tuple(action.option_strings)
+        settings[name] = Setting(
+            name,
+            kinds[name],
+            tuple(action.choices or ()),
+            "" if default is None else str(default),
+            action.help or "",
+            groups.get(name, ""),
+            flags,
+            action.nargs,
+        )
+    return settings
+
+
+def _groups() -> dict[str, str]:
+    """Return, by the name of each setting of ours, the heading that the help shows it under."""
+    methods = {f"{method.name}_{knob}": f"of {method.label}" for method in METHODS.values() for knob in method.knobs}
+    groups, heading = {}, ""
+    for cls in (MinerScriptArguments, MinerGRPOConfig):
+        for name in cls.__annotations__:
+            heading = HEADINGS.get(name, heading)
+            groups[name] = methods.get(name, heading)
+    return groups
 
 
 def check_recipe(arguments: Sequence[str], parser: TrlParser) -> dict[str, Any]:
@@ -130,11 +184,7 @@ def check_recipe(arguments: Sequence[str], parser: TrlParser) -> dict[str, Any]:
     path = find_recipe(arguments[position])
     recipe = read_yaml(path)
     learn(recipe)
-    known = {action.dest for action in parser._actions} | {"env"}
-    for key in recipe:
-        if key not in known:
-            hint = did_you_mean(str(key), known) or " Settings of accelerate go on the command line."
-            raise ValueError(f"{path}: unknown key '{key}'.{hint}")
+    check_settings(recipe, settings_of(parser), path)
     return recipe
 
 
@@ -174,8 +224,9 @@ def _load_reward_func(name: str, args: Any, config: Any) -> Callable[..., Any]:
     if name in OWN_REWARDS:
         return getattr(rewards, name)
     if "." not in name:
+        known = OWN_REWARDS + TRL_REWARDS
         raise ValueError(
-            f"reward_funcs must name known rewards or import paths: got '{name}'. Known: "
-            f"{', '.join(OWN_REWARDS + TRL_REWARDS)}; a path has a dot, such as my_lib.rewards.{name}."
+            f"reward_funcs must name known rewards or import paths: got '{name}'.{did_you_mean(name, known)} Known: "
+            f"{', '.join(known)}; a path has a dot, such as my_lib.rewards.{name}."
         )
     return import_object("reward_funcs", name)

@@ -54,9 +54,9 @@ def _order(name: str) -> tuple[int, str, str]:
     return MODELS.index(model) if model in MODELS else len(MODELS), folder, last
 
 
-def is_recipe(name: str) -> bool:
-    """Return whether a name of `shipped` is a recipe's."""
-    return not {"accelerate", "slurm"} & set(name.split("/")[:-1])
+def is_recipe(name: str | Path) -> bool:
+    """Return whether a name of `shipped`, or a file made from it, is a recipe's."""
+    return PurePosixPath(name).parent.name not in ("accelerate", "slurm")
 
 
 def find_recipe(name: str | Path) -> Path:
@@ -88,11 +88,19 @@ def find_recipes(name: str | Path, *, patterns: bool = True) -> list[Path]:
     )
 
 
-def with_recipe_file(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments of a training with the file of the recipe in place of its name behind `--config`."""
+def with_recipe_file(arguments: Sequence[str], *, say: bool = False) -> list[str]:
+    """Return the arguments of a training with the file of the recipe in place of its name behind `--config`.
+
+    It becomes a word of its own behind `--config=`, too. With `say` the user is told which file it is.
+    """
     words = list(arguments)
+    for place, word in enumerate(words):
+        if word.startswith("--config="):
+            words[place : place + 1] = ["--config", word.removeprefix("--config=")]
     if "--config" in words[:-1]:
         place = words.index("--config") + 1
+        if say:
+            say_which(words[place])
         words[place] = str(find_recipe(words[place]))
     return words
 

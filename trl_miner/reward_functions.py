@@ -127,6 +127,11 @@ def check_rewards(names: Sequence[str], rewards_NF: "Tensor", rewards_N: "Tensor
 
 def check_reward_columns(names: Sequence[str], functions: Sequence[Any], columns: Collection[str]) -> None:
     """Refuse a missing column now: it would show as a TypeError after the first generation, an hour into a job."""
+    if "prompt" not in columns:
+        raise ValueError(
+            f"The training set must have a column prompt: got {', '.join(columns)}. Rename the column that holds the "
+            f"prompts, or make the data set with `trl-miner data`."
+        )
     for name, function in zip(names, functions, strict=True):
         missing = [column for column in required_columns(function) if column not in set(columns) - _NOT_FORWARDED]
         if missing:

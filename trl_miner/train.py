@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 import tempfile
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 from datasets import Dataset, disable_progress_bars, load_dataset
 from torch.distributed import is_initialized
+from transformers import AutoConfig
 from transformers.utils import logging
 from trl import DatasetMixtureConfig, ModelConfig, get_dataset, get_peft_config, get_quantization_config
 
@@ -25,6 +27,7 @@ from .data.benchmarks import BENCHMARKS, user_benchmark
 from .data.benchmarks import load as load_benchmark
 from .data.prompts import build_prompt, guess_style
 from .data.worlds import WORLDS
+from .errors import first_line, tell
 from .evaluation.in_training import EvaluationCallback
 from .hub.model_card import PICTURE
 from .importing import import_object
@@ -54,14 +57,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         hide_in_tracebacks()
     arguments = [*sys.argv[1:], *take_options()] if argv is None else list(argv)
     learn(arguments)
-    arguments = with_recipe_file(arguments)
-    parser = make_parser()
-    check_recipe(arguments, parser)
-    script_args, config, model_args, mixture = parser.parse_args_and_config(arguments)
-    if script_args.quiet:
-        disable_progress_bars()
-        logging.disable_progress_bar()
     try:
+        arguments = with_recipe_file(arguments)
+        parser = make_parser()
+        check_recipe(arguments, parser)
+        script_args, config, model_args, mixture = parser.parse_args_and_config(arguments)
+        if script_args.quiet:
+            disable_progress_bars()
+            logging.disable_progress_bar()
         with quietly(script_args.quiet):
             run(script_args, config, model_args, mixture)
     except RunStopped:  # the watchdog has printed why
@@ -102,12 +105,19 @@ def run(
 
 def load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any:
     """Return the recipe's data set by split."""
-    if mixture.datasets:
-        return get_dataset(mixture)
-    if args.dataset_name in WORLDS:
+    if args.dataset_name in WORLDS and not mixture.datasets:
         return {split: WORLDS[args.dataset_name].load_dataset(split) for split in ("train", "test")}
-    if args.dataset_name:
-        return load_dataset(args.dataset_name, name=args.dataset_config, streaming=args.dataset_streaming)
+    if mixture.datasets or args.dataset_name:
+        try:
+            if mixture.datasets:
+                return get_dataset(mixture)
+            return load_dataset(args.dataset_name, name=args.dataset_config, streaming=args.dataset_streaming)
+        except Exception as error:  # the loaders of `datasets` may raise anything
+            name = ", ".join(one.path for one in mixture.datasets) or args.dataset_name
+            raise ValueError(
+                f"dataset_name must be a Hub id, a folder, or {' or '.join(WORLDS)}: {name} could not be loaded "
+                f"({first_line(error)}). Check the name, or make the data set with `trl-miner data`."
+            ) from error
     raise ValueError(
         f"dataset_name must be given: a Hub id, a folder, or {' or '.join(WORLDS)} for embedded problems. "
         f"Or give a mixture with `datasets`."
@@ -149,13 +159,7 @@ def _run(trainer: MinerGRPOTrainer, scores: EvaluationCallback, args: MinerScrip
         print(f"{output} holds a model of step {steps} but no checkpoint: the run starts anew, and will replace it.")
     if (output / RUN).is_file():  # started by `trl-miner compare`
         trainer.callback_handler.callbacks.insert(0, StepsFile(output))  # before the last step's scores
-    if not scores.restore(checkpoint):
-        scores.record("before")
-    with contextlib.ExitStack() as stack:
-        stack.push(show_training(trainer).close)
-        trainer.train(resume_from_checkpoint=checkpoint)
-    if "after" not in trainer.evaluation or config.load_best_model_at_end:  # no step was left, or it stopped early
-        scores.record("after")
+    _train(trainer, scores, checkpoint)
     _publish(trainer, output, None if args.dataset_name in WORLDS else args.dataset_name)
     is_main = trainer.is_world_process_zero()
     trainer.accelerator.wait_for_everyone()  # as at the end of `main`
@@ -166,6 +170,19 @@ def _run(trainer: MinerGRPOTrainer, scores: EvaluationCallback, args: MinerScrip
             mark_finished(output, trainer.state.global_step, config.num_train_epochs if config.max_steps < 1 else None)
         _finish(output, args)
     return trainer
+
+
+def _train(trainer: MinerGRPOTrainer, scores: EvaluationCallback, checkpoint: str | None) -> None:
+    """Score, train, and score."""
+    if not scores.restore(checkpoint):
+        scores.record("before")
+    with contextlib.ExitStack() as stack:
+        stack.push(show_training(trainer).close)
+        trainer.train(resume_from_checkpoint=checkpoint)
+    if (
+        "after" not in trainer.evaluation or trainer.args.load_best_model_at_end
+    ):  # no step was left, or it stopped early
+        scores.record("after")
 
 
 def _publish(trainer: MinerGRPOTrainer, output: Path, hub_dataset: str | None) -> None:
@@ -235,6 +252,7 @@ def _build_trainer(
         known = f"a Hub id, a folder, or {' or '.join(WORLDS)} for an embedded base model"
         raise ValueError(f"model_name_or_path must be given: {known}.")
     model = base_model.find_model(model, args.base_model_steps)
+    _check_model(model, model_args.model_revision, bool(getattr(config, "trust_remote_code", False)))
     if getattr(config, "trust_remote_code", False) and config.process_index == 0:
         print("trust_remote_code is on: code from the model's repository runs here.")
     quantization = get_quantization_config(model_args)
@@ -259,6 +277,17 @@ def _build_trainer(
         peft_config=get_peft_config(model_args),
         **({"rollout_func": import_object("rollout_func", args.rollout_func)} if args.rollout_func else {}),
     )
+
+
+def _check_model(model: str, revision: str | None, trust_remote_code: bool) -> None:
+    """Raise ValueError for a model that is not there."""
+    try:
+        AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(
+            f"model_name_or_path must be a folder with a model, a Hub id, or {' or '.join(WORLDS)}: {model} could not "
+            f"be loaded ({first_line(error)}). Check the name."
+        ) from error
 
 
 def _check_writable(output: Path) -> None:
@@ -295,5 +324,16 @@ def _eval_command(output: Path, args: MinerScriptArguments) -> list[str]:
     return [*command, name, "--local", benchmark] if path and name in BENCHMARKS else [*command, benchmark]
 
 
+def _command(argv: Sequence[str] | None = None) -> int:
+    """Train the recipe of the command line, and tell of a mistake in one line; in the training, show the traceback."""
+    try:
+        main(argv)
+    except Exception as error:
+        if any(frame.f_code is _train.__code__ for frame, _ in traceback.walk_tb(error.__traceback__)):
+            raise
+        return tell(error, "train")
+    return 0
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(_command())

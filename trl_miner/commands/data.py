@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..importing import did_you_mean
 from ..progress import Progress, finish
 from . import evaluate, set_run
 
@@ -51,7 +52,7 @@ def _add_options(parser: argparse.ArgumentParser, output: str, run: Callable[...
     )  # fmt: skip
     option(
         "--check-against", nargs="*", metavar="NAME",
-        help="benchmarks to compare every question with (default: all of its field; no NAME: no check)",
+        help="benchmarks to compare every question with (default: all of its field); none: no check",
     )  # fmt: skip
     option(
         "--decontaminate", action="store_true",
@@ -110,8 +111,14 @@ def _benchmarks(args: argparse.Namespace, local: dict[str, str], field: tuple[st
     from ..data.benchmarks import BENCHMARKS, load
 
     names = field if args.check_against is None else args.check_against
+    if list(names) == ["none"]:
+        return {}
     if unknown := [name for name in names if name not in BENCHMARKS]:
-        raise ValueError(f"--check-against must name benchmarks: got {unknown[0]!r}. Known: {', '.join(BENCHMARKS)}.")
+        hint = did_you_mean(unknown[0], BENCHMARKS)
+        raise ValueError(
+            f"--check-against must name benchmarks, or be none: got {unknown[0]!r}.{hint} Known: "
+            f"{', '.join(BENCHMARKS)}."
+        )
     return {name: load(BENCHMARKS[name], local.get(name), strict=False) for name in names}
 
 

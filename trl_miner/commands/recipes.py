@@ -40,13 +40,6 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     written, there = recipe_files.copy_out(names, Path(args.to))
     for path in there:
         print(f"{path} is there already: kept.")
-    recipe = next((path for path in (*written, *there) if is_training(path, Path(args.to))), None)
+    recipe = next((path for path in (*written, *there) if recipe_files.is_recipe(path)), None)
     finish(written, f"trl-miner doctor {recipe}" if recipe else ())
     return 0
-
-
-def is_training(path: Path, to: Path) -> bool:
-    """Return whether a copied file is a recipe."""
-    from ..recipe_files import is_recipe
-
-    return is_recipe(path.relative_to(to).with_suffix("").as_posix())

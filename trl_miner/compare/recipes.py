@@ -1,7 +1,5 @@
 """Read the recipes of a comparison, in a child process because this imports TRL."""
 
-import contextlib
-import io
 import json
 import os
 import sys
@@ -31,8 +29,10 @@ def read_recipes(
         request.write_text(json.dumps(asked), encoding="utf-8")
         code = runner.run([sys.executable, "-c", _CHILD, str(request), str(answer)], log)
         if code or not answer.is_file():
-            tail = log.read_text(encoding="utf-8", errors="replace")[-3000:]
-            raise ValueError(f"The recipes could not be read, exit code {code}. The reader's output:\n{tail}")
+            last = log.read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2]
+            raise ValueError(
+                f"The recipes could not be read: their reader ended with exit code {code}, after {last!r}."
+            )
         facts = json.loads(answer.read_text(encoding="utf-8"))
     if isinstance(facts, str):
         raise ValueError(facts)
@@ -54,17 +54,11 @@ def parse_recipe(path: str | Path, options: Sequence[str], steps: int | None = N
 
     The "options" include those that scoring needs. `steps` replaces the recipe's number of generation batches.
     """
-    import yaml
-
     environment = dict(os.environ)  # a recipe may set variables, which must not leak into the next one
     try:
-        with contextlib.redirect_stderr(io.StringIO()) as usage:
-            return _facts(Path(path), list(options), steps)
-    except (ValueError, TypeError, yaml.YAMLError) as error:
+        return _facts(Path(path), list(options), steps)
+    except (ValueError, TypeError) as error:
         raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
-    except SystemExit as error:  # argparse, after a page of usage
-        reason = usage.getvalue().strip().splitlines()[-1].partition("error: ")[2]
-        raise ValueError(f"{path}: {reason}. See trl-miner train --help.") from error
     finally:
         os.environ.clear()
         os.environ.update(environment)

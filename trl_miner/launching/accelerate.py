@@ -7,12 +7,14 @@ log. A training of one process runs in this one, which has loaded torch already;
 """
 
 import argparse
+import logging
 import os
 import runpy
 import subprocess
 import sys
 from collections.abc import Sequence
 
+from ..errors import EXIT_CODE
 from .signals import end_as, signal_name
 
 
@@ -25,6 +27,8 @@ def launch(words: Sequence[str]) -> int:
     args = launcher.launch_command_parser().parse_args(words)
     start_another = launcher.simple_launcher
     single: list[argparse.Namespace] = []
+    # its report of a failed process is a page; below is a line
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     if args.module and not args.mpirun_hostfile:
         launcher.simple_launcher = single.append
     try:
@@ -35,7 +39,8 @@ def launch(words: Sequence[str]) -> int:
         rank, failure = error.get_first_failure()
         code = failure.exitcode
         reason = f"by {signal_name(-code)}" if code < 0 else f"with exit code {code}"
-        print(f"Process {rank} was the first to fail: it ended {reason}.", file=sys.stderr)
+        if code != EXIT_CODE:  # of bad input, of which the process has told
+            print(f"Process {rank} was the first to fail: it ended {reason}.", file=sys.stderr)
         return code
     except SignalException as error:
         return -int(error.sigval)

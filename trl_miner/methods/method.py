@@ -1,6 +1,5 @@
 """The record of a method: all that the trainer, the configuration, the docs and the model card must know of it."""
 
-import contextlib
 import inspect
 import types
 import typing
@@ -8,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from ..setting import Setting, kinds_of
 from .rollouts import CreditExplanation, Estimate
 
 # What `Rollouts.score` can be asked for.
@@ -58,13 +58,8 @@ class Knob:
         Raises:
             ValueError: It is of another type; the error calls the knob by prefix and name.
         """
-        kinds = _alternatives(self.type)
-        if Any in kinds or type(value) in [typing.get_origin(kind) or kind for kind in kinds]:
-            return value
-        if float in kinds and not isinstance(value, bool):
-            with contextlib.suppress(TypeError, ValueError):
-                return float(value)
-        raise ValueError(f"{prefix}{self.name} must be of type {type_name(self.type)}: got {value!r}.")
+        default = "" if self.default is None else str(self.default)
+        return Setting(f"{prefix}{self.name}", kinds_of(self.type), default=default).convert(value)
 
     def check(self, value: Any, values: Mapping[str, Any], prefix: str = "") -> None:
         """Raise ValueError for a value out of range; `values` has all knobs of the method, as bounds may be others."""
