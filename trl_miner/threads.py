@@ -31,7 +31,7 @@ def fitting_threads(model: Any) -> Iterator[None]:
         yield
         return
     if not is_quiet():
-        _say(f"{size / 1e6:.1f} million parameters", threads)
+        _say(size, threads)
     torch.set_num_threads(1)
     try:
         yield
@@ -40,10 +40,10 @@ def fitting_threads(model: Any) -> Iterator[None]:
 
 
 @cache  # once, however many benchmarks are sampled
-def _say(size: str, threads: int) -> None:
+def _say(size: int, threads: int) -> None:
     print(
-        f"The model is small ({size}), so it runs on 1 thread: {threads} would mostly wait for each other. Set "
-        f"OMP_NUM_THREADS to choose.",
+        f"The model is small ({size:,} parameters), so it runs on 1 thread: {threads} would mostly wait for each "
+        f"other. Set OMP_NUM_THREADS to choose.",
         file=sys.stderr,
         flush=True,
     )
