@@ -129,7 +129,12 @@ def batch(seed=0):
     return rewards, mask, scores
 
 
-def run(name, rewards, mask, scores, asked=None, **changes):
+def keys_of(scores):
+    """A number for each prompt, wherever it stands in the batch."""
+    return scores["old_logps"][:, 0].view(-1, G)[:, 0].mul(1e6).long().repeat_interleave(G)
+
+
+def run(name, rewards, mask, scores, asked=None, seed=0, **changes):
     advantages = group_relative_advantages(rewards, G)
     kinds = group_kinds(rewards, G, advantages_N=advantages)
 
@@ -139,7 +144,9 @@ def run(name, rewards, mask, scores, asked=None, **changes):
         return {"mask": mask, **{name: scores[name] for name in names}}
 
     config = MinerGRPOConfig("unused", advantage_estimator=name, use_cpu=True, bf16=False, **changes)
-    found = estimate(config.composition, Rollouts(rewards, advantages, mask, kinds, G, score), config.knobs)
+    knows = dict(prompt_keys=lambda: keys_of(scores), seed=seed)
+    rollouts = Rollouts(rewards, advantages, mask, kinds, G, score, **knows)
+    found = estimate(config.composition, rollouts, config.knobs)
     values = advantages if found.advantages is None else found.advantages
     return values if values.dim() == 2 else values.unsqueeze(1) * mask
 

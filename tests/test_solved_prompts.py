@@ -13,6 +13,7 @@ from trl_miner.methods.grpo import group_relative_advantages
 from trl_miner.methods.length import length_advantages
 from trl_miner.methods.maxrl import maxrl_advantages
 from trl_miner.methods.ngrpo import ngrpo_advantages
+from trl_miner.methods.placebo import deal_credit
 from trl_miner.methods.quantile import quantile_advantages
 from trl_miner.methods.rl_zvp import rl_zvp_advantages
 from trl_miner.methods.unlikeliness import unlikeliness_advantages
@@ -166,20 +167,21 @@ def test_constant_credit_is_miner_without_its_parts():
 
 
 @pytest.mark.parametrize(
-    "neutral",
+    ("name", "knob"),
     [
-        dict(rl_zvp_alpha=0.0),
-        dict(unlikeliness_beta=0.0),
-        dict(length_weight=0.0),
-        dict(entropy_weight=0.0),
-        dict(constant_credit=0.0),
+        ("rl_zvp", "alpha"),
+        ("unlikeliness", "beta"),
+        ("length", "weight"),
+        ("entropy", "weight"),
+        ("constant", "credit"),
+        ("placebo", "lambda_max"),
     ],
-    ids=lambda neutral: next(iter(neutral)),
 )
-def test_at_its_neutral_setting_a_method_is_grpo_and_asks_for_nothing(neutral):
+def test_at_its_neutral_setting_a_method_is_grpo_and_asks_for_nothing(name, knob):
     rewards, mask, scores = batch()
-    asked, name = [], next(iter(neutral)).rpartition("_")[0]
-    assert torch.equal(run(name, rewards, mask, scores, asked, **neutral), run("grpo", rewards, mask, scores))
+    asked = []
+    found = run(name, rewards, mask, scores, asked, **{f"{name}_{knob}": 0.0})
+    assert torch.equal(found, run("grpo", rewards, mask, scores))
     assert not asked
 
 
@@ -196,3 +198,31 @@ def test_a_method_asks_for_no_more_than_it_needs(name, names):
     asked = []
     run(name, *batch(), asked)
     assert {what for what, _ in asked} == names
+
+
+def test_the_placebo_pays_each_prompt_what_miner_pays_it_but_to_other_rollouts():
+    rewards, mask, scores = batch()
+    kinds = group_kinds(rewards, 4)
+    mined, found = run("miner", rewards, mask, scores), run("placebo", rewards, mask, scores)
+    assert torch.equal(found[~kinds.is_ph_N], mined[~kinds.is_ph_N])
+    paid = found[kinds.is_ph_N].sum(dim=1).view(-1, 4)
+    expected = mined[kinds.is_ph_N].sum(dim=1).view(-1, 4)
+    assert torch.allclose(paid.sort(dim=1).values, expected.sort(dim=1).values, atol=1e-9)
+    # tokens of a rollout are paid alike, and another batch is dealt otherwise
+    assert ((found == found.amax(dim=1, keepdim=True)) | (mask == 0))[kinds.is_ph_N].all()
+    dealt = [run("placebo", rewards, mask, scores, seed=seed) for seed in range(5)]
+    assert any(not torch.equal(one, found) for one in dealt)
+
+
+def test_credit_is_dealt_by_seed_and_prompt_wherever_the_prompt_stands():
+    mass, keys = torch.arange(24.0), torch.arange(6).repeat_interleave(4) + 2**62
+    dealt = deal_credit(mass, keys, 4, seed=3)
+    assert torch.equal(dealt.view(-1, 4).sort(dim=1).values, mass.view(-1, 4)) and not torch.equal(dealt, mass)
+    order = torch.arange(24).view(6, 4).flip(0).flatten()
+    assert torch.equal(deal_credit(mass[order], keys[order], 4, seed=3), dealt[order])
+    assert not torch.equal(deal_credit(mass, keys, 4, seed=4), dealt)
+
+
+def test_without_a_cap_s_measure_the_placebo_pays_nothing_either():
+    rewards, mask, scores = batch()
+    assert run("ucas", torch.ones(24), mask, scores, all_right="placebo").abs().sum() == 0

@@ -28,6 +28,7 @@ from .rl_zvp import RL_ZVP as RL_ZVP
 from .length import LENGTH as LENGTH
 from .entropy import ENTROPY as ENTROPY
 from .constant import CONSTANT as CONSTANT
+from .placebo import PLACEBO as PLACEBO
 from .clip_cov import CLIP_COV as CLIP_COV
 from .kl_cov import KL_COV as KL_COV
 from .bapo import BAPO as BAPO

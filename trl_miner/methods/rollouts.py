@@ -13,6 +13,10 @@ from ..distributed import World, accumulation_dtype
 from .groups import GroupKinds
 
 
+def _no_keys() -> Tensor:
+    raise ValueError("Rollouts.prompt_keys must be given where a method asks for it: got none.")
+
+
 @dataclass(frozen=True, eq=False)
 class Rollouts:
     """A generation batch as an estimator sees it.
@@ -30,6 +34,8 @@ class Rollouts:
         world: The processes that share the batch.
         base: For a method of homogeneous prompts: the estimate of the method of mixed ones. None: GRPO's.
         is_own_N: (N,) bool, or one True for all: the rows that are taken from the method.
+        prompt_keys: Returns (N,), an integer for each prompt, the same whenever it comes. Every process must call it.
+        seed: For random choices of this batch, which the processes must make alike; no two batches share it.
     """
 
     rewards_N: Tensor
@@ -41,6 +47,8 @@ class Rollouts:
     world: World = field(default_factory=World)
     base: "Estimate | None" = None
     is_own_N: Tensor = field(default_factory=lambda: torch.tensor(True))
+    prompt_keys: Callable[[], Tensor] = _no_keys
+    seed: int = 0
 
     def local(self, values_N: Tensor) -> Tensor:
         """Return (B,), this process's rows of a vector of the global batch."""

@@ -3,6 +3,7 @@
 # N rollouts of the global generation batch, B of this process, F reward functions, T padded completion tokens
 """
 
+import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,20 @@ def total_rewards(rewards_NF: Tensor, weights_F: Tensor) -> Tensor:
     rewards_N = (rewards_NF * weights_F.to(rewards_NF)).nansum(dim=1)
     rewards_N[rewards_NF.isnan().all(dim=1)] = torch.nan
     return rewards_N
+
+
+def prompt_keys(batch: dict[str, Any]) -> Tensor:
+    """Return (B,), a number for each row's prompt: a hash of its tokens without padding."""
+    if "pixel_values" in batch:
+        raise ValueError(
+            "A method that tells prompts apart needs prompts of text alone: got images. Choose another "
+            "advantage_estimator, all_right or all_wrong."
+        )
+    keys = []
+    for ids, mask in zip(batch["prompt_ids"], batch["prompt_mask"], strict=True):
+        tokens = ids[mask.bool()].cpu().numpy().astype("<i8").tobytes()
+        keys.append(int.from_bytes(hashlib.blake2b(tokens, digest_size=8).digest(), "little") >> 1)
+    return torch.tensor(keys, device=batch["prompt_ids"].device)
 
 
 class PolicyScores:

@@ -27,7 +27,7 @@ from .checkpointing import RunState
 from .correctness import CorrectnessWatch
 from .dynamic_sampling import DynamicSampling
 from .forwards import Forwards
-from .generation_batch import GenerationBatch, PolicyScores, num_sampled_tokens, total_rewards
+from .generation_batch import GenerationBatch, PolicyScores, num_sampled_tokens, prompt_keys, total_rewards
 from .logits import check_logits
 from .padding import loss_mask
 from .run_trainer import RunTrainer
@@ -210,7 +210,17 @@ class MinerGRPOTrainer(RunTrainer):
         )
         self._watch.look_for_all_right(verifier_rewards_N, kinds)
         mask_BT = loss_mask(output)
-        rollouts = Rollouts(rewards_N, advantages_N, mask_BT, kinds, self.num_generations, scores, world)
+        rollouts = Rollouts(
+            rewards_N,
+            advantages_N,
+            mask_BT,
+            kinds,
+            self.num_generations,
+            scores,
+            world,
+            prompt_keys=lambda: world.gather(prompt_keys(output)),
+            seed=args.seed * 2**40 + RunState.of(self).generated,
+        )
         result = estimate(args.composition, rollouts, args.knobs)
         self._log_estimate(kinds, advantages_N, result, time.perf_counter() - start)
         if self._update is not None:
