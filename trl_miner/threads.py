@@ -1,8 +1,8 @@
 """The threads of small models on a CPU: one, as more would mostly wait for each other.
 
-With two threads on two cores, a forward of a model of 0.1 to 28 million parameters took 4 to 60 times as long as with
-one while other processes used the cores. One thread and two gave the same logits and gradients, bit for bit, with
-models of 0.1 to 6.6 million parameters.
+With two threads on two cores, a forward of a model of 0.1 to 28 million parameters took 6 to 81 times as long as with
+one while other processes used the cores (medians). One thread and two gave the same logits and gradients, bit for bit,
+with models of 0.1 to 6.6 million parameters.
 """
 
 import contextlib
