@@ -121,13 +121,11 @@ def _linked(text: str, folder: str, output: Path) -> str:
 def _commands() -> str:
     """Return the `--help` of every command."""
     from trl_miner.cli import main
-    from trl_miner.launching.local import launcher_arguments
 
     def printed(*words: str) -> str:
         shown = io.StringIO()
         with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
-            # that of `train` is printed by the process that it starts, with this
-            launcher_arguments(["--help"]) if words == ("train",) else main([*words, "--help"])
+            main([*words, "--help"])
         return shown.getvalue()
 
     os.environ["COLUMNS"] = "100"

@@ -112,9 +112,7 @@ def write_recipe(folder, text):
     return str(path)
 
 
-def test_an_unknown_key_is_named_with_the_likely_one(tmp_path, capsys, monkeypatch):
-    """By the process that `trl-miner train` starts, here in this one."""
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # which it replaces
+def test_an_unknown_key_is_named_with_the_likely_one(tmp_path, capsys):
     path = write_recipe(tmp_path, "lerning_rate: 1e-4\n")
     assert cli.main(["train", "--config", path]) == 2
     assert "unknown key 'lerning_rate'. Did you mean 'learning_rate'?" in capsys.readouterr().err
