@@ -122,6 +122,7 @@ def draw_lines(
             axes.fill_between(at, lows, highs, color=color, alpha=0.18, linewidth=0)
         at = thin(x, y, columns)
         x, y = x[at], y[at]
+        marked = _marked(y)
         axes.plot(
             x,
             y,
@@ -130,9 +131,9 @@ def draw_lines(
             linewidth=width,
             alpha=0.6 if is_behind else 1.0,
             zorder=2 + 0.1 * _DASHES.index(dash) + (not is_behind) / 2,
-            marker=marker,
+            marker=marker if marked else "",
             markersize=4,
-            markevery=_marked(y),
+            markevery=marked,
             label=for_picture(line.label),
         )
 
