@@ -45,7 +45,7 @@ WRONG = {
     "unknown credit": {"miner_credit": "focall"},
     "unknown estimator": {"advantage_estimator": "minr"},
     "estimator that cannot be imported": {"advantage_estimator": "no_such_module.advantages"},
-    "estimators that do not combine": {"advantage_estimator": "grpo+miner"},
+    "estimators that do not combine": {"advantage_estimator": "miner+ucas"},
     "unknown loss": {"loss_type": "nope"},
     "unknown policy loss": {"policy_loss": "kl_kov"},
     "unknown level": {"importance_sampling_level": "word"},
@@ -146,8 +146,8 @@ def train_refuses(path, monkeypatch):
     """What ends the training of the recipe before its first step, with everything real up to there."""
 
     def begin(trainer, scores, args):
-        """What `_run` does first."""
-        train.agree_on(trainer.args.resume_from_checkpoint, trainer.args.output_dir)
+        """What `_run` and the training do first."""
+        trainer.find_checkpoint(trainer.args.resume_from_checkpoint)
         trainer.create_optimizer_and_scheduler(1)
 
     monkeypatch.setattr(train, "_run", begin)

@@ -64,9 +64,12 @@ class Context:
 
     @cached_property
     def shape(self) -> model_shape.Shape:
-        """The model's sizes. Raises `UnknownModel` if its configuration cannot be found."""
+        """The model's sizes. Raises `UnknownModel` if it is not here, `UnusableModel` if it cannot train like this."""
         config, source = model_shape.find_config(self.settings)
-        return model_shape.measure(config, self.settings, source)
+        try:
+            return model_shape.measure(config, self.settings, source)
+        except ValueError as error:  # of PEFT: building the trainer says the same
+            raise model_shape.UnusableModel(str(error)) from error
 
     @cached_property
     def run(self) -> memory.Run:

@@ -36,8 +36,8 @@ def check_trainer(context: Context) -> Iterator[Finding]:
             model_args.model_name_or_path = str(Path(folder, "model"))
             model_args.model_revision = "main"
         _take_out_of_the_way(config, model_args, Path(folder, "run"))
-        if not context.machine.is_here:  # what a package must be there for
-            config.report_to, model_args.attn_implementation = [], None
+        if not context.machine.is_here:  # whose packages are not known
+            config.report_to = []
         try:
             from ..train import build
 
