@@ -16,6 +16,7 @@ from trl_miner.methods.ngrpo import ngrpo_advantages
 from trl_miner.methods.placebo import deal_credit
 from trl_miner.methods.quantile import quantile_advantages
 from trl_miner.methods.rl_zvp import rl_zvp_advantages
+from trl_miner.methods.spo import expect, remember, spo_advantages
 from trl_miner.methods.unlikeliness import unlikeliness_advantages
 from trl_miner.methods.w_reinforce import signed_advantages
 
@@ -226,3 +227,25 @@ def test_credit_is_dealt_by_seed_and_prompt_wherever_the_prompt_stands():
 def test_without_a_cap_s_measure_the_placebo_pays_nothing_either():
     rewards, mask, scores = batch()
     assert run("ucas", torch.ones(24), mask, scores, all_right="placebo").abs().sum() == 0
+
+
+def test_spo_by_hand():
+    # r - p: .5, -.5, .25, -.75; mean -.125, sample std sqrt((.390625 + .140625 + .140625 + .390625) / 3) = .5951
+    found = spo_advantages(torch.tensor([1.0, 0.0, 1.0, 0.0, NAN]), torch.tensor([0.5, 0.5, 0.75, 0.75, 0.5]))
+    assert found.tolist() == values([1.0502101, -0.6301260, 0.6301260, -1.0502101, 0.0])
+
+
+def test_spo_expects_what_a_prompt_s_rollouts_were_and_forgets_old_ones():
+    memory, keys = {}, [7, 8]
+    assert expect(memory, keys, prior=1.0) == [0.5, 0.5]
+    remember(memory, keys, [[1.0, 1.0], [0.0, NAN]], prior=1.0, rho=0.5)
+    assert memory == {"7": [2.5, 0.5], "8": [0.5, 1.5]}  # .5 * 1 + 2, .5 * 1; .5, .5 + 1
+    assert expect(memory, keys, prior=1.0) == [2.5 / 3, 0.25]
+    assert expect(memory, [9], prior=1.0) == [0.5]
+
+
+def test_spo_with_a_fixed_expectation_is_the_whitened_reward():
+    rewards, mask, scores = batch()
+    scored = rewards[~rewards.isnan()]
+    expected = ((rewards - scored.mean()) / scored.std()).nan_to_num().unsqueeze(1) * mask
+    assert torch.allclose(run("spo", rewards, mask, scores), expected, atol=1e-6)  # every prompt is new

@@ -133,6 +133,7 @@ class AdvantageEstimator(Method):
         uniform_when: The knob values at which they do not.
         acts_on: The kinds of prompts to which it can give an advantage. GRPO or another method does the rest.
         acts_when: Further kinds, by the knob that must be above 0.
+        has_memory: Whether it keeps something of each prompt in `Rollouts.memory`, for when the prompt comes back.
         explain_credit: `explain_credit(rewards_N, old_logps_NT, mask_NT, advantages_NT, *, kinds, advantages_N,
             num_generations, **knobs)` returns what the token records show: a `CreditExplanation`.
         recorded_knobs, recorded_metrics: The knobs and metrics that the token records state.
@@ -146,6 +147,7 @@ class AdvantageEstimator(Method):
     uniform_when: Mapping[str, Any] = field(default_factory=dict)
     acts_on: frozenset[Kind] = frozenset({"mixed", "all_right", "all_wrong"})
     acts_when: Mapping[str, Kind] = field(default_factory=dict)
+    has_memory: bool = False
     explain_credit: Callable[..., CreditExplanation] | None = None
     recorded_knobs: tuple[str, ...] = ()
     recorded_metrics: tuple[str, ...] = ()

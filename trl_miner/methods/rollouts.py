@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,6 +37,8 @@ class Rollouts:
         is_own_N: (N,) bool, or one True for all: the rows that are taken from the method.
         prompt_keys: Returns (N,), an integer for each prompt, the same whenever it comes. Every process must call it.
         seed: For random choices of this batch, which the processes must make alike; no two batches share it.
+        memory: What a method keeps from batch to batch, the same on every process: values that JSON can hold. Every
+            checkpoint has it.
     """
 
     rewards_N: Tensor
@@ -49,6 +52,7 @@ class Rollouts:
     is_own_N: Tensor = field(default_factory=lambda: torch.tensor(True))
     prompt_keys: Callable[[], Tensor] = _no_keys
     seed: int = 0
+    memory: dict[str, Any] = field(default_factory=dict)
 
     def local(self, values_N: Tensor) -> Tensor:
         """Return (B,), this process's rows of a vector of the global batch."""

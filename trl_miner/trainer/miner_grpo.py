@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from datasets import IterableDataset
 from torch import Tensor
 from trl import GRPOTrainer
 
@@ -105,6 +106,11 @@ class MinerGRPOTrainer(RunTrainer):
         for method in args.estimators:
             if method.reads_logits:
                 check_logits(self.model, method.name)
+            if method.has_memory and isinstance(self.train_dataset, IterableDataset):
+                raise ValueError(
+                    f"{method.name} keeps a memory of each prompt, so that prompts must come back: got a streaming "
+                    f"training set. Load it without streaming, or choose another estimator."
+                )
         if args.dynamic_sampling:
             self._sampling = DynamicSampling(self)
         if args.log_token_credit:
@@ -220,6 +226,7 @@ class MinerGRPOTrainer(RunTrainer):
             world,
             prompt_keys=lambda: world.gather(prompt_keys(output)),
             seed=args.seed * 2**40 + RunState.of(self).generated,
+            memory=RunState.of(self).memory,
         )
         result = estimate(args.composition, rollouts, args.knobs)
         self._log_estimate(kinds, advantages_N, result, time.perf_counter() - start)
