@@ -379,7 +379,7 @@ def test_the_verbatim_prompt():
 
 
 def test_prompts_that_make_no_sense():
-    with pytest.raises(ValueError, match="kind of a prompt must be one of math, choice, verbatim: got 'poem'"):
+    with pytest.raises(ValueError, match="kind of a prompt must be one of math, choice, task, verbatim: got 'poem'"):
         build_prompt("poem", "?", style="plain")
     with pytest.raises(ValueError, match="must be plain or chat: got 'auto'"):
         build_prompt("math", "?", style="auto")

@@ -74,7 +74,7 @@ def test_the_saved_model_answers(finished):
     output, _ = finished
     tokenizer, model = AutoTokenizer.from_pretrained(output), AutoModelForCausalLM.from_pretrained(output)
     prompt = tokenizer(
-        load_data(MinerScriptArguments(dataset_name="trl_miner/arithmetic"), no_mixture())["test"][0]["prompt"],
+        load_data(MinerScriptArguments(dataset_name="trl_miner/arithmetic"), *no_mixture())["test"][0]["prompt"],
         return_tensors="pt",
     )
     tokens = model.generate(**prompt, max_new_tokens=8, do_sample=False)
@@ -101,9 +101,9 @@ def stamps(folder):
 
 
 def no_mixture():
-    from trl import DatasetMixtureConfig
+    from trl import DatasetMixtureConfig, ModelConfig
 
-    return DatasetMixtureConfig()
+    return DatasetMixtureConfig(), ModelConfig()
 
 
 def write_recipe(folder, text):
@@ -175,7 +175,7 @@ def test_rewards_load_by_name_and_by_path(tmp_path):
 
 def test_a_run_without_data_says_what_to_give():
     with pytest.raises(ValueError, match="dataset_name must be given.*trl_miner/arithmetic"):
-        load_data(MinerScriptArguments(), no_mixture())
+        load_data(MinerScriptArguments(), *no_mixture())
 
 
 def test_arguments_split_between_script_and_accelerate():

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
 
 import trl.rewards
+from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from . import rewards
 from .config import HEADINGS as CONFIG_HEADINGS
 from .config import MinerGRPOConfig
-from .data.benchmarks import BENCHMARKS
+from .data.benchmarks import BENCHMARKS, split_entry
+from .data.prompts import STYLES, Style, guess_style
+from .data.reasoning_gym import TRAIN_SIZE, benchmark_parts, is_task, read_parts
 from .data.worlds import WORLDS
 from .grading.pool import CPU_SECONDS
 from .importing import did_you_mean, import_object
@@ -23,7 +26,7 @@ from .redaction import learn
 from .runs.files import read_yaml
 from .setting import Setting, check_settings, kinds_of
 
-OWN_REWARDS = ("math_reward", "choice_reward")
+OWN_REWARDS = ("math_reward", "choice_reward", "task_reward")
 TRL_REWARDS = ("accuracy_reward", "reasoning_accuracy_reward", "think_format_reward", "get_soft_overlong_punishment")
 
 # By the name of a setting, what it and the next ones have in common.
@@ -42,12 +45,25 @@ def _setting(default: Any, text: str) -> Any:
 class MinerScriptArguments(ScriptArguments):
     """The settings of a recipe beyond those of the trainer, the model and the mixture of data sets."""
 
-    reward_funcs: list[str] = field(
-        default_factory=lambda: ["math_reward"],
-        metadata={
-            "help": f"Reward functions: {', '.join(OWN_REWARDS)}, TRL's {', '.join(TRL_REWARDS)}, or dotted import "
-            "paths such as my_lib.rewards.my_reward. correct_reward_func says which of several decides."
-        },
+    reward_funcs: list[str] | None = _setting(
+        None,
+        f"Reward functions: {', '.join(OWN_REWARDS)}, TRL's {', '.join(TRL_REWARDS)}, or dotted import "
+        "paths such as my_lib.rewards.my_reward. correct_reward_func says which of several decides. Default: "
+        "task_reward for problems of reasoning-gym, else math_reward.",
+    )
+    task_config: dict[str, Any] | str | None = _setting(
+        None, "For dataset_name reasoning_gym/FAMILY: settings of the family, such as {max_terms: 3}."
+    )
+    tasks: list[Any] | None = _setting(
+        None,
+        "For dataset_name reasoning_gym: a mixture, a list of {name: chain_sum, weight: 2, config: {max_terms: 3}}.",
+    )
+    task_size: int = _setting(TRAIN_SIZE, "Training problems to make with reasoning-gym.")
+    task_seed: int = _setting(0, "Decides which problems reasoning-gym makes.")
+    prompt_style: str = _setting(
+        "auto",
+        "Prompts that are built here, those of reasoning-gym and of benchmarks: plain text, chat messages, or auto, "
+        "which guesses from the model's name and its chat template.",
     )
     rollout_func: str | None = _setting(
         None, "Import path of a function that generates instead of TRL: GRPOTrainer's `rollout_func`."
@@ -83,7 +99,8 @@ class MinerScriptArguments(ScriptArguments):
     )
     score_benchmark: str | None = _setting(
         None,
-        f"Score the problems of a benchmark ({', '.join(BENCHMARKS)}) instead of the data set's test split: its name, "
+        f"Score the problems of a benchmark ({', '.join(BENCHMARKS)}, reasoning_gym/FAMILY) instead of the data set's "
+        "test split: its name, "
         "or NAME=PATH for a local file, which may be your own with the columns problem and answer.",
     )
     score_keep_best: bool = _setting(
@@ -111,11 +128,24 @@ class MinerScriptArguments(ScriptArguments):
                     f"{name} needs problems to score: got {name}={getattr(self, name)} and score_problems=0. Set "
                     f"score_problems, or leave {name} out."
                 )
-        name, equals, path = (self.score_benchmark or "").partition("=")
-        if name and not path and name not in BENCHMARKS:
+        name, path = split_entry(self.score_benchmark or "")
+        if is_task(name):
+            benchmark_parts(name)
+        elif name and not path and name not in BENCHMARKS:
             raise ValueError(
                 f"score_benchmark must name a benchmark, or be NAME=PATH: got {self.score_benchmark!r}. Known: "
-                f"{', '.join(BENCHMARKS)}."
+                f"{', '.join([*BENCHMARKS, 'reasoning_gym/FAMILY'])}."
+            )
+        if self.prompt_style not in ("auto", *STYLES):
+            raise ValueError(
+                f"prompt_style must be auto, plain or chat: got {self.prompt_style!r}. plain suits base models."
+            )
+        if is_task(self.dataset_name):
+            read_parts(str(self.dataset_name), self.task_config, self.tasks)
+        elif self.tasks or self.task_config:
+            raise ValueError(
+                f"tasks and task_config are for dataset_name reasoning_gym: got dataset_name {self.dataset_name}. "
+                f"Set it, or leave them out."
             )
 
 
@@ -210,7 +240,22 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> argparse.Nam
 
 def load_reward_funcs(args: Any, config: Any) -> list[Callable[..., Any]]:
     """Return the functions that `reward_funcs` of `args`, the `MinerScriptArguments`, names."""
-    return [_load_reward_func(name, args, config) for name in args.reward_funcs]
+    return [_load_reward_func(name, args, config) for name in reward_names(args)]
+
+
+def reward_names(args: Any) -> list[str]:
+    """Return the `reward_funcs` of a recipe, or the one that suits its data set."""
+    return args.reward_funcs or ["task_reward" if is_task(args.dataset_name) else "math_reward"]
+
+
+def find_style(prompt_style: str, model_args: Any) -> Style:
+    """Return the style of the prompts that are built for a model; `model_args` are as in TRL's `ModelConfig`."""
+    model = model_args.model_name_or_path
+    if prompt_style != "auto" or not model or model in WORLDS:  # no model: an error that is told later
+        return "chat" if prompt_style == "chat" else "plain"
+    trusts = bool(getattr(model_args, "trust_remote_code", False))
+    tokenizer = AutoTokenizer.from_pretrained(model, revision=model_args.model_revision, trust_remote_code=trusts)
+    return guess_style(model, tokenizer)
 
 
 def _load_reward_func(name: str, args: Any, config: Any) -> Callable[..., Any]:

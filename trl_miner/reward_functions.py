@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Ours and TRL's, which give 0 or 1.
-KNOWN_VERIFIERS = ("math_reward", "choice_reward", "accuracy_reward", "reasoning_accuracy_reward")
+# Ours and TRL's: 1 is right.
+KNOWN_VERIFIERS = ("math_reward", "choice_reward", "task_reward", "accuracy_reward", "reasoning_accuracy_reward")
 # What TRL hands to every reward function besides the columns of the data set.
 REWARD_KWARGS = {
     *("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments")

@@ -1,7 +1,8 @@
 """Rewards for TRL: whether a completion holds the right answer. The rules are in `trl_miner.grading`.
 
-A reward is 1.0 (right), 0.0 (wrong) or None: the gold cannot be parsed, or grading exceeded its limit. TRL counts a
-rollout with None neither way. The share of None is logged as `<reward>/not_judged`, and a warning gives the reasons.
+A reward is 1.0 (right), 0.0 (wrong) or None: the gold cannot be parsed, or grading exceeded its limit. The scorer of a
+task may also give part of the reward. TRL counts a rollout with None neither way. The share of None is logged as
+`<reward>/not_judged`, and a warning gives the reasons.
 """
 
 # one completion: a plain string, or a conversation [{"role": ..., "content": str or [{"type": "text", "text": ...}]}]
@@ -77,6 +78,31 @@ def choice_reward(
     return _rewards("choice_reward", grade("choice", texts, solution, options=options), texts, kwargs)
 
 
+def task_reward(
+    completions: list[Any], task: list[str], *, batch_seconds: float | None = BATCH_SECONDS, **kwargs: Any
+) -> list[float | None]:
+    """Reward an answer to a problem of reasoning-gym with the score of its family's own scorer, 0.0 to 1.0.
+
+    1.0 is right. Many scorers pay a part of it for an answer that is partly right or in another form. The answer is
+    what stands between the last `<answer>` and `</answer>`, else in the last `\\boxed{}`, else on the last line, which
+    scores nothing unless it is right.
+
+    Args:
+        completions: B completions, plain strings or conversations.
+        task: B problems, as the data sets `reasoning_gym/...` have them in the column `task`.
+        batch_seconds: Wall time for the whole batch, in seconds, as for `math_reward`.
+        **kwargs: The other columns of the batch, which TRL passes; unused.
+
+    Returns:
+        B rewards, 0.0 to 1.0, or None where the problem cannot be read or the scorer exceeded its limits.
+
+    Raises:
+        ValueError: There is not one problem per completion.
+    """
+    texts = [_text(completion) for completion in completions]
+    return _rewards("task_reward", grade("task", texts, task, budget=batch_seconds), texts, kwargs)
+
+
 def _rewards(
     name: str, verdicts: Sequence[Verdict], texts: Sequence[str], kwargs: dict[str, Any]
 ) -> list[float | None]:
@@ -96,7 +122,10 @@ def _rewards(
             reasons,
             texts[missing[0]][-100:],
         )
-    return [None if verdict.is_correct is None else float(verdict.is_correct) for verdict in verdicts]
+    return [
+        None if verdict.is_correct is None else float(verdict.is_correct) if verdict.reward is None else verdict.reward
+        for verdict in verdicts
+    ]
 
 
 def _text(completion: Any) -> str:

@@ -22,10 +22,10 @@ from trl import DatasetMixtureConfig, ModelConfig, get_dataset, get_peft_config,
 
 from . import grading, rewards
 from .config import MinerGRPOConfig
-from .data import base_model
-from .data.benchmarks import BENCHMARKS, user_benchmark
+from .data import base_model, reasoning_gym
+from .data.benchmarks import BENCHMARKS, find_benchmark, split_entry
 from .data.benchmarks import load as load_benchmark
-from .data.prompts import build_prompt, guess_style
+from .data.prompts import Style, build_prompt, guess_style
 from .data.worlds import WORLDS
 from .errors import first_line, tell
 from .evaluation.in_training import EvaluationCallback
@@ -34,7 +34,7 @@ from .importing import import_object
 from .launching.process import take_options
 from .launching.watchdog import EXIT_CODE, RunStopped
 from .progress import finish, quietly
-from .recipe import MinerScriptArguments, check_recipe, load_reward_funcs, make_parser
+from .recipe import MinerScriptArguments, check_recipe, find_style, load_reward_funcs, make_parser, reward_names
 from .recipe_files import with_recipe_file
 from .redaction import hide_in_tracebacks, learn
 from .runs.compare_folder import RUN
@@ -97,16 +97,18 @@ def run(
     _check_writable(output)
     with hold_run(output):
         reward_funcs = load_reward_funcs(args, config)
-        data = load_data(args, mixture)
+        data = load_data(args, mixture, model_args)
         trainer, scores = build(args, config, model_args, reward_funcs, data)
         with quietly(not trainer.is_world_process_zero()), fitting_threads(trainer.model):
             return _run(trainer, scores, args)
 
 
-def load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any:
-    """Return the recipe's data set by split."""
+def load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig, model_args: ModelConfig) -> Any:
+    """Return the recipe's data set by split. The model decides on the style of prompts that are built here."""
     if args.dataset_name in WORLDS and not mixture.datasets:
         return {split: WORLDS[args.dataset_name].load_dataset(split) for split in ("train", "test")}
+    if reasoning_gym.is_task(args.dataset_name) and not mixture.datasets:
+        return _make_tasks(args, find_style(args.prompt_style, model_args))
     if mixture.datasets or args.dataset_name:
         try:
             if mixture.datasets:
@@ -115,13 +117,22 @@ def load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any:
         except Exception as error:  # the loaders of `datasets` may raise anything
             name = ", ".join(one.path for one in mixture.datasets) or args.dataset_name
             raise ValueError(
-                f"dataset_name must be a Hub id, a folder, or {' or '.join(WORLDS)}: {name} could not be loaded "
-                f"({first_line(error)}). Check the name, or make the data set with `trl-miner data`."
+                f"dataset_name must be a Hub id, a folder, {' or '.join(WORLDS)}, or reasoning_gym/FAMILY: {name} "
+                f"could not be loaded ({first_line(error)}). Check the name, or make the data set with "
+                f"`trl-miner data`."
             ) from error
     raise ValueError(
-        f"dataset_name must be given: a Hub id, a folder, or {' or '.join(WORLDS)} for embedded problems. "
-        f"Or give a mixture with `datasets`."
+        f"dataset_name must be given: a Hub id, a folder, {' or '.join(WORLDS)} for embedded problems, or "
+        f"reasoning_gym/FAMILY. Or give a mixture with `datasets`."
     )
+
+
+def _make_tasks(args: MinerScriptArguments, style: Style) -> dict[str, Any]:
+    parts = reasoning_gym.read_parts(str(args.dataset_name), args.task_config, args.tasks)
+    sizes = {"train": args.task_size, "test": args.score_problems or reasoning_gym.TEST_SIZE}
+    return {
+        split: reasoning_gym.load_dataset(parts, split, size, args.task_seed, style) for split, size in sizes.items()
+    }
 
 
 def build(
@@ -160,7 +171,8 @@ def _run(trainer: MinerGRPOTrainer, scores: EvaluationCallback, args: MinerScrip
     if (output / RUN).is_file():  # started by `trl-miner compare`
         trainer.callback_handler.callbacks.insert(0, StepsFile(output))  # before the last step's scores
     _train(trainer, scores, checkpoint)
-    _publish(trainer, output, None if args.dataset_name in WORLDS else args.dataset_name)
+    is_made = args.dataset_name in WORLDS or reasoning_gym.is_task(args.dataset_name)
+    _publish(trainer, output, None if is_made else args.dataset_name)
     is_main = trainer.is_world_process_zero()
     trainer.accelerator.wait_for_everyone()  # as at the end of `main`
     if hasattr(trainer, "end"):  # transformers 5.18 and later: closes trackers and the process group
@@ -225,19 +237,20 @@ def _held_out(args: MinerScriptArguments, data: Any, trainer: MinerGRPOTrainer) 
     if args.score_benchmark is None:
         problems = _split(data, "dataset_test_split", args)
         return problems.select(range(min(args.score_problems, len(problems)))), None
-    name, _, path = args.score_benchmark.partition("=")
-    benchmark = BENCHMARKS[name] if name in BENCHMARKS else user_benchmark(name, path)
+    name, path = split_entry(args.score_benchmark)
+    benchmark = find_benchmark(name, path)
     loaded = load_benchmark(benchmark, path or None)[: args.score_problems]
-    style = guess_style(trainer.model.config.name_or_path, trainer.processing_class)
+    guessed = guess_style(trainer.model.config.name_or_path, trainer.processing_class)
+    style: Any = guessed if args.prompt_style == "auto" else args.prompt_style
     rows = [
         {
             "prompt": build_prompt(benchmark.kind, p.question, p.options, p.context, style=style),
-            "solution": p.solution,
-            "options": list(p.options),
+            **{"solution": p.solution, "options": list(p.options), "task": p.task},
+            **({"level": p.level} if all(other.level is not None for other in loaded) else {}),
         }
         for p in loaded
     ]
-    return Dataset.from_list(rows), rewards.choice_reward if benchmark.grader == "choice" else rewards.math_reward
+    return Dataset.from_list(rows), getattr(rewards, f"{benchmark.grader}_reward")
 
 
 def _build_trainer(
@@ -312,15 +325,18 @@ def _finish(output: Path, args: MinerScriptArguments) -> None:
 
 def _eval_command(output: Path, args: MinerScriptArguments) -> list[str]:
     """Return the `trl-miner eval` command for the run, on problems of the kind that it was trained for."""
+    command = ["trl-miner", "eval", "--model", str(output), "--benchmarks"]
+    if not args.score_benchmark and reasoning_gym.is_task(args.dataset_name):
+        parts = reasoning_gym.read_parts(str(args.dataset_name), args.task_config, args.tasks)
+        return [*command, *dict.fromkeys(map(reasoning_gym.benchmark_name, parts))]
     benchmark = args.score_benchmark or (
         args.dataset_name.rpartition("/")[2]
         if args.dataset_name in WORLDS
         else "medqa"
-        if "choice_reward" in args.reward_funcs
+        if "choice_reward" in reward_names(args)
         else "math500"
     )
-    command = ["trl-miner", "eval", "--model", str(output), "--benchmarks"]
-    name, _, path = benchmark.partition("=")
+    name, path = split_entry(benchmark)
     return [*command, name, "--local", benchmark] if path and name in BENCHMARKS else [*command, benchmark]
 
 

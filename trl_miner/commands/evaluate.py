@@ -24,7 +24,7 @@ def add(commands: Any) -> None:
     option(
         "--benchmarks", nargs="*", default=[], metavar="NAME",
         help="aime24 aime25 amc23 hmmt25 math500 olympiadbench medqa medmcqa pubmedqa medxpertqa mmlu_pro arithmetic "
-        "strategies, or NAME=PATH: a file of your own (JSONL or Parquet)",
+        "strategies reasoning_gym/FAMILY, or NAME=PATH: a file of your own (JSONL or Parquet)",
     )  # fmt: skip
     option(
         "--local", nargs="+", default=[], metavar="NAME=PATH",

@@ -5,11 +5,14 @@ paper's. A cell is the name of a column. Where a column needs work, or has anoth
 function of the row from `columns.py`.
 """
 
+import re
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from . import columns as c
+from . import reasoning_gym
 from .golds import check_golds
 from .problems import Benchmark, Problem, read_problems
 from .reading import Row, Source, read_rows
@@ -60,6 +63,35 @@ _TABLE = (
 BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _TABLE}
 
 
+def split_entry(entry: str) -> tuple[str, str]:
+    """Return the name in an entry of a list of benchmarks, and the path in NAME=PATH or ""."""
+    name, _, path = (entry, "", "") if reasoning_gym.is_task(entry) else entry.partition("=")
+    return name, path
+
+
+def find_benchmark(name: str, path: str = "") -> Benchmark:
+    """Return the benchmark of this name: a row of the table, a family of reasoning-gym, or a user's own at `path`."""
+    if name in BENCHMARKS:
+        return BENCHMARKS[name]
+    if not reasoning_gym.is_task(name):
+        return user_benchmark(name, path)
+    (part,) = reasoning_gym.benchmark_parts(name)
+    return Benchmark(
+        re.sub(r"[^\w.,=-]", "-", name),
+        reasoning_gym.benchmark_name(part).partition("/")[2],
+        name,
+        "test",
+        None,
+        "task",
+        samples=8,
+        question="question",
+        solution="solution",
+        id="id",
+        level="level",
+        task="task",
+    )
+
+
 def load(
     benchmark: Benchmark, source: str | Path | None = None, revision: str | None = None, *, strict: bool = True
 ) -> list[Problem]:
@@ -76,10 +108,14 @@ def load_with_record(
     the grader does not accept as its own answer is an error, otherwise a warning.
     """
     hub, local = benchmark.source(revision), source if source is not None else benchmark.path
-    if local is None and not benchmark.hub:
+    if local is None and reasoning_gym.is_task(benchmark.hub):
+        parts = reasoning_gym.benchmark_parts(benchmark.hub)
+        rows: Sequence[Row] = reasoning_gym.make_rows(parts, benchmark.split, reasoning_gym.TEST_SIZE, seed=0)
+        record: dict[str, Any] = {"reasoning_gym": version("reasoning-gym"), "split": benchmark.split}
+    elif local is None and not benchmark.hub:
         world = WORLDS[f"trl_miner/{benchmark.name}"]
-        rows: Sequence[Row] = world.load_dataset(benchmark.split).to_list()
-        record: dict[str, Any] = {"built_in": world.NAME, "split": benchmark.split}
+        rows = world.load_dataset(benchmark.split).to_list()
+        record = {"built_in": world.NAME, "split": benchmark.split}
     else:
         rows, record = read_rows(hub, local, flag=f"--local {benchmark.name}=PATH")
     problems = read_problems(benchmark, rows)

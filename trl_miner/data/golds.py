@@ -14,16 +14,19 @@ _OTHER_ANSWER = "\\boxed{-7919}"
 def accepts_gold(grader: str, problems: Sequence[Problem], title: str = "checking golds") -> list[bool]:
     """Return for each problem whether the grader accepts its gold as an answer.
 
-    For "math" the grader must also reach a verdict on some other number. The gold itself is recognized as text, even
-    one that takes forever to evaluate (9^{9^{9^9}}), and against such a gold no other form of an answer could be
-    graded.
+    For "math" and "task" the grader must also reach a verdict on some other number. In mathematics the gold itself is
+    recognized as text, even one that takes forever to evaluate (9^{9^{9^9}}), and against such a gold no other form of
+    an answer could be graded.
 
     For "choice" either the letter alone or the letter with the text must be accepted: where the text of an option is
     the letter of another, as with blood groups, the letter alone is ambiguous.
     """
     golds = [problem.solution for problem in problems]
     options = [problem.options for problem in problems] if grader == "choice" else None
-    if options is None:
+    if grader == "task":
+        first, second = [f"<answer>{gold}</answer>" for gold in golds], [_OTHER_ANSWER] * len(golds)
+        golds = [problem.task for problem in problems]
+    elif options is None:
         first, second = [f"\\boxed{{{gold}}}" for gold in golds], [_OTHER_ANSWER] * len(golds)
     else:
         texts = [texts[ord(gold) - ord("A")] for texts, gold in zip(options, golds, strict=True)]

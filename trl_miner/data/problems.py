@@ -17,10 +17,11 @@ class Problem:
 
     id: str  # unique within its benchmark
     question: str  # without options and context
-    solution: str  # the gold: LaTeX text for the grader "math", a letter for "choice"
+    solution: str  # the gold: LaTeX for the grader "math", a letter for "choice", any text for "task"
     options: tuple[str, ...] = ()  # texts of the choices A, B, ...
     level: str | None = None  # difficulty or subject, where the data set has one
     context: str = ""  # what the question is about, shown before it
+    task: str = ""  # the whole problem, for the grader "task"
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Benchmark:
     hub: str  # id of the data set on the Hub; "": not there
     split: str
     problems: int | None  # how many it must have; None: any number
-    grader: Literal["math", "choice"]
+    grader: Literal["math", "choice", "task"]
     samples: int  # per problem in the paper
     question: Cell
     solution: Cell
@@ -40,6 +41,7 @@ class Benchmark:
     context: Cell | None = None
     id: Cell | None = None
     level: Cell | None = None
+    task: Cell | None = None
     configs: tuple[str, ...] = ()  # of the data set; (): the default one
     keep: Callable[[Row], bool] | None = None  # which rows belong to it; None: all
     revision: str = "main"
@@ -112,6 +114,7 @@ def _read_problem(benchmark: Benchmark, index: int, row: Row) -> Problem:
         options=() if benchmark.options is None else tuple(read(benchmark.options, row)),
         level=None if level is None else text(level),
         context=text_of(benchmark.context),
+        task=text_of(benchmark.task),
     )
     for name, value in (("question", problem.question), ("gold", problem.solution)):
         if not value:

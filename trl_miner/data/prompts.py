@@ -4,6 +4,7 @@ r"""Every prompt of this project, the same for training and evaluation. Imports 
   artefact of escaping. No blank follows "Assistant:": tokenizers put the blank in front of the next word.
 - "choice": the paper's sentence for medical questions, after the question and its options. How it frames them is not
   stated: options one per line, and "User: ... Assistant:" for base models, are our choice.
+- "task": the question of reasoning-gym, and where the answer goes; both are our choice.
 - "verbatim": the question is the prompt, as in the embedded arithmetic world, whose base model knows no other text.
 
 Two styles: "plain" text for base models, "chat" messages for those with a chat template.
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from string import ascii_uppercase
 from typing import Any, Literal, get_args
 
-Kind = Literal["math", "choice", "verbatim"]
+Kind = Literal["math", "choice", "task", "verbatim"]
 Style = Literal["plain", "chat"]
 Message = dict[str, str]
 
@@ -26,6 +27,7 @@ MATH_INSTRUCTION = (
     "thinks deeply and output the final answer within \\boxed{}."
 )
 CHOICE_INSTRUCTION = "Please reason step by step and output the final answer as `The answer is'"
+TASK_INSTRUCTION = "Reason step by step, and write the final answer, and nothing else, between <answer> and </answer>."
 
 
 def build_prompt(
@@ -45,6 +47,9 @@ def build_prompt(
         if style == "plain":
             return f"{MATH_INSTRUCTION}\n\nUser: {text}\n\nAssistant:"
         return [{"role": "system", "content": MATH_INSTRUCTION}, {"role": "user", "content": text}]
+    if kind == "task":
+        text = f"{text}\n\n{TASK_INSTRUCTION}"
+        return f"User: {text}\n\nAssistant:" if style == "plain" else [{"role": "user", "content": text}]
     if not 2 <= len(options) <= 26:
         raise ValueError(
             f'A "choice" prompt needs 2 to 26 options, one letter each: got {len(options)}. Pass the option texts.'

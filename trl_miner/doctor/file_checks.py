@@ -8,7 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ..recipe import load_reward_funcs
+from ..data.reasoning_gym import is_task, read_parts
+from ..data.reasoning_gym import load_dataset as load_tasks
+from ..recipe import find_style, load_reward_funcs
 from ..reward_functions import Verifier, find_verifier, required_columns
 from ..runs.checkpoints import agree_on, list_checkpoints
 from . import memory
@@ -161,6 +163,14 @@ def check_data(context: Context) -> Iterator[Finding]:
     if not settings.dataset_name:
         yield failed("dataset_name must be given: got none. Give a Hub id, a folder, or a mixture.")
         return
+    if is_task(settings.dataset_name):
+        try:
+            rows = _make_rows(settings)
+        except (ValueError, ImportError) as error:
+            yield failed(str(error))
+        else:
+            yield from _check_rows(context, rows)
+        return
     try:
         rows = _read_rows(settings)
     except Exception as error:  # the loaders of `datasets` may raise anything
@@ -190,6 +200,16 @@ def _read_rows(settings: Any) -> list[dict[str, Any]]:
         return list(WORLDS[settings.dataset_name].load_dataset(split, size=ROWS))
     data = load_dataset(settings.dataset_name, name=settings.dataset_config, split=split, streaming=True)
     return list(islice(data, ROWS))
+
+
+def _make_rows(settings: Any) -> list[dict[str, Any]]:
+    """Return the first problems of reasoning-gym."""
+    parts = read_parts(settings.dataset_name, settings.task_config, settings.tasks)
+    try:
+        style = find_style(settings.prompt_style, settings)
+    except OSError:  # the tokenizer is not here, as another check says
+        style = "plain"
+    return list(load_tasks(parts, "train", min(GOLDS, settings.task_size), settings.task_seed, style))
 
 
 def _check_rows(context: Context, rows: list[dict[str, Any]]) -> Iterator[Finding]:
@@ -256,12 +276,19 @@ def _check_golds(reward: str, verifier: Verifier, rows: list[dict[str, Any]]) ->
     from ..data.golds import accepts_gold
 
     about = "verifier"
-    grader = {"math_reward": "math", "choice_reward": "choice"}.get(reward)
+    grader = {"math_reward": "math", "choice_reward": "choice", "task_reward": "task"}.get(reward)
     if grader is None:
         return not_checked(f"the form of an answer to {reward} is not known.", about)
     if {"math_reward", "choice_reward"} <= {*verifier.names}:  # each has its own rows
         rows = [row for row in rows if bool(row.get("options")) == (grader == "choice")]
-    problems = [SimpleNamespace(solution=row["solution"], options=row.get("options") or []) for row in rows[:GOLDS]]
+    problems = [
+        SimpleNamespace(
+            solution=row["answer" if grader == "task" else "solution"],
+            options=row.get("options") or [],
+            task=row.get("task"),
+        )
+        for row in rows[:GOLDS]
+    ]
     accepted = sum(accepts_gold(grader, problems))  # type: ignore[arg-type]
     if accepted < len(problems):
         return failed(

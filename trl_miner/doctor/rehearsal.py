@@ -97,15 +97,17 @@ def _data(context: Context, functions: list[Any]) -> Any:
     """Return the data set if it is here, else one with the columns that the reward functions need."""
     from datasets import Dataset
 
+    from ..data.reasoning_gym import is_task
     from ..data.worlds import WORLDS
     from ..train import load_data
 
-    settings, (args, config, _, mixture) = context.settings, context.parsed
+    settings, (args, config, model_args, mixture) = context.settings, context.parsed
     is_none = not settings.dataset_name and not settings.datasets
     if is_none or (
-        not settings.datasets and (settings.dataset_name in WORLDS or Path(settings.dataset_name).exists())
+        not settings.datasets
+        and (settings.dataset_name in WORLDS or is_task(settings.dataset_name) or Path(settings.dataset_name).exists())
     ):
-        return load_data(args, mixture)
+        return load_data(args, mixture, model_args)
     columns = {"prompt", *(column for function in functions for column in required_columns(function))}
     rows = Dataset.from_dict(dict.fromkeys(columns, ["?"] * 2 * math.ceil(config.generation_batch_size)))
     return dict.fromkeys((args.dataset_train_split, args.dataset_test_split), rows)

@@ -12,7 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ..data.benchmarks import BENCHMARKS, load_with_record, user_benchmark
+from ..data.benchmarks import BENCHMARKS, find_benchmark, load_with_record, split_entry, user_benchmark
+from ..data.reasoning_gym import is_task
 from ..data.worlds import WORLDS
 from ..redaction import learn
 from ..runs.evaluation import FILE as EVALUATION
@@ -94,8 +95,8 @@ def load_problem_sets(
     for option, value in (("samples", samples), ("limit", limit)):
         if value is not None and value < 1:
             raise ValueError(f"{option} must be at least 1: got {value}.")
-    paths = {name: path for name, _, path in (entry.partition("=") for entry in benchmarks)}
-    names = [entry.partition("=")[0] for entry in benchmarks]
+    paths = dict(map(split_entry, benchmarks))
+    names = [name for name, _ in map(split_entry, benchmarks)]
     if not names:
         raise ValueError(f"--benchmarks must name at least one: {', '.join(BENCHMARKS)}, or NAME=PATH.")
     for name in names:
@@ -106,12 +107,12 @@ def load_problem_sets(
             raise ValueError(f"--local must name one of --benchmarks: got {name} for {', '.join(names)}.")
     problem_sets = []
     for name, path in paths.items():
-        if not path and name not in BENCHMARKS:
-            known = ", ".join(BENCHMARKS)
+        if not path and name not in BENCHMARKS and not is_task(name):
+            known = ", ".join([*BENCHMARKS, "reasoning_gym/FAMILY"])
             raise ValueError(
                 f"--benchmarks must name known ones, or NAME=PATH of a file: got {name!r}. Known: {known}."
             )
-        benchmark = user_benchmark(name, path, problem_column, answer_column) if path else BENCHMARKS[name]
+        benchmark = user_benchmark(name, path, problem_column, answer_column) if path else find_benchmark(name)
         problems, record = load_with_record(benchmark, local.get(name), strict=strict)
         problem_sets.append(ProblemSet(benchmark, problems[:limit], samples or benchmark.samples, record))
     return problem_sets

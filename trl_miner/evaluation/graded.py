@@ -139,7 +139,7 @@ def _grade_benchmark(
     verdicts = grade(
         about["grader"],
         [sample["text"] for _, sample in pairs],
-        [problem["solution"] for problem, _ in pairs],
+        [problem["task" if about["grader"] == "task" else "solution"] for problem, _ in pairs],
         options=[problem.get("options") or () for problem, _ in pairs] if about["grader"] == "choice" else None,
         votes=True,
         advance=progress.advance,

@@ -1,22 +1,25 @@
-"""Grade answers: by mathematics or by the option that they choose. No answer can hang or crash the caller.
+"""Grade answers: by mathematics, by the option that they choose, or by a task's own scorer.
+
+No answer can hang or crash the caller.
 
 `grade` raises for no text. What needs mathematics goes to a pool of processes that can be killed (`pool.py`); plain
 integers, missing boxes, exact matches and repeated answers are decided here, and only once.
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
-from typing import Any
+from typing import Any, TypeVar
 
-from . import choices, math_answers
+from . import choices, math_answers, tasks
 from .pool import Outcome, configure, shared_pool
-from .worker import Job
+from .worker import Job, TaskJob
 
 __all__ = ["GRADERS", "Verdict", "configure", "grade", "shared_pool"]
 
-GRADERS = ("math", "choice")
+J = TypeVar("J", Job, TaskJob)
+GRADERS = ("math", "choice", "task")
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Verdict:
     is_correct: bool | None  # None: not graded
     answer: str | None = None  # for votes: a canonical form, the same for all right answers to a gold; None: no answer
     reason: str | None = None  # why it was not graded
+    reward: float | None = None  # for "task", what the scorer gives, 0 to 1
 
     @property
     def score(self) -> float | None:
@@ -52,10 +56,10 @@ def grade(
     r"""Grade N answers.
 
     Args:
-        grader: "math" or "choice".
+        grader: "math", "choice" or "task".
         texts: N complete outputs of a model.
         golds: N golds. For "math" any LaTeX text, with or without `\boxed{}`; for "choice" a letter, or an option's
-            text.
+            text; for "task" the whole problem, as in the column `task` (see `tasks.py`).
         options: For "choice", the texts of the options of each question, N sequences.
         votes: Fill `Verdict.answer`. For "math" this costs a second parse of each wrong answer.
         unboxed: For "math", look for a final answer in texts without a `\boxed{}`. Otherwise they are wrong.
@@ -78,6 +82,8 @@ def grade(
         )
     if grader == "math":
         return _grade_math(texts, golds, votes, unboxed, budget, advance)
+    if grader == "task":
+        return _grade_task(texts, golds, votes, budget, advance)
     if options is None or len(options) != len(texts):
         raise ValueError(
             f"options must hold the options of every question: got {'none' if options is None else len(options)} for "
@@ -126,17 +132,48 @@ def _grade_math(
         else:
             verdicts[row] = Verdict(is_correct, expected if votes and is_correct else None)
     advance(len(verdicts))
-    jobs, rows_of_job = list(rows_of), list(rows_of.values())
-    outcomes = shared_pool().run(jobs, budget, lambda index: advance(len(rows_of_job[index]))) if jobs else ()
-    for job, rows, outcome in zip(jobs, rows_of_job, outcomes, strict=True):
+    for job, rows, outcome in _run(rows_of, budget, advance):
         verdicts |= dict.fromkeys(rows, _verdict(job, outcome))
     return [verdicts[row] for row in range(len(texts))]
+
+
+def _grade_task(
+    texts: Sequence[str], golds: Sequence[str], votes: bool, budget: float | None, advance: Callable[[int], None]
+) -> list[Verdict]:
+    verdicts = [Verdict(False, reward=0.0)] * len(texts)  # of those without an answer
+    rows_of: dict[TaskJob, list[tuple[int, bool]]] = {}
+    for row, (text, gold) in enumerate(zip(texts, golds, strict=True)):
+        answer, is_marked = tasks.find_answer(text)
+        if answer is None:
+            advance(1)
+        else:
+            rows_of.setdefault(TaskJob(gold, answer), []).append((row, is_marked))
+    for job, rows, outcome in _run(rows_of, budget, advance):
+        result = outcome.result
+        for row, is_marked in rows:
+            if result is None or result.score is None:
+                verdicts[row] = Verdict(None, reason=outcome.reason or "gold")
+                continue
+            form = (tasks.own_answer(job.task) if result.is_correct else job.answer) if votes else None
+            reward = result.score if is_marked or result.is_correct else 0.0
+            verdicts[row] = Verdict(result.is_correct, form, reward=reward)
+    return verdicts
+
+
+def _run(
+    rows_of: Mapping[J, Sequence[Any]], budget: float | None, advance: Callable[[int], None]
+) -> Iterator[tuple[J, Sequence[Any], Outcome]]:
+    """Grade each job once; yield it with the rows that it decides and its outcome."""
+    jobs, rows = list(rows_of), list(rows_of.values())
+    outcomes = shared_pool().run(jobs, budget, lambda index: advance(len(rows[index]))) if jobs else ()
+    return zip(jobs, rows, outcomes, strict=True)
 
 
 def _verdict(job: Job, outcome: Outcome) -> Verdict:
     if outcome.result is None:
         return Verdict(None, reason=outcome.reason)
-    is_correct, wrong_answer = outcome.result
-    if is_correct is None:
+    result = outcome.result
+    if result.is_correct is None:
         return Verdict(None, reason="gold")
-    return Verdict(is_correct, (job.expected if is_correct else wrong_answer) if job.want_vote else None)
+    form = job.expected if result.is_correct else result.wrong_answer
+    return Verdict(result.is_correct, form if job.want_vote else None)

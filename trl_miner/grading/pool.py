@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..heartbeat import beat
-from .worker import Job, Result
+from .worker import Job, Result, TaskJob
 
 CPU_SECONDS = 5.0
 # On a busy machine 5 seconds of CPU take longer; a worker that has not answered after this is stuck.
@@ -64,7 +64,10 @@ class Pool:
         _pools.add(self)
 
     def run(
-        self, jobs: Sequence[Job], budget: float | None = None, on_done: Callable[[int], None] = lambda index: None
+        self,
+        jobs: Sequence[Job | TaskJob],
+        budget: float | None = None,
+        on_done: Callable[[int], None] = lambda index: None,
     ) -> list[Outcome]:
         """Grade every job and return an outcome for each, whatever happens to its worker.
 
@@ -90,7 +93,11 @@ class Pool:
         return outcomes
 
     def _run_turn(
-        self, jobs: Sequence[Job], waiting: deque[int], record: Callable[[int, Outcome], None], deadline: float
+        self,
+        jobs: Sequence[Job | TaskJob],
+        waiting: deque[int],
+        record: Callable[[int, Outcome], None],
+        deadline: float,
     ) -> None:
         """Grade until all is done, the deadline, or another thread has waited for long enough."""
         end = time.monotonic() + TURN_SECONDS
@@ -132,7 +139,7 @@ class Pool:
         self._workers = []
         self._turns = _Turns()
 
-    def _hand_out(self, jobs: Sequence[Job], waiting: deque[int]) -> None:
+    def _hand_out(self, jobs: Sequence[Job | TaskJob], waiting: deque[int]) -> None:
         busy = sum(worker.job is not None for worker in self._workers)
         for _ in range(min(self.size, len(waiting) + busy) - len(self._workers)):
             self._workers.append(_Worker(self.seconds))
@@ -246,7 +253,7 @@ class _Worker:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(GRACE_SECONDS), 0))
         self.connection = Connection(ours.detach())
 
-    def take(self, index: int, job: Job) -> bool:
+    def take(self, index: int, job: Job | TaskJob) -> bool:
         """Send a job; return False if the process is gone."""
         try:
             self.connection.send(job)

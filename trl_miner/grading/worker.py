@@ -17,7 +17,7 @@ import signal
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
-from . import math_answers
+from . import math_answers, tasks
 
 
 class Job(NamedTuple):
@@ -29,15 +29,37 @@ class Job(NamedTuple):
     want_vote: bool
 
 
+class TaskJob(NamedTuple):
+    """One answer to a problem of reasoning-gym, for the scorer of its family."""
+
+    task: str
+    answer: str
+
+
 class Result(NamedTuple):
-    """Whether the answer is correct (None: the gold cannot be parsed), and, if wanted, a wrong answer's form."""
+    """Whether the answer is correct (None: the gold cannot be parsed), and, if wanted, a wrong answer's form.
+
+    For a task, `score` is the scorer's.
+    """
 
     is_correct: bool | None
-    wrong_answer: str | None
+    wrong_answer: str | None = None
+    score: float | None = None
 
 
-def grade(job: Job) -> Result:
+def prepare(job: Job | TaskJob) -> bool:
+    """Load what a job needs besides its answer; return whether that worked."""
+    try:
+        return not isinstance(job, TaskJob) or tasks.load(job.task) is not None
+    except Exception:  # no problem of reasoning-gym, or of another version of it
+        return False
+
+
+def grade(job: Job | TaskJob) -> Result:
     """Grade one job in this process, without a time limit."""
+    if isinstance(job, TaskJob):
+        score = tasks.score(*job)
+        return Result(score == 1.0, score=score)
     is_correct = math_answers.is_correct(job.boxes, job.tail, job.expected)
     wants_wrong = job.want_vote and is_correct is False
     return Result(is_correct, math_answers.vote(job.boxes, job.tail) if wants_wrong else None)
@@ -77,11 +99,12 @@ def main(descriptor: int, cpu_seconds: float, wall_seconds: float, memory_bytes:
             job = connection.recv()
         except (EOFError, OSError):
             return
+        is_ready = prepare(job)  # before the clock runs: a first job imports its family
         # CPU time, so that a verdict does not depend on how busy the machine is; wall time for what uses no CPU.
         signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
         signal.setitimer(signal.ITIMER_REAL, wall_seconds)
         reset()
-        result = grade(job)
+        result = grade(job) if is_ready else Result(None)
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         try:

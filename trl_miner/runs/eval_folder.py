@@ -28,14 +28,14 @@ _SETTINGS = {
 }
 _BENCHMARK = {
     "title": TEXT,
-    "grader": one_of("math", "choice"),
+    "grader": one_of("math", "choice", "task"),
     "samples": POSITIVE,
     "fingerprint": TEXT,
     "source": FINITE,
 }
 _PROBLEM = {
     **{"id": TEXT, "question": TEXT, "solution": TEXT, "options": Maybe(Each(TEXT, list))},
-    **{"level": Maybe(SCALAR), "context": Maybe(TEXT)},
+    **{"level": Maybe(SCALAR), "context": Maybe(TEXT), "task": Maybe(TEXT)},
 }
 _MEAN = {"mean": SHARE, "low": Maybe(SHARE), "high": Maybe(SHARE)}
 _SCORES = {

@@ -99,7 +99,7 @@ def run_record(args: Any, *, base_model: str | None, dataset: str | None, held_o
         "format": FORMAT,
         "base_model": _named(base_model),
         "dataset": _named(dataset),
-        "held_out": _named(held_out.partition("=")[0]) if held_out else None,
+        "held_out": _named(held_out if _is_made(held_out) else held_out.partition("=")[0]) if held_out else None,
         "methods": [method.name for method in args.methods],
         "papers": {method.name: [method.label, method.arxiv] for method in args.methods},
         "settings": _settings(args),
@@ -115,11 +115,16 @@ def _named(name: str | None) -> dict[str, Any] | None:
     """Return a Hub id as it is, and of a folder only its last name."""
     if not name:
         return None
-    if name.startswith("trl_miner/"):  # an embedded world looks like a Hub id
+    if _is_made(name):
         return {"name": name, "hub": False}
     path = Path(name)
     is_hub = HUB_ID.fullmatch(name) is not None and not path.exists()
     return {"name": name if is_hub else path.resolve().name, "hub": is_hub}
+
+
+def _is_made(name: str) -> bool:
+    """Whether a data set is an embedded world or of reasoning-gym: their names look like Hub ids."""
+    return name.startswith(("trl_miner/", "reasoning_gym/")) or name == "reasoning_gym"
 
 
 def _settings(args: Any) -> dict[str, str]:

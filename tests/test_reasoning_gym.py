@@ -1,0 +1,227 @@
+"""Problems of reasoning-gym: every family, what a recipe may say of them, and their scorers in the workers."""
+
+import json
+
+import pytest
+
+pytest.importorskip("reasoning_gym", reason="needs trl_miner[tasks]")
+
+from reasoning_gym.factory import DATASETS
+
+from trl_miner import cli
+from trl_miner.data.benchmarks import find_benchmark, load_with_record
+from trl_miner.data.golds import accepts_gold
+from trl_miner.data.problems import read_problems
+from trl_miner.data.reasoning_gym import Part, _draw_rows, benchmark_name, benchmark_parts, make_rows, read_parts
+from trl_miner.grading import configure, grade
+from trl_miner.grading.tasks import find_answer, score
+from trl_miner.recipe import MinerScriptArguments
+from trl_miner.rewards import task_reward
+from trl_miner.train import main
+
+SUM = Part("chain_sum", {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1})
+MIXTURE = [SUM, Part("spell_backward", weight=3)]
+WITHOUT_ANSWER = {"boxnet", "rush_hour"}
+TAKES_ANYTHING = {"game_of_life_halting"}  # where the answer is False, it takes every text but True for that
+
+
+def rows_of(name, config=(), split="train", size=1):
+    """Rows made in this process, without a process of their own."""
+    return list(_draw_rows([Part(name, dict(config))], split, size, 0))
+
+
+def problems_of(rows):
+    return read_problems(find_benchmark("reasoning_gym/chain_sum"), rows)
+
+
+# The families
+
+
+def test_every_family_accepts_its_own_answer_and_no_other():
+    """In the worker processes, from the text that a data set holds."""
+    rows = [row for name in sorted(DATASETS.keys() - WITHOUT_ANSWER - {"composite"}) for row in rows_of(name)]
+    assert len(rows) > 100
+    rejected = [row["id"] for row, ok in zip(rows, accepts_gold("task", problems_of(rows)), strict=True) if not ok]
+    assert not rejected
+    rewards = task_reward(["<answer>no answer</answer>"] * len(rows), [row["task"] for row in rows])
+    paid = {row["id"].partition("-")[0] for row, reward in zip(rows, rewards, strict=True) if reward >= 1.0}
+    assert paid <= TAKES_ANYTHING
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT_ANSWER))
+def test_a_family_without_an_answer_is_refused(name):
+    with pytest.raises(ValueError, match=f"reasoning_gym/{name} gives none. Choose another family"):
+        rows_of(name)
+
+
+# Making problems
+
+
+def test_no_problem_is_twice_in_a_split_or_in_both():
+    """Of 4 + 7 and 4 + 7 + 2 with digits from 1 to 9 there are 810 problems: one in four is a test problem."""
+    train, test = (
+        [row["question"] for row in rows_of("chain_sum", SUM.config, split, size)]
+        for split, size in (("train", 400), ("test", 100))
+    )
+    assert len({*train, *test}) == 500
+    more = rows_of("chain_sum", SUM.config, "test", 101)
+    assert [row["question"] for row in more[:100]] == test  # a larger size only appends
+
+
+def test_problems_do_not_depend_on_the_process(monkeypatch):
+    """Families such as these iterate over sets, whose order is another one in each process."""
+    made = []
+    for seed in ("1", "2"):
+        monkeypatch.setenv("PYTHONHASHSEED", seed)
+        made.append(make_rows([Part("ransom_note"), Part("isomorphic_strings")], "train", 6, 0))
+    assert made[0] == made[1]
+
+
+def test_a_mixture_keeps_its_weights_and_names_the_family_in_the_level():
+    rows = list(_draw_rows(MIXTURE, "train", 80, 0))
+    families = [row["id"].partition("-")[0] for row in rows]
+    assert 50 < families.count("spell_backward") < 70  # 3/4 of 80 are 60, with a standard deviation of 4
+    assert {row["level"] for row in rows if row["id"].startswith("chain")} == {
+        "chain_sum num terms 2",
+        "chain_sum num terms 3",
+    }
+
+
+@pytest.mark.parametrize(
+    ("part", "size", "message"),
+    [
+        (Part("chain_sm"), 1, "got 'chain_sm'. Did you mean 'chain_sum'"),
+        (Part("composite"), 1, "use dataset_name: reasoning_gym with `tasks`"),
+        (Part("chain_sum", {"max_term": 3}), 1, "got 'max_term', and they are .* Did you mean 'max_terms'"),
+        (Part("chain_sum", {"seed": 3}), 1, "task_seed and task_size set these"),
+        (Part("chain_sum", {"max_terms": 1}), 1, "max_terms must be >= min_terms. Change it"),
+        (Part("chain_sum", {"max_terms": "many"}), 1, "got {'max_terms': 'many'}"),
+        (Part("chain_sum", {**SUM.config, "max_terms": 2}), 200, "no new one after [0-9]+. Ask for fewer"),
+    ],
+)
+def test_what_a_family_does_not_take_is_named(part, size, message):
+    with pytest.raises(ValueError, match=message):
+        list(_draw_rows([part], "train", size, 0))
+
+
+def test_the_error_of_the_other_process_is_raised_here():
+    with pytest.raises(ValueError, match="Did you mean 'chain_sum'"):
+        make_rows([Part("chain_sm")], "train", 1, 0)
+
+
+# Recipes and benchmarks
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dataset_name": "reasoning_gym"}, "needs `tasks`"),
+        ({"dataset_name": "reasoning_gym/chain_sum", "tasks": [{"name": "gcd"}]}, "tasks is for a mixture"),
+        ({"dataset_name": "reasoning_gym", "tasks": [{"nam": "gcd"}]}, "must have a name"),
+        (
+            {"dataset_name": "reasoning_gym", "tasks": [{"name": "gcd", "weight": 0}]},
+            "weight must be a positive number",
+        ),
+        ({"dataset_name": "reasoning_gym/gcd", "task_config": "7"}, "task_config must hold settings"),
+        (
+            {"dataset_name": "data", "tasks": [{"name": "gcd"}]},
+            "tasks and task_config are for dataset_name reasoning_gym",
+        ),
+        ({"score_benchmark": "reasoning_gym", "score_problems": 1}, "must be reasoning_gym/FAMILY"),
+        ({"prompt_style": "prose"}, "prompt_style must be auto, plain or chat"),
+    ],
+)
+def test_a_recipe_that_cannot_be_is_refused_at_once(settings, message):
+    with pytest.raises(ValueError, match=message):
+        MinerScriptArguments(**settings)
+
+
+def test_a_benchmarks_name_holds_its_settings():
+    part = Part("chain_sum", {"max_terms": 3, "allow_negation": True})
+    assert benchmark_name(part) == "reasoning_gym/chain_sum:max_terms=3,allow_negation=true"
+    assert benchmark_parts(benchmark_name(part)) == [part]
+    assert read_parts("reasoning_gym/chain_sum", "{max_terms: 3, allow_negation: true}", None) == [part]
+
+
+def test_a_benchmark_has_levels_and_golds_that_its_scorer_accepts():
+    problems, record = load_with_record(find_benchmark(benchmark_name(SUM)))
+    assert len(problems) == 200 and {problem.level for problem in problems} == {"num terms 2", "num terms 3"}
+    assert record["split"] == "test" and record["reasoning_gym"]
+
+
+def test_a_recipe_trains_and_is_evaluated(policy, tmp_path, capsys):
+    """With a mixture, held-out problems with levels, and the command that the run ends with."""
+    out, recipe = tmp_path / "out", tmp_path / "recipe.yaml"
+    recipe.write_text(
+        f"model_name_or_path: {policy}\ndataset_name: reasoning_gym\n"
+        "tasks: [{name: chain_sum, weight: 3}, {name: gcd}]\ntask_size: 8\nscore_problems: 8\nscore_samples: 1\n"
+        "num_generations: 4\nper_device_train_batch_size: 8\nmax_completion_length: 4\nmax_steps: 1\n"
+        f"use_cpu: true\nbf16: false\nsave_strategy: 'no'\noutput_dir: {out}\n"
+    )
+    main(["--config", str(recipe)])
+    assert f"eval --model {out} --benchmarks reasoning_gym/chain_sum reasoning_gym/gcd" in capsys.readouterr().out
+    about = json.loads((out / "held_out.json").read_text())["problems"]
+    assert {level.split()[0] for level in about["level"]} == {"chain_sum", "gcd"}
+    options = ["--limit", "2", "--samples", "1", "--max-tokens", "4", "--backend", "transformers"]
+    name = "reasoning_gym/chain_sum:max_terms=3"
+    assert (
+        cli.main(["eval", "--model", policy, "--benchmarks", name, *options, "--output", str(tmp_path / "eval")]) == 0
+    )
+    (folder,) = (path for path in (tmp_path / "eval").iterdir() if path.is_dir())
+    assert folder.name == "reasoning_gym-chain_sum-max_terms=3"
+    assert json.loads((tmp_path / "eval" / "scores.json").read_text())["benchmarks"][folder.name]["samples"] == 1
+
+
+# Scoring
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("<answer>1</answer> no, <answer> 2\n</answer>", ("2", True)),
+        (r"<answer>1</answer> \boxed{3}", ("1", True)),
+        (r"so \boxed{3} it is", ("3", True)),
+        ("first 4,\nthen 5\n\n", ("then 5", False)),
+        ("  ", (None, False)),
+        ("<answer></answer>", (None, True)),
+        ("<answer>" + 10_001 * "1" + "</answer>", (None, True)),
+    ],
+)
+def test_where_an_answer_is_found(text, answer):
+    assert find_answer(text) == answer
+
+
+def test_part_of_the_reward_is_paid_for_marked_answers_only():
+    """reasoning-gym pays the share of the answer's characters that are right: "17" in "it is 17" is 2 of 8."""
+    task = repr({"family": "chain_sum", "config": {}, "question": "", "answer": "17", "metadata": {}})
+    texts = ["<answer>17</answer>", "17", "<answer>it is 17</answer>", "it is 17", "18", ""]
+    assert task_reward(texts, [task] * 6) == [1.0, 1.0, 0.25, 0.0, 0.0, 0.0]
+    verdicts = grade("task", texts, [task] * 6, votes=True)
+    assert [verdict.is_correct for verdict in verdicts] == [True, True, False, False, False, False]
+    assert [verdict.answer for verdict in verdicts] == ["17", "17", "it is 17", "it is 17", "18", None]
+
+
+def test_a_problem_that_cannot_be_read_scores_none():
+    assert task_reward(["<answer>1</answer>"] * 2, ["no literal", repr({"family": "none", "config": {}})]) == [
+        None,
+        None,
+    ]
+
+
+@pytest.mark.parametrize("family", ["countdown", "n_queens"])
+def test_no_scorer_runs_what_an_answer_says(family, tmp_path):
+    """Both scorers evaluate the answer; the first by sympy, which knows `open`."""
+    (row,) = rows_of(family)
+    name = "+".join(f"chr({ord(character)})" for character in str(tmp_path / "made"))
+    for answer in (f"open({name},chr(119))", f"open('{tmp_path / 'made'}', 'w')"):
+        assert score(row["task"], answer) == 0.0
+    assert not (tmp_path / "made").exists()
+
+
+def test_an_answer_that_takes_forever_scores_none():
+    (row,) = rows_of("countdown")
+    configure(seconds=0.5)
+    try:
+        assert task_reward(["<answer>9**9**9**9</answer>"], [row["task"]]) == [None]
+    finally:
+        configure()
