@@ -192,9 +192,16 @@ def _like(result: Any, *inputs: Any) -> Any:
 
 
 def effect_text(difference: float, low: float, high: float, p_value: float) -> str:
-    """Return a difference of shares in words: `+2.00 points, 95 % -1.00 to +5.00: no difference shown`.
+    """Return a difference in words: `+2.00 points, 95 % -1.00 to +5.00: no difference shown`.
 
-    It is better or worse only where both its 95 % interval and its p say so.
+    Args:
+        difference: Of two scores as shares; above 0 is better.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+        p_value: Of the test that there is no difference.
+
+    Returns:
+        The numbers in percentage points, and "better" or "worse" only where both the interval and p below 0.05 say so.
     """
     shown = "no difference shown"
     if p_value < 0.05 and (low > 0 or high < 0):

@@ -113,7 +113,7 @@ def draw_lines(
     for line in lines:
         color, dash, marker = style(line.place)
         is_behind = bool(front) and line.label not in front
-        width = (1.1 if is_behind else 2.1) * 0.8 ** min(3, drawn.count((dash, is_behind)))
+        width = (1.2 if is_behind else 2.6) * 0.6 ** min(2, drawn.count((dash, is_behind)))
         drawn.append((dash, is_behind))
         x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
         if bands and line.low is not None and line.high is not None:
