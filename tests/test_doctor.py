@@ -160,7 +160,7 @@ def test_on_one_gpu_the_advice_can_be_followed(recipe):
 
 
 def test_weights_in_4_bits_take_less_than_in_16(recipe):
-    lora = dict(ONE_GPU, vllm_mode="colocate", use_peft=True, lora_target_modules="all-linear", load_in_4bit=True)
+    lora = dict(ONE_GPU, vllm_mode="colocate", use_peft=True, lora_target_modules=["all-linear"], load_in_4bit=True)
     result = found(recipe(gpu=True, **lora, vllm_gpu_memory_utilization=0.5), "1x24GB")
     # 0.39 of 4.02 billion parameters are the embedding, 2 bytes each; 3.63 billion of 4.5 bits: 0.72 + 1.90 GiB
     assert result["vLLM memory"][0] == "ok" and "2.6 GiB of weights" in result["vLLM memory"][1]
