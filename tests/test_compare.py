@@ -123,7 +123,7 @@ def test_one_line_per_run_and_a_failing_one_costs_only_itself(stopped_and_finish
     first, second, third, _, *table = done.stdout.splitlines()
     assert first.startswith("[1/3] grpo seed 1: Pass@1 0.00, ")
     log = output / "broken" / "seed1" / "log.txt"
-    assert second == f"[2/3] broken seed 1: failed with exit code 1, see {log}" and "nowhere" in log.read_text()
+    assert second == f"[2/3] broken seed 1: failed with exit code 2, see {log}" and "nowhere" in log.read_text()
     assert third.startswith("[3/3] miner seed 1: Pass@1 0.00, ")
     written = [f"  {output / name}" for name in ("comparison.md", "comparison.json", "runs.jsonl")]
     closing = ["Wrote", *written, "Next", f"  trl-miner report {output}"]
@@ -220,7 +220,7 @@ def test_wrong_recipes_and_options_are_named(recipe, tmp_path):
             parse_recipe(path, options)
 
 
-def test_the_command_line_reports_an_error_of_the_reading_child(tmp_path, capfd):
+def test_the_command_line_reports_a_wrong_recipe(tmp_path, capfd):
     path = write_recipe(tmp_path, "typo", lerning_rate=1)
     assert cli.main(["compare", "--recipes", str(path), "--seeds", "1", "--output", str(tmp_path / "out")]) == 2
     assert f"trl-miner compare: error: {path}: unknown key 'lerning_rate'" in capfd.readouterr().err

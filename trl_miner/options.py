@@ -19,6 +19,7 @@ from typing import Any
 from .importing import did_you_mean
 from .progress import Progress
 from .recipe_files import find_recipe
+from .reward_functions import check_reward_name
 from .runs.files import read_yaml, write_whole
 from .setting import Setting, check_settings
 
@@ -61,15 +62,21 @@ class Options:
             (training if is_own else launcher).extend(words[start:end])
         return training, launcher, values
 
-    def check(self, words: Sequence[str]) -> None:
-        """Raise ValueError for a command line, or a recipe that it names, that cannot be a training's."""
+    def read(self, words: Sequence[str]) -> dict[str, Any]:
+        """Return the settings of a command line and of the recipe that it names; raise ValueError as `split` does."""
         values = self.split(words)[2]
         recipe: dict[str, Any] = {}
         if "config" in values:
             path = find_recipe(values["config"])
             recipe = read_yaml(path)
             check_settings(recipe, self.training, path)
-        values = recipe | values
+        return recipe | values
+
+    def check(self, words: Sequence[str]) -> None:
+        """Raise ValueError for a command line, or a recipe that it names, that cannot be a training's."""
+        values = self.read(words)
+        for reward in values.get("reward_funcs") or ():
+            check_reward_name(reward)
         for name, others in (("model_name_or_path", ()), ("dataset_name", ("datasets",))):
             if not any(values.get(key) for key in (name, *others)):
                 raise ValueError(

@@ -19,15 +19,13 @@ from .data.prompts import STYLES, Style, guess_style
 from .data.reasoning_gym import TRAIN_SIZE, benchmark_parts, is_task, read_parts
 from .data.worlds import WORLDS
 from .grading.pool import CPU_SECONDS
-from .importing import did_you_mean, import_object
+from .importing import import_object
 from .methods import METHODS
 from .recipe_files import find_recipe
 from .redaction import learn
+from .reward_functions import OWN_REWARDS, TRL_REWARDS, check_reward_name
 from .runs.files import read_yaml
 from .setting import Setting, check_settings, kinds_of
-
-OWN_REWARDS = ("math_reward", "choice_reward", "task_reward")
-TRL_REWARDS = ("accuracy_reward", "reasoning_accuracy_reward", "think_format_reward", "get_soft_overlong_punishment")
 
 # By the name of a setting, what it and the next ones have in common.
 HEADINGS = CONFIG_HEADINGS | {
@@ -268,10 +266,5 @@ def _load_reward_func(name: str, args: Any, config: Any) -> Callable[..., Any]:
         return functools.wraps(rewards.math_reward)(functools.partial(rewards.math_reward, accept_unboxed=True))
     if name in OWN_REWARDS:
         return getattr(rewards, name)
-    if "." not in name:
-        known = OWN_REWARDS + TRL_REWARDS
-        raise ValueError(
-            f"reward_funcs must name known rewards or import paths: got '{name}'.{did_you_mean(name, known)} Known: "
-            f"{', '.join(known)}; a path has a dot, such as my_lib.rewards.{name}."
-        )
+    check_reward_name(name)
     return import_object("reward_funcs", name)

@@ -9,9 +9,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .importing import did_you_mean
+
 if TYPE_CHECKING:
     from torch import Tensor
 
+OWN_REWARDS = ("math_reward", "choice_reward", "task_reward")
+TRL_REWARDS = ("accuracy_reward", "reasoning_accuracy_reward", "think_format_reward", "get_soft_overlong_punishment")
 # Ours and TRL's: 1 is right.
 KNOWN_VERIFIERS = ("math_reward", "choice_reward", "task_reward", "accuracy_reward", "reasoning_accuracy_reward")
 # What TRL hands to every reward function besides the columns of the data set.
@@ -123,6 +127,16 @@ def check_rewards(names: Sequence[str], rewards_NF: "Tensor", rewards_N: "Tensor
                 f"scored: got {values_N[rows[0]].item()} for rollout {rows[0]} of {len(values_N)} ({len(rows)} such "
                 f"rollouts). Clip it, or return None."
             )
+
+
+def check_reward_name(name: str) -> None:
+    """Raise ValueError for a name of `reward_funcs` that is neither known nor an import path."""
+    known = OWN_REWARDS + TRL_REWARDS
+    if name not in known and "." not in str(name):
+        raise ValueError(
+            f"reward_funcs must name known rewards or import paths: got '{name}'.{did_you_mean(str(name), known)} "
+            f"Known: {', '.join(known)}; a path has a dot, such as my_lib.rewards.{name}."
+        )
 
 
 def check_reward_columns(names: Sequence[str], functions: Sequence[Any], columns: Collection[str]) -> None:

@@ -39,10 +39,13 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace, options: list[str]) -> int:
     """Run the comparison. `options` go to every training."""
     from ..compare import compare
-    from ..recipe_files import say_which
+    from ..options import load
+    from ..recipe_files import find_recipes, say_which
 
     for recipe in args.recipes:
         say_which(recipe)
+        for path in find_recipes(recipe):
+            load().read(["--config", str(path), *options])
     return compare(
         args.recipes, seeds=args.seeds, output=args.output, steps=args.steps, options=options, jobs=args.jobs
     )
