@@ -44,7 +44,10 @@ def one_line(capfd):
             "save_strategy: no\n",
             'got False. YAML reads no as false: write "no".',
         ),
-        ("reward_funcs: math_reward\n", "reward_funcs must be a list: got 'math_reward'. Write [math_reward]."),
+        (
+            "reward_funcs: math_reward\n",
+            "reward_funcs must be a list or None: got 'math_reward'. Write [math_reward].",
+        ),
         ("reward_funcs: [math_rewrd]\n", "got 'math_rewrd'. Did you mean 'math_reward'?"),
         ("run_name: 5\n", 'run_name must be a text or None: got 5. Write "5".'),
         ("env: 1\n", "env must be a mapping of variables: got 1."),
@@ -96,7 +99,7 @@ def test_a_wrong_command_line(words, told, capfd):
     ("change", "told"),
     [
         (dict(reward_funcs=["nowhere.reward"]), "reward_funcs: 'nowhere.reward' could not be imported from"),
-        (dict(dataset_name="/nowhere"), "dataset_name must be a Hub id, a folder, or trl_miner/arithmetic"),
+        (dict(dataset_name="/nowhere"), "dataset_name must be a Hub id, a folder, "),
         (dict(dataset_train_split="tran"), "dataset_train_split must be a split of the data set: got 'tran'."),
         (dict(model_name_or_path="/nowhere"), "model_name_or_path must be a folder with a model, a Hub id, or trl_mi"),
         (dict(use_cpu=False, bf16=True), "bf16 needs a GPU that has it: got no GPU. To train on a CPU, set use_cpu"),
@@ -154,10 +157,14 @@ def test_help_begins_with_our_settings_by_group(capfd):
     assert cli.main(["train", "--help"]) == 0
     ours = capfd.readouterr().out
     assert ours.index("--advantage_estimator") < ours.index("Settings of MINER:\n  --miner_gamma float\n")
-    assert "--miner_lambda_max" in ours and "\n  --learning_rate float" not in ours and len(ours.splitlines()) < 300
+    assert "--miner_lambda_max" in ours and "\n  --learning_rate float" not in ours
     assert cli.main(["train", "--help", "all"]) == 0
     everything = capfd.readouterr().out
-    assert ours.splitlines()[-1] in everything and "\n  --learning_rate float" in everything
+    assert (
+        3 * len(ours) < 2 * len(everything)
+        and ours.splitlines()[-1] in everything
+        and "\n  --learning_rate float" in everything
+    )
     assert "--deepspeed_config_file" in everything
 
 
