@@ -50,7 +50,7 @@ class Rollouts:
     world: World = field(default_factory=World)
     base: "Estimate | None" = None
     is_own_N: Tensor = field(default_factory=lambda: torch.tensor(True))
-    prompt_keys: Callable[[], Tensor] = _no_keys
+    prompt_keys: Callable[[], Tensor] = field(default_factory=lambda: _no_keys)
     seed: int = 0
     memory: dict[str, Any] = field(default_factory=dict)
 
