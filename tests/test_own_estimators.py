@@ -52,6 +52,16 @@ def test_a_record_says_what_it_needs_and_what_it_rules():
     assert torch.equal(three[is_nh], found[is_nh])
 
 
+def test_it_can_pay_the_prompts_of_one_kind():
+    rewards, mask, scores = batch()
+    is_ph = group_kinds(rewards, 4).is_ph_N
+    settings = dict(all_right=BY_LENGTH, advantage_estimator_kwargs={"bonus": 0.5})
+    found = run("grpo", rewards, mask, scores, **settings)
+    own = run(BY_LENGTH, rewards, mask, scores, advantage_estimator_kwargs={"bonus": 0.5})
+    assert torch.equal(found[is_ph], own[is_ph])
+    assert torch.equal(found[~is_ph], run("grpo", rewards, mask, scores)[~is_ph])
+
+
 def test_a_record_with_a_function_of_tensors_has_the_knobs_that_it_names(tmp_path):
     path = "own_estimators.SCALED"
     assert config(tmp_path, advantage_estimator=path).knobs(path) == {"scale": 1.0}

@@ -46,5 +46,5 @@ def add_method_fields(after: Mapping[str, Iterable[Method]], headings: Mapping[s
 
 
 def list_methods(methods: Iterable[Method]) -> str:
-    """Return the names of methods, each with its paper."""
-    return ", ".join(f"{method.name} (arXiv {method.arxiv})" for method in methods)
+    """Return the names of methods, each with its paper, if it has one."""
+    return ", ".join(f"{method.name} (arXiv {method.arxiv})" if method.arxiv else method.name for method in methods)

@@ -82,8 +82,8 @@ SPO = AdvantageEstimator(
     has_memory=True,
     knobs={
         "rho": Knob(
-            "SPO: what remains of a rollout's weight at the next visit of its prompt. (In the paper it falls as the "
-            "policy moves.)",
+            "SPO: what remains of a rollout's weight at the next visit of its prompt; in the paper it falls as the "
+            "policy moves.",
             at_least=0,
             at_most=1,
         ),

@@ -28,10 +28,10 @@ class CorrectnessWatch:
         self._num_batches = 0
         self._low, self._high = math.inf, -math.inf  # of the rewards that decide
         self._has_right = self._has_wrong = self._is_done = False
-        taker = trainer.args.composition.homogeneous.get("all_right")
-        self._taker = (
-            taker.label if taker in trainer.args.estimators else None
-        )  # of all-right prompts; None: none needs one, or there was one
+        composition = trainer.args.composition
+        taker = composition.homogeneous.get("all_right")
+        # of all-right prompts; None: none needs one, or there was one
+        self._taker = taker.label if taker in composition.methods else None
         self._num_right = 0  # prompts with correct rollouts alone
 
     def observe(self, rewards_NF: Tensor) -> None:
