@@ -30,6 +30,7 @@ HIDDEN = [
     *("hub_token: opensesame", "login --token abc", "--pass=abc", '["--hub_token","abc"]'),
     *("--hub_token abc", "--hub_token=abc", "['x', '--api-key', 'abc']", "api_key: ['abc', 'd']", "SMTP_PASS=abc"),
     *("password: hunter22", "AWS_SECRET_ACCESS_KEY=x/y+z", "AWS_ACCESS_KEY_ID=a", '-H "Authorization: Bearer abc"'),
+    *("--hub_tok=abc", "--hf_tok abc", "HFTOKEN=abc", "openaikey: 'abc'"),
     *(
         "https://user:pw@host/x",
         "https://user:p@ss@host/x",
@@ -67,6 +68,7 @@ SHOWN = [
     *("hub_token: got nothing", "compass --steps abc", "bypass: abc1234"),
     *("runs/sk-2026-11-22-lr1e-6-seed3", "/data/sk-models-with-a-long-name-v2-of-2026"),
     *("hf_" + "x" * 34, '"token": "answer"', "a password must be given", "rewards/key/mean=0.123"),
+    *("--hub_token must be followed by a value", "client_tokenizer: abc"),
     *("own_estimators.by_token: abc123def456", "answer_token: [ANSWER]"),
 ]
 
@@ -86,7 +88,8 @@ def test_what_only_looks_like_a_secret_stays(text):
 
 def test_settings_and_command_lines_keep_everything_but_their_secrets():
     settings = {
-        **{"hub_token": "q", "password": 1234, "env": {"WANDB_API_KEY": "a", "WANDB_PROJECT": "p"}, "api_keys": ["a"]},
+        **{"hub_token": 12345678, "tokens": {"hf": "c", "eos": "</s>"}, "hubtoken": "d", "hf_tok": "e"},
+        **{"password": 1234, "env": {"WANDB_API_KEY": "a", "WANDB_PROJECT": "p"}, "api_keys": ["a"]},
         **{"model_init_kwargs": {"token": "abcdefgh", "use_auth_token": True}, "secrets": {"mine": ["b"]}},
     }
     kept = {
@@ -99,7 +102,8 @@ def test_settings_and_command_lines_keep_everything_but_their_secrets():
     }
     assert redact(kept) == kept
     assert redact(settings) == {
-        **{"hub_token": "***", "password": "***", "env": {"WANDB_API_KEY": "***", "WANDB_PROJECT": "p"}},
+        **{"hub_token": "***", "tokens": {"hf": "***", "eos": "</s>"}, "hubtoken": "***", "hf_tok": "***"},
+        **{"password": "***", "env": {"WANDB_API_KEY": "***", "WANDB_PROJECT": "p"}},
         **{"api_keys": ["***"], "model_init_kwargs": {"token": "***", "use_auth_token": True}},
         "secrets": {"mine": ["***"]},
     }

@@ -19,7 +19,7 @@ _SHORTEST, _SHORTEST_ALONE = 16, 6
 _SHORTEST_TOKEN = 8  # characters of what stands under "token" alone, as words of a vocabulary do too
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _SECRET = {"password", "passwd", "passphrase", "secret", "secrets", "credential", "credentials", "authorization"}
-_SECRET |= {"apikey", "apitoken", "authtoken", "accesstoken", "webhook", "cookie"}
+_SECRET |= {"webhook", "cookie"}
 # Tokens of a vocabulary, and keys of a table, are no secrets.
 _OF_VOCABULARY = {
     *("eos", "bos", "pad", "unk", "sep", "cls", "mask", "eot", "eom", "boi", "eoi", "im", "special", "extra", "added"),
@@ -32,6 +32,9 @@ _OF_ACCESS = {
     *("api", "access", "secret", "private", "auth", "account", "storage", "encryption", "signing", "ssh", "service"),
     *("subscription", "wandb", "openai", "anthropic", "hf", "hub", "huggingface", "bearer", "refresh", "client"),
 }
+_RUN_TOGETHER = re.compile(  # HFTOKEN
+    rf"(?<![A-Za-z])({'|'.join(sorted(_OF_ACCESS))})(tokens?|keys?)(?![A-Za-z])", re.IGNORECASE
+)
 _HARMLESS = re.compile(r"|\*+|none|null|true|false|<[^<>]*>|\$.*", re.IGNORECASE | re.DOTALL)
 _RANDOM = re.compile(r"(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{12,}")
 _PROSE = {
@@ -62,7 +65,7 @@ _WANDB_KEY = re.compile(
     r"(wandb.{0,60}?(?:key|password|login|token).{0,20}?)\b[0-9a-f]{40}\b", re.IGNORECASE | re.DOTALL
 )
 _NAMED = re.compile(
-    r"(?<![\w.-])(?P<dashes>-{0,2})(?P<name>[\w.-]{0,40}?(?:token|key|secret|pass|credential|webhook|cookie)[\w.-]{0,40})"
+    r"(?<![\w.-])(?P<dashes>-{0,2})(?P<name>[\w.-]{0,40}?(?:tok|key|secret|pass|credential|webhook|cookie)[\w.-]{0,40})"
     r"(?P<close>\\*[\"'])?(?P<between>\s*[:=]\s*|,?\s+|,)(?P<open>[\[(]?(?:\\*[\"'])?)"
     r"(?P<value>(?<=\")[^\"\n\\]*|(?<=')[^'\n\\]*|[^\s,;&\"'\\\])}]+)",
     re.IGNORECASE,
@@ -87,7 +90,9 @@ def is_secret(name: str, value: Any, *, is_option: bool = False) -> bool:
     if is_option and name.lower() in ("token", "key", "pass"):
         return True
     if isinstance(value, int) or (name.lower() == "token" and len(value) < _SHORTEST_TOKEN):  # rather a vocabulary's
-        return not _SECRET.isdisjoint(_words(name))
+        *before, last = _words(name) or [""]
+        is_of_access = last in ("token", "key") and not _OF_ACCESS.isdisjoint(before[-1:])
+        return is_of_access or not _SECRET.isdisjoint([*before, last])
     return _is_secret_name(name) or (name.lower().endswith("key") and _RANDOM.search(str(value)) is not None)
 
 
@@ -122,7 +127,7 @@ def hide_in_tracebacks() -> None:
 
 
 def _words(name: str) -> list[str]:
-    return [word.lower() for word in _WORDS.findall(name)]
+    return [word.lower() for word in _WORDS.findall(_RUN_TOGETHER.sub(r"\1_\2", name))]
 
 
 @lru_cache(10_000)
@@ -136,7 +141,7 @@ def _is_secret_name(name: str) -> bool:
     qualifier = before[-1] if before else ""
     if last == "token":
         return qualifier not in _OF_VOCABULARY
-    if last in ("tokens", "keys"):
+    if last in ("tokens", "keys", "tok", "toke"):  # an option may be abbreviated
         return qualifier in _OF_ACCESS
     if last in ("key", "pass", "pwd"):
         return bool(before) and (qualifier in _OF_ACCESS or name.isupper())
@@ -163,7 +168,7 @@ def _secrets_in(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     """Yield name and value of each secret that settings or a command line hold under its name."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _secrets_in(inner, name if _is_secret_name(name) else str(key))
+            yield from _secrets_in(inner, _inner_name(name, str(key)))
     elif isinstance(value, list | tuple):
         for before, inner in zip((None, *value), value, strict=False):
             yield from _secrets_in(inner, _option_name(before) or name)
@@ -171,6 +176,14 @@ def _secrets_in(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
                 yield from _secrets_in(inner.partition("=")[2], _option_name(inner.partition("=")[0]) or "")
     elif name and is_secret(name, value):
         yield name, str(value)
+
+
+def _inner_name(name: str, key: str) -> str:
+    """Return the name that decides about an item of a mapping: in `tokens`, `hf` stands for hf_tokens."""
+    if _is_secret_name(name):
+        return name
+    is_of_several = _words(name)[-1:] in (["tokens"], ["keys"]) and not _is_secret_name(key)
+    return f"{key}_{name}" if is_of_several else key
 
 
 def _option_name(word: Any) -> str | None:
@@ -181,9 +194,10 @@ def _option_name(word: Any) -> str | None:
 
 def _redact(value: Any, known: re.Pattern[str] | None, name: str = "") -> Any:
     if isinstance(value, Mapping):
-        inherited = name if name and _is_secret_name(name) else ""
         return {
-            key: inner if inner is None or isinstance(inner, float) else _redact(inner, known, inherited or str(key))
+            key: inner
+            if inner is None or isinstance(inner, float)
+            else _redact(inner, known, _inner_name(name, str(key)))
             for key, inner in value.items()
         }
     if isinstance(value, list | tuple):
@@ -227,7 +241,7 @@ def _redact_named(match: re.Match[str]) -> str:
     name, value, between = match["name"], match["value"], match["between"]
     is_quoted = match["open"][-1:] in ("'", '"') and match["open"] != ""
     if not between.strip(" \t\n") or between.strip() == ",":
-        is_value = match["dashes"] == "--" and not value.startswith("--")
+        is_value = match["dashes"] == "--" and not value.startswith("--") and value.lower() not in _PROSE
     else:
         is_value = is_quoted or not between[-1:].isspace() or _is_no_prose(name, value)
     if not is_value or not is_secret(name, value, is_option=match["dashes"] == "--"):
