@@ -287,7 +287,8 @@ def test_golds_that_the_verifier_refuses_prompts_that_are_too_long_and_messages(
     rows = [{"prompt": "12 + 3 - 4 + 5", "solution": solution} for solution in ("16", "\\frac{")]
     Dataset.from_list(rows).to_parquet(tmp_path / "set" / "train.parquet")
     path = recipe(dataset_name=str(tmp_path / "set"))
-    assert "accept every gold as an answer: got 1 of 2" in found(path)["verifier"][1]
+    status, text = found(path)["verifier"]
+    assert status == "warning" and "accept every gold as an answer: it rejects 1 of the first 2" in text
     gpu = recipe(
         gpu=True, model_name_or_path=policy, dataset_name=str(tmp_path / "set"), vllm_max_model_length=20,
         max_completion_length=16,

@@ -15,7 +15,8 @@ from . import rewards
 from .config import HEADINGS as CONFIG_HEADINGS
 from .config import MinerGRPOConfig
 from .data.benchmarks import BENCHMARKS, split_entry
-from .data.prompts import STYLES, Style, guess_style
+from .data.own import Layout
+from .data.prompts import STYLES, PromptForm, Style, guess_style
 from .data.reasoning_gym import TRAIN_SIZE, benchmark_parts, is_task, read_parts
 from .data.worlds import WORLDS
 from .grading.pool import CPU_SECONDS
@@ -29,6 +30,7 @@ from .setting import Setting, check_settings, kinds_of
 
 # By the name of a setting, what it and the next ones have in common.
 HEADINGS = CONFIG_HEADINGS | {
+    "dataset_revision": "of the data set and its prompts",
     "reward_funcs": "of rewards, rollouts and the launch",
     "score_problems": "of the held-out problems",
     "base_model_steps": "of what is shown, and of the embedded models",
@@ -43,11 +45,26 @@ def _setting(default: Any, text: str) -> Any:
 class MinerScriptArguments(ScriptArguments):
     """The settings of a recipe beyond those of the trainer, the model and the mixture of data sets."""
 
-    reward_funcs: list[str] | None = _setting(
+    dataset_revision: str | None = _setting(None, "Branch, tag or commit of the data set on the Hub.")
+    dataset_prompt_column: str = _setting(
+        "prompt",
+        "Column with the prompts. Another column than prompt holds questions, from which prompts are built as those "
+        "of the benchmarks are.",
+    )
+    dataset_solution_column: str = _setting("solution", "Column with the golds.")
+    dataset_options_column: str = _setting("options", "Column with the options of multiple-choice questions.")
+    answer_pattern: str | None = _setting(
         None,
-        f"Reward functions: {', '.join(OWN_REWARDS)}, TRL's {', '.join(TRL_REWARDS)}, or dotted import "
-        "paths such as my_lib.rewards.my_reward. correct_reward_func says which of several decides. Default: "
-        "task_reward for problems of reasoning-gym, else math_reward.",
+        "A regular expression that finds the gold in the column with the golds, such as '#### (.+)' for GSM8K. The "
+        "last match counts, or its first group.",
+    )
+    system_prompt: str | None = _setting(
+        None, "System prompt. The column with the prompts then holds questions, as text."
+    )
+    prompt_template: str | None = _setting(
+        None,
+        "Template with {question} in it, the whole prompt as plain text or the user's message. The column with the "
+        "prompts then holds questions, as text.",
     )
     task_config: dict[str, Any] | str | None = _setting(
         None, "For dataset_name reasoning_gym/FAMILY: settings of the family, such as {max_terms: 3}."
@@ -60,8 +77,14 @@ class MinerScriptArguments(ScriptArguments):
     task_seed: int = _setting(0, "Decides which problems reasoning-gym makes.")
     prompt_style: str = _setting(
         "auto",
-        "Prompts that are built here, those of reasoning-gym and of benchmarks: plain text, chat messages, or auto, "
-        "which guesses from the model's name and its chat template.",
+        "Prompts that are built here: plain text, chat messages, or auto, which guesses from the model's name and its "
+        "chat template. A prompt in a data set stays as it is.",
+    )
+    reward_funcs: list[str] | None = _setting(
+        None,
+        f"Reward functions: {', '.join(OWN_REWARDS)}, TRL's {', '.join(TRL_REWARDS)}, or dotted import "
+        "paths such as my_lib.rewards.my_reward. correct_reward_func says which of several decides. Default: "
+        "task_reward for problems of reasoning-gym, else math_reward.",
     )
     rollout_func: str | None = _setting(
         None, "Import path of a function that generates instead of TRL: GRPOTrainer's `rollout_func`."
@@ -138,6 +161,7 @@ class MinerScriptArguments(ScriptArguments):
             raise ValueError(
                 f"prompt_style must be auto, plain or chat: got {self.prompt_style!r}. plain suits base models."
             )
+        layout_of(self, PromptForm("plain", self.system_prompt, self.prompt_template))
         if is_task(self.dataset_name):
             read_parts(str(self.dataset_name), self.task_config, self.tasks)
         elif self.tasks or self.task_config:
@@ -244,6 +268,17 @@ def load_reward_funcs(args: Any, config: Any) -> list[Callable[..., Any]]:
 def reward_names(args: Any) -> list[str]:
     """Return the `reward_funcs` of a recipe, or the one that suits its data set."""
     return args.reward_funcs or ["task_reward" if is_task(args.dataset_name) else "math_reward"]
+
+
+def layout_of(args: Any, form: PromptForm) -> Layout:
+    """Return what a recipe says of its data set's columns and prompts."""
+    columns = (args.dataset_prompt_column, args.dataset_solution_column, args.dataset_options_column)
+    return Layout(*columns, args.answer_pattern, form)
+
+
+def prompt_form(args: Any, model_args: Any) -> PromptForm:
+    """Return the form of the prompts that are built for a model."""
+    return PromptForm(find_style(args.prompt_style, model_args), args.system_prompt, args.prompt_template)
 
 
 def find_style(prompt_style: str, model_args: Any) -> Style:

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ from .config import MinerGRPOConfig
 from .data import base_model, reasoning_gym
 from .data.benchmarks import BENCHMARKS, find_benchmark, split_entry
 from .data.benchmarks import load as load_benchmark
-from .data.prompts import Style, build_prompt, guess_style
+from .data.own import GRADERS, arrange, check_first_golds, file_arguments
+from .data.prompts import PromptForm, build_prompt, guess_style
 from .data.worlds import WORLDS
 from .errors import first_line, tell
 from .evaluation.in_training import EvaluationCallback
@@ -34,9 +35,18 @@ from .importing import import_object
 from .launching.process import take_options
 from .launching.watchdog import EXIT_CODE, RunStopped
 from .progress import finish, quietly
-from .recipe import MinerScriptArguments, check_recipe, find_style, load_reward_funcs, make_parser, reward_names
+from .recipe import (
+    MinerScriptArguments,
+    check_recipe,
+    layout_of,
+    load_reward_funcs,
+    make_parser,
+    prompt_form,
+    reward_names,
+)
 from .recipe_files import with_recipe_file
 from .redaction import hide_in_tracebacks, learn
+from .reward_functions import required_columns
 from .runs.compare_folder import RUN
 from .runs.finished import mark_finished, say_finished
 from .runs.locks import check_run, hold_run
@@ -98,6 +108,7 @@ def run(
     with hold_run(output):
         reward_funcs = load_reward_funcs(args, config)
         data = load_data(args, mixture, model_args)
+        _check_golds(args, data)
         trainer, scores = build(args, config, model_args, reward_funcs, data)
         with quietly(not trainer.is_world_process_zero()), fitting_threads(trainer.model):
             return _run(trainer, scores, args)
@@ -105,33 +116,60 @@ def run(
 
 def load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig, model_args: ModelConfig) -> Any:
     """Return the recipe's data set by split. The model decides on the style of prompts that are built here."""
+    form = prompt_form(args, model_args)
     if args.dataset_name in WORLDS and not mixture.datasets:
         return {split: WORLDS[args.dataset_name].load_dataset(split) for split in ("train", "test")}
     if reasoning_gym.is_task(args.dataset_name) and not mixture.datasets:
-        return _make_tasks(args, find_style(args.prompt_style, model_args))
-    if mixture.datasets or args.dataset_name:
-        try:
-            if mixture.datasets:
-                return get_dataset(mixture)
-            return load_dataset(args.dataset_name, name=args.dataset_config, streaming=args.dataset_streaming)
-        except Exception as error:  # the loaders of `datasets` may raise anything
-            name = ", ".join(one.path for one in mixture.datasets) or args.dataset_name
-            raise ValueError(
-                f"dataset_name must be a Hub id, a folder, {' or '.join(WORLDS)}, or reasoning_gym/FAMILY: {name} "
-                f"could not be loaded ({first_line(error)}). Check the name, or make the data set with "
-                f"`trl-miner data`."
-            ) from error
-    raise ValueError(
-        f"dataset_name must be given: a Hub id, a folder, {' or '.join(WORLDS)} for embedded problems, or "
-        f"reasoning_gym/FAMILY. Or give a mixture with `datasets`."
-    )
+        return _make_tasks(args, form)
+    if not mixture.datasets and not args.dataset_name:
+        raise ValueError(
+            f"dataset_name must be given: a Hub id, a file, a folder, {' or '.join(WORLDS)} for embedded problems, or "
+            f"reasoning_gym/FAMILY. Or give a mixture with `datasets`."
+        )
+    data = _read_data(args, mixture)
+    layout, names = layout_of(args, form), reward_names(args)
+    used = (args.dataset_train_split, args.dataset_test_split)
+    return {split: arrange(rows, layout, names) if split in used else rows for split, rows in data.items()}
 
 
-def _make_tasks(args: MinerScriptArguments, style: Style) -> dict[str, Any]:
+def _check_golds(args: MinerScriptArguments, data: Any) -> None:
+    """Raise if a verifier rejects most of the first golds, and warn of a few."""
+    names, rows = reward_names(args), _split(data, "dataset_train_split", args)
+    if args.dataset_name in WORLDS:
+        return
+    for name in [name for name in names if name in GRADERS]:
+        if not {*required_columns(getattr(rewards, name))} <= {*(rows.column_names or ())}:
+            return  # the trainer says what is missing
+        check = check_first_golds(name, rows, names)
+        if check.is_bad:
+            raise ValueError(check.rejected)
+        if check.accepted < check.graded and PartialState().is_main_process:
+            warnings.warn(check.rejected, stacklevel=2)
+
+
+def _read_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any:
+    try:
+        if mixture.datasets:
+            return get_dataset(mixture)
+        return load_dataset(
+            **file_arguments(str(args.dataset_name)),
+            name=args.dataset_config,
+            revision=args.dataset_revision,
+            streaming=args.dataset_streaming,
+        )
+    except Exception as error:  # the loaders of `datasets` may raise anything
+        name = ", ".join(one.path for one in mixture.datasets) or args.dataset_name
+        raise ValueError(
+            f"dataset_name must be a Hub id, a file, a folder, {' or '.join(WORLDS)}, or reasoning_gym/FAMILY: {name} "
+            f"could not be loaded ({first_line(error)}). Check the name, or make the data set with `trl-miner data`."
+        ) from error
+
+
+def _make_tasks(args: MinerScriptArguments, form: PromptForm) -> dict[str, Any]:
     parts = reasoning_gym.read_parts(str(args.dataset_name), args.task_config, args.tasks)
     sizes = {"train": args.task_size, "test": args.score_problems or reasoning_gym.TEST_SIZE}
     return {
-        split: reasoning_gym.load_dataset(parts, split, size, args.task_seed, style) for split, size in sizes.items()
+        split: reasoning_gym.load_dataset(parts, split, size, args.task_seed, form) for split, size in sizes.items()
     }
 
 
@@ -227,6 +265,8 @@ def _split(data: Any, setting: str, args: MinerScriptArguments) -> Any:
     name = getattr(args, setting)
     if name not in data:
         raise ValueError(f"{setting} must be a split of the data set: got {name!r}. There are {', '.join(data)}.")
+    if isinstance(data[name], Sized) and not len(data[name]):
+        raise ValueError(f"{setting} must have rows: {name!r} has none. Choose another split, or other data.")
     return data[name]
 
 
@@ -242,9 +282,17 @@ def _held_out(args: MinerScriptArguments, data: Any, trainer: MinerGRPOTrainer) 
     loaded = load_benchmark(benchmark, path or None)[: args.score_problems]
     guessed = guess_style(trainer.model.config.name_or_path, trainer.processing_class)
     style: Any = guessed if args.prompt_style == "auto" else args.prompt_style
+    form = PromptForm(style, args.system_prompt, args.prompt_template)
     rows = [
         {
-            "prompt": build_prompt(benchmark.kind, p.question, p.options, p.context, style=style),
+            "prompt": build_prompt(
+                benchmark.kind,
+                p.question,
+                p.options,
+                p.context,
+                style=style,
+                form=form if form.is_own else None,
+            ),
             **{"solution": p.solution, "options": list(p.options), "task": p.task},
             **({"level": p.level} if all(other.level is not None for other in loaded) else {}),
         }

@@ -12,6 +12,7 @@ Two styles: "plain" text for base models, "chat" messages for those with a chat 
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any, Literal, get_args
 
@@ -28,12 +29,45 @@ MATH_INSTRUCTION = (
 )
 CHOICE_INSTRUCTION = "Please reason step by step and output the final answer as `The answer is'"
 TASK_INSTRUCTION = "Reason step by step, and write the final answer, and nothing else, between <answer> and </answer>."
+_REQUESTS = {"choice": CHOICE_INSTRUCTION, "task": TASK_INSTRUCTION}  # below the question
+
+
+@dataclass(frozen=True)
+class PromptForm:
+    """How a user wants prompts: the style, a system prompt, and a template with {question} in it."""
+
+    style: Style = "plain"
+    system: str | None = None
+    template: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.template is not None and "{question}" not in self.template:
+            raise ValueError(
+                f"prompt_template must say where the question goes: got {self.template!r}. Write {{question}} there."
+            )
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it says more than the style."""
+        return self.system is not None or self.template is not None
 
 
 def build_prompt(
-    kind: Kind, question: str, options: Sequence[str] = (), context: str = "", *, style: Style
+    kind: Kind,
+    question: str,
+    options: Sequence[str] = (),
+    context: str = "",
+    *,
+    style: Style = "plain",
+    form: PromptForm | None = None,
 ) -> str | list[Message]:
-    """Build the prompt of a problem: text for the style "plain" and for "verbatim", messages for "chat"."""
+    """Build the prompt of a problem: text for the style "plain" and for "verbatim", messages for "chat".
+
+    `form` takes the place of `style`. Its system prompt replaces the instruction of "math"; its template all words but
+    the question's own, with its context and options.
+    """
+    if form is not None:
+        style = form.style
     if kind not in KINDS:
         raise ValueError(f"The kind of a prompt must be one of {', '.join(KINDS)}: got {kind!r}. Choose one of these.")
     if style not in STYLES:
@@ -41,22 +75,29 @@ def build_prompt(
     if kind != "choice" and options:
         raise ValueError(f'Only a "choice" prompt has options: got {len(options)} for {kind!r}. Use kind="choice".')
     text = f"{context}\n\n{question}" if context else question
-    if kind == "verbatim":
+    if kind == "choice":
+        if not 2 <= len(options) <= 26:
+            raise ValueError(
+                f'A "choice" prompt needs 2 to 26 options, one letter each: got {len(options)}. Pass the option texts.'
+            )
+        lettered = (f"{letter}. {option}" for letter, option in zip(ascii_uppercase, options, strict=False))
+        text = f"{text}\n\n" + "\n".join(lettered)
+    system = form.system if form is not None else None
+    template = form.template if form is not None else None
+    if template is not None:
+        text = template.replace("{question}", text)
+    elif kind == "verbatim" and form is None:
         return text
-    if kind == "math":
-        if style == "plain":
-            return f"{MATH_INSTRUCTION}\n\nUser: {text}\n\nAssistant:"
-        return [{"role": "system", "content": MATH_INSTRUCTION}, {"role": "user", "content": text}]
-    if kind == "task":
-        text = f"{text}\n\n{TASK_INSTRUCTION}"
-        return f"User: {text}\n\nAssistant:" if style == "plain" else [{"role": "user", "content": text}]
-    if not 2 <= len(options) <= 26:
-        raise ValueError(
-            f'A "choice" prompt needs 2 to 26 options, one letter each: got {len(options)}. Pass the option texts.'
-        )
-    lettered = "\n".join(f"{letter}. {option}" for letter, option in zip(ascii_uppercase, options, strict=False))
-    text = f"{text}\n\n{lettered}\n\n{CHOICE_INSTRUCTION}"
-    return f"User: {text}\n\nAssistant:" if style == "plain" else [{"role": "user", "content": text}]
+    elif kind in _REQUESTS:
+        text = f"{text}\n\n{_REQUESTS[kind]}"
+    elif kind == "math" and system is None:
+        system = MATH_INSTRUCTION
+    if style == "chat":
+        messages = [{"role": "user", "content": text}]
+        return messages if system is None else [{"role": "system", "content": system}, *messages]
+    if template is None and kind != "verbatim":
+        text = f"User: {text}\n\nAssistant:"
+    return text if system is None else f"{system}\n\n{text}"
 
 
 def guess_style(model_name: str, tokenizer: Any) -> Style:

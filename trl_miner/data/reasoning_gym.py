@@ -25,7 +25,7 @@ import yaml
 
 from ..importing import did_you_mean
 from ..progress import Progress
-from .prompts import Style, build_prompt
+from .prompts import PromptForm, build_prompt
 from .reading import Row
 
 NAME = "reasoning_gym"
@@ -155,7 +155,7 @@ def make_rows(parts: Sequence[Part], split: str, size: int, seed: int) -> list[R
     return rows
 
 
-def load_dataset(parts: Sequence[Part], split: str, size: int, seed: int, style: Style) -> Any:
+def load_dataset(parts: Sequence[Part], split: str, size: int, seed: int, form: PromptForm) -> Any:
     """Return the problems as a data set with `prompt`, `answer`, `task` and, where there are levels, `level`.
 
     There is no column `solution`: `math_reward` would look for a box, which the prompt does not ask for.
@@ -164,7 +164,7 @@ def load_dataset(parts: Sequence[Part], split: str, size: int, seed: int, style:
 
     rows = make_rows(parts, split, size, seed)
     columns = {
-        "prompt": [build_prompt("task", row["question"], style=style) for row in rows],
+        "prompt": [build_prompt("task", row["question"], form=form) for row in rows],
         "answer": [row["solution"] for row in rows],
         "task": [row["task"] for row in rows],
     }

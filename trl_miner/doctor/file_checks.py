@@ -5,12 +5,13 @@ import shutil
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+from ..data.own import GOLDS, GRADERS, arrange, check_first_golds, file_arguments
+from ..data.prompts import PromptForm
 from ..data.reasoning_gym import is_task, read_parts
 from ..data.reasoning_gym import load_dataset as load_tasks
-from ..recipe import find_style, load_reward_funcs
+from ..recipe import layout_of, load_reward_funcs, prompt_form, reward_names
 from ..reward_functions import Verifier, find_verifier, required_columns
 from ..runs.checkpoints import agree_on, list_checkpoints
 from . import memory
@@ -19,7 +20,6 @@ from .machine import GIB
 from .model_shape import UnusableModel, find_config, is_local
 
 ROWS = 200  # of the data set are read
-GOLDS = 20  # of them are verified
 
 
 def check_output(context: Context) -> Finding:
@@ -198,18 +198,27 @@ def _read_rows(settings: Any) -> list[dict[str, Any]]:
     split = settings.dataset_train_split
     if settings.dataset_name in WORLDS:
         return list(WORLDS[settings.dataset_name].load_dataset(split, size=ROWS))
-    data = load_dataset(settings.dataset_name, name=settings.dataset_config, split=split, streaming=True)
-    return list(islice(data, ROWS))
+    data = load_dataset(
+        **file_arguments(settings.dataset_name),
+        name=settings.dataset_config,
+        revision=settings.dataset_revision,
+        split=split,
+        streaming=True,
+    )
+    return list(islice(arrange(data, layout_of(settings, _form(settings)), reward_names(settings)), ROWS))
 
 
 def _make_rows(settings: Any) -> list[dict[str, Any]]:
     """Return the first problems of reasoning-gym."""
     parts = read_parts(settings.dataset_name, settings.task_config, settings.tasks)
+    return list(load_tasks(parts, "train", min(GOLDS, settings.task_size), settings.task_seed, _form(settings)))
+
+
+def _form(settings: Any) -> PromptForm:
     try:
-        style = find_style(settings.prompt_style, settings)
+        return prompt_form(settings, settings)
     except OSError:  # the tokenizer is not here, as another check says
-        style = "plain"
-    return list(load_tasks(parts, "train", min(GOLDS, settings.task_size), settings.task_seed, style))
+        return PromptForm("plain", settings.system_prompt, settings.prompt_template)
 
 
 def _check_rows(context: Context, rows: list[dict[str, Any]]) -> Iterator[Finding]:
@@ -226,8 +235,9 @@ def _check_rows(context: Context, rows: list[dict[str, Any]]) -> Iterator[Findin
     missing = [f"{name} (for {reason})" for name, reason in needed.items() if name not in rows[0]]
     if missing:
         yield failed(
-            f"{settings.dataset_name} must have the columns {', '.join(missing)}: got {', '.join(rows[0])}. Rename "
-            f"them, or make the data set with `trl-miner data`."
+            f"{settings.dataset_name} must have the columns {', '.join(missing)}: got {', '.join(rows[0])}. Say "
+            f"with dataset_prompt_column and dataset_solution_column which they are, or make the data set with "
+            f"`trl-miner data`."
         )
         return
     yield ok(f"{settings.dataset_name} has {', '.join(needed)}.")
@@ -273,30 +283,13 @@ def _check_prompts(context: Context, rows: list[dict[str, Any]]) -> Finding:
 
 def _check_golds(reward: str, verifier: Verifier, rows: list[dict[str, Any]]) -> Finding:
     """Check that a reward function that decides accepts the first gold answers as answers."""
-    from ..data.golds import accepts_gold
-
     about = "verifier"
-    grader = {"math_reward": "math", "choice_reward": "choice", "task_reward": "task"}.get(reward)
-    if grader is None:
+    if reward not in GRADERS:
         return not_checked(f"the form of an answer to {reward} is not known.", about)
-    if {"math_reward", "choice_reward"} <= {*verifier.names}:  # each has its own rows
-        rows = [row for row in rows if bool(row.get("options")) == (grader == "choice")]
-    problems = [
-        SimpleNamespace(
-            solution=row["answer" if grader == "task" else "solution"],
-            options=row.get("options") or [],
-            task=row.get("task"),
-        )
-        for row in rows[:GOLDS]
-    ]
-    accepted = sum(accepts_gold(grader, problems))  # type: ignore[arg-type]
-    if accepted < len(problems):
-        return failed(
-            f"{reward} must accept every gold as an answer: got {accepted} of {len(problems)}. Look at the column "
-            f"solution; `trl-miner data` drops such rows.",
-            about,
-        )
-    return ok(f"{reward} accepts {accepted} of {len(problems)} golds.", about)
+    check = check_first_golds(reward, rows, verifier.names)
+    if check.accepted < check.graded:
+        return (failed if check.is_bad else warning)(check.rejected, about)
+    return ok(f"{reward} accepts {check.accepted} of {check.graded} golds.", about)
 
 
 FILE_CHECKS: dict[str, Check] = {

@@ -1,0 +1,153 @@
+"""Your own training set: columns, prompts, files and golds by the keys of a recipe."""
+
+import json
+
+import pytest
+from datasets import Dataset
+from trl import DatasetMixtureConfig, ModelConfig
+
+from trl_miner.data.own import Layout, arrange, check_first_golds, file_arguments
+from trl_miner.data.prompts import MATH_INSTRUCTION, PromptForm, build_prompt
+from trl_miner.recipe import MinerScriptArguments
+from trl_miner.train import load_data, main
+
+GSM8K = [
+    {"question": "Ann has 3 apples and buys 2. How many has she?", "answer": "3 + 2 = <<3+2=5>>5.\n#### 5"},
+    {"question": "One costs 1,200 yen. What do two cost?", "answer": "2 * 1200 = 2400.\n#### 2,400"},
+]
+KEYS = {"dataset_prompt_column": "question", "dataset_solution_column": "answer", "answer_pattern": "#### (.+)"}
+
+
+def write_rows(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def load(name, model="", mixture=None, **keys):
+    args = MinerScriptArguments(dataset_name=name, **keys)
+    return load_data(args, mixture or DatasetMixtureConfig(), ModelConfig(model_name_or_path=model or None))
+
+
+def test_gsm8k_needs_three_keys(tmp_path):
+    rows = load(write_rows(tmp_path / "train.jsonl", GSM8K), **KEYS)["train"]
+    assert rows["solution"][:] == ["5", "2,400"]
+    assert rows[0]["prompt"] == build_prompt("math", GSM8K[0]["question"], style="plain")
+    check = check_first_golds("math_reward", rows, ["math_reward"])
+    assert (check.accepted, check.graded) == (2, 2)
+
+
+def test_a_csv_file_has_options_and_numbers(tmp_path):
+    path = tmp_path / "train.csv"
+    path.write_text('question,answer\n"What is 2 + 2, exactly?",4\nWhat is half of 1?,0.5\n')
+    rows = load(str(path), dataset_prompt_column="question", dataset_solution_column="answer")["train"]
+    assert rows["solution"][:] == ["4.0", "0.5"]  # a column of numbers has one type
+    assert check_first_golds("math_reward", rows, ["math_reward"]).accepted == 2
+
+
+def test_a_parquet_file_is_read(tmp_path):
+    Dataset.from_list(GSM8K).to_parquet(tmp_path / "train.parquet")
+    assert len(load(str(tmp_path / "train.parquet"), **KEYS)["train"]) == 2
+    assert file_arguments("openai/gsm8k") == {"path": "openai/gsm8k"}
+
+
+def test_a_data_set_without_keys_stays_as_it_is():
+    data = Dataset.from_list([{"prompt": "Compute 1 + 1.", "solution": "2"}])
+    assert arrange(data, Layout(form=PromptForm("chat")), ["math_reward"]) is data
+
+
+def test_questions_with_options_become_prompts_of_choice():
+    data = Dataset.from_list([{"q": "Which is even?", "choices": ["1", "2"], "solution": "B"}])
+    (row,) = arrange(data, Layout(prompt="q", options="choices"), ["choice_reward"])
+    assert row["prompt"] == build_prompt("choice", "Which is even?", ["1", "2"], style="plain")
+    assert row["options"] == ["1", "2"] and check_first_golds("choice_reward", [row], ["choice_reward"]).accepted == 1
+
+
+@pytest.mark.parametrize(
+    ("form", "prompt"),
+    [
+        (PromptForm("plain", template="Question: {question}\nAnswer:"), "Question: 1 + 1?\nAnswer:"),
+        (PromptForm("plain", "Be brief.", "{question} ="), "Be brief.\n\n1 + 1? ="),
+        (PromptForm("plain", "Be brief."), "Be brief.\n\nUser: 1 + 1?\n\nAssistant:"),
+        (PromptForm("plain"), f"{MATH_INSTRUCTION}\n\nUser: 1 + 1?\n\nAssistant:"),
+        (PromptForm("chat", "Be brief."), [("system", "Be brief."), ("user", "1 + 1?")]),
+        (PromptForm("chat", template=r"{question} Use \boxed{}."), [("user", r"1 + 1? Use \boxed{}.")]),
+    ],
+)
+def test_the_form_of_a_prompt(form, prompt):
+    built = build_prompt("math", "1 + 1?", form=form)
+    assert (built if isinstance(built, str) else [(m["role"], m["content"]) for m in built]) == prompt
+
+
+def test_questions_for_a_reward_of_ones_own_are_asked_as_they_are():
+    data = Dataset.from_list([{"q": "Say yes."}])
+    assert arrange(data, Layout(prompt="q"), ["my_lib.mine"])["prompt"][:] == ["Say yes."]
+    (messages,) = arrange(data, Layout(prompt="q", form=PromptForm("chat")), ["my_lib.mine"])["prompt"][:]
+    assert messages == [{"role": "user", "content": "Say yes."}]
+
+
+def test_a_mixture_is_trls_own_with_shares(tmp_path):
+    """2 rows of 24 and 24 of 24 at equal shares: the larger set gives 2 rows."""
+    paths = [write_rows(tmp_path / f"{size}.jsonl", GSM8K * (size // 2)) for size in (2, 24)]
+    entries = [{"path": "json", "data_files": path, "fraction": 0.5} for path in paths]
+    rows = load(None, mixture=DatasetMixtureConfig(datasets=entries), **KEYS)["train"]
+    assert len(rows) == 4 and set(rows["solution"]) == {"5", "2,400"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({**KEYS, "dataset_prompt_column": "problem"}, "dataset_prompt_column must name a column: got 'problem', and"),
+        ({**KEYS, "dataset_solution_column": "gold"}, "dataset_solution_column must name a column: got 'gold'"),
+        ({**KEYS, "dataset_options_column": "choices"}, "dataset_options_column must name a column: got 'choices'"),
+        (
+            {**KEYS, "answer_pattern": "The answer: (.+)"},
+            "finds none in 2 of 2, such as row 0, which ends with .*#### 5",
+        ),
+        ({**KEYS, "answer_pattern": "("}, "answer_pattern must be a regular expression"),
+        ({"prompt_template": "Question:"}, "prompt_template must say where the question goes"),
+    ],
+)
+def test_a_wrong_key_is_named_with_what_there_is(tmp_path, keys, message):
+    with pytest.raises(ValueError, match=message):
+        load(write_rows(tmp_path / "train.jsonl", GSM8K), **keys)
+
+
+def test_messages_are_no_questions():
+    data = Dataset.from_list([{"prompt": [{"role": "user", "content": "1 + 1?"}], "solution": "2"}])
+    with pytest.raises(ValueError, match="must hold a question as text.*messages are prompts already"):
+        arrange(data, Layout(form=PromptForm(system="Be brief.")), ["math_reward"])
+
+
+@pytest.mark.parametrize(("bad", "is_bad"), [(1, False), (3, True)])
+def test_golds_that_the_verifier_rejects_are_named(bad, is_bad):
+    """Of 4 golds: 1 bad one is a warning, 3 are an error."""
+    rows = [{"solution": "no\n#### 5"}] * bad + [{"solution": "5"}] * (4 - bad)
+    check = check_first_golds("math_reward", rows, ["math_reward"])
+    assert (check.accepted, check.graded, check.is_bad) == (4 - bad, 4, is_bad)
+    assert f"rejects {bad} of the first 4 (row 0: 'no\\n#### 5'" in check.rejected
+
+
+def test_a_run_stops_before_the_model_where_golds_are_worked_solutions(tmp_path):
+    path = write_rows(tmp_path / "train.jsonl", GSM8K)
+    options = ["--dataset_prompt_column", "question", "--dataset_solution_column", "answer"]
+    options += ["--prompt_style", "plain", "--model_name_or_path", str(tmp_path / "no_model")]
+    options += ["--use_cpu", "true", "--bf16", "false", "--output_dir", str(tmp_path / "out")]
+    with pytest.raises(ValueError, match="rejects 2 of the first 2 .*answer_pattern"):
+        main(["--dataset_name", path, *options])
+    (tmp_path / "empty.csv").write_text("question,answer\n")
+    with pytest.raises(ValueError, match="empty.csv could not be loaded .*no data"):
+        main(["--dataset_name", str(tmp_path / "empty.csv"), *options])
+
+
+def test_a_run_trains_on_gsm8ks_rows(policy, tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        f"model_name_or_path: {policy}\ndataset_name: {write_rows(tmp_path / 'train.jsonl', GSM8K)}\n"
+        'dataset_prompt_column: question\ndataset_solution_column: answer\nanswer_pattern: "#### (.+)"\n'
+        'prompt_template: "Question: {question}\\nAnswer:"\nnum_generations: 4\nper_device_train_batch_size: 8\n'
+        f"max_completion_length: 4\nmax_steps: 1\nuse_cpu: true\nbf16: false\noutput_dir: {tmp_path / 'out'}\n"
+        "save_strategy: 'no'\n"
+    )
+    main(["--config", str(recipe)])
+    state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())
+    assert [log["step"] for log in state["log_history"] if "reward" in log] == [1]

@@ -1,0 +1,171 @@
+"""Your own data set: which columns hold the questions and the golds, and how they become prompts."""
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from . import columns as c
+from .golds import accepts_gold
+from .prompts import Kind, PromptForm, build_prompt
+from .reading import Row
+
+GOLDS = 20  # of a training set are graded before the training
+GRADERS = {"math_reward": "math", "choice_reward": "choice", "task_reward": "task"}  # by the name of the reward
+_BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}  # of `datasets`
+_SHOWN = 5  # rows that an error names
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the columns of a data set are called, and how its questions become prompts."""
+
+    prompt: str = "prompt"
+    solution: str = "solution"
+    options: str = "options"
+    answer_pattern: str | None = None  # the gold is its last match in the column `solution`, or that one's first group
+    form: PromptForm = PromptForm()  # its style does not count
+
+    def __post_init__(self) -> None:
+        if self.answer_pattern is not None:
+            try:
+                re.compile(self.answer_pattern)
+            except re.error as error:
+                raise ValueError(
+                    f"answer_pattern must be a regular expression: got {self.answer_pattern!r} ({error}). GSM8K's is "
+                    f"'#### (.+)'."
+                ) from error
+
+    @property
+    def builds_prompts(self) -> bool:
+        """Whether the column with the prompts holds questions, from which they are yet to be built."""
+        return self.prompt != "prompt" or self.form.is_own
+
+    def asked(self) -> dict[str, str]:
+        """Return the columns that the data set must have, by setting; none: it stays as it is."""
+        columns = {}
+        if self.builds_prompts:
+            columns["dataset_prompt_column"] = self.prompt
+        if self.solution != "solution" or self.answer_pattern is not None:
+            columns["dataset_solution_column"] = self.solution
+        if self.options != "options":
+            columns["dataset_options_column"] = self.options
+        return columns
+
+
+def file_arguments(name: str) -> dict[str, Any]:
+    """Return the arguments of `datasets.load_dataset` for a data set: for a file, those of its format."""
+    builder = _BUILDERS.get(Path(name).suffix.lower())
+    return {"path": builder, "data_files": name} if builder and Path(name).is_file() else {"path": name}
+
+
+def arrange(data: Any, layout: Layout, rewards: Collection[str]) -> Any:
+    """Return a data set with the columns `prompt`, `solution` and, where there are some, `options`.
+
+    Args:
+        data: A `Dataset` or an `IterableDataset`.
+        layout: What its columns are called, and how a prompt is built; without a setting the data set stays as it is.
+        rewards: Names of the reward functions. Without a template, a question with options is asked as the benchmarks
+            of choice are, one for `math_reward` as those of mathematics, and any other as it stands.
+
+    Raises:
+        ValueError: A missing column, a question that is not text, or golds that `answer_pattern` does not find.
+    """
+    asked = layout.asked()
+    if not asked:
+        return data
+    names = data.column_names
+    for setting, name in asked.items():
+        if names is not None and name not in names:  # those of a stream may not be known
+            raise ValueError(f"{setting} must name a column: got {name!r}, and there are {', '.join(names)}.")
+    if layout.answer_pattern is not None and hasattr(data, "__len__"):
+        _check_pattern(data[layout.solution], layout)
+    kind: Kind = "math" if "math_reward" in rewards else "verbatim"
+    return data.map(lambda row: _arranged(row, layout, kind))
+
+
+def _arranged(row: Row, layout: Layout, kind: Kind) -> Row:
+    """Return the columns of a row that are new."""
+    new: Row = {}
+    options: Sequence[str] = ()
+    if row.get(layout.options) is not None:
+        options = new["options"] = list(c.options(layout.options)(row))
+    if row.get(layout.solution) is not None:
+        gold = c.text(row[layout.solution])
+        if layout.answer_pattern is not None:
+            _check_pattern([gold], layout)  # of a stream; others are checked before
+            gold = _last_match(layout.answer_pattern, gold) or ""
+        new["solution"] = gold
+    if layout.builds_prompts:
+        question = row[layout.prompt]
+        if not isinstance(question, str) or not question.strip():
+            raise ValueError(
+                f"The column {layout.prompt} must hold a question as text: got {str(question)[:80]!r}. Drop the row; "
+                f"messages are prompts already, for which system_prompt and prompt_template are not made."
+            )
+        new["prompt"] = build_prompt("choice" if options else kind, question, options, form=layout.form)
+    return new
+
+
+def _last_match(pattern: str, text: str) -> str | None:
+    found = [*re.finditer(pattern, text)]
+    return (found[-1][1] if found[-1].re.groups else found[-1][0]).strip() if found else None
+
+
+def _check_pattern(golds: Sequence[Any], layout: Layout) -> None:
+    rows = [row for row, gold in enumerate(golds) if not _last_match(str(layout.answer_pattern), c.text(gold))]
+    if rows:
+        raise ValueError(
+            f"answer_pattern must find an answer in every row of the column {layout.solution}: "
+            f"{layout.answer_pattern!r} finds none in {len(rows)} of {len(golds)}, such as row {rows[0]}, which ends "
+            f"with {c.text(golds[rows[0]])[-80:]!r}. Correct it, or drop these rows."
+        )
+
+
+@dataclass(frozen=True)
+class GoldCheck:
+    """How many of the first golds a reward function accepts as answers, and which it rejects, in words."""
+
+    accepted: int
+    graded: int
+    rejected: str
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether it rejects more than half: a wrong column, rather than some bad rows."""
+        return 2 * self.accepted < self.graded
+
+
+def check_first_golds(reward: str, data: Iterable[Row], rewards: Collection[str]) -> GoldCheck:
+    """Grade the first golds of a training set as answers.
+
+    `reward` is one of `GRADERS`; where both `math_reward` and `choice_reward` are among `rewards`, each has its own
+    rows.
+    """
+    grader, rows = GRADERS[reward], list(enumerate(islice(data, GOLDS)))
+    if {"math_reward", "choice_reward"} <= {*rewards}:
+        rows = [(place, row) for place, row in rows if bool(row.get("options")) == (grader == "choice")]
+    golds = [c.text(row["answer" if grader == "task" else "solution"]) for _, row in rows]
+    problems = [
+        SimpleNamespace(solution=gold, options=row.get("options") or [], task=row.get("task"))
+        for gold, (_, row) in zip(golds, rows, strict=True)
+    ]
+    accepted = accepts_gold(grader, problems)  # type: ignore[arg-type]
+    if grader == "math":  # which accepts a worked solution as its own answer
+        accepted = [ok and not _is_worked(gold) for ok, gold in zip(accepted, golds, strict=True)]
+    bad = [
+        f"row {place}: {gold[-60:]!r}" for (place, _), gold, ok in zip(rows, golds, accepted, strict=True) if not ok
+    ]
+    rejected = (
+        f"{reward} must accept every gold as an answer: it rejects {len(bad)} of the first {len(rows)} "
+        f"({', '.join(bad[:_SHOWN])}). Set dataset_solution_column or answer_pattern, or drop these rows."
+    )
+    return GoldCheck(sum(accepted), len(rows), rejected)
+
+
+def _is_worked(gold: str) -> bool:
+    """Return whether a gold is a worked solution in which nothing marks the answer, as GSM8K's are."""
+    return "\\boxed" not in gold and ("\n" in gold or "####" in gold)
