@@ -21,6 +21,7 @@ from safetensors.numpy import save_file
 from trl.scripts import vllm_serve
 
 from trl_miner import cli
+from trl_miner.launching.accelerate import launch
 from trl_miner.launching.accelerate_config import LAUNCHER, Machines, find_file
 from trl_miner.launching.health import check_port
 from trl_miner.launching.local import parse_launch
@@ -361,3 +362,19 @@ def test_one_process_trains_in_that_of_the_launcher_with_the_threads_it_names(tm
     process = subprocess.Popen([*LAUNCHER, *words], env=environment, stdout=subprocess.PIPE, text=True)
     assert process.communicate(timeout=120)[0] == f"{process.pid} __main__ ['--seed', '1'] 3 True\n"
     assert process.returncode == 7
+
+
+def test_one_process_on_a_gpu_of_the_users_choice_is_another_one(tmp_path, monkeypatch):
+    """This one may have asked CUDA for its GPUs, and CUDA looks once which are visible."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "child.py").write_text(
+        "import os, sys\n"
+        "open(sys.argv[1], 'w').write(f\"{os.getpid()} {os.environ['CUDA_VISIBLE_DEVICES']}\")\n"
+        "sys.exit(7)\n"
+    )
+    (tmp_path / "one.yaml").write_text(ACCELERATE.joinpath("single_gpu.yaml").read_text() + "gpu_ids: '3'\n")
+    out = tmp_path / "out"
+    for options in (["--num_processes", "1", "--gpu_ids", "3"], ["--config_file", str(tmp_path / "one.yaml")]):
+        assert launch([*options, "-m", "child", str(out)]) == 7
+        pid, visible = out.read_text().split()
+        assert visible == "3" and int(pid) != os.getpid()

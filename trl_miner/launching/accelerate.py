@@ -3,7 +3,8 @@
     python -m trl_miner.launching.accelerate --config_file FILE -m trl_miner.train --config RECIPE
 
 accelerate's traceback shows the whole command, including any token in it, and buries the reason for a failure in the
-log. A training of one process runs in this one, which has loaded torch already; accelerate would start another.
+log. A training of one process runs in this one, which has loaded torch already; accelerate would start another. With
+`--gpu_ids` it does: here CUDA may have looked already which GPUs there are, and does so once.
 """
 
 import argparse
@@ -30,7 +31,10 @@ def launch(words: Sequence[str]) -> int:
     # its report of a failed process is a page; below is a line
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     if args.module and not args.mpirun_hostfile:
-        launcher.simple_launcher = single.append
+        # decided when accelerate has read its file, which may name GPUs, too
+        launcher.simple_launcher = lambda args: (
+            single.append(args) if args.gpu_ids in (None, "all") else start_another(args)
+        )
     try:
         launcher.launch_command(args)
     except subprocess.CalledProcessError as error:  # raised with one process
