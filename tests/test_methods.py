@@ -437,9 +437,10 @@ def test_a_data_set_too_small_to_refill_from_is_refused_before_training(policy, 
         MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, **DYNAMIC), problems(5))
 
 
-def test_a_streaming_data_set_is_refused(policy, tmp_path):
+@pytest.mark.parametrize("settings", [DYNAMIC, dict(advantage_estimator="spo", max_steps=6)], ids=["drawn", "spo"])
+def test_a_streaming_data_set_is_refused_where_prompts_must_be_found_again(policy, tmp_path, settings):
     with pytest.raises(ValueError, match="streaming"):
-        MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, **DYNAMIC), problems().to_iterable_dataset())
+        MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, **settings), problems().to_iterable_dataset())
 
 
 def test_a_loss_that_does_not_pass_through_trls_is_refused(policy, tmp_path):

@@ -147,7 +147,7 @@ class Forwards:
         watch: Any = nullcontext({})
         if not names.isdisjoint(STATISTICS):
             # Again: a function by import path says only here what it asks for.
-            check_logits(model, self._trainer.args.advantage_estimator)
+            check_logits(model, " or ".join(method.name for method in self._trainer.args.estimators))
         if not names.isdisjoint({*STATISTICS, RAW_LOGPS}):
             completions = input_ids[:, -logits_to_keep:], attention_mask[:, -logits_to_keep:]
             watch = self._watch_logits(*completions, batch_size or len(input_ids), names)

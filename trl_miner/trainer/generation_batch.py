@@ -54,8 +54,8 @@ def prompt_keys(batch: dict[str, Any]) -> Tensor:
             "advantage_estimator, all_right or all_wrong."
         )
     keys = []
-    for ids, mask in zip(batch["prompt_ids"], batch["prompt_mask"], strict=True):
-        tokens = ids[mask.bool()].cpu().numpy().astype("<i8").tobytes()
+    for ids, mask in zip(batch["prompt_ids"].cpu(), batch["prompt_mask"].cpu(), strict=True):
+        tokens = ids[mask.bool()].numpy().astype("<i8").tobytes()
         keys.append(int.from_bytes(hashlib.blake2b(tokens, digest_size=8).digest(), "little") >> 1)
     return torch.tensor(keys, device=batch["prompt_ids"].device)
 

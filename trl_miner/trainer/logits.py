@@ -71,7 +71,7 @@ def check_logits(model: Any, estimator: str) -> None:
     changed = changes_of_logits(model)
     if changed:
         raise ValueError(
-            f"advantage_estimator={estimator} takes the logits as the model's head gives them, and "
+            f"The estimator {estimator} takes the logits as the model's head gives them, and "
             f"{type(model).__name__} changes them afterwards: {', '.join(changed)}. Use another estimator for it."
         )
 
