@@ -323,6 +323,7 @@ def test_the_cap_goes_by_the_method_of_mixed_prompts_whatever_pays_the_all_wrong
         (dict(all_wrong="ucsa"), "all_wrong must be none, .*: got 'ucsa'. Did you mean 'ucas'"),
         (dict(all_wrong="own_estimators.by"), "all_wrong: 'own_estimators.by' could not be imported"),
         (dict(all_wrong="ucas", miner_nh_scale=0.5), "all_wrong must be left out where miner_nh_scale is above 0"),
+        (dict(all_wrong="none", miner_nh_scale=0.5), "all_wrong must be left out where miner_nh_scale is above 0"),
         (
             dict(advantage_estimator="grpo", all_wrong="ucas", dynamic_sampling=True),
             "drops the all-wrong prompts that UCAS learns from: got advantage_estimator='grpo', all_wrong='ucas'",

@@ -8,7 +8,7 @@ import pytest
 import torch
 from harness import crc, mixed_reward, trained
 
-from trl_miner.methods import ESTIMATORS
+from trl_miner.methods.compose import find_composition
 from trl_miner.methods.groups import group_kinds
 from trl_miner.reward_functions import check_rewards, find_verifier
 from trl_miner.trainer.correctness import BATCHES, RIGHT_PROMPTS, CorrectnessWatch
@@ -116,8 +116,8 @@ def test_rollouts_without_a_reward_are_a_share_of_their_own(policy, tmp_path):
     assert shares(trainer)[0][3] == shares(known)[0][0] and shares(trainer)[0][1] == shares(known)[0][1]
 
 
-def a_trainer(threshold=1.0, estimator=ESTIMATORS["miner"]):
-    args = SimpleNamespace(correct_threshold=threshold, estimators=[estimator])
+def a_trainer(threshold=1.0, estimator="miner"):
+    args = SimpleNamespace(correct_threshold=threshold, composition=find_composition(estimator))
     return SimpleNamespace(
         verifier=find_verifier(["my_check"]), args=args, num_generations=2, is_world_process_zero=lambda: True
     )
@@ -132,7 +132,7 @@ def a_trainer(threshold=1.0, estimator=ESTIMATORS["miner"]):
     ],
 )
 def test_a_reward_that_leaves_miner_nothing_is_said_once(caplog, estimator, totals, is_said):
-    watch = CorrectnessWatch(a_trainer(estimator=ESTIMATORS[estimator]))
+    watch = CorrectnessWatch(a_trainer(estimator=estimator))
     right = torch.tensor([1.0, 1.0, 1.0, 1.0, 1.0, 0.0])  # two prompts of three
     for batch in range(2 * RIGHT_PROMPTS):
         assert batch >= RIGHT_PROMPTS // 2 or not caplog.records

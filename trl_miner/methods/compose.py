@@ -34,7 +34,7 @@ class Composition:
 
     Attributes:
         mixed: Of prompts that are neither all right nor all wrong.
-        homogeneous: Of the others, where it is another one: by "all_right" and "all_wrong".
+        homogeneous: Of the others, where one is named: by "all_right" and "all_wrong".
     """
 
     mixed: AdvantageEstimator
@@ -43,7 +43,7 @@ class Composition:
     @property
     def methods(self) -> tuple[AdvantageEstimator, ...]:
         """Every method that has a part, once; GRPO only where it is alone, as it pays what TRL pays anyway."""
-        others = [method for method in _distinct(self.homogeneous) if method is not NONE]
+        others = [method for method in _distinct(self.homogeneous) if method.name not in (NONE.name, self.mixed.name)]
         return tuple(others) if self.mixed is GRPO and others else (self.mixed, *others)
 
     def credited(self, knobs: Callable[[str], Mapping[str, Any]]) -> dict[Kind, AdvantageEstimator]:
@@ -63,7 +63,9 @@ class Composition:
                         f"{kind} must be left out where {method.name}_{name} is above 0, because {method.label} then "
                         f"pays {_words(kind)} prompts: got {kind}={credited[kind].name!r}. Set one of them alone."
                     )
-        return credited
+        # GRPO gives homogeneous prompts nothing anyway. Its own zeros keep the loss TRL's bit for bit.
+        needless = {self.mixed.name, NONE.name} if self.mixed is GRPO else {self.mixed.name}
+        return {kind: method for kind, method in credited.items() if method.name not in needless}
 
 
 def find_composition(estimator: Any, all_right: Any = None, all_wrong: Any = None) -> Composition:
@@ -111,9 +113,7 @@ def find_composition(estimator: Any, all_right: Any = None, all_wrong: Any = Non
                 f"{estimator!r}, which pays {_words(kind)} prompts by {homogeneous[kind].label}. Write "
                 f"advantage_estimator: {mixed.name} with {kind}: {setting}{kept}."
             )
-    # GRPO gives homogeneous prompts nothing anyway. Its own zeros keep the loss TRL's bit for bit.
-    needless = {mixed.name, NONE.name} if mixed is GRPO else {mixed.name}
-    return Composition(mixed, {kind: method for kind, method in homogeneous.items() if method.name not in needless})
+    return Composition(mixed, homogeneous)
 
 
 def _distinct(homogeneous: Mapping[Kind, AdvantageEstimator]) -> list[AdvantageEstimator]:

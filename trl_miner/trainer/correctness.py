@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..methods.compose import NONE
 from ..methods.groups import GroupKinds, grouped
 
 logger = logging.getLogger(__name__)
@@ -29,9 +30,9 @@ class CorrectnessWatch:
         self._low, self._high = math.inf, -math.inf  # of the rewards that decide
         self._has_right = self._has_wrong = self._is_done = False
         composition = trainer.args.composition
-        taker = composition.homogeneous.get("all_right")
+        taker = composition.homogeneous.get("all_right", NONE)
         # of all-right prompts; None: none needs one, or there was one
-        self._taker = taker.label if taker in composition.methods else None
+        self._taker = None if taker.name in (NONE.name, composition.mixed.name) else taker.label
         self._num_right = 0  # prompts with correct rollouts alone
 
     def observe(self, rewards_NF: Tensor) -> None:
