@@ -1,13 +1,21 @@
 """Your own training set: columns, prompts, files and golds by the keys of a recipe."""
 
+import argparse
 import json
+import shlex
 
 import pytest
 from datasets import Dataset
+from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig
 
+from trl_miner.commands.evaluate import add
+from trl_miner.data.benchmarks import BENCHMARKS
 from trl_miner.data.own import Layout, arrange, check_first_golds, file_arguments
+from trl_miner.data.problems import Problem
 from trl_miner.data.prompts import MATH_INSTRUCTION, PromptForm, build_prompt
+from trl_miner.evaluation.evaluate import ModelOptions
+from trl_miner.evaluation.generate import PromptRenderer
 from trl_miner.recipe import MinerScriptArguments
 from trl_miner.train import load_data, main
 
@@ -139,7 +147,7 @@ def test_a_run_stops_before_the_model_where_golds_are_worked_solutions(tmp_path)
         main(["--dataset_name", str(tmp_path / "empty.csv"), *options])
 
 
-def test_a_run_trains_on_gsm8ks_rows(policy, tmp_path):
+def test_a_run_trains_on_gsm8ks_rows_and_is_evaluated_with_its_prompt(policy, tmp_path, capsys):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(
         f"model_name_or_path: {policy}\ndataset_name: {write_rows(tmp_path / 'train.jsonl', GSM8K)}\n"
@@ -151,3 +159,13 @@ def test_a_run_trains_on_gsm8ks_rows(policy, tmp_path):
     main(["--config", str(recipe)])
     state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())
     assert [log["step"] for log in state["log_history"] if "reward" in log] == [1]
+    out = capsys.readouterr().out
+    words = shlex.split(out[out.index("trl-miner eval") :])  # the last words of the run
+    assert words[words.index("--prompt-template") + 1] == "Question: {question}\nAnswer:"
+    parser = argparse.ArgumentParser()
+    add(parser.add_subparsers())
+    options = ModelOptions.from_arguments(parser.parse_args(words[1:]))
+    tokenizer = AutoTokenizer.from_pretrained(policy)
+    renderer = PromptRenderer(tokenizer, options.style, "", options.system_prompt, options.prompt_template)
+    assert renderer.text(BENCHMARKS["math500"], Problem("1", "1 + 1?", "2")) == "Question: 1 + 1?\nAnswer:"
+    assert renderer.settings() == {"style": "plain", "prompt_template": "Question: {question}\nAnswer:"}

@@ -373,7 +373,10 @@ def _finish(output: Path, args: MinerScriptArguments) -> None:
 
 def _eval_command(output: Path, args: MinerScriptArguments) -> list[str]:
     """Return the `trl-miner eval` command for the run, on problems of the kind that it was trained for."""
-    command = ["trl-miner", "eval", "--model", str(output), "--benchmarks"]
+    own = {"--style": args.prompt_style, "--system-prompt": args.system_prompt}
+    own["--prompt-template"] = args.prompt_template
+    asked = [word for option, value in own.items() if value not in (None, "auto") for word in (option, str(value))]
+    command = ["trl-miner", "eval", "--model", str(output), *asked, "--benchmarks"]
     if not args.score_benchmark and reasoning_gym.is_task(args.dataset_name):
         parts = reasoning_gym.read_parts(str(args.dataset_name), args.task_config, args.tasks)
         return [*command, *dict.fromkeys(map(reasoning_gym.benchmark_name, parts))]

@@ -56,6 +56,14 @@ def add_model(parser: argparse.ArgumentParser, prefix: str = "") -> None:
         f"--{prefix}style", dest="style", choices=("auto", "plain", "chat"), default="auto",
         help="plain text for base models, chat template for others (default: guessed from name and template)",
     )  # fmt: skip
+    option(
+        f"--{prefix}system-prompt", dest="system_prompt", metavar="TEXT",
+        help="instead of the benchmark's instruction, as in a recipe",
+    )  # fmt: skip
+    option(
+        f"--{prefix}prompt-template", dest="prompt_template", metavar="TEXT",
+        help="a template with {question} in it, instead of the benchmark's prompt, as in a recipe",
+    )  # fmt: skip
     option = parser.add_argument_group("backend").add_argument
     option(
         "--backend", choices=("auto", "vllm", "server", "transformers"), default="auto",

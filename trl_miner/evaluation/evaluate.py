@@ -38,6 +38,8 @@ class ModelOptions:
     adapter: str | None = None
     tokenizer: str | None = None
     style: str = "auto"
+    system_prompt: str | None = None
+    prompt_template: str | None = None
     backend: str = "auto"
     base_url: str | None = None
     served_model: str | None = None
@@ -145,7 +147,7 @@ def evaluate(output: str | Path, model: ModelOptions, problem_sets: Sequence[Pro
         "fingerprint": fingerprint,
         "versions": _versions(model.backend_name),
     }
-    renderer = PromptRenderer(tokenizer, model.style, model.model)
+    renderer = PromptRenderer(tokenizer, model.style, model.model, model.system_prompt, model.prompt_template)
     return generate(output, problem_sets, load, renderer, sampling, settings)
 
 

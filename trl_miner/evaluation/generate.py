@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.problems import Benchmark, Problem, fingerprint
-from ..data.prompts import Style, build_prompt, guess_style, prompt_text
+from ..data.prompts import PromptForm, build_prompt, guess_style, prompt_text
 from ..progress import Progress
 from ..runs import eval_folder
 from ..runs.samples import Key, SampleWriter
@@ -64,15 +64,26 @@ class ProblemSet:
 class PromptRenderer:
     """Turns problems into the prompts that the model sees. The style "auto" is guessed from the model's name."""
 
-    def __init__(self, tokenizer: Any, style: str, model: str) -> None:
+    def __init__(
+        self, tokenizer: Any, style: str, model: str, system: str | None = None, template: str | None = None
+    ) -> None:
         self.tokenizer = tokenizer
-        self.style: Style = guess_style(model, tokenizer) if style == "auto" else style  # type: ignore[assignment]
-        if self.style == "chat" and not getattr(tokenizer, "chat_template", None):
+        chosen: Any = guess_style(model, tokenizer) if style == "auto" else style
+        self.form = PromptForm(chosen, system, template)
+        if chosen == "chat" and not getattr(tokenizer, "chat_template", None):
             raise ValueError("--style chat needs a tokenizer with a chat template: this one has none. Use plain.")
+
+    def settings(self) -> dict[str, str]:
+        """Return what `settings.json` says of the prompts."""
+        own = {"system_prompt": self.form.system, "prompt_template": self.form.template}
+        return {"style": self.form.style, **{name: value for name, value in own.items() if value is not None}}
 
     def text(self, benchmark: Benchmark, problem: Problem) -> str:
         """Return the text of a prompt, without the begin-of-sequence token that the tokenizer adds by itself."""
-        prompt = build_prompt(benchmark.kind, problem.question, problem.options, problem.context, style=self.style)
+        form = self.form if self.form.is_own else None
+        prompt = build_prompt(
+            benchmark.kind, problem.question, problem.options, problem.context, style=self.form.style, form=form
+        )
         return prompt_text(prompt, self.tokenizer)
 
     def ids(self, text: str) -> tuple[int, ...]:
@@ -103,7 +114,7 @@ def generate(
     """
     output = Path(output)
     with eval_folder.lock_eval(output):
-        eval_folder.write_settings(output, {**settings, **dataclasses.asdict(sampling), "style": renderer.style})
+        eval_folder.write_settings(output, {**settings, **dataclasses.asdict(sampling), **renderer.settings()})
         for problem_set in problem_sets:
             problems = map(dataclasses.asdict, problem_set.problems)
             eval_folder.write_benchmark(output / problem_set.benchmark.name, problem_set.about(), problems)

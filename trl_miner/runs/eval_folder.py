@@ -23,6 +23,7 @@ SETTINGS, SCORES, TABLES = "settings.json", "scores.json", ("scores.md", "scores
 BENCHMARK, PROBLEMS, SAMPLES = "benchmark.json", "problems.jsonl", "samples.jsonl"
 _SETTINGS = {
     **{name: Maybe(TEXT) for name in ("model", "revision", "adapter", "backend", "dtype", "tokenizer", "style")},
+    **{name: Maybe(TEXT) for name in ("system_prompt", "prompt_template")},
     **{"temperature": Maybe(NOT_NEGATIVE), "top_p": Maybe(SHARE), "max_tokens": Maybe(POSITIVE), "seed": Maybe(COUNT)},
     **{"fingerprint": Maybe(Each(Maybe(TEXT))), "versions": Maybe(Each(TEXT))},
 }
