@@ -319,7 +319,10 @@ def test_the_cap_goes_by_the_method_of_mixed_prompts_whatever_pays_the_all_wrong
         (dict(all_right="none"), "Write advantage_estimator: grpo with all_right: none"),
         (dict(advantage_estimator="ucas+miner", all_right="none"), "advantage_estimator: ucas with all_right: none"),
         (dict(all_wrong="entropy_adv"), "acts on all-wrong prompts: got 'entropy_adv', which gives them nothing"),
-        (dict(all_wrong="miner"), "acts on all-wrong prompts: got 'miner'"),
+        (
+            dict(all_wrong="miner"),
+            "acts on all-wrong prompts: got 'miner', which gives them nothing. miner_nh_scale above",
+        ),
         (dict(all_wrong="ucsa"), "all_wrong must be none, .*: got 'ucsa'. Did you mean 'ucas'"),
         (dict(all_wrong="own_estimators.by"), "all_wrong: 'own_estimators.by' could not be imported"),
         (dict(all_wrong="ucas", miner_nh_scale=0.5), "all_wrong must be left out where miner_nh_scale is above 0"),

@@ -88,7 +88,7 @@ def find_composition(estimator: Any, all_right: Any = None, all_wrong: Any = Non
     mixed = methods.pop(0) if "mixed" in methods[0].acts_on else GRPO
     homogeneous: dict[Kind, AdvantageEstimator] = {}
     for method in methods:
-        for kind in method.acts_on:
+        for kind in sorted(method.acts_on):  # in one order on every process
             if kind == "mixed" or kind in homogeneous:
                 raise ValueError(
                     f"advantage_estimator can name one method of mixed prompts, and after it others that do not act "
@@ -102,9 +102,12 @@ def find_composition(estimator: Any, all_right: Any = None, all_wrong: Any = Non
             continue
         method = _find(kind, setting, str(setting).strip())
         if kind not in method.acts_on:
+            knobs = [
+                f" {method.name}_{knob} above 0 does." for knob, other in method.acts_when.items() if other == kind
+            ]
             raise ValueError(
                 f"{kind} must name a method that acts on {_words(kind)} prompts: got {setting!r}, which gives them "
-                f"nothing. Write {kind}: none, or one of {', '.join(estimators_of(kind))}."
+                f"nothing.{''.join(knobs)} Write {kind}: none, or one of {', '.join(estimators_of(kind))}."
             )
         if homogeneous.setdefault(kind, method).name != method.name:
             kept = "".join(f" and {other}: {homogeneous[other].name}" for other in homogeneous if other != kind)
