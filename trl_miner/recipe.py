@@ -192,6 +192,7 @@ def make_parser() -> TrlParser:
 def settings_of(parser: TrlParser) -> dict[str, Setting]:
     """Return the settings that the parser of `make_parser` knows, by name."""
     kinds = {name: kinds_of(hint) for cls in PARSED_TYPES for name, hint in get_type_hints(cls).items()}
+    kinds["scale_rewards"] = ("str", "bool")  # TRL's annotation leaves out what its documentation allows
     groups = _groups()
     settings: dict[str, Setting] = {}
     for action in parser._actions:
