@@ -108,9 +108,24 @@ def test_what_is_no_finite_number_equals_no_finite_gold(gold):
         (r"(\text{June 20})", r"\text{June 20}", True),
         (r"6 \fbox{5}", "5", False),
         (r"\boxed{5}", "5", True),
+        ("1 2", "3", False),  # sympy adds up numbers that stand side by side
+        ("x = 2(3)", "5", False),
+        (r"5\text{ m } 3\text{ cm}", "8", False),
+        ("3 2", "3  2", True),
+        (r"10\,000", "10 000", True),
+        ("10000", "10 000", True),
+        (r"10\ 000.5", "10000.5", True),
+        ("0", r"10\,000", False),
+        ("1 1/2", "1", False),
+        ("-1 1/2", "-1.5", True),
+        ("3 125/256", r"\frac{893}{256}", True),
+        ("1 000/3", r"\frac{1000}{3}", True),
+        (r"\log_2 256", "8", True),
+        (r"\frac 1 2", "0.5", True),
+        (r"\begin{pmatrix} 1 \\ 100 \end{pmatrix}", r"\begin{pmatrix} 1 \\ 100 \end{pmatrix}", True),
     ],
 )
-def test_infinities_tiny_numbers_false_statements_and_words(answer, gold, verdict):
+def test_infinities_tiny_numbers_false_statements_words_and_blanks(answer, gold, verdict):
     assert math_answers.is_correct((answer,), "", gold) is verdict
 
 

@@ -32,6 +32,10 @@ _BASE = re.compile(r"\d\s*_\s*(?:\{\s*)?(\d+)")
 _EXPONENT = re.compile(r"\^\s*\{?\s*-?\d+")
 _DIGIT = re.compile(r"\d")
 _KEPT = re.compile(r"\d|^\s*(?:and|or)\s*$")
+_BLANK = r"(?:[\s~]|\\[,;: ])"
+_THOUSANDS = re.compile(rf"(?<![\w.^])[1-9]\d{{0,2}}(?:{_BLANK}+\d{{3}})+(?!\d)")
+_MIXED = re.compile(rf"(?<![\w.^])([1-9]\d*){_BLANK}+([1-9]\d*)\s*/\s*([1-9]\d*)")
+_SIDE_BY_SIDE = re.compile(r"(?:[A-Za-z]\s*=)?\s*[-+]?(?:[\d\s.~$(){}\[\]]|\\[,;: {}]|\\q?quad)*")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
@@ -130,7 +134,10 @@ def _parse_box(content: str) -> tuple[Any, ...]:
     target = LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)
     # `fallback_mode="first_match"` keeps the text as well, so that a gold that sympy cannot read still equals itself.
     modes: dict[str, Any] = {"fallback_mode": "first_match", "extraction_mode": "first_match"}
-    boxed = "\\boxed{" + _with_all_numbers(content) + "}"
+    content = _with_whole_numbers(_with_all_numbers(content))
+    if _SIDE_BY_SIDE.fullmatch(content) and re.search(r"\d[^\d.]+\d", content):
+        return (" ".join(content.split()),)  # sympy would add them up
+    boxed = "\\boxed{" + content + "}"
     return _attempt(lambda: tuple(parse(boxed, extraction_config=[target], parsing_timeout=None, **modes)), ())
 
 
@@ -151,6 +158,17 @@ def _with_all_numbers(content: str) -> str:
     rest = _WORDS.sub(kept, content[first.start() :])
     # Between "60 minutes = 1 hour" the words are what makes it true.
     return content[: first.start()] + rest if _DIGIT.search(rest) and "=" not in rest else content
+
+
+def _with_whole_numbers(content: str) -> str:
+    r"""Rewrite what sympy would take for several numbers: `10\,000`, and `1 1/2`, of which 1 would remain."""
+
+    def as_fraction(match: re.Match[str]) -> str:
+        whole, above, below = match.groups()
+        is_proper = max(len(above), len(below)) < 5 and int(above) < int(below)
+        return rf"{whole}\frac{{{above}}}{{{below}}}" if is_proper else match[0]
+
+    return _THOUSANDS.sub(lambda match: re.sub(r"\D", "", match[0]), _MIXED.sub(as_fraction, content))
 
 
 def _parse_tail(text: str) -> tuple[Any, ...]:
