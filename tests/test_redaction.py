@@ -194,9 +194,12 @@ def test_a_configuration_gives_its_secrets_to_no_pickle_and_no_tracker(tmp_path)
 
 
 def test_errors_show_no_secret(tmp_path, capsys):
-    for words in (["launch", str(tmp_path / HUB)], ["eval", "--model", "x", "--hub_token", "tangerine"]):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("hub_token: 12345678\n")
+    train = ["train", "--config", str(recipe)]
+    for words in (["launch", str(tmp_path / HUB)], train, ["eval", "--model", "x", "--hub_token", "tangerine"]):
         with contextlib.suppress(SystemExit):
             cli.main(words)
     shown = capsys.readouterr().err
     assert "error: " in shown and "Unknown option --hub_token ***" in shown
-    assert HUB not in shown and "tangerine" not in shown
+    assert HUB not in shown and "tangerine" not in shown and "12345678" not in shown

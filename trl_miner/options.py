@@ -19,6 +19,7 @@ from typing import Any
 from .importing import did_you_mean
 from .progress import Progress
 from .recipe_files import find_recipe
+from .redaction import learn
 from .reward_functions import check_reward_name
 from .runs.files import read_yaml, write_whole
 from .setting import Setting, check_settings
@@ -69,6 +70,7 @@ class Options:
         if "config" in values:
             path = find_recipe(values["config"])
             recipe = read_yaml(path)
+            learn(recipe)  # errors quote values
             check_settings(recipe, self.training, path)
         return recipe | values
 
