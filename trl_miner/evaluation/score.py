@@ -3,6 +3,7 @@
 # P problems, n samples of each; M metrics; R draws of a majority vote
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -139,13 +140,14 @@ def _vote_summary(votes_RP: np.ndarray) -> dict[str, float | None]:
 
 
 def _rows_of_levels(one: Graded) -> dict[str, list[int]]:
-    """Return the rows of each level's problems; levels that are numbers in their order: 2 before 10."""
+    """Return the rows of each level's problems; numbers in levels in their order: 2 before 10."""
     rows_of: dict[str, list[int]] = {}
     for row, problem in enumerate(one.problems):
         if problem.get("level") is not None:
             rows_of.setdefault(str(problem["level"]), []).append(row)
-    return dict(sorted(rows_of.items(), key=lambda entry: (_as_number(entry[0]), entry[0])))
+    return dict(sorted(rows_of.items(), key=lambda entry: _in_order(entry[0])))
 
 
-def _as_number(level: str) -> float:
-    return float(level) if level.isdecimal() else float("inf")
+def _in_order(level: str) -> list[str | int]:
+    """Return a key by which numbers within a text sort as numbers."""
+    return [int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", level))]
