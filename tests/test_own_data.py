@@ -93,6 +93,14 @@ def test_questions_for_a_reward_of_ones_own_are_asked_as_they_are():
     assert messages == [{"role": "user", "content": "Say yes."}]
 
 
+def test_a_stream_is_read_and_checked_as_well(tmp_path):
+    path = write_rows(tmp_path / "train.jsonl", GSM8K)
+    assert [row["solution"] for row in load(path, dataset_streaming=True, **KEYS)["train"]] == ["5", "2,400"]
+    rows = load(path, dataset_streaming=True, **KEYS | {"answer_pattern": "The answer: (.+)"})["train"]
+    with pytest.raises(ValueError, match="finds none in 1 of 1"):
+        next(iter(rows))
+
+
 def test_a_mixture_is_trls_own_with_shares(tmp_path):
     """2 rows of 24 and 24 of 24 at equal shares: the larger set gives 2 rows."""
     paths = [write_rows(tmp_path / f"{size}.jsonl", GSM8K * (size // 2)) for size in (2, 24)]

@@ -138,7 +138,7 @@ def _check_golds(args: MinerScriptArguments, data: Any) -> None:
     if args.dataset_name in WORLDS:
         return
     for name in [name for name in names if name in GRADERS]:
-        if not {*required_columns(getattr(rewards, name))} <= {*(rows.column_names or ())}:
+        if not {*required_columns(getattr(rewards, name))} <= next(iter(rows)).keys():
             return  # the trainer says what is missing
         check = check_first_golds(name, rows, names)
         if check.is_bad:

@@ -84,7 +84,9 @@ def arrange(data: Any, layout: Layout, rewards: Collection[str]) -> Any:
     if layout.answer_pattern is not None and hasattr(data, "__len__"):
         _check_pattern(data[layout.solution], layout)
     kind: Kind = "math" if "math_reward" in rewards else "verbatim"
-    return data.map(lambda row: _arranged(row, layout, kind))
+    # `datasets` would take prompts of an earlier version of this package from its cache.
+    afresh = {"load_from_cache_file": False} if hasattr(data, "__len__") else {}
+    return data.map(lambda row: _arranged(row, layout, kind), **afresh)
 
 
 def _arranged(row: Row, layout: Layout, kind: Kind) -> Row:
