@@ -393,6 +393,8 @@ def _eval_command(output: Path, args: MinerScriptArguments) -> list[str]:
 
 def _command(argv: Sequence[str] | None = None) -> int:
     """Train the recipe of the command line, and tell of a mistake in one line; in the training, show the traceback."""
+    gc.freeze()  # all that the imports have left, which accelerate's collections would look through
+    gc.enable()
     try:
         main(argv)
     except Exception as error:

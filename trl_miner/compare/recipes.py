@@ -15,7 +15,8 @@ SCORE_PROBLEMS = 200  # held-out problems for a recipe that scores none
 SCORED_POINTS = 10  # about this many scores per run
 _STEPS_UNKNOWN = 20  # steps between two scores of a recipe that counts epochs, whose length is not known yet
 # not `-m`, which warns about a module that its package has imported already
-_CHILD = f"import sys; from {__name__} import _answer; _answer(*sys.argv[1:])"
+# (without the collector, which would look through all that the imports of TRL make)
+_CHILD = f"import gc, sys; gc.disable(); from {__name__} import _answer; _answer(*sys.argv[1:])"
 
 
 def read_recipes(

@@ -6,6 +6,7 @@ It tells the training's options from accelerate's, and then becomes the training
 """
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,9 @@ STARTER = (sys.executable, "-m", "trl_miner.launching.local")
 
 def main(arguments: Sequence[str]) -> int:
     """Train, and return the exit code: the training's own, negative for a signal, or 2 for bad input."""
+    # Until the training begins: the imports make half a million objects that stay, through which the collector would
+    # go again and again.
+    gc.disable()
     import torch
 
     hide_in_tracebacks()
