@@ -167,6 +167,15 @@ def test_a_batch_without_log_probs_costs_no_forward(sharp, tmp_path):
     assert trainer.forwarded == [] and compared(trainer) == []
 
 
+def test_a_token_without_a_log_prob_is_left_out_by_every_method_that_asks(sharp, tmp_path):
+    holes = cycle([True, False, False])
+    extra = sampler(change=lambda logp: NAN if next(holes) else logp)
+    settings = dict(advantage_estimator="unlikeliness", all_right="miner", max_steps=1)
+    trainer = trained(sharp, tmp_path, extra=extra, **settings)
+    assert trainer.forwarded == [12]  # both methods take the sampler's; this one checks them
+    assert all(batch["advantages"].isfinite().all() for batch in trainer.batches)
+
+
 # What was measured in bfloat16 at T = 0.7 (see the guide): differences at T and at 1, and whether that is a fault.
 MEASURED = {
     "bfloat16": (0.035, 0.257, None),

@@ -70,29 +70,34 @@ class PolicyScores:
     def __init__(self, trainer: Any, batch: dict[str, Any], known: dict[str, Tensor]) -> None:
         self._trainer, self._batch, self._mask_BT = trainer, batch, loss_mask(batch)
         num_rows = current_world().size * len(self._mask_BT)
-        every_row_N = torch.ones(num_rows, dtype=torch.bool, device=self._mask_BT.device)
-        self._known = {name: (score_BT, every_row_N) for name, score_BT in known.items()}  # and where it is known
+        self._every_row_N = torch.ones(num_rows, dtype=torch.bool, device=self._mask_BT.device)
+        self._is_unknown_BT: Tensor | None = None  # tokens without a log-prob, where those are the sampler's
+        self._known = {
+            name: (score_BT, self._every_row_N) for name, score_BT in known.items()
+        }  # and where it is known
 
     def __call__(self, names: Collection[str], is_row_N: Tensor) -> dict[str, Tensor]:
         """Return (B, T) scores by name, valid at least on those rows, and "mask". Every process must call it."""
         missing = {name for name in names if name not in self._known or bool((is_row_N & ~self._known[name][1]).any())}
-        mask_BT = self._mask_BT
         # A rollout_func may have none for the rollouts of some process.
         may_use_sampler = self._trainer.uses_sampler_logps and "old_logps" in missing
-        is_there = may_use_sampler and current_world().all(_SAMPLER_LOGPS in self._batch, mask_BT.device)
+        is_there = may_use_sampler and current_world().all(_SAMPLER_LOGPS in self._batch, self._mask_BT.device)
         if is_there and check_sampler(self._trainer, self._batch, self._batch[_SAMPLER_LOGPS]):
             missing.remove("old_logps")
-            mask_BT = self._use_sampler_logps(self._batch[_SAMPLER_LOGPS], is_row_N)
+            self._use_sampler_logps(self._batch[_SAMPLER_LOGPS])
         if missing:
             for name, score_BT in self._trainer.forwards.of_rows(self._batch, is_row_N, missing).items():
-                self._known[name] = (score_BT, is_row_N)
+                if name in missing or self._is_unknown_BT is None:  # else the sampler's of every row are known
+                    self._known[name] = (score_BT, is_row_N)
+        mask_BT = self._mask_BT
+        if self._is_unknown_BT is not None and "old_logps" in names:
+            is_row_B = is_row_N[current_world().local_slice(len(mask_BT))]
+            mask_BT = mask_BT * ~(self._is_unknown_BT & is_row_B.unsqueeze(1))
         return {"mask": mask_BT, **{name: self._known[name][0] for name in names}}
 
-    def _use_sampler_logps(self, logps_BT: Tensor, is_row_N: Tensor) -> Tensor:
-        """Return the mask of the tokens that have a log-prob: vLLM returns NaN where it could not say."""
-        is_unknown_BT = self._mask_BT.bool() & ~logps_BT.isfinite()
-        num_unknown = current_world().sum(is_unknown_BT.sum()).item()
+    def _use_sampler_logps(self, logps_BT: Tensor) -> None:
+        """Take them for the policy's, but where vLLM returns NaN, because it could not say."""
+        self._is_unknown_BT = self._mask_BT.bool() & ~logps_BT.isfinite()
+        self._known["old_logps"] = (logps_BT, self._every_row_N)
+        num_unknown = current_world().sum(self._is_unknown_BT.sum()).item()
         self._trainer.log_train_metric("miner/unscored_tokens", float(num_unknown))
-        self._known["old_logps"] = (logps_BT, torch.ones_like(is_row_N))
-        is_row_B = is_row_N[current_world().local_slice(len(logps_BT))]
-        return self._mask_BT * ~(is_unknown_BT & is_row_B.unsqueeze(1))
