@@ -50,10 +50,9 @@ def unchecked_sampler(monkeypatch):
 @pytest.fixture
 def read_here(monkeypatch):
     """`compare` reads recipes in this process, which has imported TRL, and not in a child."""
-    from trl_miner.compare.recipes import parse_recipe
+    from harness import read_recipes_here
 
-    read = lambda paths, steps, options, runner: [parse_recipe(path, options, steps) for path in paths]  # noqa: E731
-    monkeypatch.setattr("trl_miner.compare.comparison.read_recipes", read)
+    read_recipes_here(monkeypatch)
 
 
 @pytest.fixture(scope="session")

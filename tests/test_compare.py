@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import io
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from harness import wait_until
+from harness import read_recipes_here, wait_until
 
 from trl_miner import cli
 from trl_miner.compare import compare
@@ -59,8 +60,13 @@ def command(recipes, output, *options):
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
-def run(*arguments):
-    return subprocess.run(command(*arguments), env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
+def run_here(*arguments):
+    """Run the command in this process, which has imported TRL; the trainings are processes of their own."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        read_recipes_here(patch)
+        code = cli.main(command(*arguments)[3:])
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
 def descendants_of(process):
@@ -97,7 +103,7 @@ def stopped_and_finished(policy, tmp_path_factory):
         compare(recipes, seeds=1, output=output)
     process.send_signal(signal.SIGTERM)
     said = process.communicate(timeout=60)
-    return recipes, output, (process.returncode, said, living(started)), run(recipes, output)
+    return recipes, output, (process.returncode, said, living(started)), run_here(recipes, output)
 
 
 @pytest.mark.slow
