@@ -1,5 +1,6 @@
 """The study of `recipes/study`: made small and really run, stopped and gone on with; its page from its raw results."""
 
+import contextlib
 import json
 import os
 import re
@@ -11,10 +12,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import wait_until
+from harness import read_recipes_here, wait_until
 from scipy.stats import ttest_1samp
 
+from trl_miner import cli
 from trl_miner.compare.recipes import parse_recipe
+from trl_miner.compare.runs import ProcessRunner
+from trl_miner.launching.local import STARTER
 from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import read_runs
 from trl_miner.train import main as train
@@ -36,41 +40,47 @@ def options(policy):
 
 
 def command(policy, output):
-    """Two methods with two seeds, two runs at a time."""
+    """The arguments of a comparison: two methods with two seeds."""
     recipes = [str(STUDY / f"{name}.yaml") for name in ("grpo", "miner")]
-    return [sys.executable, "-m", "trl_miner.cli", "compare", "--recipes", *recipes, "--seeds", "2", "--jobs", "2"] + [
+    return ["compare", "--recipes", *recipes, "--seeds", "2"] + [
         *("--output", str(output), "--steps", str(STEPS), *options(policy))
     ]
 
 
-def start(policy, output):
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "PYTHONUNBUFFERED": "1"}
-    environment.pop("OMP_NUM_THREADS", None)
-    return subprocess.Popen(
-        command(policy, output),
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def train_here(runner, command, log, env):
+    """In the place of `ProcessRunner.run`: the same training in this process, which has imported TRL."""
+    with open(log, "a") as file, contextlib.redirect_stdout(file):
+        train(command[len(STARTER) :])
+    return 0
 
 
 @pytest.fixture(scope="module")
 def studies(policy, tmp_path_factory):
-    """A study, stopped when two runs have checkpoints, and called again; and one run in one go, in this process."""
+    """A study, stopped when two runs at a time have checkpoints, and called again; and one run in one go.
+
+    What is not stopped is trained in this process.
+    """
     folder = tmp_path_factory.mktemp("study")
     recipe = str(STUDY / "grpo.yaml")
     given = parse_recipe(recipe, options(policy), STEPS)["options"]
     train(["--config", recipe, *given, "--output_dir", str(folder / "whole"), "--seed", "1"])
-    stopped = start(policy, folder / "stopped")
+    stopped = subprocess.Popen(
+        [sys.executable, "-m", "trl_miner.cli", *command(policy, folder / "stopped"), "--jobs", "2"],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     begun = [folder / "stopped" / "grpo" / f"seed{seed}" / "checkpoint-1" for seed in (1, 2)]
     wait_until(lambda: all(path.is_dir() for path in begun), stopped)
     stopped.send_signal(signal.SIGTERM)
     assert stopped.wait(timeout=90) == 128 + signal.SIGTERM
     left = {path.name for path in (folder / "stopped").iterdir()}
     assert left == {"grpo", ".lock"}  # nothing of runs that were still to come
-    again = start(policy, folder / "stopped")
-    assert again.wait(timeout=400) == 0, again.communicate()
+    with pytest.MonkeyPatch.context() as patch:
+        read_recipes_here(patch)
+        patch.setattr(ProcessRunner, "run", train_here)
+        assert cli.main(command(policy, folder / "stopped")) == 0
     return folder
 
 
