@@ -363,6 +363,13 @@ def test_an_unknown_model_is_not_checked_rather_than_ok(recipe):
     assert {result[about][0] for about in ("memory", "vLLM memory", "disk")} == {"not checked"}
 
 
+def test_an_embedded_model_is_looked_at_and_not_trained(recipe, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRL_MINER_CACHE", str(tmp_path / "cache"))
+    findings = found(recipe(model_name_or_path="trl_miner/strategies"))
+    assert {findings[about][0] for about in ("model", "memory", "prompts", "trainer")} == {"ok"}
+    assert not (tmp_path / "cache").exists()
+
+
 def test_a_hub_that_does_not_answer_costs_no_time():
     left_out = ("_proxy", "hf_hub_offline")
     environment = {name: value for name, value in os.environ.items() if not name.lower().endswith(left_out)}

@@ -87,7 +87,11 @@ def test_a_wrong_recipe(text, told, tmp_path, capfd):
         ("report", "trl-miner report: error: This needs RUN: got none. See trl-miner report --help."),
         ("report a --nope", "Unknown option --nope. See trl-miner report --help."),
         ("data deepscaler --tokenizer", "--tokenizer must be followed by a value: got nothing."),
+        ("train --bf16", "--bf16 must be followed by a value: got nothing. Write --bf16 true."),
+        ("train --run_name", "--run_name must be followed by a value: got nothing. See trl-miner train --help all."),
         ("doctor nowhere.yaml", "got nowhere.yaml, no such file."),
+        ("doctor recipes/arithmetic/miner.yaml --seeed 1", "Unknown option --seeed. Did you mean '--seed'?"),
+        ("launch recipes/arithmetic/miner.yaml --seed x", "seed must be a whole number: got 'x'. The default is 42."),
     ],
 )
 def test_a_wrong_command_line(words, told, capfd):
@@ -99,7 +103,7 @@ def test_a_wrong_command_line(words, told, capfd):
     ("change", "told"),
     [
         (dict(reward_funcs=["nowhere.reward"]), "reward_funcs: 'nowhere.reward' could not be imported from"),
-        (dict(dataset_name="/nowhere"), "dataset_name must be a Hub id, a folder, "),
+        (dict(dataset_name="/nowhere"), "dataset_name must be a Hub id, a file, a folder, "),
         (dict(dataset_train_split="tran"), "dataset_train_split must be a split of the data set: got 'tran'."),
         (dict(model_name_or_path="/nowhere"), "model_name_or_path must be a folder with a model, a Hub id, or trl_mi"),
         (dict(use_cpu=False, bf16=True), "bf16 needs a GPU that has it: got no GPU. To train on a CPU, set use_cpu"),
@@ -149,8 +153,16 @@ def test_an_unexpected_error_names_its_type_and_no_secret():
 def test_a_command_line_splits_as_argparse_would():
     given = ["--learning-rate", "-1e-6", "--reward_funcs", "a", "b", "--gradient_checkpointing", "--num_proc", "2"]
     own, launcher, values = options.load().split(given)
-    assert (own, launcher) == (given[:-2], given[-2:])
+    assert (own, launcher) == (given[:-2], ["--num_processes", "2"])  # in full: accelerate takes no abbreviation
     assert values == {"learning_rate": -1e-6, "reward_funcs": ["a", "b"], "gradient_checkpointing": True}
+    own, _, values = options.load().split(
+        ["--learning", "1", "--gradient_checkpointing", "false", "--system_prompt", "- be brief"]
+    )
+    assert own[0] in ("--learning_rate", "--learning-rate") and values["gradient_checkpointing"] is False
+    assert values["system_prompt"] == "- be brief"
+    assert options.load().split(["--no-gradient-checkpointing"])[2] == {"gradient_checkpointing": False}
+    with pytest.raises(ValueError, match="got 'true' alone, behind --no_gradient_checkpointing"):
+        options.load().split(["--no_gradient_checkpointing", "true"])
 
 
 def test_help_begins_with_our_settings_by_group(capfd):

@@ -143,16 +143,18 @@ def test_golds_that_the_verifier_rejects_are_named(bad, is_bad):
     assert f"rejects {bad} of the first 4 (row 0: 'no\\n#### 5'" in check.rejected
 
 
-def test_a_run_stops_before_the_model_where_golds_are_worked_solutions(tmp_path):
+def test_a_run_stops_before_the_model_where_golds_are_worked_solutions(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRL_MINER_CACHE", str(tmp_path / "cache"))
     path = write_rows(tmp_path / "train.jsonl", GSM8K)
     options = ["--dataset_prompt_column", "question", "--dataset_solution_column", "answer"]
-    options += ["--prompt_style", "plain", "--model_name_or_path", str(tmp_path / "no_model")]
+    options += ["--prompt_style", "plain", "--model_name_or_path", "trl_miner/arithmetic"]
     options += ["--use_cpu", "true", "--bf16", "false", "--output_dir", str(tmp_path / "out")]
     with pytest.raises(ValueError, match="rejects 2 of the first 2 .*answer_pattern"):
         main(["--dataset_name", path, *options])
     (tmp_path / "empty.csv").write_text("question,answer\n")
     with pytest.raises(ValueError, match="empty.csv could not be loaded .*no data"):
         main(["--dataset_name", str(tmp_path / "empty.csv"), *options])
+    assert not (tmp_path / "cache").exists()
 
 
 def test_a_run_trains_on_gsm8ks_rows_and_is_evaluated_with_its_prompt(policy, tmp_path, capsys):

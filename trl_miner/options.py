@@ -25,6 +25,7 @@ from .runs.files import read_yaml, write_whole
 from .setting import Setting, check_settings
 
 _LIBRARIES = ("trl", "transformers", "accelerate", "peft")
+HELP = "trl-miner train --help all"
 _UNSHOWN = ("none", "any")
 _CONFIG = Setting("config", ("str",), flags=("--config",))
 
@@ -55,12 +56,12 @@ class Options:
         for start, end in zip(starts, [*starts[1:], len(words)], strict=False):
             option, equals, first = words[start].partition("=")
             given = [*([first] if equals else []), *words[start + 1 : end]]
-            is_own, setting = _find(option, own, others)
-            _check_number(option, setting, given)
-            value = _value(setting, given, option)
+            flag, is_own, setting = _find(option, own, others)
+            _check_number(flag, setting, given)
+            value = _value(setting, given, flag)
             if is_own:
                 values[setting.name] = value
-            (training if is_own else launcher).extend(words[start:end])
+            (training if is_own else launcher).extend([f"{flag}{equals}{first}", *words[start + 1 : end]])
         return training, launcher, values
 
     def read(self, words: Sequence[str]) -> dict[str, Any]:
@@ -88,7 +89,9 @@ class Options:
 
 
 def _is_option(word: str) -> bool:
-    return word.startswith("-") and len(word) > 1 and not word[1:].replace(".", "").replace("e-", "").isdigit()
+    if not word.startswith("-") or len(word) == 1 or " " in word.partition("=")[0]:  # as argparse has it
+        return False
+    return not word[1:].replace(".", "").replace("e-", "").isdigit()
 
 
 def _stray_hint(word: str) -> str:
@@ -97,36 +100,40 @@ def _stray_hint(word: str) -> str:
     )
 
 
-def _find(option: str, own: Mapping[str, Setting], others: Mapping[str, Setting]) -> tuple[bool, Setting]:
-    """Return whether an option, perhaps abbreviated, is the training's, and its setting."""
+def _find(option: str, own: Mapping[str, Setting], others: Mapping[str, Setting]) -> tuple[str, bool, Setting]:
+    """Return an option, perhaps abbreviated, in full, whether it is the training's, and its setting."""
     for is_own, flags in ((True, own), (False, others)):
         if option in flags:
-            return is_own, flags[option]
+            return option, is_own, flags[option]
     for is_own, flags in ((True, own), (False, others)):
-        found = {
-            flags[flag].name: flags[flag] for flag in flags if option.startswith("--") and flag.startswith(option)
-        }
-        if len(found) == 1:
-            return is_own, next(iter(found.values()))
-    hint = did_you_mean(option, [*own, *others]) or " See trl-miner train --help all."
+        found = [flag for flag in flags if option.startswith("--") and flag.startswith(option)]
+        if len({flags[flag].name for flag in found}) == 1:
+            return found[0], is_own, flags[found[0]]
+    hint = did_you_mean(option, [*own, *others]) or f" See {HELP}."
     raise ValueError(f"Unknown option {option}.{hint}")
 
 
 def _check_number(option: str, setting: Setting, given: Sequence[str]) -> None:
     """Check how many values follow an option."""
     by_word: dict[Any, tuple[int, float]] = {None: (1, 1), "?": (0, 1), "+": (1, math.inf), "A...": (0, math.inf)}
-    least, most = by_word.get(setting.nargs) or (int(setting.nargs or 0), int(setting.nargs or 0))
+    nargs = 0 if _is_negation(option, setting) else setting.nargs
+    least, most = by_word.get(nargs) or (int(nargs or 0), int(nargs or 0))
     if len(given) < least:
-        raise ValueError(f"{option} must be followed by a value: got nothing.{setting.hint()}")
+        hint = setting.hint() or (f" Write {option} true." if "bool" in setting.kinds else f" See {HELP}.")
+        raise ValueError(f"{option} must be followed by a value: got nothing.{hint}")
     if len(given) > most:
         stray = given[int(most)]
         raise ValueError(f"Every argument must belong to an option: got {stray!r} alone, behind {option}.")
 
 
+def _is_negation(option: str, setting: Setting) -> bool:
+    return setting.nargs == "?" and option.startswith(("--no_", "--no-"))
+
+
 def _value(setting: Setting, given: Sequence[str], option: str) -> Any:
     """Return the value of an option, checked."""
     if not given:
-        return not option.startswith("--no_")
+        return not _is_negation(option, setting)
     if setting.nargs == "+":
         return list(given)
     # JSON stands for a mapping, which the training parses; inf is how a command line says None

@@ -3,7 +3,7 @@
 import argparse
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
 
@@ -140,6 +140,7 @@ class MinerScriptArguments(ScriptArguments):
             ("score_samples", 1, "The default is 8"),
             ("score_final_samples", 1, "Leave it out for score_samples"),
             ("score_steps", 0, "0 scores before and after training only"),
+            ("base_model_steps", 1, "Leave it out for all"),
         ):
             if getattr(self, name) is not None and getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}. {hint}.")
@@ -199,7 +200,9 @@ def settings_of(parser: TrlParser) -> dict[str, Setting]:
         name, default = action.dest, action.default
         if isinstance(action, argparse._HelpAction):
             continue
-        flags = (*settings[name].flags, *action.option_strings) if name in settings else tuple(action.option_strings)
+        if name in settings:  # --no_NAME, which takes no value
+            settings[name] = replace(settings[name], flags=(*settings[name].flags, *action.option_strings))
+            continue
         settings[name] = Setting(
             name,
             kinds[name],
@@ -207,7 +210,7 @@ def settings_of(parser: TrlParser) -> dict[str, Setting]:
             "" if default is None else str(default),
             action.help or "",
             groups.get(name, ""),
-            flags,
+            tuple(action.option_strings),
             action.nargs,
         )
     return settings
@@ -277,17 +280,19 @@ def layout_of(args: Any, form: PromptForm) -> Layout:
     return Layout(*columns, args.answer_pattern, form)
 
 
-def prompt_form(args: Any, model_args: Any) -> PromptForm:
+def prompt_form(args: Any, model_args: Any, *, trusts: bool = False) -> PromptForm:
     """Return the form of the prompts that are built for a model."""
-    return PromptForm(find_style(args.prompt_style, model_args), args.system_prompt, args.prompt_template)
+    return PromptForm(find_style(args.prompt_style, model_args, trusts), args.system_prompt, args.prompt_template)
 
 
-def find_style(prompt_style: str, model_args: Any) -> Style:
-    """Return the style of the prompts that are built for a model; `model_args` are as in TRL's `ModelConfig`."""
+def find_style(prompt_style: str, model_args: Any, trusts: bool) -> Style:
+    """Return the style of the prompts that are built for a model; `model_args` are as in TRL's `ModelConfig`.
+
+    With `trusts`, code of the model's repository may run.
+    """
     model = model_args.model_name_or_path
     if prompt_style != "auto" or not model or model in WORLDS:  # no model: an error that is told later
         return "chat" if prompt_style == "chat" else "plain"
-    trusts = bool(getattr(model_args, "trust_remote_code", False))
     tokenizer = AutoTokenizer.from_pretrained(model, revision=model_args.model_revision, trust_remote_code=trusts)
     return guess_style(model, tokenizer)
 

@@ -107,16 +107,20 @@ def run(
     _check_writable(output)
     with hold_run(output):
         reward_funcs = load_reward_funcs(args, config)
-        data = load_data(args, mixture, model_args)
+        trusts = bool(getattr(config, "trust_remote_code", False))
+        _check_model(model_args, trusts)
+        data = load_data(args, mixture, model_args, trusts=trusts)
         _check_golds(args, data)
         trainer, scores = build(args, config, model_args, reward_funcs, data)
         with quietly(not trainer.is_world_process_zero()), fitting_threads(trainer.model):
             return _run(trainer, scores, args)
 
 
-def load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig, model_args: ModelConfig) -> Any:
+def load_data(
+    args: MinerScriptArguments, mixture: DatasetMixtureConfig, model_args: ModelConfig, *, trusts: bool = False
+) -> Any:
     """Return the recipe's data set by split. The model decides on the style of prompts that are built here."""
-    form = prompt_form(args, model_args)
+    form = prompt_form(args, model_args, trusts=trusts)
     if args.dataset_name in WORLDS and not mixture.datasets:
         return {split: WORLDS[args.dataset_name].load_dataset(split) for split in ("train", "test")}
     if reasoning_gym.is_task(args.dataset_name) and not mixture.datasets:
@@ -313,7 +317,6 @@ def _build_trainer(
         known = f"a Hub id, a folder, or {' or '.join(WORLDS)} for an embedded base model"
         raise ValueError(f"model_name_or_path must be given: {known}.")
     model = base_model.find_model(model, args.base_model_steps)
-    _check_model(model, model_args.model_revision, bool(getattr(config, "trust_remote_code", False)))
     if getattr(config, "trust_remote_code", False) and config.process_index == 0:
         print("trust_remote_code is on: code from the model's repository runs here.")
     quantization = get_quantization_config(model_args)
@@ -340,10 +343,13 @@ def _build_trainer(
     )
 
 
-def _check_model(model: str, revision: str | None, trust_remote_code: bool) -> None:
-    """Raise ValueError for a model that is not there."""
+def _check_model(model_args: ModelConfig, trusts: bool) -> None:
+    """Raise ValueError for a model that is not there. It is asked for its code only if the recipe trusts that."""
+    model = model_args.model_name_or_path
+    if not model or model in WORLDS:  # none: an error that is told later
+        return
     try:
-        AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
+        AutoConfig.from_pretrained(model, revision=model_args.model_revision, trust_remote_code=trusts)
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(
             f"model_name_or_path must be a folder with a model, a Hub id, or {' or '.join(WORLDS)}: {model} could not "

@@ -4,6 +4,7 @@ import argparse
 import os
 from typing import Any
 
+from .. import options
 from ..progress import Progress, finish
 from ..recipe_files import say_which
 from . import set_run
@@ -32,6 +33,7 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Print all findings and the memory estimate. `overrides` are settings of the recipe."""
     say_which(args.recipe)
+    options.load().read(["--config", args.recipe, *overrides])  # tells a typo without TRL
     with Progress("looking at the machine", unit="", leave=False):  # takes seconds, because it imports TRL
         from ..doctor.machine import described_machine, hub_answers, this_machine
 

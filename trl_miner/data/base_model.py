@@ -55,6 +55,14 @@ def find_model(name: str, steps: int | None = None) -> str:
     return str(base_model(settings if steps is None else dataclasses.replace(settings, steps=steps)))
 
 
+def write_untrained(name: str, folder: Path) -> None:
+    """Write the base model of an embedded world as it is before its training, with its tokenizer, to look at both."""
+    tokenizer = WORLDS[name].build_tokenizer()
+    settings = BaseModelSettings(world=name, **WORLDS[name].BASE_MODEL)
+    _new_model(settings, tokenizer).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
 def base_model(settings: BaseModelSettings = BaseModelSettings(), cache_dir: str | Path | None = None) -> Path:
     """Return the folder of a base model and its tokenizer; train the model first if the cache does not hold it.
 

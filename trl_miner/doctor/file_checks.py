@@ -17,7 +17,7 @@ from ..runs.checkpoints import agree_on, list_checkpoints
 from . import memory
 from .context import Check, Context, Finding, failed, longest_prompt_allowed, not_checked, ok, warning
 from .machine import GIB
-from .model_shape import UnusableModel, find_config, is_local
+from .model_shape import UnusableModel, find_config, is_local, readable_model
 
 ROWS = 200  # of the data set are read
 
@@ -216,7 +216,7 @@ def _make_rows(settings: Any) -> list[dict[str, Any]]:
 
 def _form(settings: Any) -> PromptForm:
     try:
-        return prompt_form(settings, settings)
+        return prompt_form(settings, settings, trusts=bool(settings.trust_remote_code))
     except OSError:  # the tokenizer is not here, as another check says
         return PromptForm("plain", settings.system_prompt, settings.prompt_template)
 
@@ -251,10 +251,9 @@ def _check_prompts(context: Context, rows: list[dict[str, Any]]) -> Finding:
     from transformers import AutoTokenizer
 
     from ..data.prompts import guess_style, prompt_text
-    from ..launching.plan import served_model
 
     settings, about = context.settings, "prompts"
-    model = served_model(settings)
+    model = readable_model(settings)
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             model, revision=settings.model_revision, trust_remote_code=bool(settings.trust_remote_code)

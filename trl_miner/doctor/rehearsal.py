@@ -12,7 +12,7 @@ from typing import Any
 from ..recipe import load_reward_funcs
 from ..reward_functions import required_columns
 from .context import Context, Finding, failed, not_checked, ok
-from .model_shape import DENSE, UnknownModel, UnusableModel, find_config, is_local
+from .model_shape import DENSE, UnknownModel, UnusableModel, find_config, is_local, readable_model
 from .parsing import listening, parse, said
 
 ABOUT = "trainer"
@@ -66,15 +66,13 @@ def _write_stand_in(context: Context, folder: Path) -> None:
     """Write a model of the recipe's kind, with its vocabulary and one small layer, and its tokenizer."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from ..launching.plan import served_model
-
     settings = context.settings
     config, _ = find_config(settings)
     if config.model_type not in DENSE:
         raise UnknownModel(f"a trainer is built with a small {', '.join(sorted(DENSE))}: got a {config.model_type}")
     tiny = type(config)(**{**config.to_dict(), **_TINY, "layer_types": None, "max_window_layers": 1})
     AutoModelForCausalLM.from_config(tiny).save_pretrained(folder)
-    name = served_model(settings)
+    name = readable_model(settings)
     try:
         code = bool(settings.trust_remote_code)
         tokenizer = AutoTokenizer.from_pretrained(name, revision=settings.model_revision, trust_remote_code=code)
