@@ -158,6 +158,14 @@ def test_checkpoints_of_other_runs_are_not_taken_for_its_own_and_are_named(run, 
     assert f"checkpoint-9 is left out: it leads out of {run}" in caplog.text
 
 
+def test_checkpoints_that_are_not_pushed_are_named_once(run, tmp_path, caplog):
+    (run / "checkpoint-1").mkdir()
+    (run / "checkpoint-1" / "trainer_state.json").write_text(json.dumps({"global_step": 1}))
+    (run / "checkpoint-2").symlink_to(tmp_path / "victim")
+    assert push(run, tmp_path / "dry", "--checkpoints") == 0
+    assert [line.split()[0] for line in caplog.messages] == [f"{run}/checkpoint-2", f"{run}/checkpoint-1"]
+
+
 def test_a_checkpoint_that_stands_in_for_a_damaged_model_is_named(run, caplog):
     (run / "checkpoint-1").mkdir()
     shutil.copy(run / "model.safetensors", run / "checkpoint-1")

@@ -10,6 +10,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from .checkpoints import holds_whole_model, list_checkpoints, step_of
@@ -87,26 +88,37 @@ def newest_checkpoint(run: Path) -> Model | None:
     """Return the model of a run's newest whole checkpoint, or None."""
     with only_within(run):
         for folder in reversed(_own_checkpoints(run)):
-            if holds_whole_model(folder) and has_model(folder):
+            if _is_whole(folder):
                 return Model(folder, run, step_of(folder))
     return None
 
 
 def find_checkpoints(run: Path) -> list[Model]:
-    """Return the models of a run's whole checkpoints, oldest first; none that is a link out of it."""
+    """Return the models of a run's whole checkpoints, oldest first; others, and links out of it, with a warning."""
     with only_within(run):
-        whole = (folder for folder in _own_checkpoints(run) if holds_whole_model(folder) and has_model(folder))
-        return [Model(folder, run, step_of(folder)) for folder in whole]
+        return [Model(folder, run, step_of(folder)) for folder in _own_checkpoints(run) if _is_whole(folder)]
 
 
 def _own_checkpoints(run: Path) -> list[Path]:
     own = []
     for folder in list_checkpoints(run):
         if folder.is_symlink() and (problem := fault(folder / STATE)):
-            logger.warning(f"{folder} is left out: {problem}. If it is yours, put the folder itself there.")
+            _warn_once(f"{folder} is left out: {problem}. If it is yours, put the folder itself there.")
         else:
             own.append(folder)
     return own
+
+
+def _is_whole(folder: Path) -> bool:
+    if holds_whole_model(folder) and has_model(folder):
+        return True
+    _warn_once(f"{folder} is left out: its model is damaged or not complete.")
+    return False
+
+
+@lru_cache(100)
+def _warn_once(text: str) -> None:
+    logger.warning(text)
 
 
 def weight_files(folder: Path) -> list[Path]:
