@@ -378,3 +378,10 @@ def test_one_process_on_a_gpu_of_the_users_choice_is_another_one(tmp_path, monke
         assert launch([*options, "-m", "child", str(out)]) == 7
         pid, visible = out.read_text().split()
         assert visible == "3" and int(pid) != os.getpid()
+
+
+def test_options_that_accelerate_refuses_cost_one_line(capsys):
+    assert launch(["--multi_gpu", "--num_processes", "1", "-m", "child"]) == 2
+    assert capsys.readouterr().err == (
+        "trl-miner train: error: You need to use at least 2 processes to use `--multi_gpu`.\n"
+    )

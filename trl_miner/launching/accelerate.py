@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from ..errors import EXIT_CODE
+from ..errors import EXIT_CODE, tell
 from .signals import end_as, signal_name
 
 
@@ -37,6 +37,8 @@ def launch(words: Sequence[str]) -> int:
         )
     try:
         launcher.launch_command(args)
+    except (ValueError, ImportError) as error:  # of options that do not fit together; no DeepSpeed
+        return tell(error, "train")
     except subprocess.CalledProcessError as error:  # raised with one process
         return error.returncode
     except ChildFailedError as error:  # raised with several: report the first that failed
