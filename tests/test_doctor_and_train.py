@@ -94,6 +94,10 @@ WRONG = {
     "accelerate's configuration is missing": {"accelerate_config": "zero9"},
     "unknown tracker": {"report_to": "wandbb"},
     "checkpoint that is not there": {"resume_from_checkpoint": "/nowhere/checkpoint-5"},
+    "no worker that grades": {"judge_workers": 0},
+    "no time to grade": {"judge_seconds": 0},
+    "a schedule without its number": {"lr_scheduler_type": "cosine_with_min_lr"},
+    "a momentum above 1": {"adam_beta2": 1.5},
     "knobs that are no JSON": {"advantage_estimator_kwargs": "{"},
 }  # fmt: skip
 RIGHT = {

@@ -50,6 +50,7 @@ def one_line(capfd):
         ),
         ("reward_funcs: [math_rewrd]\n", "got 'math_rewrd'. Did you mean 'math_reward'?"),
         ("run_name: 5\n", 'run_name must be a text or None: got 5. Write "5".'),
+        ("chat_template_kwargs: '{a'\n", "chat_template_kwargs must be a mapping in JSON: got '{a' (Expecting prop"),
         ("env: 1\n", "env must be a mapping of variables: got 1."),
     ],
 )

@@ -136,8 +136,8 @@ def _value(setting: Setting, given: Sequence[str], option: str) -> Any:
         return not _is_negation(option, setting)
     if setting.nargs == "+":
         return list(given)
-    # JSON stands for a mapping, which the training parses; inf is how a command line says None
-    is_free = "dict" in setting.kinds or ("none" in setting.kinds and given[0].lower() in ("none", "null"))
+    # A JSON text stands for a mapping, which the training parses; inf is how a command line says None
+    is_free = setting.kinds == ("dict", "none") or ("none" in setting.kinds and given[0].lower() in ("none", "null"))
     return given[0] if is_free else setting.convert(given[0])
 
 

@@ -141,9 +141,12 @@ class MinerScriptArguments(ScriptArguments):
             ("score_final_samples", 1, "Leave it out for score_samples"),
             ("score_steps", 0, "0 scores before and after training only"),
             ("base_model_steps", 1, "Leave it out for all"),
+            ("judge_workers", 1, "Leave it out to use all available CPUs"),
         ):
             if getattr(self, name) is not None and getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}. {hint}.")
+        if not self.judge_seconds > 0:
+            raise ValueError(f"judge_seconds must be above 0: got {self.judge_seconds}. The default is 5.0.")
         for name in ("score_steps", "score_benchmark", "score_keep_best"):
             if getattr(self, name) and not self.score_problems:
                 raise ValueError(

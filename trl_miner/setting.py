@@ -1,6 +1,7 @@
 """A setting: the values that it takes, and a sentence for a value that it does not take."""
 
 import contextlib
+import json
 import types
 import typing
 from collections.abc import Mapping
@@ -70,6 +71,8 @@ class Setting:
             hint = did_you_mean(str(value), map(str, self.choices)) or quotes or self.hint()
             raise ValueError(f"{self.name} must be one of {', '.join(map(str, self.choices))}: got {value!r}.{hint}")
         kind = _kind(value)
+        if kind == "str" and "dict" in self.kinds and value.startswith("{"):
+            self._check_json(value)
         if "any" in self.kinds or kind in self.kinds:
             return value
         if kind in ("int", "str") and "float" in self.kinds:
@@ -81,6 +84,14 @@ class Setting:
         if kind in ("int", "str") and "bool" in self.kinds and str(value).lower() in _TRUTHS:
             return str(value).lower() in ("true", "t", "yes", "y", "1")
         raise ValueError(f"{self.name} must be {self._rule()}: got {value!r}.{self.hint(value)}")
+
+    def _check_json(self, text: str) -> None:
+        try:
+            json.loads(text)
+        except ValueError as error:
+            raise ValueError(
+                f"{self.name} must be a mapping in JSON: got {text!r} ({error}). Write '{{\"key\": value}}'."
+            ) from error
 
     def _rule(self) -> str:
         kinds = [kind for kind in self.kinds if not (kind == "int" and "float" in self.kinds)]

@@ -43,7 +43,8 @@ def check_trainer(context: Context) -> Iterator[Finding]:
 
             functions = load_reward_funcs(args, config)
             with listening():
-                build(args, config, model_args, functions, _data(context, functions))
+                trainer, _ = build(args, config, model_args, functions, _data(context, functions))
+                trainer.create_optimizer_and_scheduler(1)
         except ImportError as error:
             yield (failed if context.machine.is_here else not_checked)(said(error))
         except Exception as error:  # of TRL, transformers, PEFT
@@ -60,6 +61,8 @@ def _take_out_of_the_way(config: Any, model_args: Any, output: Path) -> None:
     if model_args.use_peft:
         model_args.load_in_4bit = model_args.load_in_8bit = False
     config.logging_dir = None
+    if not str(getattr(config.optim, "value", config.optim)).startswith("adamw_torch"):
+        config.optim = "adamw_torch"  # others may need a GPU, or packages that another check looks for
 
 
 def _write_stand_in(context: Context, folder: Path) -> None:
