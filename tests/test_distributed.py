@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import torch.distributed as dist
+from accelerate import PartialState
 from distributed.train_worker import CASES, train_all
 from distributed.unlike_worker import train_unlike
 from harness import call_on_ranks
@@ -21,6 +22,7 @@ from trl_miner.methods.bapo import bapo
 from trl_miner.methods.clip_cov import clip_cov
 from trl_miner.methods.kl_cov import kl_cov
 from trl_miner.trainer.batch_fill import Filled, GeneratedRound, assemble
+from trl_miner.trainer.generation_batch import prompt_keys
 from trl_miner.trainer.micro_batches import plan_micro_batches
 from trl_miner.trainer.padding import PaddingTrim
 
@@ -326,6 +328,20 @@ def test_two_processes_record_what_one_does(trained):
             for column, value in row.items():
                 close = isinstance(value, float) or (isinstance(value, list) and isinstance(value[0], float))
                 assert same[column] == (pytest.approx(value, rel=1e-4, abs=1e-8) if close else value), column
+
+
+def ask_for_keys_with_images_on_one():
+    PartialState(cpu=True)
+    batch = {"prompt_ids": torch.ones(2, 3, dtype=torch.long), "prompt_mask": torch.ones(2, 3)}
+    images = {"pixel_values": torch.ones(2, 4)} if dist.get_rank() == 0 else {}
+    with pytest.raises(ValueError, match="prompts of text alone"):
+        prompt_keys(batch | images)
+    assert len(prompt_keys(batch)) == 4
+    dist.destroy_process_group()
+
+
+def test_images_of_one_process_are_refused_by_all():
+    call_on_ranks(2, ask_for_keys_with_images_on_one, seconds=60)
 
 
 @pytest.mark.slow

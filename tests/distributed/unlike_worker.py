@@ -14,6 +14,7 @@ import torch.distributed as dist
 from harness import WithImages, config, logps_of, mixed_reward, problems
 
 import trl_miner.distributed
+from trl_miner.methods.compose import estimators_of
 
 SEVERAL = [False, False, True]
 BUDGETS = [None, 45, 100, 2000]
@@ -23,7 +24,7 @@ def draw_settings(draw):
     """Return settings of two steps of 24 rollouts."""
     steps = draw.choice([1, 2, 4])
     settings = dict(
-        advantage_estimator=draw.choice(["miner", "miner", "grpo", "ucas", "ucas+miner", "entropy_adv+miner"]),
+        advantage_estimator=draw.choice(["miner", "grpo", "ucas", "ucas+miner", "entropy_adv+miner", "placebo"]),
         loss_type=draw.choice(["dapo", "grpo", "bnpo", "vespo"]),
         beta=draw.choice([0.0, 0.0, 0.1]),
         num_iterations=draw.choice([1, 1, 2]),
@@ -37,7 +38,11 @@ def draw_settings(draw):
         log_token_credit=draw.choice(SEVERAL),
         log_miner_update=draw.choice(SEVERAL),
     )
-    if "miner" not in settings["advantage_estimator"]:
+    for kind in ("all_right", "all_wrong"):
+        if settings["advantage_estimator"] in ("grpo", "ucas"):
+            settings[kind] = draw.choice([None, None, "none", *estimators_of(kind)])
+    paid = {settings["advantage_estimator"], settings.get("all_right"), settings.get("all_wrong")}
+    if paid <= {"grpo", "ucas", "none", None}:
         settings["dynamic_sampling"] = draw.choice([False, True])
     if settings["length_aware_training"]:
         settings["max_tokens_per_micro_batch"] = draw.choice(BUDGETS)
@@ -68,7 +73,9 @@ class Unlike(WithImages):
         rolled = {"prompt_ids": [tokenizer(prompt)["input_ids"] for prompt in prompts], "completion_ids": ids}
         logps = logps_of(self.model, rolled)
         logps = [[self.draw.choice([logp, logp, float("nan")]) for logp in row] for row in logps]
-        return {**rolled, "logprobs": self.draw.choice([None, logps])}
+        rolled |= {"logprobs": self.draw.choice([None, logps])}
+        masks = [[self.draw.choice([0, self.draw.choice([0, 1])])] * len(row) for row in ids]  # of an environment
+        return rolled | ({"env_mask": masks} if self.draw.random() < 0.4 else {})
 
     def reward(self, prompts, completions, **kwargs):
         kind = self.draw.choice(["all right", "all wrong", "mixed", "mixed", "unscorable"])
@@ -118,6 +125,9 @@ def train_unlike(policy, folder, seeds):
         args = config(
             folder / str(seed), max_steps=2, max_completion_length=30, ddp_find_unused_parameters=False, **settings
         )
-        Unlike(policy, args, random.Random(seed * 2 + args.process_index)).train()
+        try:
+            Unlike(policy, args, random.Random(seed * 2 + args.process_index)).train()
+        except ValueError as error:  # of every process, or the others would wait
+            assert "needs prompts of text alone" in str(error), error
         print(f"seed {seed}: {time.time() - start:.1f} s", flush=True)
     dist.destroy_process_group()

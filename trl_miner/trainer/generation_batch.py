@@ -47,8 +47,9 @@ def total_rewards(rewards_NF: Tensor, weights_F: Tensor) -> Tensor:
 
 
 def prompt_keys(batch: dict[str, Any]) -> Tensor:
-    """Return (B,), a number for each row's prompt: a hash of its tokens without padding."""
-    if "pixel_values" in batch:
+    """Return (N,), a number for each row's prompt: a hash of its tokens, unpadded. Every process must call it."""
+    device = batch["prompt_ids"].device
+    if not current_world().all("pixel_values" not in batch, device):  # or the others would wait for this one
         raise ValueError(
             "A method that tells prompts apart needs prompts of text alone: got images. Choose another "
             "advantage_estimator, all_right or all_wrong."
@@ -57,7 +58,7 @@ def prompt_keys(batch: dict[str, Any]) -> Tensor:
     for ids, mask in zip(batch["prompt_ids"].cpu(), batch["prompt_mask"].cpu(), strict=True):
         tokens = ids[mask.bool()].numpy().astype("<i8").tobytes()
         keys.append(int.from_bytes(hashlib.blake2b(tokens, digest_size=8).digest(), "little") >> 1)
-    return torch.tensor(keys, device=batch["prompt_ids"].device)
+    return current_world().gather(torch.tensor(keys, device=device))
 
 
 class PolicyScores:

@@ -224,7 +224,7 @@ class MinerGRPOTrainer(RunTrainer):
             self.num_generations,
             scores,
             world,
-            prompt_keys=lambda: world.gather(prompt_keys(output)),
+            prompt_keys=lambda: prompt_keys(output),
             seed=args.seed * 2**40 + RunState.of(self).generated,
             memory=RunState.of(self).memory,
         )
