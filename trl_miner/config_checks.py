@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, replace
 from functools import lru_cache
+from numbers import Real
 from typing import Any, get_type_hints
 
 import torch
@@ -29,7 +30,7 @@ _AT_LEAST = {
     "log_miner_update_steps": 1,
 }
 # None is a value of these. (Their types do not tell: transformers' parser takes None out of them.)
-_OPTIONAL = {"steps_per_generation", "generation_batch_size", "max_completion_length", "epsilon_high"}
+_OPTIONAL = {"steps_per_generation", "generation_batch_size", "max_completion_length", "epsilon_high", "min_p"}
 # The values that TRL takes, but looks at only once a batch has been generated, or the model loaded.
 ONE_OF = {
     "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
@@ -115,6 +116,7 @@ def check_fields(args: Any) -> None:
 def _check_trl_settings(args: Any) -> None:
     own = type(args).__dataclass_fields__
     limits = [Knob(name=name, at_least=limit) for name, limit in _AT_LEAST.items()]
+    limits += [Knob(name=name, at_least=0, at_most=1) for name in ("top_p", "min_p")]
     for knob in (*limits, *(Knob(name=name, one_of=values) for name, values in ONE_OF.items())):
         if knob.name not in own:  # TRL 1.9 has fewer
             continue
@@ -127,6 +129,9 @@ def _check_trl_settings(args: Any) -> None:
         raise ValueError(
             f"temperature must be above 0, because logits are divided by it: got {args.temperature}. The default is 1."
         )
+    for weight in args.reward_weights or ():
+        if isinstance(weight, bool) or not isinstance(weight, Real):
+            raise ValueError(f"reward_weights must hold numbers: got {weight!r}. Write [1.0, 0.5].")
 
 
 def check_batches(args: Any, num_processes: int) -> None:

@@ -81,7 +81,13 @@ def find_composition(estimator: Any, all_right: Any = None, all_wrong: Any = Non
     Raises:
         ValueError: An unknown name, a path that cannot be imported, or a combination that makes no sense.
     """
-    names = estimator.split("+") if isinstance(estimator, str) else [*(estimator or ())]
+    names = (
+        estimator.split("+")
+        if isinstance(estimator, str)
+        else [*estimator]
+        if isinstance(estimator, list | tuple)
+        else []
+    )
     methods = [_find("advantage_estimator", estimator, str(name).strip()) for name in names]
     if not methods:
         raise _unknown("advantage_estimator", estimator, "")

@@ -66,6 +66,8 @@ class Knob:
         if value is None and self.is_optional:
             return
         rule = None
+        if value is None and (self.at_least is not None or self.at_most is not None):
+            raise ValueError(f"{prefix}{self.name} must be a number: got None. The default is {self.default}.")
         if self.one_of and value not in self.one_of:
             rule = f"one of {', '.join(self.one_of)}"
         for words, limit, sign in (("at least", self.at_least, 1), ("at most", self.at_most, -1)):
