@@ -174,7 +174,8 @@ def test_the_budget_ends_a_batch(pool):
     assert scores(pool.run([job("17.0")])) == [1.0]
 
 
-def test_verdicts_do_not_depend_on_the_number_of_workers():
+def test_verdicts_do_not_depend_on_the_number_of_workers(monkeypatch):
+    monkeypatch.setattr("trl_miner.grading.pool.WALL_FACTOR", 40)  # also where other processes take the cores
     answers = hostile_answers(60, seed=3)[:-3] + [r"\boxed{17.0}", r"\boxed{\frac{34}{2}}"]  # one bomb
     found = []
     for workers in (1, 3):
