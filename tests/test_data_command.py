@@ -80,7 +80,7 @@ def test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill(model_fol
     ("arguments", "message"),
     [
         (["deepscaler", "--check-against"], "--local deepscaler=PATH"),
-        (["deepscaler", "--check-against", "aime"], "--check-against must name benchmarks: got 'aime'"),
+        (["deepscaler", "--check-against", "aime"], "--check-against must name benchmarks, or be none: got 'aime'"),
         (["deepscaler", "--check-against", "aime24"], "--local aime24=PATH"),
         (["deepscaler", "--max-prompt-tokens", "0", "--check-against"], "prompt"),
     ],

@@ -391,7 +391,7 @@ def test_an_own_file_is_a_benchmark(tmp_path, model_folder, capsys):
     arguments += ["--problem-column", "question", "--answer-column", "gold", "--max-tokens", "20"]
     assert cli.main([*arguments, "--output", str(tmp_path / "out"), "--backend", "transformers"]) == 0
     assert [s["problem"] for s in lines(tmp_path / "out", "own")] == ["own-0", "own-0", "own-1", "own-1"]
-    assert "| own" in capsys.readouterr().out.replace("|  own", "| own")
+    assert "\nown: Pass@1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
