@@ -142,7 +142,7 @@ def test_rollouts_that_cannot_be_used_are_generated_anew(policy, tmp_path, damag
     resumed = Keeping(policy, mixed_reward, args, problems())
     resumed.train(resume_from_checkpoint=str(file.parent))
     assert len(resumed.advantages) == 1 and resumed.state.global_step == 4
-    assert ("generated anew" in caplog.text) == (damage != "gone")
+    assert ("generated again" in caplog.text) == (damage != "gone")
 
 
 # A run that has done all its steps.

@@ -83,7 +83,7 @@ def test_the_saved_model_answers(finished):
 
 @pytest.mark.slow
 def test_a_finished_run_can_be_prolonged(policy, tmp_path, monkeypatch, capsys):
-    """`--resume_from_checkpoint latest` without a checkpoint starts anew, goes on after one, and stops at the end."""
+    """`--resume_from_checkpoint latest` without a checkpoint starts, with one goes on, and stops at the end."""
     arguments = [*readme_run(), *REDUCED, "--output_dir", str(tmp_path), "--resume_from_checkpoint", "latest"]
     arguments += ["--model_name_or_path", policy, "--score_problems", "0", "--save_strategy", "steps"]
     monkeypatch.chdir(ROOT)

@@ -166,7 +166,7 @@ class MinerGRPOConfig(GRPOConfig):
         1.0,
         "A refill draws as many prompts as should fill the batch, going by the share of mixed ones so far, times "
         "this; at least 1. Above 1, there are fewer rounds and more rollouts; a surplus mixed prompt waits for the "
-        "next batch, where it is generated anew.",
+        "next batch, where it is generated again.",
     )
     dynamic_sampling_require_full: bool = _setting(
         False, "Raise an error when a batch cannot be filled, instead of a warning."

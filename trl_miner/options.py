@@ -1,7 +1,7 @@
 """The options of a training, its own and those of accelerate's launcher, kept in a file of the cache.
 
 To ask TRL for them takes seconds. With the file a wrong recipe or command line costs less than one, and so does
-`trl-miner train --help`. The file is made anew for other versions.
+`trl-miner train --help`. The file is made again for other versions.
 """
 
 import hashlib

@@ -209,7 +209,7 @@ def _run(trainer: MinerGRPOTrainer, scores: EvaluationCallback, args: MinerScrip
     write_run_record(trainer, dataset=args.dataset_name, held_out=args.score_benchmark)
     checkpoint = trainer.find_checkpoint(config.resume_from_checkpoint)
     if checkpoint is None and config.resume_from_checkpoint == "latest" and (steps := last_step(output)) is not None:
-        print(f"{output} holds a model of step {steps} but no checkpoint: the run starts anew, and will replace it.")
+        print(f"{output} holds a model of step {steps} but no checkpoint: the run starts over and replaces it.")
     if (output / RUN).is_file():  # started by `trl-miner compare`
         trainer.callback_handler.callbacks.insert(0, StepsFile(output))  # before the last step's scores
     _train(trainer, scores, checkpoint)

@@ -45,7 +45,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def reset_peak_memory() -> None:
-    """Linux: let the peak of the resident set start anew."""
+    """Linux: reset the peak of the resident set."""
     Path("/proc/self/clear_refs").write_text("5")
 
 

@@ -301,7 +301,7 @@ def _check_shapes(
 def explain_credit(
     rewards_N: Tensor, old_logps_NT: Tensor, mask_NT: Tensor, advantages_NT: Tensor, *, kinds: GroupKinds, **knobs: Any
 ) -> CreditExplanation:
-    """Compute credit weights and uncalibrated advantages of some rollouts anew: see `AdvantageEstimator`."""
+    """Compute credit weights and uncalibrated advantages of some rollouts again: see `AdvantageEstimator`."""
     is_ruled_N = is_mined(kinds, knobs["nh_scale"])
     weights_NT = CREDITS[knobs["credit"]](old_logps_NT.masked_fill(~mask_NT.bool(), 0.0), mask_NT, knobs["gamma"])
     uncapped = miner_advantages(rewards_N, old_logps_NT, mask_NT, kinds=kinds, **{**knobs, "lambda_max": None})

@@ -105,7 +105,7 @@ def _choose(wanted: str | bool, output_dir: Path, only_model: bool) -> tuple[Pat
     rule = f"resume_from_checkpoint={wanted} needs a whole checkpoint in output_dir"
     if lost:
         raise ValueError(f"{rule}: those in {output_dir} are not. {' '.join(lost)}")
-    raise ValueError(f"{rule}: there is none in {output_dir}. 'latest' starts anew when there is none.")
+    raise ValueError(f"{rule}: there is none in {output_dir}. 'latest' starts from scratch when there is none.")
 
 
 def _find(folder: Path, only_model: bool) -> tuple[list[Fault], list[Fault]]:
@@ -123,7 +123,7 @@ def _listed(faults: list[Fault]) -> str:
 def _advice(faults: list[Fault]) -> str:
     if all(fault.is_optional for fault in faults):
         return "Set save_only_model to go on without."
-    advice = "Restore it, or delete it to start anew or from an earlier one."
+    advice = "Restore it, or delete it to start from scratch or from an earlier one."
     if any(fault.is_change for fault in faults):
         advice += f" If you changed it on purpose, delete its {MANIFEST}."
     return advice
@@ -144,7 +144,7 @@ def _warn_of_losses(folder: Path, missing: list[Fault], size: int) -> None:
     made, reason = made_by(folder), ""
     if missing or not has_optimizer(folder):
         names = ", ".join(fault.file for fault in missing) or "optimizer and random states"
-        reason = f"is resumed without {names} (save_only_model): what these hold starts anew"
+        reason = f"is resumed without {names} (save_only_model): what these hold starts from scratch"
     elif made is not None and made != size:
         reason = f"was made by {made} process(es), and there are {size}: their random states do not fit"
     if reason:
@@ -192,7 +192,7 @@ def load_rollouts(folder: Path, rank: int, size: int, device: "torch.device") ->
     """Return what `save_rollouts` kept, on every process or on none. Every process must call it.
 
     It is None where the checkpoint lies at the end of a generation cycle, or another number of processes wrote it.
-    Then all generate anew, as TRL does; a process that generated alone would wait for the others forever.
+    Then all generate again, as TRL does; a process that generated alone would wait for the others forever.
     """
     import torch
     from accelerate.utils import gather_object, send_to_device
@@ -218,6 +218,6 @@ def load_rollouts(folder: Path, rank: int, size: int, device: "torch.device") ->
     if reasons and rank == 0:
         logger.warning(
             f"{folder.name} lies inside a generation cycle, whose rollouts cannot be used: {reasons[0]}. They are "
-            f"generated anew, so that this run will differ from an uninterrupted one."
+            f"generated again, so that this run will differ from an uninterrupted one."
         )
     return None

@@ -29,7 +29,7 @@ def say_finished(settings: Any, *, is_scored: bool) -> str:
     if not settings.output_dir or settings.resume_from_checkpoint in (None, "false", "False"):
         return ""
     run = Path(settings.output_dir)
-    finished = read_optional(run / RECORD, []).get("finished")  # a damaged record is written anew
+    finished = read_optional(run / RECORD, []).get("finished")  # a damaged record is written again
     if not isinstance(finished, dict) or (steps := number(finished.get("steps"))) is None:
         return ""
     if settings.max_steps > 0:
@@ -43,5 +43,5 @@ def say_finished(settings: Any, *, is_scored: bool) -> str:
         return ""
     return (
         f"Nothing to do: {run} holds a finished run of {steps:.0f} steps, which stays as it is. To train on, raise "
-        f"max_steps or num_train_epochs; to start anew, leave resume_from_checkpoint out."
+        f"max_steps or num_train_epochs; to start from scratch, leave resume_from_checkpoint out."
     )

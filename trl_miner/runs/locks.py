@@ -67,7 +67,7 @@ class FolderLock:
         threading.Thread(target=self._beat, name="trl_miner.runs.locks", daemon=True).start()
 
     def check(self) -> None:
-        """Make the folder and its lock anew if somebody has deleted them, with a warning.
+        """Make the folder and its lock again if somebody has deleted them, with a warning.
 
         Raises:
             RuntimeError: Another process has taken the folder over.
@@ -114,7 +114,7 @@ class FolderLock:
             os.fsync(self.file.fileno())
 
     def _restore(self) -> dict[str, Any] | None:
-        """Make the lock anew, and return who holds it then."""
+        """Make the lock again, and return who holds it then."""
         is_deleted = _place(self.folder) != self._place
         try:
             self.file.close()
@@ -127,8 +127,8 @@ class FolderLock:
         self._write()
         if is_deleted:
             logger.warning(
-                f"{self.folder} was deleted or moved while {_describe(self._me)} was writing into it. It is made anew "
-                f"for what comes now; what it held before is not in it."
+                f"{self.folder} was deleted or moved while {_describe(self._me)} was writing into it. It is made "
+                f"again for what comes now; what it held before is not in it."
             )
         return self._me
 

@@ -20,8 +20,8 @@ from .trainer_state import last_step
 
 FILE, ADAPTER = "manifest.json", "adapter_config.json"
 _SHAPE = {"files": Each({"size": COUNT, "crc32": COUNT}), "processes": Maybe(COUNT)}
-# Checksums read at most 64 MiB of a file and about 1 GiB of a checkpoint, of larger files in evenly spaced pieces: a
-# step moves every weight, and one of 100 GB, or of 1,000 shards, shall not take a minute longer.
+# Checksums read at most 64 MiB of a file and about 1 GiB of a checkpoint, of larger files in evenly spaced pieces. A
+# step moves every weight, so pieces show it; reading 100 GB, or 1,000 shards, whole would take minutes.
 _PIECE, _PIECES, _PIECES_OF_ALL = 2**20, 64, 1024
 _NEEDED = re.compile(r".*\.(safetensors|pt|pth|bin|distcp|metadata|index\.json)|adapter_config\.json|latest")
 _UNUSED = {"training_args.bin"}  # nobody reads it when a run goes on
@@ -164,7 +164,7 @@ def _missing_weights(folder: Path, names: set[str]) -> list[Fault | None]:
 
 
 def _missing_shards(folder: Path, names: set[str]) -> list[Fault]:
-    """DeepSpeed's optimizer is in a file of each process. Where one is missing, it starts anew without a word."""
+    """DeepSpeed's optimizer is in a file of each process. Without one, it starts at zero silently."""
     found = {int(match[1]) for name in names if (match := _SHARD.search(name))}
     if not found or any("mp_rank_01" in name for name in names):  # with model parallelism, they are fewer
         return []

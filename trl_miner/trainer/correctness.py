@@ -21,7 +21,7 @@ RIGHT_PROMPTS = 10  # prompts with correct rollouts alone, before a warning that
 class CorrectnessWatch:
     """Looks at the rewards of all rollouts generated, and warns once where all of them, or none, count as correct.
 
-    It sees gathered rewards, so it comes to the same on every process; the main one warns. A resumed run begins anew.
+    It sees gathered rewards, so it comes to the same on every process; the main one warns. A resumed run counts again.
     """
 
     def __init__(self, trainer: Any) -> None:

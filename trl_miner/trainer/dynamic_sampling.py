@@ -128,7 +128,7 @@ class DynamicSampling:
             RunState.of(trainer).stream = self._stream.state()
 
     def _current_stream(self) -> PromptStream:
-        """Return the prompt stream, at the position that the run's state names when training has begun anew."""
+        """Return the prompt stream, at the position of the run's state when a training starts."""
         trainer, state = self._trainer, RunState.of(self._trainer)
         if self._stream is None or state.has_begun:
             sampler = trainer._get_train_sampler(self.prompt_rows)

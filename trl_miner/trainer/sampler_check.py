@@ -1,4 +1,4 @@
-"""Whether the sampler's log-probs are those of the policy: found out once a training, on a few rollouts.
+"""Whether the sampler's log-probs are those of the policy: checked once per training, on a few rollouts.
 
 # N rollouts of the global batch, B of this process, T padded completion tokens
 """

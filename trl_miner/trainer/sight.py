@@ -92,7 +92,7 @@ def _padded_batch(ids: Sequence[int], pad_id: int, padding: int) -> dict[str, An
 
 
 def ask_model(trainer: Any) -> tuple[Sight, str]:
-    """Return what the trainer's model sees, the same on every process, and why it could not be found out.
+    """Return what the trainer's model sees, the same on every process, and, where it could not be asked, why.
 
     Every process must call it.
     """

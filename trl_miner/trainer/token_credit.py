@@ -119,7 +119,7 @@ def credit_table(
     counts_MT = counts_MT.bool()
     after_MT = torch.where(counts_MT, after_MT, 0.0)
     is_known_MT = counts_MT & logps_MT.isfinite()
-    if method is not None and method.explain_credit is not None:  # anew: the training has no use for explanations
+    if method is not None and method.explain_credit is not None:  # for the records alone
         credit = method.explain_credit(
             rewards_M,
             logps_MT,

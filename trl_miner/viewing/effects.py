@@ -35,7 +35,7 @@ def crossed_difference(first_SP: Any, second_SP: Any) -> Effect:
     E[MS_E] = E, so that the variance of the mean, S'/S + P'/P + E/(S*P), has the unbiased estimate
     (MS_S + MS_P - MS_E) / (S * P). An estimate of S' or P' below 0 counts as 0, as a variance cannot be: the sum in
     brackets is then at least each of MS_S, MS_P and MS_E. All three count in the degrees of freedom, also where one
-    was raised, for it was as uncertain before.
+    was raised to 0, because its estimate was just as uncertain.
 
     With no difference, p is below 0.05 in 3 to 7 % of simulated studies of 5 seeds, and in 3 to 8 % of 3 seeds: the
     more, the more of the noise is the seeds'. With 2 seeds it is up to 10 %.
