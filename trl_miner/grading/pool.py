@@ -100,10 +100,12 @@ class Pool:
         deadline: float,
     ) -> None:
         """Grade until all is done, the deadline, or another thread has waited for long enough."""
-        end = time.monotonic() + TURN_SECONDS
+        num_waiting, end = len(waiting), float("inf")
         while time.monotonic() < deadline:
             if time.monotonic() < end or not self._turns.others_wait():
                 self._hand_out(jobs, waiting)
+                if end == float("inf") and len(waiting) < num_waiting:  # time in which workers start is not its own
+                    end = time.monotonic() + TURN_SECONDS
                 if not waiting and all(worker.job is None for worker in self._workers):
                     return
             elif all(worker.job is None for worker in self._workers):
