@@ -8,7 +8,8 @@ from harness import GOLDEN
 from trl.rewards import get_soft_overlong_punishment
 from trl.trainer.utils import RepeatSampler
 
-from trl_miner.trainer.batch_fill import BatchFill, PromptStream, differs_in_correctness
+from trl_miner.methods.groups import differs_in_correctness
+from trl_miner.trainer.batch_fill import BatchFill, PromptStream
 
 NAN = float("nan")
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from trl_miner.methods.groups import group_kinds, group_mean, grouped, homogeneous
+from trl_miner.methods.groups import gate_on_correctness, group_kinds, group_mean, grouped, homogeneous
 
 
 def kinds_of(rewards, num_generations=2, **kwargs):
@@ -52,6 +52,26 @@ def test_an_unscorable_rollout_makes_its_group_neither_all_right_nor_all_wrong()
     assert kinds_of([1.0, nan, 0.0], 3) == "H"  # whatever the third is
     # a format reward cannot say what the verifier did not
     assert kinds_of([1.0, 1.0], verifier_rewards_N=torch.tensor([nan, nan])) == "U"
+
+
+def test_behind_the_gate_only_correctness_tells_rollouts_apart():
+    nan = float("nan")
+    verifier = torch.tensor([1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0, nan, 1.0, 1.0, 0.0, 0.0])
+    totals = torch.tensor([1.25, 1.75, 0.0, 0.5, 1.5, 0.5, 1.0, 0.5, 0.3, 0.3, 0.5, nan])
+    advantages = torch.tensor([-0.7, 0.7, -0.7, 0.7, 0.7, -0.7, 0.7, -0.7, 1e-4, 1e-4, 0.0, 0.0])
+    found = gate_on_correctness(totals, advantages, 2, verifier_rewards_N=verifier)
+    # all right: (1.25 + 1.75) / 2; all wrong: (0 + .5) / 2; mixed stays; unscorable: (1 + .5) / 2; equal ones stay
+    expected = torch.tensor([1.5, 1.5, 0.25, 0.25, 1.5, 0.5, 0.75, 0.75, 0.3, 0.3, 0.5, nan])
+    assert torch.equal(found.rewards_N.nan_to_num(-1), expected.nan_to_num(-1))
+    assert found.is_gated_N.tolist() == [True] * 4 + [False] * 2 + [True] * 2 + [False] * 4
+    assert torch.equal(found.advantages_N, advantages.masked_fill(found.is_gated_N, 0.0))
+    behind = dict(verifier_rewards_N=verifier, advantages_N=found.advantages_N)
+    assert kinds_of(found.rewards_N.tolist(), **behind) == "PNHUPH"
+
+
+def test_the_gate_stops_advantages_that_differ_where_total_rewards_do_not():
+    found = gate_on_correctness(torch.ones(2), torch.tensor([0.5, -0.5]), 2, verifier_rewards_N=torch.ones(2))
+    assert found.advantages_N.tolist() == [0.0, 0.0] and found.rewards_N.tolist() == [1.0, 1.0]
 
 
 def test_group_mean_leaves_nan_out():

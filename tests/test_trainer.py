@@ -180,6 +180,23 @@ def test_a_differing_second_reward_is_never_overridden(policy, tmp_path):
         assert log["rollouts/recovered"] == 0 and log["groups/ph"] == 0
 
 
+def test_behind_the_gate_a_second_reward_pushes_no_prompt_and_miner_pays_the_all_right_ones(policy, tmp_path):
+    """The table of completions shows what the loss was given, and the token records what was rewarded."""
+    settings = dict(reward_weights=[1.0, 0.1], gate_on_correctness=True, log_completions=True, log_token_credit=True)
+    settings |= dict(num_completions_to_print=0, log_token_credit_steps=1, max_steps=2)
+    settings["correct_reward_func"] = "mixed_reward"
+    trainer = trained(policy, tmp_path, reward=[mixed_reward, length_reward], **settings)
+    logs = [log for log in trainer.state.log_history if "reward" in log]
+    assert any(log["groups/gated"] > 0 and log["rollouts/recovered"] > 0 for log in logs)
+    for step, log in enumerate(logs, start=1):
+        table = pd.read_parquet(tmp_path / "completions" / f"completions_{step:05d}.parquet")
+        kinds = table.groupby("prompt")["mixed_reward"].transform("mean")
+        assert (table["advantage"][kinds == 0] == 0).all() and (table["advantage"][kinds == 1] >= 0).all()
+        assert log["rollouts/grpo"] == pytest.approx(((0 < kinds) & (kinds < 1)).mean())
+        credit = pd.read_parquet(tmp_path / "credit" / f"credit_{step:05d}.parquet")
+        assert credit["reward"].nunique() > 2 and log["groups/ph"] == pytest.approx((kinds == 1).mean())
+
+
 def test_the_named_reward_decides_what_is_correct(policy, tmp_path):
     both = [constant_reward, mixed_reward]
     named = trained(policy, tmp_path / "a", reward=[*both], correct_reward_func=["mixed_reward"])

@@ -83,6 +83,11 @@ class MinerGRPOConfig(GRPOConfig):
         "reasoning_accuracy_reward), else, with a warning, all of them together. A prompt with a rollout that they "
         "leave unscored is neither all right nor all wrong.",
     )
+    gate_on_correctness: bool = _setting(
+        False,
+        "Only correctness tells the rollouts of a prompt apart: where they are all right, all wrong or unscorable, a "
+        "reward of format or length gives them no advantage, and all_right and all_wrong apply although it differs.",
+    )
     advantage_estimator_kwargs: dict[str, Any] | str | None = _setting(
         None, "Knobs of your own advantage estimator: a mapping in a recipe, JSON on a command line."
     )

@@ -69,6 +69,10 @@ def some_unscored(prompts, completions, **kwargs):
     return [None if crc(text) % 5 == 0 else reward for text, reward in zip(completions, rewards, strict=True)]
 
 
+def by_length(completions, **kwargs):
+    return [0.01 * len(text) for text in completions]
+
+
 def train(policy, folder, *, source="forward", micro_batches=1, cls=Counting, rewards=mixed_reward, **settings):
     settings |= dict(max_steps=3, log_completions=True, num_completions_to_print=0, ddp_find_unused_parameters=False)
     micro_batch = GLOBAL_BATCH // config(folder).world_size // micro_batches
@@ -116,6 +120,7 @@ CASES = {
     ),
     **{name: dict(advantage_estimator=name) for name in ALONE},
     "unscored": dict(rewards=[lambda completions, **kwargs: [1.0] * len(completions), some_unscored]),
+    "gated": dict(rewards=[mixed_reward, by_length], correct_reward_func="mixed_reward", gate_on_correctness=True),
     "own": dict(advantage_estimator="own_estimators.by_length", advantage_estimator_kwargs={"bonus": 0.5}),
     "own+miner": dict(advantage_estimator="own_estimators.by_length+miner"),
     "ucas+miner": dict(advantage_estimator="ucas+miner"),

@@ -57,6 +57,18 @@ def homogeneous(values_N: Tensor, num_generations: int) -> Tensor:
     return is_homogeneous_P.repeat_interleave(num_generations)
 
 
+def differs_in_correctness(
+    verifier_rewards_N: Tensor, num_generations: int, *, correct_threshold: float = 1.0
+) -> Tensor:
+    """Return (P,) bool: whether a group holds a correct and an incorrect rollout. An unscorable one (NaN) is neither.
+
+    Source: arXiv 2503.14476, section 3.2: 0 < number of correct rollouts < G. The published code decides by whether
+        the standard deviation of a metric is above 0, which keeps groups of wrong answers with unequal part marks.
+    """
+    rewards_PG = grouped(verifier_rewards_N, num_generations, "verifier_rewards_N")
+    return (rewards_PG >= correct_threshold).any(dim=1) & (rewards_PG < correct_threshold).any(dim=1)
+
+
 def group_kinds(
     rewards_N: Tensor,
     num_generations: int,
@@ -72,7 +84,7 @@ def group_kinds(
     rest, but for unscorable groups: a verifier reward is NaN, and the others are not both right and wrong.
 
     "No extrinsic signal" means equal total rewards and, where given, equal extrinsic advantages: a group whose format
-    or length reward still differs belongs to GRPO.
+    or length reward still differs belongs to GRPO, unless `gate_on_correctness` has cut that difference.
 
     Args:
         rewards_N: (N,) total rewards of the global batch.
@@ -95,7 +107,7 @@ def group_kinds(
         is_homogeneous_N = is_homogeneous_N & homogeneous(advantages_N, num_generations)
     # Both comparisons are False for NaN, so an unscorable rollout makes its group neither all right nor all wrong.
     is_right_PG, is_wrong_PG = verifier_PG >= correct_threshold, verifier_PG < correct_threshold
-    is_mixed_P = is_right_PG.any(dim=1) & is_wrong_PG.any(dim=1)
+    is_mixed_P = differs_in_correctness(verifier_rewards_N, num_generations, correct_threshold=correct_threshold)
     is_unscorable_P = verifier_PG.isnan().any(dim=1) & ~is_mixed_P
     is_ph_N = is_right_PG.all(dim=1).repeat_interleave(num_generations) & is_homogeneous_N
     is_nh_N = is_wrong_PG.all(dim=1).repeat_interleave(num_generations) & is_homogeneous_N
@@ -106,3 +118,55 @@ def group_kinds(
 def group_mean(values_N: Tensor, num_generations: int) -> Tensor:
     """Return (N,) the mean of each rollout's group, NaN left out; NaN where the whole group is NaN."""
     return torch.nanmean(grouped(values_N, num_generations), dim=1).repeat_interleave(num_generations)
+
+
+class Gated(NamedTuple):
+    """Rewards and advantages of the global batch behind the gate, each (N,), and the rollouts that it changed."""
+
+    rewards_N: Tensor
+    advantages_N: Tensor
+    is_gated_N: Tensor
+
+
+def gate_on_correctness(
+    rewards_N: Tensor,
+    advantages_N: Tensor,
+    num_generations: int,
+    *,
+    verifier_rewards_N: Tensor,
+    correct_threshold: float = 1.0,
+) -> Gated:
+    """Take from each group that does not differ in correctness what else tells its rollouts apart.
+
+    Such a group is all right, all wrong, or unscorable, and its rewards of format or length, or its part marks,
+    differ. Its advantages become 0, and its total rewards their mean, so that every method treats it as a group of
+    equal rewards: PH where it is all right, NH where it is all wrong.
+
+    Args:
+        rewards_N: (N,) total rewards of the global batch; NaN: unscorable, and stays so.
+        advantages_N: (N,) extrinsic advantages.
+        num_generations: G, at least 2.
+        verifier_rewards_N: (N,) rewards of the verifier alone.
+        correct_threshold: A rollout is correct when its verifier reward is at or above this, in reward units.
+
+    Returns:
+        `Gated`. All other groups keep their numbers bit for bit.
+
+    Source: volcengine/verl-recipe, pull request 125, for a reward that contains length.
+    """
+    is_mixed_P = differs_in_correctness(verifier_rewards_N, num_generations, correct_threshold=correct_threshold)
+    tells_apart_P = _spreads(rewards_N, num_generations) | _spreads(advantages_N, num_generations)
+    is_gated_N = (tells_apart_P & ~is_mixed_P).repeat_interleave(num_generations)
+    means_N = group_mean(rewards_N, num_generations)
+    return Gated(
+        torch.where(is_gated_N & ~rewards_N.isnan(), means_N, rewards_N),
+        advantages_N.masked_fill(is_gated_N, 0.0),
+        is_gated_N,
+    )
+
+
+def _spreads(values_N: Tensor, num_generations: int) -> Tensor:
+    """Return (P,) bool: whether the values of a group differ, NaN left out."""
+    values_PG = grouped(values_N, num_generations)
+    high_P = values_PG.masked_fill(values_PG.isnan(), -torch.inf).amax(dim=1)
+    return high_P > values_PG.masked_fill(values_PG.isnan(), torch.inf).amin(dim=1)

@@ -17,19 +17,6 @@ from numpy import ndarray
 from torch import Tensor
 
 from ..distributed import World
-from ..methods.groups import grouped
-
-
-def differs_in_correctness(
-    verifier_rewards_N: Tensor, num_generations: int, *, correct_threshold: float = 1.0
-) -> Tensor:
-    """Return (P,) bool: whether a group holds a correct and an incorrect rollout. An unscorable one (NaN) is neither.
-
-    Source: arXiv 2503.14476, section 3.2: 0 < number of correct rollouts < G. The published code decides by whether
-        the standard deviation of a metric is above 0, which keeps groups of wrong answers with unequal part marks.
-    """
-    rewards_PG = grouped(verifier_rewards_N, num_generations, "verifier_rewards_N")
-    return (rewards_PG >= correct_threshold).any(dim=1) & (rewards_PG < correct_threshold).any(dim=1)
 
 
 class PromptStream:

@@ -70,9 +70,9 @@ class CorrectnessWatch:
             if self._trainer.is_world_process_zero():
                 logger.warning(
                     f"{self._taker} has had nothing to learn from: the first {self._num_right} prompts with correct "
-                    f"rollouts alone had unequal rewards, and there GRPO's advantages stay. Round the rewards that "
-                    f"differ between right answers (of length, say), give them a weight of 0, or set "
-                    f"advantage_estimator: grpo."
+                    f"rollouts alone had unequal rewards, and there GRPO's advantages stay. Set "
+                    f"gate_on_correctness: true, or round the rewards that differ between right answers (of length, "
+                    f"say), give them a weight of 0, or set advantage_estimator: grpo."
                 )
         if is_over:
             self._taker = None

@@ -12,7 +12,8 @@ from datasets import IterableDataset
 from trl.trainer.utils import RepeatSampler
 
 from ..distributed import current_world
-from .batch_fill import BatchFill, Filled, GeneratedRound, PromptStream, assemble, differs_in_correctness
+from ..methods.groups import differs_in_correctness
+from .batch_fill import BatchFill, Filled, GeneratedRound, PromptStream, assemble
 from .checkpointing import RunState
 from .generation_batch import (
     COMPLETION_IDS,

@@ -6,6 +6,7 @@
 import logging
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from ..hub.model_card import describe_run
 from ..launching.liveness import GENERATION
 from ..methods import Estimate, Rollouts
 from ..methods.compose import estimate
-from ..methods.groups import GroupKinds, group_kinds
+from ..methods.groups import GroupKinds, gate_on_correctness, group_kinds
 from ..progress import is_quiet
 from ..reward_functions import check_reward_columns, check_rewards, find_verifier
 from ..runs.training_record import prompts_are_chats
@@ -207,6 +208,9 @@ class MinerGRPOTrainer(RunTrainer):
         rewards_N = total_rewards(rewards_NF, self.reward_weights)
         verifier_rewards_N = self.verifier.rewards(rewards_NF)
         advantages_N = world.gather(output["advantages"])
+        ungated: dict[str, Any] = {"rewards_N": rewards_N, "advantages_N": advantages_N}
+        if args.gate_on_correctness:
+            rewards_N, advantages_N, output = self._gate(rewards_N, advantages_N, verifier_rewards_N, output)
         kinds = group_kinds(
             rewards_N,
             self.num_generations,
@@ -233,7 +237,7 @@ class MinerGRPOTrainer(RunTrainer):
         if self._update is not None:
             output = self._update.mark(output, kinds)
         if self._credit is not None:
-            self._credit.record(output, rollouts, verifier_rewards_N, result)
+            self._credit.record(output, replace(rollouts, **ungated), verifier_rewards_N, result)
         if result.advantages is None:
             return output  # TRL's own (B,): bit for bit GRPO, metrics included
         self._replace_logged_advantages(result.advantages_N)
@@ -242,6 +246,22 @@ class MinerGRPOTrainer(RunTrainer):
             # At padding TRL's own number: TRL 1.9 averages "luspo" over it, and must find what it would have there.
             advantages = torch.where(mask_BT.bool(), advantages, output["advantages"].unsqueeze(1))
         return {**output, "advantages": advantages}
+
+    def _gate(
+        self, rewards_N: Tensor, advantages_N: Tensor, verifier_rewards_N: Tensor, output: dict[str, Any]
+    ) -> tuple[Tensor, Tensor, dict[str, Any]]:
+        """Return rewards, advantages and TRL's batch without what the gate takes from them."""
+        gated = gate_on_correctness(
+            rewards_N,
+            advantages_N,
+            self.num_generations,
+            verifier_rewards_N=verifier_rewards_N,
+            correct_threshold=self.args.correct_threshold,
+        )
+        self.log_train_metric("groups/gated", gated.is_gated_N.float().mean().item())
+        self._replace_logged_advantages(gated.advantages_N)
+        local = current_world().local_slice(len(output["advantages"]))
+        return gated.rewards_N, gated.advantages_N, {**output, "advantages": gated.advantages_N[local]}
 
     # What the run says of its generation batches.
 
