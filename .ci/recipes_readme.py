@@ -96,14 +96,14 @@ def _shown(key: str, setting: Setting) -> str:
 
 def _model(model: str) -> list[str]:
     folder = RECIPES / model
-    base = folder / "grpo.yaml"
-    lines = [f"## {model}", "", read_machine(base), "", "| Method | File | Differences from grpo.yaml |"]
+    base = next(path for name in ("grpo.yaml", "gsm8k.yaml") if (path := folder / name).is_file())
+    lines = [f"## {model}", "", read_machine(base), "", f"| Recipe | File | Differences from {base.name} |"]
     lines += ["| --- | --- | --- |"]
     for path in sorted(folder.glob("*.yaml")):
         names = (path.name, f"lora/{path.name}", f"paper/{path.name}")
         links = [f"[{name}]({model}/{name})" for name in names if (folder / name).is_file()]
         lines.append(f"| {read_title(path)} | {', '.join(links)} | {'<br>'.join(differences(path, base))} |")
-    lines += ["", "Settings of grpo.yaml:", "", "| Setting | Value | Source or reason |", "| --- | --- | --- |"]
+    lines += ["", f"Settings of {base.name}:", "", "| Setting | Value | Source or reason |", "| --- | --- | --- |"]
     lines += [
         f"| `{key}` | `{setting.value}` | {setting.comment} |"
         for key, setting in read_settings(base).items()

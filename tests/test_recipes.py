@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from trl_miner.config import accumulation_steps
-from trl_miner.doctor import examination, machine
-from trl_miner.doctor.context import FAILED
+from trl_miner.doctor import examination, machine, memory, memory_checks
+from trl_miner.doctor.context import FAILED, Context
+from trl_miner.doctor.machine import GIB
 from trl_miner.launching.plan import make_plan
 from trl_miner.recipe import check_recipe, load_reward_funcs, make_parser
 from trl_miner.train import main
@@ -56,7 +57,7 @@ METHODS = {
     "clip_cov": {"clip_cov/dropped"},
     "entropy_adv": {"entropy_adv/seconds"},
 }
-ARITHMETIC, STUDY = RECIPES / "arithmetic", RECIPES / "study"
+ARITHMETIC, STUDY, ONE_GPU = RECIPES / "arithmetic", RECIPES / "study", RECIPES / "one-gpu"
 NO_KL = {"beta", "use_bias_correction_kl"}
 STUDIED = {*METHODS, "grpo_minibatches"} - {"ucas_miner", "reinforce_pp_baseline"}
 ON_CPU_RUNS = [*((ARITHMETIC, name) for name in METHODS), *((STUDY, name) for name in sorted(STUDIED))]
@@ -165,7 +166,7 @@ PAPER = {
     "Llama-3.1-8B-Instruct": {"grpo", "miner"},
 }
 OFF_POLICY = {"dapo", "gspo", "bapo", "kl_cov", "clip_cov"}  # several updates for each generation, as their authors
-LARGE = [path for path in PATHS if not path.is_relative_to(ARITHMETIC) and not path.is_relative_to(STUDY)]
+LARGE = [path for path in PATHS if path.relative_to(RECIPES).parts[0] in PAPER]
 # Beside OF_THE_METHOD: how the same 2048 rollouts are cut, and DAPO's missing KL term.
 CUTS = {"generation_batch_size", "optimizer_batch_size", "num_iterations", "save_steps"}
 OF_LORA = {
@@ -278,9 +279,9 @@ def test_doctor_passes_a_model_s_recipes_on_the_machine_that_they_name(model, fo
     assert plan.accelerate["mixed_precision"] == "bf16"
 
 
-def passes(path, where):
+def passes(path, where, *overrides):
     """The plan of a recipe that doctor finds no fault with on a machine."""
-    findings, context = examination.examine(path, [], machine.described_machine(where))
+    findings, context = examination.examine(path, overrides, machine.described_machine(where))
     assert not [finding for finding in findings if finding.status == FAILED], examination.table(findings)
     about = {finding.about: finding.status for finding in findings}
     assert about["memory"] == about["vLLM memory"] == about["batch"] == about["trainer"] == "ok"
@@ -306,3 +307,68 @@ def test_doctor_passes_them_on_more_gpus_and_refuses_too_few(model, folder, gpus
 def test_the_batches_of_every_recipe_come_out_even_on_8_gpus(path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert not examination.refusals(make_plan(path, num_gpus=8), is_here=False)
+
+
+def on_one_gpu(path, gb, *overrides):
+    """What doctor says of the memory, and the estimates of the training and of vLLM."""
+    context = Context(make_plan(path, overrides, num_gpus=1), machine.described_machine(f"1x{gb}GB"))
+    finding = memory_checks.check_training_memory(context)
+    return finding, memory.estimate_training(context.shape, context.run), context.server_estimate
+
+
+@pytest.mark.parametrize("path", sorted(ONE_GPU.glob("*.yaml")), ids=lambda path: path.stem)
+def test_doctor_passes_the_recipes_for_one_gpu(path, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    title, where = path.read_text().splitlines()[:2]
+    gb = re.match(r"# 1 x (\d+) GB: vLLM and training share it", where)[1]
+    assert title.endswith(f", {gb} GB.")
+    plan = passes(path, f"1x{gb}GB", *(("--task_size", "100") if path.stem == "reasoning_gym" else ()))
+    assert (plan.train_gpus, plan.server) == ((0,), None)
+    assert plan.settings.output_dir == f"runs/one-gpu/{path.stem}"
+
+
+LORA = ("--use_peft", "true", "--lora_r", "32", "--lora_target_modules", "all-linear", "--dtype", "bfloat16")
+TUNED = {"all": (), "LoRA": LORA, "QLoRA": (*LORA, "--load_in_4bit", "true")}
+
+
+@pytest.mark.parametrize("size", ["0.6B", "1.7B"])
+@pytest.mark.parametrize("tuned", TUNED)
+def test_each_model_fits_on_24_gb_but_for_all_weights_of_the_larger(size, tuned, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    override = ("--model_name_or_path", f"Qwen/Qwen3-{size}-Base", *TUNED[tuned])
+    finding, estimate, server = on_one_gpu(ONE_GPU / "gsm8k.yaml", 24, *override)
+    if (size, tuned) == ("1.7B", "all"):
+        # 1.72 billion parameters of 16 bytes: weights, gradients and two moments in float32, 25.6 GiB
+        assert finding.status == FAILED and "of 23.6 GiB" in finding.text and "LoRA" in finding.text
+        assert sum(estimate.held[name] for name in ("weights", "gradients", "optimizer")) > 25.6 * GIB
+    else:
+        assert finding.status == "ok" and server.sequences > memory_checks.FEW_SEQUENCES
+
+
+def test_the_memory_of_one_gpu_is_the_sum_of_both_sides(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    _, full, server = on_one_gpu(ONE_GPU / "gsm8k.yaml", 24)
+    # 0.596 billion parameters: 4, 4 and 8 bytes are 2.22, 2.22 and 4.44 GiB; vLLM's share is half of 23.64 GiB
+    states = [full.held[name] / GIB for name in ("weights", "gradients", "optimizer")]
+    assert states == pytest.approx([2.22, 2.22, 4.44], abs=0.01)
+    assert full.held["vLLM asleep (rule of thumb)"] == GIB
+    # weights, optimizer, 2 GiB of CUDA, and the share: 2.22 + 4.44 + 2 + 11.82
+    assert full.phases[memory.GENERATING] / GIB == pytest.approx(20.48, abs=0.01)
+    # scored: 24 x 1536 tokens of 2 x 4 bytes x 28 layers x 8 heads x 128, 7.875 GiB; 24 x 48 bytes x 151,936, 0.163
+    scored = 2.22 + 4.44 + 2 + 1 + 1.1 * (7.875 + 0.163)
+    assert full.phases[memory.SCORING] / GIB == pytest.approx(scored, abs=0.01)
+    asked, _, _ = on_one_gpu(ONE_GPU / "gsm8k.yaml", 24, "--score_batch_size", "256")
+    assert asked.status == FAILED and "lower score_batch_size" in asked.text
+    # the share, less 1.11 GiB of weights in 16 bits and 4 GiB, holds tokens of 112 KiB
+    assert server.cache / GIB == pytest.approx(11.82 - 1.11 - 4, abs=0.01)
+    assert server.sequences == pytest.approx(server.cache / (1536 * 112 * 2**10))
+    _, lora, _ = on_one_gpu(ONE_GPU / "gsm8k_lora.yaml", 24)
+    _, qlora, server = on_one_gpu(ONE_GPU / "gsm8k_qlora.yaml", 24)
+    # 1.409 of 1.721 billion are in linear layers: 4.5 instead of 16 bits save 1.89 GiB; 34.9 M of the adapter in 16
+    # instead of 32 bits 0.065
+    saved = (lora.held["weights"] - qlora.held["weights"]) / GIB
+    assert saved == pytest.approx(1.409e9 * (16 - 4.5) / 8 / GIB + 0.065, abs=0.01)
+    assert server.weights / GIB == pytest.approx(1.721e9 * 2 / GIB, abs=0.01)  # vLLM's copy has 16 bits
+    # without sleep mode the share counts during the training, too
+    _, awake, _ = on_one_gpu(ONE_GPU / "gsm8k.yaml", 24, "--vllm_enable_sleep_mode", "false")
+    assert awake.training / GIB == pytest.approx(full.training / GIB - 1 + 11.82, abs=0.01)

@@ -223,7 +223,7 @@ def assert_same_weights(trainer, other):
 
 
 def test_scoring_in_between_changes_nothing_but_the_scores(policy, unscored, tmp_path):
-    scored = tiny_run(policy, tmp_path, "--score_steps", "1")
+    scored = tiny_run(policy, tmp_path, "--score_steps", "1", "--score_batch_size", "3")
     assert_same_weights(scored, unscored)
     assert metrics_of(scored)[:4] == metrics_of(unscored)[:4] and any(m["grad_norm"] for m in metrics_of(scored)[:4])
     assert list(scored.evaluation) == ["before", "step 1", "step 2", "step 3", "after"]

@@ -19,6 +19,7 @@ from .data.own import Layout
 from .data.prompts import STYLES, PromptForm, Style, guess_style
 from .data.reasoning_gym import TRAIN_SIZE, benchmark_parts, is_task, read_parts
 from .data.worlds import WORLDS
+from .evaluation.seeded_sampling import DEFAULT_BATCH_SIZE
 from .grading.pool import CPU_SECONDS
 from .importing import import_object
 from .methods import METHODS
@@ -113,6 +114,11 @@ class MinerScriptArguments(ScriptArguments):
     score_final_samples: int | None = _setting(
         None, "Completions per held-out problem after training, for Pass@K with a larger K. Default: score_samples."
     )
+    score_batch_size: int = _setting(
+        DEFAULT_BATCH_SIZE,
+        "Completions of held-out problems that each process samples at once. Fewer need less memory, and change the "
+        "scores by rounding at most.",
+    )
     score_steps: int = _setting(
         0,
         "Also score the held-out problems during training, every this many optimizer steps; 0: only before and after. "
@@ -139,6 +145,7 @@ class MinerScriptArguments(ScriptArguments):
             ("score_problems", 0, "0 scores none"),
             ("score_samples", 1, "The default is 8"),
             ("score_final_samples", 1, "Leave it out for score_samples"),
+            ("score_batch_size", 1, f"The default is {DEFAULT_BATCH_SIZE}"),
             ("score_steps", 0, "0 scores before and after training only"),
             ("base_model_steps", 1, "Leave it out for all"),
             ("judge_workers", 1, "Leave it out to use all available CPUs"),

@@ -21,6 +21,7 @@ HOME = "recipes"
 MODELS = (
     "arithmetic",
     "study",
+    "one-gpu",
     "Qwen3-4B-Base",
     "Qwen3-8B-Base",
     "Qwen3-14B-Base",

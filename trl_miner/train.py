@@ -197,6 +197,7 @@ def build(
         args.score_steps,
         reward_func=reward_func,
         keep_best=args.score_keep_best,
+        batch_size=args.score_batch_size,
         final_samples=args.score_final_samples,
     )
     trainer.add_callback(scores)

@@ -1,7 +1,7 @@
 """The input and the output of every check."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -79,9 +79,8 @@ class Context:
         budget = settings.max_tokens_per_micro_batch
         is_gpu = bool(plan.train_gpus)
         zero = plan.accelerate.get("deepspeed_config") or {}
-        colocated = 0
-        if self.is_colocated and not settings.vllm_enable_sleep_mode:
-            colocated = int((self.gpu_bytes or 0) * settings.vllm_gpu_memory_utilization)
+        share = settings.vllm_gpu_memory_utilization if self.is_colocated else 0
+        samples = settings.score_problems * max(settings.score_samples, settings.score_final_samples or 0)
         return memory.Run(
             sharding=sharding_of(plan),
             processes=max(plan.num_processes, 1),
@@ -95,7 +94,9 @@ class Context:
             is_gpu=is_gpu,
             optimizer_bytes=2 if "8bit" in str(settings.optim) else memory.ADAM,
             offloads_optimizer=str(zero.get("offload_optimizer_device", "none")) != "none",
-            colocated=colocated,
+            colocated=int((self.gpu_bytes or 0) * share),
+            is_sleeping=self.is_colocated and bool(settings.vllm_enable_sleep_mode),
+            scored=min(-(-samples // max(plan.num_processes, 1)), settings.score_batch_size),
         )
 
     @cached_property
@@ -120,12 +121,8 @@ class Context:
         else:
             flag, command = "--gpu-memory-utilization", self.plan.server or []
             share, parallel = float(command[command.index(flag) + 1]) if flag in command else 0.9, len(free)
-        # TRL has a colocated vLLM quantize to 4 bits what trains in 4 bits; a server gets 16 bits
-        is_small = self.is_colocated and self.settings.load_in_4bit
-        sizes = replace(self.run, weight_bytes=2, quantized_bytes=memory.NF4 if is_small else None)
-        weights = memory.frozen_bytes(self.shape, sizes)
         return memory.estimate_server(
-            self.shape, min(free), tensor_parallel=parallel, utilization=share, length=self.run.tokens, weights=weights
+            self.shape, min(free), tensor_parallel=parallel, utilization=share, length=self.run.tokens
         )
 
     def _free(self, indices: Iterable[int]) -> list[int]:

@@ -102,7 +102,8 @@ def memory_table(context: Context) -> list[str]:
         f"{run.tokens} tokens; {shape.parameters / 1e9:.2f} B parameters{trained}, from {shape.source}):",
         *(_row(name, size) for name, size in estimate.held.items()),
         *(_row(n, size, "" if n == largest else "not at the same time") for n, size in estimate.one_of.items()),
-        _row("together", estimate.total),
+        _row("together", estimate.training),
+        *(_row(name, size) for name, size in estimate.phases.items()),
     ]
     if (server := context.server_estimate) is not None:
         lines += [

@@ -18,6 +18,9 @@ ZERO_BUCKET = 500_000_000  # DeepSpeed's reduce_bucket_size and allgather_bucket
 ZERO3_LIVE = 1_000_000_000  # its stage3_max_live_parameters; also sub_group_size, the parameters stepped at once
 NF4, INT8 = 4.5 / 8, 1.0  # bytes per weight in 4 bits, with a float32 scale for each 64; and in 8
 SERVER_BYTES = 4 * GIB  # vLLM without weights and KV cache: CUDA, graphs, activations, logits; a rule of thumb
+DRAW = 4 * 4 + 4 * 8  # bytes to draw a token, for each of the vocabulary: logits in float32, noise in 64 bits
+ASLEEP_BYTES = 1 * GIB  # what a vLLM in the same process keeps while it sleeps: graphs, buffers; a rule of thumb
+GENERATING, SCORING = "while vLLM generates", "while held-out problems are scored"
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,9 @@ class Run:
     is_gpu: bool = False  # uses Triton's kernels, and CUDA takes memory of its own
     offloads_optimizer: bool = False  # ZeRO keeps the optimizer's states in CPU memory
     optimizer_bytes: int = ADAM  # of state per trained parameter
-    colocated: int = 0  # bytes that a vLLM in the same process holds
+    colocated: int = 0  # bytes that a vLLM in the same process holds while it generates
+    is_sleeping: bool = False  # and gives back while the training computes
+    scored: int = 0  # held-out samples that are drawn at once
 
     @property
     def is_zero(self) -> bool:
@@ -50,30 +55,58 @@ class Run:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The bytes of one training process by component. Of `one_of` only the largest counts: they take turns."""
+    """The bytes of one training process by component.
+
+    Of `one_of` only the largest counts: they take turns. `phases` has the sums at other times, when nothing is held
+    for a backward pass.
+    """
 
     held: dict[str, int]
     one_of: dict[str, int]
+    phases: dict[str, int]
+
+    @property
+    def training(self) -> int:
+        """The peak of a training step."""
+        return sum(self.held.values()) + max(self.one_of.values(), default=0)
 
     @property
     def total(self) -> int:
-        return sum(self.held.values()) + max(self.one_of.values(), default=0)
+        return max([self.training, *self.phases.values()])
 
 
 def estimate_training(shape: Shape, run: Run) -> Estimate:
     """Estimate the peak of one training process, from the second optimizer step on."""
-    held = _states(shape, run)
-    held["activations kept for the backward pass"] = _kept(shape, run)
+    states = _states(shape, run)
+    beside = {"CUDA and NCCL (rule of thumb)": CUDA_BYTES if run.is_gpu else 0}
+    if run.is_sleeping:
+        beside["vLLM asleep (rule of thumb)"] = ASLEEP_BYTES
+    else:
+        beside["vLLM in the same process"] = run.colocated
+    held = states | {"activations kept for the backward pass": _kept(shape, run)} | beside
     one_of = {"one layer's backward": _layer_backward(shape, run), "the head's backward": _head_backward(shape, run)}
     if run.is_zero:
         share = shape.trainable // run.processes
         one_of["optimizer step"] = 4 * (min(share, ZERO3_LIVE) if run.sharding == "zero3" else share)
     one_of = {name: int(size * FRAGMENTS) for name, size in one_of.items()}
-    if run.is_gpu:
-        held["CUDA and NCCL (rule of thumb)"] = CUDA_BYTES
-    if run.colocated:
-        held["vLLM in the same process"] = run.colocated
-    return Estimate({name: size for name, size in held.items() if size}, one_of)
+    phases = {}
+    between = sum(states.values()) - states["gradients"]  # of two steps
+    if run.is_sleeping:
+        phases[GENERATING] = between + CUDA_BYTES + run.colocated
+    if run.scored:
+        phases[SCORING] = between + sum(beside.values()) + _sampling(shape, run)
+    return Estimate({name: size for name, size in held.items() if size}, one_of, phases)
+
+
+def _sampling(shape: Shape, run: Run) -> int:
+    """Return the KV cache and the logits, with their noise, of the held-out samples that are drawn at once."""
+    cache = cache_bytes(shape, shape.kv_heads, run.weight_bytes) * run.tokens
+    return int(FRAGMENTS * run.scored * (cache + DRAW * shape.vocabulary))
+
+
+def cache_bytes(shape: Shape, kv_heads: float, number: int = 2) -> float:
+    """Return what the KV cache holds of a token: a key and a value of each layer, in numbers of so many bytes."""
+    return 2 * number * shape.layers * kv_heads * shape.head_dim
 
 
 def _states(shape: Shape, run: Run) -> dict[str, int]:
@@ -91,8 +124,9 @@ def _states(shape: Shape, run: Run) -> dict[str, int]:
         name, extra = "ZeRO's buckets and gathered weights", buckets
     else:
         share = {1: processes if run.sharding == "fsdp" else 1}
-        # accelerate (FSDP) and PEFT cast trained weights to float32
-        own = 4 if run.sharding == "fsdp" or shape.adapter else run.weight_bytes
+        # accelerate (FSDP) and PEFT cast trained weights to float32; TRL casts the adapter of a quantized model back
+        is_wide = run.sharding == "fsdp" or (shape.adapter and run.quantized_bytes is None)
+        own = 4 if is_wide else 2 if shape.adapter else run.weight_bytes
         frozen = frozen_bytes(shape, run) if shape.adapter else 0
         weights = (frozen + own * trained) // share[1]
         gradients = own * trained // share[1]
@@ -197,13 +231,12 @@ class ServerEstimate:
 
 
 def estimate_server(
-    shape: Shape, gpu: int, *, tensor_parallel: int, utilization: float, length: int, weights: int
+    shape: Shape, gpu: int, *, tensor_parallel: int, utilization: float, length: int
 ) -> ServerEstimate:
-    """Estimate vLLM on one GPU of `gpu` bytes: `weights` bytes on all its GPUs, sequences of `length` tokens."""
-    weights //= tensor_parallel
+    """Estimate vLLM on one GPU of `gpu` bytes, with sequences of `length` tokens. Its weights have 16 bits."""
+    weights = 2 * shape.parameters // tensor_parallel
     cache = int(gpu * utilization) - weights - SERVER_BYTES
-    kv_heads = max(shape.kv_heads / tensor_parallel, 1)
-    per_token = 2 * 2 * shape.layers * kv_heads * shape.head_dim
+    per_token = cache_bytes(shape, max(shape.kv_heads / tensor_parallel, 1))
     return ServerEstimate(weights, max(cache, 0), max(cache, 0) / (per_token * length))
 
 

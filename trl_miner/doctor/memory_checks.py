@@ -16,7 +16,8 @@ def check_training_memory(context: Context) -> Finding:
     if shape.model_type not in model_shape.DENSE:
         known = ", ".join(sorted(model_shape.DENSE))
         return not_checked(f"the estimate covers {known}: got a {shape.model_type}.")
-    need = memory.estimate_training(shape, context.run).total
+    estimate = memory.estimate_training(shape, context.run)
+    need = estimate.total
     if context.plan.train_gpus:
         have, where = context.gpu_bytes or 0, "on each training GPU"
     elif context.machine.cpu_memory is None:
@@ -26,15 +27,19 @@ def check_training_memory(context: Context) -> Finding:
         need *= max(context.plan.num_processes, 1)
     text = f"{need / GIB:.1f} of {have / GIB:.1f} GiB {where}"
     if need > have:
-        return failed(f"the training must fit: got {text}. {_advice(context)}")
+        return failed(f"the training must fit: got {text}. {_advice(context, estimate)}")
     if need > TIGHT * have:
-        return warning(f"{text}: tight for an estimate. {_advice(context)}")
+        return warning(f"{text}: tight for an estimate. {_advice(context, estimate)}")
     return ok(f"{text} (an estimate; measured on a CPU only).")
 
 
-def _advice(context: Context) -> str:
+def _advice(context: Context, estimate: memory.Estimate) -> str:
     """Return what would lower the training's memory."""
     settings, run = context.settings, context.run
+    if estimate.total > estimate.training:
+        largest = max(estimate.phases, key=lambda name: estimate.phases[name])
+        key = {memory.GENERATING: "vllm_gpu_memory_utilization", memory.SCORING: "score_batch_size"}[largest]
+        return f"It needs most {largest}: lower {key}."
     advice = []
     if settings.max_tokens_per_micro_batch is not None:
         advice += ["lower max_tokens_per_micro_batch"] if run.rows > 1 else []

@@ -18,6 +18,12 @@ _LLAMA = {"model_type": "llama", "num_key_value_heads": 8, "head_dim": 128, "voc
 _LLAMA |= {"hidden_size": 4096, "num_hidden_layers": 32, "intermediate_size": 14336, "num_attention_heads": 32}
 _LLAMA |= {"tie_word_embeddings": False}
 KNOWN: dict[str, dict[str, Any]] = {
+    "Qwen/Qwen3-0.6B-Base": _QWEN3
+    | {"hidden_size": 1024, "num_hidden_layers": 28, "intermediate_size": 3072, "num_attention_heads": 16}
+    | {"tie_word_embeddings": True},
+    "Qwen/Qwen3-1.7B-Base": _QWEN3
+    | {"hidden_size": 2048, "num_hidden_layers": 28, "intermediate_size": 6144, "num_attention_heads": 16}
+    | {"tie_word_embeddings": True},
     "Qwen/Qwen3-4B-Base": _QWEN3
     | {"hidden_size": 2560, "num_hidden_layers": 36, "intermediate_size": 9728, "num_attention_heads": 32}
     | {"tie_word_embeddings": True},

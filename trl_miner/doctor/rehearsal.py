@@ -43,7 +43,7 @@ def check_trainer(context: Context) -> Iterator[Finding]:
 
             functions = load_reward_funcs(args, config)
             with listening():
-                trainer, _ = build(args, config, model_args, functions, _data(context, functions))
+                trainer, _ = build(args, config, model_args, functions, _data(context, functions, model_args))
                 trainer.create_optimizer_and_scheduler(1)
         except ImportError as error:
             yield (failed if context.machine.is_here else not_checked)(said(error))
@@ -94,15 +94,18 @@ def _any_tokenizer() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<eos>")
 
 
-def _data(context: Context, functions: list[Any]) -> Any:
-    """Return the data set if it is here, else one with the columns that the reward functions need."""
+def _data(context: Context, functions: list[Any], model_args: Any) -> Any:
+    """Return the data set if it is here, else one with the columns that the reward functions need.
+
+    `model_args` name the small model, since prompts are built with a tokenizer, and the recipe's own may not be here.
+    """
     from datasets import Dataset
 
     from ..data.reasoning_gym import is_task
     from ..data.worlds import WORLDS
     from ..train import load_data
 
-    settings, (args, config, model_args, mixture) = context.settings, context.parsed
+    settings, (args, config, _, mixture) = context.settings, context.parsed
     is_none = not settings.dataset_name and not settings.datasets
     if is_none or (
         not settings.datasets
