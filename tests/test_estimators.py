@@ -331,6 +331,19 @@ def test_the_cap_goes_by_the_method_of_mixed_prompts_whatever_pays_the_all_wrong
             dict(advantage_estimator="grpo", all_wrong="ucas", dynamic_sampling=True),
             "drops the all-wrong prompts that UCAS learns from: got advantage_estimator='grpo', all_wrong='ucas'",
         ),
+        (
+            dict(advantage_estimator="sign", dynamic_sampling=True),
+            "drops the all-right and all-wrong prompts that Sign learns from: got advantage_estimator='sign'. To have "
+            "it learn from mixed prompts alone, write all_right: none and all_wrong: none",
+        ),
+        (
+            dict(advantage_estimator="ngrpo", all_right="none", dynamic_sampling=True),
+            "drops the all-wrong prompts that NGRPO learns from: .*, write all_wrong: none; or leave",
+        ),
+        (
+            dict(advantage_estimator="spo", all_right="none", all_wrong="none", dynamic_sampling=True),
+            "hides from SPO the prompts that it drops",
+        ),
     ],
     ids=str,
 )
@@ -340,5 +353,8 @@ def test_a_contradiction_says_what_to_write(settings, words):
 
 
 def test_dynamic_sampling_may_drop_prompts_that_get_nothing():
-    settings = dict(advantage_estimator="ucas", all_right="none", dynamic_sampling=True)
-    assert MinerGRPOConfig("unused", use_cpu=True, bf16=False, **settings).dynamic_sampling
+    for own in (
+        dict(advantage_estimator="ucas", all_right="none", all_wrong="none"),
+        dict(advantage_estimator="maxrl"),
+    ):
+        assert MinerGRPOConfig("unused", use_cpu=True, bf16=False, dynamic_sampling=True, **own).dynamic_sampling

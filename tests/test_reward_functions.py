@@ -117,7 +117,9 @@ def test_rollouts_without_a_reward_are_a_share_of_their_own(policy, tmp_path):
 
 
 def a_trainer(threshold=1.0, estimator="miner"):
-    args = SimpleNamespace(correct_threshold=threshold, composition=find_composition(estimator))
+    args = SimpleNamespace(
+        correct_threshold=threshold, composition=find_composition(estimator), knobs=lambda name: {"max_reward": 1.0}
+    )
     return SimpleNamespace(
         verifier=find_verifier(["my_check"]), args=args, num_generations=2, is_world_process_zero=lambda: True
     )
@@ -139,6 +141,25 @@ def test_a_reward_that_leaves_miner_nothing_is_said_once(caplog, estimator, tota
         watch.look_for_all_right(right, group_kinds(torch.tensor([*totals, 1, 0]), 2, verifier_rewards_N=right))
     said = [record.message for record in caplog.records]
     assert len(said) == is_said and all(f"the first {RIGHT_PROMPTS} prompts" in text for text in said)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "rewards", "named"),
+    [
+        ("sign", [-1.0, NAN, 1.0], "Sign is made for total rewards of at least 0 and at most 1: got -1 to 1. "),
+        ("w_reinforce", [0.0, 1.25], "at least 0 and at most 1: got 0 to 1.25"),
+        ("maxrl", [-0.5, 2.0], "MaxRL is made for total rewards of at least 0: got -0.5 to 2. "),
+        ("ngrpo", [-1.0, 2.0], "NGRPO is made for total rewards of at most 1: got -1 to 2. "),
+        ("spo", [0.0, 1.0 + 1e-7], None),  # a rounded sum
+        ("sign", [NAN, NAN], None),
+        ("grpo", [-1.0, 3.0], None),
+    ],
+)
+def test_rewards_that_a_method_is_not_made_for_are_said_once(caplog, estimator, rewards, named):
+    watch = CorrectnessWatch(a_trainer(estimator=estimator))
+    for _ in range(2):
+        watch.look_at_range(torch.tensor(rewards))
+    assert [named in record.message for record in caplog.records] == [True] * (named is not None)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """`MinerGRPOConfig`: TRL's `GRPOConfig` with the settings of the trainer and the knobs of the methods."""
 
+import functools
+import inspect
 import json
 import math
 import os
 import warnings
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from trl import GRPOConfig
 
@@ -17,12 +19,15 @@ from .config_checks import (
     check_fields,
     convert_fields,
 )
+from .importing import did_you_mean
 from .methods import DYNAMIC_SAMPLING, ESTIMATORS, GSPO, METHODS, POLICY_LOSSES
 from .methods.compose import ALL_RIGHT, ALL_WRONG, Composition, estimators_of, find_composition
 from .methods.fields import add_method_fields, list_methods
 from .methods.method import AdvantageEstimator, Method, PolicyLoss
 from .methods.own import own_knobs
 from .redaction import redact
+
+C = TypeVar("C")
 
 # By the name of a field, what it and the next ones have in common.
 HEADINGS = {
@@ -41,6 +46,22 @@ def _setting(default: Any, help: str) -> Any:
     return field(default=default, metadata={"help": help})
 
 
+def _with_hints(cls: type[C]) -> type[C]:
+    """Have the error for an unknown setting name the most similar one."""
+    init = cls.__init__
+    known = inspect.signature(init).parameters
+
+    @functools.wraps(init)
+    def __init__(self: C, *args: Any, **settings: Any) -> None:
+        for name in settings.keys() - known.keys():
+            raise TypeError(f"{cls.__name__} has no setting {name!r}.{did_you_mean(name, known)}")
+        init(self, *args, **settings)
+
+    cls.__init__ = __init__  # type: ignore[method-assign, assignment]
+    return cls
+
+
+@_with_hints
 @dataclass
 @add_method_fields(
     after={"advantage_estimator_kwargs": ESTIMATORS.values(), "policy_loss": POLICY_LOSSES.values()},

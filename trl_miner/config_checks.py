@@ -101,6 +101,8 @@ def check_fields(args: Any) -> None:
         )
     if math.isnan(args.correct_threshold):
         raise ValueError("correct_threshold must be a number: got nan. Verifiers that give 0 or 1 need 1.0.")
+    if args.output_dir == "":
+        raise ValueError("output_dir must name a folder: got ''. Write runs/NAME, or . for the current folder.")
     for method in METHODS.values():
         prefix = f"{method.name}_"
         method.check({name: getattr(args, prefix + name) for name in method.knobs}, prefix)
@@ -190,6 +192,20 @@ def _check_dynamic_sampling(args: Any, credited: Mapping[Kind, AdvantageEstimato
                 f"{' (that is DAPO)' if mixed == 'grpo' else ''} and leave all_right and all_wrong out, or leave "
                 f"dynamic_sampling out."
             )
+    mixed = args.composition.mixed
+    if mixed.has_memory:
+        raise ValueError(
+            f"dynamic_sampling hides from {mixed.label} the prompts that it drops, so that its memory would hold "
+            f"mixed prompts alone: got {describe_estimators(args)}. Leave dynamic_sampling out, or choose another "
+            f"advantage_estimator."
+        )
+    lost = sorted(mixed.acts_on - {"mixed"} - args.composition.homogeneous.keys())
+    if lost and mixed.name in METHODS:  # what one of the user's own does with them is not known
+        raise ValueError(
+            f"dynamic_sampling drops the {' and '.join(lost).replace('_', '-')} prompts that {mixed.label} learns "
+            f"from: got {describe_estimators(args)}. To have it learn from mixed prompts alone, write "
+            f"{' and '.join(f'{kind}: none' for kind in lost)}; or leave dynamic_sampling out."
+        )
 
 
 def describe_estimators(args: Any) -> str:

@@ -114,4 +114,5 @@ def _data(context: Context, functions: list[Any], model_args: Any) -> Any:
         return load_data(args, mixture, model_args)
     columns = {"prompt", *(column for function in functions for column in required_columns(function))}
     rows = Dataset.from_dict(dict.fromkeys(columns, ["?"] * 2 * math.ceil(config.generation_batch_size)))
-    return dict.fromkeys((args.dataset_train_split, args.dataset_test_split), rows)
+    data = rows.to_iterable_dataset() if settings.dataset_streaming else rows
+    return dict.fromkeys((args.dataset_train_split, args.dataset_test_split), data)

@@ -74,6 +74,8 @@ def check_gpus(context: Context) -> Finding:
     """Check that there are enough GPUs for the plan, all alike."""
     plan, machine = context.plan, context.machine
     number = len(machine.gpus)
+    if context.settings.use_cpu and context.settings.tf32:
+        return failed("tf32 needs a GPU: got tf32=True with use_cpu=True. Leave tf32 out.")
     if context.settings.use_cpu:
         return ok(f"the recipe trains on the CPU, in {plan.num_processes} process(es).")
     if not number:

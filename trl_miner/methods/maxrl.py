@@ -38,4 +38,5 @@ MAXRL = AdvantageEstimator(
     function=maxrl_advantages,
     estimate=_estimate,
     acts_on=frozenset({"mixed"}),
+    reward_range=(0.0, None),
 )

@@ -56,6 +56,7 @@ NGRPO = AdvantageEstimator(
     function=ngrpo_advantages,
     estimate=_estimate,
     acts_on=frozenset({"mixed", "all_wrong"}),
+    reward_range=(None, "max_reward"),
     knobs={
         "max_reward": Knob("NGRPO: the largest reward that a rollout can get, in reward units."),
         "virtual": Knob("NGRPO: rollouts of that reward added to each prompt; 0 is GRPO.", at_least=0),

@@ -13,4 +13,4 @@ def _estimate(rollouts: Rollouts) -> Estimate:
     return Estimate(rollouts.local(advantages_N), advantages_N)
 
 
-SIGN = AdvantageEstimator(name="sign", label="Sign", arxiv="2605.07689", estimate=_estimate)
+SIGN = AdvantageEstimator(name="sign", label="Sign", arxiv="2605.07689", estimate=_estimate, reward_range=(0.0, 1.0))

@@ -1,4 +1,4 @@
-"""Warnings where `correct_threshold` does not fit the rewards, or where no prompt is left for MINER.
+"""Warnings where `correct_threshold` or a method does not fit the rewards, or where no prompt is left for MINER.
 
 # N rollouts of the global batch, F reward functions
 """
@@ -15,6 +15,7 @@ from ..methods.groups import GroupKinds, grouped
 logger = logging.getLogger(__name__)
 
 BATCHES = 5  # generation batches before a warning
+ROUNDING = 1e-6  # of a sum of weighted rewards
 RIGHT_PROMPTS = 10  # prompts with correct rollouts alone, before a warning that each has unequal rewards
 
 
@@ -34,6 +35,7 @@ class CorrectnessWatch:
         # of all-right prompts; None: none needs one, or there was one
         self._taker = None if taker.name in (NONE.name, composition.mixed.name) else taker.label
         self._num_right = 0  # prompts with correct rollouts alone
+        self._bounded = [method for method in composition.methods if method.reward_range != (None, None)]
 
     def observe(self, rewards_NF: Tensor) -> None:
         """Look at the rewards of some rollouts: a generation batch, or a round of dynamic sampling."""
@@ -76,6 +78,28 @@ class CorrectnessWatch:
                 )
         if is_over:
             self._taker = None
+
+    def look_at_range(self, rewards_N: Tensor) -> None:
+        """Warn once of each method that is made for other total rewards than these."""
+        scored_N = rewards_N[~rewards_N.isnan()]
+        if not self._bounded or not len(scored_N):
+            return
+        args, (low, high) = self._trainer.args, (limit.item() for limit in scored_N.aminmax())
+        for method in [*self._bounded]:
+            least, most = method.reward_range
+            most = args.knobs(method.name)[most] if isinstance(most, str) else most
+            if (least is None or low >= least - ROUNDING) and (most is None or high <= most + ROUNDING):
+                continue
+            self._bounded.remove(method)
+            limits = [
+                f"{word} {limit:g}" for word, limit in (("at least", least), ("at most", most)) if limit is not None
+            ]
+            if self._trainer.is_world_process_zero():
+                logger.warning(
+                    f"{method.label} is made for total rewards of {' and '.join(limits)}: got {low:.7g} to "
+                    f"{high:.7g}. It goes on with these, but what it pays is not what its paper describes. Change the "
+                    f"rewards or reward_weights (0 for those of format and length), or choose another method."
+                )
 
     def problem(self) -> str | None:
         """Return what is odd about the rewards so far; None: nothing, as far as one can see."""

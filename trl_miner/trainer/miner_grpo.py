@@ -219,6 +219,7 @@ class MinerGRPOTrainer(RunTrainer):
             advantages_N=advantages_N,
         )
         self._watch.look_for_all_right(verifier_rewards_N, kinds)
+        self._watch.look_at_range(ungated["rewards_N"])
         mask_BT = loss_mask(output)
         rollouts = Rollouts(
             rewards_N,
