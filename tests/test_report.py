@@ -1,5 +1,6 @@
 """`trl-miner report`: run folders with known numbers, the pictures drawn from them, the page in a browser."""
 
+import gc
 import json
 import math
 import re
@@ -618,13 +619,14 @@ def test_what_grpo_cannot_record_is_not_asked_of_it(tmp_path):
     assert "What MINER costs" not in notes and "Norm of the gradient: not recorded. To record it: logging" in notes
 
 
-def test_a_report_replaces_an_older_one(tmp_path):
+def test_a_report_replaces_an_older_one_and_keeps_frozen_what_its_caller_froze(tmp_path):
     run = write_run(tmp_path / "run", [log(1, kl=0.1)])
     write_report([run], quiet=True)
     assert (run / "report" / "figures" / "kl.png").is_file()
     write_run(run, [log(1)])
     write_report([run], quiet=True)
     assert not (run / "report" / "figures" / "kl.png").exists()
+    assert gc.get_freeze_count()  # conftest.py froze what the imports made
 
 
 def test_results_that_were_not_measured_alike_are_warned_of(tmp_path):

@@ -1,7 +1,8 @@
 """`trl-miner report`: what happened in one run or several, from their folders alone."""
 
+import contextlib
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,10 +63,25 @@ def write_report(
     """
     if smooth < 1:
         raise ValueError(f"--smooth must be at least 1: got {smooth}. It counts logs; 1 is no smoothing.")
+    material = read_material(folders)
+    with _left_out_of_collections():  # a long log is 200,000 objects and more
+        return _write(_read(material, smooth, quiet), folders, output, quiet)
+
+
+@contextlib.contextmanager
+def _left_out_of_collections() -> Iterator[None]:
+    """Keep the collector from going through the objects that are there, again and again.
+
+    A caller that has frozen objects keeps them frozen: Python can only unfreeze all at once.
+    """
+    if gc.get_freeze_count():
+        yield
+        return
+    gc.freeze()
     try:
-        return _write(_read(folders, smooth, quiet), folders, output, quiet)
+        yield
     finally:
-        gc.unfreeze()  # what `_read` froze
+        gc.unfreeze()
 
 
 def _write(content: _Content, folders: Sequence[str | Path], output: str | Path | None, quiet: bool) -> Path:
@@ -96,9 +112,7 @@ def default_output(folders: Sequence[str | Path]) -> Path:
     return (only.parent if is_runs_file(only) else only) / "report"
 
 
-def _read(folders: Sequence[str | Path], smooth: int, quiet: bool) -> _Content:
-    material = read_material(folders)
-    gc.freeze()  # a long log is 200,000 objects and more, through which each collection of garbage would go
+def _read(material: Material, smooth: int, quiet: bool) -> _Content:
     runs, methods = material.runs, group_methods(material.runs)
     having = [run for run in runs if completions_files(run.folder)]
     tracked = track(having, "reading completions", unit="runs", quiet=quiet) if having else ()
