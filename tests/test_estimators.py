@@ -155,8 +155,9 @@ NAMES = [*ESTIMATORS, "ucas+miner", "entropy_adv+miner", "reinforce_pp+miner"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_padding_holds_changes_nothing(name):
+def test_what_padding_and_the_results_of_tools_hold_changes_nothing(name):
     rewards, mask, scores = batch()
+    mask[:, 2] = 0  # a tool's
     poisoned = {key: value.masked_fill(mask == 0, 1e4) for key, value in scores.items()}
     clean = run(name, rewards, mask, scores)
     assert clean.abs().sum() > 0 and (clean[mask == 0] == 0).all()

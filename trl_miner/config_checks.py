@@ -20,7 +20,7 @@ logger = logging.getLogger("trl_miner.config")
 _AT_LEAST = {
     **dict.fromkeys(("per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations"), 1),
     **dict.fromkeys(("steps_per_generation", "generation_batch_size", "max_completion_length"), 1),
-    "vllm_tensor_parallel_size": 1,
+    **dict.fromkeys(("vllm_tensor_parallel_size", "max_tool_calling_iterations"), 1),
     **dict.fromkeys(("learning_rate", "beta", "epsilon", "epsilon_high"), 0),
     "watchdog_seconds": 0,
     "dynamic_sampling_max_rounds": 1,
@@ -31,6 +31,7 @@ _AT_LEAST = {
 }
 # None is a value of these. (Their types do not tell: transformers' parser takes None out of them.)
 _OPTIONAL = {"steps_per_generation", "generation_batch_size", "max_completion_length", "epsilon_high", "min_p"}
+_OPTIONAL |= {"max_tool_calling_iterations"}
 # The values that TRL takes, but looks at only once a batch has been generated, or the model loaded.
 ONE_OF = {
     "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"),

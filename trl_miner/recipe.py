@@ -28,6 +28,7 @@ from .redaction import learn
 from .reward_functions import OWN_REWARDS, TRL_REWARDS, check_reward_name
 from .runs.files import read_yaml
 from .setting import Setting, check_settings, kinds_of
+from .tools import TOOL_SECONDS
 
 # By the name of a setting, what it and the next ones have in common.
 HEADINGS = CONFIG_HEADINGS | {
@@ -89,6 +90,19 @@ class MinerScriptArguments(ScriptArguments):
     )
     rollout_func: str | None = _setting(
         None, "Import path of a function that generates instead of TRL: GRPOTrainer's `rollout_func`."
+    )
+    tools: list[str] | None = _setting(
+        None,
+        "Import paths of functions that the model may call while it answers: GRPOTrainer's `tools`. "
+        "max_tool_calling_iterations limits how often.",
+    )
+    environment_factory: dict[str, Any] | str | None = _setting(
+        None,
+        "Import path of a class whose methods are tools that share a state, one object per rollout: GRPOTrainer's "
+        "`environment_factory`. Or several by name, between which the column environment chooses.",
+    )
+    tool_seconds: float = _setting(
+        TOOL_SECONDS, "Seconds for one call of a tool. A call that takes longer is ended, and counts as failed."
     )
     accelerate_config: str | None = _setting(
         None,
@@ -152,6 +166,10 @@ class MinerScriptArguments(ScriptArguments):
         ):
             if getattr(self, name) is not None and getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}. {hint}.")
+        if not self.tool_seconds > 0:
+            raise ValueError(
+                f"tool_seconds must be above 0: got {self.tool_seconds}. The default is {TOOL_SECONDS:g}."
+            )
         if not self.judge_seconds > 0:
             raise ValueError(f"judge_seconds must be above 0: got {self.judge_seconds}. The default is 5.0.")
         for name in ("score_steps", "score_benchmark", "score_keep_best"):
@@ -280,8 +298,10 @@ def load_reward_funcs(args: Any, config: Any) -> list[Callable[..., Any]]:
 
 
 def reward_names(args: Any) -> list[str]:
-    """Return the `reward_funcs` of a recipe, or the one that suits its data set."""
-    return args.reward_funcs or ["task_reward" if is_task(args.dataset_name) else "math_reward"]
+    """Return the `reward_funcs` of a recipe, or the one that suits its data set; an environment has its own."""
+    if args.reward_funcs or args.environment_factory:
+        return args.reward_funcs or []
+    return ["task_reward" if is_task(args.dataset_name) else "math_reward"]
 
 
 def layout_of(args: Any, form: PromptForm) -> Layout:

@@ -16,7 +16,7 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 from datasets import Dataset, disable_progress_bars, load_dataset
 from torch.distributed import is_initialized
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoTokenizer
 from transformers.utils import logging
 from trl import DatasetMixtureConfig, ModelConfig, get_dataset, get_peft_config, get_quantization_config
 
@@ -54,6 +54,7 @@ from .runs.models import newest_checkpoint
 from .runs.trainer_state import last_step
 from .runs.training_record import write_run_record
 from .threads import fitting_threads
+from .tools import check_prompts, check_template, load_environments, load_tools
 from .trainer import MinerGRPOTrainer
 from .trainer.training_log import StepsFile, show_training
 from .viewing.curves import draw_training
@@ -334,14 +335,39 @@ def _build_trainer(
     }
     return MinerGRPOTrainer(
         model=model,
-        reward_funcs=reward_funcs,
+        reward_funcs=reward_funcs or None,
         args=config,
         train_dataset=_split(data, "dataset_train_split", args),
         eval_dataset=_split(data, "dataset_test_split", args) if config.eval_strategy != "no" else None,
         quantization_config=quantization,
         peft_config=get_peft_config(model_args),
         **({"rollout_func": import_object("rollout_func", args.rollout_func)} if args.rollout_func else {}),
+        **_load_tools(args, config, model_args, model, data),
     )
+
+
+def _load_tools(
+    args: MinerScriptArguments, config: MinerGRPOConfig, model_args: ModelConfig, model: str, data: Any
+) -> dict[str, Any]:
+    """Return the trainer's `tools` and `environment_factory`, if the recipe names some."""
+    setting = "tools" if args.tools else "environment_factory" if args.environment_factory else None
+    if setting is None:
+        return {}
+    if 0 < config.watchdog_seconds <= args.tool_seconds:
+        raise ValueError(
+            f"tool_seconds must be below watchdog_seconds, or the watchdog ends the run first: got "
+            f"{args.tool_seconds:g} and {config.watchdog_seconds:g}. Change one of them."
+        )
+    loaded: dict[str, Any] = {"tools": load_tools(args.tools or (), args.tool_seconds)}
+    rows = _split(data, "dataset_train_split", args)
+    if args.environment_factory:
+        columns = getattr(rows, "column_names", None)
+        loaded["environment_factory"] = load_environments(args.environment_factory, args.tool_seconds, columns)
+    check_prompts(setting, next(iter(rows))["prompt"])
+    trusts = bool(getattr(config, "trust_remote_code", False))
+    revision = model_args.model_revision
+    check_template(setting, AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=trusts))
+    return loaded
 
 
 def _check_model(model_args: ModelConfig, trusts: bool) -> None:
@@ -374,7 +400,8 @@ def _finish(output: Path, args: MinerScriptArguments) -> None:
     names = ("README.md", "trainer_state.json", PICTURE, "evaluation.json", "credit", "best")
     written = [output, *(path for name in names if (path := output / name).exists())]
     shows = ["report", "inspect"] if (output / "credit").is_dir() else ["report"]
-    commands = [*(["trl-miner", show, str(output)] for show in shows), _eval_command(output, args)]
+    commands = [["trl-miner", show, str(output)] for show in shows]
+    commands += [] if args.tools or args.environment_factory else [_eval_command(output, args)]  # it calls no tools
     finish(written, [shlex.join(command) for command in commands])
 
 

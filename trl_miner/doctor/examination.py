@@ -11,7 +11,7 @@ from ..recipe import read_recipe
 from ..redaction import redact
 from . import memory
 from .context import FAILED, NOT_CHECKED, OK, WARNING, Check, Context, Finding, failed, not_checked, warning
-from .file_checks import FILE_CHECKS, check_model, check_output, check_rewards
+from .file_checks import FILE_CHECKS, check_model, check_output, check_rewards, check_tools
 from .machine import GIB, Machine
 from .memory_checks import MEMORY_CHECKS
 from .model_shape import DENSE, UnknownModel, UnusableModel
@@ -19,7 +19,7 @@ from .rehearsal import check_trainer
 from .setup_checks import SETUP_CHECKS, check_packages, check_settings, check_trackers
 
 CHECKS = {"settings": check_settings} | SETUP_CHECKS | MEMORY_CHECKS | FILE_CHECKS | {"trainer": check_trainer}
-NEEDED = {"settings", "model", "rewards", "data"}  # to build a trainer
+NEEDED = {"settings", "model", "rewards", "tools", "data"}  # to build a trainer
 
 
 def examine(recipe: str | Path, overrides: Sequence[str], machine: Machine) -> tuple[list[Finding], Context | None]:
@@ -44,6 +44,7 @@ def refusals(plan: Plan, *, is_here: bool = True) -> list[Finding]:
     if is_here:
         checks |= {"packages": check_packages, "tracker": check_trackers}
         checks |= {"output_dir": check_output, "model": check_model, "rewards": check_rewards}
+        checks |= {"tools": check_tools}
     return [finding for about in checks for finding in _run(context, about, checks[about]) if finding.status == FAILED]
 
 

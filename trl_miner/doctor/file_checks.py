@@ -14,6 +14,7 @@ from ..data.reasoning_gym import load_dataset as load_tasks
 from ..recipe import layout_of, load_reward_funcs, prompt_form, reward_names
 from ..reward_functions import Verifier, find_verifier, required_columns
 from ..runs.checkpoints import agree_on, list_checkpoints
+from ..tools import load_environments, load_tools
 from . import memory
 from .context import Check, Context, Finding, failed, longest_prompt_allowed, not_checked, ok, warning
 from .machine import GIB
@@ -131,10 +132,27 @@ def check_model(context: Context) -> Iterator[Finding]:
 def check_rewards(context: Context) -> Finding:
     """Check that the reward functions can be imported, and say which of them decide what is correct."""
     try:
-        verifier = _find_verifier(context.settings, load_reward_funcs(context.settings, context.settings))
+        functions = load_reward_funcs(context.settings, context.settings)
+        if context.settings.environment_factory:
+            return ok("which of them decides, the environment's own among them, is known once it is built.")
+        verifier = _find_verifier(context.settings, functions)
     except ValueError as error:
         return failed(str(error))
     return (warning if verifier.is_guess else ok)(verifier.reason)
+
+
+def check_tools(context: Context) -> Iterator[Finding]:
+    """Check that the tools and environments can be imported, and that a model can be told of them."""
+    settings = context.settings
+    try:
+        tools = load_tools(settings.tools or (), settings.tool_seconds)
+        if settings.environment_factory:
+            load_environments(settings.environment_factory, settings.tool_seconds, None)
+    except ValueError as error:
+        yield failed(str(error))
+        return
+    if tools:
+        yield ok(f"{', '.join(tool.__name__ for tool in tools)}, {settings.tool_seconds:g} seconds for a call.")
 
 
 def _find_verifier(settings: Any, functions: Sequence[Any]) -> Verifier:
@@ -225,7 +243,7 @@ def _check_rows(context: Context, rows: list[dict[str, Any]]) -> Iterator[Findin
     settings = context.settings
     try:
         functions = load_reward_funcs(settings, settings)
-        verifier = _find_verifier(settings, functions)
+        verifiers = () if settings.environment_factory else _find_verifier(settings, functions).names
     except ValueError:
         yield not_checked("the columns, without reward functions: see rewards.")
         return
@@ -242,8 +260,8 @@ def _check_rows(context: Context, rows: list[dict[str, Any]]) -> Iterator[Findin
         return
     yield ok(f"{settings.dataset_name} has {', '.join(needed)}.")
     yield _check_prompts(context, rows)
-    for name in verifier.names:
-        yield _check_golds(name, verifier, rows)
+    for name in verifiers:
+        yield _check_golds(name, verifiers, rows)
 
 
 def _check_prompts(context: Context, rows: list[dict[str, Any]]) -> Finding:
@@ -280,12 +298,12 @@ def _check_prompts(context: Context, rows: list[dict[str, Any]]) -> Finding:
     return ok(f"{text}.", about)
 
 
-def _check_golds(reward: str, verifier: Verifier, rows: list[dict[str, Any]]) -> Finding:
+def _check_golds(reward: str, verifiers: Sequence[str], rows: list[dict[str, Any]]) -> Finding:
     """Check that a reward function that decides accepts the first gold answers as answers."""
     about = "verifier"
     if reward not in GRADERS:
         return not_checked(f"the form of an answer to {reward} is not known.", about)
-    check = check_first_golds(reward, rows, verifier.names)
+    check = check_first_golds(reward, rows, verifiers)
     if check.accepted < check.graded:
         return (failed if check.is_bad else warning)(check.rejected, about)
     return ok(f"{reward} accepts {check.accepted} of {check.graded} golds.", about)
@@ -297,5 +315,6 @@ FILE_CHECKS: dict[str, Check] = {
     "disk": check_disk,
     "Hub": check_hub,
     "rewards": check_rewards,
+    "tools": check_tools,
     "data": check_data,
 }

@@ -26,7 +26,7 @@ def check_trainer(context: Context) -> Iterator[Finding]:
     with tempfile.TemporaryDirectory() as folder:
         if model_args.model_name_or_path:
             try:
-                _write_stand_in(context, Path(folder, "model"))
+                is_own = _write_stand_in(context, Path(folder, "model"))
             except (UnknownModel, UnusableModel) as error:
                 yield not_checked(f"{str(error).rstrip('.')}.")
                 return
@@ -35,6 +35,9 @@ def check_trainer(context: Context) -> Iterator[Finding]:
                 return
             model_args.model_name_or_path = str(Path(folder, "model"))
             model_args.model_revision = "main"
+            if not is_own and (args.tools or args.environment_factory):
+                yield not_checked("tools, without the model's tokenizer, whose chat template must show them.")
+                return
         _take_out_of_the_way(config, model_args, Path(folder, "run"))
         if not context.machine.is_here:  # whose packages are not known
             config.report_to = []
@@ -65,8 +68,9 @@ def _take_out_of_the_way(config: Any, model_args: Any, output: Path) -> None:
         config.optim = "adamw_torch"  # others may need a GPU, or packages that another check looks for
 
 
-def _write_stand_in(context: Context, folder: Path) -> None:
-    """Write a model of the recipe's kind, with its vocabulary and one small layer, and its tokenizer."""
+def _write_stand_in(context: Context, folder: Path) -> bool:
+    """Write a model of the recipe's kind, with its vocabulary and one small layer; return whether it has its own
+    tokenizer, or one in its place."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     settings = context.settings
@@ -82,8 +86,10 @@ def _write_stand_in(context: Context, folder: Path) -> None:
     except Exception:
         if is_local(name):
             raise
-        tokenizer = _any_tokenizer()  # the recipe's own is on the Hub, which is not asked
+        _any_tokenizer().save_pretrained(folder)  # the recipe's own is on the Hub, which is not asked
+        return False
     tokenizer.save_pretrained(folder)
+    return True
 
 
 def _any_tokenizer() -> Any:

@@ -141,29 +141,62 @@ class EvaluationCallback(TrainerCallback):
         share = self.problems.select(indices)
         # Weights in shards are gathered by all processes at once: one with fewer problems samples the first once more.
         more = [0] * (-(-size // processes) - len(indices))
-        prompts = [*share["prompt"], *self.problems.select(more)["prompt"]]
-        samples = self._sample([*indices, *more], prompts, num_samples)[: len(indices)]
-        columns = {name: [value for value in share[name] for _ in range(num_samples)] for name in share.column_names}
-        columns["prompts"] = columns.pop("prompt")  # as TRL calls them
-        completed = [completion for completions in samples for completion in completions]
-        rewards_N = self._grade(columns, [text for text, _ in completed], [ids for _, ids in completed])
+        rows = [*share, *self.problems.select(more)]
+        score = self._score_with_tools if self.trainer.tools else self._score
+        rewards_N = score([*indices, *more], rows, num_samples, len(indices))
         is_right_N = rewards_N >= self._threshold  # False for NaN
-        counts = is_right_N.view(len(samples), num_samples).sum(dim=1).tolist()
+        counts = is_right_N.view(len(indices), num_samples).sum(dim=1).tolist()
         # Each process had every `processes`-th problem: put the gathered counts back into the problems' order.
         order = [index for first in range(processes) for index in range(first, size, processes)]
         num_correct_P = torch.empty(size, dtype=torch.int64)
         num_correct_P[order] = torch.tensor(gather_object(counts))
         return num_correct_P
 
-    def _grade(self, columns: dict[str, list[Any]], texts: list[str], ids: list[list[int]]) -> torch.Tensor:
-        """Return (N,) the rewards that decide what is correct; NaN: unscorable."""
+    def _score(self, indices: Sequence[int], rows: Sequence[Any], num_samples: int, num_graded: int) -> torch.Tensor:
+        """Return (num_graded * num_samples,) the rewards that decide what is correct, of samples of the first rows."""
+        samples = self._sample(indices, [row["prompt"] for row in rows], num_samples)[:num_graded]
+        completed = [completion for completions in samples for completion in completions]
+        columns = self._columns(rows[:num_graded], num_samples)
+        return self._grade(columns, [text for text, _ in completed], [ids for _, ids in completed])
+
+    def _score_with_tools(
+        self, indices: Sequence[int], rows: Sequence[Any], num_samples: int, num_graded: int
+    ) -> torch.Tensor:
+        """Do the same with tools, as TRL samples: a sample depends on those that are drawn with it."""
+        trainer, at_once, rewards = self.trainer, max(1, self.batch_size // num_samples), []
+        for first in range(0, len(rows), at_once):
+            batch = rows[first : first + at_once]
+            seed = sample_seed(trainer.args.seed, str(indices[first]), 0)
+            with trainer.watching("scoring"):
+                repeated = [dict(row) for row in batch for _ in range(num_samples)]
+                completions, ids = trainer.sample_with_tools(repeated, num_samples, seed)
+            # before the environments are used again
+            rewards.append(self._grade(self._columns(batch, num_samples), completions, ids))
+        return torch.cat(rewards)[: num_graded * num_samples]
+
+    def _columns(self, rows: Sequence[Any], num_samples: int) -> dict[str, list[Any]]:
+        """Return the columns of rows, each of them `num_samples` times, as TRL calls them."""
+        names = {"prompt": "prompts"}
+        return {
+            names.get(name, name): [row[name] for row in rows for _ in range(num_samples)]
+            for name in self.problems.column_names
+        }
+
+    def _grade(
+        self, columns: dict[str, list[Any]], completed: Sequence[Any], ids: Sequence[list[int]]
+    ) -> torch.Tensor:
+        """Return (N,) the rewards that decide what is correct, of texts or messages; NaN: unscorable."""
         trainer = self.trainer
         is_chat = any(not isinstance(prompt, str) for prompt in columns["prompts"])
-        completions = [[{"role": "assistant", "content": text}] for text in texts] if is_chat else texts
+        completions = [
+            [{"role": "assistant", "content": text}] if is_chat and isinstance(text, str) else text
+            for text in completed
+        ]
         more: dict[str, Any] = {"completion_ids": ids, "trainer_state": trainer.state}  # TRL passes them too
         more |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
-        rewards_ND = torch.full((len(texts), len(self._reward_funcs)), torch.nan)
-        for place, function in enumerate(self._reward_funcs if texts else []):  # a process may have none
+        more |= {"environments": getattr(trainer, "environments", None)}
+        rewards_ND = torch.full((len(completions), len(self._reward_funcs)), torch.nan)
+        for place, function in enumerate(self._reward_funcs if completions else []):  # a process may have none
             own = {name: more[name] for name in more.keys() & parameters_of(function)}
             rewards = function(completions=completions, **columns, **own)
             if inspect.isawaitable(rewards):  # in a thread of its own: a notebook's has a running loop

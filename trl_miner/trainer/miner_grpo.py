@@ -7,6 +7,7 @@ import logging
 import textwrap
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from .padding import loss_mask
 from .run_trainer import RunTrainer
 from .sampled_logps import by_row, choose_source, collect_logps
 from .token_credit import CreditRecorder
+from .tool_turns import ToolTurns
 from .trackers import CreditPageCallback
 
 logger = logging.getLogger(__name__)
@@ -92,6 +94,8 @@ class MinerGRPOTrainer(RunTrainer):
     _collects_logps = False
     _sampling: DynamicSampling | None = None
     _credit: CreditRecorder | None = None
+    _turns: ToolTurns | None = None
+    _is_sampling_alone = False  # in `sample_with_tools`
 
     def __init__(self, model: Any, reward_funcs: Any = None, args: Any = None, *rest: Any, **kwargs: Any) -> None:
         args = _own_config(model, args)
@@ -114,6 +118,8 @@ class MinerGRPOTrainer(RunTrainer):
                 )
         if args.dynamic_sampling:
             self._sampling = DynamicSampling(self)
+        self._turns = ToolTurns(self)
+        self.num_generations_eval: int
         if args.log_token_credit:
             self._credit = CreditRecorder(self)
             # before the trackers' own callbacks, which close them at the end
@@ -177,7 +183,15 @@ class MinerGRPOTrainer(RunTrainer):
             batch.num_tokens += num_sampled_tokens(generated)
         return generated
 
+    def _tool_call_loop(self, prompts: Any, prompt_ids: Any, *args: Any) -> Any:
+        loop = partial(super()._tool_call_loop, prompts, prompt_ids, *args)
+        if self._turns is None:
+            return loop()
+        return self._turns.run(loop, partial(self._generate_single_turn, [prompt_ids[0]], None, {}, 1))
+
     def _generate_single_turn(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        if self._turns is not None:
+            self._turns.announce()
         if not (self._collects_logps and self.model.training):
             return super()._generate_single_turn(*args, **kwargs)
         with collect_logps(self.accelerator.unwrap_model(self.model_wrapped), self.temperature) as collected:
@@ -186,6 +200,8 @@ class MinerGRPOTrainer(RunTrainer):
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
         batch = self._batch
+        if self._is_sampling_alone:
+            raise _Sampled(completions, completion_ids_list)
         if batch is not None and batch.prepared is not None:  # dynamic sampling has scored
             rewards_NF = batch.prepared.rewards_NF
         else:
@@ -264,6 +280,25 @@ class MinerGRPOTrainer(RunTrainer):
         local = current_world().local_slice(len(output["advantages"]))
         return gated.rewards_N, gated.advantages_N, {**output, "advantages": gated.advantages_N[local]}
 
+    def sample_with_tools(self, rows: list[dict[str, Any]], num_samples: int, seed: int) -> tuple[Any, Any]:
+        """Return completions as messages, and their tokens, as TRL samples them in an evaluation. Nothing is logged.
+
+        Args:
+            rows: Of a data set, as many on every process, each `num_samples` times in a row.
+            num_samples: Rollouts per prompt.
+            seed: Of the samples. Every process must call it.
+        """
+        kept, self.num_generations_eval, self._is_sampling_alone = self.num_generations_eval, num_samples, True
+        try:
+            with self.evaluating(), self.dropping_metrics(), self.undoing_draws():
+                torch.manual_seed(seed)
+                super()._generate_and_score_completions(rows)
+        except _Sampled as sampled:
+            return sampled.args
+        finally:
+            self.num_generations_eval, self._is_sampling_alone = kept, False
+        raise RuntimeError("TRL must score what it has generated, by _calculate_rewards: it has not.")
+
     # What the run says of its generation batches.
 
     def _count_generated(self, batch: GenerationBatch) -> None:
@@ -328,6 +363,10 @@ class MinerGRPOTrainer(RunTrainer):
 
     def prompt_stream_state(self) -> dict[str, Any] | None:
         return None if self._sampling is None else self._sampling.stream_state()
+
+
+class _Sampled(Exception):
+    """Leaves TRL's method where it would score its completions."""
 
 
 def _own_config(model: Any, args: Any) -> MinerGRPOConfig:

@@ -1,0 +1,223 @@
+"""Tools and environments from a recipe: real calls in a real training, calls that fail, and credit for neither."""
+
+import asyncio
+import time
+from functools import partial
+
+import agents
+import pyarrow.parquet as pq
+import pytest
+import torch
+import yaml
+from harness import Recording, call_on_ranks, config, leave, metrics_of, problems, weights
+
+from trl_miner import tools, train
+from trl_miner.distributed import current_world
+from trl_miner.doctor import examination, machine
+from trl_miner.doctor.context import FAILED
+from trl_miner.recipe import make_parser
+from trl_miner.trainer.tool_turns import ToolTurns
+
+
+@pytest.fixture(scope="module")
+def recipe(policy, tmp_path_factory):
+    """Writes a recipe with changes, in a folder of its own, and returns its path."""
+    folder = tmp_path_factory.mktemp("tools")
+    model = agents.teach_tools(policy, folder / "model")
+    data = agents.write_questions(folder / "questions.jsonl")
+    settings = dict(model_name_or_path=model, dataset_name=data, dataset_test_split="train", prompt_style="chat")
+    settings |= dict(use_cpu=True, bf16=False, gradient_checkpointing=False, report_to="none", save_strategy="no")
+    settings |= dict(per_device_train_batch_size=20, num_generations=5, max_completion_length=130, max_steps=1)
+    settings |= dict(logging_steps=1, disable_tqdm=True, quiet=True, shuffle_dataset=False)
+
+    def write(**changes):
+        settings["output_dir"] = str(folder / f"run{len(list(folder.iterdir()))}")
+        path = folder / "recipe.yaml"
+        path.write_text(yaml.safe_dump({k: v for k, v in (settings | changes).items() if v is not None}))
+        return path
+
+    return write
+
+
+TOOLS = ["agents.add", "agents.hang", "agents.leave", "agents.puzzle"]
+
+
+def test_a_training_calls_tools_survives_those_that_fail_and_pays_none_of_their_results(recipe, monkeypatch):
+    monkeypatch.setattr(train, "MinerGRPOTrainer", Recording)
+    changes = dict(tools=TOOLS, tool_seconds=0.1, rollout_func="agents.rollouts", reward_funcs=["agents.reward"])
+    changes |= dict(log_token_credit=True, log_token_credit_steps=1, max_tool_calling_iterations=1)
+    changes |= dict(score_problems=3, score_samples=5)
+    path = recipe(**changes)
+    trainer = train.run(*make_parser().parse_args_and_config(["--config", str(path)]))
+    batch = next(batch for batch in trainer.batches if batch["is_training"])
+    log = next(log for log in trainer.state.log_history if "loss" in log)
+    # of five rollouts four call a tool, and three of these fail
+    assert (log["tools/call_frequency"], log["tools/failure_frequency"]) == pytest.approx((0.8, 0.75))
+    is_tools = (batch["completion_mask"] * (1 - batch["tool_mask"])).bool()
+    assert is_tools.any(dim=1).tolist() == [True, True, True, True, False] * 4
+    assert log["rollouts/tokens_total"] == (batch["completion_mask"] * batch["tool_mask"]).sum()
+    assert log["rollouts/recovered"] > 0
+    said = {message["content"] for row in trainer._logs["completion"] for message in row if message["role"] == "tool"}
+    assert said == {"42"} | {
+        str({"error": text})
+        for text in ("hang took longer than 0.1 seconds", "leave ended with SystemExit", "too long to say")
+    }
+    (advantages,) = trainer.token_advantages
+    assert (advantages[is_tools] == 0).all() and advantages.abs().sum() > 0
+    rows = pq.read_table(f"{trainer.args.output_dir}/credit/credit_00001.parquet").to_pylist()
+    for row, is_tools_T, counts_T in zip(rows, is_tools, batch["completion_mask"].bool(), strict=True):
+        unpaid = is_tools_T[counts_T].tolist()
+        assert [value is None for value in row["old_logps"]] == unpaid and row["length"] == unpaid.count(False)
+        assert all(a in (None, 0) for a, is_not in zip(row["advantages"], unpaid, strict=True) if is_not)
+    # of 15 samples, those of the all-right prompts, and of mixed ones the odd places
+    expected = agents.reward(
+        [row["prompt"] for row in trainer.train_dataset.select([0, 1, 2]) for _ in range(5)], [0] * 15
+    )
+    assert trainer.evaluation["after"]["pass@1"] == pytest.approx(sum(expected) / 15)
+
+
+def test_an_environment_has_a_state_for_each_rollout_and_its_own_reward(recipe):
+    changes = dict(environment_factory="agents.Counter", rollout_func="agents.rollouts", num_generations=4)
+    path = recipe(**changes, score_problems=2, score_samples=3, max_tool_calling_iterations=1)
+    trainer = train.run(*make_parser().parse_args_and_config(["--config", str(path)]))
+    log = next(log for log in trainer.state.log_history if "loss" in log)
+    # of three rollouts in turn, the second counts to 5: 7 of 20
+    assert log["rewards/Counter/mean"] == pytest.approx(0.35) and log["tools/failure_frequency"] == 0
+    assert trainer.evaluation["after"]["pass@1"] == pytest.approx(1 / 3)
+
+
+WRONG = {
+    "no such module": (dict(tools=["no_such.tool"]), "'no_such.tool' could not be imported"),
+    "a typo": (dict(tools=["agents.ad"]), "Did you mean 'add'"),
+    "no docstring": (dict(tools=["agents.undocumented"]), "a docstring that describes"),
+    "a class": (dict(tools=["agents.Counter"]), "is a class"),
+    "no function": (dict(tools=["agents.CALLS"]), "must be functions: agents.CALLS is list"),
+    "one name twice": (dict(tools=["agents.add", "agents.add"]), "different names"),
+    "no time": (dict(tools=["agents.add"], tool_seconds=0), "tool_seconds must be above 0"),
+    "more time than the watchdog has": (dict(tools=["agents.add"], tool_seconds=999), "below watchdog_seconds"),
+    "no iterations": (dict(tools=["agents.add"], max_tool_calling_iterations=0), "must be at least 1"),
+    "plain text": (dict(tools=["agents.add"], dataset_name="trl_miner/arithmetic"), "prompt_style: chat"),
+    "a model without": (dict(tools=["agents.add"], model_name_or_path="POLICY"), "whose chat template shows"),
+    "dynamic sampling": (
+        dict(tools=["agents.add"], dynamic_sampling=True, advantage_estimator="grpo"), "Leave dynamic_sampling out"
+    ),
+    "an environment without reset": (dict(environment_factory="agents.Unspeakable"), "must have a method reset"),
+    "an environment that is a list": (dict(environment_factory="agents.CALLS"), "must be a class"),
+    "a reset that does not take the columns": (dict(environment_factory="agents.Strict"), "must take the columns"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_doctor_and_training_refuse(name, recipe, policy, monkeypatch):
+    changes, words = WRONG[name]
+    changes = {key: policy if value == "POLICY" else value for key, value in changes.items()}
+    path = recipe(**{"reward_funcs": ["agents.reward"], **changes})
+    with pytest.raises(ValueError, match=words):
+        train.main(["--config", str(path)])
+    try:
+        findings, _ = examination.examine(path, [], machine.this_machine())
+        said = [finding.text for finding in findings if finding.status == FAILED]
+    except ValueError as error:
+        said = [str(error)]
+    assert any(words in text for text in said), said
+
+
+def busy(a):
+    while True:
+        a += 1
+
+
+@pytest.mark.parametrize("tool", [agents.hang, busy])
+def test_a_call_that_hangs_ends_in_time(tool):
+    start = time.perf_counter()
+    with pytest.raises(TimeoutError, match="took longer than 0.05 seconds"):
+        tools.limited(tool, 0.05)(1)
+    assert tools.limited(agents.add, 0.05)(1, b=2) == "3"
+    time.sleep(0.06)  # the alarm is off
+    assert time.perf_counter() > start
+
+
+def test_an_async_tool_has_the_same_limit():
+    async def slow(a: int):
+        await asyncio.sleep(a)
+        return a
+
+    assert asyncio.run(tools.limited(slow, 5)(0)) == "0"
+    with pytest.raises(TimeoutError, match="slow took longer"):
+        asyncio.run(tools.limited(slow, 0.01)(60))
+
+
+def test_blocks_stay_and_other_results_become_text():
+    blocks = [{"type": "text", "text": "a"}]
+    assert [tools.limited(lambda x: x, 1)(x) for x in (blocks, [1], [], None, 1.5)] == [
+        blocks,
+        "[1]",
+        "[]",
+        "None",
+        "1.5",
+    ]
+
+
+# --- What a tool says changes nothing, on one process and on two
+
+
+def with_results(prompts, trainer, token):
+    """Rollouts whose last tokens are a tool's."""
+    prompt_ids = trainer.processing_class(prompts)["input_ids"]
+    own = [[5 + (len(prompt) + 3 * place) % 40 for place in range(2 + row % 3)] for row, prompt in enumerate(prompts)]
+    completion_ids = [ids + [token] * 3 for ids in own]
+    masks = [[1] * len(ids) + [0] * 3 for ids in own]
+    return {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": None, "env_mask": masks}
+
+
+def by_row(prompts, **kwargs):
+    return agents.reward([[{"content": prompt}] for prompt in prompts], prompts)
+
+
+def train_twice(policy, folder, num_processes=1):
+    """Train on results that differ, with a method for each kind of prompt, and all records."""
+    found = []
+    for token in (50, 60):
+        settings = dict(advantage_estimator="ucas", all_right="miner", all_wrong="rl_zvp", policy_loss="kl_cov")
+        settings |= dict(
+            num_iterations=2, log_miner_update=True, log_miner_update_steps=1, beta=0.1, learning_rate=1e-2
+        )
+        args = config(folder / str(token), per_device_train_batch_size=12 // num_processes, max_steps=4, **settings)
+        rollout_func = partial(with_results, token=token)
+        trainer = Recording(policy, by_row, args, problems(), rollout_func=rollout_func)
+        trainer.train()
+        found.append((weights(trainer), metrics_of(trainer)))
+    (first, logs), (second, other_logs) = found
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert logs == other_logs and any(log.get("rollouts/recovered") for log in logs)
+
+
+def test_the_results_of_tools_change_nothing(policy, tmp_path):
+    train_twice(policy, tmp_path)
+
+
+def on_a_rank(policy, folder):
+    train_twice(policy, folder, 2)
+    world = current_world()
+
+    class Sharded:
+        use_vllm, is_fsdp_enabled, is_deepspeed_enabled = True, False, False
+        accelerator = type("Accelerator", (), {"device": torch.device("cpu")})
+
+    turns, made = ToolTurns(Sharded), []
+
+    def generate():
+        turns.announce()
+        made.append(int(world.gather(torch.tensor([world.rank])).sum()))  # as a server does: all at once
+
+    def loop():
+        for _ in range(1 + 2 * world.rank):  # the second process has rollouts that call a tool three times
+            generate()
+        return "done"
+
+    assert turns.run(loop, generate) == "done" and len(made) == 3
+    leave()
+
+
+def test_nor_on_two_processes_which_generate_equally_often(policy, tmp_path):
+    call_on_ranks(2, on_a_rank, policy, tmp_path)
