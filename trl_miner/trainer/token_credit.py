@@ -143,6 +143,7 @@ def credit_table(
     def lists(values_MT: Tensor) -> list[Any]:
         return [values_MT[row, : len(ids)].numpy() for row, ids in enumerate(token_ids)]
 
+    given_MT = after_MT.masked_fill(~counts_MT, torch.nan)  # null at what is not the model's
     weights = zip(lists(credit.weights_NT), credit.is_ruled_N.tolist(), strict=True)
     columns = {
         "step": [step] * len(chosen),
@@ -162,7 +163,7 @@ def credit_table(
         "old_logps": pa.array([numbers(row["old_logps"]) for row in chosen], pa.list_(pa.float32())),
         "weights": [values if is_ruled else None for values, is_ruled in weights],
         "advantages_before": lists(credit.before_NT),
-        "advantages": lists(after_MT),
+        "advantages": pa.array([numbers(row) for row in lists(given_MT)], pa.list_(pa.float32())),
     }
     return pa.table(columns)
 

@@ -57,8 +57,10 @@ def paid_by_text(credit: Credit, kind: str) -> tuple[list[str], np.ndarray, np.n
     summed abs(advantage) there."""
     texts = token_texts(credit.table)
     is_kind = np.repeat(credit.table["kind"].to_numpy() == kind, token_counts(credit.table))
+    advantages = token_numbers(credit.table, "advantages")
+    is_kind &= advantages.view(np.uint32) != NULL_BITS  # a tool's
     codes, size = texts.indices.to_numpy()[is_kind], len(texts.dictionary)
-    paid = absolute(token_numbers(credit.table, "advantages")[is_kind])
+    paid = absolute(advantages[is_kind])
     counts, credits = np.bincount(codes, minlength=size), np.bincount(codes, weights=paid, minlength=size)
     return texts.dictionary.to_pylist(), counts, credits
 
@@ -179,7 +181,8 @@ def rollout_html(credit: Credit, step: int, group: int, rollout: int) -> str:
         rollout: Index within the prompt.
 
     Returns:
-        One `<div>` with its styles in it and no script. Blue: pushed up; orange, underlined: pushed down. Darkness is
+        One `<div>` with its styles in it and no script. Blue: pushed up; orange, underlined: pushed down; grey, in
+        italics: a tool's, not the model's. Darkness is
         abs(advantage), in units of the largest of the prompt's rollouts; the numbers of a token show on hover.
 
     Raises:
@@ -225,6 +228,9 @@ def _span(text: str | None, token_id: int, numbers: list[Any], largest: float) -
     credited = "none" if np.float32(weight).view(np.uint32) == NULL_BITS else _shown(weight)
     titles.append(f"weight {credited}, advantage {_shown(before)} before calibration, {_shown(after)} after")
     style = "border-radius:2px"
+    if np.float32(after).view(np.uint32) == NULL_BITS:
+        titles[1:] = ["not the model's token, but a tool's"]
+        style += ";color:#666;font-style:italic"
     darkness = min(1.0, abs(float(after)) / largest) if largest > 0 and not np.isnan(after) else 0.0
     if darkness > 0:
         style += _paint(darkness, BLUE if after > 0 else ORANGE)

@@ -97,7 +97,7 @@ async function fill(turn) {
       span.dataset.i = i;
       span.tabIndex = i ? -1 : 0;
       writeText(span, text);
-      paint(span, advantages[i], state.largest);
+      paint(span, advantageAt(one, advantages, i), state.largest);
       if (size >= LONGEST || (size >= LONG && endsLine)) {
         blocks.push(make("div", "lines"));
         size = 0;
@@ -158,12 +158,15 @@ function setScale() {
   $("swatch-down").style.background = `linear-gradient(to right, ${colorsFor(0, false)[0]}, ${colorsFor(1, false)[0]})`;
 }
 
+// null: the token is not the model's.
+function advantageAt(one, advantages, i) { return one.tokens.advantages[i] === NULL_BITS ? null : advantages[i]; }
+
 function repaint() {
   if (!chosen) return;
   setScale();
   for (const one of state.cards) {
     const advantages = floats(one.tokens.advantages);
-    for (const span of one.spans) paint(span, advantages[span.dataset.i], state.largest);
+    for (const span of one.spans) paint(span, advantageAt(one, advantages, span.dataset.i), state.largest);
   }
 }
 

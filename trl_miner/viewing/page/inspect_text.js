@@ -68,7 +68,8 @@ function colorsFor(darkness, isUp) {
 // Depth of color is abs(advantage) in units of the largest; 1 where that is not finite.
 function paint(span, advantage, largest) {
   const size = Math.abs(advantage), darkness = largest > 0 ? Math.min(1, size / largest) : size > 0 ? 1 : 0;
-  span.classList.toggle("odd", !Number.isFinite(advantage));
+  span.classList.toggle("tool", advantage === null); // not the model's
+  span.classList.toggle("odd", advantage !== null && !Number.isFinite(advantage));
   span.classList.toggle("down", advantage < 0);
   span.style.background = span.style.color = "";
   if (darkness > 0) [span.style.background, span.style.color] = colorsFor(darkness, advantage > 0);
@@ -89,7 +90,7 @@ function showTip(tip, span, card) {
     ["token id", `${id}, ${i + 1} of ${tokens.words.length}`], ["old log-prob", show(numbers.old_logps)],
     ["probability", show(numbers.old_logps === null ? null : Math.exp(numbers.old_logps))],
     ["credit weight", numbers.weights === null ? "none, not ruled by MINER" : show(numbers.weights)], ["advantage before calibration", show(numbers.advantages_before)],
-    ["advantage after", show(numbers.advantages)],
+    ["advantage after", numbers.advantages === null ? "none, not the model's token" : show(numbers.advantages)],
   ]) {
     const row = table.insertRow();
     row.insertCell().textContent = title;
