@@ -35,6 +35,10 @@ def moved(what):
         ("_generate", ["self", "prompts"]),
         ("_compute_loss", ["self", "model", "inputs"]),
         ("_get_train_sampler", ["self", "dataset"]),
+        (
+            "_tool_call_loop",
+            "self prompts prompt_ids completion_ids completions logprobs images multimodal_fields".split(),
+        ),
         ("get_train_dataloader", ["self"]),
         ("create_model_card", ["self", "model_name", "dataset_name", "tags"]),
         ("_save_checkpoint", ["self", "model", "trial"]),
@@ -88,6 +92,7 @@ def test_constructor_starts_with_model_rewards_and_args():
     [
         ("trl.models.utils", "disable_gradient_checkpointing"),
         ("trl.models", "unwrap_model_for_generation"),
+        ("trl.chat_template_utils", "supports_tool_calling"),
         ("trl.trainer.utils", "RepeatSampler"),
         ("trl.trainer.utils", "get_callable_name"),
         ("trl.trainer.utils", "split_pixel_values_by_grid"),
