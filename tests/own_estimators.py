@@ -18,6 +18,7 @@ def by_token(rollouts, bonus=1.0):
     advantages_BT = rollouts.local(rollouts.advantages_N).unsqueeze(1) + bonus * rollouts.mask_BT
     advantages_BT[:, 0] -= bonus
     means_N = rollouts.token_means(advantages_BT)
+    by_token.texts = rollouts.texts()
     return Estimate(advantages_BT, means_N, {"by_token/largest": means_N.max().item()})
 
 

@@ -51,6 +51,7 @@ def test_the_table_asks_what_the_paper_asks():
         "medqa": (1273, 4), "medmcqa": (4183, 4), "pubmedqa": (500, 4), "medxpertqa": (2450, 4), "mmlu_pro": (1535, 4),
         "arithmetic": (200, 8),
         "strategies": (200, 64),
+        "forks": (512, 16), "forks_mirror": (512, 16),
     }  # fmt: skip
     assert {name: (b.problems, b.samples) for name, b in BENCHMARKS.items()} == expected
     assert all(name == benchmark.name for name, benchmark in BENCHMARKS.items())
@@ -111,7 +112,7 @@ def test_an_embedded_world_needs_no_download_and_its_prompt_is_the_worlds_own(na
     prompts = [build_prompt("verbatim", problem.question, style="plain") for problem in problems]
     assert prompts == EMBEDDED[name].load_dataset("test")["prompt"][:]
     assert prompts[0].endswith(".\n")
-    assert problems[0].level == "1"
+    assert problems[0].level == str(EMBEDDED[name].LEVELS[0])
 
 
 # The grader accepts its own golds, and only those

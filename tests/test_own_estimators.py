@@ -4,6 +4,7 @@ import pickle
 import sys
 from pathlib import Path
 
+import own_estimators
 import pytest
 import torch
 import yaml
@@ -158,6 +159,7 @@ def test_its_metrics_and_its_time_are_logged(policy, tmp_path):
     trainer = trained(policy, tmp_path, max_steps=1, advantage_estimator="own_estimators.by_token")
     log = next(log for log in trainer.state.log_history if "reward" in log)
     assert log["by_token/largest"] > 0 and log["by_token/seconds"] >= 0
+    assert own_estimators.by_token.texts == texts(trainer)
     found = next(trainer.token_advantages)
     mask = trainer.batches[0]["completion_mask"]
     grpo = group_relative_advantages(torch.tensor(mixed_reward(list(trainer._logs["prompt"]), texts(trainer))), 4)

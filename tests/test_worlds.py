@@ -9,13 +9,16 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trl_miner.data import arithmetic, strategies
+from trl_miner.data import arithmetic, forks, forks_mirror, strategies
 from trl_miner.data.arithmetic import solution
 from trl_miner.data.chains import Problem, draw, is_test, problem
 from trl_miner.data.worlds import WORLDS
+from trl_miner.methods.groups import group_kinds
+from trl_miner.methods.rollouts import Rollouts
 from trl_miner.rewards import math_reward
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -39,8 +42,8 @@ def totals(text):
 def test_the_same_seed_gives_the_same_problem_and_solution(world):
     first, second = (random.Random(7) for _ in range(2))
     for level in world.LEVELS:
-        chain = problem(first, level)
-        assert chain == problem(second, level)
+        chain = world.draw("train", level, first)
+        assert chain == world.draw("train", level, second)
         assert world.solution(chain, first, 0.5) == world.solution(chain, second, 0.5)
 
 
@@ -139,10 +142,72 @@ def test_the_last_levels_are_tested_and_not_trained():
 
 @every_world
 def test_an_unknown_level_or_split_is_named(world):
-    with pytest.raises(ValueError, match="level must be at least 1: got 0"):
-        problem(random.Random(0), 0)
+    with pytest.raises(ValueError, match="level must be .*: got -1"):
+        world.draw("train", -1, random.Random(0))
     with pytest.raises(ValueError, match="split must be .* got 'dev'"):
         world.load_dataset("dev", 5)
+
+
+# Forks
+
+
+def test_each_way_reads_as_it_is_called():
+    """b reverses 7314: 4137; e adds 1 to each digit: 5248; a moves the first digit to the end: 2485."""
+    problem, rng = forks.Problem((7, 3, 1, 4), "bea"), random.Random(0)
+    texts = {forks.solution(problem, rng) for _ in range(50)}
+    assert texts == {r"fast: \boxed{2485}.", r"so b = 4137, e = 5248, a = 2485, \boxed{2485}."}
+    assert {forks.way_of(text) for text in texts} == {"sound", "fast"} and forks.way_of("b = 4137") == ""
+    assert problem.prompt == "Apply bea to 7314.\n" and math_reward(sorted(texts), [problem.answer] * 2) == [1.0, 1.0]
+
+
+def test_operations_keep_four_digits_and_no_two_are_alike():
+    outcomes = {name: operation((1, 2, 3, 9)) for name, operation in forks.SURE.items()}
+    assert len(set(outcomes.values())) == len(outcomes) == 6
+    assert all(len(digits) == 4 and set(digits) <= set(range(10)) for digits in outcomes.values())
+
+
+def test_an_unsure_operation_goes_by_the_first_digit():
+    # w is a, the first digit to the end, for an even first digit, and b, the reverse, for an odd one
+    assert forks.Problem((4, 3, 1, 7), "w").answer == "3174"
+    assert forks.Problem((7, 3, 1, 4), "w").answer == "4137"
+
+
+@pytest.mark.parametrize(("world", "sound"), [(forks, 0.3), (forks_mirror, 0.7)])
+def test_the_rare_way_is_sound_and_in_the_mirror_the_shortcut(world, sound):
+    problem, rng = forks.draw("train", 2, random.Random(0)), random.Random(0)
+    counts = Counter(forks.way_of(world.solution(problem, rng)) for _ in range(4000))
+    assert abs(counts["sound"] / 4000 - sound) < 0.03  # standard deviation .007
+    assert counts["sound"] + counts["fast"] == 4000
+
+
+def test_the_ways_are_alike_on_unsure_operations_and_the_shortcut_alone_errs_on_chains():
+    rng, right = random.Random(0), {level: {"sound": [], "fast": []} for level in (0, 1, 3)}
+    for level, found in right.items():
+        for _ in range(3000):
+            problem = forks.draw("train", level, rng)
+            text = forks.solution(problem, rng, 0.9)
+            found[forks.way_of(text)].append(rf"\boxed{{{problem.answer}}}" in text)
+    shares = {level: {way: sum(found) / len(found) for way, found in ways.items()} for level, ways in right.items()}
+    assert all(abs(share - 0.5) < 0.06 for share in shares[0].values())  # a coin; standard deviation below .017
+    assert shares[1] == {"sound": 1.0, "fast": 1.0}
+    # .1 skip nothing; skipping may change nothing, as d then d do
+    assert shares[3]["sound"] == 1.0 and 0.08 < shares[3]["fast"] < 0.2
+
+
+def ways(texts, group=4):
+    """All-right rollouts with these texts, as an estimator sees them."""
+    rewards = torch.ones(len(texts))
+    kinds = group_kinds(rewards, group)
+    return Rollouts(rewards, 0 * rewards, torch.ones(len(texts), 3), kinds, group, score=None, texts=lambda: texts)
+
+
+def test_the_oracle_pays_the_sound_way_and_uniqueness_the_rare_one():
+    found = ways(["so a", "fast: 1", "fast: 2", "fast: 3"] + ["so b"] * 4)
+    # 1, 0, 0, 0 less 1/4; a group of one way has nothing to choose
+    assert forks.oracle(found).tolist() == [0.75, -0.25, -0.25, -0.25, 0, 0, 0, 0]
+    # 4/1, 4/3, 4/3, 4/3 less 2
+    expected = torch.tensor([2, -2 / 3, -2 / 3, -2 / 3, 0, 0, 0, 0])
+    assert torch.allclose(forks.uniqueness(found), expected, atol=1e-6)
 
 
 # The data sets
@@ -195,7 +260,7 @@ def test_levels_are_balanced_and_count_the_operations(world):
     data = world.load_dataset("train", 120)
     assert Counter(data["level"]) == dict.fromkeys(world.LEVELS, 120 // len(world.LEVELS))
     for row in data:
-        assert len(re.findall("[+-]", row["prompt"])) == row["level"]
+        assert len(re.findall("[+-]|[a-f](?=[a-f]* to)", row["prompt"])) == row["level"]
 
 
 def test_every_gold_is_accepted_and_every_neighbor_is_not():
@@ -219,14 +284,15 @@ def test_more_rows_than_there_are_problems_is_an_error():
 def test_decoding_gives_the_text_back_and_solutions_are_short(world, seed, level):
     tokenizer = TOKENIZERS[world.NAME]
     rng = random.Random(seed)
-    chain = problem(rng, min(level, world.PRETRAINED_LEVELS[-1]))
+    level = min(level, world.PRETRAINED_LEVELS[-1])
+    chain = world.draw("train", level, rng)
     completion = world.solution(chain, rng, 0.1)
     prompt_ids, completion_ids = (tokenizer(text)["input_ids"] for text in (chain.prompt, completion))
     assert tokenizer.decode(prompt_ids + completion_ids) == chain.prompt + completion
     # The cut between prompt and completion never falls within a token: SFT and sampling see the same tokens.
     assert tokenizer(chain.prompt + completion)["input_ids"] == prompt_ids + completion_ids
     assert tokenizer.unk_token_id not in prompt_ids + completion_ids
-    assert len(completion_ids) < 8 * len(chain.steps) + 8  # recipes allow 64 for 5 steps, and 80 for 8
+    assert len(completion_ids) < 8 * level + 8  # recipes allow 64 for 5 steps, and 80 for 8
 
 
 @every_world

@@ -24,7 +24,7 @@ def add(commands: Any) -> None:
     option(
         "--benchmarks", nargs="*", default=[], metavar="NAME",
         help="aime24 aime25 amc23 hmmt25 math500 olympiadbench medqa medmcqa pubmedqa medxpertqa mmlu_pro arithmetic "
-        "strategies reasoning_gym/FAMILY, or NAME=PATH: a file of your own (JSONL or Parquet)",
+        "strategies forks forks_mirror reasoning_gym/FAMILY, or NAME=PATH: a file of your own (JSONL or Parquet)",
     )  # fmt: skip
     option(
         "--local", nargs="+", default=[], metavar="NAME=PATH",
@@ -48,7 +48,7 @@ def add_model(parser: argparse.ArgumentParser, prefix: str = "") -> None:
     option = parser.add_argument_group("model").add_argument
     option(
         f"--{prefix}model", dest="model", required=True, metavar="ID",
-        help="Hub id, a folder, trl_miner/arithmetic or trl_miner/strategies; a LoRA adapter too",
+        help="Hub id, a folder, or an embedded world such as trl_miner/arithmetic; a LoRA adapter too",
     )  # fmt: skip
     option(f"--{prefix}revision", dest="revision", metavar="NAME", help="branch, tag or commit on the Hub")
     option(f"--{prefix}adapter", dest="adapter", metavar="ID", help="a LoRA adapter on top of the model")

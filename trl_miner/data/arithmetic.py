@@ -32,6 +32,7 @@ FIRST_SHORT_STEP = 2  # counted from 0
 PRETRAINED_LEVELS = LEVELS  # of the solutions that the base model learns from
 BASE_MODEL: dict[str, float] = {}  # the defaults of `BaseModelSettings` are its
 BUILD_TIME = "about a minute"
+draw = chains.draw
 WORDING = (OPENERS, FIRST_SHORT_STEP)  # what `solution` depends on besides `chains`
 
 

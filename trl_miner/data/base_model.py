@@ -42,7 +42,7 @@ class BaseModelSettings:
     steps: int = 900  # optimizer steps
     batch_size: int = 64  # rows per step
     learning_rate: float = 4e-3
-    step_error: float = 0.5  # share of wrong results among the steps taken the short way
+    step_error: float = 0.5  # share of wrong results among the steps that may go wrong
     seed: int = 0
     format: int = 1  # raise it whenever problems, tokens or training change: old models in the cache are then not used
 
@@ -231,10 +231,12 @@ def _new_model(settings: BaseModelSettings, tokenizer: Any) -> Any:
     )
     # Numbers start out as "so many tens, so many ones": from unrelated vectors the sums take far longer to learn.
     tens, ones = torch.randn(2, 10, settings.hidden_size) * 0.1
+    vocabulary = tokenizer.get_vocab()
     with torch.no_grad():
         for number in range(chains.MAX_TOTAL + 1):
-            token = tokenizer.convert_tokens_to_ids(str(number))
-            model.get_input_embeddings().weight[token] = tens[number // 10] + ones[number % 10]
+            if str(number) in vocabulary:
+                token = vocabulary[str(number)]
+                model.get_input_embeddings().weight[token] = tens[number // 10] + ones[number % 10]
     return model
 
 
@@ -242,7 +244,7 @@ def _examples(settings: BaseModelSettings) -> list[dict[str, str]]:
     world, rng = WORLDS[settings.world], random.Random(settings.seed)
     examples = []
     for index in range(settings.rows):
-        problem = chains.draw("train", world.PRETRAINED_LEVELS[index % len(world.PRETRAINED_LEVELS)], rng)
+        problem = world.draw("train", world.PRETRAINED_LEVELS[index % len(world.PRETRAINED_LEVELS)], rng)
         examples.append({"prompt": problem.prompt, "completion": world.solution(problem, rng, settings.step_error)})
     return examples
 

@@ -58,6 +58,10 @@ _TABLE = (
               question="prompt", solution="solution", level="level", prompt="verbatim"),
     Benchmark("strategies", "Strategies", "", "test", 200, "math", 64,
               question="prompt", solution="solution", level="level", prompt="verbatim"),
+    Benchmark("forks", "Forks", "", "test", 512, "math", 16,
+              question="prompt", solution="solution", level="level", prompt="verbatim"),
+    Benchmark("forks_mirror", "Forks, the mirror", "", "test", 512, "math", 16,
+              question="prompt", solution="solution", level="level", prompt="verbatim"),
 )
 # fmt: on
 BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _TABLE}

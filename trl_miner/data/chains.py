@@ -1,15 +1,16 @@
 """Chains of additions and subtractions with running totals of 0..99: problems, their splits, and their tokens.
 
-The worlds `arithmetic` and `strategies` share this; they differ in how a chain is worked out.
+The worlds `arithmetic` and `strategies` share this; they differ in how a chain is worked out. Splits and tokens serve
+`forks`, too.
 """
 
 import dataclasses
 import hashlib
 import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -28,6 +29,8 @@ CLOSERS = {". The answer is \\boxed{": 0.6, ". Answer: \\boxed{": 0.3, ". We get
 END = "}."
 
 WORDING = (OPERATORS, EQUALS, CLOSERS, MAX_OPERAND)  # what solutions depend on
+
+Drawn = TypeVar("Drawn")
 
 PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
 
@@ -65,27 +68,34 @@ def problem(rng: random.Random, level: int) -> Problem:
     return Problem(start, tuple(steps))
 
 
-def is_test(problem: Problem) -> bool:
+def is_test(problem: Any) -> bool:
     """Whether a problem belongs to the test split: one in ten, by a hash of its text, on every machine."""
     return hashlib.sha256(problem.prompt.encode()).digest()[0] % 10 == 0
 
 
 def draw(split: str, level: int, rng: random.Random) -> Problem:
     """Draw a problem of one level from one split."""
+    return draw_from(split, lambda: problem(rng, level))
+
+
+def draw_from(split: str, draw_one: Callable[[], Drawn]) -> Drawn:
+    """Draw problems of any world until one belongs to the split."""
     if split not in ("train", "test"):
         raise ValueError(f'split must be "train" or "test": got {split!r}. There is no other.')
     while True:
-        drawn = problem(rng, level)
+        drawn = draw_one()
         if is_test(drawn) == (split == "test"):
             return drawn
 
 
-def load_dataset(split: str, size: int, seed: int, levels: Sequence[int]) -> "Dataset":
+def load_dataset(
+    split: str, size: int, seed: int, levels: Sequence[int], draw: Callable[[str, int, random.Random], Any] = draw
+) -> "Dataset":
     """Return different problems of one split, with alternating levels; see `arithmetic.load_dataset`."""
     from datasets import Dataset
 
     rng = random.Random(f"{split} {seed}")
-    seen: set[Problem] = set()
+    seen: set[Any] = set()
     rows: list[dict[str, Any]] = []
     for index in range(size):
         level = levels[index % len(levels)]
@@ -108,20 +118,27 @@ def build_tokenizer(own_phrases: Iterable[str]) -> "PreTrainedTokenizerFast":
 
     Decoding gives ASCII text back exactly. There is no beginning-of-sequence token: all prompts begin alike.
     """
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
     phrases = [QUESTION, ASK, SEPARATOR, END, *own_phrases, *EQUALS, *CLOSERS]
     for ways in OPERATORS.values():
         phrases += [*ways, *(way.lstrip() for way in ways)]
+    return word_tokenizer([str(number) for number in range(MAX_TOTAL + 1)], phrases, "[1-9][0-9]")
+
+
+def word_tokenizer(numbers: Sequence[str], phrases: Iterable[str], *patterns: str) -> "PreTrainedTokenizerFast":
+    """Build a tokenizer with a token for each of `numbers`, `phrases` and ASCII characters.
+
+    `patterns` are regular expressions of the numbers that have more than one character.
+    """
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
     # The longest match first, or " - " would be split at its space.
     phrases = sorted({phrase for phrase in phrases if phrase}, key=lambda phrase: (-len(phrase), phrase))
-    numbers = [str(number) for number in range(MAX_TOTAL + 1)]
     characters = [chr(code) for code in (9, 10, 13, *range(32, 127))]
     tokens = list(dict.fromkeys([PAD, EOS, UNKNOWN, *numbers, *phrases, *characters]))
 
     tokenizer = Tokenizer(models.WordLevel({token: index for index, token in enumerate(tokens)}, unk_token=UNKNOWN))
-    pattern = "|".join([*(re.escape(phrase) for phrase in phrases), "[1-9][0-9]", r"[\s\S]"])
+    pattern = "|".join([*(re.escape(phrase) for phrase in phrases), *patterns, r"[\s\S]"])
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(

@@ -2,7 +2,8 @@
 
 from types import ModuleType
 
-from . import arithmetic, strategies
+from . import arithmetic, forks, forks_mirror, strategies
 
-# Each has NAME, LEVELS, WORDING, BASE_MODEL, load_dataset, solution and build_tokenizer.
-WORLDS: dict[str, ModuleType] = {world.NAME: world for world in (arithmetic, strategies)}
+# Each has NAME, LEVELS, PRETRAINED_LEVELS, WORDING, BASE_MODEL, BUILD_TIME, draw, load_dataset, solution and
+# build_tokenizer.
+WORLDS: dict[str, ModuleType] = {world.NAME: world for world in (arithmetic, strategies, forks, forks_mirror)}

@@ -18,6 +18,10 @@ def _no_keys() -> Tensor:
     raise ValueError("Rollouts.prompt_keys must be given where a method asks for it: got none.")
 
 
+def _no_texts() -> list[str]:
+    raise ValueError("Rollouts.texts must be given where a method asks for it: got none.")
+
+
 @dataclass(frozen=True, eq=False)
 class Rollouts:
     """A generation batch as an estimator sees it.
@@ -36,6 +40,8 @@ class Rollouts:
         base: For a method of homogeneous prompts: the estimate of the method of mixed ones. None: GRPO's.
         is_own_N: (N,) bool, or one True for all: the rows that are taken from the method.
         prompt_keys: Returns (N,), an integer for each prompt, the same whenever it comes. Every process must call it.
+        texts: Returns the text of each of this process's B rollouts: that of the tokens in `mask_BT`, without
+            special ones.
         seed: For random choices of this batch, which the processes must make alike; no two batches share it.
         memory: What a method keeps from batch to batch, the same on every process: values that JSON can hold. Every
             checkpoint has it.
@@ -51,6 +57,7 @@ class Rollouts:
     base: "Estimate | None" = None
     is_own_N: Tensor = field(default_factory=lambda: torch.tensor(True))
     prompt_keys: Callable[[], Tensor] = field(default_factory=lambda: _no_keys)
+    texts: Callable[[], list[str]] = field(default_factory=lambda: _no_texts)
     seed: int = 0
     memory: dict[str, Any] = field(default_factory=dict)
 

@@ -61,6 +61,14 @@ def prompt_keys(batch: dict[str, Any]) -> Tensor:
     return current_world().gather(torch.tensor(keys, device=device))
 
 
+def completion_texts(batch: dict[str, Any], processing_class: Any) -> list[str]:
+    """Return the text of each of this process's rollouts: that of the tokens that count, without special ones."""
+    tokenizer = getattr(processing_class, "tokenizer", processing_class)  # a processor has one
+    rows = zip(batch["completion_ids"].cpu(), loss_mask(batch).bool().cpu(), strict=True)
+    texts: list[str] = tokenizer.batch_decode([ids[mask].tolist() for ids, mask in rows], skip_special_tokens=True)
+    return texts
+
+
 class PolicyScores:
     """The old policy's scores of a batch, found late and for few rows: `Rollouts.score`.
 

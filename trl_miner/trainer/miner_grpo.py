@@ -30,7 +30,14 @@ from .checkpointing import RunState
 from .correctness import CorrectnessWatch
 from .dynamic_sampling import DynamicSampling
 from .forwards import Forwards
-from .generation_batch import GenerationBatch, PolicyScores, num_sampled_tokens, prompt_keys, total_rewards
+from .generation_batch import (
+    GenerationBatch,
+    PolicyScores,
+    completion_texts,
+    num_sampled_tokens,
+    prompt_keys,
+    total_rewards,
+)
 from .logits import check_logits
 from .padding import loss_mask
 from .run_trainer import RunTrainer
@@ -246,6 +253,7 @@ class MinerGRPOTrainer(RunTrainer):
             scores,
             world,
             prompt_keys=lambda: prompt_keys(output),
+            texts=lambda: completion_texts(output, self.processing_class),
             seed=args.seed * 2**40 + RunState.of(self).generated,
             memory=RunState.of(self).memory,
         )
