@@ -225,6 +225,7 @@ def test_the_card_that_arrives_can_be_read_by_the_hub(run, online, tmp_path):
         "(training.png)",
         "| AIME2024 | 30 | 8 | 8 | 0.250 |",
         "| pass@1 | 0.100 | 0.750 |",
+        "Mixed prompts: `grpo`; all-right prompts: `miner`; all-wrong prompts: `none`. Dose asked for: at most 0.15 %",
         "- vLLM: 0.31.0",
     ):
         assert said in text, said

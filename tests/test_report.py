@@ -18,6 +18,8 @@ from studies import write_study
 
 from trl_miner.cli import main
 from trl_miner.config import MinerGRPOConfig
+from trl_miner.methods import ESTIMATORS
+from trl_miner.runs.dose import ACTS_ON, KINDS, methods_by_kind
 from trl_miner.runs.history import RunHistory, read_run
 from trl_miner.runs.settings import DEFAULTS, clean_settings, read_options
 from trl_miner.tables import Table
@@ -28,7 +30,7 @@ from trl_miner.viewing.curves import draw_chart
 from trl_miner.viewing.grouping import ablation_of, group_methods, group_results
 from trl_miner.viewing.held_out_tables import scored_alike
 from trl_miner.viewing.material import read_material
-from trl_miner.viewing.method_tables import ablation_tables, sensitivity_tables
+from trl_miner.viewing.method_tables import ablation_tables, dose_table, sensitivity_tables
 from trl_miner.viewing.notes import comparison_warnings, missing_notes
 from trl_miner.viewing.pages import Section, html_page
 from trl_miner.viewing.report import write_report
@@ -581,6 +583,51 @@ def test_a_damaged_file_gives_the_rows_that_can_be_read(tmp_path):
         "completions/completions_00003.parquet cannot be read and is left out",
     ]
     assert "2 of its 3 rows were read" in found.notes[0] and "has no footer" in found.notes[1]
+
+
+# the dose
+
+
+def test_the_kinds_that_a_method_acts_on_are_those_of_its_record():
+    assert all(set(ACTS_ON.get(name, KINDS)) == method.acts_on for name, method in ESTIMATORS.items())
+
+
+@pytest.mark.parametrize(
+    ("settings", "methods"),
+    [
+        ({}, "grpo miner none"),
+        ({"advantage_estimator": "grpo"}, "grpo none none"),
+        ({"advantage_estimator": "ucas+miner"}, "ucas miner ucas"),
+        ({"advantage_estimator": "ucas", "all_right": "none"}, "ucas none ucas"),
+        ({"advantage_estimator": "grpo", "all_right": "miner", "miner_nh_scale": 0.5}, "grpo miner miner"),
+        ({"advantage_estimator": "rl_zvp", "all_wrong": "none"}, "grpo rl_zvp none"),
+        ({"advantage_estimator": "my_lib.mine", "all_wrong": "ngrpo"}, "my_lib.mine my_lib.mine ngrpo"),
+    ],
+)
+def test_settings_name_the_method_of_each_kind(settings, methods):
+    found = methods_by_kind(clean_settings(settings))
+    assert " ".join(found[kind] for kind in KINDS) == methods
+
+
+def test_the_dose_asked_for_and_reached(tmp_path):
+    capped = {"miner/tau_ref": 400.0, "miner/tau_pos": 12.0, "miner/scale": 0.05}  # .05 * 12 / 400 = .0015
+    weak = capped | {"miner/tau_pos": 0.2, "miner/scale": 1.0}  # .0005
+    held = {"dose/scale": 0.1, "dose/share": 0.04, "dose/target": 0.05}
+    dosed = {"advantage_estimator": "grpo", "all_right": "unlikeliness", "dose": "gradient", "dose_target": 0.05}
+    write_run(tmp_path / "a" / "seed1", [log(1, **capped), log(2, **weak)], recipe={})
+    write_run(tmp_path / "b" / "seed1", [log(1, **held), log(2, **held | {"dose/share": 0.06})], recipe=dosed)
+    write_run(tmp_path / "c" / "seed1", [log(1)], recipe={"advantage_estimator": "grpo", "all_right": "constant"})
+    methods = group_methods(read_material([tmp_path]).runs)
+    assert dose_table(methods).rows == [
+        ["a", "grpo", "miner", "none", "at most 0.15 % of the L1 mass", "0.1 %", "0.15 % → 0.05 %"],
+        ["b", "grpo", "unlikeliness", "none", "5 % of the gradient's norm", "5 %", "4 % → 6 %"],
+        ["c", "grpo", "constant", "none", "no limit", "n/a", "n/a"],
+    ]
+    figure = draw_chart("dose", tmp_path)
+    assert [axes.get_title() for axes in figure.axes] == [
+        "All-right against mixed prompts", "Share of the gradient", "Factor on the advantages"
+    ]  # fmt: skip
+    assert [line.get_linestyle() for line in figure.axes[1].get_lines()] == ["--", ":"]
 
 
 # the report

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..redaction import redact
+from ..runs.dose import KINDS, dose_of, dose_reached
+from ..runs.history import RunHistory
+from ..runs.settings import clean_settings
 from ..runs.training_record import HUB_ID, papers_of, read_run_record, run_record
 from ..text import code_for_markdown, for_markdown, one_line
 
@@ -237,9 +240,24 @@ def _prompts(facts: RunFacts) -> str:
     if not logs:
         return ""
     rows = [[title, _share(logs[0].get(key)), _share(logs[-1].get(key))] for key, title in _SHOWN_METRICS.items()]
-    table = _table(["", "First step logged", "Last step logged"], rows)
+    table = _dose(facts) + _table(["", "First step logged", "Last step logged"], rows)
     picture = f"\n![Reward, kinds of prompt, and rollouts that teach, by step]({PICTURE})\n"
     return table + (picture if facts.has_picture else "")
+
+
+def _dose(facts: RunFacts) -> str:
+    """Return sentences on the method of each kind of prompt, and on their dose."""
+    settings = (facts.record or {}).get("settings")
+    if not settings:
+        return ""
+    logs = [log for log in facts.log_history if "step" in log]
+    dose = dose_of(RunHistory(Path(), "", logs, settings=clean_settings(settings)))
+    named = [f"{kind.replace('_', '-')} prompts: {code_for_markdown(dose.methods[kind])}" for kind in KINDS]
+    text = f"Methods by the kind of prompt. {'; '.join(named).capitalize()}."
+    mean, ends = dose_reached([dose])
+    if dose.asked:
+        text += f" Dose asked for: {dose.asked}." + (f" Reached: {mean} on average, {ends}." if mean else "")
+    return f"{text}\n\n"
 
 
 def _scores(evaluation: Mapping[str, Mapping[str, float]]) -> str:

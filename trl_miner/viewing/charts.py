@@ -14,7 +14,8 @@ UNSCORABLE = "groups/unscorable"
 class Panel:
     """One panel of a picture: a metric ("eval:pass@1" is a score on held-out problems), and its vertical axis.
 
-    A rare one is left out where the metric is always 0 or not recorded."""
+    A rare one is left out where the metric is always 0 or not recorded. `target` is a metric whose last value is drawn
+    as a dotted line."""
 
     key: str
     title: str
@@ -22,6 +23,7 @@ class Panel:
     share: bool = False
     log: bool = False
     rare: bool = False
+    target: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,12 @@ PROMPT_KINDS = Chart(
         Panel("groups/he", "Mixed (HE)", "share of prompts", share=True),
         Panel("groups/nh", "All wrong (NH)", "share of prompts", share=True),
         Panel(UNSCORABLE, "Unscorable", "share of prompts", share=True, rare=True),
+        Panel("groups/gated", "Gated", "share of prompts", share=True, rare=True),
     ),
     "PH: all G rollouts of the prompt are right; GRPO learns nothing from them, MINER does. HE: some are right and "
     "some wrong; GRPO learns from these. NH: all are wrong; neither learns from them. Unscorable: the verifier left "
-    "rollouts without a reward, and the others do not differ; runs before this was recorded count them as HE.",
+    "rollouts without a reward, and the others do not differ; runs before this was recorded count them as HE. Gated: "
+    "gate_on_correctness took away what rewards of format or length told apart.",
 )
 ROLLOUTS = Chart(
     "rollouts",
@@ -81,6 +85,28 @@ CALIBRATION = Chart(
     "The PH advantages are multiplied by min(1, lambda_max * tau_ref / tau_pos). A factor of 1: the cap does not bind "
     "and the PH signal passes whole.",
     recorded_by="advantage_estimator: miner",
+    of_miner=True,
+    columns=2,
+)
+DOSE = Chart(
+    "dose",
+    "Dose of the methods of all-right and all-wrong prompts",
+    (
+        Panel("l1_share", "All-right against mixed prompts", "share of their sum of |advantage|", log=True, rare=True),
+        Panel(
+            "dose/share",
+            "Share of the gradient",
+            "share: norm of paid / (paid + others)",
+            rare=True,
+            target="dose/target",
+        ),
+        Panel("dose/entropy", "Entropy", "nats per token", rare=True, target="dose/target"),
+        Panel("dose/scale", "Factor on the advantages", "factor", log=True, rare=True),
+    ),
+    "How strongly the methods of all-right and all-wrong prompts acted beside that of mixed ones: in sums of "
+    "|advantage|, which MINER's cap limits, or in what dose: gradient or dose: entropy measured. Dotted: what was "
+    "asked for.",
+    recorded_by="all_right: miner; or dose: gradient or dose: entropy",
     of_miner=True,
     columns=2,
 )
@@ -151,7 +177,7 @@ COMPLETIONS = Chart(
     f"verifier's reward reaches correct_threshold. Few different texts: the policy says the same again and again.",
     recorded_by="log_completions: true",
 )
-CHARTS = (REWARD, PROMPT_KINDS, ROLLOUTS, CALIBRATION, UPDATE, ENTROPY, KL, GRAD_NORM, LENGTH, OVERHEAD)
+CHARTS = (REWARD, PROMPT_KINDS, ROLLOUTS, CALIBRATION, DOSE, UPDATE, ENTROPY, KL, GRAD_NORM, LENGTH, OVERHEAD)
 
 
 def held_out_chart(runs: Sequence[RunHistory]) -> Chart:

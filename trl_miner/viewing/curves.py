@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from ..runs.dose import dose_of
 from ..runs.history import RunHistory, read_run
 from .charts import COMPLETIONS, HELD_OUT, UNSCORABLE, Chart, charts_of
 from .completions import completions_history
 from .grouping import Method, group_methods, standing_out
-from .lines import INK, MOST_BANDS, add_legend, draw_lines, finish_axes, method_line, new_figure, save
+from .lines import INK, MOST_BANDS, add_legend, draw_lines, finish_axes, method_line, new_figure, save, style
 from .material import read_material
 from .spreads import known_values
 
@@ -28,8 +29,8 @@ def draw_chart(chart: str | Chart, runs: Runs, path: str | Path | None = None, *
     """Draw one chart, which Jupyter shows.
 
     Args:
-        chart: reward, prompt_kinds, rollouts, calibration, update, entropy, kl, grad_norm, length, overhead, held_out
-            or completions; or a `Chart` of your own.
+        chart: reward, prompt_kinds, rollouts, calibration, dose, update, entropy, kl, grad_norm, length, overhead,
+            held_out or completions; or a `Chart` of your own.
         runs: A run or several, read or as folders; a folder of `trl-miner compare` is all of its runs.
         path: A .png or .svg file to write; None: write nothing.
         smooth: Logs of a trailing mean over each run; 1: none.
@@ -50,12 +51,16 @@ def draw_chart(chart: str | Chart, runs: Runs, path: str | Path | None = None, *
         chart = charts[chart]
     methods = group_methods(histories)
     xlabel, per_step = _step_axis(histories)
-    shown = [panel for panel in chart.panels if not panel.rare or _occurs(panel.key, histories)]
+    shown = [panel for panel in chart.panels if not panel.rare or _occurs(panel.key, histories)] or chart.panels[:1]
     figure, panels = new_figure(len(shown), len(methods), columns=chart.columns)
     for axes, panel in zip(panels, shown, strict=True):
         points_of = _points_of(panel.key, per_step)
         lines = [line for method in methods if (line := method_line(method, points_of, smooth)) is not None]
         draw_lines(axes, lines, panels=len(panels), bands=len(methods) <= MOST_BANDS, front=standing_out(methods))
+        for method in methods if panel.target else ():
+            dosed = [run for run in method.runs if run.has(panel.key) and run.has(panel.target)]
+            for target in {known_values(run, panel.target)[-1] for run in dosed}:
+                axes.axhline(target, color=style(method.place)[0], linestyle=":", linewidth=1.2)
         if panel.share:
             axes.set_ylim(-0.03, 1.03)
         percent = panel.unit.startswith("share")
@@ -208,6 +213,9 @@ def _points_of(key: str, per_step: Mapping[str, float] | None) -> Callable[[RunH
     def points(run: RunHistory) -> np.ndarray:
         if key == "overhead":
             found = np.array(overhead(run)).reshape(-1, 2)
+        elif key == "l1_share":
+            dose = dose_of(run)
+            found = np.array(dose.reached if dose.unit in ("cap", "none") else []).reshape(-1, 2)
         elif key.startswith("eval:"):
             name = key.removeprefix("eval:")
             scored = [(step, scores[name]) for step, scores in run.scores.items() if name in scores]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..evaluation.paper import known_base_model, load_paper
+from ..runs.dose import KINDS, dose_of, dose_reached
 from ..runs.history import RunHistory, number
 from ..runs.settings import DEFAULTS
 from ..tables import Table
@@ -61,6 +62,24 @@ def settings_table(methods: Sequence[Method]) -> Table | None:
     rows = [[name, *(own.get(name, "default").removesuffix(".0") for own in known.values())] for name in names]
     rows = [row for row in rows if len(set(row[1:])) > 1]
     return Table("Settings that differ", ["Setting", *known], rows, is_text=True) if rows else None
+
+
+def dose_table(methods: Sequence[Method]) -> Table | None:
+    """Return the method of each kind of prompt, the dose asked for and the dose reached; None: no settings."""
+    rows = []
+    for method in methods:
+        doses = [dose_of(run) for run in method.runs if run.settings or run.method is not None]
+        if not doses:
+            continue
+        named = [doses[0].methods[kind] for kind in KINDS]
+        dosed = [cell or NOT_AVAILABLE for cell in (doses[0].asked, *dose_reached(doses))]
+        rows.append([method.label, *named, *dosed])
+    header = ["Method", "Mixed prompts", "All right", "All wrong", "Dose asked for", "Reached, mean", "First → last"]
+    notes = [
+        "Dose: how strongly the methods of all-right and all-wrong prompts act beside that of mixed ones. L1 mass: "
+        "sum of |advantage| over the tokens, as a share of that of mixed prompts. Means over the logs and the runs."
+    ]
+    return Table("Methods by kind of prompt, and their dose", header, rows, notes, is_text=True) if rows else None
 
 
 def training_table(methods: Sequence[Method]) -> Table | None:

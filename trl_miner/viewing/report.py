@@ -19,7 +19,14 @@ from .completions import Completions, read_completions
 from .grouping import Method, group_methods
 from .held_out_tables import against_tables, pass_tables, scored_alike
 from .material import Material, read_material
-from .method_tables import ablation_tables, methods_table, sensitivity_tables, settings_table, training_table
+from .method_tables import (
+    ablation_tables,
+    dose_table,
+    methods_table,
+    sensitivity_tables,
+    settings_table,
+    training_table,
+)
 from .notes import comparison_warnings, missing_notes, missing_text_notes, reading_notes, unfinished_notes
 from .pages import Picture, Plan, Section, html_page, markdown_page
 from .plans import SCORES, result_plans, training_plans
@@ -160,6 +167,7 @@ def _sections(content: _Content, pictures: Mapping[str, Picture]) -> list[Sectio
 def _tables(material: Material, methods: Sequence[Method]) -> list[Table]:
     tables = [
         methods_table(methods),
+        dose_table(methods),
         settings_table(methods),
         *ablation_tables(methods, material.results),
         *sensitivity_tables(methods),
