@@ -13,7 +13,7 @@ import yaml
 from harness import in_a_fork
 
 from trl_miner import cli
-from trl_miner.commands import compare, data, doctor, evaluate, launch, push, recipes, report, score, train
+from trl_miner.commands import compare, data, doctor, evaluate, launch, push, recipes, report, score, sft, train
 from trl_miner.commands import inspect as inspect_command
 from trl_miner.methods import METHODS
 from trl_miner.recipe import make_parser
@@ -168,8 +168,12 @@ EXECUTED_BY = {
     r'pip install -e "\.\[vllm,deepspeed\]"$': ".ci/run vllm_environment",  # vLLM's CPU build; CUDA's needs a GPU
     r"pytest$": ".ci/run fast",
     r"\.ci/run( \w+)*$": ".ci/run everything",
+    r"trl-miner sft": "tests/test_sft.py::test_the_start_is_where_the_recipe_looks_for_its_model",
     r"trl-miner train --config recipes/arithmetic/": (
         "tests/test_train.py::test_the_readmes_run_leaves_what_it_promises"
+    ),
+    r"trl-miner train --config my_recipe.yaml": (
+        "tests/test_own_data.py::test_a_run_trains_on_gsm8ks_rows_and_is_evaluated_with_its_prompt"
     ),
     r"trl-miner train --config recipe.yaml --num_processes": (
         "tests/test_train.py::test_arguments_split_between_script_and_accelerate"
@@ -241,7 +245,7 @@ def test_what_executes_a_command_is_there(way):
 def parsed(monkeypatch):
     """Parses a command with the real parser, and runs nothing."""
     calls = []
-    for module in (compare, doctor, evaluate, inspect_command, launch, push, recipes, report, score, train):
+    for module in (compare, doctor, evaluate, inspect_command, launch, push, recipes, report, score, sft, train):
         monkeypatch.setattr(module, "run", lambda args, rest: calls.append((args, rest)) or 0)
     for name in ("run_deepscaler", "run_medical"):
         monkeypatch.setattr(data, name, lambda args, rest: calls.append((args, rest)) or 0)

@@ -46,7 +46,7 @@ class _UsageError(ValueError):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Return its exit code: the command's own, 2 for bad input, 130 for Ctrl-C."""
     from . import __version__
-    from .commands import compare, data, doctor, evaluate, inspect, launch, push, recipes, report, score, train
+    from .commands import compare, data, doctor, evaluate, inspect, launch, push, recipes, report, score, sft, train
     from .progress import quietly
     from .redaction import hide_in_tracebacks, learn
 
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--traceback", action="store_true", help="after any command: show where an error arose")
     parser.add_argument("--version", action="version", version=f"trl-miner {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (train, launch, doctor, evaluate, score, compare, inspect, report, recipes, data, push):
+    for module in (sft, train, launch, doctor, evaluate, score, compare, inspect, report, recipes, data, push):
         module.add(commands)
     words = list(sys.argv[1:] if argv is None else argv)
     learn(words)
@@ -65,7 +65,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.environ[TRACEBACK] = "1"
     try:
         args, rest = parser.parse_known_args(words)
-        if rest and args.command not in ("train", "launch", "doctor", "compare"):  # whose options go to the training
+        if rest and args.command not in (
+            "sft",
+            "train",
+            "launch",
+            "doctor",
+            "compare",
+        ):  # whose options go to the training
             raise _UsageError(f"Unknown option {' '.join(rest)}. See trl-miner {args.command} --help.", args.command)
     except _UsageError as error:
         return tell(error, error.command)

@@ -21,6 +21,7 @@ HOME = "recipes"
 MODELS = (
     "arithmetic",
     "study",
+    "SmolLM2-135M-Instruct",
     "one-gpu",
     "Qwen3-4B-Base",
     "Qwen3-8B-Base",

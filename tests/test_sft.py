@@ -1,0 +1,60 @@
+"""`trl-miner sft`: the start that a recipe's model gets, and what it refuses."""
+
+import csv
+
+import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from trl_miner import cli
+from trl_miner.commands.sft import WORDINGS, _add_completion
+
+
+def write_recipe(folder, **changes):
+    with (folder / "sums.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("question", "result"), *((f"Compute {n} + 1.", n + 1) for n in range(32))])
+    settings = {
+        "output_dir": folder / "run",
+        "model_name_or_path": folder / "start",
+        "dataset_name": folder / "sums.csv",
+        "dataset_prompt_column": "question",
+        "dataset_solution_column": "result",
+        "prompt_style": "plain",
+        "use_cpu": "true",
+        "bf16": "false",
+        "gradient_checkpointing": "false",
+    } | changes
+    (folder / "recipe.yaml").write_text("".join(f"{key}: {value}\n" for key, value in settings.items()))
+    return str(folder / "recipe.yaml")
+
+
+def test_the_start_is_where_the_recipe_looks_for_its_model(policy, tmp_path, capsys):
+    recipe = write_recipe(tmp_path)
+    command = ["sft", "--config", recipe, "--model", policy, "--steps", "2", "--lr", "1e-3"]
+    assert cli.main(command) == 0
+    assert f"trl-miner train --config {recipe}" in capsys.readouterr().out
+    start, before = (AutoModelForCausalLM.from_pretrained(folder) for folder in (tmp_path / "start", policy))
+    assert any((one != other).any() for one, other in zip(start.parameters(), before.parameters(), strict=True))
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "start")) == len(AutoTokenizer.from_pretrained(policy))
+    assert cli.main(command) == 2  # the start of before is kept
+    assert "must be a new folder" in capsys.readouterr().err
+
+
+def test_the_same_gold_is_taught_in_several_wordings():
+    rows = [_add_completion({"prompt": "1 + 1?", "solution": " 2"}, index) for index in range(100)]
+    assert {row["completion"] for row in rows} == {f" {wording % 2}" for wording in WORDINGS}
+    chat = _add_completion({"prompt": [{"role": "user", "content": "1 + 1?"}], "answer": "2", "task": "..."}, 0)
+    assert chat["completion"][0]["role"] == "assistant" and "\\boxed{2}" in chat["completion"][0]["content"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model_name_or_path": "trl_miner/arithmetic"}, "model_name_or_path must be a new folder"),
+        ({"dataset_solution_column": "solution"}, "Set dataset_solution_column"),
+        ({"reward_funcs": "[harness.mixed_reward]"}, "it rejects"),
+    ],
+)
+def test_what_cannot_be_taught_is_refused(policy, tmp_path, capsys, changes, said):
+    assert cli.main(["sft", "--config", write_recipe(tmp_path, **changes), "--model", policy]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "start").exists()

@@ -1,0 +1,133 @@
+"""`trl-miner sft`: the short supervised start of a recipe, on the recipe's own problems."""
+
+import argparse
+import random
+import warnings
+from pathlib import Path
+from typing import Any
+
+from ..progress import finish, is_quiet
+from . import set_run
+
+# Both task_reward and math_reward find the answer in the box. With one wording, all right answers to a prompt would be
+# one text, and MINER would have nothing to tell apart.
+WORDINGS = (
+    "\\boxed{%s}",
+    "The answer is \\boxed{%s}.",
+    "It is \\boxed{%s}.",
+    "I get \\boxed{%s}.",
+    "That makes \\boxed{%s}.",
+    "So the result is \\boxed{%s}.",
+    "\\boxed{%s} is the answer.",
+    "The solution: \\boxed{%s}",
+)
+CHECKED = 20  # completions that the recipe's verifier must accept
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "sft",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        help="teach a small model the form of the answers before a training: trl-miner sft --config RECIPE --model ID",
+        description="Train a model on the problems of a recipe and their golds, in eight wordings, and save it where\n"
+        "the recipe looks for its model (model_name_or_path). A model that never gives a right answer in the right\n"
+        "form cannot learn from rewards.",
+        epilog="Other options are those of trl-miner train, and go before what the recipe says.",
+    )
+    option = parser.add_argument
+    option("--config", required=True, metavar="RECIPE", help="recipe of the training that is to follow")
+    option("--model", required=True, help="model to start from: a Hub id or a folder")
+    option("--steps", type=int, default=40, metavar="N", help="optimizer steps of 16 rows (default: %(default)s)")
+    option("--lr", type=float, default=5e-5, metavar="X", help="learning rate (default: %(default)s)")
+    set_run(parser, run)
+
+
+def run(args: argparse.Namespace, rest: list[str]) -> int:
+    from ..data.base_model import find_model
+    from ..recipe import check_recipe, load_reward_funcs, make_parser
+    from ..recipe_files import with_recipe_file
+    from ..train import load_data
+
+    # TRL itself uses a name that transformers has renamed; whoever reads the log cannot change that
+    warnings.filterwarnings("ignore", message=".*gradient_checkpointing. is deprecated", category=FutureWarning)
+    if args.steps < 1:
+        raise ValueError(f"--steps must be at least 1: got {args.steps}. The default is 40.")
+    words, parser = with_recipe_file(["--config", args.config, *rest], say=True), make_parser()
+    check_recipe(words, parser)
+    script, config, model_args, mixture = parser.parse_args_and_config(words)
+    folder = _check_folder(model_args.model_name_or_path, args.model)
+    rows = load_data(script, mixture, model_args)[script.dataset_train_split]
+    rows = rows.map(_add_completion, with_indices=True)
+    _check_completions(rows.select(range(min(CHECKED, len(rows)))), load_reward_funcs(script, config)[0])
+    _train(find_model(args.model), rows.select_columns(["prompt", "completion"]), folder, config, args)
+    finish([folder], [f"trl-miner train --config {args.config}"])
+    return 0
+
+
+def _check_folder(name: str | None, model: str) -> Path:
+    """Return the folder that the recipe names as its model, which must be a new one."""
+    from ..data.worlds import WORLDS
+
+    if not name or name == model or name in WORLDS or Path(name).exists():
+        raise ValueError(
+            f"model_name_or_path must be a new folder, which this command writes: the recipe has {name}. Set it to "
+            f"another folder, or delete this one."
+        )
+    return Path(name)
+
+
+def _add_completion(row: dict[str, Any], index: int) -> dict[str, Any]:
+    """Add the gold in a wording that the row's number decides."""
+    gold = row.get("answer") if "task" in row else row.get("solution")
+    if gold is None:
+        raise ValueError(
+            f"Every row must have a gold in the column solution: row {index} has {', '.join(row)}. Set "
+            "dataset_solution_column."
+        )
+    text = random.Random(index).choice(WORDINGS) % str(gold).strip()
+    is_chat = not isinstance(row["prompt"], str)
+    return {"completion": [{"role": "assistant", "content": text}] if is_chat else f" {text}"}
+
+
+def _check_completions(rows: Any, reward: Any) -> None:
+    """Raise if the verifier does not accept what the model is to be taught."""
+    columns = {name: rows[name][:] for name in rows.column_names}
+    rewards = reward(**columns, prompts=columns["prompt"], completions=columns["completion"])
+    bad = [place for place, value in enumerate(rewards) if value != 1.0]
+    if bad:
+        raise ValueError(
+            f"The first reward function must accept the golds in a \\boxed{{}}: it rejects {len(bad)} of the first "
+            f"{len(rewards)}, such as row {bad[0]}: {columns['completion'][bad[0]]!r}. Use task_reward or math_reward "
+            "and check the golds."
+        )
+
+
+def _train(model: str, rows: Any, folder: Path, config: Any, args: argparse.Namespace) -> None:
+    from transformers import PrinterCallback
+    from trl import SFTConfig, SFTTrainer
+
+    trainer = SFTTrainer(
+        model=model,
+        train_dataset=rows,
+        args=SFTConfig(
+            output_dir=str(folder),
+            max_steps=args.steps,
+            per_device_train_batch_size=16,
+            learning_rate=args.lr,
+            warmup_steps=0.1,
+            model_init_kwargs={"dtype": "float32"},
+            use_cpu=config.use_cpu,
+            bf16=config.bf16,
+            gradient_checkpointing=config.gradient_checkpointing,
+            seed=config.seed,
+            logging_strategy="no" if is_quiet() else "steps",
+            logging_steps=10,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=is_quiet(),
+        ),
+    )
+    if is_quiet():
+        trainer.remove_callback(PrinterCallback)  # it prints a last line whatever the logging strategy
+    trainer.train()
+    trainer.save_model()
