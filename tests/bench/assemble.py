@@ -16,7 +16,7 @@ import sys
 import time
 
 import numpy as np
-from common import machine, memory_mib, report, reset_peak_memory, table
+from common import memory_mib, report_table, reset_peak_memory
 
 G, PROCESSES = 16, 2
 
@@ -95,19 +95,13 @@ def main():
         "resident after, GB",
         "seconds",
     ]
-    text = [
-        "# Memory: joining the rounds of dynamic sampling",
-        "",
+    text = (
         "`assemble` on two gloo processes, the larger of the two: two rounds of a whole batch each, of which every\n"
         "second prompt goes into the batch, and half of these to the other process. Token ids, log-probs and texts,\n"
         "as Python's numbers and strings. Target: at most 0.3 GB above the rounds at 2,048 x 8,192. (1 GB is 2^30\n"
-        "bytes.) It is 0 because rows that are not in the batch are freed before others take their place.",
-        "",
-        f"{machine()}. `python tests/bench/assemble.py --write`",
-        "",
-        table(header, rows),
-    ]
-    report("assemble", "\n".join(text))
+        "bytes.) It is 0 because rows that are not in the batch are freed before others take their place."
+    )
+    report_table("assemble", "Memory: joining the rounds of dynamic sampling", text, header, rows)
 
 
 if __name__ == "__main__":

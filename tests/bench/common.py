@@ -65,3 +65,9 @@ def report(name: str, text: str) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text + "\n")
         print(f"written to {path}")
+
+
+def report_table(name: str, title: str, text: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """`report` a table under a title, an explanation, and the machine with the command that measured it."""
+    measured = f"{machine()}. `python tests/bench/{name}.py --write`"
+    report(name, "\n\n".join([f"# {title}", text, measured, table(header, rows)]))

@@ -13,7 +13,7 @@ import sys
 import time
 
 import torch
-from common import machine, memory_mib, report, reset_peak_memory, table
+from common import memory_mib, report_table, reset_peak_memory
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
@@ -86,18 +86,12 @@ def main() -> None:
         )
     header = ["model in", "plain, MiB", "with statistics, MiB", "more, MiB", "one chunk, MiB (computed)"]
     header += ["plain, s", "with statistics, s"]
-    text = [
-        "# Memory of UCAS's logit statistics",
-        "",
+    text = (
         f"Peak above the model's own memory in a no-grad forward of {TOKENS} tokens over {VOCABULARY} logits, medians "
         "of 3. Target: at most 1024 MiB more than plain. All logits in float32 would be "
-        f"{TOKENS * VOCABULARY * 4 / 2**20:.0f} MiB.",
-        "",
-        f"{machine()}. `python tests/bench/logits.py --write`",
-        "",
-        table(header, rows),
-    ]
-    report("logits", "\n".join(text))
+        f"{TOKENS * VOCABULARY * 4 / 2**20:.0f} MiB."
+    )
+    report_table("logits", "Memory of UCAS's logit statistics", text, header, rows)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from typing import Any
 
-from common import machine, memory_mib, report, reset_peak_memory, table
+from common import memory_mib, report_table, reset_peak_memory
 
 # vocabulary, hidden, layers, intermediate, heads, KV heads, head size, rows, tokens, checkpointed, LoRA
 CASES: dict[str, tuple[Any, ...]] = {
@@ -169,20 +169,14 @@ def main() -> None:
         )
     header = ["what dominates", "vocabulary x hidden x layers x MLP", "rows x tokens", "training"]
     header += ["resident, MiB", "tensors, MiB", "estimate, MiB", "estimate / tensors"]
-    text = [
-        "# The memory estimate of `trl-miner doctor`",
-        "",
+    text = (
         "Peak over two optimizer steps of two micro-batches (forward through TRL's fused head, backward, fused\n"
         "AdamW, float32, Qwen3 with random weights): what PyTorch's allocator gave to tensors, and how far the\n"
         "resident set grew. The latter is smaller where the vocabulary is: TRL allocates a tile of 32,768 logits for\n"
         "each token, and a CPU holds only what is touched. Target: the estimate is 1.00 to 1.25 times what tensors\n"
-        "had. Measured on a CPU only: 16-bit types, ZeRO, FSDP, NCCL and vLLM are not in it.",
-        "",
-        f"{machine()}. `python tests/bench/memory.py --write`",
-        "",
-        table(header, rows),
-    ]
-    report("memory", "\n".join(text))
+        "had. Measured on a CPU only: 16-bit types, ZeRO, FSDP, NCCL and vLLM are not in it."
+    )
+    report_table("memory", "The memory estimate of `trl-miner doctor`", text, header, rows)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from common import machine, report, table
+from common import report_table
 
 METRICS = """
     loss grad_norm learning_rate num_tokens reward reward_std frac_reward_zero_std rewards/math_reward/mean
@@ -83,18 +83,12 @@ def main():
             row = [f"{num_steps:,}", num_runs, f"{megabytes:.0f}", figures, f"{len(page) / 1e6:.1f}"]
         rows.append([*row, f"{used:.1f}", f"{seconds:.1f}"])
     header = ["logged steps", "runs", "trainer_state.json, MB", "figures", "page, MB", "processor, s", "elapsed, s"]
-    text = [
-        "# `trl-miner report`",
-        "",
+    text = (
         f"The whole command, imports included, for runs with {len(METRICS)} metrics at every logged step. Targets:\n"
         "5 seconds for 2,000 steps and 20 for 200,000, elapsed on a machine that does nothing else; where it does,\n"
-        "processor seconds come closer.",
-        "",
-        f"{machine()}. `python tests/bench/report.py --write`",
-        "",
-        table(header, rows),
-    ]
-    report("report", "\n".join(text))
+        "processor seconds come closer."
+    )
+    report_table("report", "`trl-miner report`", text, header, rows)
 
 
 if __name__ == "__main__":
