@@ -11,6 +11,8 @@ import trl
 from harness import config, mixed_reward, problems
 from transformers import Trainer
 from trl import GRPOTrainer
+from trl.generation import vllm_generation
+from trl.trainer import grpo_trainer
 
 from trl_miner import MinerGRPOTrainer
 from trl_miner.config_checks import AVERAGED_BY_SEQUENCE_RATIO, CLIPPED_LOSSES, ONE_OF
@@ -50,6 +52,17 @@ def test_methods_keep_their_signatures(name, parameters):
     assert hasattr(GRPOTrainer, name), moved(f"GRPOTrainer.{name} (gone)")
     found = list(inspect.signature(getattr(GRPOTrainer, name)).parameters)
     assert found == parameters, moved(f"GRPOTrainer.{name}{tuple(found)}")
+
+
+def test_the_link_to_vllm_has_what_is_replaced_for_a_model_in_4_bits():
+    link = vllm_generation.VLLMGeneration
+    names = [
+        "_init_vllm",
+        "_fix_param_name_to_vllm",
+        *(["_iter_named_params"] if trl.__version__.startswith("1.16") else []),
+    ]
+    assert all(hasattr(link, name) for name in names), moved("VLLMGeneration")
+    assert grpo_trainer.VLLMGeneration is link and vllm_generation.is_bitsandbytes_available, moved("what makes it")
 
 
 @pytest.mark.parametrize("name", ONE_OF)

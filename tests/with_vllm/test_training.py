@@ -23,11 +23,12 @@ METHODS = {
     "grpo-uncorrected": {"advantage_estimator": "grpo", **UNCORRECTED},
     "miner-uncorrected": {"advantage_estimator": "miner", **UNCORRECTED},
     "control": {"advantage_estimator": "miner", "synced": False},
+    "grpo-qlora": {"advantage_estimator": "grpo", "lora": True, "bits": 4},
 }
 # What a head changes is the weights that are sent, with adapters in them or not; all else is done with tied ones.
 UNTIED = ("grpo", "miner-lora")
 RUNS = [*(("tied", method) for method in METHODS), *(("untied", method) for method in UNTIED)]
-CORRECTED = [(head, name) for head, name in RUNS if not name.endswith("uncorrected") and name != "control"]
+CORRECTED = [(head, name) for head, name in RUNS if not name.endswith(("uncorrected", "qlora")) and name != "control"]
 ROWS = 24  # of a step, as train_worker.py has it
 DIFFERENCE, MEAN = (f"sampling/sampling_logp_difference/{name}" for name in ("max", "mean"))
 
@@ -81,6 +82,11 @@ def test_the_sampler_has_the_trainers_weights_at_every_step(trained, head, metho
     steps = trained[f"{head}-{method}"]["steps"]
     assert len(steps) == 3 and all(step["grad_norm"] > 0 for step in steps)
     assert max(step[DIFFERENCE] for step in steps) < 1e-4
+
+
+def test_it_has_those_of_a_model_in_4_bits_in_full(trained):
+    first, *others = (step[DIFFERENCE] for step in trained["tied-grpo-qlora"]["steps"])
+    assert first < 1e-4 and 0 < max(others) < 5e-3  # the adapter has 16 bits, and vLLM gets it merged
 
 
 def test_without_weight_sync_it_shows(trained):

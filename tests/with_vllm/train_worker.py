@@ -13,6 +13,7 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from harness import Recording, by_thirds, config, metrics_of, problems
 from peft import LoraConfig
+from transformers import BitsAndBytesConfig
 from vllm.distributed import cleanup_dist_env_and_memory
 
 torch.set_num_threads(1)
@@ -45,7 +46,7 @@ class SyncedOnce(Recording):
         return loss
 
 
-def train(name, model, folder, *, synced=True, lora=False, **settings):
+def train(name, model, folder, *, synced=True, lora=False, bits=None, **settings):
     num_processes = config(folder).world_size
     args = config(
         folder / name,
@@ -60,6 +61,8 @@ def train(name, model, folder, *, synced=True, lora=False, **settings):
         **settings,
     )
     adapters = {"peft_config": LoraConfig(r=4, target_modules="all-linear")} if lora else {}
+    if bits:
+        adapters["quantization_config"] = BitsAndBytesConfig(**{f"load_in_{bits}bit": True})
     trainer = (Recording if synced else SyncedOnce)(model, every_other_right, args, problems(), **adapters)
     trainer.train()
     return {

@@ -40,6 +40,7 @@ from .generation_batch import (
 )
 from .logits import check_logits
 from .padding import loss_mask
+from .quantized_sync import full_weights_for_vllm
 from .run_trainer import RunTrainer
 from .sampled_logps import by_row, choose_source, collect_logps
 from .token_credit import CreditRecorder
@@ -106,7 +107,8 @@ class MinerGRPOTrainer(RunTrainer):
 
     def __init__(self, model: Any, reward_funcs: Any = None, args: Any = None, *rest: Any, **kwargs: Any) -> None:
         args = _own_config(model, args)
-        super().__init__(model, reward_funcs, args, *rest, **kwargs)
+        with full_weights_for_vllm():
+            super().__init__(model, reward_funcs, args, *rest, **kwargs)
         self.evaluation: dict[str, dict[str, float]] = {}  # {"before": {"pass@1": ...}, ...}, shown on the model card
         if self._paper["id"] not in {method.arxiv for method in args.estimators}:  # the card must not credit it
             self._name, self._paper, self._tag_names = GRPOTrainer._name, GRPOTrainer._paper, GRPOTrainer._tag_names

@@ -1,0 +1,85 @@
+"""QLoRA with vLLM: vLLM gets the policy's weights in 16 bits or more, and the training keeps its own.
+
+TRL merges the adapter into the quantized weights, which rounds them anew, sends them without what they mean, and
+unmerges, which rounds once more: vLLM refuses them or samples from another policy, and the base model drifts
+(https://github.com/huggingface/trl/issues/4973).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+from trl.generation import vllm_generation
+from trl.trainer import grpo_trainer
+
+
+@contextmanager
+def full_weights_for_vllm() -> Iterator[None]:
+    """Have the trainers that are made meanwhile send vLLM full weights of a quantized model."""
+    with _replaced(grpo_trainer, "VLLMGeneration", FullWeights):
+        yield
+
+
+class FullWeights(vllm_generation.VLLMGeneration):
+    """TRL's link to vLLM; of a quantized model it sends full weights."""
+
+    def _init_vllm(self) -> None:
+        if not _is_quantized(self.model):
+            return super()._init_vllm()
+        if not getattr(self.model, "is_loaded_in_4bit", False):
+            raise ValueError(
+                "vLLM samples from models in 4 bits, or 16 and more: got one in 8 bits. Set load_in_4bit, or neither."
+            )
+        if not hasattr(vllm_generation.VLLMGeneration, "_iter_named_params"):
+            raise ValueError(
+                "vLLM with load_in_4bit needs TRL 1.16: this one cannot send it full weights. Run "
+                "pip install 'trl_miner[vllm]', or leave out load_in_4bit."
+            )
+        if any(getattr(adapter, "use_dora", False) for adapter in getattr(self.model, "peft_config", {}).values()):
+            raise ValueError(
+                "vLLM with load_in_4bit takes LoRA adapters: got use_dora. Leave out use_dora or load_in_4bit."
+            )
+        if self._dist.is_fsdp or self._dist.is_zero3:
+            raise ValueError(
+                "A model in 4 bits that vLLM samples from must not be sharded: got FSDP or ZeRO-3. Use "
+                "recipes/accelerate/ddp.yaml, or leave out load_in_4bit."
+            )
+        with _replaced(vllm_generation, "is_bitsandbytes_available", bool):  # false: else vLLM's are quantized, too
+            return super()._init_vllm()
+
+    def _iter_named_params(self) -> Iterator[tuple[str, Tensor]]:
+        return _full_weights(self) if _is_quantized(self.model) else super()._iter_named_params()
+
+
+@contextmanager
+def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
+def _is_quantized(model: Any) -> bool:
+    return bool(getattr(model, "is_loaded_in_4bit", False) or getattr(model, "is_loaded_in_8bit", False))
+
+
+def _full_weights(generation: Any) -> Iterator[tuple[str, Tensor]]:
+    """Yield the policy's weights with vLLM's names, one at a time: dequantized, and with the adapter's added."""
+    from peft.utils.integrations import dequantize_module_weight
+
+    model = generation.model
+    for name, parameter in model.named_parameters():
+        path, _, leaf = name.rpartition(".")
+        if model.prefix in name or "original_module" in name:  # the adapter's; a layer that has a trained copy
+            continue
+        module = model.get_submodule(path)
+        weight = dequantize_module_weight(module).data if leaf == "weight" else parameter.data
+        if path.endswith(".base_layer") and leaf == "weight":
+            lora = model.get_submodule(path.removesuffix(".base_layer"))
+            for adapter in lora.active_adapters:
+                weight = weight + lora.get_delta_weight(adapter).to(weight)
+        short = name.removeprefix("base_model.model.").replace(".base_layer", "")
+        yield generation._fix_param_name_to_vllm(short, extra_prefixes=["modules_to_save.default."]), weight
