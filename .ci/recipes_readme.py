@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from trl_miner.recipe_files import MODELS, read_machine, read_title
+from trl_miner.recipe_files import MODELS, NO_RECIPES, read_machine, read_title
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 INTRODUCTION = """# Recipes
@@ -130,8 +130,9 @@ def reference() -> str:
         name = path.relative_to(RECIPES).as_posix()
         header = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
         lines.append(f"| [{name}]({name}) | {' '.join(line.removeprefix('#').strip() for line in header)} |")
-    lines += ["", "[slurm/train.slurm](slurm/train.slurm) runs a recipe on several nodes.", ""]
-    for model in MODELS[:-2]:  # accelerate and slurm have been named
+    sweep = "[sweeps/one-gpu.yaml](sweeps/one-gpu.yaml) is a sweep with W&B over settings of a recipe."
+    lines += ["", f"[slurm/train.slurm](slurm/train.slurm) runs a recipe on several nodes. {sweep}", ""]
+    for model in MODELS[: -len(NO_RECIPES)]:  # which have been named
         lines += _model(model)
     return "\n".join(lines)
 

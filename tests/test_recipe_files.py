@@ -1,11 +1,16 @@
 """Recipes by name, in a checkout and from what a wheel holds; and copies of them."""
 
+import email
 import os
+import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
+import tqdm
+import yaml
 
 from trl_miner import cli, recipe_files
 from trl_miner.launching.accelerate_config import find_file
@@ -23,17 +28,59 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_wheel_holds_all_recipes_and_no_script(tmp_path):
-    code = "import setuptools; setuptools.setup()"
-    build = [sys.executable, "-c", code, "--quiet", "build_py", "--build-lib", str(tmp_path / "built")]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    code = "from trl_miner import recipe_files; print(recipe_files.shipped_folder(), *recipe_files.shipped())"
-    environment = os.environ | {"PYTHONPATH": str(tmp_path / "built")}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    folder, *names = done.stdout.split()
-    assert folder == str(tmp_path / "built" / "trl_miner" / "recipes")
-    assert names == [*recipe_files.shipped()] and {"arithmetic/miner", "accelerate/zero3", "slurm/train"} <= {*names}
-    assert not [*Path(folder).rglob("*.py")]
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel of a release, built without leaving anything in the checkout."""
+    work = tmp_path_factory.mktemp("wheel")
+    folders = ["egg_info", "--egg-base", work, "build", "--build-base", work / "build"]
+    folders += ["bdist_wheel", "--bdist-dir", work / "unpacked", "--dist-dir", work]
+    command = [sys.executable, "setup.py", "--quiet", *map(str, folders)]
+    environment = os.environ | {"TRL_MINER_SOURCE": "https://github.com/OWNER/NAME"}
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
+    return next(work.glob("*.whl"))
+
+
+def test_the_wheel_holds_all_recipes_and_no_script(wheel):
+    folder = "trl_miner/recipes/"
+    held = [name.removeprefix(folder) for name in zipfile.ZipFile(wheel).namelist() if name.startswith(folder)]
+    shipped = {str(path.relative_to(RECIPES)) for path in recipe_files.shipped().values()}
+    assert shipped == {*held} and {"arithmetic/miner.yaml", "accelerate/zero3.yaml", "slurm/train.slurm"} <= shipped
+
+
+def test_the_readme_of_a_release_has_whole_addresses_for_files_that_are_there(wheel):
+    described = next(path for path in zipfile.Path(wheel).iterdir() if path.name.endswith(".dist-info"))
+    metadata = email.message_from_string((described / "METADATA").read_text())
+    links = re.findall(r"\]\(([^)]+)\)", metadata.get_payload())
+    ours = [link.removeprefix("https://github.com/OWNER/NAME/") for link in links if "/OWNER/" in link]
+    assert all(link.startswith("https://") for link in links)
+    assert "raw/main/recipes/arithmetic/miner.png" in ours and "blob/main/LICENSE" in ours
+    assert all((ROOT / link.partition("/main/")[2].partition("#")[0]).exists() for link in ours)
+    assert "Source, https://github.com/OWNER/NAME" in metadata.get_all("Project-URL")
+
+
+def test_uv_installs_the_wheel_and_uvx_runs_its_command(wheel, tmp_path):
+    """What it depends on would be gigabytes: uv is told to leave it out, and a recipe is shown with two packages."""
+    from uv import find_uv_bin
+
+    metadata = (next(wheel.parent.glob("*.egg-info")) / "requires.txt").read_text()
+    names = re.findall(r"^[A-Za-z][\w-]*", metadata, re.MULTILINE)
+    Path("left_out.txt").write_text("".join(f"{name} ; python_version < '3'\n" for name in names))
+    for package in (tqdm, yaml):
+        Path("beside", package.__name__).parent.mkdir(exist_ok=True)
+        Path("beside", package.__name__).symlink_to(Path(package.__file__).parent)
+    cache = {"UV_CACHE_DIR": str(tmp_path / "cache"), "UV_OFFLINE": "1", "UV_PYTHON": sys.executable}
+    environment = os.environ | cache | {"PYTHONPATH": str(tmp_path / "beside")}
+
+    def run(*command):
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    uv = find_uv_bin()
+    run(uv, "pip", "install", "--no-deps", "--target", "installed", str(wheel))
+    assert Path("installed", "trl_miner", "recipes", "arithmetic", "miner.yaml").is_file()
+    told = run(
+        uv, "tool", "run", "--overrides", "left_out.txt", "--from", str(wheel), "trl-miner", "recipes", "one-gpu"
+    )
+    assert "one-gpu/gsm8k" in told
 
 
 @pytest.mark.parametrize("name", ["arithmetic/miner", "arithmetic/miner.yaml", "recipes/arithmetic/miner.yaml"])

@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,11 @@ from trl_miner.doctor.context import FAILED, Context
 from trl_miner.doctor.machine import GIB
 from trl_miner.launching.plan import make_plan
 from trl_miner.recipe import check_recipe, load_reward_funcs, make_parser
+from trl_miner.recipe_files import is_recipe, with_recipe_file
 from trl_miner.train import main
 
 RECIPES = Path(__file__).parent.parent / "recipes"
-PATHS = [path for path in sorted(RECIPES.rglob("*.yaml")) if path.parent.name != "accelerate"]
+PATHS = [path for path in sorted(RECIPES.rglob("*.yaml")) if is_recipe(path)]
 ON_CPU = ["--use_cpu", "true", "--bf16", "false"]  # what only a GPU has
 
 
@@ -384,3 +387,21 @@ def test_the_memory_of_one_gpu_is_the_sum_of_both_sides(monkeypatch):
     # without sleep mode the share counts during the training, too
     _, awake, _ = on_one_gpu(ONE_GPU / "gsm8k.yaml", 24, "--vllm_enable_sleep_mode", "false")
     assert awake.training / GIB == pytest.approx(full.training / GIB - 1 + 11.82, abs=0.01)
+
+
+def test_the_sweep_trains_its_recipe_with_settings_that_are_there():
+    """The command as W&B's agent makes it, and as its shell expands it."""
+    from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
+
+    sweep = yaml.safe_load((RECIPES / "sweeps" / "one-gpu.yaml").read_text())
+    chosen = {key: {"value": parameter["values"][-1]} for key, parameter in sweep["parameters"].items()}
+    *command, macro = create_sweep_command(sweep["command"])
+    assert macro == "${args}"
+    command[2] = command[2].replace("trl-miner train", "printf '%s\\n'")
+    command += create_sweep_command_args({"args": chosen})["args"]
+    done = subprocess.run(command, env=os.environ | {"WANDB_RUN_ID": "r1"}, capture_output=True, text=True, check=True)
+    words = with_recipe_file(done.stdout.split())
+    check_recipe(words, make_parser())
+    _, config, _, _ = make_parser().parse_args_and_config([*words, *ON_CPU])
+    assert {key: getattr(config, key) for key in chosen} == {key: value["value"] for key, value in chosen.items()}
+    assert (config.output_dir, config.report_to) == ("runs/sweep/r1", ["wandb"])

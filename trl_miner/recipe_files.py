@@ -30,7 +30,9 @@ MODELS = (
     "Llama-3.1-8B-Instruct",
     "accelerate",
     "slurm",
+    "sweeps",
 )
+NO_RECIPES = MODELS[-3:]
 
 
 def shipped_folder() -> Path:
@@ -58,7 +60,7 @@ def _order(name: str) -> tuple[int, str, str]:
 
 def is_recipe(name: str | Path) -> bool:
     """Return whether a name of `shipped`, or a file made from it, is a recipe's."""
-    return PurePosixPath(name).parent.name not in ("accelerate", "slurm")
+    return PurePosixPath(name).parent.name not in NO_RECIPES
 
 
 def find_recipe(name: str | Path) -> Path:
