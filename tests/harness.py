@@ -138,6 +138,7 @@ OWN_METRICS = (
     "ucas/",
     "entropy_adv/",
     "micro_batches/",
+    "dose/",
 )
 
 

@@ -11,7 +11,7 @@ from torch import tensor
 
 from trl_miner import MinerGRPOTrainer
 from trl_miner.methods.groups import GroupKinds
-from trl_miner.trainer.update import KINDS, check_measurable
+from trl_miner.trainer.gradient_parts import KINDS, check_measurable
 from trl_miner.trainer.update_metrics import (
     HE,
     NH,
@@ -39,14 +39,15 @@ class Watching(Recording):
         self.found = []
         super().__init__(*args, **kwargs)
         if self._update is not None:
-            self.log_update, self._update.log = self._update.log, self.keep_and_log
+            self._gradient = self._update._gradient
+            self.take, self._gradient.take = self._gradient.take, self.keep_and_take
 
-    def keep_and_log(self):
-        if (step := self._update.step) is not None:
-            parts = {name: list(getattr(step, name)) for name in ("ph", "other")}
+    def keep_and_take(self):
+        if (step := self.take()) is not None:
+            parts = {"ph": list(step.first), "other": list(step.other)}
             parts["all"] = [None if p.grad is None else p.grad.clone() for p, _ in step.parameters]
             self.found.append({name: flat(part, step) for name, part in parts.items()})
-        self.log_update()
+        return step
 
 
 def flat(part, step):
@@ -72,15 +73,15 @@ def test_kinds_become_one_number_per_row():
 def test_share_and_cosine_of_two_vectors():
     # (3, 0 | 0) and (0, 4 | 0): norms 3 and 4, at right angles
     sums = overlap(tensor([3.0, 0.0]), tensor([0.0, 4.0])) + overlap(tensor([[0.0]]), tensor([[0.0]]))
-    assert compare_parts(sums) == {"ph_norm": 3, "other_norm": 4, "share": pytest.approx(3 / 7), "cosine": 0}
+    assert compare_parts(sums) == {"first_norm": 3, "other_norm": 4, "share": pytest.approx(3 / 7), "cosine": 0}
     # (1, 1) and (-2, -2): norms sqrt 2 and 2 sqrt 2, opposite
     found = compare_parts(overlap(tensor([1.0, 1.0]), tensor([-2.0, -2.0])))
     assert found["share"] == pytest.approx(1 / 3) and found["cosine"] == pytest.approx(-1)
 
 
 def test_what_is_zero_has_no_direction():
-    assert compare_parts(overlap(tensor([0.0]), tensor([2.0]))) == {"ph_norm": 0, "other_norm": 2, "share": 0}
-    assert compare_parts(torch.zeros(3)) == {"ph_norm": 0, "other_norm": 0}
+    assert compare_parts(overlap(tensor([0.0]), tensor([2.0]))) == {"first_norm": 0, "other_norm": 2, "share": 0}
+    assert compare_parts(torch.zeros(3)) == {"first_norm": 0, "other_norm": 0}
 
 
 @pytest.mark.parametrize("amsgrad", [False, True])
@@ -204,15 +205,15 @@ def test_the_share_after_the_optimizer_is_that_of_the_step(policy, tmp_path):
     """Without momentum and weight decay the whole step is linear in the gradient: -lr * (u_PH + u_other)."""
 
     class Stepping(Watching):
-        def keep_and_log(self):
-            parameters = self._update.step.parameters
+        def keep_and_take(self):
+            parameters = (step := super().keep_and_take()).parameters
             self.after = torch.cat([p.detach().flatten() for p, _ in parameters])
             self.names = {p: name for name, p in self.model.named_parameters()}
             self.names = [self.names[p] for p, _ in parameters]
             self.denominators = torch.cat(
                 [adam_denominator(self.optimizer.state[p], group).flatten() for p, group in parameters]
             )
-            super().keep_and_log()
+            return step
 
     settings = dict(UNCAPPED, max_steps=1, adam_beta1=0.0, weight_decay=0.0, lr_scheduler_type="constant")
     trainer = trained(policy, tmp_path, cls=Stepping, **settings)
@@ -340,7 +341,7 @@ def test_a_launch_that_it_cannot_measure_is_an_error_too(policy, tmp_path, monke
     trainer = MinerGRPOTrainer(policy, mixed_reward, config(tmp_path), problems())
     monkeypatch.setattr(Accelerator, name, value)  # without the launch
     with pytest.raises(ValueError, match=message):
-        check_measurable(trainer)
+        check_measurable(trainer, "log_miner_update")
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,14 @@ from .config_checks import (
     check_batches,
     check_combinations,
     check_device,
+    check_dose,
     check_fields,
     convert_fields,
 )
 from .importing import did_you_mean
 from .methods import DYNAMIC_SAMPLING, ESTIMATORS, GSPO, METHODS, POLICY_LOSSES
 from .methods.compose import ALL_RIGHT, ALL_WRONG, Composition, estimators_of, find_composition
+from .methods.dose import DEFAULT_SHARE, L1
 from .methods.fields import add_method_fields, list_methods
 from .methods.method import AdvantageEstimator, Method, PolicyLoss
 from .methods.own import own_knobs
@@ -33,6 +35,7 @@ C = TypeVar("C")
 HEADINGS = {
     "advantage_estimator": "that control the advantages",
     "miner_gamma": "of the advantage estimators",
+    "dose": "that control the dose of all-right and all-wrong prompts",
     "policy_loss": "that control the loss",
     "optimizer_batch_size": "that control the batch",
     "length_aware_training": "that control the speed of a step, and change its gradient only by rounding",
@@ -111,6 +114,25 @@ class MinerGRPOConfig(GRPOConfig):
     )
     advantage_estimator_kwargs: dict[str, Any] | str | None = _setting(
         None, "Knobs of your own advantage estimator: a mapping in a recipe, JSON on a command line."
+    )
+    dose: str = _setting(
+        "l1",
+        "What limits or holds the effect of the methods of all-right and all-wrong prompts. l1: a method's own cap, "
+        "such as miner_lambda_max. gradient: a factor on the advantages of those prompts holds their share of the "
+        "policy gradient's norm, theirs / (theirs + the others'), at dose_target. entropy: the factor holds the mean "
+        "entropy of the tokens of rollouts with an advantage at dose_target; for methods that raise it. The last two "
+        "switch off miner_lambda_max and placebo_lambda_max.",
+    )
+    dose_target: float | None = _setting(
+        None,
+        "With dose: gradient, the share, at least 0 and below 1; default 0.05. With dose: entropy, the level in nats "
+        "per token, which has no default. 0 gives all-right and all-wrong prompts no advantage.",
+    )
+    dose_steps: int = _setting(
+        25,
+        "Optimizer steps from one measurement of dose: gradient to the next; before the first, it measures the steps "
+        "1, 2, 4, 8 and so on. A measured step goes through the model once more, and keeps two more gradients of the "
+        "trained weights. Not with DeepSpeed, FSDP or fp16.",
     )
     policy_loss: str = _setting(
         "clip",
@@ -218,7 +240,7 @@ class MinerGRPOConfig(GRPOConfig):
     def _check_own_fields(self) -> None:
         """Bring the fields that have several spellings into one, and check all."""
         convert_fields(self)
-        assert self.composition  # its errors show the setting as it was written
+        assert self._named  # its errors show the setting as it was written
         given: Any = self.advantage_estimator
         names = given.split("+") if isinstance(given, str) else given
         self.advantage_estimator = "+".join(str(name).strip() for name in names)
@@ -239,6 +261,19 @@ class MinerGRPOConfig(GRPOConfig):
                     # On a command line, inf is the only way to say "none".
                     setattr(self, f"{method.name}_{name}", None)
         check_fields(self)
+        self._set_dose()
+
+    def _set_dose(self) -> None:
+        """Give `dose_target` its default, and switch off the caps that another dose replaces."""
+        if self.dose == L1:
+            return
+        credited = self._named.credited(self.knobs)
+        check_dose(self, credited)
+        if self.dose_target is None:
+            self.dose_target = DEFAULT_SHARE
+        for method in credited.values():
+            if "lambda_max" in method.knobs:
+                setattr(self, f"{method.name}_lambda_max", None)
 
     @property
     def num_processes(self) -> int:
@@ -271,8 +306,17 @@ class MinerGRPOConfig(GRPOConfig):
 
     @property
     def composition(self) -> Composition:
-        """The advantage estimator of each kind of prompt."""
+        """The advantage estimator of each kind of prompt; a dose of 0 pays nothing but mixed ones."""
+        return self._named.unpaid if self.dose_target == 0 else self._named
+
+    @property
+    def _named(self) -> Composition:
         return find_composition(self.advantage_estimator, self.all_right, self.all_wrong)
+
+    @property
+    def is_dosed(self) -> bool:
+        """Whether the trainer scales what all-right and all-wrong prompts get."""
+        return self.dose != L1 and self.dose_target != 0
 
     @property
     def estimators(self) -> tuple[AdvantageEstimator, ...]:
@@ -312,7 +356,7 @@ class MinerGRPOConfig(GRPOConfig):
         return {name: getattr(self, name) for name in names}
 
     def _own_estimators(self) -> list[AdvantageEstimator]:
-        return [method for method in self.estimators if method.name not in METHODS]
+        return [method for method in self._named.methods if method.name not in METHODS]
 
     @classmethod
     def from_grpo_config(cls, args: GRPOConfig) -> "MinerGRPOConfig":

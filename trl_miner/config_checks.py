@@ -11,6 +11,7 @@ from typing import Any, get_type_hints
 import torch
 
 from .methods import METHODS, POLICY_LOSSES, AdvantageEstimator
+from .methods.dose import DEFAULT_SHARE, DOSES, ENTROPY, GRADIENT, L1
 from .methods.method import Kind, Knob
 from .setting import Setting, kinds_of
 
@@ -28,6 +29,7 @@ _AT_LEAST = {
     "log_token_credit_steps": 1,
     "log_token_credit_rollouts": 1,
     "log_miner_update_steps": 1,
+    "dose_steps": 1,
 }
 # None is a value of these. (Their types do not tell: transformers' parser takes None out of them.)
 _OPTIONAL = {"steps_per_generation", "generation_batch_size", "max_completion_length", "epsilon_high", "min_p"}
@@ -39,6 +41,7 @@ ONE_OF = {
     "scale_rewards": ("group", "batch", "none"),
     "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
     "vllm_mode": ("server", "colocate"),
+    "dose": DOSES,
     "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
 }
 # The losses of TRL that clip a ratio at every token; in the others there is nothing for a policy loss to change.
@@ -109,6 +112,11 @@ def check_fields(args: Any) -> None:
         method.check({name: getattr(args, prefix + name) for name in method.knobs}, prefix)
     _check_trl_settings(args)
     credited = args.composition.credited(args.knobs)
+    if args.dose == L1 and args.dose_target is not None:
+        raise ValueError(
+            f"dose_target is a level for dose: gradient or dose: entropy: got dose_target={args.dose_target} with "
+            f"dose='l1'. Set dose too, or leave dose_target out."
+        )
     _check_policy_loss(args)
     if args.dynamic_sampling:
         _check_dynamic_sampling(args, credited)
@@ -207,6 +215,35 @@ def _check_dynamic_sampling(args: Any, credited: Mapping[Kind, AdvantageEstimato
             f"from: got {describe_estimators(args)}. To have it learn from mixed prompts alone, write "
             f"{' and '.join(f'{kind}: none' for kind in lost)}; or leave dynamic_sampling out."
         )
+
+
+def check_dose(args: Any, credited: Mapping[Kind, AdvantageEstimator]) -> None:
+    """Raise ValueError where `dose` is another than "l1" and has nothing to act on, no level, or a rival."""
+    dose, target = args.dose, args.dose_target
+    if not credited:
+        raise ValueError(
+            f"dose: {dose} scales what a method of all_right or all_wrong prompts pays beside another method of mixed "
+            f"ones: got {describe_estimators(args)}, which has none. Write advantage_estimator: grpo with all_right: "
+            f"miner, or leave dose and dose_target out."
+        )
+    if dose == GRADIENT and target is not None and not 0 <= target < 1:
+        raise ValueError(
+            f"dose_target must be at least 0 and below 1 with dose: gradient, as a share of the gradient's norm: got "
+            f"{target}. The default is {DEFAULT_SHARE}; 0 gives all-right and all-wrong prompts nothing."
+        )
+    if dose == ENTROPY and (target is None or not 0 <= target < math.inf):
+        raise ValueError(
+            f"dose_target must be an entropy with dose: entropy, in nats per token, at least 0: got {target}. Choose "
+            f"it by the metric `entropy` of a run without a dose; 0 gives all-right and all-wrong prompts nothing."
+        )
+    for method in credited.values():
+        knob = method.knobs.get("lambda_max")
+        setting = f"{method.name}_lambda_max"
+        if knob is not None and (value := getattr(args, setting)) not in (None, knob.default):
+            raise ValueError(
+                f"{setting} must be left out with dose: {dose}, which takes the place of this cap: got {value}. Leave "
+                f"it out, or write dose: l1."
+            )
 
 
 def describe_estimators(args: Any) -> str:

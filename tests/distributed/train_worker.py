@@ -114,6 +114,8 @@ CASES = {
     "measured": dict(
         micro_batches=3, log_miner_update=True, log_miner_update_steps=1, adam_epsilon=1e-3, learning_rate=1e-2
     ),
+    "dosed": dict(micro_batches=3, dose="gradient", dose_target=0.2, dose_steps=1, all_wrong="rl_zvp"),
+    "dosed_by_entropy": dict(micro_batches=3, dose="entropy", dose_target=5.0),
     "scored": dict(micro_batches=3, max_tokens_per_micro_batch=60, num_iterations=2, beta=0.1),
     "images": dict(
         micro_batches=3, max_tokens_per_micro_batch=60, num_iterations=2, advantage_estimator="ucas", cls=LastHasImages

@@ -8,6 +8,7 @@ from importlib import metadata, util
 from ..launching.health import ask, is_port_free
 from ..launching.server import logprobs_mode
 from ..methods import ESTIMATORS
+from ..methods.dose import GRADIENT
 from .context import Check, Context, Finding, failed, not_checked, ok, warning
 from .machine import GIB
 from .parsing import said
@@ -68,6 +69,20 @@ def check_packages(context: Context) -> Iterator[Finding]:
     for name, is_needed in needed.items() if machine.is_here or machine.versions is not None else ():
         if is_needed and machine.version(name) is None:
             yield failed(f"{name} must be installed, as the recipe uses it. Run pip install {name}.")
+
+
+def check_measuring(context: Context) -> Iterator[Finding]:
+    """Check that the launch leaves every process the gradients that the training measures."""
+    from ..trainer.gradient_parts import SHARDED, needs_whole_gradients
+
+    config, kind = context.parsed[1], str(context.plan.accelerate.get("distributed_type", "")).upper()
+    asked = {
+        "log_miner_update": config.log_miner_update,
+        "dose: gradient": config.is_dosed and config.dose == GRADIENT,
+    }
+    for setting, is_asked in asked.items() if kind in {sharded.value for sharded in SHARDED} else ():
+        if is_asked:
+            yield failed(f"{setting} {needs_whole_gradients(kind)}, or leave {setting} out.")
 
 
 def check_gpus(context: Context) -> Finding:
@@ -198,6 +213,7 @@ def check_remote_code(context: Context) -> Iterator[Finding]:
 SETUP_CHECKS: dict[str, Check] = {
     "versions": check_versions,
     "packages": check_packages,
+    "measuring": check_measuring,
     "GPUs": check_gpus,
     "batch": check_batch,
     "ports": check_ports,

@@ -1,6 +1,6 @@
 """Which method pays which kind of prompt: estimators by name or import path, and what they come to together."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..importing import did_you_mean
 from . import ESTIMATORS
+from .groups import GroupKinds
 from .grpo import GRPO
 from .method import AdvantageEstimator, Kind
 from .own import load_estimator
@@ -45,6 +46,11 @@ class Composition:
         """Every method that has a part, once; GRPO only where it is alone, as it pays what TRL pays anyway."""
         others = [method for method in _distinct(self.homogeneous) if method.name not in (NONE.name, self.mixed.name)]
         return tuple(others) if self.mixed is GRPO and others else (self.mixed, *others)
+
+    @property
+    def unpaid(self) -> "Composition":
+        """The same methods of mixed prompts, and nothing for those that another method pays here."""
+        return Composition(self.mixed, dict.fromkeys(self.homogeneous, NONE))
 
     def credited(self, knobs: Callable[[str], Mapping[str, Any]]) -> dict[Kind, AdvantageEstimator]:
         """Return the methods that pay homogeneous prompts in place of `mixed`, those included that a knob adds.
@@ -173,14 +179,19 @@ def estimate(composition: Composition, rollouts: Rollouts, knobs: Callable[[str]
         knobs: Returns the settings of a method, given its name.
     """
     result = base = composition.mixed.estimate(rollouts, **knobs(composition.mixed.name))
-    is_kind_N = {ALL_RIGHT: rollouts.kinds.is_ph_N, ALL_WRONG: rollouts.kinds.is_nh_N}
     credited = composition.credited(knobs)
     for method in _distinct(credited):
-        rows = [is_kind_N[kind] for kind in credited if credited[kind].name == method.name]
-        seen = replace(rollouts, base=base, is_own_N=torch.stack(rows).any(dim=0))
+        own_kinds = [kind for kind in credited if credited[kind].name == method.name]
+        seen = replace(rollouts, base=base, is_own_N=rows_of(rollouts.kinds, own_kinds))
         own = method.estimate(seen, **(knobs(method.name) if method.knobs else {}))
         result = _take_rows(result, own, seen.is_own_N, rollouts)
     return result
+
+
+def rows_of(kinds: GroupKinds, names: Iterable[Kind]) -> Tensor:
+    """Return (N,) bool: the rows of homogeneous prompts of these kinds."""
+    is_kind_N = {ALL_RIGHT: kinds.is_ph_N, ALL_WRONG: kinds.is_nh_N}
+    return torch.stack([is_kind_N[name] for name in names]).any(dim=0)
 
 
 def _take_rows(result: Estimate, own: Estimate, is_own_N: Tensor, rollouts: Rollouts) -> Estimate:

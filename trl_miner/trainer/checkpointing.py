@@ -23,6 +23,7 @@ class RunState(TrainerCallback, ExportableState):
         self.tokens = 0  # completion tokens of all that was generated
         self.stream: dict[str, Any] | None = None  # the position of dynamic sampling's prompts; None: not started
         self.memory: dict[str, Any] = {}  # what estimators keep from batch to batch, by method
+        self.dose: dict[str, float] = {}  # a `DoseState`; empty: not begun
         self.has_begun = False  # whether training has begun (again) since this was last set to False
         self.has_checked_sampler = False  # whether this training has compared the sampler's log-probs with its own
         self.sampler_sums: Tensor | None = None  # of that comparison: see `sampler_check.compare`
@@ -34,7 +35,7 @@ class RunState(TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, in transformers' form."""
-        names = ("generated", "used", "tokens", "stream", "memory")
+        names = ("generated", "used", "tokens", "stream", "memory", "dose")
         return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -38,6 +38,7 @@ from .generation_batch import (
     prompt_keys,
     total_rewards,
 )
+from .gradient_parts import mark
 from .logits import check_logits
 from .padding import loss_mask
 from .quantized_sync import full_weights_for_vllm
@@ -260,9 +261,11 @@ class MinerGRPOTrainer(RunTrainer):
             memory=RunState.of(self).memory,
         )
         result = estimate(args.composition, rollouts, args.knobs)
+        if self._dose is not None:
+            result = self._dose.give(result, rollouts)
         self._log_estimate(kinds, advantages_N, result, time.perf_counter() - start)
-        if self._update is not None:
-            output = self._update.mark(output, kinds)
+        if self._update is not None or self._dose is not None:
+            output = mark(output, kinds)
         if self._credit is not None:
             self._credit.record(output, replace(rollouts, **ungated), verifier_rewards_N, result)
         if result.advantages is None:

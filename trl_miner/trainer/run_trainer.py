@@ -18,6 +18,7 @@ from ..launching.health import is_port_free
 from ..runs.checkpoints import UNFINISHED
 from ..runs.locks import hold_run
 from .checkpointing import Checkpointing, NothingLeft, RunState
+from .dose import Dose
 from .forwards import Forwards
 from .loss_rewriter import LossRewriter
 from .optimizer_step import OptimizerStep
@@ -47,6 +48,7 @@ class RunTrainer(GRPOTrainer):
     _optimizer_step: OptimizerStep | None = None
     _rewriter: LossRewriter | None = None
     _update: UpdateMeasurement | None = None
+    _dose: Dose | None = None
     _checkpoints: Checkpointing | None = None
     _watchdog = TrainingWatchdog()
     _loss_call: LossCall | None = None
@@ -67,6 +69,9 @@ class RunTrainer(GRPOTrainer):
         if self.args.log_miner_update:
             self._update = UpdateMeasurement(self)
             self.add_callback(self._update)
+        if self.args.is_dosed:
+            self._dose = Dose(self)
+            self.add_callback(self._dose)
 
     # A training: from a checkpoint, step by step.
 
@@ -114,8 +119,9 @@ class RunTrainer(GRPOTrainer):
             forwards.layout = choose_layout(self)
         self._checkpoints.restore_rollouts()
         inputs = step.arrange(super()._prepare_inputs(generation_batch))
-        if self._update is not None:
-            self._update.measure_gradient(inputs, micro_step=step.micro_step, is_trimmed=step.plan is None)
+        for measuring in (self._update, self._dose):
+            if measuring is not None:
+                measuring.measure_gradient(inputs, is_first=step.micro_step == 0, is_trimmed=step.plan is None)
         return inputs
 
     def watching(self, phase: str) -> AbstractContextManager[None]:
@@ -164,6 +170,8 @@ class RunTrainer(GRPOTrainer):
             result = self.trl_forward(model, *args, **kwargs)
         if call is not None and call.keep is not None:
             call.keep(result[0].detach(), result[1].detach())
+        if call is not None and call.replayed is None and self._dose is not None:
+            self._dose.see_entropies(call.inputs, result[1])
         if call is not None and self._rewriter is not None:
             # TRL looks for advantages, old log-probs and bounds after its forward.
             self._rewriter.rewrite(call.inputs, result[0])

@@ -21,22 +21,22 @@ def row_kinds(kinds: GroupKinds) -> Tensor:
     return torch.stack([kinds.is_ph_N, kinds.is_grpo_N, kinds.is_nh_N]).int().argmax(dim=0)
 
 
-def overlap(ph: Tensor, other: Tensor) -> Tensor:
-    """Return (3,), the sums |ph|^2, |other|^2 and <ph, other> over the elements of two tensors of one shape."""
-    wide = accumulation_dtype(ph.device)
-    ph, other = ph.float(), other.float()
-    return torch.stack([(a * b).sum(dtype=wide) for a, b in ((ph, ph), (other, other), (ph, other))])
+def overlap(first: Tensor, other: Tensor) -> Tensor:
+    """Return (3,), the sums |first|^2, |other|^2 and <first, other> over the elements of two tensors of one shape."""
+    wide = accumulation_dtype(first.device)
+    first, other = first.float(), other.float()
+    return torch.stack([(a * b).sum(dtype=wide) for a, b in ((first, first), (other, other), (first, other))])
 
 
 def compare_parts(overlap_3: Tensor) -> dict[str, float]:
     """Return two vectors' L2 norms, the first's share of the sum, and their cosine, from `overlap`."""
-    ph_square, other_square, dot = overlap_3.tolist()
-    ph_norm, other_norm = math.sqrt(ph_square), math.sqrt(other_square)
-    values = {"ph_norm": ph_norm, "other_norm": other_norm}
-    if ph_norm + other_norm > 0:
-        values["share"] = ph_norm / (ph_norm + other_norm)
-    if ph_norm > 0 and other_norm > 0:
-        values["cosine"] = max(-1.0, min(1.0, dot / ph_norm / other_norm))
+    first_square, other_square, dot = overlap_3.tolist()
+    first_norm, other_norm = math.sqrt(first_square), math.sqrt(other_square)
+    values = {"first_norm": first_norm, "other_norm": other_norm}
+    if first_norm + other_norm > 0:
+        values["share"] = first_norm / (first_norm + other_norm)
+    if first_norm > 0 and other_norm > 0:
+        values["cosine"] = max(-1.0, min(1.0, dot / first_norm / other_norm))
     return values
 
 

@@ -1,0 +1,212 @@
+"""`dose`: the factor on the credit of all-right and all-wrong prompts, and what steers it."""
+
+import math
+
+import pytest
+import torch
+from harness import config, trained, trl_metrics, weights
+from test_estimators import batch, run
+from torch import tensor
+
+from trl_miner.methods import Estimate, Rollouts
+from trl_miner.methods.compose import estimators_of, rows_of
+from trl_miner.methods.dose import DoseState, give_dose, squared_masses, start_dose, steer_entropy, steer_share
+from trl_miner.methods.groups import group_kinds
+from trl_miner.trainer.checkpointing import RunState
+from trl_miner.trainer.dose import is_measured
+
+RIGHT, MIXED, WRONG = [1.0, 1.0], [1.0, 0.0], [0.0, 0.0]
+EVERY_STEP = dict(dose="gradient", dose_steps=1)
+
+
+def rollouts(rewards, mask):
+    rewards = tensor(rewards)
+    return Rollouts(rewards, torch.zeros(len(rewards)), mask, group_kinds(rewards, 2), 2, score=None)
+
+
+def given(advantages, state, mask=None):
+    """The advantages of an all-right prompt and of a mixed one after the dose, and the state."""
+    mask = torch.ones(4, 2) if mask is None else mask
+    estimate = Estimate(tensor(advantages), tensor([1.0, 0.0, 1.0, -1.0]))
+    found, state = give_dose(estimate, rollouts(RIGHT + MIXED, mask), tensor([True, True, False, False]), state)
+    return found, state
+
+
+# --- The arithmetic
+
+
+def test_masses_are_of_tokens_that_count():
+    advantages = tensor([[3.0, 4.0], [1.0, 9.0]])
+    mask, is_credited = tensor([[1, 1], [1, 0]]), tensor([True, False])
+    assert squared_masses(advantages, mask, is_credited).tolist() == [25, 1]  # 9 + 16; 1
+    assert squared_masses(tensor([3.0, 2.0]), mask, is_credited).tolist() == [18, 4]  # 2 * 9; 4
+
+
+def test_the_scale_brings_the_masses_to_the_wanted_odds():
+    # masses: sqrt(.3^2 + .4^2) = .5 and sqrt(4 * 1) = 2; odds 1/4: scale .25 * 2 / .5 = 1
+    advantages = [[0.3, 0.4], [0.0, 0.0], [1.0, 1.0], [-1.0, -1.0]]
+    state = DoseState(math.log(0.25), scale=7.0)
+    assert given(advantages, state)[1].scale == pytest.approx(1.0)
+    found, state = given(advantages, DoseState(math.log(0.5)))
+    assert state.scale == pytest.approx(2.0)
+    assert torch.allclose(found.advantages, tensor([[0.6, 0.8], [0.0, 0.0], [1.0, 1.0], [-1.0, -1.0]]))
+    assert found.advantages_N.tolist() == pytest.approx([2.0, 0.0, 1.0, -1.0])
+
+
+def test_advantages_of_whole_rollouts_are_scaled_too():
+    # masses sqrt(2 * .09) and sqrt(2 * 1 + 1 * 1): odds .1
+    found, state = given([0.3, 0.0, 1.0, -1.0], DoseState(math.log(0.1)), tensor([[1, 1], [1, 1], [1, 1], [1, 0]]))
+    assert state.scale == pytest.approx(0.1 * math.sqrt(3 / 0.18))
+    assert found.advantages.tolist() == pytest.approx([0.3 * state.scale, 0.0, 1.0, -1.0])
+
+
+@pytest.mark.parametrize("advantages", [[0.0, 0.0, 1.0, -1.0], [0.3, 0.1, 0.0, 0.0]], ids=["no credit", "no others"])
+def test_the_scale_stays_where_there_is_nothing_to_compare(advantages):
+    found, state = given(advantages, DoseState(-3.0, scale=2.0))
+    assert state == DoseState(-3.0, scale=2.0)
+    assert found.advantages.tolist() == pytest.approx([2 * a for a in advantages[:2]] + advantages[2:])
+
+
+def test_advantages_of_trl_stay_what_they_are():
+    estimate, state = Estimate(None, torch.zeros(4)), DoseState(0.0)
+    is_credited = tensor([True, True, False, False])
+    assert give_dose(estimate, rollouts(RIGHT + MIXED, torch.ones(4, 2)), is_credited, state) == (estimate, state)
+
+
+def test_one_measured_share_gives_the_odds():
+    # gradients 3 : 4, masses 1 : 2: 1.5 times the odds; a share of .2 has odds 1/4, so the masses get 1/6
+    first = steer_share(start_dose("gradient", 0.2), 0.2, (9.0, 16.0), (1.0, 4.0))
+    assert math.exp(first.log_odds) == pytest.approx(1 / 6) and first.measurements == 1
+    # then 6 times: a mean of 3.75; then 1.5 times: .6 * 3.75 + .4 * 1.5 = 2.85, as the newest has .4 of the weight
+    second = steer_share(first, 0.2, (9.0, 1.0), (1.0, 4.0))
+    assert math.exp(second.log_odds) == pytest.approx(0.25 / 3.75)
+    third = steer_share(second, 0.2, (9.0, 16.0), (1.0, 4.0))
+    assert math.exp(third.log_odds) == pytest.approx(0.25 / 2.85)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in ("all_right", "all_wrong") for name in estimators_of(kind)]
+)
+def test_every_credited_method_gets_its_dose(kind, name):
+    rewards, mask, scores = batch()
+    unscaled = run("grpo", rewards, mask, scores, dose="gradient", **{kind: name})
+    kinds = group_kinds(rewards, 4)
+    is_credited = rows_of(kinds, [kind])
+    estimate, known = Estimate(unscaled, unscaled.mean(dim=1)), Rollouts(rewards, rewards, mask, kinds, 4, score=None)
+    dosed, _ = give_dose(estimate, known, is_credited, DoseState(math.log(0.5)))
+    credited, others = squared_masses(dosed.advantages, mask, is_credited).tolist()
+    assert credited / others == pytest.approx(0.25)  # norms are compared: .5^2
+    assert torch.equal(dosed.advantages[~is_credited], unscaled[~is_credited])
+
+
+@pytest.mark.parametrize("squares", [(0.0, 1.0), (1.0, 0.0), (math.nan, 1.0), (math.inf, 1.0)])
+def test_a_part_that_is_zero_or_not_finite_says_nothing(squares):
+    state = DoseState(-3.0, measurements=1)
+    assert steer_share(state, 0.2, squares, (1.0, 1.0)) == steer_share(state, 0.2, (1.0, 1.0), squares) == state
+
+
+def test_the_odds_rise_while_the_entropy_is_too_low():
+    # error ln(.55 / .5) = .0953: 2 * .0953 + .1 * .0953; then the error is the same: .1 * .0953
+    first = steer_entropy(DoseState(-3.0), 0.55, 0.5)
+    assert first.log_odds == pytest.approx(-3 + 2.1 * math.log(1.1))
+    assert steer_entropy(first, 0.55, 0.5).log_odds == pytest.approx(first.log_odds + 0.1 * math.log(1.1))
+    assert steer_entropy(first, 0.55, 0.6).log_odds < first.log_odds
+    state = DoseState(-3.0)
+    for _ in range(200):
+        state = steer_entropy(state, 0.5, 0.0)
+    assert state.log_odds == 0  # as much mass as the others have, and no more
+
+
+def test_the_first_steps_are_measured_more_often():
+    assert [step for step in range(1, 30) if is_measured(step, 10)] == [1, 2, 4, 8, 10, 20]
+    assert [step for step in range(1, 5) if is_measured(step, 1)] == [1, 2, 3, 4]
+
+
+# --- In the trainer
+
+
+def logs_of(trainer):
+    return [log for log in trainer.state.log_history if "loss" in log]
+
+
+SETTINGS = {
+    "accumulated": dict(per_device_train_batch_size=4, gradient_accumulation_steps=3, dose_target=0.05),
+    "LoRA, both sides": dict(all_right="rl_zvp", all_wrong="rl_zvp", advantage_estimator="grpo", dose_target=0.2),
+    "two generations a step": dict(steps_per_generation=1, gradient_accumulation_steps=2, dose_target=0.01),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_share_of_the_gradient_is_the_target(policy, tmp_path, name):
+    from peft import LoraConfig
+
+    extra = {"peft_config": LoraConfig(r=4, target_modules="all-linear")} if "LoRA" in name else {}
+    settings = dict(EVERY_STEP, max_steps=8, log_miner_update=True, log_miner_update_steps=1, **SETTINGS[name])
+    logs = logs_of(trained(policy, tmp_path, extra=extra, **settings))
+    shares = [log["dose/share"] for log in logs if "dose/share" in log]
+    target = settings["dose_target"]
+    assert all(log["dose/scale"] > 0 for log in logs) and len(shares) >= 6
+    assert sum(shares[2:]) / len(shares[2:]) == pytest.approx(target, rel=0.2)
+    assert {log["dose/target"] for log in logs if "dose/share" in log} == {target}
+    if "all_wrong" not in settings:  # then the all-right prompts are all that is credited
+        assert shares == pytest.approx([log["miner/ph_gradient_share"] for log in logs if "dose/share" in log])
+
+
+def test_entropy_is_that_of_the_step_and_credit_follows_it(policy, tmp_path):
+    found = {}
+    for target in (1.0, 20.0):  # the untrained model has 5.4 nats
+        settings = dict(dose="entropy", dose_target=target, per_device_train_batch_size=6, max_steps=3)
+        logs = logs_of(trained(policy, tmp_path / str(target), gradient_accumulation_steps=2, **settings))
+        # TRL averages over micro-batches, the dose over tokens
+        assert [log["dose/entropy"] for log in logs] == pytest.approx([log["entropy"] for log in logs], rel=1e-3)
+        found[target] = logs[-1]["dose/scale"]
+    assert found[20.0] > 10 * found[1.0]
+
+
+@pytest.mark.parametrize("dose", ["gradient", "entropy"])
+def test_a_dose_of_0_is_grpo(policy, tmp_path, dose):
+    grpo = trained(policy, tmp_path / "grpo", advantage_estimator="grpo", max_steps=3)
+    none = trained(policy, tmp_path / "none", all_wrong="rl_zvp", dose=dose, dose_target=0.0, max_steps=3)
+    assert all(torch.equal(weights(none)[name], weight) for name, weight in weights(grpo).items())
+    assert trl_metrics(none) == trl_metrics(grpo) and RunState.of(none).dose == {}
+
+
+@pytest.mark.parametrize("dose", [dict(dose="gradient", dose_steps=2), dict(dose="entropy", dose_target=6.0)])
+def test_a_resumed_run_goes_on_with_its_dose(policy, tmp_path, dose):
+    """The checkpoint lies between the two steps of a generation."""
+    halves = dict(per_device_train_batch_size=6, steps_per_generation=2, save_strategy="steps", save_steps=3, **dose)
+    whole = trained(policy, tmp_path, max_steps=5, **halves)
+    args = config(tmp_path, max_steps=5, **halves)
+    resumed = type(whole)(policy, whole.reward_funcs[0], args, whole.train_dataset)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    assert RunState.of(resumed).dose == RunState.of(whole).dose != {}
+    assert all(torch.equal(weights(resumed)[name], weight) for name, weight in weights(whole).items())
+
+
+def test_another_dose_switches_the_cap_off_and_may_stay_in_a_copy_of_the_settings(tmp_path):
+    args = config(tmp_path, all_wrong="rl_zvp", dose="gradient")
+    assert (args.miner_lambda_max, args.dose_target, args.placebo_lambda_max) == (None, 0.05, 1.5e-3)
+    args._check_own_fields()
+    assert config(tmp_path).miner_lambda_max == 1.5e-3 and config(tmp_path).dose_target is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (dict(dose="l2"), "dose must be one of l1, gradient, entropy: got 'l2'"),
+        (dict(dose_target=0.1), "dose_target is a level .* got dose_target=0.1 with dose='l1'. Set dose too"),
+        (dict(dose="gradient", dose_target=1.0), "below 1 with dose: gradient.*got 1.0. The default is 0.05"),
+        (dict(dose="gradient", dose_target=-0.1), "at least 0 and below 1 .*: got -0.1"),
+        (dict(dose="gradient", dose_target=math.nan), "at least 0 and below 1 .*: got nan"),
+        (dict(dose="entropy"), "must be an entropy .* nats per token, at least 0: got None. Choose it by"),
+        (dict(dose="gradient", dose_steps=0), "dose_steps must be at least 1: got 0"),
+        (dict(dose="gradient", miner_lambda_max=1e-3), "miner_lambda_max must be left out with dose: gradient.*0.001"),
+        (dict(dose="gradient", advantage_estimator="grpo"), "got advantage_estimator='grpo', which has none. Write"),
+        (dict(dose="gradient", advantage_estimator="sign"), "beside another method of mixed ones: got"),
+        (dict(dose="gradient", advantage_estimator="grpo", all_right="none"), "all_right='none', which has none"),
+        (dict(dose="gradient", dynamic_sampling=True), "dynamic_sampling drops the all-right prompts that MINER"),
+    ],
+)
+def test_what_a_dose_cannot_act_on_is_an_error(tmp_path, settings, message):
+    with pytest.raises(ValueError, match=message):
+        config(tmp_path, **settings)

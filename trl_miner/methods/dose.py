@@ -1,0 +1,136 @@
+"""The dose: how strongly the methods of all-right and all-wrong prompts act, beside that of mixed prompts.
+
+One scale multiplies the advantages of all credited rows, those of the prompts that such a method pays:
+
+    scale = odds * m_other / m_credited
+
+m is the mass of a part of the batch: the L2 norm of its advantages over its tokens. So the scale follows every batch,
+and only the odds are steered: by measured gradients (`dose: gradient`), or by the policy's entropy (`dose: entropy`).
+
+# N = P*G rollouts of the global batch; B of this process or of one of its micro-batches; T padded completion tokens
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from .rollouts import Estimate, Rollouts, sum_tokens
+
+L1, GRADIENT, ENTROPY = DOSES = ("l1", "gradient", "entropy")
+DEFAULT_SHARE = 0.05
+NEWEST_WEIGHT = 0.4  # of a measurement in the running mean, once there are a few
+START_ODDS, LEAST_ODDS, MOST_ODDS = 0.05, 1e-6, 1.0  # of dose: entropy
+ENTROPY_GAIN, ENTROPY_RATE = 2.0, 0.1  # log-odds for a relative error of 1: at once, and more with every step
+
+
+@dataclass(frozen=True)
+class DoseState:
+    """What the steering knows; every checkpoint keeps it.
+
+    Attributes:
+        log_odds: Log of the odds of the masses that the next batch gets.
+        scale: The factor of the credited rows in the newest batch.
+        measurements: How many there were.
+        error: dose: entropy: log of target over entropy in the newest measurement.
+    """
+
+    log_odds: float
+    scale: float = 1.0
+    measurements: int = 0
+    error: float = 0.0
+
+
+def start_dose(dose: str, target: float) -> DoseState:
+    """Return the state of a run that begins: before the first measurement, a share is taken for one of the masses."""
+    return DoseState(_logit(target) if dose == GRADIENT else math.log(START_ODDS))
+
+
+def squared_masses(advantages: Tensor, mask_BT: Tensor, is_credited_B: Tensor) -> Tensor:
+    """Return (2,), the sums of squared advantages over the tokens of credited rows and of the others.
+
+    Args:
+        advantages: (B, T) or (B,).
+        mask_BT: (B, T), non-zero where a token counts.
+        is_credited_B: (B,) bool.
+    """
+    advantages_BT = advantages if advantages.dim() == 2 else advantages.unsqueeze(1).expand(mask_BT.shape)
+    sums_B = sum_tokens(advantages_BT.square(), mask_BT.bool())
+    return torch.stack([sums_B[is_credited_B].sum(), sums_B[~is_credited_B].sum()])
+
+
+def give_dose(
+    estimate: Estimate, rollouts: Rollouts, is_credited_N: Tensor, state: DoseState
+) -> tuple[Estimate, DoseState]:
+    """Return the estimate with the advantages of credited rows scaled, and the state. Every process must call it.
+
+    The scale stays the same where there is nothing to compare: no credit, or no advantage in any other row.
+
+    Args:
+        estimate: The advantages of all methods.
+        rollouts: The batch.
+        is_credited_N: (N,) bool, the rows that the dose is for.
+        state: The state so far.
+    """
+    if estimate.advantages is None:  # TRL's own: no row is credited
+        return estimate, state
+    is_credited_B = rollouts.local(is_credited_N)
+    squares_2 = rollouts.world.sum(squared_masses(estimate.advantages, rollouts.mask_BT, is_credited_B))
+    log_ratio = _log_ratio(*squares_2.tolist())
+    if log_ratio is not None:
+        state = replace(state, scale=math.exp(state.log_odds - log_ratio))
+    factors_N = torch.where(is_credited_N, state.scale, 1.0).to(estimate.advantages.dtype)
+    factors_B = rollouts.local(factors_N)
+    scaled = estimate.advantages * (factors_B.unsqueeze(1) if estimate.advantages.dim() == 2 else factors_B)
+    return replace(estimate, advantages=scaled, advantages_N=estimate.advantages_N * factors_N), state
+
+
+def steer_share(
+    state: DoseState, target: float, gradient_squares: tuple[float, float], mass_squares: tuple[float, float]
+) -> DoseState:
+    """Return the state after a measurement of an optimizer step's gradient.
+
+    The step's odds are k times as large for the gradients as for the masses. The next batches get the wanted odds over
+    the running mean of k: not of its logarithm, so that it is the mean share that comes out as wanted.
+
+    Args:
+        state: The state so far.
+        target: Wanted share of the gradient's norm, |g_credited| / (|g_credited| + |g_other|), between 0 and 1.
+        gradient_squares: Squared L2 norm of the gradient from credited rows, and from the others.
+        mass_squares: `squared_masses` of the same rows, over all processes.
+    """
+    gradient, mass = _log_ratio(*gradient_squares), _log_ratio(*mass_squares)
+    if gradient is None or mass is None:
+        return state
+    weight = max(NEWEST_WEIGHT, 1 / (state.measurements + 1))
+    k = (1 - weight) * math.exp(_logit(target) - state.log_odds) + weight * math.exp(gradient - mass)
+    return replace(state, log_odds=_logit(target) - math.log(k), measurements=state.measurements + 1)
+
+
+def steer_entropy(state: DoseState, target: float, entropy: float) -> DoseState:
+    """Return the state after an optimizer step whose rollouts had some entropy.
+
+    The odds rise while it is too low. Their logarithm is moved by the change of the error, and a little by the error
+    itself: a proportional-integral controller. It stays within `LEAST_ODDS` and `MOST_ODDS`.
+
+    Args:
+        state: The state so far.
+        target: Wanted mean entropy of a token, in nats, above 0.
+        entropy: The mean entropy of the step's tokens, in nats.
+    """
+    error = max(-1.0, min(1.0, math.log(target / entropy))) if entropy > 0 else 1.0
+    log_odds = state.log_odds + ENTROPY_GAIN * (error - state.error) + ENTROPY_RATE * error
+    log_odds = max(math.log(LEAST_ODDS), min(math.log(MOST_ODDS), log_odds))
+    return replace(state, log_odds=log_odds, error=error, measurements=state.measurements + 1)
+
+
+def _log_ratio(credited_square: float, other_square: float) -> float | None:
+    """Return the log of the ratio of two norms, given their squares; None where one is 0 or not finite."""
+    if not (0 < credited_square < math.inf and 0 < other_square < math.inf):
+        return None
+    return 0.5 * (math.log(credited_square) - math.log(other_square))
+
+
+def _logit(share: float) -> float:
+    return math.log(share) - math.log1p(-share)
