@@ -1,8 +1,11 @@
 """Tools and environments from a recipe: real calls in a real training, calls that fail, and credit for neither."""
 
 import asyncio
+import importlib
+import json
 import time
 from functools import partial
+from pathlib import Path
 
 import agents
 import pyarrow.parquet as pq
@@ -18,6 +21,8 @@ from trl_miner.doctor.context import FAILED
 from trl_miner.recipe import make_parser
 from trl_miner.trainer.tool_turns import ToolTurns
 from trl_miner.viewing.credit import read_credit, rollout_html
+
+CALCULATOR = Path(__file__).parent.parent / "recipes" / "calculator"
 
 
 @pytest.fixture(scope="module")
@@ -223,3 +228,33 @@ def on_a_rank(policy, folder):
 
 def test_nor_on_two_processes_which_generate_equally_often(policy, tmp_path):
     call_on_ranks(2, on_a_rank, policy, tmp_path)
+
+
+# --- The example
+
+
+@pytest.fixture
+def calculator(monkeypatch):
+    """The module beside the recipe."""
+    monkeypatch.syspath_prepend(CALCULATOR)
+    return importlib.import_module("calculator")
+
+
+def test_the_recipe_with_a_calculator_trains_the_model_that_its_script_makes(calculator, tmp_path, monkeypatch):
+    """Untrained, to be quick: that it learns to call is in the guide."""
+    monkeypatch.chdir(tmp_path)
+    calculator.make_model("model", steps=1, size=64)
+    few = "--max_steps 1 --per_device_train_batch_size 8 --num_generations 4 --score_problems 2 --task_size 16"
+    train.main(["--config", str(CALCULATOR / "grpo.yaml"), *few.split(), "--logging_steps", "1"])
+    history = json.loads((tmp_path / "runs" / "calculator" / "grpo" / "trainer_state.json").read_text())["log_history"]
+    assert any("tools/call_frequency" in log for log in history)
+
+
+def test_the_calculator_works_out_what_the_solutions_state_and_nothing_else(calculator):
+    tokenizer = calculator.build_tokenizer()
+    for row in calculator.solutions(8):
+        assert tokenizer.decode(tokenizer(row["text"])["input_ids"]) == row["text"]
+    assert [calculator.calculate(text) for text in ("12 + 30", "-(2 - 5) * 4", "7")] == [42, 12, 7]
+    for text in ("9**9", "f(1)", "1.5", "1 +", "1" * 101):
+        with pytest.raises((ValueError, SyntaxError)):
+            calculator.calculate(text)

@@ -23,6 +23,7 @@ MODELS = (
     "study",
     "SmolLM2-135M-Instruct",
     "one-gpu",
+    "calculator",
     "Qwen3-4B-Base",
     "Qwen3-8B-Base",
     "Qwen3-14B-Base",
