@@ -380,6 +380,13 @@ def test_a_missing_reward_column_is_named_before_training(policy, tmp_path):
         MinerGRPOTrainer(policy, judged, config(tmp_path), problems())
 
 
+def test_the_gate_must_know_what_decides_on_correctness(policy, tmp_path):
+    with pytest.raises(
+        ValueError, match="got mixed_reward, length_reward, of which none is a known verifier. Set corr"
+    ):
+        MinerGRPOTrainer(policy, [mixed_reward, length_reward], config(tmp_path, gate_on_correctness=True), problems())
+
+
 def test_an_unknown_correct_reward_func_is_named(policy, tmp_path):
     with pytest.raises(ValueError, match="got 'accuracy', there are mixed_reward"):
         MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, correct_reward_func="accuracy"), problems())

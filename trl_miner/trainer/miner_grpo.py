@@ -139,6 +139,12 @@ class MinerGRPOTrainer(RunTrainer):
         self.verifier = find_verifier(
             self.reward_func_names, self.args.correct_reward_func, self.reward_weights.tolist()
         )
+        if self.args.gate_on_correctness and self.verifier.is_guess:
+            raise ValueError(
+                f"gate_on_correctness needs to know which reward function decides what is correct: got "
+                f"{', '.join(self.reward_func_names)}, of which none is a known verifier. Set correct_reward_func to "
+                f"the one that verifies, or to several joined by '+'."
+            )
         self._watch = CorrectnessWatch(self)
         if not self.is_world_process_zero():
             return
