@@ -588,6 +588,12 @@ def test_a_damaged_file_gives_the_rows_that_can_be_read(tmp_path):
 # the dose
 
 
+def test_a_dosed_run_is_not_the_ablation_without_a_cap():
+    settings = {"advantage_estimator": "miner", "miner_lambda_max": "None"}
+    assert ablation_of(history([0.5], settings=settings)) == "w/o AC"
+    assert ablation_of(history([0.5], settings=settings | {"dose": "gradient"})) is None
+
+
 def test_the_kinds_that_a_method_acts_on_are_those_of_its_record():
     assert all(set(ACTS_ON.get(name, KINDS)) == method.acts_on for name, method in ESTIMATORS.items())
 

@@ -132,7 +132,7 @@ def _settings(args: Any) -> dict[str, str]:
     names = ("advantage_estimator", "policy_loss", "correct_threshold", "correct_reward_func", "dynamic_sampling")
     shown = {name: getattr(args, name) for name in names}
     shown |= {"gate_on_correctness": True} if args.gate_on_correctness else {}
-    if getattr(args, "dose", "l1") != "l1":
+    if args.dose != "l1":
         shown |= {"dose": args.dose, "dose_target": args.dose_target}
     shown |= {name: value for name in ("all_right", "all_wrong") if (value := getattr(args, name)) is not None}
     for method in args.methods:

@@ -114,6 +114,8 @@ def ablation_of(run: RunHistory) -> str | None:
         return "GRPO" if run.setting("importance_sampling_level") == "token" else None
     if run.setting("advantage_estimator") != "miner" or run.setting("all_wrong") not in (None, "None"):
         return None
+    if run.settings.get("dose", "l1") != "l1":  # which has no cap either, but is limited otherwise
+        return None
     calibrated = run.setting("miner_lambda_max") != "None"
     return _ABLATIONS.get((run.setting("miner_intrinsic"), run.setting("miner_credit"), calibrated))  # type: ignore[arg-type]
 
