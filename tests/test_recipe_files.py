@@ -40,11 +40,12 @@ def wheel(tmp_path_factory):
     return next(work.glob("*.whl"))
 
 
-def test_the_wheel_holds_all_recipes_and_no_script(wheel):
+def test_the_wheel_holds_all_recipes_and_no_script_but_the_tools_of_one(wheel):
     folder = "trl_miner/recipes/"
     held = [name.removeprefix(folder) for name in zipfile.ZipFile(wheel).namelist() if name.startswith(folder)]
     shipped = {str(path.relative_to(RECIPES)) for path in recipe_files.shipped().values()}
-    assert shipped == {*held} and {"arithmetic/miner.yaml", "accelerate/zero3.yaml", "slurm/train.slurm"} <= shipped
+    assert shipped | {"calculator/calculator.py"} == {*held}
+    assert {"arithmetic/miner.yaml", "accelerate/zero3.yaml", "slurm/train.slurm"} <= shipped
 
 
 def test_the_readme_of_a_release_has_whole_addresses_for_files_that_are_there(wheel):
@@ -152,6 +153,8 @@ def test_a_copy_is_complete_and_overwrites_nothing(capsys):
     needed = {"Qwen3-14B-Base/accelerate/zero3_offload.yaml", "accelerate/ddp.yaml"}
     assert {str(path) for path in copies} == {"Qwen3-4B-Base/lora/miner.yaml", "Qwen3-14B-Base/miner.yaml"} | needed
     assert all(Path("recipes", path).read_bytes() == (RECIPES / path).read_bytes() for path in copies)
+    assert cli.main(["recipes", "--copy", "calculator/grpo"]) == 0
+    assert Path("recipes/calculator/calculator.py").is_file()  # the module of its tools
     # a recipe that was edited stops the copy; a configuration that only comes along stays as it was
     Path("recipes/accelerate/ddp.yaml").write_text("mine")
     assert cli.main(["recipes", "--copy", "Qwen3-4B-Base/lora/grpo"]) == 0
