@@ -284,8 +284,8 @@ def test_a_launch_that_is_shown_can_be_planned(command, monkeypatch, capsys):
 # --- Notebooks
 
 
-def test_there_are_five_notebooks_and_a_stage_that_runs_them():
-    assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05"]
+def test_there_are_six_notebooks_and_a_stage_that_runs_them():
+    assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05", "06"]
     assert "--nbmake" in (ROOT / ".ci" / "run").read_text()
 
 
