@@ -17,7 +17,9 @@ from datasets import Dataset
 
 from trl_miner.cli import main
 from trl_miner.doctor import examination, machine, setup_checks
+from trl_miner.doctor.context import Context
 from trl_miner.doctor.machine import GIB
+from trl_miner.launching.plan import make_plan
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 GPU_RECIPE = {
@@ -157,6 +159,17 @@ def test_on_one_gpu_the_advice_can_be_followed(recipe):
     assert "Raise vllm_gpu_memory_utilization" in result["vLLM memory"][1]
     status, text = result["memory"]
     assert status == "FAILED" and "vllm_enable_sleep_mode" in text and "zero3" not in text
+
+
+@pytest.mark.parametrize(
+    "settings, told",
+    [({"load_in_8bit": True}, "got load_in_8bit"), ({"load_in_4bit": True, "use_dora": True}, "got use_dora")]
+    + [({"load_in_4bit": True}, "got FSDP or ZeRO-3")],
+)
+def test_quantized_weights_that_vllm_cannot_get_are_refused(recipe, settings, told):
+    plan = make_plan(recipe(gpu=True, use_peft=True, **settings), num_gpus=2)
+    finding, *_ = setup_checks.check_quantization(Context(plan, machine.described_machine("2x80GB")))
+    assert finding.status == "FAILED" and told in finding.text
 
 
 def test_a_cpu_recipe_must_fit_into_the_memory(recipe, tmp_path):

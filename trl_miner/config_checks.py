@@ -310,3 +310,20 @@ def _warn_of_averaging(args: Any) -> None:
         f"importance_sampling_level='sequence' with loss_type='{args.loss_type}' averages the advantage over each "
         f"rollout, so {culprit} does not reach single tokens. Use importance_sampling_level='token' for it{silence}."
     )
+
+
+def check_quantized_for_vllm(bits: int, *, is_sharded: bool, has_dora: bool) -> None:
+    """Raise ValueError where vLLM cannot get the weights of a model in 4 or 8 bits in full."""
+    if bits == 8:
+        raise ValueError(
+            "vLLM samples from models in 4 bits, or 16 and more: got load_in_8bit. Set load_in_4bit, or neither."
+        )
+    if has_dora:
+        raise ValueError(
+            "vLLM with load_in_4bit takes LoRA adapters: got use_dora. Leave out use_dora or load_in_4bit."
+        )
+    if is_sharded:
+        raise ValueError(
+            "A model in 4 bits that vLLM samples from must not be sharded: got FSDP or ZeRO-3. Use "
+            "recipes/accelerate/ddp.yaml, or leave out load_in_4bit."
+        )

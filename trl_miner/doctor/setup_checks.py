@@ -5,11 +5,12 @@ import os
 from collections.abc import Iterator
 from importlib import metadata, util
 
+from ..config_checks import check_quantized_for_vllm
 from ..launching.health import ask, is_port_free
 from ..launching.server import logprobs_mode
 from ..methods import ESTIMATORS
 from ..methods.dose import GRADIENT
-from .context import Check, Context, Finding, failed, not_checked, ok, warning
+from .context import Check, Context, Finding, failed, not_checked, ok, sharding_of, warning
 from .machine import GIB
 from .parsing import said
 
@@ -83,6 +84,19 @@ def check_measuring(context: Context) -> Iterator[Finding]:
     for setting, is_asked in asked.items() if kind in {sharded.value for sharded in SHARDED} else ():
         if is_asked:
             yield failed(f"{setting} {needs_whole_gradients(kind)}, or leave {setting} out.")
+
+
+def check_quantization(context: Context) -> Iterator[Finding]:
+    """Check that vLLM can get the weights of a quantized model."""
+    settings = context.settings
+    if settings.use_vllm and (settings.load_in_4bit or settings.load_in_8bit):
+        try:
+            is_sharded = sharding_of(context.plan) in ("zero3", "fsdp")
+            check_quantized_for_vllm(
+                8 if settings.load_in_8bit else 4, is_sharded=is_sharded, has_dora=bool(settings.use_dora)
+            )
+        except ValueError as error:
+            yield failed(str(error))
 
 
 def check_gpus(context: Context) -> Finding:

@@ -13,6 +13,8 @@ from torch import Tensor
 from trl.generation import vllm_generation
 from trl.trainer import grpo_trainer
 
+from ..config_checks import check_quantized_for_vllm
+
 
 @contextmanager
 def full_weights_for_vllm() -> Iterator[None]:
@@ -27,23 +29,16 @@ class FullWeights(vllm_generation.VLLMGeneration):
     def _init_vllm(self) -> None:
         if not _is_quantized(self.model):
             return super()._init_vllm()
-        if not getattr(self.model, "is_loaded_in_4bit", False):
-            raise ValueError(
-                "vLLM samples from models in 4 bits, or 16 and more: got one in 8 bits. Set load_in_4bit, or neither."
-            )
+        adapters = getattr(self.model, "peft_config", {}).values()
+        check_quantized_for_vllm(
+            4 if getattr(self.model, "is_loaded_in_4bit", False) else 8,
+            is_sharded=self._dist.is_fsdp or self._dist.is_zero3,
+            has_dora=any(getattr(adapter, "use_dora", False) for adapter in adapters),
+        )
         if not hasattr(vllm_generation.VLLMGeneration, "_iter_named_params"):
             raise ValueError(
                 "vLLM with load_in_4bit needs TRL 1.16: this one cannot send it full weights. Run "
                 "pip install 'trl_miner[vllm]', or leave out load_in_4bit."
-            )
-        if any(getattr(adapter, "use_dora", False) for adapter in getattr(self.model, "peft_config", {}).values()):
-            raise ValueError(
-                "vLLM with load_in_4bit takes LoRA adapters: got use_dora. Leave out use_dora or load_in_4bit."
-            )
-        if self._dist.is_fsdp or self._dist.is_zero3:
-            raise ValueError(
-                "A model in 4 bits that vLLM samples from must not be sharded: got FSDP or ZeRO-3. Use "
-                "recipes/accelerate/ddp.yaml, or leave out load_in_4bit."
             )
         with _replaced(vllm_generation, "is_bitsandbytes_available", bool):  # false: else vLLM's are quantized, too
             return super()._init_vllm()
