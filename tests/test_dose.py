@@ -180,6 +180,9 @@ def test_a_resumed_run_goes_on_with_its_dose(policy, tmp_path, dose):
     resumed = type(whole)(policy, whole.reward_funcs[0], args, whole.train_dataset)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
     assert RunState.of(resumed).dose == RunState.of(whole).dose != {}
+    assert resumed._dose._state.measurements > 0
+    resumed.args.dose_target = 0.5  # what was steered to another target is of no use
+    assert resumed._dose._state == start_dose(args.dose, 0.5)
     assert all(torch.equal(weights(resumed)[name], weight) for name, weight in weights(whole).items())
 
 

@@ -23,7 +23,7 @@ class RunState(TrainerCallback, ExportableState):
         self.tokens = 0  # completion tokens of all that was generated
         self.stream: dict[str, Any] | None = None  # the position of dynamic sampling's prompts; None: not started
         self.memory: dict[str, Any] = {}  # what estimators keep from batch to batch, by method
-        self.dose: dict[str, float] = {}  # a `DoseState`; empty: not begun
+        self.dose: dict[str, Any] = {}  # what was asked for, and a `DoseState`; empty: not begun
         self.has_begun = False  # whether training has begun (again) since this was last set to False
         self.has_checked_sampler = False  # whether this training has compared the sampler's log-probs with its own
         self.sampler_sums: Tensor | None = None  # of that comparison: see `sampler_check.compare`

@@ -54,7 +54,8 @@ class Dose(TrainerCallback):
     def measure_gradient(self, inputs: dict[str, Any], *, is_first: bool, is_trimmed: bool) -> None:
         """Add one of TRL's micro-batches, before its loss, in an optimizer step that is measured."""
         step = self._trainer.state.global_step + 1
-        if self.gradient is not None and is_measured(step, self._trainer.args.dose_steps):
+        is_due = is_measured(step, self._trainer.args.dose_steps) or self._state.measurements == 0
+        if self.gradient is not None and is_due:
             self.gradient.add(inputs, is_first=is_first, is_trimmed=is_trimmed)
 
     def see_entropies(self, inputs: dict[str, Any], entropies_BT: Tensor) -> None:
@@ -82,11 +83,17 @@ class Dose(TrainerCallback):
     @property
     def _state(self) -> DoseState:
         kept, args = RunState.of(self._trainer).dose, self._trainer.args
-        return DoseState(**kept) if kept else start_dose(args.dose, args.dose_target)  # type: ignore[arg-type]
+        if (kept.get("dose"), kept.get("target")) != (
+            args.dose,
+            args.dose_target,
+        ):  # none, or what another run asked for
+            return start_dose(args.dose, args.dose_target)
+        return DoseState(**kept["state"])
 
     @_state.setter
     def _state(self, state: DoseState) -> None:
-        RunState.of(self._trainer).dose = asdict(state)
+        args = self._trainer.args
+        RunState.of(self._trainer).dose = {"dose": args.dose, "target": args.dose_target, "state": asdict(state)}
 
     def _steer_by_share(self, parts: GradientParts) -> dict[str, float]:
         gradients_3 = parts.overlap()
