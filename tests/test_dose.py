@@ -207,6 +207,7 @@ def test_another_dose_switches_the_cap_off_and_may_stay_in_a_copy_of_the_setting
         (dict(dose="gradient", advantage_estimator="grpo"), "got advantage_estimator='grpo', which has none. Write"),
         (dict(dose="gradient", advantage_estimator="sign"), "beside another method of mixed ones: got"),
         (dict(dose="gradient", advantage_estimator="grpo", all_right="none"), "all_right='none', which has none"),
+        (dict(dose="gradient", advantage_estimator="sign", all_right="none"), "all_right='none', which has none"),
         (dict(dose="gradient", dynamic_sampling=True), "dynamic_sampling drops the all-right prompts that MINER"),
     ],
 )

@@ -267,11 +267,11 @@ class MinerGRPOConfig(GRPOConfig):
         """Give `dose_target` its default, and switch off the caps that another dose replaces."""
         if self.dose == L1:
             return
-        credited = self._named.credited(self.knobs)
-        check_dose(self, credited)
+        dosed = self._named.dosed(self.knobs)
+        check_dose(self, dosed)
         if self.dose_target is None:
             self.dose_target = DEFAULT_SHARE
-        for method in credited.values():
+        for method in dosed.values():
             if "lambda_max" in method.knobs:
                 setattr(self, f"{method.name}_lambda_max", None)
 

@@ -217,10 +217,10 @@ def _check_dynamic_sampling(args: Any, credited: Mapping[Kind, AdvantageEstimato
         )
 
 
-def check_dose(args: Any, credited: Mapping[Kind, AdvantageEstimator]) -> None:
+def check_dose(args: Any, dosed: Mapping[Kind, AdvantageEstimator]) -> None:
     """Raise ValueError where `dose` is another than "l1" and has nothing to act on, no level, or a rival."""
     dose, target = args.dose, args.dose_target
-    if not credited:
+    if not dosed:
         raise ValueError(
             f"dose: {dose} scales what a method of all_right or all_wrong prompts pays beside another method of mixed "
             f"ones: got {describe_estimators(args)}, which has none. Write advantage_estimator: grpo with all_right: "
@@ -236,7 +236,7 @@ def check_dose(args: Any, credited: Mapping[Kind, AdvantageEstimator]) -> None:
             f"dose_target must be an entropy with dose: entropy, in nats per token, at least 0: got {target}. Choose "
             f"it by the metric `entropy` of a run without a dose; 0 gives all-right and all-wrong prompts nothing."
         )
-    for method in credited.values():
+    for method in dosed.values():
         knob = method.knobs.get("lambda_max")
         setting = f"{method.name}_lambda_max"
         if knob is not None and (value := getattr(args, setting)) not in (None, knob.default):

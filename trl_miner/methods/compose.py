@@ -73,6 +73,10 @@ class Composition:
         needless = {self.mixed.name, NONE.name} if self.mixed is GRPO else {self.mixed.name}
         return {kind: method for kind, method in credited.items() if method.name not in needless}
 
+    def dosed(self, knobs: Callable[[str], Mapping[str, Any]]) -> dict[Kind, AdvantageEstimator]:
+        """Return those of the `credited` methods that a dose can scale: all but "none"."""
+        return {kind: method for kind, method in self.credited(knobs).items() if method.name != NONE.name}
+
 
 def find_composition(estimator: Any, all_right: Any = None, all_wrong: Any = None) -> Composition:
     """Return the methods that the settings `advantage_estimator`, `all_right` and `all_wrong` name.

@@ -28,7 +28,7 @@ class Dose(TrainerCallback):
 
     def __init__(self, trainer: Any) -> None:
         self._trainer, args = trainer, trainer.args
-        self._credited = args.composition.credited(args.knobs)
+        self._credited = args.composition.dosed(args.knobs)
         self.gradient: GradientMeasurement | None = None
         device = trainer.accelerator.device
         # of the optimizer step under way: the sum over tokens of their entropies, and the number of tokens
