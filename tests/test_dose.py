@@ -60,11 +60,19 @@ def test_advantages_of_whole_rollouts_are_scaled_too():
     assert found.advantages.tolist() == pytest.approx([0.3 * state.scale, 0.0, 1.0, -1.0])
 
 
-@pytest.mark.parametrize("advantages", [[0.0, 0.0, 1.0, -1.0], [0.3, 0.1, 0.0, 0.0]], ids=["no credit", "no others"])
-def test_the_scale_stays_where_there_is_nothing_to_compare(advantages):
-    found, state = given(advantages, DoseState(-3.0, scale=2.0))
-    assert state == DoseState(-3.0, scale=2.0)
-    assert found.advantages.tolist() == pytest.approx([2 * a for a in advantages[:2]] + advantages[2:])
+def test_the_scale_stays_where_there_is_no_credit():
+    found, state = given([0.0, 0.0, 1.0, -1.0], DoseState(-3.0, scale=2.0))
+    assert state == DoseState(-3.0, scale=2.0, other_mass=2.0)  # sqrt(2 * 1 + 2 * 1)
+    assert found.advantages.tolist() == [0.0, 0.0, 1.0, -1.0]
+
+
+def test_the_newest_batch_with_other_advantages_stands_in_for_one_without():
+    # masses: sqrt(4 * .09) = .6, and 3 before; odds .1: scale .1 * 3 / .6 = .5
+    found, state = given([0.3, 0.3, 0.0, 0.0], DoseState(math.log(0.1), scale=7.0, other_mass=3.0))
+    assert state.scale == pytest.approx(0.5) and state.other_mass == 3.0
+    assert found.advantages.tolist() == pytest.approx([0.15, 0.15, 0.0, 0.0])
+    found, state = given([0.3, 0.3, 0.0, 0.0], DoseState(math.log(0.1)))
+    assert state.scale == 0 and not found.advantages.any()  # before the first one
 
 
 def test_advantages_of_trl_stay_what_they_are():

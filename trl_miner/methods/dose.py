@@ -31,13 +31,15 @@ class DoseState:
 
     Attributes:
         log_odds: Log of the odds of the masses that the next batch gets.
-        scale: The factor of the credited rows in the newest batch.
+        scale: The factor of the credited rows in the newest batch that had some.
+        other_mass: The mass of the other rows in the newest batch that had some; 0: none so far.
         measurements: How many there were.
         error: dose: entropy: log of target over entropy in the newest measurement.
     """
 
     log_odds: float
-    scale: float = 1.0
+    scale: float = 0.0
+    other_mass: float = 0.0
     measurements: int = 0
     error: float = 0.0
 
@@ -65,7 +67,8 @@ def give_dose(
 ) -> tuple[Estimate, DoseState]:
     """Return the estimate with the advantages of credited rows scaled, and the state. Every process must call it.
 
-    The scale stays the same where there is nothing to compare: no credit, or no advantage in any other row.
+    Without credit the scale stays the same. Where no other row has an advantage, the newest batch in which one had
+    stands in: credited rows get as much mass as they would have got there, and nothing before the first such batch.
 
     Args:
         estimate: The advantages of all methods.
@@ -77,9 +80,11 @@ def give_dose(
         return estimate, state
     is_credited_B = rollouts.local(is_credited_N)
     squares_2 = rollouts.world.sum(squared_masses(estimate.advantages, rollouts.mask_BT, is_credited_B))
-    log_ratio = _log_ratio(*squares_2.tolist())
-    if log_ratio is not None:
-        state = replace(state, scale=math.exp(state.log_odds - log_ratio))
+    credited, other = squares_2.sqrt().tolist()
+    if 0 < other < math.inf:
+        state = replace(state, other_mass=other)
+    if 0 < credited < math.inf:
+        state = replace(state, scale=math.exp(state.log_odds) * state.other_mass / credited)
     factors_N = torch.where(is_credited_N, state.scale, 1.0).to(estimate.advantages.dtype)
     factors_B = rollouts.local(factors_N)
     scaled = estimate.advantages * (factors_B.unsqueeze(1) if estimate.advantages.dim() == 2 else factors_B)
