@@ -307,3 +307,13 @@ def test_a_notebook_defines_nothing_and_its_commands_fail_loudly(notebook):
         assert not re.search(r"^\s*(def|class) |\blambda\b", cell, re.MULTILINE)
         # Of a cell with several commands, the first that fails must count; `!command` never fails.
         assert cell.startswith("%%bash -e\n") or not re.search(r"^(!|%%bash)|trl-miner ", cell, re.MULTILINE)
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_installs_the_package_where_it_is_missing_and_ends_with_two_exercises(notebook):
+    first, *others = cells_of(notebook, "code")
+    assert "|| (cd .. && pip install --quiet -e" in first and "pip install" not in "".join(others)
+    assert json.loads(notebook.read_text())["cells"][-1]["cell_type"] == "markdown"
+    exercises = cells_of(notebook, "markdown")[-1]
+    assert exercises.startswith("## Exercises\n")
+    assert re.findall(r"^\d+\. \*\*", exercises, re.MULTILINE) == ["1. **", "2. **"]
