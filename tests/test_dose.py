@@ -75,6 +75,11 @@ def test_the_newest_batch_with_other_advantages_stands_in_for_one_without():
     assert state.scale == 0 and not found.advantages.any()  # before the first one
 
 
+def test_a_rounding_error_does_not_get_a_dose():
+    found, state = given([1e-18, 0.0, 1.0, -1.0], DoseState(0.0))
+    assert state.scale == 1e5 and found.advantages[0].item() == pytest.approx(1e-13)
+
+
 def test_advantages_of_trl_stay_what_they_are():
     estimate, state = Estimate(None, torch.zeros(4)), DoseState(0.0)
     is_credited = tensor([True, True, False, False])

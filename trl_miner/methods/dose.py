@@ -21,6 +21,7 @@ from .rollouts import Estimate, Rollouts, sum_tokens
 L1, GRADIENT, ENTROPY = DOSES = ("l1", "gradient", "entropy")
 DEFAULT_SHARE = 0.05
 NEWEST_WEIGHT = 0.4  # of a measurement in the running mean, once there are a few
+MOST_SCALE = 1e5  # advantages that need more are rounding errors, as where all rollouts of a group are the same text
 START_ODDS, LEAST_ODDS, MOST_ODDS = 0.05, 1e-6, 1.0  # of dose: entropy
 ENTROPY_GAIN, ENTROPY_RATE = 2.0, 0.1  # log-odds for a relative error of 1: at once, and more with every step
 
@@ -84,7 +85,8 @@ def give_dose(
     if 0 < other < math.inf:
         state = replace(state, other_mass=other)
     if 0 < credited < math.inf:
-        state = replace(state, scale=math.exp(state.log_odds) * state.other_mass / credited)
+        scale = math.exp(state.log_odds) * state.other_mass / credited
+        state = replace(state, scale=min(MOST_SCALE, scale))
     factors_N = torch.where(is_credited_N, state.scale, 1.0).to(estimate.advantages.dtype)
     factors_B = rollouts.local(factors_N)
     scaled = estimate.advantages * (factors_B.unsqueeze(1) if estimate.advantages.dim() == 2 else factors_B)
