@@ -46,6 +46,15 @@ def test_the_same_gold_is_taught_in_several_wordings():
     assert chat["completion"][0]["role"] == "assistant" and "\\boxed{2}" in chat["completion"][0]["content"]
 
 
+def test_a_start_that_is_interrupted_leaves_nothing_behind_and_can_be_made_again(policy, tmp_path, monkeypatch):
+    def interrupt(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trl.SFTTrainer.train", interrupt)
+    assert cli.main(["sft", "--config", write_recipe(tmp_path), "--model", policy]) != 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["recipe.yaml", "sums.csv"]
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

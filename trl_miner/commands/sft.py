@@ -2,6 +2,7 @@
 
 import argparse
 import random
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,12 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     rows = load_data(script, mixture, model_args)[script.dataset_train_split]
     rows = rows.map(_add_completion, with_indices=True)
     _check_completions(rows.select(range(min(CHECKED, len(rows)))), load_reward_funcs(script, config)[0])
-    _train(find_model(args.model), rows.select_columns(["prompt", "completion"]), folder, config, args)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # A folder under the name of the start is a whole one, whenever this command is ended
+    with tempfile.TemporaryDirectory(prefix=f"{folder.name}.building-", dir=folder.parent) as building:
+        start = Path(building, "start")
+        _train(find_model(args.model), rows.select_columns(["prompt", "completion"]), start, config, args)
+        start.rename(folder)
     finish([folder], [f"trl-miner train --config {args.config}"])
     return 0
 
@@ -112,6 +118,7 @@ def _train(model: str, rows: Any, folder: Path, config: Any, args: argparse.Name
         args=SFTConfig(
             output_dir=str(folder),
             max_steps=args.steps,
+            max_length=None,  # else TRL cuts off the answers to prompts of 1,024 tokens
             per_device_train_batch_size=16,
             learning_rate=args.lr,
             warmup_steps=0.1,
