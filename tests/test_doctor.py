@@ -193,6 +193,9 @@ def test_the_optimizer_needs_cpu_memory_when_it_is_offloaded(recipe, tmp_path):
 def test_what_measures_gradients_needs_a_launch_that_keeps_them_whole(recipe, setting):
     status, text = found(recipe(gpu=True, **setting), "3x80GB")["measuring"]  # with DeepSpeed's ZeRO-3
     assert status == "FAILED" and "each process: got DEEPSPEED. Launch without it, or leave" in text
+    setting = {**setting, "fp16": True, "bf16": False, "accelerate_config": "multi_gpu"}
+    status, text = found(recipe(gpu=True, **setting), "3x80GB")["measuring"]
+    assert status == "FAILED" and "got fp16=True. Use bf16, or leave" in text
     status, text = found(recipe(gpu=True, dose="gradient", dose_target=1.0), "3x80GB")["settings"]
     assert status == "FAILED" and "dose_target must be at least 0 and below 1" in text
 

@@ -73,17 +73,19 @@ def check_packages(context: Context) -> Iterator[Finding]:
 
 
 def check_measuring(context: Context) -> Iterator[Finding]:
-    """Check that the launch leaves every process the gradients that the training measures."""
-    from ..trainer.gradient_parts import SHARDED, needs_whole_gradients
+    """Check that launch and precision leave every process the gradients that the training measures."""
+    from ..trainer.gradient_parts import NOT_IN_FP16, SHARDED, needs_whole_gradients
 
     config, kind = context.parsed[1], str(context.plan.accelerate.get("distributed_type", "")).upper()
     asked = {
         "log_miner_update": config.log_miner_update,
         "dose: gradient": config.is_dosed and config.dose == GRADIENT,
     }
-    for setting, is_asked in asked.items() if kind in {sharded.value for sharded in SHARDED} else ():
-        if is_asked:
-            yield failed(f"{setting} {needs_whole_gradients(kind)}, or leave {setting} out.")
+    is_sharded = kind in {sharded.value for sharded in SHARDED}
+    reason = needs_whole_gradients(kind) if is_sharded else NOT_IN_FP16 if config.fp16 else None
+    for setting, is_asked in asked.items():
+        if is_asked and reason:
+            yield failed(f"{setting} {reason}, or leave {setting} out.")
 
 
 def check_quantization(context: Context) -> Iterator[Finding]:

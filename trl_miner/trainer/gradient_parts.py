@@ -27,6 +27,7 @@ from .update_metrics import overlap, row_kinds
 
 KINDS = "miner_kinds"  # (B,) in a batch of TRL's, from the advantages to the loss
 SHARDED = {DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM}
+NOT_IN_FP16 = "does not follow the loss scaling of fp16: got fp16=True. Use bf16"
 _OTHER_TERMS = ("beta", "_entropy_bonus_enabled")  # of the loss; the router's is no function of log-probs
 
 
@@ -212,7 +213,7 @@ def check_measurable(trainer: Any, setting: str) -> None:
     elif uses_liger_loss(trainer):
         reason = "does not reach Liger's loss: got use_liger_kernel=True with TRL below 1.14. Leave that out"
     elif trainer.accelerator.mixed_precision == "fp16":
-        reason = "does not follow the loss scaling of fp16: got fp16=True. Use bf16"
+        reason = NOT_IN_FP16
     elif args.gradient_checkpointing and checkpointing.get("use_reentrant"):
         reason = "takes gradients by torch.autograd.grad, which reentrant checkpointing does not support: got "
         reason += "gradient_checkpointing_kwargs={'use_reentrant': True}. Set it to False"
