@@ -1,6 +1,7 @@
 """`dose`: the factor on the credit of all-right and all-wrong prompts, and what steers it."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -90,11 +91,14 @@ def test_one_measured_share_gives_the_odds():
     # gradients 3 : 4, masses 1 : 2: 1.5 times the odds; a share of .2 has odds 1/4, so the masses get 1/6
     first = steer_share(start_dose("gradient", 0.2), 0.2, (9.0, 16.0), (1.0, 4.0))
     assert math.exp(first.log_odds) == pytest.approx(1 / 6) and first.measurements == 1
-    # then 6 times: a mean of 3.75; then 1.5 times: .6 * 3.75 + .4 * 1.5 = 2.85, as the newest has .4 of the weight
+    # then 6 times: a mean of 3.75; then 1.5 times: a mean of 3
     second = steer_share(first, 0.2, (9.0, 1.0), (1.0, 4.0))
     assert math.exp(second.log_odds) == pytest.approx(0.25 / 3.75)
     third = steer_share(second, 0.2, (9.0, 16.0), (1.0, 4.0))
-    assert math.exp(third.log_odds) == pytest.approx(0.25 / 2.85)
+    assert math.exp(third.log_odds) == pytest.approx(0.25 / 3)
+    # with many before, the newest has a weight of .2: .8 * 3 + .2 * 1.5 = 2.7
+    last = steer_share(replace(third, measurements=9), 0.2, (9.0, 16.0), (1.0, 4.0))
+    assert math.exp(last.log_odds) == pytest.approx(0.25 / 2.7)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +135,7 @@ def test_the_odds_rise_while_the_entropy_is_too_low():
 
 
 def test_the_first_steps_are_measured_more_often():
-    assert [step for step in range(1, 30) if is_measured(step, 10)] == [1, 2, 4, 8, 10, 20]
+    assert [step for step in range(1, 30) if is_measured(step, 10)] == [*range(1, 9), 10, 20]
     assert [step for step in range(1, 5) if is_measured(step, 1)] == [1, 2, 3, 4]
 
 

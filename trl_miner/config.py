@@ -130,8 +130,8 @@ class MinerGRPOConfig(GRPOConfig):
     )
     dose_steps: int = _setting(
         25,
-        "Optimizer steps from one measurement of dose: gradient to the next; before the first, it measures the steps "
-        "1, 2, 4, 8 and so on. A measured step goes through the model once more, and keeps two more gradients of the "
+        "Optimizer steps from one measurement of dose: gradient to the next; the first 8 are "
+        "all measured. A measured step goes through the model once more, and keeps two more gradients of the "
         "trained weights. Not with DeepSpeed, FSDP or fp16.",
     )
     policy_loss: str = _setting(

@@ -1,9 +1,9 @@
 """How closely `dose: gradient` holds its share, and what it costs, in an embedded world.
 
-    python tests/bench/dose.py --world trl_miner/arithmetic [--write] [--steps 40] [--pairs 20]
+    python tests/bench/dose.py --world trl_miner/arithmetic [--write] [--steps 80] [--pairs 20]
 
-Share: 8 prompts x 8 rollouts a step, `dose_steps` at its default, so that the dose measures the steps 1, 2, 4, 8, 16
-and 25. The table has the shares of every third step from the 9th on, which the bench measures on its own.
+Share: 8 prompts x 8 rollouts a step, `dose_steps` at its default, so that the dose measures the first 8 steps and
+every 25th. The table has the shares of every third step from the 9th on, which the bench measures on its own.
 
 Cost: two trainers take a step on the same rollouts in turn, one that measures it and one that does not, at learning
 rate 0; the processor's seconds of the one over those of the other, less 1, over the default `dose_steps`.
@@ -25,7 +25,7 @@ from trl_miner.rewards import math_reward
 from trl_miner.trainer.gradient_parts import GradientMeasurement
 from trl_miner.trainer.update_metrics import compare_parts
 
-LEARNING_RATES = {"trl_miner/arithmetic": 1e-4, "trl_miner/strategies": 2e-4}  # as in their recipes
+LEARNING_RATES = {"trl_miner/arithmetic": 1e-4}  # as in its recipes; else 2e-4
 METHODS = {
     "MINER": dict(all_right="miner"),
     "entropy bonus": dict(all_right="entropy"),
@@ -38,7 +38,8 @@ def trainer(world: str, folder: str, rows: int = 64, **settings) -> MinerGRPOTra
     args = MinerGRPOConfig(
         **dict(
             output_dir=folder, advantage_estimator="grpo", dose="gradient", per_device_train_batch_size=rows,
-            num_generations=8, max_completion_length=80, learning_rate=LEARNING_RATES[world], weight_decay=0.01,
+            num_generations=8, max_completion_length=80, weight_decay=0.01,
+            learning_rate=LEARNING_RATES.get(world, 2e-4),
             lr_scheduler_type="constant", report_to="none", save_strategy="no", logging_steps=1000, use_cpu=True,
             bf16=False, gradient_checkpointing=False, disable_tqdm=True,
         )
@@ -111,7 +112,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the tables to tests/bench/results")
     parser.add_argument("--world", choices=list(WORLDS), default=next(iter(WORLDS)), help="the embedded world")
-    parser.add_argument("--steps", type=int, default=40, help="steps of a training")
+    parser.add_argument("--steps", type=int, default=80, help="steps of a training")
     parser.add_argument("--pairs", type=int, default=20, help="pairs of steps for the cost")
     options = parser.parse_args()
     torch.set_num_threads(1)

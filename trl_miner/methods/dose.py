@@ -20,7 +20,7 @@ from .rollouts import Estimate, Rollouts, sum_tokens
 
 L1, GRADIENT, ENTROPY = DOSES = ("l1", "gradient", "entropy")
 DEFAULT_SHARE = 0.05
-NEWEST_WEIGHT = 0.4  # of a measurement in the running mean, once there are a few
+NEWEST_WEIGHT = 0.2  # of a measurement in the running mean, once there are five; single steps scatter
 MOST_SCALE = 1e5  # advantages that need more are rounding errors, as where all rollouts of a group are the same text
 START_ODDS, LEAST_ODDS, MOST_ODDS = 0.05, 1e-6, 1.0  # of dose: entropy
 ENTROPY_GAIN, ENTROPY_RATE = 2.0, 0.1  # log-odds for a relative error of 1: at once, and more with every step

@@ -19,6 +19,8 @@ from .padding import loss_mask
 from .row_layout import uses_liger_loss
 from .update_metrics import NH, PH, compare_parts
 
+FIRST_STEPS = 8  # are all measured: one says little
+
 
 class Dose(TrainerCallback):
     """Steers the dose of a trainer: `dose: gradient` or `dose: entropy`.
@@ -117,5 +119,5 @@ class Dose(TrainerCallback):
 
 
 def is_measured(step: int, interval: int) -> bool:
-    """Return whether an optimizer step, counted from 1, is measured: 1, 2, 4, ..., then every `interval`-th."""
-    return step % interval == 0 or (step < interval and step & (step - 1) == 0)
+    """Return whether an optimizer step, counted from 1, is measured: the first few, then every `interval`-th."""
+    return step <= FIRST_STEPS or step % interval == 0
