@@ -40,11 +40,12 @@ def wheel(tmp_path_factory):
     return next(work.glob("*.whl"))
 
 
-def test_the_wheel_holds_all_recipes_and_no_script_but_the_tools_of_one(wheel):
+def test_the_wheel_holds_all_recipes_and_their_scripts(wheel):
     folder = "trl_miner/recipes/"
     held = [name.removeprefix(folder) for name in zipfile.ZipFile(wheel).namelist() if name.startswith(folder)]
     shipped = {str(path.relative_to(RECIPES)) for path in recipe_files.shipped().values()}
-    assert shipped | {"calculator/calculator.py"} == {*held}
+    scripts = {"calculator/calculator.py", "SmolLM2-135M-Instruct/from_pypi.py", "study/strategies.py"}
+    assert shipped | scripts == {*held}
     assert {"arithmetic/miner.yaml", "accelerate/zero3.yaml", "slurm/train.slurm"} <= shipped
 
 

@@ -146,7 +146,7 @@ def listing(names: Sequence[str]) -> str:
 
 
 def copy_out(names: Sequence[str], to: Path) -> tuple[list[Path], list[Path]]:
-    """Copy shipped files into a folder, each with accelerate's configuration and the module of tools that it names.
+    """Copy shipped files into a folder, each with the accelerate configuration that it names and its folder's scripts.
 
     Returns:
         The files that it wrote, and those that were there already.
@@ -156,14 +156,10 @@ def copy_out(names: Sequence[str], to: Path) -> tuple[list[Path], list[Path]]:
     """
     known, folder = shipped(), shipped_folder()
     asked = [known[name] for name in names]
-    recipes = [(path.parent, read_yaml(path)) for path in asked if is_recipe(_name(path))]
-    configs = [(parent, recipe.get("accelerate_config")) for parent, recipe in recipes]
+    configs = [(path.parent, read_yaml(path).get("accelerate_config")) for path in asked if is_recipe(_name(path))]
     named = {Path(os.path.normpath(parent / config)) for parent, config in configs if config}
     sources = [*asked, *(path for path in known.values() if path in named and path not in asked)]
-    modules = [
-        parent / f"{tool.partition('.')[0]}.py" for parent, recipe in recipes for tool in recipe.get("tools", ())
-    ]
-    sources += [path for path in modules if path.is_file()]
+    sources += [path for parent in {path.parent for path in asked} for path in sorted(parent.glob("*.py"))]
     targets = {to / source.relative_to(folder): source for source in sources}
     there = [path for path in targets if path.exists() or path.is_symlink()]
     for path in there:

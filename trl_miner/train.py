@@ -109,7 +109,8 @@ def run(
     with hold_run(output):
         reward_funcs = load_reward_funcs(args, config)
         trusts = bool(getattr(config, "trust_remote_code", False))
-        _check_model(model_args, trusts)
+        model = model_args.model_name_or_path
+        check_model("model_name_or_path", model, model_args.model_revision, trusts=trusts)
         data = load_data(args, mixture, model_args, trusts=trusts)
         _check_golds(args, data)
         trainer, scores = build(args, config, model_args, reward_funcs, data)
@@ -370,16 +371,15 @@ def _load_tools(
     return loaded
 
 
-def _check_model(model_args: ModelConfig, trusts: bool) -> None:
+def check_model(setting: str, model: str | None, revision: str | None = None, *, trusts: bool = False) -> None:
     """Raise ValueError for a model that is not there. It is asked for its code only if the recipe trusts that."""
-    model = model_args.model_name_or_path
     if not model or model in WORLDS:  # none: an error that is told later
         return
     try:
-        AutoConfig.from_pretrained(model, revision=model_args.model_revision, trust_remote_code=trusts)
+        AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=trusts)
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(
-            f"model_name_or_path must be a folder with a model, a Hub id, or {' or '.join(WORLDS)}: {model} could not "
+            f"{setting} must be a folder with a model, a Hub id, or {' or '.join(WORLDS)}: {model} could not "
             f"be loaded ({first_line(error)}). Check the name."
         ) from error
 

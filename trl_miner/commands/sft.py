@@ -47,7 +47,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..data.base_model import find_model
     from ..recipe import check_recipe, load_reward_funcs, make_parser
     from ..recipe_files import with_recipe_file
-    from ..train import load_data
+    from ..train import check_model, load_data
 
     # TRL itself uses a name that transformers has renamed; whoever reads the log cannot change that
     warnings.filterwarnings("ignore", message=".*gradient_checkpointing. is deprecated", category=FutureWarning)
@@ -57,6 +57,9 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     check_recipe(words, parser)
     script, config, model_args, mixture = parser.parse_args_and_config(words)
     folder = _check_folder(model_args.model_name_or_path, args.model)
+    check_model("--model", args.model)
+    if script.dataset_streaming:
+        raise ValueError("trl-miner sft needs all rows at hand: got dataset_streaming: true. Leave it out.")
     rows = load_data(script, mixture, model_args)[script.dataset_train_split]
     rows = rows.map(_add_completion, with_indices=True)
     _check_completions(rows.select(range(min(CHECKED, len(rows)))), load_reward_funcs(script, config)[0])
