@@ -146,6 +146,7 @@ def test_a_recipe_runs(policy, tmp_path, name, caplog):
         "score_problems": 0,
         "report_to": "none",
         "disable_tqdm": True,
+        "correct_reward_func": "mixed_reward",
     }
     arguments = [word for key, value in overrides.items() for word in (f"--{key}", str(value))]
     main(["--config", str(ARITHMETIC / f"{name}.yaml"), *arguments, "--reward_funcs", *rewards])
