@@ -359,7 +359,7 @@ def test_every_benchmark_of_the_table_goes_from_file_to_scores(model_folder, tmp
     renderer = PromptRenderer(AutoTokenizer.from_pretrained(model_folder), "plain", "")
     for task in tasks:
         text = renderer.text(task.benchmark, task.problems[0])
-        expected = {"math": "\\boxed{}", "choice": "The answer is", "verbatim": "Compute"}[task.benchmark.kind]
+        expected = {"math": "\\boxed{}", "choice": "The answer is", "verbatim": ".\n"}[task.benchmark.kind]
         assert expected in text and task.problems[0].question in text
 
 

@@ -56,11 +56,11 @@ _TABLE = (
     # The embedded worlds of `trl_miner.data.worlds`: nothing to download. Their prompts are the questions.
     Benchmark("arithmetic", "Arithmetic", "", "test", 200, "math", 8,
               question="prompt", solution="solution", level="level", prompt="verbatim"),
-    Benchmark("strategies", "Strategies", "", "test", 200, "math", 64,
-              question="prompt", solution="solution", level="level", prompt="verbatim"),
     Benchmark("forks", "Forks", "", "test", 512, "math", 16,
               question="prompt", solution="solution", level="level", prompt="verbatim"),
     Benchmark("forks_mirror", "Forks, the mirror", "", "test", 512, "math", 16,
+              question="prompt", solution="solution", level="level", prompt="verbatim"),
+    Benchmark("strategies", "Strategies", "", "test", 200, "math", 64,
               question="prompt", solution="solution", level="level", prompt="verbatim"),
 )
 # fmt: on
