@@ -43,7 +43,8 @@ def with_transformers(name: str, dtype: torch.dtype, *, autocast: bool, **settin
 
 
 def with_vllm(name: str) -> Callable[[], object]:
-    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1"}
+    one_process = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    os.environ |= one_process | {"VLLM_CPU_KVCACHE_SPACE": "1"}
     from vllm import LLM, SamplingParams
 
     engine = LLM(name, dtype="bfloat16", max_model_len=256, enforce_eager=True)
