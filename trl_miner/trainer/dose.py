@@ -85,10 +85,7 @@ class Dose(TrainerCallback):
     @property
     def _state(self) -> DoseState:
         kept, args = RunState.of(self._trainer).dose, self._trainer.args
-        if (kept.get("dose"), kept.get("target")) != (
-            args.dose,
-            args.dose_target,
-        ):  # none, or what another run asked for
+        if (kept.get("dose"), kept.get("target")) != (args.dose, args.dose_target):  # none, or another run's
             return start_dose(args.dose, args.dose_target)
         return DoseState(**kept["state"])
 
