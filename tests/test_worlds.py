@@ -170,6 +170,8 @@ def test_an_unsure_operation_goes_by_the_first_digit():
     # w is a, the first digit to the end, for an even first digit, and b, the reverse, for an odd one
     assert forks.Problem((4, 3, 1, 7), "w").answer == "3174"
     assert forks.Problem((7, 3, 1, 4), "w").answer == "4137"
+    texts = {forks.solution(forks.Problem((7, 3, 1, 4), "w"), random.Random(seed)) for seed in range(9)}
+    assert texts == {r"try \boxed{3147}.", r"try \boxed{4137}."}
 
 
 @pytest.mark.parametrize(("world", "sound"), [(forks, 0.3), (forks_mirror, 0.7)])
@@ -180,15 +182,17 @@ def test_the_rare_way_is_sound_and_in_the_mirror_the_shortcut(world, sound):
     assert counts["sound"] + counts["fast"] == 4000
 
 
-def test_the_ways_are_alike_on_unsure_operations_and_the_shortcut_alone_errs_on_chains():
-    rng, right = random.Random(0), {level: {"sound": [], "fast": []} for level in (0, 1, 3)}
+def test_unsure_operations_have_no_ways_and_the_shortcut_alone_errs_on_chains():
+    rng, right = random.Random(0), {level: {"sound": [], "fast": [], "": []} for level in (0, 1, 3)}
     for level, found in right.items():
         for _ in range(3000):
             problem = forks.draw("train", level, rng)
             text = forks.solution(problem, rng, 0.9)
             found[forks.way_of(text)].append(rf"\boxed{{{problem.answer}}}" in text)
-    shares = {level: {way: sum(found) / len(found) for way, found in ways.items()} for level, ways in right.items()}
-    assert all(abs(share - 0.5) < 0.06 for share in shares[0].values())  # a coin; standard deviation below .017
+    shares = {
+        level: {way: sum(found) / len(found) for way, found in ways.items() if found} for level, ways in right.items()
+    }
+    assert set(shares[0]) == {""} and abs(shares[0][""] - 0.5) < 0.05  # a coin; standard deviation .009
     assert shares[1] == {"sound": 1.0, "fast": 1.0}
     # .1 skip nothing; skipping may change nothing, as d then d do
     assert shares[3]["sound"] == 1.0 and 0.08 < shares[3]["fast"] < 0.2
@@ -208,6 +212,7 @@ def test_the_oracle_pays_the_sound_way_and_uniqueness_the_rare_one():
     # 4/1, 4/3, 4/3, 4/3 less 2
     expected = torch.tensor([2, -2 / 3, -2 / 3, -2 / 3, 0, 0, 0, 0])
     assert torch.allclose(forks.uniqueness(found), expected, atol=1e-6)
+    assert forks.is_sound(["so a", "fast: 1", "try 2"]) == [1.0, 0.0, 0.0]
 
 
 # The data sets

@@ -21,6 +21,7 @@ HOME = "recipes"
 MODELS = (
     "arithmetic",
     "study",
+    "forks",
     "SmolLM2-135M-Instruct",
     "one-gpu",
     "calculator",

@@ -7,16 +7,20 @@ r"""A world with MINER's premise built in: solved prompts can be solved in a rar
     Apply bea to 7314.
     so b = 4137, e = 5248, a = 2485, \boxed{2485}.
 
+    Apply w to 7314.
+    try \boxed{4137}.                                       level 0: there is no choice
+
 Operations rearrange four digits or add to each of them, so an answer is one of 10,000. A problem's level is its number
 of operations; level 0 has a single one of another kind:
 
     level 0       one operation of w to z, which does one of two things, by a rule that the base model does not know
     level 1       one operation of a to f: both ways are right
     levels 2 to 4 chains of a to f: the shortcut mostly skips one of them, the sound way is right
-    levels 5, 6   longer than any chain that the base model has seen
+    levels 6, 7   longer than any chain that the base model has seen
 
 Training uses levels 0 and 1, so it never rewards the sound way for being sound: prompts of level 1 are all right, and
-those of level 0 are mixed and say nothing about the way. The ways differ from their first token on, and no wording
+those of level 0 are mixed and have no ways. (With ways, the frequent one would be practised more, become right more
+often, and be rewarded for that.) The ways differ from their first token on, and no wording
 varies, so that of the rollouts of an all-right prompt the sound ones alone are unlikely. Whether a method finds that
 out shows at levels 2 to 4, which it never trains on. `forks_mirror` is the same world with the shares of the ways
 exchanged.
@@ -39,7 +43,7 @@ Digits = tuple[int, ...]
 NAME = "trl_miner/forks"
 LEVELS = (0, 1)  # of the training set
 PRETRAINED_LEVELS = (0, 1, 1, 2, 3, 3, 4, 4)  # of the solutions that the base model learns from, with their shares
-TEST_LEVELS = (0, 1, 2, 3, 4, 5, 6)
+TEST_LEVELS = (0, 1, 1, 1, 2, 3, 4, 6, 7, 7)
 SIZES = {"train": 4800, "test": 512}
 SHARES = {"sound": 0.3, "fast": 0.7}  # of the ways in the solutions that the base model learns from
 BASE_MODEL = {"rows": 40_000, "steps": 2000, "step_error": 0.9}
@@ -59,8 +63,9 @@ OPERATIONS = (*SURE, *UNSURE)
 
 QUESTION, OF, ASK = "Apply ", " to ", ".\n"
 STARTS = {"sound": "so ", "fast": "fast: "}
+TRY = "try "
 RESULT, SEPARATOR, BOX, END = " = ", ", ", "\\boxed{", "}."
-WORDING = (OPERATIONS, PRETRAINED_LEVELS, SHARES, 2)  # what `solution` depends on; the last is its version
+WORDING = (OPERATIONS, PRETRAINED_LEVELS, SHARES, 3)  # what `solution` depends on; the last is its version
 
 
 def _add(digits: Digits, number: int) -> Digits:
@@ -131,12 +136,19 @@ def solution(
         taken = taken[:skipped] + taken[skipped + 1 :]
     states = [_text(digits) for digits in problem.states(taken)]
     steps = [f"{name}{RESULT}{state}{SEPARATOR}" for name, state in zip(problem.operations, states, strict=False)]
-    return f"{STARTS[way]}{''.join(steps) if way == 'sound' else ''}{BOX}{states[-1]}{END}"
+    has_ways = problem.operations[0] in SURE
+    work = STARTS[way] + "".join(steps) * (way == "sound") if has_ways else TRY
+    return f"{work}{BOX}{states[-1]}{END}"
 
 
 def way_of(completion: str) -> str:
-    """Return the way of a rollout, right or wrong: "sound", "fast", or "" if it begins with neither."""
+    """Return the way of a rollout, right or wrong: "sound", "fast", or "": neither."""
     return next((way for way, start in STARTS.items() if completion.startswith(start)), "")
+
+
+def is_sound(completions: Sequence[str], **_: Any) -> list[float]:
+    """Reward 1 for a rollout of the sound way, whether right or wrong, else 0: for logging, with a weight of 0."""
+    return [float(way_of(text) == "sound") for text in completions]
 
 
 def oracle(rollouts: Any) -> Any:
@@ -176,5 +188,5 @@ def load_dataset(split: str, size: int | None = None, seed: int = 0) -> "Dataset
 
 def build_tokenizer() -> "PreTrainedTokenizerFast":
     """Return a tokenizer with a token per digit, operation and phrase; other ASCII text goes by character."""
-    phrases = [QUESTION, OF, ASK, *STARTS.values(), RESULT, SEPARATOR, BOX, END]
+    phrases = [QUESTION, OF, ASK, *STARTS.values(), TRY, RESULT, SEPARATOR, BOX, END]
     return chains.word_tokenizer([str(digit) for digit in range(10)], phrases)

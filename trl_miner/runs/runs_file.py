@@ -36,7 +36,7 @@ METRICS = {
     *("reward", "step_time", "num_tokens", "entropy", "kl", "grad_norm"),
     *("completions/mean_length", "completions/clipped_ratio"),
 }
-METRIC_PREFIXES = ("miner/", "placebo/", "dose/", "groups/", "rollouts/")
+METRIC_PREFIXES = ("rewards/", "miner/", "placebo/", "dose/", "groups/", "rollouts/")
 _NOT_KEPT = {"output_dir", "run_name", "report_to", "config"}  # these settings say where, not what
 _PATH = re.compile(r"(?<![\w.:/~-])~?/(?:[^\s/=,'\"]+/)*([^\s/=,'\"]+)/?")
 _NO_NUMBER = "nan"

@@ -1,0 +1,159 @@
+"""Tables and picture of the study from its raw results, as protocol.md lays down. Prints Markdown.
+
+python recipes/forks/analysis.py recipes/forks/results/*.jsonl --figure recipes/forks/figures/effect_against_share.png
+
+An effect is the difference from GRPO, paired by seed. Pass@1 is in log-odds: logit of the share of right samples.
+"""
+
+import argparse
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from trl_miner.runs.history import RunHistory
+from trl_miner.runs.runs_file import read_runs
+from trl_miner.tables import Table
+from trl_miner.viewing.effects import holm
+
+MARGIN = 0.1  # in log-odds: differences within it count as none
+LEVELS = {"all": range(8), "0 and 1": (0, 1), "2 to 4": (2, 3, 4), "6 and 7": (6, 7)}
+WORLDS = {"trl_miner/forks": "forks", "trl_miner/forks_mirror": "mirror"}
+
+
+def right_samples(run: RunHistory, levels: Iterable[int]) -> np.ndarray:
+    """Return the right samples of each problem of these levels after training, and their number in the last place."""
+    assert run.held_out is not None and run.held_out.after is not None and run.held_out.levels is not None
+    wanted, moment = set(levels), run.held_out.after
+    counts = [right for right, level in zip(moment.num_correct, run.held_out.levels, strict=True) if level in wanted]
+    return np.array([*counts, moment.num_samples])
+
+
+def pass_at_1(run: RunHistory, levels: Iterable[int]) -> float:
+    """Return the share of right samples."""
+    counts = right_samples(run, levels)
+    return float(counts[:-1].mean() / counts[-1])
+
+
+def log_odds(run: RunHistory, levels: Iterable[int]) -> float:
+    """Return the logit of the share of right samples, with half a sample added to either side."""
+    counts = right_samples(run, levels)
+    right, total = counts[:-1].sum(), (len(counts) - 1) * counts[-1]
+    return math.log((right + 0.5) / (total - right + 0.5))
+
+
+def late(run: RunHistory, key: str) -> float:
+    """Return the mean of a metric over the last fifth of the steps; NaN where it was not logged."""
+    values = [value for step, value in run.values(key) if step > 0.8 * run.steps]
+    return float(np.mean(values)) if values else math.nan
+
+
+def over_run(run: RunHistory, key: str) -> float:
+    """Return the mean of a metric over all logs; NaN where it was not logged."""
+    values = [value for _, value in run.values(key)]
+    return float(np.mean(values)) if values else math.nan
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A mean difference over paired seeds."""
+
+    seeds: int
+    mean: float
+    half_width: float  # of its 95 % interval; NaN for one seed
+    p: float  # two-sided, of no difference
+    p_equivalent: float  # of the two one-sided tests against MARGIN
+
+    @property
+    def verdict(self) -> str:
+        """What the protocol calls it."""
+        if self.p < 0.05:
+            return "higher" if self.mean > 0 else "lower"
+        return "no difference within the margin" if self.p_equivalent < 0.05 else "not decided"
+
+
+def effect(differences: Sequence[float]) -> Effect:
+    """Return the mean of paired differences with Student's t over seeds."""
+    values = np.array(differences)
+    count, mean = len(values), float(values.mean())
+    if count < 2 or (error := float(values.std(ddof=1)) / math.sqrt(count)) == 0:
+        return Effect(count, mean, math.nan, math.nan, math.nan)
+    t = stats.t(count - 1)
+    p_equivalent = max(t.sf((mean + MARGIN) / error), t.cdf((mean - MARGIN) / error))
+    return Effect(count, mean, float(t.ppf(0.975)) * error, 2 * float(t.sf(abs(mean) / error)), float(p_equivalent))
+
+
+def paired(runs: Mapping[int, RunHistory], baseline: Mapping[int, RunHistory], measure: object) -> list[float]:
+    """Return a measure's differences from the baseline, for the seeds that both have."""
+    assert callable(measure)
+    return [measure(runs[seed]) - measure(baseline[seed]) for seed in sorted(set(runs) & set(baseline))]
+
+
+def by_world(runs: Iterable[RunHistory]) -> dict[str, dict[str, dict[int, RunHistory]]]:
+    """Return finished runs by world, method and seed."""
+    found: dict[str, dict[str, dict[int, RunHistory]]] = {}
+    for run in runs:
+        world = WORLDS.get(run.settings.get("dataset_name", ""))
+        if world and run.finished and run.method and run.seed is not None:
+            found.setdefault(world, {}).setdefault(run.method, {})[run.seed] = run
+    return found
+
+
+def signed(value: float, digits: int = 2) -> str:
+    return "n/a" if math.isnan(value) else f"{value:+.{digits}f}"
+
+
+def primary_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
+    """Return the effects on held-out Pass@1 in log-odds, and in points by level."""
+    grpo, rows, effects = methods["grpo"], [], {}
+    for name, runs in methods.items():
+        if name != "grpo":
+            effects[name] = effect(paired(runs, grpo, lambda run: log_odds(run, LEVELS["all"])))
+    known = [name for name, found in effects.items() if not math.isnan(found.p)]
+    adjusted = dict(zip(known, holm([effects[name].p for name in known]), strict=True))
+    for name, found in effects.items():
+        points = [
+            signed(100 * effect(paired(methods[name], grpo, lambda run, of=of: pass_at_1(run, of))).mean, 1)
+            for of in list(LEVELS.values())[1:]
+        ]
+        low, high = found.mean - found.half_width, found.mean + found.half_width
+        interval = f"{signed(found.mean)} ({signed(low)} to {signed(high)})"
+        p = [f"{value:.3f}" for value in (found.p, adjusted.get(name, math.nan), found.p_equivalent)]
+        rows.append([name, str(found.seeds), interval, *p, found.verdict, *points])
+    header = ["Method", "Seeds", "Pass@1, log-odds", "p", "p, Holm", "p, equivalence", "Verdict"]
+    return Table(f"Against GRPO, {world}", header + [f"Levels {name}, points" for name in list(LEVELS)[1:]], rows)
+
+
+def state_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
+    """Return where each method ends: Pass@1 by level, share of the sound way, entropy, share of the gradient."""
+    rows = []
+    for name, by_seed in methods.items():
+        runs = list(by_seed.values())
+        scores = [f"{100 * np.mean([pass_at_1(run, of) for run in runs]):.1f}" for of in LEVELS.values()]
+        hit = np.mean([(right_samples(run, LEVELS["all"])[:-1] > 0).mean() for run in runs])
+        # half of the training prompts have ways
+        sound = 2 * np.mean([late(run, "rewards/is_sound/mean") for run in runs])
+        entropy = np.mean([late(run, "entropy") for run in runs])
+        share = np.mean([over_run(run, "miner/ph_gradient_share") for run in runs])
+        rows.append([name, str(len(runs)), *scores, f"{100 * hit:.1f}", f"{100 * sound:.0f}", f"{entropy:.3f}"])
+        rows[-1].append("n/a" if math.isnan(share) else f"{100 * share:.1f}")
+    header = ["Method", "Runs", *(f"Pass@1, {name}" for name in LEVELS), "Pass@64", "Sound way, %", "Entropy"]
+    return Table(f"After training, {world}", [*header, "Share of the gradient, %"], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path, help="raw results, as trl-miner compare writes them")
+    parser.add_argument("--figure", type=Path, help="where to draw the effect against the share of the gradient")
+    args = parser.parse_args()
+    worlds = by_world(run for path in args.runs for run in read_runs(path))
+    for world, methods in worlds.items():
+        for table in (primary_table(world, methods), state_table(world, methods)):
+            print(table.markdown())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""Does the world have room for a credit on solved prompts? Print the gates of protocol.md, and whether they hold.
+
+python recipes/forks/gates.py recipes/forks/results/pilot.jsonl
+
+# N = P*G rollouts, rows of one prompt adjacent; T padded completion tokens
+"""
+
+import argparse
+import random
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from trl_miner import miner_advantages
+from trl_miner.data import forks
+from trl_miner.data.base_model import find_model
+from trl_miner.evaluation.generate import sample_seed
+from trl_miner.evaluation.seeded_sampling import sample_completions
+from trl_miner.methods.entropy import entropy_bonus_advantages
+from trl_miner.rewards import math_reward
+from trl_miner.runs.history import RunHistory
+from trl_miner.runs.runs_file import read_runs
+
+G, MAX_TOKENS = 16, 64  # of the recipes
+HARD = (2, 3, 4)  # levels at which the sound way alone works, and which training never sees
+
+
+class Batch:
+    """Rollouts of a model, and their log-probs with a graph."""
+
+    def __init__(self, model: Any, tokenizer: Any, problems: Sequence[forks.Problem], seed: int) -> None:
+        seeds = [[sample_seed(seed, str(place), number) for number in range(G)] for place in range(len(problems))]
+        sampled = sample_completions(
+            model, tokenizer, [each.prompt for each in problems], seeds, max_new_tokens=MAX_TOKENS
+        )
+        self.texts = [text for of_problem in sampled for text, _ in of_problem]
+        answers = [each.answer for each in problems for _ in range(G)]
+        self.rewards_N = torch.tensor(math_reward(self.texts, answers))
+        prompts = [tokenizer(each.prompt)["input_ids"] for each in problems for _ in range(G)]
+        self.tokens = rows = [tokens for of_problem in sampled for _, tokens in of_problem]
+        width, length = max(map(len, prompts)), max(map(len, rows))
+        ids = torch.full((len(rows), width + length), tokenizer.pad_token_id)
+        mask = torch.zeros_like(ids)
+        for i, (prompt, row) in enumerate(zip(prompts, rows, strict=True)):
+            place = slice(width - len(prompt), width + len(row))
+            ids[i, place], mask[i, place] = torch.tensor([*prompt, *row]), 1
+        logits = model(input_ids=ids, attention_mask=mask).logits[:, width - 1 : -1].log_softmax(dim=2)
+        self.mask_NT = mask[:, width:]
+        self.logps_NT = logits.gather(2, ids[:, width:, None]).squeeze(2)
+        self.entropies_NT = -(logits.exp() * logits).sum(dim=2).detach()
+
+    def centred(self, values_N: Tensor) -> Tensor:
+        """Return (N, 1) values less the mean over each prompt's rollouts."""
+        return (values_N.view(-1, G) - values_N.view(-1, G).mean(dim=1, keepdim=True)).view(-1, 1)
+
+    @property
+    def is_all_right_N(self) -> Tensor:
+        return self.rewards_N.view(-1, G).amin(dim=1).eq(1).repeat_interleave(G)
+
+    def gradient(self, model: Any, advantages_NT: Tensor) -> Tensor:
+        """Return the flat policy gradient of some advantages."""
+        loss = (advantages_NT * self.logps_NT * self.mask_NT).sum()
+        return torch.cat(
+            [part.flatten() for part in torch.autograd.grad(loss, [*model.parameters()], retain_graph=True)]
+        )
+
+
+def gradients(model: Any, tokenizer: Any, num_problems: int, seed: int) -> dict[str, Tensor]:
+    """Return policy gradients on fresh problems: of held-out success, mixed prompts, and credits on solved ones."""
+    rng = random.Random(f"gates {seed}")
+    held_out = Batch(model, tokenizer, [forks.draw("test", HARD[i % 3], rng) for i in range(num_problems)], seed)
+    found = {"held-out success": held_out.gradient(model, held_out.centred(held_out.rewards_N))}
+    del held_out
+    trained = Batch(model, tokenizer, [forks.draw("train", i % 2, rng) for i in range(num_problems)], seed)
+    is_ph_N = trained.is_all_right_N
+    ways_N = torch.tensor(forks.is_sound(trained.texts))
+    mined = miner_advantages(
+        trained.rewards_N, trained.logps_NT.detach(), trained.mask_NT, num_generations=G, lambda_max=None
+    )
+    entropy_NT = entropy_bonus_advantages(trained.logps_NT.detach(), trained.entropies_NT, trained.mask_NT, weight=1.0)
+    for name, advantages in {
+        "mixed prompts": trained.centred(trained.rewards_N) * ~is_ph_N.view(-1, 1),
+        "oracle": trained.centred(ways_N) * is_ph_N.view(-1, 1),
+        "MINER, no cap": mined.advantages_NT * is_ph_N.view(-1, 1),
+        "entropy bonus": entropy_NT * is_ph_N.view(-1, 1),
+    }.items():
+        found[name] = trained.gradient(model, advantages)
+    return found
+
+
+def cosine_table(model: Any, tokenizer: Any, num_problems: int) -> dict[str, list[float]]:
+    """Return the cosine of each gradient with that of held-out success, in two independent halves of the problems."""
+    halves = [gradients(model, tokenizer, num_problems, seed) for seed in (1, 2)]
+    pairs = {"MINER, no cap, with the entropy bonus": ("MINER, no cap", "entropy bonus")}
+    pairs |= {f"{name} with held-out success": (name, "held-out success") for name in list(halves[0])[1:]}
+    return {
+        title: [torch.cosine_similarity(half[one], half[other], dim=0).item() for half in halves]
+        for title, (one, other) in pairs.items()
+    }
+
+
+def after(run: RunHistory, hit: bool = False) -> float:
+    """Return Pass@1 after training, or with `hit` the share of problems with a right sample."""
+    assert run.held_out is not None and run.held_out.after is not None
+    moment = run.held_out.after
+    return fmean(float(right > 0) if hit else right / moment.num_samples for right in moment.num_correct)
+
+
+def middle(run: RunHistory, key: str) -> float:
+    """Return the mean of a metric over the middle half of the steps."""
+    return fmean(value for step, value in run.values(key) if 0.25 * run.steps < step <= 0.75 * run.steps)
+
+
+def gates(runs: Sequence[RunHistory], cosines: Mapping[str, Sequence[float]]) -> list[tuple[str, str, bool]]:
+    """Return each gate, what was measured, and whether it holds."""
+    by_seed = {name: {run.seed: run for run in runs if run.method == name} for name in ("grpo", "oracle")}
+    grpo = list(by_seed["grpo"].values())
+    gains = [after(run) - after(by_seed["grpo"][seed]) for seed, run in by_seed["oracle"].items()]
+    once, often, solved = (
+        fmean(map(after, grpo)),
+        fmean(after(run, True) for run in grpo),
+        [middle(run, "groups/ph") for run in grpo],
+    )
+    cosine = cosines["oracle with held-out success"]
+    return [
+        ("The oracle gains at least 10 points of Pass@1", f"{100 * min(gains):.1f} at least", min(gains) >= 0.1),
+        ("GRPO ends at a Pass@1 of 40 to 70 %", f"{100 * once:.1f} %", 0.4 <= once <= 0.7),
+        ("GRPO ends at a Pass@64 of 50 to 80 %", f"{100 * often:.1f} %", 0.5 <= often <= 0.8),
+        (
+            "The oracle's gradient has a positive cosine with that of held-out success",
+            ", ".join(f"{value:.3f}" for value in cosine),
+            min(cosine) > 0,
+        ),
+        (
+            "30 to 70 % of the prompts are all right in the middle of GRPO's training",
+            f"{100 * min(solved):.0f} to {100 * max(solved):.0f} %",
+            min(solved) >= 0.3 and max(solved) <= 0.7,
+        ),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", help="runs.jsonl with runs of grpo and oracle with the same seeds")
+    parser.add_argument(
+        "--model", default=forks.NAME, help="model whose gradients are compared (default: the base model)"
+    )
+    parser.add_argument("--problems", type=int, default=96, help="problems of each gradient (default: 96)")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    folder = find_model(args.model)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    cosines = cosine_table(model, tokenizer, args.problems)
+    print("| Gate | Measured | Holds |\n| --- | --- | --- |")
+    for gate, measured, holds in gates(read_runs(args.runs), cosines):
+        print(f"| {gate} | {measured} | {'yes' if holds else 'NO'} |")
+    print("\n| Cosine of the gradients of | First half | Second half |\n| --- | ---: | ---: |")
+    for title, (first, second) in cosines.items():
+        print(f"| {title} | {first:.3f} | {second:.3f} |")
+
+
+if __name__ == "__main__":
+    main()

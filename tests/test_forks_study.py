@@ -1,0 +1,93 @@
+"""The study of `recipes/forks`: its gates, its statistics, and its page from its raw results."""
+
+import math
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from studies import write_study
+
+from trl_miner.data import forks
+from trl_miner.data.base_model import BaseModelSettings, _new_model
+from trl_miner.runs.history import read_run
+
+FORKS = Path(__file__).parent.parent / "recipes" / "forks"
+analysis, gates = (runpy.run_path(str(FORKS / f"{name}.py")) for name in ("analysis", "gates"))
+
+
+def test_an_effect_is_a_mean_over_seeds_with_students_interval():
+    """0.1, 0.2, 0.3: mean .2, error .1/sqrt(3) = .0577, t .975 of 2 degrees 4.303: half width .2484."""
+    found = analysis["effect"]([0.1, 0.2, 0.3])
+    assert (found.seeds, round(found.mean, 4), round(found.half_width, 4)) == (3, 0.2, 0.2484)
+    assert round(found.p, 4) == 0.0742  # t = 3.464
+    assert found.verdict == "not decided"
+
+
+@pytest.mark.parametrize(
+    ("differences", "verdict"),
+    [
+        ([0.20, 0.22, 0.21, 0.19], "higher"),
+        ([-0.20, -0.22, -0.21, -0.19], "lower"),
+        ([0.01, -0.01, 0.02, -0.02], "no difference within the margin"),
+        ([0.3, -0.3, 0.2, -0.2], "not decided"),
+        ([0.3], "not decided"),
+    ],
+)
+def test_a_verdict_is_one_of_four(differences, verdict):
+    assert analysis["effect"](differences).verdict == verdict
+
+
+@pytest.fixture
+def planted(tmp_path):
+    """Runs of two methods with three seeds: GRPO at 60 %, an oracle at 75 % of the trained levels."""
+    runs = []
+    for folder in write_study(tmp_path, after={"grpo": 0.60, "miner": 0.75}, per_log=lambda *_: {"groups/ph": 0.5}):
+        run = read_run(folder)
+        levels = tuple(level - 1 for level in run.held_out.levels)  # 0 to 7, as in forks
+        settings = {**run.settings, "dataset_name": forks.NAME}
+        method = {"miner": "oracle"}.get(run.method, run.method)
+        runs.append(replace(run, method=method, settings=settings, held_out=replace(run.held_out, levels=levels)))
+    return runs
+
+
+def test_log_odds_are_those_of_the_right_samples(planted):
+    """80 problems of 64 samples, and half a sample added to either side."""
+    moment = planted[0].held_out.after
+    right = sum(moment.num_correct)
+    expected = math.log((right + 0.5) / (80 * 64 - right + 0.5))
+    assert analysis["log_odds"](planted[0], range(8)) == pytest.approx(expected)
+
+
+def test_the_tables_show_the_planted_effect(planted):
+    methods = analysis["by_world"](planted)["forks"]
+    table = analysis["primary_table"]("forks", methods)
+    cells = dict(zip(table.header, table.rows[0], strict=True))
+    assert cells["Method"] == "oracle" and cells["Seeds"] == "3" and cells["Verdict"] == "higher"
+    assert 10 < float(cells["Levels 0 and 1, points"]) < 20  # 15 planted
+    assert [row[0] for row in analysis["state_table"]("forks", methods).rows] == ["grpo", "oracle"]
+
+
+def test_gates_hold_and_fail_by_what_was_measured(planted):
+    cosines = {"oracle with held-out success": [0.5, 0.4]}
+    found = {gate: holds for gate, _, holds in gates["gates"](planted, cosines)}
+    assert [*found.values()] == [True, True, False, True, True]  # Pass@64 of the planted runs is 100 %
+    worse = gates["gates"](planted, {"oracle with held-out success": [0.5, -0.1]})
+    assert [holds for gate, _, holds in worse if "cosine" in gate] == [False]
+
+
+def test_padding_changes_no_log_prob():
+    """Problems of unlike lengths in one batch, against each rollout alone."""
+    torch.manual_seed(0)
+    tokenizer = forks.build_tokenizer()
+    model = _new_model(
+        BaseModelSettings(world=forks.NAME, hidden_size=16, intermediate_size=16, num_layers=1), tokenizer
+    )
+    problems = [forks.Problem((7, 3, 1, 4), "b"), forks.Problem((1, 2, 3, 4), "abcd")]
+    batch = gates["Batch"](model.eval(), tokenizer, problems, seed=0)
+    prompt, row = tokenizer(problems[0].prompt)["input_ids"], batch.tokens[0]
+    logits = model(torch.tensor([[*prompt, *row]])).logits[0, len(prompt) - 1 : -1].log_softmax(dim=1)
+    expected = logits[range(len(row)), row]
+    torch.testing.assert_close(batch.logps_NT[0, : len(row)], expected, atol=1e-5, rtol=1e-5)
+    assert int(batch.mask_NT[0].sum()) == len(row)
