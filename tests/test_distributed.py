@@ -21,6 +21,7 @@ from trl_miner.distributed import DistributedWorld, World, current_world
 from trl_miner.methods.bapo import bapo
 from trl_miner.methods.clip_cov import clip_cov
 from trl_miner.methods.kl_cov import kl_cov
+from trl_miner.runs.prompt_ledger import FILE, parse_ledger
 from trl_miner.trainer.batch_fill import Filled, GeneratedRound, assemble
 from trl_miner.trainer.generation_batch import prompt_keys
 from trl_miner.trainer.micro_batches import plan_micro_batches
@@ -289,6 +290,8 @@ def test_a_trainer_on_two_processes_learns_what_it_learns_on_one(trained, name):
     small = 1e-6 if name.startswith("dosed") else 1e-8  # RL-ZVP's are differences of two entropies of 5 nats
     assert two["logged_advantages"] == pytest.approx(one["logged_advantages"], rel=1e-4, abs=small)
     assert two["logged_completions"] == one["logged_completions"]
+    ledgers = [(trained[n]["folder"] / name / FILE).read_bytes() for n in (1, 2)]
+    assert ledgers[0] == ledgers[1] and len(parse_ledger(ledgers[0]).batches) >= 1
 
 
 @pytest.mark.parametrize("name", ["forward", "budget_small", "budget_large"])

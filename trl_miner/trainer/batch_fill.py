@@ -107,7 +107,7 @@ class Filled:
     groups: list[tuple[int, int]]  # (round, place in that round) of each group, in the order in which they were drawn
     num_kept: int  # groups of the batch that differ in correctness; the others only fill it up
     num_generated: int  # groups of all rounds
-    num_dropped: int  # those of them that are not in the batch
+    dropped: list[int]  # those of them that are not in the batch, by their place among all
     num_rounds: int  # rounds that the batch took
 
 
@@ -164,11 +164,12 @@ class BatchFill:
         dropped = [(r, p) for r, p in places if not self._rounds[r].keep[p]]
         dropped.sort(key=lambda place: -self._rounds[place[0]].spread[place[1]])
         groups = sorted(groups + dropped[: self.num_groups - len(groups)])
+        used = set(groups)
         return Filled(
             groups,
             num_kept=min(len(kept), self.num_groups),
             num_generated=len(places),
-            num_dropped=len(places) - len(groups),
+            dropped=[place for place, group in enumerate(places) if group not in used],
             num_rounds=len(self._rounds),
         )
 

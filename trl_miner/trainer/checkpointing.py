@@ -22,6 +22,9 @@ class RunState(TrainerCallback, ExportableState):
         self.used = 0  # those of them that had an advantage
         self.tokens = 0  # completion tokens of all that was generated
         self.stream: dict[str, Any] | None = None  # the position of dynamic sampling's prompts; None: not started
+        self.ledger: dict[
+            str, Any
+        ] = {}  # where the prompt ledger is, at the end of a generation cycle; empty: nowhere
         self.memory: dict[str, Any] = {}  # what estimators keep from batch to batch, by method
         self.dose: dict[str, Any] = {}  # what was asked for, and a `DoseState`; empty: not begun
         self.has_begun = False  # whether training has begun (again) since this was last set to False
@@ -35,7 +38,7 @@ class RunState(TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, in transformers' form."""
-        names = ("generated", "used", "tokens", "stream", "memory", "dose")
+        names = ("generated", "used", "tokens", "stream", "ledger", "memory", "dose")
         return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -76,6 +79,11 @@ class Checkpointing(TrainerCallback):
         self._resumed_from = None if checkpoint is None else Path(checkpoint)
         return checkpoint
 
+    @property
+    def resumed_from(self) -> Path | None:
+        """The checkpoint of a training that is about to go on; None once its rollouts are taken up."""
+        return self._resumed_from
+
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """End the training if the checkpoint, which is loaded by now, has done all steps: see `end_at_once`."""
         if self._resumed_from is not None and state.global_step >= state.max_steps:
@@ -110,6 +118,7 @@ class Checkpointing(TrainerCallback):
         if rollouts is not None:
             trainer._step, trainer._buffered_inputs = rollouts["micro_step"], rollouts["batches"]
             RunState.of(trainer).stream = rollouts["stream"]
+            RunState.of(trainer).ledger = rollouts.get("ledger", {})  # earlier versions kept none
 
     def save(self, folder: Path, write: Callable[[], None]) -> Path:
         """Write a checkpoint in an unfinished folder, then move it to its place. Every process must call it."""
@@ -152,9 +161,13 @@ class Checkpointing(TrainerCallback):
         is_inside = trainer._step % (trainer.args.steps_per_generation * trainer.num_iterations) != 0
         if is_inside and trainer._buffered_inputs is not None:
             place = trainer.accelerator.process_index, trainer.accelerator.num_processes
-            stream = trainer.prompt_stream_state()
             checkpoints.save_rollouts(
-                unfinished, *place, trainer._buffered_inputs, micro_step=trainer._step, stream=stream
+                unfinished,
+                *place,
+                trainer._buffered_inputs,
+                micro_step=trainer._step,
+                stream=trainer.prompt_stream_state(),
+                ledger=trainer.ledger_position(),
             )
 
     def _name_best(self, folder: Path, unfinished: Path) -> None:

@@ -90,6 +90,7 @@ class DynamicSampling:
             spread_P = (rewards_PG.amax(dim=1) - rewards_PG.amin(dim=1)).nan_to_num(nan=0.0)
             fill.record(kept.tolist(), spread_P.tolist())
         filled = fill.finish()
+        batch.visits.dropped = filled.dropped
         self._log(filled, num_groups, stream.epoch)
         prepared = assemble(rounds, filled, trainer.num_generations, world)
         batch.prepared = prepared._replace(generated=without_gaps(prepared.generated))
@@ -151,7 +152,7 @@ class DynamicSampling:
         values = {
             "generated": filled.num_generated * trainer.num_generations,
             "kept": filled.num_kept * trainer.num_generations,
-            "dropped": filled.num_dropped * trainer.num_generations,
+            "dropped": len(filled.dropped) * trainer.num_generations,
             "rounds": filled.num_rounds,
             "full": filled.num_kept / num_groups,
             "epoch": epoch,

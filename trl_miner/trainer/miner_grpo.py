@@ -39,6 +39,7 @@ from .generation_batch import (
     total_rewards,
 )
 from .gradient_parts import mark
+from .ledger import PromptLedger
 from .logits import check_logits
 from .padding import loss_mask
 from .quantized_sync import full_weights_for_vllm
@@ -104,6 +105,7 @@ class MinerGRPOTrainer(RunTrainer):
     _sampling: DynamicSampling | None = None
     _credit: CreditRecorder | None = None
     _turns: ToolTurns | None = None
+    ledger: PromptLedger | None = None
     _is_sampling_alone = False  # in `sample_with_tools`
 
     def __init__(self, model: Any, reward_funcs: Any = None, args: Any = None, *rest: Any, **kwargs: Any) -> None:
@@ -117,6 +119,8 @@ class MinerGRPOTrainer(RunTrainer):
         columns = getattr(self.train_dataset, "column_names", None)
         if columns is not None and self.rollout_func is None:  # a stream's are unknown; a rollout adds its own
             check_reward_columns(self.reward_func_names, self.reward_funcs, columns)
+        self.ledger = PromptLedger(self)
+        self.add_callback(self.ledger)
         self.uses_sampler_logps, self._collects_logps = choose_source(self)
         for method in args.estimators:
             if method.reads_logits:
@@ -162,13 +166,14 @@ class MinerGRPOTrainer(RunTrainer):
         into PH, HE and NH and lets the methods replace advantages.
         """
         forwards = self.forwards
-        if forwards is None or not self.model.training:  # evaluation is plain GRPO
+        if forwards is None or self.ledger is None or not self.model.training:  # evaluation is plain GRPO
             return super()._generate_and_score_completions(inputs)
         self._batch = GenerationBatch(num_generated=len(inputs) * current_world().size)
         try:
             if self._sampling is not None:
                 inputs = self._sampling.fill(self._batch, len(inputs))
             output, scores = self._roll_out(inputs, forwards)
+            self.ledger.record(self._batch.visits)
             self._count_generated(self._batch)
             self._watch.end_batch()
             return self._estimate_advantages(output, scores, self._batch.rewards_NF)
@@ -225,8 +230,9 @@ class MinerGRPOTrainer(RunTrainer):
                 rewards_NF = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
             if self.forwards is not None:
                 check_rewards(self.reward_func_names, rewards_NF, total_rewards(rewards_NF, self.reward_weights))
-            if batch is not None:
+            if batch is not None and self.ledger is not None:
                 self._watch.observe(rewards_NF)
+                self.ledger.see(batch.visits, inputs, rewards_NF)
         if batch is not None:
             batch.rewards_NF = rewards_NF
         return rewards_NF
@@ -378,7 +384,12 @@ class MinerGRPOTrainer(RunTrainer):
         loss = super().training_step(*args, **kwargs)
         if self._sampling is not None:
             self._sampling.end_micro_step()
+        if self.ledger is not None:
+            self.ledger.end_micro_step()
         return loss
+
+    def ledger_position(self) -> dict[str, Any]:
+        return {} if self.ledger is None else self.ledger.position()
 
     def prompt_stream_state(self) -> dict[str, Any] | None:
         return None if self._sampling is None else self._sampling.stream_state()

@@ -239,6 +239,15 @@ class RunTrainer(GRPOTrainer):
         """Return the position of dynamic sampling's prompt stream for a checkpoint; None: there is none."""
         return None
 
+    def ledger_position(self) -> dict[str, Any]:
+        """Return where the prompt ledger is, for a checkpoint; empty: there is none."""
+        return {}
+
+    @property
+    def resumed_from(self) -> Path | None:
+        """The checkpoint of a training that is about to go on."""
+        return None if self._checkpoints is None else self._checkpoints.resumed_from
+
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         open_repo(self, partial(super().init_hf_repo, token, private))
 

@@ -1,0 +1,234 @@
+"""The prompt ledger: what the trainer writes, what resuming makes of it, and what a reader makes of a damaged file.
+
+That two processes write what one does is in test_distributed.py.
+"""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from datasets import Dataset
+from harness import config, crc, mixed_reward, problems, trained
+from PIL import Image
+from transformers import TrainerCallback
+
+from trl_miner import MinerGRPOTrainer
+from trl_miner.runs.prompt_ledger import (
+    FILE,
+    Batch,
+    LedgerWriter,
+    differences,
+    header_line,
+    header_of,
+    key_text,
+    parse_ledger,
+    prompt_key,
+    prompt_text,
+    read_ledger,
+    take_up,
+)
+
+
+def test_every_visit_of_every_prompt_is_recorded(policy, tmp_path):
+    """Five batches of three prompts: each has one that is all right, one all wrong, and one of some kind."""
+    trained(
+        policy,
+        tmp_path,
+        cls=MinerGRPOTrainer,
+        eval_strategy="steps",
+        eval_steps=2,
+        extra=dict(eval_dataset=problems(3)),
+        per_device_eval_batch_size=4,
+    )
+    ledger = read_ledger(tmp_path)
+    rows = problems()
+    assert ledger.header == header_of(rows, 1.0) and ledger.header["rows"] == 48 and not ledger.notes
+    assert [batch.step for batch in ledger.batches] == [1, 2, 3, 4, 5]  # and none of the evaluation
+    assert [list(batch.prompts) for batch in ledger.batches] == [[3 * i, 3 * i + 1, 3 * i + 2] for i in range(5)]
+    assert ledger.keys == [key_text(prompt_key(row)) for row in rows.select(range(15))]
+    assert ledger.texts == [" ".join(prompt.split()) for prompt in rows[:15]["prompt"]]
+    visits = ledger.visits()
+    kinds = np.array([crc(prompt) % 3 for prompt in rows[:15]["prompt"]])
+    assert (visits["scored"] == 4).all() and (visits["rollouts"] == 4).all() and not visits["dropped"].any()
+    assert (visits["correct"][kinds == 0] == 4).all() and (visits["correct"][kinds == 1] == 0).all()
+    np.testing.assert_array_equal(visits["reward"], visits["correct"] / 4)
+    np.testing.assert_array_equal(visits["spread"], (visits["correct"] % 4 > 0).astype(float))
+
+
+def test_with_dynamic_sampling_dropped_prompts_count_too(policy, tmp_path):
+    trainer = trained(
+        policy, tmp_path, cls=MinerGRPOTrainer, dynamic_sampling=True, advantage_estimator="grpo", max_steps=3
+    )
+    batches, logs = read_ledger(tmp_path).batches, [log for log in trainer.state.log_history if "reward" in log]
+    assert [4 * len(batch.prompts) for batch in batches] == [log["dynamic_sampling/generated"] for log in logs]
+    assert [4 * len(batch.dropped) for batch in batches] == [log["dynamic_sampling/dropped"] for log in logs]
+    for batch in batches:
+        assert len({*batch.prompts}) == len(batch.prompts)  # each visit once
+        assert all(batch.correct[place] in (0, 4) for place in batch.dropped[:1])
+
+
+def unscored(prompts, **kwargs):
+    """Leave the first rollout of two without a reward, and give the others 0.1 and 0.3."""
+    return [[None, 0.1, 1.0, 0.3][place % 4] if crc(p) % 3 else None for place, p in enumerate(prompts)]
+
+
+def test_rollouts_without_a_reward_are_not_scored(policy, tmp_path):
+    trained(
+        policy,
+        tmp_path,
+        cls=MinerGRPOTrainer,
+        reward=[unscored, mixed_reward],
+        max_steps=1,
+        correct_reward_func="unscored",
+        reward_weights=[1.0, 0.0],
+    )
+    (batch,) = read_ledger(tmp_path).batches
+    found = {*zip(batch.correct, batch.scored, batch.reward, batch.spread, strict=True)}
+    # (0 + .1 + 1 + .3) / 4, as TRL adds up rewards
+    assert found == {(1, 3, 0.35, 1.0), (0, 0, 0.0, 0.0)}
+
+
+# Resuming
+
+
+class Stop(TrainerCallback):
+    """Stop behind a step, without the steps that follow it."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        control.should_training_stop = state.global_step == self.step
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_resumed_even_inside_a_generation_cycle_the_ledger_is_the_uninterrupted_ones(
+    policy, tmp_path, dynamic, caplog
+):
+    """Two steps to a cycle: checkpoint 3 lies inside the second, and the run has gone on to step 6."""
+    settings = dict(max_steps=6, save_strategy="steps", save_steps=3, steps_per_generation=2)
+    settings |= dict(per_device_train_batch_size=6, dynamic_sampling=dynamic, advantage_estimator="grpo")
+
+    def train(folder, resume=None, rows=None, **changed):
+        trainer = MinerGRPOTrainer(policy, mixed_reward, config(folder, **settings | changed), rows or problems())
+        trainer.train(resume_from_checkpoint=resume)
+        return (folder / FILE).read_bytes()
+
+    whole = train(tmp_path / "a")
+    checkpoint = tmp_path / "a" / "checkpoint-3"
+    assert len(parse_ledger(whole).batches) == 3
+    assert train(tmp_path / "b", str(checkpoint)) == whole  # into another folder
+    with open(tmp_path / "a" / FILE, "ab") as file:
+        file.write(b'{"step": 9, "rol')  # killed while it wrote
+    assert train(tmp_path / "a", str(checkpoint)) == whole
+    if dynamic:
+        return
+    # Rollouts that cannot be used are generated again: the ledger goes back to the end of the first cycle.
+    for file in (checkpoint / "rollouts_0.pt", checkpoint / "manifest.json"):
+        file.unlink()
+    # (TRL counts its micro-steps from there, so that the next two cycles begin with steps 4 and 6.)
+    again = parse_ledger(train(tmp_path / "a", str(checkpoint)))
+    assert [batch.step for batch in again.batches] == [1, 4, 6] and not caplog.text
+    # Other data: a line says so, and prompts keep their numbers.
+    others = problems(51).select(range(3, 51))
+    found = parse_ledger(train(tmp_path / "a", str(checkpoint), others))
+    assert found.header["digest"] != again.header["digest"] and "their prompts differ" in caplog.text
+    assert found.keys[:3] == again.keys[:3] and len(found.batches) == 3
+    # A damaged file is set aside.
+    (tmp_path / "a" / FILE).write_bytes(whole[:20] + b"?" + whole[21:])
+    fresh = parse_ledger(train(tmp_path / "a", str(checkpoint)))
+    assert "damaged or of another run" in caplog.text and [batch.step for batch in fresh.batches] == [4, 6]
+    assert b"?" in (tmp_path / "a" / "prompt_ledger.old.jsonl").read_bytes()
+
+
+# The file
+
+HEADER = header_line(header_of(None, 1.0))
+BATCH = Batch(1, 4, [0, 1, 0], [4, 0, 3], [4, 4, 4], [1.0, 0.0, 0.75], [0.0, None, 1.0], [["a", "A"], ["b", "B"]], [1])
+
+
+def test_a_file_is_read_up_to_its_last_whole_line(tmp_path):
+    second = replace(BATCH, step=2, new=(), dropped=(), skipped=[1])
+    content = HEADER + BATCH.line() + second.line()
+    ledger = parse_ledger(content)
+    assert list(ledger.batches) == [BATCH, second] and (ledger.keys, ledger.texts) == (["a", "b"], ["A", "B"])
+    visits = ledger.visits()
+    assert visits["step"].tolist() == [1, 1, 1, 2, 2, 2] and visits["dropped"].tolist() == [False, True] + [False] * 4
+    assert np.isnan(visits["spread"][1]) and visits["prompt"].tolist() == [0, 1, 0] * 2
+    for end in range(len(content)):
+        cut = parse_ledger(content[:end])
+        assert list(cut.batches) == [BATCH, second][: content[:end].count(b"\n") - 1 if end > len(HEADER) else 0]
+        assert len(cut.notes) == (content[:end][-1:] not in (b"\n", b""))
+    assert read_ledger(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"?",
+        b"[]",
+        b'{"format": 99}',
+        json.dumps({**json.loads(BATCH.line()), "prompts": [0, 1, 2]}).encode(),  # no such prompt
+        json.dumps({**json.loads(BATCH.line()), "correct": [4]}).encode(),
+        json.dumps({**json.loads(BATCH.line()), "new": [["a"]]}).encode(),
+        json.dumps({**json.loads(BATCH.line()), "spread": [0.0, float("nan"), 1.0]}).encode(),
+        json.dumps({**json.loads(BATCH.line()), "scored": [10**400, 1, 1]}).encode(),
+    ],
+)
+def test_a_damaged_line_ends_what_is_read(line):
+    ledger = parse_ledger(
+        HEADER + BATCH.line() + line.replace(b'"new": [["a", "A"], ["b", "B"]]', b'"new": []') + b"\n"
+    )
+    assert list(ledger.batches) == [BATCH] and "is damaged and was read up to line 2" in ledger.notes[0]
+    assert parse_ledger(line + b"\n").batches == []
+
+
+def test_a_disk_that_takes_nothing_ends_no_training(tmp_path, caplog):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    writer = LedgerWriter(blocked / "run", HEADER)
+    writer.append(BATCH.line())
+    assert len(caplog.records) == 1 and "The training goes on" in caplog.text
+    blocked.unlink()  # there is room again
+    writer.append(BATCH.line())
+    content = HEADER + 2 * BATCH.line()
+    assert (blocked / "run" / FILE).read_bytes() == content
+    assert take_up(blocked / "run", writer.position) == content
+    shutil.rmtree(blocked)
+    with pytest.raises(ValueError, match="is missing"):
+        take_up(blocked / "run", writer.position)
+
+
+# Keys and texts
+
+
+def test_a_key_tells_prompts_apart_and_nothing_else():
+    chat = [{"role": "user", "content": "1 + 1?"}]
+    same = [{"prompt": chat}, {"prompt": [{"content": "1 + 1?", "role": "user", "tool_calls": None}], "solution": "2"}]
+    pictures = [Image.new("RGB", (2, 2), color) for color in ("red", "blue")]
+    others = [{"prompt": "1 + 1?"}, {"prompt": "1 + 1? "}, {"prompt": "\ud800"}, {"game": "chess"}, {"game": "go"}]
+    others += [{"prompt": chat, "image": picture} for picture in pictures]
+    keys = {prompt_key(row) for row in same}
+    assert len(keys) == 1 and len(keys | {prompt_key(row) for row in others}) == 8
+    assert prompt_key(others[-1]) == prompt_key({"prompt": chat, "image": Image.new("RGB", (2, 2), "blue")})
+    assert all(0 <= key < 2**63 for key in keys)
+
+
+def test_a_text_is_the_question_shortened_in_its_middle():
+    parts = [{"type": "image"}, {"type": "text", "text": "What\n is\tthis?"}]
+    assert prompt_text({"prompt": [{"role": "system", "content": "Hi"}, {"role": "user", "content": parts}]}) == (
+        "What is this?"
+    )
+    text = prompt_text({"prompt": "a" * 500 + "z" * 500})
+    assert len(text) < 200 and text[0] == "a" and text[-1] == "z" and prompt_text({}) == ""
+
+
+def test_what_tells_two_data_sets_apart_is_said():
+    rows = problems(6)
+    before = header_of(rows, 1.0)
+    assert differences(before, header_of(Dataset.from_list(list(rows)), 1.0)) == ""
+    assert "it is of 6 rows, and the training set is a stream" in differences(before, header_of(None, 1.0))
+    assert "their prompts differ" in differences(before, header_of(rows.select([1, 0, 2, 3, 4, 5]), 1.0))
+    assert "correct_threshold=1, and the run has 0.5" in differences(before, header_of(rows, 0.5))

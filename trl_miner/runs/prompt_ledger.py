@@ -1,0 +1,303 @@
+"""`prompt_ledger.jsonl` of a run folder: how every prompt came out, each time that the run generated for it.
+
+The trainer always writes it: first a line about the data set, then one line per generation batch.
+
+{"format": 1, "correct_threshold": 1.0, "rows": 7500, "digest": "9f0c..."}     null and null: a stream
+{"step": 1, "rollouts": 8, "new": [["3a41...", "How many ..."], ["77c0...", "What is ..."]],
+ "prompts": [0, 1], "correct": [8, 3], "scored": [8, 8], "reward": [1.0, 0.375], "spread": [0.0, 1.0]}
+
+Prompts are numbered as they first appear: `new` has the key and the shortened text of each. `step` is the first
+optimizer step that trains on the batch, and `rollouts` how many each prompt had. Of a prompt's rollouts `correct` are
+right, `scored` have a reward of the verifier; `reward` is the mean of their total rewards, and `spread` the largest
+less the smallest, both null where there is none. Every process of a run writes the same, so one does.
+
+Three fields are only there where they hold something: `dropped`, places in `prompts` that dynamic sampling generated
+and did not train on; `skipped`, the prompts that `prompt_selection` passed over; and a further line about the data
+set, where a resumed run has another one. Prompts with the same text are one prompt.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .files import FORMAT, parse_object
+from .places import LARGEST, fault, no_link
+from .shapes import COUNT, NUMBER, OBJECT, POSITIVE, TEXT, Kind, Maybe, misfit, number
+
+if TYPE_CHECKING:
+    import numpy as np
+
+logger = logging.getLogger(__name__)
+
+FILE = "prompt_ledger.jsonl"
+SET_ASIDE = "prompt_ledger.old.jsonl"  # one that did not fit a run that was resumed
+_LONGEST_TEXT = 200
+_DIGEST_ROWS = 256
+_COUNTS = Kind("a list of whole numbers", lambda v: isinstance(v, list) and all(map(COUNT.holds, v)))
+_NUMBERS = Kind(
+    "a list of numbers and null", lambda v: isinstance(v, list) and all(n is None or number(n) is not None for n in v)
+)
+_NEW = Kind(
+    "a list of keys and texts",
+    lambda v: isinstance(v, list) and all(isinstance(n, list) and len(n) == 2 and all(map(TEXT.holds, n)) for n in v),
+)
+_OPTIONAL = ("new", "dropped", "skipped")
+_HEADER = {"format": POSITIVE, "correct_threshold": NUMBER, "rows": Maybe(COUNT), "digest": Maybe(TEXT)}
+_BATCH = {
+    **{"step": COUNT, "rollouts": POSITIVE, "prompts": _COUNTS, "correct": _COUNTS, "scored": _COUNTS},
+    **{"reward": _NUMBERS, "spread": _NUMBERS, "new": Maybe(_NEW), "dropped": Maybe(_COUNTS)},
+    "skipped": Maybe(_COUNTS),
+}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One line: a generation batch."""
+
+    step: int
+    rollouts: int
+    prompts: Sequence[int]
+    correct: Sequence[int]
+    scored: Sequence[int]
+    reward: Sequence[float | None]
+    spread: Sequence[float | None]
+    new: Sequence[Sequence[str]] = ()
+    dropped: Sequence[int] = ()
+    skipped: Sequence[int] = ()
+
+    def line(self) -> bytes:
+        """Return the line of the file."""
+        return _line({name: value for name, value in vars(self).items() if value or name not in _OPTIONAL})
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What a run's file says, up to its last whole line."""
+
+    header: Mapping[str, Any]  # of the last line about the data set
+    batches: Sequence[Batch]
+    keys: Sequence[str]  # of every prompt, by its number
+    texts: Sequence[str]
+    notes: Sequence[str] = field(default=())  # sentences on what could not be read
+
+    def visits(self) -> dict[str, "np.ndarray"]:
+        """Return an array (V,) for each of step, prompt, rollouts, correct, scored, reward, spread and dropped: one
+        value per visit, in order; NaN where there is no reward."""
+        import numpy as np
+
+        sizes = [len(batch.prompts) for batch in self.batches]
+        found = {
+            name: np.repeat(np.array([getattr(batch, name) for batch in self.batches], dtype=np.int64), sizes)
+            for name in ("step", "rollouts")
+        }
+        for name, attribute, kind in (
+            ("prompt", "prompts", np.int64),
+            ("correct", "correct", np.int64),
+            ("scored", "scored", np.int64),
+            ("reward", "reward", np.float64),
+            ("spread", "spread", np.float64),
+        ):
+            found[name] = np.array([value for batch in self.batches for value in getattr(batch, attribute)], kind)
+        starts = np.cumsum([0, *sizes])
+        found["dropped"] = np.zeros(starts[-1], dtype=bool)
+        for start, batch in zip(starts, self.batches, strict=False):
+            found["dropped"][start + np.array(batch.dropped, dtype=np.int64)] = True
+        return found
+
+
+def prompt_key(row: Mapping[str, Any]) -> int:
+    """Return the key of a row's prompt, 63 bits of a hash: of `prompt` as JSON, and of the images. A row without
+    `prompt`, which an environment completes, counts as a whole."""
+    content = {name: row[name] for name in ("prompt", "image", "images") if name in row} if "prompt" in row else row
+    if set(content) == {"prompt"} and isinstance(row["prompt"], str):
+        text = row["prompt"]
+    else:
+        text = json.dumps(_without_nulls(content), sort_keys=True, ensure_ascii=False, default=_plain)
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def key_text(key: int) -> str:
+    """Return a key as the file has it."""
+    return f"{key:016x}"
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return a value without the null fields of its objects: Parquet adds them where some rows have them, JSON not."""
+    if isinstance(value, Mapping):
+        return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _plain(value: Any) -> str:
+    """Return what stands for a value that JSON does not have: of an image or an array, a hash of its content."""
+    content = value.tobytes() if hasattr(value, "tobytes") else value if isinstance(value, bytes) else None
+    return str(value) if content is None else hashlib.blake2b(content, digest_size=8).hexdigest()
+
+
+def prompt_text(row: Mapping[str, Any]) -> str:
+    """Return a row's prompt, or the last message that is the user's, on one line and shortened in its middle."""
+    prompt = row.get("prompt", "")
+    if isinstance(prompt, list) and prompt:
+        own = [message for message in prompt if message.get("role") == "user"] or prompt
+        prompt = own[-1].get("content") or ""
+    if isinstance(prompt, list):
+        prompt = " ".join(str(part.get("text") or "") for part in prompt)
+    text = " ".join(str(prompt).split())
+    half = _LONGEST_TEXT // 2 - 2
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:half]} … {text[-half:]}"
+
+
+def header_of(rows: Any, correct_threshold: float) -> dict[str, Any]:
+    """Return the line about a data set, which tells it by its length and up to 256 of its prompts; None: a stream."""
+    header: dict[str, Any] = {"format": FORMAT, "correct_threshold": correct_threshold, "rows": None, "digest": None}
+    if rows is not None and len(rows):
+        size, digest = len(rows), hashlib.blake2b(digest_size=8)
+        if "prompt" in rows.column_names:
+            rows = rows.select_columns(["prompt"])  # no image is decoded
+        for place in sorted({size * step // _DIGEST_ROWS for step in range(_DIGEST_ROWS)} | {size - 1}):
+            digest.update(key_text(prompt_key(rows[place])).encode())
+        header |= {"rows": size, "digest": digest.hexdigest()}
+    return header
+
+
+def header_line(header: Mapping[str, Any]) -> bytes:
+    """Return the line of the file about a data set."""
+    return _line(header)
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return what tells two lines about a data set apart, as a phrase; empty: nothing."""
+    if before["rows"] != now["rows"]:
+        return f"it is of {_rows(before['rows'])}, and the training set is {_rows(now['rows'])}"
+    if before["digest"] != now["digest"]:
+        return f"it is of {_rows(before['rows'])}, as the training set is, but their prompts differ"
+    if before["correct_threshold"] != now["correct_threshold"]:
+        return (
+            f"it is of correct_threshold={before['correct_threshold']:g}, and the run has {now['correct_threshold']:g}"
+        )
+    return ""
+
+
+def _rows(number_of_rows: int | None) -> str:
+    return "a stream" if number_of_rows is None else f"{number_of_rows} rows"
+
+
+def read_ledger(run: str | Path) -> Ledger | None:
+    """Return what a run folder's ledger says, up to the first line that cannot be read; None: there is none."""
+    path = Path(run) / FILE
+    if not path.exists() and not path.is_symlink():
+        return None
+    if problem := fault(path, largest=LARGEST):
+        return Ledger({}, (), (), (), (f"{FILE} is left out: {problem}.",))
+    return parse_ledger(path.read_bytes())
+
+
+def parse_ledger(content: bytes) -> Ledger:
+    """Return what the content of a file says, up to the first line that cannot be read."""
+    header: dict[str, Any] = {}
+    batches: list[Batch] = []
+    prompts: list[Sequence[str]] = []  # key and text of each
+    lines = content.split(b"\n")
+    notes = [f"The last line of {FILE} was cut off and is left out."] if lines.pop() else []
+    for place, line in enumerate(lines, start=1):
+        try:
+            found = parse_object(line, OBJECT, place)
+            is_batch = "prompts" in found and bool(header)
+            if problem := misfit(found, _BATCH if is_batch else _HEADER):
+                raise ValueError(problem)
+            if is_batch:
+                batch = Batch(**{name: value for name, value in found.items() if name in _BATCH and value is not None})
+                _check(batch, len(prompts) + len(batch.new))
+                batches.append(batch)
+                prompts += batch.new
+            else:
+                header = found
+        except ValueError as error:
+            notes = [f"{FILE} is damaged and was read up to line {place - 1}: {error}."]
+            break
+    return Ledger(header, batches, [key for key, _ in prompts], [text for _, text in prompts], notes)
+
+
+def _check(batch: Batch, num_known: int) -> None:
+    sizes = {len(values) for values in (batch.prompts, batch.correct, batch.scored, batch.reward, batch.spread)}
+    if len(sizes) > 1:
+        raise ValueError("its lists must be equally long")
+    if max([*batch.prompts, *batch.skipped, -1]) >= num_known or max([*batch.dropped, -1]) >= len(batch.prompts):
+        raise ValueError("it names a prompt that is not there")
+
+
+class LedgerWriter:
+    """Writes the file of a run, from a beginning on: a new one's line about the data set, or what a checkpoint knows.
+
+    What the disk does not take waits for the next line; the training goes on.
+    """
+
+    def __init__(self, folder: str | Path, beginning: bytes, *, is_writing: bool = True) -> None:
+        self._path, self._is_writing = Path(folder) / FILE, is_writing
+        self._digest, self._length = _digest(beginning), len(beginning)
+        self._written, self._waiting, self._has_warned = 0, beginning, False
+        if is_writing and self._path.is_file() and self._path.read_bytes()[: len(beginning)] == beginning:
+            self._written, self._waiting = len(beginning), b""
+        self.append(b"")
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """What a checkpoint keeps: the length of the file in bytes, and a hash of them."""
+        return {"bytes": self._length, "digest": self._digest.copy().hexdigest()}
+
+    def append(self, line: bytes) -> None:
+        """Add a line. What the file has behind its end, of steps that are made again, is cut off."""
+        self._digest.update(line)
+        self._length += len(line)
+        if not self._is_writing:
+            return
+        self._waiting += line
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self._path, "r+b", opener=lambda path, flags: no_link(path, flags | os.O_CREAT)) as file:
+                file.truncate(self._written)
+                file.seek(self._written)
+                file.write(self._waiting)
+        except OSError as error:
+            if not self._has_warned:
+                logger.warning(
+                    f"{self._path} could not be written: {error}. The training goes on, and what belongs there is "
+                    f"written as soon as it can be."
+                )
+            self._has_warned = True
+        else:
+            self._written, self._waiting = self._written + len(self._waiting), b""
+
+
+def take_up(folder: str | Path, position: Mapping[str, Any]) -> bytes:
+    """Return a file up to the position of a checkpoint. Raise ValueError with what is wrong, as a phrase."""
+    path = Path(folder) / FILE
+    if not path.is_file():
+        raise ValueError(f"{path} is missing")
+    if problem := fault(path, largest=LARGEST):
+        raise ValueError(f"{path} cannot be read: {problem}")
+    content = path.read_bytes()[: position["bytes"]]
+    if _digest(content).hexdigest() != position["digest"]:
+        raise ValueError(f"{path} is damaged or of another run: it does not begin as at the checkpoint")
+    return content
+
+
+def set_aside(folder: str | Path) -> None:
+    """Rename a file that does not fit the run, so that it is not written over."""
+    with contextlib.suppress(OSError):
+        os.replace(Path(folder) / FILE, Path(folder) / SET_ASIDE)
+
+
+def _digest(content: bytes) -> Any:
+    return hashlib.blake2b(content, digest_size=16)
+
+
+def _line(content: Mapping[str, Any]) -> bytes:
+    return (json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8", errors="replace")

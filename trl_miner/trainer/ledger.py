@@ -1,0 +1,132 @@
+"""The prompt ledger in the trainer: how every prompt came out, at each visit. `runs.prompt_ledger` has the file.
+
+# N rollouts of the global batch, P prompts of it, F reward functions, G = num_generations rollouts per prompt
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import broadcast_object_list, gather_object
+from datasets import IterableDataset
+from torch import Tensor
+from transformers import TrainerCallback
+
+from ..distributed import current_world
+from ..runs.prompt_ledger import (
+    Batch,
+    LedgerWriter,
+    differences,
+    header_line,
+    header_of,
+    key_text,
+    parse_ledger,
+    prompt_key,
+    prompt_text,
+    set_aside,
+    take_up,
+)
+from .checkpointing import RunState
+from .generation_batch import Visits, total_rewards
+
+logger = logging.getLogger(__name__)
+
+
+class PromptLedger(TrainerCallback):
+    """Keeps the ledger of a trainer, the same on every process; the main one writes it."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self._header: dict[str, Any] | None = None
+        self._writer: LedgerWriter | None = None
+        self._resumed_from: Path | None = None
+        self._numbers: dict[str, int] = {}  # of the prompts, by key
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Have the next generation batch, or micro-step, take up the ledger: by then the checkpoint is loaded."""
+        self._writer, self._resumed_from = None, self._trainer.resumed_from
+
+    def see(self, visits: Visits, rows: Sequence[Mapping[str, Any]], rewards_NF: Tensor) -> None:
+        """Add prompts that were generated and scored to those of the batch. Every process must call it.
+
+        Args:
+            visits: What is known of the batch.
+            rows: Of this process, as the data set has them.
+            rewards_NF: (N, F) gathered rewards.
+        """
+        self._open()
+        trainer, first = self._trainer, current_world().rank * len(rows)
+        # A process looks at the prompts whose first rollout it has.
+        own = {place: row for place, row in enumerate(rows) if (first + place) % trainer.num_generations == 0}
+        keys_B = torch.tensor([prompt_key(own[place]) if place in own else 0 for place in range(len(rows))])
+        keys_N = current_world().gather(keys_B.to(trainer.accelerator.device))
+        keys = [key_text(key) for key in keys_N[:: trainer.num_generations].tolist()]
+        rewards_PG = total_rewards(rewards_NF, trainer.reward_weights).view(len(keys), -1)
+        verified_PG = trainer.verifier.rewards(rewards_NF).view(len(keys), -1)
+        visits.add(keys, rewards_PG, verified_PG, trainer.args.correct_threshold)
+        if not {*keys} <= self._numbers.keys():
+            texts = {key_text(int(keys_B[place])): prompt_text(row) for place, row in own.items()}
+            visits.texts |= dict(gather_object([pair for pair in texts.items() if pair[0] not in self._numbers]))
+
+    def record(self, visits: Visits) -> None:
+        """Write the batch, once it is whole."""
+        assert self._writer is not None, "`see` opens it"
+        new = [(key, visits.texts[key]) for key in dict.fromkeys(visits.keys) if key not in self._numbers]
+        self._numbers |= {key: len(self._numbers) + place for place, (key, _) in enumerate(new)}
+        batch = Batch(
+            step=self._trainer.state.global_step + 1,
+            rollouts=self._trainer.num_generations,
+            prompts=[self._numbers[key] for key in visits.keys],
+            correct=visits.correct,
+            scored=visits.scored,
+            reward=visits.reward,
+            spread=visits.spread,
+            new=new,
+            dropped=visits.dropped,
+        )
+        self._writer.append(batch.line())
+
+    def end_micro_step(self) -> None:
+        """Keep the position for a checkpoint where a generation cycle ends. Every process must call it."""
+        self._open()
+        trainer = self._trainer
+        if trainer._step % (trainer.args.steps_per_generation * trainer.num_iterations) == 0:
+            RunState.of(trainer).ledger = self.position()
+
+    def position(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of the ledger."""
+        return {} if self._writer is None else self._writer.position
+
+    def _open(self) -> None:
+        """Take up the ledger at the start of a training, new or resumed, once. Every process must call it."""
+        if self._writer is not None:
+            return
+        trainer = self._trainer
+        if self._header is None:
+            rows = None if isinstance(trainer.train_dataset, IterableDataset) else trainer.train_dataset
+            self._header = header_of(rows, trainer.args.correct_threshold)
+        beginning = [self._beginning(self._header) if trainer.is_world_process_zero() else b""]
+        broadcast_object_list(beginning)
+        ledger = parse_ledger(beginning[0])
+        self._numbers = {key: number for number, key in enumerate(ledger.keys)}
+        self._writer = LedgerWriter(trainer.args.output_dir, beginning[0], is_writing=trainer.is_world_process_zero())
+
+    def _beginning(self, header: dict[str, Any]) -> bytes:
+        """Return what the file begins with: a line about the data set, or what the checkpoint knows."""
+        position, output = RunState.of(self._trainer).ledger, Path(self._trainer.args.output_dir)
+        new = header_line(header)
+        if not position:  # of an earlier version, or nothing has been generated
+            return new
+        home = output if self._resumed_from is None else self._resumed_from.parent
+        try:
+            kept = take_up(home, position)
+        except ValueError as error:
+            logger.warning(f"The run goes on with a new prompt ledger: {error}.")
+            set_aside(output)
+            return new
+        if problem := differences(parse_ledger(kept).header, header):
+            logger.warning(f"The prompt ledger goes on with other data: {problem}.")
+            return kept + new
+        return kept
