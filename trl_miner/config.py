@@ -139,6 +139,14 @@ class MinerGRPOConfig(GRPOConfig):
         f"What acts inside the loss: {list_methods(POLICY_LOSSES.values())}. clip is the loss that loss_type names; "
         "the others need loss_type grpo, bnpo, dr_grpo or dapo, at token level.",
     )
+    kl_on: str = _setting(
+        "all",
+        "Rollouts that the KL penalty (beta) acts on: all, as in TRL; or rows_with_advantage, which leaves it out for "
+        "rollouts whose advantage is zero at every token. These then go through neither the reference model nor, with "
+        "skip_zero_advantages, the policy's forward and backward. That is another gradient: nothing holds the policy "
+        "near the reference on such rollouts. The loss is divided by as much as before; the metric kl is a mean over "
+        "the others. Evaluation takes all.",
+    )
     optimizer_batch_size: int | None = _setting(
         None,
         "Rollouts per optimizer step, over all processes. Sets gradient_accumulation_steps to what the launched "
@@ -162,7 +170,7 @@ class MinerGRPOConfig(GRPOConfig):
     skip_zero_advantages: bool = _setting(
         True,
         "Skip forward and backward for rollouts whose advantage is zero at every token, unless a KL penalty moves "
-        "them. The metric entropy is then a mean over the others; micro_batches/rows is their share.",
+        "them (see kl_on). The metric entropy is then a mean over the others; micro_batches/rows is their share.",
     )
     reuse_sampling_logps: bool = _setting(
         True,

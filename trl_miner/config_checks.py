@@ -17,6 +17,8 @@ from .setting import Setting, kinds_of
 
 logger = logging.getLogger("trl_miner.config")
 
+ALL_ROWS, ROWS_WITH_ADVANTAGE = "all", "rows_with_advantage"  # of kl_on
+
 # Lower bounds of the settings that belong to no method. TRL finds some of these out hours later, or never.
 _AT_LEAST = {
     **dict.fromkeys(("per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations"), 1),
@@ -42,6 +44,7 @@ ONE_OF = {
     "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
     "vllm_mode": ("server", "colocate"),
     "dose": DOSES,
+    "kl_on": (ALL_ROWS, ROWS_WITH_ADVANTAGE),
     "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
 }
 # The losses of TRL that clip a ratio at every token; in the others there is nothing for a policy loss to change.
@@ -286,6 +289,11 @@ def check_combinations(args: Any) -> None:
         raise ValueError(
             f"policy_loss={loss.name} searches its bounds over a whole optimizer batch, which must lie in one "
             f"generation batch: got {shown}. Make steps_per_generation a multiple of gradient_accumulation_steps."
+        )
+    if args.kl_on == ROWS_WITH_ADVANTAGE and args.beta == 0:
+        logger.warning(
+            f"kl_on={ROWS_WITH_ADVANTAGE} does nothing without a KL penalty: got beta={args.beta}. Set beta above 0, "
+            f"or leave kl_on out."
         )
     if args.dynamic_sampling and args.eval_strategy != "no":
         logger.warning(

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from trl.models.utils import disable_gradient_checkpointing
-from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
+from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid, use_adapter
 
 from ..distributed import current_world
 from .logits import RAW_LOGPS, STATISTICS, check_logits, watch_logits
@@ -72,8 +72,11 @@ class Forwards:
 
     def policy(self, batch: dict[str, Any], batch_size: int | None = None, **wanted: Any) -> tuple[Any, ...]:
         """Return what TRL's forward of the policy returns for a batch: log-probs (B, T), entropies, ..."""
+        return self._of_batch(self._trainer.model, batch, batch_size, **wanted)
+
+    def _of_batch(self, model: Any, batch: dict[str, Any], batch_size: int | None, **wanted: Any) -> tuple[Any, ...]:
         result: tuple[Any, ...] = self._trainer._get_per_token_logps_and_entropies(
-            self._trainer.model,
+            model,
             torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
             torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
             batch["completion_ids"].shape[1],
@@ -84,14 +87,34 @@ class Forwards:
         return result
 
     @torch.no_grad()
-    def logps(self, batch: dict[str, Any], batch_size: int | None = None) -> Tensor:
-        """Return the (B, T) log-probs of the completion tokens under the policy as it is, in nats."""
-        with disable_gradient_checkpointing(self._trainer.model, self._trainer.args.gradient_checkpointing_kwargs):
-            logps_BT: Tensor = self.policy(batch, batch_size)[0]
+    def logps(self, batch: dict[str, Any], batch_size: int | None = None, *, model: Any = None) -> Tensor:
+        """Return the (B, T) log-probs of the completion tokens under a model as it is, by default the policy, in
+        nats."""
+        policy = self._trainer.model
+        with disable_gradient_checkpointing(policy, self._trainer.args.gradient_checkpointing_kwargs):
+            logps_BT: Tensor = self._of_batch(policy if model is None else model, batch, batch_size)[0]
         return logps_BT
 
     def of_rows(self, batch: dict[str, Any], is_row_N: Tensor, names: Collection[str]) -> dict[str, Tensor]:
         """Return what one forward over some rows of this process finds out. Every process must call it."""
+        with self.probing(set(names) - {"old_logps"}) as probed:
+            return self._over_rows(batch, is_row_N, lambda *rows: {"old_logps": self.logps(*rows), **probed})
+
+    def reference_of_rows(self, batch: dict[str, Any], is_row_N: Tensor) -> Tensor:
+        """Return the (B, T) log-probs of some rows of this process under the reference model, and 0 elsewhere. Every
+        process must call it."""
+        policy, reference = self._trainer.accelerator.unwrap_model(self._trainer.model), self._trainer.ref_model
+        adapter: Any = nullcontext()
+        if reference is None:  # as in TRL: the policy without its adapter, or with the one that it began with
+            adapter = use_adapter(policy, adapter_name="ref" if "ref" in policy.peft_config else None)
+        with adapter:
+            score = lambda *rows: {"reference": self.logps(*rows, model=reference)}  # noqa: E731
+            return self._over_rows(batch, is_row_N, score)["reference"]
+
+    def _over_rows(
+        self, batch: dict[str, Any], is_row_N: Tensor, score: Callable[..., dict[str, Tensor]]
+    ) -> dict[str, Tensor]:
+        """Return what `score` finds of some rows, given them and the rows of a forward, in the places of the rows."""
         num_rows, num_tokens = batch["completion_ids"].shape
         chunk_size = self._trainer.args.per_device_train_batch_size
         rows_K = is_row_N[current_world().local_slice(num_rows)].nonzero().squeeze(1)
@@ -99,10 +122,8 @@ class Forwards:
         num_chunks = max(1, -(-int(is_row_N.view(-1, num_rows).sum(dim=1).max()) // chunk_size))
         num_dummies = max(0, (num_chunks - 1) * chunk_size + 1 - len(rows_K))
         chosen = select_rows(batch, torch.cat([rows_K, rows_K.new_zeros(num_dummies)]))
-        with self.probing(set(names) - {"old_logps"}) as probed:
-            logps_KT = self.logps(chosen, chunk_size)
         scores = {}
-        for name, value_KT in {"old_logps": logps_KT, **probed}.items():
+        for name, value_KT in score(chosen, chunk_size).items():
             scores[name] = value_KT.new_zeros(num_rows, num_tokens)
             scores[name][rows_K] = value_KT[: len(rows_K)]
         return scores

@@ -6,6 +6,7 @@
 import logging
 import textwrap
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -43,6 +44,7 @@ from .ledger import PromptLedger
 from .logits import check_logits
 from .padding import loss_mask
 from .quantized_sync import full_weights_for_vllm
+from .reference import add_reference, is_scored_late, without_reference
 from .run_trainer import RunTrainer
 from .sampled_logps import by_row, choose_source, collect_logps
 from .token_credit import CreditRecorder
@@ -102,6 +104,7 @@ class MinerGRPOTrainer(RunTrainer):
     _batch: GenerationBatch | None = None  # the one under way
     uses_sampler_logps = False  # whether those that come with the rollouts stand for the policy's
     _collects_logps = False
+    _scores_reference_late = False  # once the advantages are known
     _sampling: DynamicSampling | None = None
     _credit: CreditRecorder | None = None
     _turns: ToolTurns | None = None
@@ -122,6 +125,7 @@ class MinerGRPOTrainer(RunTrainer):
         self.ledger = PromptLedger(self)
         self.add_callback(self.ledger)
         self.uses_sampler_logps, self._collects_logps = choose_source(self)
+        self._scores_reference_late = is_scored_late(self)
         for method in args.estimators:
             if method.reads_logits:
                 check_logits(self.model, method.name)
@@ -176,7 +180,8 @@ class MinerGRPOTrainer(RunTrainer):
             self.ledger.record(self._batch.visits)
             self._count_generated(self._batch)
             self._watch.end_batch()
-            return self._estimate_advantages(output, scores, self._batch.rewards_NF)
+            output = self._estimate_advantages(output, scores, self._batch.rewards_NF)
+            return add_reference(self, output) if self._scores_reference_late else output
         finally:
             self._batch = None
 
@@ -184,7 +189,8 @@ class MinerGRPOTrainer(RunTrainer):
         """Return TRL's batch, generated, scored and with TRL's advantages, and what is known of the old policy."""
         # What an estimator asks of every row comes for next to nothing with TRL's own forward, where TRL makes one.
         wanted = {name for method in self.args.estimators for name in method.scores}
-        with forwards.probing(wanted) as probed:
+        late_reference = without_reference(self) if self._scores_reference_late else nullcontext()
+        with forwards.probing(wanted) as probed, late_reference:
             output = super()._generate_and_score_completions(inputs)
         if self._collects_logps and "sampling_per_token_logps" in output:  # ours, which TRL's loss knows nothing of
             known = {"old_logps": output.pop("sampling_per_token_logps")}

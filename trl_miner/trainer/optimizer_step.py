@@ -10,11 +10,13 @@ import torch
 from accelerate.utils import DistributedType
 from torch import Tensor
 
+from ..config_checks import ALL_ROWS
 from ..distributed import current_world
 from ..heartbeat import beat
 from .forwards import is_multimodal
 from .micro_batches import MicroBatchPlan, plan_micro_batches
 from .padding import NO_TRIM
+from .reference import average_kl
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +73,7 @@ class OptimizerStep:
             trim=self._trainer.forwards.layout.trim if args.length_aware_training else NO_TRIM,
             by_length=args.length_aware_training,
             skips_rows=args.skip_zero_advantages,
-            has_kl=trainer.beta != 0.0,
+            has_kl=trainer.beta != 0.0 and args.kl_on == ALL_ROWS,
             max_tokens=args.max_tokens_per_micro_batch,
             loss_type=trainer.loss_type,
             least=size if self._is_deepspeed else 1,  # it counts backwards that reach no weight, and gets lost
@@ -139,6 +141,7 @@ class OptimizerStep:
         trainer = self._trainer
         for batch, logps_BT, entropies_BT in plan.replay():
             trainer.call_loss(trainer.model, batch, replayed=(logps_BT, entropies_BT, None))
+            average_kl(trainer, batch)
         size = len(plan.trl_batches)
         shares = torch.tensor([plan.num_tokens, plan.padded_tokens(), *plan.row_counts()])
         totals = current_world().sum(

@@ -22,6 +22,7 @@ from .dose import Dose
 from .forwards import Forwards
 from .loss_rewriter import LossRewriter
 from .optimizer_step import OptimizerStep
+from .reference import average_kl, fill_reference
 from .row_layout import AS_TRL, choose_layout
 from .update import UpdateMeasurement
 from .watchdog import TRAINING_STEP, TrainingWatchdog
@@ -135,7 +136,11 @@ class RunTrainer(GRPOTrainer):
         if step is None or not self.model.training:
             return super()._compute_loss(model, inputs)
         self.prepare_loss()
-        return self.call_loss(model, inputs) if step.plan is None else step.compute_loss(model, step.plan)
+        if step.plan is not None:
+            return step.compute_loss(model, step.plan)
+        loss = self.call_loss(model, inputs)
+        average_kl(self, inputs)
+        return loss
 
     def prepare_loss(self) -> None:
         """Show a `policy_loss` that must see the whole optimizer step all of its rows. Every process must call it."""
@@ -172,9 +177,10 @@ class RunTrainer(GRPOTrainer):
             call.keep(result[0].detach(), result[1].detach())
         if call is not None and call.replayed is None and self._dose is not None:
             self._dose.see_entropies(call.inputs, result[1])
-        if call is not None and self._rewriter is not None:
-            # TRL looks for advantages, old log-probs and bounds after its forward.
-            self._rewriter.rewrite(call.inputs, result[0])
+        if call is not None:  # TRL looks for the reference, advantages, old log-probs and bounds after its forward
+            fill_reference(call.inputs, result[0])
+            if self._rewriter is not None:
+                self._rewriter.rewrite(call.inputs, result[0])
         return result
 
     def trl_forward(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
