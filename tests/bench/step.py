@@ -1,12 +1,13 @@
 """How long a training step takes with MinerGRPOTrainer, as a share of what it takes with TRL's GRPOTrainer.
 
-    python tests/bench/step.py [--write] [--pairs 20] [--growth-pairs 5] [--tables lengths each growth]
+    python tests/bench/step.py [--write] [--pairs 20] [--growth-pairs 5] [--tables lengths each growth kl]
     python tests/bench/step.py --gpu [--write] [--pairs 6] [--tables lengths each]
 
 All trainers of a table row live in one process and take turns, another one first in each round. They start from the
 same weights, learn at rate 0, and handle the same rollouts: random tokens, unless the model samples them itself.
-A step is all training_step calls of an optimizer step and the optimizer.step() after them, less the generation. Peak
-memory is that of the process on a CPU; on a GPU, what the other trainers hold is left out.
+A step is all training_step calls of an optimizer step and the optimizer.step() after them, less the generation. On a
+CPU its time is the processor's, which other work on the machine hardly moves. Peak memory is that of the process on a
+CPU; on a GPU, what the other trainers hold is left out.
 --gpu is the size of Qwen3-0.6B in bf16 with gradient checkpointing, up to 4096 tokens.
 """
 
@@ -24,6 +25,7 @@ import torch
 from common import AS_TRL, machine, memory_mib, quartiles, report, reset_peak_memory, table
 from datasets import Dataset
 from overhead_gpu import SIZE as LARGE
+from peft import LoraConfig
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM, set_seed
 from trl import GRPOConfig, GRPOTrainer
 
@@ -33,6 +35,7 @@ from trl_miner.data import arithmetic
 TINY = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, vocab_size=512)
 SMALL = dict(hidden_size=256, intermediate_size=768, num_hidden_layers=4, vocab_size=512)
 SMALL |= dict(num_attention_heads=4, num_key_value_heads=2, head_dim=64)
+OF_KL = dict(num_hidden_layers=2)  # 1.8 M parameters
 SWITCHES = tuple(AS_TRL)
 TARGETS = {"heavy tail": 0.35, "uniform": 0.60, "constant": 1.01}  # of the ratio, by the distribution of the lengths
 WARM_UP = 10**6  # a seed that no round has
@@ -44,6 +47,10 @@ everything it is MINER's and half of the groups are all right, as for TRL, which
 """
 EACH_TEXT = """## What each of the four brings\n
 {} pairs a row, heavy tail, MINER, half of the groups all right. Seconds are of one optimizer step.
+"""
+KL_TEXT = """## A KL penalty\n
+{} pairs a row, 1.8 M parameters, heavy tail, beta 0.001, half of the groups all right. The forward of the reference is
+part of the step, and with MINER its own forward.
 """
 GROWTH_TEXT = """## How the gain grows\n
 {} pairs a row, everything at its default, heavy tail; where the table does not change it, as above and half of the
@@ -63,6 +70,7 @@ class Case:
     generations: int = 8
     steps: int = 1
     is_sampled: bool = False
+    lora: bool = False
 
 
 class Variant(NamedTuple):
@@ -87,6 +95,7 @@ class Turn:
 
     def __init__(self, case: Case, variant: Variant, folder: str):
         self.case, self.variant, self.seed, self.generating = case, variant, 0, 0.0
+        self.clock = time.perf_counter if case.gpu else time.process_time
         self.held = 0  # bytes on the GPU from one step to the next
         config_cls, cls = (GRPOConfig, GRPOTrainer) if variant.name == TRL else (MinerGRPOConfig, MinerGRPOTrainer)
         args = config_cls(
@@ -100,12 +109,16 @@ class Turn:
         model = Qwen3ForCausalLM(Qwen3Config(**case.size, pad_token_id=0, eos_token_id=1))
         if case.is_sampled:  # untrained, it would hardly ever come to an end: let one token in 28 be one
             model.generation_config = GenerationConfig(eos_token_id=[*range(1, case.size["vocab_size"], 28)])
+        if "beta" in variant.settings:  # the reference is loaded from where the policy came from
+            model.save_pretrained(f"{folder}/{variant.name}")
+            model = Qwen3ForCausalLM.from_pretrained(f"{folder}/{variant.name}")
         num_prompts = case.rows * case.accumulation * case.steps // case.generations
         self.prompts = arithmetic.load_dataset("train", size=num_prompts)["prompt"]
         self.trainer = cls(
             model.to(torch.bfloat16 if case.gpu else torch.float32), self.reward, args,
             Dataset.from_dict({"prompt": self.prompts}), processing_class=arithmetic.build_tokenizer(),
             rollout_func=None if case.is_sampled else self.rollouts,
+            peft_config=LoraConfig(target_modules="all-linear") if case.lora else None,
         )  # fmt: skip
         self.trainer.create_optimizer()
         self.trainer.current_gradient_accumulation_steps = case.accumulation
@@ -114,9 +127,9 @@ class Turn:
         setattr(self.trainer, generator, self.timed_generate)
 
     def timed_generate(self, *args: Any) -> Any:
-        start = time.perf_counter()
+        start = self.clock()
         result = self.generate(*args)
-        self.generating += time.perf_counter() - start
+        self.generating += self.clock() - start
         return result
 
     def rollouts(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
@@ -155,7 +168,7 @@ class Turn:
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
         others = torch.cuda.memory_allocated() - self.held
-        self.seed, self.generating, start = seed, 0.0, time.perf_counter()
+        self.seed, self.generating, start = seed, 0.0, self.clock()
         trainer.model.train()
         for micro_step in range(1, case.accumulation * case.steps + 1):
             is_last = micro_step % case.accumulation == 0
@@ -167,7 +180,7 @@ class Turn:
                 trainer.state.global_step += 1
         if case.gpu:
             torch.cuda.synchronize()
-        seconds = time.perf_counter() - start
+        seconds = self.clock() - start
         peak = torch.cuda.max_memory_allocated() - others if case.gpu else memory_mib("VmHWM")
         return {"whole": seconds / case.steps, "training": (seconds - self.generating) / case.steps, "peak": peak}
 
@@ -175,10 +188,10 @@ class Turn:
 class Comparison:
     """TRL and the variants on the same rollouts, in rotating order."""
 
-    def __init__(self, case: Case, variants: list[Variant], rounds: int):
+    def __init__(self, case: Case, variants: list[Variant], rounds: int, trl: dict[str, Any] | None = None):
         turns: list[Turn] = []
         with tempfile.TemporaryDirectory() as folder:
-            for variant in (Variant(TRL, all_right=variants[-1].all_right), *variants):
+            for variant in (Variant(TRL, trl or {}, variants[-1].all_right), *variants):
                 before = torch.cuda.memory_allocated()
                 turns.append(Turn(case, variant, folder))
                 turns[-1].run(WARM_UP)
@@ -237,6 +250,22 @@ def each_table(case: Case, rounds: int) -> str:
     return f"{EACH_TEXT.format(rounds)}\n" + table(header, rows)
 
 
+def kl_table(case: Case, rounds: int) -> str:
+    rows, beta = [], {"beta": 0.001}
+    targets = {"miner": "0.27", "grpo": "0.22"}  # with kl_on: rows_with_advantage
+    kinds = [(estimator, kl_on) for estimator in targets for kl_on in ("all", "rows_with_advantage")]
+    settings = [beta | {"advantage_estimator": estimator, "kl_on": kl_on} for estimator, kl_on in kinds]
+    variants = [Variant(" ".join(kind), chosen) for kind, chosen in zip(kinds, settings, strict=True)]
+    for name, lora in (("all weights", False), ("LoRA", True)):
+        found = Comparison(replace(case, size=case.size | OF_KL, lora=lora), variants, rounds, beta)
+        for (estimator, kl_on), variant in zip(kinds, variants, strict=True):
+            target = targets[estimator] if kl_on != "all" else ""
+            ratio, peak = found.ratio(variant), found.peak(variant)
+            rows.append([name, found.seconds, estimator, kl_on, target, ratio, peak])
+    header = ["trained", "TRL, s", "advantage_estimator", "kl_on", "target", "ratio", "peak memory"]
+    return f"{KL_TEXT.format(rounds)}\n" + table(header, rows)
+
+
 def growth_tables(case: Case, rounds: int) -> str:
     caps, counts = (case.cap // 4, case.cap // 2, case.cap, 2 * case.cap), (1, 2, 4, 8, 16)
     axes = {
@@ -256,7 +285,7 @@ def growth_tables(case: Case, rounds: int) -> str:
 
 
 def main() -> None:
-    builders = {"lengths": lengths_table, "each": each_table, "growth": growth_tables}
+    builders = {"lengths": lengths_table, "each": each_table, "growth": growth_tables, "kl": kl_table}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the tables to tests/bench/results")
     parser.add_argument("--pairs", type=int, help="pairs of steps for each row: 20, or 6 with --gpu")
@@ -280,7 +309,7 @@ def main() -> None:
     text += f"{case.rows} rows x {case.accumulation} micro-batches, groups of {case.generations}, up to {case.cap} "
     text += "tokens. All ratios are to TRL: the median of the pairs (and their quartiles).\n"
     text += f"`python tests/bench/step.py {' '.join(sys.argv[1:])}`"
-    for name in options.tables or list(builders)[: 2 if options.gpu else 3]:
+    for name in options.tables or list(builders)[: 2 if options.gpu else 4]:
         text += "\n\n" + builders[name](case, options.growth_pairs if name == "growth" else pairs)
     report("_".join(["step_gpu" if options.gpu else "step", *(options.tables or [])]), text)
 
