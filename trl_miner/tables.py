@@ -9,6 +9,17 @@ _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasci
 _LATEX |= {character: f"\\{character}" for character in "&%$#_{}"}
 
 
+class Link(str):
+    """A cell that leads to an address."""
+
+    address: str
+
+    def __new__(cls, text: str, address: str) -> "Link":
+        link = super().__new__(cls, text)
+        link.address = address
+        return link
+
+
 @dataclass(frozen=True)
 class Table:
     """Cells as text, and the notes to read with them."""
@@ -28,7 +39,7 @@ class Table:
         first, *columns = self.header
         above = [cell for heading, width in self.groups for cell in (heading, *[""] * (width - 1))]
         head = [[first, *above], ["", *columns]] if self.groups else [self.header]
-        lines = [[for_markdown(cell) for cell in line] for line in (*head, *self.rows)]
+        lines = [[_for_markdown(cell) for cell in line] for line in (*head, *self.rows)]
         widths = [max(2, *map(len, column)) for column in zip(*lines, strict=True)]  # a rule is at least `-:`
         end, justify = ("-", str.ljust) if self.is_text else (":", str.rjust)
         rule = ["-" * widths[0], *("-" * (width - 1) + end for width in widths[1:])]
@@ -57,6 +68,10 @@ class Table:
         caption = _for_latex(" ".join([f"{self.title}.", *self.notes]))
         lines += [head, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"]
         return "\n".join([*lines, rf"\caption{{{caption}}}", r"\end{table*}"]) + "\n"
+
+
+def _for_markdown(cell: str) -> str:
+    return f"[{for_markdown(cell)}]({cell.address})" if isinstance(cell, Link) else for_markdown(cell)
 
 
 def _for_latex(text: str) -> str:

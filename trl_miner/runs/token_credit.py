@@ -137,6 +137,19 @@ def _read_credit(run: Path, quiet: bool) -> Credit:
     )
 
 
+def recorded_prompts(run: str | Path) -> list[tuple[int, int, str]]:
+    """Return step, group and text of every prompt that the token records of a run hold; none: it has no records."""
+    found: dict[tuple[int, int], str] = {}
+    wanted = ["step", "group", "prompt"]
+    with only_within(run):
+        for path in (Path(run) / FOLDER).glob("credit_*.parquet"):
+            table, _ = read_parquet(path, wanted)
+            for row in [] if table is None or set(table.column_names) != {*wanted} else table.to_pylist():
+                if isinstance(row["step"], int) and isinstance(row["group"], int):
+                    found[row["step"], row["group"]] = str(row["prompt"] or "")
+    return [(*place, found[place]) for place in sorted(found)]
+
+
 def groups_of(table: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return (P,) where each prompt's rows begin in a table, and (P,) how many they are."""
     keys = np.stack([table["step"].to_numpy(), table["group"].to_numpy()])

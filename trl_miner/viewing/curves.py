@@ -50,7 +50,7 @@ def draw_chart(chart: str | Chart, runs: Runs, path: str | Path | None = None, *
         histories = [completions_history(run) for run in histories] if chart == COMPLETIONS.name else histories
         chart = charts[chart]
     methods = group_methods(histories)
-    xlabel, per_step = _step_axis(histories)
+    xlabel, per_step = step_axis(histories)
     shown = [panel for panel in chart.panels if not panel.rare or _occurs(panel.key, histories)] or chart.panels[:1]
     figure, panels = new_figure(len(shown), len(methods), columns=chart.columns)
     for axes, panel in zip(panels, shown, strict=True):
@@ -64,7 +64,7 @@ def draw_chart(chart: str | Chart, runs: Runs, path: str | Path | None = None, *
         if panel.share:
             axes.set_ylim(-0.03, 1.03)
         percent = panel.unit.startswith("share")
-        _mark_steps(axes)
+        mark_steps(axes)
         finish_axes(axes, title=panel.title, xlabel=xlabel, ylabel=panel.unit, percent=percent, log=panel.log)
     add_legend(figure, panels)
     return save(figure, path)
@@ -165,7 +165,7 @@ def _overview(run: RunHistory) -> Any:
         lines = [line for line in every if line is not None]
         draw_lines(axes, lines, panels=len(_OVERVIEW), bands=False)
         axes.set_ylim((-0.02, 1.02) if is_share else None)
-        _mark_steps(axes)
+        mark_steps(axes)
         finish_axes(axes, title=title, xlabel="step", ylabel=unit, percent=is_share)
         if is_share and lines:  # below, where no line can run through it
             axes.legend(
@@ -190,13 +190,14 @@ def _use(run: RunHistory) -> str:
     return f": {100 * statistics.fmean(used):.0f} % used, {100 * statistics.fmean(under_grpo):.0f} % under GRPO"
 
 
-def _mark_steps(axes: Any) -> None:
+def mark_steps(axes: Any) -> None:
+    """Put whole numbers on the axis of steps."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
 
 
-def _step_axis(runs: Sequence[RunHistory]) -> tuple[str, Mapping[str, float] | None]:
+def step_axis(runs: Sequence[RunHistory]) -> tuple[str, Mapping[str, float] | None]:
     """Return the title of the axis, and by folder what optimizer steps are divided by (None: nothing).
 
     The axis counts generation batches where each run says how many optimizer steps one has, so that methods with
@@ -208,7 +209,7 @@ def _step_axis(runs: Sequence[RunHistory]) -> tuple[str, Mapping[str, float] | N
 
 
 def _points_of(key: str, per_step: Mapping[str, float] | None) -> Callable[[RunHistory], np.ndarray]:
-    """Return a function that gives a run's (points, 2) of a panel, on the axis of `_step_axis`."""
+    """Return a function that gives a run's (points, 2) of a panel, on the axis of `step_axis`."""
 
     def points(run: RunHistory) -> np.ndarray:
         if key == "overhead":

@@ -3,7 +3,7 @@
 import contextlib
 import gc
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..progress import track
@@ -30,6 +30,8 @@ from .method_tables import (
 from .notes import comparison_warnings, missing_notes, missing_text_notes, reading_notes, unfinished_notes
 from .pages import Picture, Plan, Section, html_page, markdown_page
 from .plans import SCORES, result_plans, training_plans
+from .prompt_tables import prompt_tables
+from .prompts import PICTURES, Prompts, prompt_plans, read_prompts
 from .run_tables import completions_table, results_table, runs_table
 from .spreads import counted
 from .verdicts import verdicts
@@ -39,11 +41,12 @@ _READ_OUT = 3  # runs whose completions are shown as text
 
 @dataclass(frozen=True)
 class _Content:
-    """The content of a report: completions by run folder, pictures by section."""
+    """The content of a report: completions and prompts by run folder, pictures by section."""
 
     material: Material
     methods: Sequence[Method]
     completions: Mapping[str, Completions]
+    prompts: Mapping[str, Prompts]
     answer: Sequence[str]
     problem_tables: Sequence[Table]
     plans: Mapping[str, Sequence[Plan]]
@@ -104,7 +107,7 @@ def _write(content: _Content, folders: Sequence[str | Path], output: str | Path 
     written = [plan.write(figures) for plan in track(plans, "drawing", unit="figures", quiet=quiet)]
     pictures = {picture.name: picture for picture in written}
     _delete_others(figures, pictures)
-    sections = _sections(content, pictures)
+    sections = _sections(content, pictures, target)
     title, lead = _title(content)
     write_whole(target / "report.md", markdown_page(title, lead, sections))
     write_whole(target / "index.html", html_page(title, lead, sections))
@@ -124,26 +127,29 @@ def _read(material: Material, smooth: int, quiet: bool) -> _Content:
     having = [run for run in runs if completions_files(run.folder)]
     tracked = track(having, "reading completions", unit="runs", quiet=quiet) if having else ()
     completions = {str(run.folder): read_completions(run) for run in tracked}
+    prompts, notes = read_prompts(runs)
+    material = replace(material, notes=[*material.notes, *notes])
     scored = scored_alike(methods)
     plans = {
         "Held-out problems": [] if scored is None else held_out_curves.held_out_plans(scored),
         "Training": training_plans(runs, methods, completions, smooth),
+        "Prompts": prompt_plans(methods, prompts),
         "Evaluation": result_plans(material.results, methods),
     }
     problem_tables = [] if scored is None else [*against_tables(scored), *pass_tables(scored)]
     answer = verdicts(methods, scored, material.results)
-    return _Content(material, methods, completions, answer, problem_tables, plans)
+    return _Content(material, methods, completions, prompts, answer, problem_tables, plans)
 
 
 def _delete_others(figures: Path, pictures: Mapping[str, Picture]) -> None:
     """Delete the pictures of a report that this one replaces."""
-    known = {*charts_of([]), *SCORES, held_out_curves.BY_K, held_out_curves.AGAINST}
+    known = {*charts_of([]), *SCORES, *PICTURES, held_out_curves.BY_K, held_out_curves.AGAINST}
     for name in known - pictures.keys():
         for suffix in (".png", ".svg"):
             (figures / f"{name}{suffix}").unlink(missing_ok=True)
 
 
-def _sections(content: _Content, pictures: Mapping[str, Picture]) -> list[Section]:
+def _sections(content: _Content, pictures: Mapping[str, Picture], target: Path) -> list[Section]:
     material, methods, completions = content.material, content.methods, content.completions
     runs, results = material.runs, material.results
     drawn = {title: [pictures[plan.name] for plan in plans] for title, plans in content.plans.items()}
@@ -156,6 +162,7 @@ def _sections(content: _Content, pictures: Mapping[str, Picture]) -> list[Sectio
         Section("Held-out problems", [*drawn["Held-out problems"], *content.problem_tables]),
         Section("Evaluation", [*drawn["Evaluation"], *([results_table(results, methods)] if results else [])]),
         Section("Training", drawn["Training"]),
+        Section("Prompts", [*drawn["Prompts"], *prompt_tables(runs, content.prompts, target)]),
         Section("Tables", _tables(material, methods)),
         Section("Completions", _texts(material, completions)),
         Section("Not recorded", [missing] if missing else []),

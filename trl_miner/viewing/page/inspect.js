@@ -257,7 +257,12 @@ async function start() {
   document.addEventListener("keydown", onKey);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
   const [step, group] = location.hash.slice(1).split("/").map(Number);
-  const wanted = records.groups.find((one) => one.step === step && one.group === group) ?? records.groups[0];
+  const named = records.groups.find((one) => one.step === step && one.group === group);
+  if (step && !named) {
+    $("notes").hidden = false;
+    writeText($("notes").appendChild(make("li")), `Prompt ${group} of step ${step} is not on this page. To see that step: trl-miner inspect RUN --steps ${step}`);
+  }
+  const wanted = named ?? records.groups[0];
   if (wanted) await choose(wanted);
   else $("prompt-head").textContent = "No rollouts are recorded.";
   filterPrompts();

@@ -1,0 +1,213 @@
+"""What became of the prompts of the training set, from the ledgers of runs: pictures. `prompt_tables` has the tables.
+
+# B generation batches, P prompts that a ledger names, X places on the axis of steps
+"""
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..runs.history import RunHistory
+from ..runs.places import only_within
+from ..runs.prompt_ledger import Ledger, read_ledger
+from ..runs.prompt_outcomes import ALL_RIGHT, KINDS, Outcomes, outcomes_of
+from ..text import for_picture
+from .curves import mark_steps, step_axis
+from .grouping import Method
+from .lines import COLORS, GRID, MOST_BANDS, PAPER, add_legend, draw_lines, finish_axes, method_line, new_figure
+from .pages import Plan
+
+PICTURES = ("prompts", "prompts_skipped")
+_AREAS = ((*KINDS, "unseen"), (COLORS[2], COLORS[3], COLORS[1], GRID))  # names and colors, from below
+_MOST_PANELS = 9
+_PLACES = 200  # of a panel's areas
+VISITS = 2  # at least, of a prompt that counts as never solved
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """The ledger of a run, and what it says of its prompts.
+
+    Attributes:
+        ledger: What was read.
+        outcomes: Its visits.
+        total: Prompts of the training set; None: a stream.
+        steps_B: First optimizer step that trains on each batch.
+        skipped_B: Prompts that `prompt_selection` passed over for each batch.
+        visited_B: Prompts that were generated for, those that dynamic sampling dropped included.
+        rollouts_B: Rollouts of each prompt.
+    """
+
+    ledger: Ledger
+    outcomes: Outcomes
+    total: int | None
+    steps_B: np.ndarray
+    skipped_B: np.ndarray
+    visited_B: np.ndarray
+    rollouts_B: np.ndarray
+
+    @functools.cached_property
+    def visits_P(self) -> np.ndarray:
+        """Visits that could be judged."""
+        return np.bincount(self.outcomes.prompts_V, minlength=len(self.ledger.keys))
+
+    @functools.cached_property
+    def never_solved(self) -> np.ndarray:
+        """Prompts without a right rollout, those with the most rollouts first."""
+        right_P = np.bincount(self.outcomes.prompts_V, self.outcomes.correct_V, len(self.ledger.keys))
+        found = np.flatnonzero((right_P == 0) & (self.visits_P >= VISITS))
+        return found[np.argsort(-self.visits_P[found], kind="stable")]
+
+    @functools.cached_property
+    def forgotten(self) -> np.ndarray:
+        """Prompts that were all right at a visit and at most half right at their last, the worst first."""
+        own, places_P = self.outcomes, self.last_places_P
+        was_right_P = np.zeros(len(self.ledger.keys), dtype=bool)
+        was_right_P[own.prompts_V[own.kinds_V == ALL_RIGHT]] = True
+        shares_V = own.correct_V / own.rollouts_V
+        found = np.flatnonzero(was_right_P)
+        found = found[shares_V[places_P[found]] <= 0.5]
+        return found[np.argsort(shares_V[places_P[found]], kind="stable")]
+
+    @functools.cached_property
+    def last_places_P(self) -> np.ndarray:
+        """The place of each prompt's last visit among the visits, -1 where there is none."""
+        places = np.full(len(self.ledger.keys), -1)
+        places[self.outcomes.prompts_V] = np.arange(len(self.outcomes.prompts_V))
+        return places
+
+    @functools.cached_property
+    def last_right_P(self) -> np.ndarray:
+        """The place of the last visit at which all rollouts were right, -1 where there is none."""
+        places, right = np.full(len(self.ledger.keys), -1), np.flatnonzero(self.outcomes.kinds_V == ALL_RIGHT)
+        places[self.outcomes.prompts_V[right]] = right
+        return places
+
+    def step_of(self, place: int) -> int:
+        """Return the step of a visit."""
+        return int(self.steps_B[self.outcomes.batches_V[place]])
+
+    def shares(self) -> np.ndarray:
+        """Return (4, B) shares of all prompts: those of each kind at their last visit so far, and the unseen."""
+        counts = self.outcomes.counts_BK.T
+        seen = counts.sum(axis=0)
+        total = np.maximum(seen, 1 if self.total is None else self.total)
+        return np.vstack([counts, total - seen]) / total
+
+
+def read_prompts(runs: Sequence[RunHistory]) -> tuple[dict[str, Prompts], list[str]]:
+    """Return by run folder what the ledgers say, for runs that have one, and notes on what could not be read."""
+    found, notes = {}, []
+    for run in runs:
+        with only_within(run.folder):
+            ledger = read_ledger(run.folder)
+        if ledger is None:
+            continue
+        notes += [f"{run.name}: {note}" for note in ledger.notes]
+        if ledger.batches:
+            columns = [(b.step, len(b.skipped), len(b.prompts), b.rollouts) for b in ledger.batches]
+            found[str(run.folder)] = Prompts(ledger, outcomes_of(ledger), ledger.header["rows"], *np.array(columns).T)
+    return found, notes
+
+
+def prompt_plans(methods: Sequence[Method], prompts: Mapping[str, Prompts]) -> list[Plan]:
+    """Return the pictures: all prompts over the training, and what `prompt_selection` left out, if it was on."""
+    having = _having(methods, prompts)
+    if not having:
+        return []
+    caption = (
+        "Every prompt of the training set, by how its rollouts came out when the run last generated for it. Mixed: "
+        "some were right and some wrong. Unseen: not generated for yet, or the verifier could not judge it. "
+        "Rows with the same prompt count as one that is seen; the others stay unseen."
+    )
+    if any(prompts[str(run.folder)].total is None for method in having for run in method.runs):
+        caption += " Of a stream: shares of the prompts seen so far."
+    if any(len(method.runs) > 1 for method in having):
+        caption += " Mean over the runs of a method."
+    if len(having) > _MOST_PANELS:
+        caption += f" The first {_MOST_PANELS} of {len(having)} methods are shown: give fewer runs to see the others."
+    first, second = PICTURES
+    plans = [Plan(first, "All prompts over the training", caption, lambda: draw_prompts(having, prompts))]
+    choosing = _having(methods, {name: own for name, own in prompts.items() if own.skipped_B.any()})
+    if choosing:
+        caption = (
+            "What prompt_selection passed over. Left: of the prompts that were drawn for a generation batch. Right: "
+            "of all rollouts that those drawn so far would have taken, num_generations for each prompt."
+        )
+        plans.append(Plan(second, "Prompts passed over", caption, lambda: draw_skipped(choosing, prompts)))
+    return plans
+
+
+def _having(methods: Sequence[Method], prompts: Mapping[str, Prompts]) -> list[Method]:
+    """Return the methods with those of their runs that are in `prompts`."""
+    kept = [[run for run in method.runs if str(run.folder) in prompts] for method in methods]
+    return [Method(m.label, runs, m.place) for m, runs in zip(methods, kept, strict=True) if runs]
+
+
+def draw_prompts(methods: Sequence[Method], prompts: Mapping[str, Prompts]) -> Any:
+    """Draw the shares of all prompts over the steps as stacked areas, a panel for each method."""
+    shown = methods[:_MOST_PANELS]
+    figure, panels = new_figure(len(shown), len(_AREAS[0]), columns=min(3, len(shown)))
+    xlabel, per_step = step_axis([run for method in shown for run in method.runs])
+    for axes, method in zip(panels, shown, strict=True):
+        x, shares = _mean_shares([(prompts[str(run.folder)], _divisor(run, per_step)) for run in method.runs])
+        edges = np.vstack([np.zeros(len(x)), np.cumsum(shares, axis=0)])
+        for low, high, name, color in zip(edges[:-1], edges[1:], *_AREAS, strict=True):
+            if (high > low).any():
+                axes.fill_between(x, low, high, color=color, linewidth=0, label=name)
+                axes.plot(x, high, color=PAPER, linewidth=0.7)
+        axes.set(xlim=(x[0], x[-1]), ylim=(0, 1))
+        mark_steps(axes)
+        title = for_picture(method.label) if len(methods) > 1 else ""
+        finish_axes(axes, title=title, xlabel=xlabel, ylabel="share of prompts", percent=True)
+    add_legend(figure, panels)
+    return figure
+
+
+def draw_skipped(methods: Sequence[Method], prompts: Mapping[str, Prompts]) -> Any:
+    """Draw the share of drawn prompts that were passed over, and the share of rollouts saved so far."""
+    figure, panels = new_figure(2, len(methods))
+    xlabel, per_step = step_axis([run for method in methods for run in method.runs])
+    parts: tuple[tuple[str, str, Callable[[np.ndarray], np.ndarray]], ...] = (
+        ("Passed over", "share of drawn prompts", lambda values: values),
+        ("Rollouts saved so far", "share of rollouts", np.cumsum),
+    )
+    for axes, (title, unit, summed) in zip(panels, parts, strict=True):
+
+        def points_of(run: RunHistory, summed: Callable[[np.ndarray], np.ndarray] = summed) -> np.ndarray:
+            own = prompts[str(run.folder)]
+            skipped, visited = (summed(values * own.rollouts_B) for values in (own.skipped_B, own.visited_B))
+            return np.stack([own.steps_B / _divisor(run, per_step), skipped / (skipped + visited)], axis=1)
+
+        lines = [line for method in methods if (line := method_line(method, points_of)) is not None]
+        draw_lines(axes, lines, panels=len(panels), bands=len(methods) <= MOST_BANDS)
+        axes.set_ylim(-0.03, 1.03)
+        mark_steps(axes)
+        finish_axes(axes, title=title, xlabel=xlabel, ylabel=unit, percent=True)
+    add_legend(figure, panels)
+    return figure
+
+
+def _divisor(run: RunHistory, per_step: Mapping[str, float] | None) -> float:
+    return 1.0 if per_step is None else per_step[str(run.folder)]
+
+
+def _mean_shares(runs: Sequence[tuple[Prompts, float]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return (X,) places and (4, X) mean shares over the runs that have reached each."""
+    curves = []
+    for own, divisor in runs:
+        shares, x = own.shares(), own.steps_B / divisor
+        places = np.unique(np.linspace(0, len(x) - 1, _PLACES).round().astype(int))
+        shares, x = shares[:, places], x[places]
+        if own.total is not None:  # before the training all are unseen
+            shares, x = np.insert(shares, 0, [0, 0, 0, 1], axis=1), np.insert(x, 0, 0.0)
+        curves.append((x, shares))
+    every = np.unique(np.concatenate([x for x, _ in curves]))
+    values = np.stack(
+        [[np.interp(every, x, row, left=math.nan, right=math.nan) for row in shares] for x, shares in curves]
+    )
+    return every, np.nanmean(values, axis=0)  # each place is one of some run
