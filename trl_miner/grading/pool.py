@@ -264,6 +264,8 @@ class _Worker:
         self.job = index
         # The process ends itself at its limits; this is for one that cannot (stopped, or waiting for a disk).
         self.deadline = time.monotonic() + WALL_FACTOR * self.seconds + GRACE_SECONDS
+        if isinstance(job, TaskJob):  # the first one imports reasoning-gym, which takes long on a busy machine
+            self.deadline += START_SECONDS
         return True
 
     def end(self, patience: float) -> int:
