@@ -3,6 +3,7 @@
 import email
 import os
 import re
+import runpy
 import subprocess
 import sys
 import zipfile
@@ -40,13 +41,14 @@ def wheel(tmp_path_factory):
     return next(work.glob("*.whl"))
 
 
-def test_the_wheel_holds_all_recipes_and_their_scripts(wheel):
+def test_the_wheel_holds_all_recipes_and_what_they_need(wheel):
     folder = "trl_miner/recipes/"
     held = [name.removeprefix(folder) for name in zipfile.ZipFile(wheel).namelist() if name.startswith(folder)]
     shipped = {str(path.relative_to(RECIPES)) for path in recipe_files.shipped().values()}
     scripts = {"calculator/calculator.py", "SmolLM2-135M-Instruct/from_pypi.py", "study/strategies.py"}
     scripts |= {"forks/analysis.py", "forks/gates.py"}
-    assert shipped | scripts == {*held}
+    guides = {str(path.relative_to(RECIPES)) for path in RECIPES.glob("*/README.md")}
+    assert shipped | scripts | guides == {*held}
     assert {"arithmetic/miner.yaml", "accelerate/zero3.yaml", "slurm/train.slurm"} <= shipped
 
 
@@ -59,6 +61,17 @@ def test_the_readme_of_a_release_has_whole_addresses_for_files_that_are_there(wh
     assert "raw/main/recipes/arithmetic/miner.png" in ours and "blob/main/LICENSE" in ours
     assert all((ROOT / link.partition("/main/")[2].partition("#")[0]).exists() for link in ours)
     assert "Source, https://github.com/OWNER/NAME" in metadata.get_all("Project-URL")
+
+
+def test_the_readme_of_a_wheel_from_nowhere_has_no_dead_links_and_no_broken_pictures(monkeypatch):
+    said = {}
+    monkeypatch.delenv("TRL_MINER_SOURCE", raising=False)
+    monkeypatch.setattr("setuptools.setup", said.update)
+    runpy.run_path(str(ROOT / "setup.py"))
+    links = re.findall(r"\]\(([^)]+)\)", said["long_description"])
+    assert links and all(link.startswith(("https://", "#")) for link in links)
+    assert "on a CPU, 0.27 of TRL's time if" in said["long_description"]  # the text of a link stays
+    assert {*said["project_urls"]} == {"Paper", "TRL"}
 
 
 def test_uv_installs_the_wheel_and_uvx_runs_its_command(wheel, tmp_path):
@@ -157,6 +170,10 @@ def test_a_copy_is_complete_and_overwrites_nothing(capsys):
     assert all(Path("recipes", path).read_bytes() == (RECIPES / path).read_bytes() for path in copies)
     assert cli.main(["recipes", "--copy", "calculator/grpo"]) == 0
     assert Path("recipes/calculator/calculator.py").is_file()  # the module of its tools
+    assert cli.main(["recipes", "--copy", "SmolLM2-135M-Instruct/miner"]) == 0
+    assert {path.name for path in Path("recipes/SmolLM2-135M-Instruct").iterdir()} == {
+        *("README.md", "from_pypi.py", "miner.yaml")
+    }
     # a recipe that was edited stops the copy; a configuration that only comes along stays as it was
     Path("recipes/accelerate/ddp.yaml").write_text("mine")
     assert cli.main(["recipes", "--copy", "Qwen3-4B-Base/lora/grpo"]) == 0

@@ -147,7 +147,8 @@ def listing(names: Sequence[str]) -> str:
 
 
 def copy_out(names: Sequence[str], to: Path) -> tuple[list[Path], list[Path]]:
-    """Copy shipped files into a folder, each with the accelerate configuration that it names and its folder's scripts.
+    """Copy shipped files into a folder, each with the accelerate configuration that it names, and with the scripts and
+    the README of its folder.
 
     Returns:
         The files that it wrote, and those that were there already.
@@ -160,7 +161,8 @@ def copy_out(names: Sequence[str], to: Path) -> tuple[list[Path], list[Path]]:
     configs = [(path.parent, read_yaml(path).get("accelerate_config")) for path in asked if is_recipe(_name(path))]
     named = {Path(os.path.normpath(parent / config)) for parent, config in configs if config}
     sources = [*asked, *(path for path in known.values() if path in named and path not in asked)]
-    sources += [path for parent in {path.parent for path in asked} for path in sorted(parent.glob("*.py"))]
+    for parent in {path.parent for path in asked}:
+        sources += sorted([*parent.glob("*.py"), *parent.glob("README.md")])
     targets = {to / source.relative_to(folder): source for source in sources}
     there = [path for path in targets if path.exists() or path.is_symlink()]
     for path in there:

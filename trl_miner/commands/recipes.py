@@ -15,8 +15,9 @@ def add(commands: Any) -> None:
         help="list the recipes that come with the package; copy them out: trl-miner recipes --copy arithmetic/miner",
         description="List the recipes, accelerate's configurations and the Slurm script that come with the package.\n"
         "train --config, doctor, launch and compare take these names, too.",
-        epilog="A copied recipe brings accelerate's configuration and the tools that it names. Nothing is\n"
-        "overwritten. In the folder recipes, a copy is taken before the shipped recipe of the same name.",
+        epilog="A copied recipe brings the configuration of accelerate that it names, and the scripts and README of\n"
+        "its folder. Nothing is overwritten. In the folder recipes, a copy is taken before the shipped recipe of the\n"
+        "same name.",
     )
     option = parser.add_argument
     option("names", nargs="*", default=[], metavar="NAME", help="list only this recipe or folder (default: all)")
