@@ -82,7 +82,21 @@ def _check_folder(name: str | None, model: str) -> Path:
             f"model_name_or_path must be a new folder, which this command writes: the recipe has {name}. Set it to "
             f"another folder, or delete this one."
         )
+    if _is_on_the_hub(name):
+        raise ValueError(
+            f"model_name_or_path must be a new folder, which this command writes: the Hub has a model called {name}. "
+            f"Set it to ./{name}, or to another folder."
+        )
     return Path(name)
+
+
+def _is_on_the_hub(name: str) -> bool:
+    from huggingface_hub import HfApi
+
+    try:
+        return HfApi().repo_exists(name)
+    except Exception:  # of several libraries: it is no name of the Hub's, or the Hub is out of reach
+        return False
 
 
 def _add_completion(row: dict[str, Any], index: int) -> dict[str, Any]:
@@ -90,8 +104,8 @@ def _add_completion(row: dict[str, Any], index: int) -> dict[str, Any]:
     gold = row.get("answer") if "task" in row else row.get("solution")
     if gold is None:
         raise ValueError(
-            f"Every row must have a gold in the column solution: row {index} has {', '.join(row)}. Set "
-            "dataset_solution_column."
+            f"Every row must have a gold in the column solution: row {index} has none. Set "
+            "dataset_solution_column, or drop the row."
         )
     text = random.Random(index).choice(WORDINGS) % str(gold).strip()
     is_chat = not isinstance(row["prompt"], str)
