@@ -14,6 +14,7 @@ from trl_miner.data.benchmarks import BENCHMARKS
 from trl_miner.data.own import Layout, arrange, check_first_golds, file_arguments
 from trl_miner.data.problems import Problem
 from trl_miner.data.prompts import MATH_INSTRUCTION, PromptForm, build_prompt
+from trl_miner.data.reading import read_file
 from trl_miner.evaluation.evaluate import ModelOptions
 from trl_miner.evaluation.generate import PromptRenderer
 from trl_miner.recipe import MinerScriptArguments
@@ -50,6 +51,40 @@ def test_a_csv_file_has_options_and_numbers(tmp_path):
     rows = load(str(path), dataset_prompt_column="question", dataset_solution_column="answer")["train"]
     assert rows["solution"][:] == ["4.0", "0.5"]  # a column of numbers has one type
     assert check_first_golds("math_reward", rows, ["math_reward"]).accepted == 2
+
+
+@pytest.mark.parametrize("mark", ";\t")
+def test_what_separates_columns_is_read_from_the_header(tmp_path, mark):
+    path = tmp_path / "train.csv"
+    path.write_text(f"question{mark}answer\nWhat is half of 5?{mark}2,5\n", encoding="utf-8-sig")
+    rows = load(str(path), dataset_prompt_column="question", dataset_solution_column="answer")["train"]
+    assert rows["solution"][:] == ["2,5"]
+    assert read_file(path) == [{"question": "What is half of 5?", "answer": "2,5"}]
+
+
+UNREADABLE = {
+    "head.csv": ("question,answer\n", "must have rows: .*head.csv has none"),
+    "nothing.csv": ("", "must have rows"),
+    "nothing.jsonl": ("", "must have rows"),
+    "list.json": ("[]", "must have rows"),
+    "latin.csv": ("question,answer\n1 + 1?,2\nWie groß?,3\n".encode("latin-1"), "text in UTF-8: line 3 is not"),
+    "commas.csv": ("question,answer\nWhat is 1,000 + 1?,1001\n", "has 3 cells under 2 names: .* need quotes"),
+    "later.csv": ("question,answer\n1 + 1?,2\nWhat is 1,000 + 1?,1001\n", "Expected 2 fields in line 3, saw 3"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_file_that_cannot_be_used_is_told_with_the_reason(tmp_path, name):
+    content, message = UNREADABLE[name]
+    (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(ValueError, match=message):
+        load(str(tmp_path / name))
+
+
+def test_a_parquet_file_without_rows_is_told(tmp_path):
+    Dataset.from_dict({"question": [], "answer": []}).to_parquet(tmp_path / "train.parquet")
+    with pytest.raises(ValueError, match="must have rows"):
+        load(str(tmp_path / "train.parquet"))
 
 
 def test_a_parquet_file_is_read(tmp_path):
@@ -151,9 +186,6 @@ def test_a_run_stops_before_the_model_where_golds_are_worked_solutions(tmp_path,
     options += ["--use_cpu", "true", "--bf16", "false", "--output_dir", str(tmp_path / "out")]
     with pytest.raises(ValueError, match="rejects 2 of the first 2 .*answer_pattern"):
         main(["--dataset_name", path, *options])
-    (tmp_path / "empty.csv").write_text("question,answer\n")
-    with pytest.raises(ValueError, match="empty.csv could not be loaded .*no data"):
-        main(["--dataset_name", str(tmp_path / "empty.csv"), *options])
     assert not (tmp_path / "cache").exists()
 
 

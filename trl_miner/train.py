@@ -25,7 +25,7 @@ from .config import MinerGRPOConfig
 from .data import base_model, reasoning_gym
 from .data.benchmarks import BENCHMARKS, find_benchmark, split_entry
 from .data.benchmarks import load as load_benchmark
-from .data.own import GRADERS, arrange, check_first_golds, file_arguments
+from .data.own import GRADERS, arrange, check_first_golds, file_arguments, why_unreadable
 from .data.prompts import PromptForm, build_prompt, guess_style
 from .data.worlds import WORLDS
 from .errors import first_line, tell
@@ -164,11 +164,8 @@ def _read_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any
             streaming=args.dataset_streaming,
         )
     except Exception as error:  # the loaders of `datasets` may raise anything
-        name = ", ".join(one.path for one in mixture.datasets) or args.dataset_name
-        raise ValueError(
-            f"dataset_name must be a Hub id, a file, a folder, {' or '.join(WORLDS)}, or reasoning_gym/FAMILY: {name} "
-            f"could not be loaded ({first_line(error)}). Check the name, or make the data set with `trl-miner data`."
-        ) from error
+        name = ", ".join(one.path for one in mixture.datasets) or str(args.dataset_name)
+        raise ValueError(why_unreadable(name, error)) from error
 
 
 def _make_tasks(args: MinerScriptArguments, form: PromptForm) -> dict[str, Any]:

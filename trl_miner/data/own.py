@@ -1,5 +1,6 @@
 """Your own data set: which columns hold the questions and the golds, and how they become prompts."""
 
+import csv
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -8,14 +9,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from ..errors import first_line
 from . import columns as c
 from .golds import accepts_gold
 from .prompts import Kind, PromptForm, build_prompt
-from .reading import Row
+from .reading import Row, read_file, separator
+from .worlds import WORLDS
 
 GOLDS = 20  # of a training set are graded before the training
 GRADERS = {"math_reward": "math", "choice_reward": "choice", "task_reward": "task"}  # by the name of the reward
-_BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}  # of `datasets`
+# of `datasets`
+_BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
 _SHOWN = 5  # rows that an error names
 
 
@@ -58,8 +62,50 @@ class Layout:
 
 def file_arguments(name: str) -> dict[str, Any]:
     """Return the arguments of `datasets.load_dataset` for a data set: for a file, those of its format."""
-    builder = _BUILDERS.get(Path(name).suffix.lower())
-    return {"path": builder, "data_files": name} if builder and Path(name).is_file() else {"path": name}
+    builder = _builder(name)
+    if builder is None:
+        return {"path": name}
+    if builder != "csv":
+        return {"path": builder, "data_files": name}
+    with open(name, encoding="utf-8", errors="replace", newline="") as file:
+        mark = separator(file.readline())
+        file.seek(0)
+        header, first = ([*islice(csv.reader(file, delimiter=mark), 2)] + [[], []])[:2]
+    if len(first) > len(header):  # pandas would take the first cells for names of the rows
+        raise ValueError(
+            f"its first row has {len(first)} cells under {len(header)} names: cells with {mark!r} in them need quotes"
+        )
+    return {"path": builder, "data_files": name, "sep": mark}
+
+
+def why_unreadable(name: str, error: Exception) -> str:
+    """Return why a data set could not be loaded, with the next step.
+
+    Args:
+        name: What `dataset_name` says, or the paths of a mixture.
+        error: Whatever `datasets` raised.
+    """
+    if builder := _builder(name):
+        try:
+            if not read_file(Path(name)):
+                return f"dataset_name must have rows: {name} has none. Add some, or name another file."
+        except ValueError as found:  # names the line
+            return str(found)
+    while error.__cause__ and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    why = f"{name} could not be loaded ({first_line(error)})"
+    if builder:
+        return f"dataset_name must be a file that can be read: {why}. Correct it."
+    return (
+        f"dataset_name must be a Hub id, a file, a folder, {' or '.join(WORLDS)}, or reasoning_gym/FAMILY: {why}. "
+        f"Check the name, or make the data set with `trl-miner data`."
+    )
+
+
+def _builder(name: str) -> str | None:
+    """Return what `datasets` calls the format of a local file; None: it is none."""
+    path = Path(name)
+    return _BUILDERS.get(path.suffix.lower()) if path.is_file() else None
 
 
 def arrange(data: Any, layout: Layout, rewards: Collection[str]) -> Any:

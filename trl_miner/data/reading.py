@@ -13,7 +13,7 @@ from ..progress import Progress
 from ..runs.files import parse
 
 Row = dict[str, Any]
-SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
+SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".tsv")
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,9 @@ def read_file(path: Path) -> list[Row]:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise ValueError(f"{path} must be a text in UTF-8: line {line} is not. Convert it.") from error
-    if suffix == ".csv":
-        return [dict(row) for row in csv.DictReader(io.StringIO(text, newline=""))]  # "": line ends inside quotes stay
+    if suffix in (".csv", ".tsv"):
+        lines = io.StringIO(text, newline="")  # "": line ends inside quotes stay
+        return [dict(row) for row in csv.DictReader(lines, delimiter=separator(text.partition("\n")[0]))]
     is_lines = suffix == ".jsonl" or text.lstrip()[:1] != "["
     try:
         rows = list(_json_lines(path, text)) if is_lines else parse(content)
@@ -102,6 +103,11 @@ def read_file(path: Path) -> list[Row]:
                 f"Row {index} of {path} must be a JSON object: got {type(row).__name__}. Correct the file."
             )
     return rows
+
+
+def separator(header: str) -> str:
+    """Return what separates the columns of a CSV file, by its first line: spreadsheets also write `;` and tabs."""
+    return next((mark for mark in ",;\t" if mark in header), ",")
 
 
 def _json_lines(path: Path, text: str) -> Iterator[Any]:

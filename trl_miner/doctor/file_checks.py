@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ..data.own import GOLDS, GRADERS, arrange, check_first_golds, file_arguments
+from ..data.own import GOLDS, GRADERS, arrange, check_first_golds, file_arguments, why_unreadable
 from ..data.prompts import PromptForm
 from ..data.reasoning_gym import is_task, read_parts
 from ..data.reasoning_gym import load_dataset as load_tasks
@@ -196,19 +196,23 @@ def check_data(context: Context) -> Iterator[Finding]:
         advice = f" Make it with `trl-miner data {made}`; the recipe's first lines show how."
         hint = advice if made in ("deepscaler", "medical") else ""
         if context.machine.is_here:
-            reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200].rstrip('.')}"
-            yield failed(f"{settings.dataset_name} must be readable: got {reason}.{hint}")
+            yield failed(why_unreadable(settings.dataset_name, error) + hint)
         else:
             yield not_checked(f"{settings.dataset_name} is not here.{hint}")
+        return
+    if not rows:
+        yield failed(f"{settings.dataset_name} must have rows: got none. Choose another split or data set.")
+        return
+    try:
+        rows = _arrange(settings, rows)
+    except ValueError as error:
+        yield failed(str(error))
     else:
-        if rows:
-            yield from _check_rows(context, rows)
-        else:
-            yield failed(f"{settings.dataset_name} must have rows: got none. Choose another split or data set.")
+        yield from _check_rows(context, rows)
 
 
 def _read_rows(settings: Any) -> list[dict[str, Any]]:
-    """Return the first rows of the training split."""
+    """Return the first rows of the training split, as they are."""
     from datasets import load_dataset
 
     from ..data.worlds import WORLDS
@@ -223,7 +227,19 @@ def _read_rows(settings: Any) -> list[dict[str, Any]]:
         split=split,
         streaming=True,
     )
-    return list(islice(arrange(data, layout_of(settings, _form(settings)), reward_names(settings)), ROWS))
+    return list(islice(data, ROWS))
+
+
+def _arrange(settings: Any, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows as the training sees them."""
+    from datasets import Dataset
+
+    from ..data.worlds import WORLDS
+
+    if settings.dataset_name in WORLDS:
+        return rows
+    data = Dataset.from_list(rows)
+    return list(arrange(data, layout_of(settings, _form(settings)), reward_names(settings)))
 
 
 def _make_rows(settings: Any) -> list[dict[str, Any]]:
