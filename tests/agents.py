@@ -126,6 +126,15 @@ class Strict(Counter):
         self.total = 0
 
 
+class Adder(Counter):
+    def add(self, a: int):
+        """Add a number.
+
+        Args:
+            a: The number.
+        """
+
+
 # What the rollouts of a group call, in turn.
 CALLS = [("add", {"a": 19, "b": 23}), ("hang", {"a": 1}), ("leave", {"a": 1}), ("puzzle", {"a": 1}), None]
 COUNTS = [("count", {"by": 3}), ("count", {"by": 5}), None]

@@ -14,7 +14,7 @@ import torch
 import yaml
 from harness import Recording, call_on_ranks, config, leave, metrics_of, problems, weights
 
-from trl_miner import tools, train
+from trl_miner import cli, tools, train
 from trl_miner.distributed import current_world
 from trl_miner.doctor import examination, machine
 from trl_miner.doctor.context import FAILED
@@ -83,12 +83,15 @@ def test_a_training_calls_tools_survives_those_that_fail_and_pays_none_of_their_
     assert trainer.evaluation["after"]["pass@1"] == pytest.approx(sum(expected) / 15)
 
 
-def test_an_environment_has_a_state_for_each_rollout_and_its_own_reward(recipe):
+def test_an_environment_has_a_state_for_each_rollout_and_its_own_reward(recipe, capsys):
     changes = dict(environment_factory="agents.Counter", rollout_func="agents.rollouts", num_generations=4)
     path = recipe(**changes, score_problems=2, score_samples=3, max_tool_calling_iterations=1)
     trainer = train.run(*make_parser().parse_args_and_config(["--config", str(path)]))
     log = next(log for log in trainer.state.log_history if "loss" in log)
     # of three rollouts in turn, the second counts to 5: 7 of 20
+    output = trainer.args.output_dir
+    assert cli.main(["eval", "--model", output, "--benchmarks", "none-of-ours"]) == 2
+    assert f"{output} was trained with tools (count), and this command calls none" in capsys.readouterr().err
     assert log["rewards/Counter/mean"] == pytest.approx(0.35) and log["tools/failure_frequency"] == 0
     assert trainer.evaluation["after"]["pass@1"] == pytest.approx(1 / 3)
 
@@ -100,6 +103,9 @@ WRONG = {
     "a class": (dict(tools=["agents.Counter"]), "is a class"),
     "no function": (dict(tools=["agents.CALLS"]), "must be functions: agents.CALLS is list"),
     "one name twice": (dict(tools=["agents.add", "agents.add"]), "different names"),
+    "a method of a tool's name": (
+        dict(tools=["agents.add"], environment_factory="agents.Adder"), "'add' twice, in tools and as a method"
+    ),
     "no time": (dict(tools=["agents.add"], tool_seconds=0), "tool_seconds must be above 0"),
     "more time than the watchdog has": (dict(tools=["agents.add"], tool_seconds=999), "below watchdog_seconds"),
     "no iterations": (dict(tools=["agents.add"], max_tool_calling_iterations=0), "must be at least 1"),
@@ -152,6 +158,11 @@ def test_an_async_tool_has_the_same_limit():
     assert asyncio.run(tools.limited(slow, 5)(0)) == "0"
     with pytest.raises(TimeoutError, match="slow took longer"):
         asyncio.run(tools.limited(slow, 0.01)(60))
+
+
+def test_a_result_that_no_model_reads_is_a_failed_call():
+    with pytest.raises(ValueError, match="the result has 10000000 characters, and may have 200000"):
+        tools.limited(lambda: "a" * 10**7, 1)()
 
 
 def test_blocks_stay_and_other_results_become_text():

@@ -23,6 +23,7 @@ from .importing import import_object
 logger = logging.getLogger(__name__)
 
 TOOL_SECONDS = 10.0
+MAX_CHARACTERS = 200_000  # of a result: no completion holds more, and TRL would tokenize all of it
 _AGAIN_SECONDS = 1.0  # to the next attempt, where a call has swallowed the first
 _NOT_TOOLS = ("reset", "get_reward")  # methods of an environment that TRL calls itself
 
@@ -54,21 +55,27 @@ def load_tools(paths: Collection[str], seconds: float) -> list[Callable[..., Any
     return [*tools.values()]
 
 
-def load_environments(named: str | Mapping[str, str], seconds: float, columns: Collection[str] | None) -> Any:
+def load_environments(
+    named: str | Mapping[str, str],
+    seconds: float,
+    columns: Collection[str] | None,
+    tools: Collection[Callable[..., Any]] = (),
+) -> Any:
     """Return what TRL takes as `environment_factory`: environments whose tools have a time limit.
 
     Args:
         named: An import path, or several by the names in the data set's column `environment`.
         seconds: Of wall time for one call of a tool.
         columns: Those of the data set, which `reset` must take; None: not known.
+        tools: The functions beside them, as `load_tools` returns them.
 
     Raises:
-        ValueError: A path leads nowhere or to no environment.
+        ValueError: A path leads nowhere or to no environment, or an environment has a tool of the name of another.
     """
     if isinstance(named, Mapping):
         # TRL hands on the column that chooses the environment no further
         rest = columns and [name for name in columns if name != "environment"]
-        return {name: load_environments(path, seconds, rest) for name, path in named.items()}
+        return {name: load_environments(path, seconds, rest, tools) for name, path in named.items()}
     factory = import_object("environment_factory", named)
     if not callable(factory):
         raise ValueError(
@@ -77,6 +84,11 @@ def load_environments(named: str | Mapping[str, str], seconds: float, columns: C
         )
     if inspect.isclass(factory):  # what a function returns is known only once it is called, which may cost much
         _check_environment(named, factory, columns)
+        if twice := {*_tool_names(factory)} & {tool.__name__ for tool in tools}:
+            raise ValueError(
+                f"tools must have different names, by which the model calls them: got {min(twice)!r} twice, in tools "
+                f"and as a method of {named}. Rename one of them, or leave it out."
+            )
     return partial(_make_limited, factory, seconds)
 
 
@@ -211,11 +223,16 @@ def _as_content(result: Any) -> Any:
     """Return a result as TRL puts it into a message: blocks of text and images as they are, all else as text.
 
     TRL would convert it where an exception ends the run, and take any list for blocks.
+
+    Raises:
+        ValueError: The text is too long.
     """
-    is_blocks = (
-        isinstance(result, list) and result and all(isinstance(part, dict) and "type" in part for part in result)
-    )
-    return result if is_blocks else str(result)
+    if isinstance(result, list) and result and all(isinstance(part, dict) and "type" in part for part in result):
+        return result
+    text = str(result)
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(f"the result has {len(text)} characters, and may have {MAX_CHARACTERS}")
+    return text
 
 
 @contextmanager

@@ -360,7 +360,9 @@ def _load_tools(
     rows = _split(data, "dataset_train_split", args)
     if args.environment_factory:
         columns = getattr(rows, "column_names", None)
-        loaded["environment_factory"] = load_environments(args.environment_factory, args.tool_seconds, columns)
+        loaded["environment_factory"] = load_environments(
+            args.environment_factory, args.tool_seconds, columns, loaded["tools"]
+        )
     check_prompts(setting, next(iter(rows))["prompt"])
     trusts = bool(getattr(config, "trust_remote_code", False))
     revision = model_args.model_revision

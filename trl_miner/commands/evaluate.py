@@ -1,10 +1,12 @@
 """`trl-miner eval`: sample answers to benchmarks, and score them."""
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
 from ..progress import Progress
+from ..runs.training_record import read_tools
 from . import score, set_run
 
 
@@ -110,6 +112,12 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         from ..evaluation.evaluate import ModelOptions, evaluate, load_problem_sets
         from ..evaluation.generate import Sampling
 
+    if tools := read_tools(Path(args.model)):
+        print(
+            f"{args.model} was trained with tools ({tools}), and this command calls none. evaluation.json there "
+            "has its scores with them.",
+            file=sys.stderr,
+        )
     model = ModelOptions.from_arguments(args)
     sampling = Sampling(args.temperature, args.top_p, args.max_tokens, args.seed)
     problem_sets = load_problem_sets(

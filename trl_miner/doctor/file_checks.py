@@ -147,7 +147,7 @@ def check_tools(context: Context) -> Iterator[Finding]:
     try:
         tools = load_tools(settings.tools or (), settings.tool_seconds)
         if settings.environment_factory:
-            load_environments(settings.environment_factory, settings.tool_seconds, None)
+            load_environments(settings.environment_factory, settings.tool_seconds, None, tools)
     except ValueError as error:
         yield failed(str(error))
         return

@@ -54,6 +54,8 @@ def write_run_record(trainer: Any, *, dataset: str | None = None, held_out: str 
     record = run_record(trainer.args, base_model=base_model, dataset=dataset, held_out=held_out)
     record["is_chat"] = prompts_are_chats(trainer)
     record["verifier"] = {"names": list(trainer.verifier.names), "all_must_score": trainer.verifier.is_guess}
+    if trainer.tools:
+        record["settings"]["tools"] = ", ".join(tool.__name__ for tool in trainer.tools)
     if record["base_model"] is not None and record["base_model"]["hub"]:
         record["license"] = license_of(record["base_model"]["name"])
     write_json(Path(trainer.args.output_dir) / RECORD, record)
@@ -81,6 +83,12 @@ def read_verifier(run: Path) -> tuple[list[str], bool] | None:
     if not isinstance(verifier, dict) or not isinstance(names := verifier.get("names"), list):
         return None
     return [str(name) for name in names], verifier.get("all_must_score") is True
+
+
+def read_tools(run: Path) -> str | None:
+    """Return the names of the tools that a run was trained with; None: without, or `training.json` does not say so."""
+    settings = read_optional(run / RECORD, []).get("settings")
+    return settings.get("tools") if isinstance(settings, dict) else None
 
 
 def papers_of(methods: Iterable[str], record: Mapping[str, Any] | None) -> list[tuple[str, str | None]]:
