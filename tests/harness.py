@@ -139,6 +139,7 @@ OWN_METRICS = (
     "entropy_adv/",
     "micro_batches/",
     "dose/",
+    "selection/",
 )
 
 

@@ -21,7 +21,7 @@ OURS = {"constant", "entropy", "length", "placebo"}
 
 
 def test_every_method_states_a_paper_and_every_knob_a_unit_or_range():
-    assert METHODS.keys() == ESTIMATORS.keys() | POLICY_LOSSES.keys() | {"gspo", "dynamic_sampling"}
+    assert METHODS.keys() == ESTIMATORS.keys() | POLICY_LOSSES.keys() | {"gspo", "dynamic_sampling", "greso", "retire"}
     for name, method in METHODS.items():
         assert method.name == name and method.label
         assert name in OURS or re.fullmatch(r"\d{4}\.\d{5}", method.arxiv), name

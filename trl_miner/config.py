@@ -21,7 +21,7 @@ from .config_checks import (
     convert_fields,
 )
 from .importing import did_you_mean
-from .methods import DYNAMIC_SAMPLING, ESTIMATORS, GSPO, METHODS, POLICY_LOSSES
+from .methods import DYNAMIC_SAMPLING, ESTIMATORS, GSPO, METHODS, POLICY_LOSSES, SELECTIONS
 from .methods.compose import ALL_RIGHT, ALL_WRONG, Composition, estimators_of, find_composition
 from .methods.dose import DEFAULT_SHARE, L1
 from .methods.fields import add_method_fields, list_methods
@@ -227,6 +227,31 @@ class MinerGRPOConfig(GRPOConfig):
     dynamic_sampling_require_full: bool = _setting(
         False, "Raise an error when a batch cannot be filled, instead of a warning."
     )
+    prompt_selection: str = _setting(
+        "none",
+        "Which prompts to generate less often, by how they came out before. greso (arXiv 2506.02177): with a chance "
+        "that grows with every visit in a row at which all rollouts were right, or all wrong. retire (after ScaleRL, "
+        "arXiv 2510.13786): those that were solved at their last visit. Others take their place, and all come up "
+        "again. With MINER it leaves out prompts that MINER learns from.",
+    )
+    prompt_selection_target: float = _setting(
+        0.25,
+        "With greso: the share of generated prompts that may be all right or all wrong, a third and two thirds of it. "
+        "The chances to pass over such prompts are steered towards it.",
+    )
+    prompt_selection_retire_at: float = _setting(
+        0.9, "With retire: the pass rate from which a prompt counts as solved."
+    )
+    prompt_selection_retire_passes: int = _setting(
+        5,
+        "With retire: passes over the data from one visit of a solved prompt to the next. Solved prompts cost a fifth "
+        "of their rollouts with 5, and one that is forgotten is found within 5 passes.",
+    )
+    prompt_selection_new_ledger: bool = _setting(
+        False,
+        "With prompt_selection: begin a new prompt ledger where that of a resumed run is missing, damaged or of other "
+        "data, instead of ending with an error.",
+    )
 
     def __post_init__(self) -> None:
         self._check_own_fields()
@@ -346,6 +371,8 @@ class MinerGRPOConfig(GRPOConfig):
             methods.append(GSPO)
         if self.dynamic_sampling:
             methods.append(DYNAMIC_SAMPLING)
+        if self.prompt_selection in SELECTIONS:
+            methods.append(SELECTIONS[self.prompt_selection])
         return tuple(methods)
 
     def knobs(self, method: str) -> dict[str, Any]:
@@ -359,8 +386,9 @@ class MinerGRPOConfig(GRPOConfig):
         if method not in METHODS:
             return {"advantage_estimator_kwargs": self.knobs(method)}
         names = [f"{method}_{name}" for name in METHODS[method].knobs]
-        if METHODS[method] is DYNAMIC_SAMPLING:  # whose settings are the trainer's
-            names = [f.name for f in fields(self) if f.name.startswith("dynamic_sampling_")]
+        of_the_trainer = {DYNAMIC_SAMPLING.name: "dynamic_sampling_", **dict.fromkeys(SELECTIONS, "prompt_selection_")}
+        if method in of_the_trainer:
+            names = [f.name for f in fields(self) if f.name.startswith(of_the_trainer[method])]
         return {name: getattr(self, name) for name in names}
 
     def _own_estimators(self) -> list[AdvantageEstimator]:

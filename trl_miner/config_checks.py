@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 import torch
 
-from .methods import METHODS, POLICY_LOSSES, AdvantageEstimator
+from .methods import METHODS, POLICY_LOSSES, SELECTIONS, AdvantageEstimator
 from .methods.dose import DEFAULT_SHARE, DOSES, ENTROPY, GRADIENT, L1
 from .methods.method import Kind, Knob
 from .setting import Setting, kinds_of
@@ -32,6 +32,7 @@ _AT_LEAST = {
     "log_token_credit_rollouts": 1,
     "log_miner_update_steps": 1,
     "dose_steps": 1,
+    "prompt_selection_retire_passes": 1,
 }
 # None is a value of these. (Their types do not tell: transformers' parser takes None out of them.)
 _OPTIONAL = {"steps_per_generation", "generation_batch_size", "max_completion_length", "epsilon_high", "min_p"}
@@ -45,6 +46,7 @@ ONE_OF = {
     "vllm_mode": ("server", "colocate"),
     "dose": DOSES,
     "kl_on": (ALL_ROWS, ROWS_WITH_ADVANTAGE),
+    "prompt_selection": ("none", *SELECTIONS),
     "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
 }
 # The losses of TRL that clip a ratio at every token; in the others there is nothing for a policy loss to change.
@@ -130,7 +132,8 @@ def check_fields(args: Any) -> None:
 def _check_trl_settings(args: Any) -> None:
     own = type(args).__dataclass_fields__
     limits = [Knob(name=name, at_least=limit) for name, limit in _AT_LEAST.items()]
-    limits += [Knob(name=name, at_least=0, at_most=1) for name in ("top_p", "min_p")]
+    shares = ("top_p", "min_p", "prompt_selection_target", "prompt_selection_retire_at")
+    limits += [Knob(name=name, at_least=0, at_most=1) for name in shares]
     for knob in (*limits, *(Knob(name=name, one_of=values) for name, values in ONE_OF.items())):
         if knob.name not in own:  # TRL 1.9 has fewer
             continue

@@ -9,6 +9,7 @@ DEFAULTS = {
     "advantage_estimator": "miner",
     "policy_loss": "clip",
     "dynamic_sampling": "False",
+    "prompt_selection": "none",
     "importance_sampling_level": "token",
     "miner_gamma": "2.0",
     "miner_lambda_max": "0.0015",

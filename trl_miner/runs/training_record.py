@@ -140,6 +140,7 @@ def _settings(args: Any) -> dict[str, str]:
     names = ("advantage_estimator", "policy_loss", "correct_threshold", "correct_reward_func", "dynamic_sampling")
     shown = {name: getattr(args, name) for name in names}
     shown |= {"gate_on_correctness": True} if args.gate_on_correctness else {}
+    shown |= {"prompt_selection": args.prompt_selection} if args.prompt_selection != "none" else {}
     if args.dose != "l1":
         shown |= {"dose": args.dose, "dose_target": args.dose_target}
     shown |= {name: value for name in ("all_right", "all_wrong") if (value := getattr(args, name)) is not None}

@@ -7,7 +7,7 @@ with the others.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -22,8 +22,14 @@ from ..distributed import World
 class PromptStream:
     """The prompts of a data set, pass after pass, each exactly once in a pass, in the order of a seeded sampler."""
 
-    def __init__(self, order: Iterable[int], num_prompts: int) -> None:
-        self._order, self._num_prompts = order, num_prompts
+    def __init__(
+        self, order: Iterable[int], num_prompts: int, passes_over: Callable[[int], bool] | None = None
+    ) -> None:
+        """Make a stream over the prompts in the order of a sampler, which is asked anew for each pass.
+
+        `passes_over` says which prompts the batch that comes next leaves out, while there are others.
+        """
+        self._order, self._num_prompts, self._passes_over = order, num_prompts, passes_over
         self._passes = 0  # begun so far
         self._pass: list[int] = []
         self._position = 0
@@ -39,19 +45,25 @@ class PromptStream:
     def draw(self, count: int, taken: set[int]) -> list[int]:
         """Return the next `count` prompts that are not in `taken`, which they join; fewer when every prompt is taken.
 
-        A prompt that is passed over because it is in the batch already comes first in the next batch.
+        A prompt that is in the batch already comes first in the next batch. One that `passes_over` names comes in the
+        next pass over the data; but where no others are left, those that came up first fill the batch.
         """
         drawn: list[int] = []
-        passed_over: list[int] = []
-        while len(drawn) < count and len(taken) < self._num_prompts:
+        postponed: list[int] = []
+        left_out: dict[int, None] = {}
+        while len(drawn) < count and len(taken) + len(left_out) < self._num_prompts:
             index = self._next()
             if index in taken:
-                passed_over.append(index)
+                postponed.append(index)
+            elif self._passes_over is not None and self._passes_over(index):
+                left_out[index] = None
             else:
                 taken.add(index)
                 drawn.append(index)
-        self._waiting = passed_over + self._waiting
-        return drawn
+        back = [*left_out][: count - len(drawn)]
+        taken.update(back)
+        self._waiting = postponed + self._waiting
+        return drawn + back
 
     def put_back(self, indices: Sequence[int]) -> None:
         """Have these prompts come first in the next draw."""

@@ -8,13 +8,9 @@ import logging
 import math
 from typing import Any
 
-from datasets import IterableDataset
-from trl.trainer.utils import RepeatSampler
-
 from ..distributed import current_world
 from ..methods.groups import differs_in_correctness
-from .batch_fill import BatchFill, Filled, GeneratedRound, PromptStream, assemble
-from .checkpointing import RunState
+from .batch_fill import BatchFill, Filled, GeneratedRound, assemble
 from .generation_batch import (
     COMPLETION_IDS,
     COMPLETIONS,
@@ -24,43 +20,21 @@ from .generation_batch import (
     GenerationBatch,
     total_rewards,
 )
+from .prompt_source import PromptSource
 
 logger = logging.getLogger(__name__)
 
 
 class DynamicSampling:
-    """Draws the prompts of each generation batch itself, in the place of TRL's dataloader.
+    """Fills each generation batch with prompts of a source, in several rounds."""
 
-    Attributes:
-        prompt_rows: The training set as TRL's dataloader reads it; set before the first batch.
-    """
-
-    def __init__(self, trainer: Any) -> None:
-        self._trainer = trainer
-        self._stream: PromptStream | None = None
-        self.prompt_rows: Any = None
-        self._check()
-
-    def _check(self) -> None:
-        """Refuse now what would only show when the first batch is short."""
-        trainer = self._trainer
-        if isinstance(trainer.train_dataset, IterableDataset):
-            raise ValueError(
-                "dynamic_sampling draws prompts by their index: got a streaming training set. Load it without "
-                "streaming, or leave dynamic_sampling out."
-            )
+    def __init__(self, trainer: Any, source: PromptSource) -> None:
+        self._trainer, self._source = trainer, source
         images = {"image", "images"} & set(getattr(trainer.train_dataset, "column_names", ()))
         if trainer.tools or getattr(trainer, "environment_factories", None) or images:
             raise ValueError(
                 "dynamic_sampling works on prompts of text alone: got tools, environments or images. Leave "
                 "dynamic_sampling out."
-            )
-        num_prompts = len(trainer.train_dataset)
-        num_groups = trainer.args.generation_batch_size // trainer.num_generations
-        if num_prompts < 2 * num_groups:
-            raise ValueError(
-                f"dynamic_sampling needs a training set to refill from, of at least two batches: got {num_prompts} "
-                f"prompts for batches of {num_groups}. Use more prompts, or a smaller batch."
             )
 
     def fill(self, batch: GenerationBatch, num_rows: int) -> list[Any]:
@@ -68,7 +42,7 @@ class DynamicSampling:
 
         All decisions follow from gathered rewards, so every process makes the same ones and equally many rounds.
         """
-        trainer, world, stream = self._trainer, current_world(), self._current_stream()
+        trainer, world, stream = self._trainer, current_world(), self._source.stream()
         num_groups = num_rows * world.size // trainer.num_generations
         fill = BatchFill(
             stream,
@@ -101,9 +75,7 @@ class DynamicSampling:
     def generate_round(self, indices: list[int]) -> GeneratedRound:
         """Generate and score the rollouts of some prompts, each process its share. Every process must call it."""
         trainer = self._trainer
-        repeated = [index for index in indices for _ in range(trainer.num_generations)]
-        mine = repeated[current_world().local_slice(len(repeated) // current_world().size)]
-        rows = trainer.data_collator([self.prompt_rows[index] for index in mine])
+        rows = self._source.rows(indices)
         prompts = [row["prompt"] for row in rows]
         generated = trainer._generate(prompts)
         fields = generated[EXTRA_FIELDS] or {}  # TRL would write one round's into the rows of the batch
@@ -114,38 +86,6 @@ class DynamicSampling:
         extra = {name: values for name, values in trainer._pending_extra_logs.items() if len(values) == len(rows)}
         trainer._pending_extra_logs.clear()
         return GeneratedRound(rows, generated, rewards_NF, extra)
-
-    def stream_state(self) -> dict[str, Any] | None:
-        """Return the position of the prompt stream; None: it has not started."""
-        return None if self._stream is None else self._stream.state()
-
-    def end_micro_step(self) -> None:
-        """Keep the stream's position for a checkpoint where a generation cycle ends.
-
-        A checkpoint inside a cycle leads back to the cycle's own prompts, as it does in TRL.
-        """
-        trainer = self._trainer
-        cycle = trainer.args.steps_per_generation * trainer.num_iterations
-        if self._stream is not None and trainer._step % cycle == 0:
-            RunState.of(trainer).stream = self._stream.state()
-
-    def _current_stream(self) -> PromptStream:
-        """Return the prompt stream, at the position of the run's state when a training starts."""
-        trainer, state = self._trainer, RunState.of(self._trainer)
-        if self._stream is None or state.has_begun:
-            sampler = trainer._get_train_sampler(self.prompt_rows)
-            if not isinstance(sampler, RepeatSampler):
-                raise ValueError(
-                    f"dynamic_sampling needs TRL's RepeatSampler: got {type(sampler).__name__} from "
-                    f"_get_train_sampler. Leave dynamic_sampling out, or order the training set beforehand."
-                )
-            # The same order, prompt by prompt, and to the last one.
-            sampler.mini_repeat_count = sampler.batch_size = sampler.repeat_count = 1
-            self._stream = PromptStream(sampler, len(self.prompt_rows))
-            if state.stream is not None:
-                self._stream.load_state(state.stream)
-            state.has_begun = False
-        return self._stream
 
     def _log(self, filled: Filled, num_groups: int, epoch: float) -> None:
         trainer = self._trainer

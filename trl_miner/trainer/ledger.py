@@ -30,12 +30,17 @@ from ..runs.prompt_ledger import (
 )
 from .checkpointing import RunState
 from .generation_batch import Visits, total_rewards
+from .prompt_selection import make_selection
 
 logger = logging.getLogger(__name__)
 
 
 class PromptLedger(TrainerCallback):
-    """Keeps the ledger of a trainer, the same on every process; the main one writes it."""
+    """Keeps the ledger of a trainer, the same on every process; the main one writes it.
+
+    Attributes:
+        selection: What `prompt_selection` makes of it; None: nothing.
+    """
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
@@ -43,6 +48,9 @@ class PromptLedger(TrainerCallback):
         self._writer: LedgerWriter | None = None
         self._resumed_from: Path | None = None
         self._numbers: dict[str, int] = {}  # of the prompts, by key
+        self.selection = make_selection(trainer.args)
+        self._has_warned = False
+        self._passed_over: dict[str, bool] = {}  # by key, what was decided for the batch under way
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Have the next generation batch, or micro-step, take up the ledger: by then the checkpoint is loaded."""
@@ -56,7 +64,7 @@ class PromptLedger(TrainerCallback):
             rows: Of this process, as the data set has them.
             rewards_NF: (N, F) gathered rewards.
         """
-        self._open()
+        self.open()
         trainer, first = self._trainer, current_world().rank * len(rows)
         # A process looks at the prompts whose first rollout it has.
         own = {place: row for place, row in enumerate(rows) if (first + place) % trainer.num_generations == 0}
@@ -70,11 +78,19 @@ class PromptLedger(TrainerCallback):
             texts = {key_text(int(keys_B[place])): prompt_text(row) for place, row in own.items()}
             visits.texts |= dict(gather_object([pair for pair in texts.items() if pair[0] not in self._numbers]))
 
+    def passes_over(self, key: str) -> bool:
+        """Return whether `prompt_selection` passes over a prompt, by its key, in the batch under way."""
+        if key not in self._passed_over:
+            number, selection = self._numbers.get(key), self.selection
+            self._passed_over[key] = number is not None and bool(selection and selection.passes_over(number, key))
+        return self._passed_over[key]
+
     def record(self, visits: Visits) -> None:
         """Write the batch, once it is whole."""
         assert self._writer is not None, "`see` opens it"
         new = [(key, visits.texts[key]) for key in dict.fromkeys(visits.keys) if key not in self._numbers]
         self._numbers |= {key: len(self._numbers) + place for place, (key, _) in enumerate(new)}
+        skipped = [key for key, is_skipped in self._passed_over.items() if is_skipped]
         batch = Batch(
             step=self._trainer.state.global_step + 1,
             rollouts=self._trainer.num_generations,
@@ -85,12 +101,29 @@ class PromptLedger(TrainerCallback):
             spread=visits.spread,
             new=new,
             dropped=visits.dropped,
+            skipped=[self._numbers[key] for key in skipped if key not in visits.keys],
         )
         self._writer.append(batch.line())
+        if self.selection is not None:
+            self._warn_of_those_that_came_back([key for key in skipped if key in visits.keys])
+            self.selection.observe(batch)
+            for name, value in self.selection.metrics(len(batch.skipped)).items():
+                self._trainer.log_train_metric(name, value)
+            self._trainer._metrics["train"]["selection/saved_rollouts"] = [float(self.selection.num_saved)]  # so far
+        self._passed_over.clear()
+
+    def _warn_of_those_that_came_back(self, keys: list[str]) -> None:
+        if keys and not self._has_warned and self._trainer.is_world_process_zero():
+            logger.warning(
+                f"prompt_selection: {self._trainer.args.prompt_selection} leaves fewer prompts than a batch takes: "
+                f"{len(keys)} of those that it passes over came back to fill it. The policy may have learnt what "
+                f"these data can teach; use more or harder prompts, or stop here."
+            )
+            self._has_warned = True
 
     def end_micro_step(self) -> None:
         """Keep the position for a checkpoint where a generation cycle ends. Every process must call it."""
-        self._open()
+        self.open()
         trainer = self._trainer
         if trainer._step % (trainer.args.steps_per_generation * trainer.num_iterations) == 0:
             RunState.of(trainer).ledger = self.position()
@@ -99,7 +132,7 @@ class PromptLedger(TrainerCallback):
         """Return what a checkpoint keeps of the ledger."""
         return {} if self._writer is None else self._writer.position
 
-    def _open(self) -> None:
+    def open(self) -> None:
         """Take up the ledger at the start of a training, new or resumed, once. Every process must call it."""
         if self._writer is not None:
             return
@@ -107,26 +140,44 @@ class PromptLedger(TrainerCallback):
         if self._header is None:
             rows = None if isinstance(trainer.train_dataset, IterableDataset) else trainer.train_dataset
             self._header = header_of(rows, trainer.args.correct_threshold)
-        beginning = [self._beginning(self._header) if trainer.is_world_process_zero() else b""]
-        broadcast_object_list(beginning)
-        ledger = parse_ledger(beginning[0])
+        found: list[Any] = [b"", ""]
+        if trainer.is_world_process_zero():
+            found = [*self._beginning(self._header)]
+        broadcast_object_list(found)
+        beginning, problem = found
+        if problem:
+            raise ValueError(problem)
+        ledger = parse_ledger(beginning)
         self._numbers = {key: number for number, key in enumerate(ledger.keys)}
-        self._writer = LedgerWriter(trainer.args.output_dir, beginning[0], is_writing=trainer.is_world_process_zero())
+        self._writer = LedgerWriter(trainer.args.output_dir, beginning, is_writing=trainer.is_world_process_zero())
+        self.selection = make_selection(trainer.args)
+        if self.selection is not None:
+            for batch in ledger.batches:
+                self.selection.observe(batch)
 
-    def _beginning(self, header: dict[str, Any]) -> bytes:
-        """Return what the file begins with: a line about the data set, or what the checkpoint knows."""
-        position, output = RunState.of(self._trainer).ledger, Path(self._trainer.args.output_dir)
+    def _beginning(self, header: dict[str, Any]) -> tuple[bytes, str]:
+        """Return what the file begins with, a line about the data set or what the checkpoint knows; or why the run
+        cannot go on."""
+        args, position = self._trainer.args, RunState.of(self._trainer).ledger
         new = header_line(header)
         if not position:  # of an earlier version, or nothing has been generated
-            return new
-        home = output if self._resumed_from is None else self._resumed_from.parent
+            return new, ""
         try:
-            kept = take_up(home, position)
+            kept = take_up(args.output_dir if self._resumed_from is None else self._resumed_from.parent, position)
+            problem = differences(parse_ledger(kept).header, header)
         except ValueError as error:
-            logger.warning(f"The run goes on with a new prompt ledger: {error}.")
-            set_aside(output)
-            return new
-        if problem := differences(parse_ledger(kept).header, header):
-            logger.warning(f"The prompt ledger goes on with other data: {problem}.")
-            return kept + new
-        return kept
+            kept, problem = b"", str(error)
+        if problem and self.selection is not None and not args.prompt_selection_new_ledger:
+            return b"", (
+                f"prompt_selection: {args.prompt_selection} needs the prompt ledger of the run that it resumes: "
+                f"{problem}. Resume with the data and the ledger of the first start, or set "
+                f"prompt_selection_new_ledger: true to begin a new one."
+            )
+        if not problem:
+            return kept, ""
+        is_continued = kept and self.selection is None
+        logger.warning(f"The prompt ledger {'goes on with other data' if is_continued else 'begins anew'}: {problem}.")
+        if is_continued:
+            return kept + new, ""
+        set_aside(args.output_dir)
+        return new, ""

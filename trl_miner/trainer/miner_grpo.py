@@ -43,6 +43,7 @@ from .gradient_parts import mark
 from .ledger import PromptLedger
 from .logits import check_logits
 from .padding import loss_mask
+from .prompt_source import PromptSource
 from .quantized_sync import full_weights_for_vllm
 from .reference import add_reference, is_scored_late, without_reference
 from .run_trainer import RunTrainer
@@ -105,6 +106,7 @@ class MinerGRPOTrainer(RunTrainer):
     uses_sampler_logps = False  # whether those that come with the rollouts stand for the policy's
     _collects_logps = False
     _scores_reference_late = False  # once the advantages are known
+    _prompts: PromptSource | None = None  # in the place of TRL's dataloader
     _sampling: DynamicSampling | None = None
     _credit: CreditRecorder | None = None
     _turns: ToolTurns | None = None
@@ -134,8 +136,9 @@ class MinerGRPOTrainer(RunTrainer):
                     f"{method.name} keeps a memory of each prompt, so that prompts must come back: got a streaming "
                     f"training set. Load it without streaming, or choose another estimator."
                 )
-        if args.dynamic_sampling:
-            self._sampling = DynamicSampling(self)
+        if args.dynamic_sampling or self.ledger.selection is not None:
+            self._prompts = PromptSource(self)
+            self._sampling = DynamicSampling(self, self._prompts) if args.dynamic_sampling else None
         self._turns = ToolTurns(self)
         self.num_generations_eval: int
         if args.log_token_credit:
@@ -176,6 +179,8 @@ class MinerGRPOTrainer(RunTrainer):
         try:
             if self._sampling is not None:
                 inputs = self._sampling.fill(self._batch, len(inputs))
+            elif self._prompts is not None:
+                inputs = self._prompts.draw_rows(len(inputs))
             output, scores = self._roll_out(inputs, forwards)
             self.ledger.record(self._batch.visits)
             self._count_generated(self._batch)
@@ -378,18 +383,18 @@ class MinerGRPOTrainer(RunTrainer):
             )
             path.write_text(card, encoding="utf-8")
 
-    # Dynamic sampling draws its prompts where TRL's dataloader would.
+    # Dynamic sampling and prompt selection draw prompts where TRL's dataloader would.
 
     def get_train_dataloader(self) -> Any:
         dataloader = super().get_train_dataloader()
-        if self._sampling is not None:
-            self._sampling.prompt_rows = dataloader.dataset
+        if self._prompts is not None:
+            self._prompts.prompt_rows = dataloader.dataset
         return dataloader
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         loss = super().training_step(*args, **kwargs)
-        if self._sampling is not None:
-            self._sampling.end_micro_step()
+        if self._prompts is not None:
+            self._prompts.end_micro_step()
         if self.ledger is not None:
             self.ledger.end_micro_step()
         return loss
@@ -398,7 +403,7 @@ class MinerGRPOTrainer(RunTrainer):
         return {} if self.ledger is None else self.ledger.position()
 
     def prompt_stream_state(self) -> dict[str, Any] | None:
-        return None if self._sampling is None else self._sampling.stream_state()
+        return None if self._prompts is None else self._prompts.state()
 
 
 class _Sampled(Exception):

@@ -165,8 +165,8 @@ def _notes(comparison: Mapping[str, Any]) -> list[str]:
         )
     elif baseline is None:
         mark = (
-            f"Steps to GRPO's best Pass@1 are {NOT_AVAILABLE}: no recipe has advantage_estimator grpo and neither "
-            f"another policy_loss nor dynamic_sampling."
+            f"Steps to GRPO's best Pass@1 are {NOT_AVAILABLE}: no recipe has advantage_estimator grpo and none of "
+            f"another policy_loss, dynamic_sampling and prompt_selection."
         )
     else:
         mark = f"Steps to GRPO's best Pass@1 are {NOT_AVAILABLE}: no run of {baseline} has finished."

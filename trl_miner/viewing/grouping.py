@@ -86,6 +86,7 @@ def group_results(
 def is_grpo(run: RunHistory) -> bool:
     """Return whether it is plain GRPO, the baseline of the table of methods."""
     wanted = {"advantage_estimator": "grpo", "policy_loss": "clip", "dynamic_sampling": "False"}
+    wanted |= {"prompt_selection": "none"}
     is_wanted = all(run.setting(name) == value for name, value in wanted.items())
     return is_wanted and all(run.setting(name) in (None, "None") for name in ("all_right", "all_wrong"))
 

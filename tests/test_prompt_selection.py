@@ -1,0 +1,236 @@
+"""`prompt_selection`: which prompts are passed over, by the lines of the ledger, and what a training makes of it."""
+
+import json
+
+import pytest
+from datasets import IterableDataset
+from harness import call_on_ranks, config, crc, metrics_of, mixed_reward, problems, rollouts_by_place
+from torch.distributed import destroy_process_group
+
+from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
+from trl_miner.runs.prompt_ledger import FILE, Batch, parse_ledger, read_ledger
+from trl_miner.trainer.batch_fill import PromptStream
+from trl_miner.trainer.prompt_selection import PromptSelection
+
+KEYS = [f"{number:016x}" for number in range(2000)]
+
+
+def line(correct, *, prompts=None, skipped=(), new=(), scored=4, spread=None, rollouts=4):
+    """Return a batch in which prompts 0, 1, ... have so many right rollouts."""
+    prompts = prompts or range(len(correct))
+    spread = spread or [float(0 < c < rollouts) for c in correct]
+    scored = [scored] * len(correct)
+    reward = [c / rollouts for c in correct]
+    return Batch(1, rollouts, [*prompts], correct, scored, reward, spread, new, (), skipped)
+
+
+def selection(name="greso", batches=(), **settings):
+    made = PromptSelection(name, seed=3, **settings)
+    for batch in batches:
+        made.observe(batch)
+    return made
+
+
+def share(made, numbers):
+    return sum(made.passes_over(number, KEYS[number]) for number in numbers) / len(numbers)
+
+
+# GRESO
+
+
+@pytest.mark.parametrize("correct", [4, 0])
+def test_a_prompt_is_passed_over_with_one_less_p_to_the_number_of_visits(correct):
+    """p stays 1/2 in batches with a new prompt: 1 - 1/2, 1 - 1/4, and 1 - 1/100 from the seventh visit on."""
+    batch = line([correct] * 2000, new=[["x", ""]])
+    for visits, expected in ((1, 0.5), (2, 0.75), (3, 0.875), (12, 0.99)):
+        made = selection(batches=[batch] * visits)
+        assert made.p == {"easy": 0.5, "hard": 0.5}
+        assert share(made, range(2000)) == pytest.approx(expected, abs=0.03)
+        assert [made.passes_over(n, KEYS[n]) for n in range(50)] == [made.passes_over(n, KEYS[n]) for n in range(50)]
+
+
+def test_the_draws_are_others_in_each_batch_and_for_each_seed():
+    batch = line([4] * 64, new=[["x", ""]])
+    made = selection(batches=[batch])
+    first = [made.passes_over(n, KEYS[n]) for n in range(64)]
+    made.observe(line([2], prompts=[64], new=[["y", ""]]))
+    other = PromptSelection("greso", seed=4)
+    other.observe(batch)
+    assert first != [made.passes_over(n, KEYS[n]) for n in range(64)]
+    assert first != [other.passes_over(n, KEYS[n]) for n in range(64)]
+
+
+def test_only_what_taught_nothing_at_its_last_visit_is_passed_over():
+    batches = [line([4, 0, 4, 4, 0, 3]), line([2, 1, 0, 4, 0, 4], spread=[1, 1, 0, 0.5, 0, 0], scored=4)]
+    made = selection(batches=batches)
+    # mixed, mixed, wrong after right, right with unequal rewards, wrong twice, right
+    assert [past.streak for past in made._pasts.values()] == [0, 0, 1, 0, 2, 1]
+    gated = selection(batches=batches, by_correctness=True)
+    assert [past.streak for past in gated._pasts.values()] == [0, 0, 1, 2, 2, 1]
+    assert selection(batches=[line([0, 0], scored=3)]).num_retired == 0  # not known to be wrong
+    assert not made.passes_over(7, KEYS[7])  # never seen
+
+
+def test_p_is_steered_towards_the_target_behind_the_first_pass():
+    """Of 12 prompts a twelfth may be easy and two be hard (0.25 / 3 and 0.5 / 3)."""
+    assert selection(batches=[line([4] * 12, new=[["x", ""]])]).p == {"easy": 0.5, "hard": 0.5}
+    found = selection(batches=[line([4] * 1 + [0] * 1 + [2] * 10)]).p
+    assert found == pytest.approx({"easy": 0.49, "hard": 0.51})
+    assert selection(batches=[line([4] * 12)] * 60).p == pytest.approx({"easy": 0.05, "hard": 0.95})
+
+
+# Retirement
+
+
+def test_a_solved_prompt_is_left_out_and_looked_at_again_in_the_fifth_pass():
+    made = selection("retire", [line([10, 9, 8], rollouts=10, scored=10)])
+    for _ in range(4):
+        assert [made.passes_over(n, KEYS[n]) for n in range(3)] == [True, True, False]
+        made.observe(line([5], prompts=[2], skipped=[0, 1], rollouts=10, scored=10))
+    assert [made.passes_over(n, KEYS[n]) for n in range(3)] == [False, False, False]
+    assert (made.num_retired, made.num_saved) == (2, 80)
+    made.observe(line([10, 3], rollouts=10, scored=10))  # the second was forgotten
+    assert [made.passes_over(n, KEYS[n]) for n in range(2)] == [True, False] and made.num_retired == 1
+
+
+# The stream
+
+
+def test_a_prompt_that_is_passed_over_comes_in_the_next_pass_and_none_is_lost():
+    over = {1, 3}
+    stream = PromptStream(range(6), 6, lambda index: index in over)
+    assert stream.draw(3, set()) == [0, 2, 4]
+    over.clear()
+    assert [stream.draw(3, set()), stream.draw(3, set())] == [[5, 0, 1], [2, 3, 4]]
+
+
+def test_where_too_few_are_left_those_that_came_up_first_come_back():
+    stream = PromptStream(range(6), 6, lambda index: index > 1)
+    taken = set()
+    assert stream.draw(4, taken) == [0, 1, 2, 3] and taken == {0, 1, 2, 3}
+    assert stream.draw(4, taken) == [4, 5]  # the rest of the data
+
+
+# In a training
+
+# Two steps to a generation, whose rows TRL deals out to them by the process: weights that stay have the same rollouts.
+SETTINGS = dict(
+    max_steps=10, steps_per_generation=2, per_device_train_batch_size=6, shuffle_dataset=True, learning_rate=0.0
+)
+
+
+def train(policy, folder, resume=None, rows=9, **settings):
+    args = config(folder, ddp_find_unused_parameters=False, **SETTINGS | settings)
+    trainer = MinerGRPOTrainer(policy, mixed_reward, args, problems(rows), rollout_func=rollouts_by_place)
+    trainer.train(resume_from_checkpoint=resume)
+    return trainer
+
+
+CASES = {
+    "greso": dict(prompt_selection="greso"),
+    "retire": dict(prompt_selection="retire", prompt_selection_retire_passes=3),
+    "dynamic": dict(prompt_selection="retire", dynamic_sampling=True, advantage_estimator="grpo"),
+}
+
+
+def train_on_a_rank(policy, folder):
+    for name, settings in CASES.items():
+        per_rank = dict(per_device_train_batch_size=3)
+        train(policy, folder / name, **settings | per_rank)
+    destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def runs(policy, tmp_path_factory):
+    """By case, the trainer and its ledger."""
+    folder = tmp_path_factory.mktemp("runs")
+    trainers = {
+        name: train(policy, folder / name, save_strategy="steps", save_steps=3, **settings)
+        for name, settings in CASES.items()
+    }
+    return {name: (trainer, read_ledger(folder / name)) for name, trainer in trainers.items()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_passed_over_is_recorded_and_logged(runs, name):
+    trainer, ledger = runs[name]
+    logs = [log for log in metrics_of(trainer) if "selection/skipped" in log]
+    assert [len(batch.skipped) for batch in ledger.batches] == [log["selection/skipped"] for log in logs]
+    saved = 4 * sum(len(batch.skipped) for batch in ledger.batches)
+    assert logs[-1]["selection/saved_rollouts"] == saved > 0
+    assert not any({*batch.skipped} & {*batch.prompts} for batch in ledger.batches)
+    seen = {number for batch in ledger.batches for number in batch.prompts}
+    assert seen == set(range(9))  # the first pass has all
+    if name == "retire":  # a prompt that is always right is passed over until its third pass
+        kinds = [crc(prompt) % 3 for prompt in sorted_prompts(ledger)]
+        solved = [number for number, kind in enumerate(kinds) if kind == 0]
+        assert any({*batch.skipped} & {*solved} for batch in ledger.batches)
+
+
+def sorted_prompts(ledger):
+    by_text = {" ".join(prompt.split()): prompt for prompt in problems(9)["prompt"]}
+    return [by_text[text] for text in ledger.texts]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_resumed_inside_a_cycle_the_same_prompts_come(policy, runs, tmp_path, name):
+    trainer, ledger = runs[name]
+    resumed = train(policy, tmp_path, f"{trainer.args.output_dir}/checkpoint-3", **CASES[name])
+    assert list(read_ledger(tmp_path).batches) == list(ledger.batches)
+    assert metrics_of(resumed)[3:10] == metrics_of(trainer)[3:10]
+
+
+def test_two_processes_choose_as_one(policy, runs, tmp_path):
+    call_on_ranks(2, train_on_a_rank, policy, tmp_path)
+    for name, (_, ledger) in runs.items():
+        assert list(read_ledger(tmp_path / name).batches) == list(ledger.batches), name
+
+
+def test_a_resumed_run_needs_its_own_ledger_or_asks_for_a_new_one(policy, runs, tmp_path, caplog):
+    trainer, _ = runs["retire"]
+    checkpoint = f"{trainer.args.output_dir}/checkpoint-3"
+    with pytest.raises(ValueError, match="it is of 9 rows, and the training set is 12 rows. .*prompt_selection_new"):
+        train(policy, tmp_path, checkpoint, rows=12, **CASES["retire"])
+    train(policy, tmp_path, checkpoint, rows=12, prompt_selection_new_ledger=True, **CASES["retire"])
+    assert "begins anew: it is of 9 rows" in caplog.text
+    ledger = read_ledger(tmp_path)
+    assert ledger.header["rows"] == 12 and ledger.batches[0].step > 3
+
+
+def test_where_selection_leaves_less_than_a_batch_the_retired_come_back(policy, tmp_path, caplog):
+    args = config(tmp_path, max_steps=3, prompt_selection="retire", advantage_estimator="grpo")
+    trainer = MinerGRPOTrainer(policy, lambda prompts, **kwargs: [1.0] * len(prompts), args, problems(6))
+    trainer.train()
+    assert caplog.text.count("leaves fewer prompts than a batch takes: 3 of those") == 1
+    assert [sorted(batch.prompts) for batch in read_ledger(tmp_path).batches] == [[0, 1, 2], [3, 4, 5], [0, 1, 2]]
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (dict(prompt_selection="gresso"), "prompt_selection must be one of none, greso, retire"),
+        (dict(prompt_selection_target=1.5), "prompt_selection_target"),
+        (dict(prompt_selection_retire_passes=0), "prompt_selection_retire_passes must be at least 1"),
+    ],
+)
+def test_wrong_settings_are_refused(tmp_path, settings, message):
+    with pytest.raises(ValueError, match=message):
+        config(tmp_path, cls=MinerGRPOConfig, **settings)
+
+
+def test_a_stream_and_too_few_prompts_are_refused(policy, tmp_path):
+    args = config(tmp_path, prompt_selection="greso")
+    stream = IterableDataset.from_generator(lambda: iter(problems(9)))
+    with pytest.raises(ValueError, match="prompt_selection: greso draws prompts by their index: got a streaming"):
+        MinerGRPOTrainer(policy, mixed_reward, args, stream)
+    with pytest.raises(ValueError, match="at least two batches: got 5 prompts for batches of 3"):
+        MinerGRPOTrainer(policy, mixed_reward, args, problems(5))
+
+
+def test_the_methods_are_named(tmp_path):
+    args = config(tmp_path, prompt_selection="greso")
+    assert args.methods[-1].arxiv == "2506.02177" and args.method_settings("greso")["prompt_selection_target"] == 0.25
+    assert json.dumps(args.method_settings("retire")) and parse_ledger(b"").batches == [] and FILE.endswith("jsonl")
