@@ -1,5 +1,6 @@
 """MINER inside the trainer: what it adds to GRPO, where it leaves GRPO alone, and what it logs."""
 
+import itertools
 import logging
 import math
 import socket
@@ -44,6 +45,23 @@ def test_miner_trains_on_prompts_that_grpo_wastes(miner, grpo):
 @pytest.mark.parametrize("knobs", [dict(advantage_estimator="grpo"), dict(miner_lambda_max=0.0)])
 def test_switched_off_it_is_grpo_bit_for_bit(policy, tmp_path, grpo, knobs):
     assert_same_run(trained(policy, tmp_path, **knobs, **AS_TRL), grpo)
+
+
+def test_a_generation_batch_is_read_once_whatever_the_number_of_its_micro_batches(policy, tmp_path):
+    read, rows = [], problems()
+
+    class Watched(MinerGRPOTrainer):
+        def _generate_and_score_completions(self, inputs):
+            assert inputs == [rows[0]] * 4 + [rows[1]] * 4  # as TRL's loader has it, once somebody looks
+            read.append(inputs)
+            return super()._generate_and_score_completions(inputs)
+
+    args = config(tmp_path, per_device_train_batch_size=4, gradient_accumulation_steps=2, max_steps=1)
+    trainer = Watched(policy, mixed_reward, args, rows)
+    first, second = itertools.islice(trainer.get_train_dataloader(), 2)
+    trainer.train()
+    assert (len(first), len(second), len(read)) == (8, 8, 1)
+    assert "_read" not in vars(second) and first == second == read[0]
 
 
 def test_what_rounding_leaves_of_an_advantage_is_not_counted_as_use(policy, tmp_path):

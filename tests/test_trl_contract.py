@@ -42,6 +42,10 @@ def moved(what):
             "self prompts prompt_ids completion_ids completions logprobs images multimodal_fields".split(),
         ),
         ("get_train_dataloader", ["self"]),
+        (
+            "_get_dataloader",
+            "self dataset description batch_size sampler_fn is_training dataloader_key".split(),
+        ),
         ("create_model_card", ["self", "model_name", "dataset_name", "tags"]),
         ("_save_checkpoint", ["self", "model", "trial"]),
         ("_get_output_dir", ["self", "trial"]),

@@ -196,7 +196,7 @@ class MinerGRPOTrainer(RunTrainer):
         wanted = {name for method in self.args.estimators for name in method.scores}
         late_reference = without_reference(self) if self._scores_reference_late else nullcontext()
         with forwards.probing(wanted) as probed, late_reference:
-            output = super()._generate_and_score_completions(inputs)
+            output = super()._generate_and_score_completions(list(inputs))  # of rows that are read now
         if self._collects_logps and "sampling_per_token_logps" in output:  # ours, which TRL's loss knows nothing of
             known = {"old_logps": output.pop("sampling_per_token_logps")}
         elif "old_per_token_logps" in output:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from datasets import Dataset
 from torch import Tensor
 from trl import GRPOTrainer
 
@@ -22,6 +23,7 @@ from .dose import Dose
 from .forwards import Forwards
 from .loss_rewriter import LossRewriter
 from .optimizer_step import OptimizerStep
+from .prompt_rows import PromptRows
 from .reference import average_kl, fill_reference
 from .row_layout import AS_TRL, choose_layout
 from .update import UpdateMeasurement
@@ -75,6 +77,14 @@ class RunTrainer(GRPOTrainer):
             self.add_callback(self._dose)
 
     # A training: from a checkpoint, step by step.
+
+    def _get_dataloader(
+        self, dataset: Any, description: str, *args: Any, is_training: bool = False, **kwargs: Any
+    ) -> Any:
+        # A worker process would have to send the whole data set with each batch.
+        if is_training and isinstance(dataset, Dataset) and not self.args.dataloader_num_workers:
+            dataset = PromptRows(self._remove_unused_columns(dataset, description))
+        return super()._get_dataloader(dataset, description, *args, is_training=is_training, **kwargs)
 
     def find_checkpoint(self, wanted: str | bool | None) -> str | None:
         """Return the checkpoint that `train(wanted)` would resume from, which it also takes. Every process must call.
