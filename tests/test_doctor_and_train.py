@@ -59,6 +59,8 @@ WRONG = {
     "dynamic sampling from too few": {"dynamic_sampling": True, "advantage_estimator": "grpo",
                                       "dataset_name": "few"},
     "dynamic sampling with a memory": {"dynamic_sampling": True, "advantage_estimator": "spo"},
+    "unknown prompt selection": {"prompt_selection": "greedy"},
+    "prompts selected from a stream": {"prompt_selection": "greso", "dataset_name": "few", "dataset_streaming": True},
     "memory of a stream": {"advantage_estimator": "spo", "dataset_name": "few", "dataset_streaming": True},
     "budget without sorting": {"max_tokens_per_micro_batch": 99, "length_aware_training": False},
     "two batch sizes": {"generation_batch_size": 64, "steps_per_generation": 2},

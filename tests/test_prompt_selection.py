@@ -1,6 +1,7 @@
 """`prompt_selection`: which prompts are passed over, by the lines of the ledger, and what a training makes of it."""
 
 import json
+import shutil
 
 import pytest
 from datasets import IterableDataset
@@ -8,7 +9,7 @@ from harness import call_on_ranks, config, crc, metrics_of, mixed_reward, proble
 from torch.distributed import destroy_process_group
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
-from trl_miner.runs.prompt_ledger import FILE, Batch, parse_ledger, read_ledger
+from trl_miner.runs.prompt_ledger import FILE, Batch, find_home, parse_ledger, position_at, read_ledger, take_up
 from trl_miner.trainer.batch_fill import PromptStream
 from trl_miner.trainer.prompt_selection import PromptSelection
 
@@ -193,6 +194,10 @@ def test_a_resumed_run_needs_its_own_ledger_or_asks_for_a_new_one(policy, runs, 
         train(policy, tmp_path, checkpoint, rows=12, **CASES["retire"])
     train(policy, tmp_path, checkpoint, rows=12, prompt_selection_new_ledger=True, **CASES["retire"])
     assert "begins anew: it is of 9 rows" in caplog.text
+    take_up(find_home(checkpoint, tmp_path), position_at(checkpoint))  # as the doctor looks for it
+    copy = shutil.copytree(checkpoint, tmp_path / "elsewhere" / "checkpoint-3")
+    with pytest.raises(ValueError, match="is damaged or of another run"):
+        take_up(find_home(copy, tmp_path), position_at(copy))
     ledger = read_ledger(tmp_path)
     assert ledger.header["rows"] == 12 and ledger.batches[0].step > 3
 

@@ -14,6 +14,7 @@ from ..data.reasoning_gym import load_dataset as load_tasks
 from ..recipe import layout_of, load_reward_funcs, prompt_form, reward_names
 from ..reward_functions import Verifier, find_verifier, required_columns
 from ..runs.checkpoints import agree_on, list_checkpoints
+from ..runs.prompt_ledger import find_home, position_at, refusal, take_up
 from ..tools import load_environments, load_tools
 from . import memory
 from .context import Check, Context, Finding, failed, longest_prompt_allowed, not_checked, ok, warning
@@ -39,10 +40,24 @@ def check_output(context: Context) -> Finding:
             f"--resume_from_checkpoint latest."
         )
     try:
-        agree_on(resumes, folder, only_model=bool(context.settings.save_only_model))
+        checkpoint = agree_on(resumes, folder, only_model=bool(context.settings.save_only_model))
+        if checkpoint is not None:
+            _check_ledger(context, checkpoint, folder)
     except (ValueError, OSError) as error:
         return failed(str(error))
     return ok(f"{folder} can be written" + (f"; resumes from {resumes}." if resumes else "."))
+
+
+def _check_ledger(context: Context, checkpoint: str, folder: Path) -> None:
+    """Raise ValueError if prompts are to be selected by a ledger that does not go with the checkpoint."""
+    settings = context.settings
+    if settings.prompt_selection == "none" or settings.prompt_selection_new_ledger:
+        return
+    try:
+        if position := position_at(checkpoint):
+            take_up(find_home(checkpoint, folder), position)
+    except ValueError as error:
+        raise ValueError(refusal(settings.prompt_selection, str(error))) from error
 
 
 def _output(context: Context) -> Path:

@@ -26,9 +26,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .files import FORMAT, parse_object
+from .files import FORMAT, parse_object, read_object
 from .places import LARGEST, fault, no_link
-from .shapes import COUNT, NUMBER, OBJECT, POSITIVE, TEXT, Kind, Maybe, misfit, number
+from .shapes import COUNT, NUMBER, OBJECT, POSITIVE, TEXT, Kind, Maybe, Shape, misfit, number
+from .trainer_state import FILE as STATE
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,6 +55,11 @@ _BATCH = {
     **{"reward": _NUMBERS, "spread": _NUMBERS, "new": Maybe(_NEW), "dropped": Maybe(_COUNTS)},
     "skipped": Maybe(_COUNTS),
 }
+
+# of a checkpoint's `trainer_state.json`
+_STATE: Shape = {"ledger": Maybe({"bytes": COUNT, "digest": TEXT})}
+for _name in ("attributes", "RunState", "stateful_callbacks"):
+    _STATE = {_name: Maybe(_STATE)}
 
 
 @dataclass(frozen=True)
@@ -287,6 +293,28 @@ def take_up(folder: str | Path, position: Mapping[str, Any]) -> bytes:
     if _digest(content).hexdigest() != position["digest"]:
         raise ValueError(f"{path} is damaged or of another run: it does not begin as at the checkpoint")
     return content
+
+
+def find_home(checkpoint: str | Path | None, output_dir: str | Path) -> Path:
+    """Return the folder whose ledger goes with a checkpoint: its run's, or the output's where it is a copy."""
+    homes = [Path(output_dir)] if checkpoint is None else [Path(checkpoint).parent, Path(output_dir)]
+    return next((home for home in homes if (home / FILE).is_file()), homes[0])
+
+
+def position_at(checkpoint: str | Path) -> dict[str, Any]:
+    """Return where a checkpoint lies in the ledger, for `take_up`; empty: an earlier version made it."""
+    state = read_object(Path(checkpoint) / STATE, shape=_STATE)
+    for name in ("stateful_callbacks", "RunState", "attributes", "ledger"):
+        state = state.get(name) or {}
+    return state
+
+
+def refusal(selection: str, problem: str) -> str:
+    """Return the error of a run that selects prompts by a ledger that it cannot take up."""
+    return (
+        f"prompt_selection: {selection} needs the prompt ledger of the run that it resumes: {problem}. Resume with "
+        f"the data and the ledger of the first start, or set prompt_selection_new_ledger: true to begin a new one."
+    )
 
 
 def set_aside(folder: str | Path) -> None:

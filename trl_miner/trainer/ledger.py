@@ -19,12 +19,14 @@ from ..runs.prompt_ledger import (
     Batch,
     LedgerWriter,
     differences,
+    find_home,
     header_line,
     header_of,
     key_text,
     parse_ledger,
     prompt_key,
     prompt_text,
+    refusal,
     set_aside,
     take_up,
 )
@@ -151,6 +153,7 @@ class PromptLedger(TrainerCallback):
         self._numbers = {key: number for number, key in enumerate(ledger.keys)}
         self._writer = LedgerWriter(trainer.args.output_dir, beginning, is_writing=trainer.is_world_process_zero())
         self.selection = make_selection(trainer.args)
+        self._passed_over.clear()
         if self.selection is not None:
             for batch in ledger.batches:
                 self.selection.observe(batch)
@@ -163,16 +166,12 @@ class PromptLedger(TrainerCallback):
         if not position:  # of an earlier version, or nothing has been generated
             return new, ""
         try:
-            kept = take_up(args.output_dir if self._resumed_from is None else self._resumed_from.parent, position)
+            kept = take_up(find_home(self._resumed_from, args.output_dir), position)
             problem = differences(parse_ledger(kept).header, header)
         except ValueError as error:
             kept, problem = b"", str(error)
         if problem and self.selection is not None and not args.prompt_selection_new_ledger:
-            return b"", (
-                f"prompt_selection: {args.prompt_selection} needs the prompt ledger of the run that it resumes: "
-                f"{problem}. Resume with the data and the ledger of the first start, or set "
-                f"prompt_selection_new_ledger: true to begin a new one."
-            )
+            return b"", refusal(args.prompt_selection, problem)
         if not problem:
             return kept, ""
         is_continued = kept and self.selection is None
