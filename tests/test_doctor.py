@@ -172,6 +172,12 @@ def test_quantized_weights_that_vllm_cannot_get_are_refused(recipe, settings, to
     assert finding.status == "FAILED" and told in finding.text
 
 
+def test_vllm_on_a_cpu_is_refused(recipe):
+    plan = make_plan(recipe(use_vllm=True, vllm_mode="colocate"), num_gpus=0)
+    finding = setup_checks.check_gpus(Context(plan, machine.this_machine()))
+    assert finding.status == "FAILED" and "Leave use_vllm out" in finding.text
+
+
 def test_a_cpu_recipe_must_fit_into_the_memory(recipe, tmp_path):
     file = tmp_path / "machine.json"
     file.write_text('{"gpus": 0, "cpu_memory_gb": 0.001}')

@@ -323,8 +323,8 @@ def _check_prompts(context: Context, rows: list[dict[str, Any]]) -> Finding:
             f"--max-prompt-tokens.",
             about,
         )
-    if not is_chat and guess_style(model, tokenizer) == "chat":
-        hint = "Unless it is a base model, make the data set with --prompt-style chat."
+    if not is_chat and settings.prompt_style != "plain" and guess_style(model, tokenizer) == "chat":
+        hint = "Set prompt_style to say which is meant; a data set with prompts must be made with --prompt-style chat."
         return warning(f"{text}, although {model} has a chat template. {hint}", about)
     return ok(f"{text}.", about)
 

@@ -107,6 +107,8 @@ def check_gpus(context: Context) -> Finding:
     number = len(machine.gpus)
     if context.settings.use_cpu and context.settings.tf32:
         return failed("tf32 needs a GPU: got tf32=True with use_cpu=True. Leave tf32 out.")
+    if context.settings.use_cpu and context.settings.use_vllm:
+        return failed("use_vllm needs a GPU: vLLM's CPU build takes no weights from a training. Leave use_vllm out.")
     if context.settings.use_cpu:
         return ok(f"the recipe trains on the CPU, in {plan.num_processes} process(es).")
     if not number:
