@@ -65,13 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.environ[TRACEBACK] = "1"
     try:
         args, rest = parser.parse_known_args(words)
-        if rest and args.command not in (
-            "sft",
-            "train",
-            "launch",
-            "doctor",
-            "compare",
-        ):  # whose options go to the training
+        # whose options go to the training
+        if rest and args.run not in (sft.run, train.run, launch.run, doctor.run, compare.run, data.run_select):
             raise _UsageError(f"Unknown option {' '.join(rest)}. See trl-miner {args.command} --help.", args.command)
     except _UsageError as error:
         return tell(error, error.command)

@@ -2,8 +2,8 @@
 
 import argparse
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
 
@@ -290,6 +290,13 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> argparse.Nam
             "--help."
         )
     return settings
+
+
+def as_parsed(kind: Any, settings: Mapping[str, Any]) -> Any:
+    """Return what the parser makes of settings by name for one of `PARSED_TYPES`, or for a class of its fields."""
+    return kind(
+        **{field.name: settings[field.name] for field in fields(kind) if field.init and field.name in settings}
+    )
 
 
 def load_reward_funcs(args: Any, config: Any) -> list[Callable[..., Any]]:

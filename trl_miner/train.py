@@ -123,6 +123,11 @@ def load_data(
 ) -> Any:
     """Return the recipe's data set by split. The model decides on the style of prompts that are built here."""
     form = prompt_form(args, model_args, trusts=trusts)
+    return arrange_data(read_data(args, mixture, form), args, mixture, form)
+
+
+def read_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: PromptForm) -> Any:
+    """Return the recipe's data set by split, with the columns that it has itself."""
     if args.dataset_name in WORLDS and not mixture.datasets:
         return {split: WORLDS[args.dataset_name].load_dataset(split) for split in ("train", "test")}
     if reasoning_gym.is_task(args.dataset_name) and not mixture.datasets:
@@ -132,7 +137,13 @@ def load_data(
             f"dataset_name must be given: a Hub id, a file, a folder, {' or '.join(WORLDS)} for embedded problems, or "
             f"reasoning_gym/FAMILY. Or give a mixture with `datasets`."
         )
-    data = _read_data(args, mixture)
+    return _load_data(args, mixture)
+
+
+def arrange_data(data: Any, args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: PromptForm) -> Any:
+    """Return what `read_data` gave as the trainer takes it: with the columns `prompt`, `solution` and `options`."""
+    if not mixture.datasets and (args.dataset_name in WORLDS or reasoning_gym.is_task(args.dataset_name)):
+        return data
     layout, names = layout_of(args, form), reward_names(args)
     used = (args.dataset_train_split, args.dataset_test_split)
     return {split: arrange(rows, layout, names) if split in used else rows for split, rows in data.items()}
@@ -153,7 +164,7 @@ def _check_golds(args: MinerScriptArguments, data: Any) -> None:
             warnings.warn(check.rejected, stacklevel=2)
 
 
-def _read_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any:
+def _load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any:
     try:
         if mixture.datasets:
             return get_dataset(mixture)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..config import MinerGRPOConfig
-from ..recipe import PARSED_TYPES
+from ..recipe import PARSED_TYPES, as_parsed
 
 
 def parse(settings: Any, processes: int) -> tuple[tuple[Any, ...], list[str]]:
@@ -22,10 +22,7 @@ def parse(settings: Any, processes: int) -> tuple[tuple[Any, ...], list[str]]:
     given = vars(settings) | {"use_cpu": True, "tf32": None}
     kinds = [PlannedConfig if kind is MinerGRPOConfig else kind for kind in PARSED_TYPES]
     with listening() as notes:
-        parsed = tuple(
-            kind(**{name: given[name] for name, f in kind.__dataclass_fields__.items() if f.init and name in given})
-            for kind in kinds
-        )
+        parsed = tuple(as_parsed(kind, given) for kind in kinds)
     return parsed, notes
 
 
