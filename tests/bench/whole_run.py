@@ -35,8 +35,9 @@ from trl_miner.runs.runs_file import NAME, read_runs
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
-# Of each world: the folder of its recipes, the generation batches of a run, and those from one scoring to the next.
-RUNS = {"arithmetic": ("arithmetic", 60, 4), "strategies": ("study", 60, 4)}
+# Of each world: the folder of its recipes, the generation batches of a run, those from one scoring to the next, and
+# the training problems: so few that a run passes over them 5 or 6 times, as a prompt must come back to be passed over.
+RUNS = {"arithmetic": ("arithmetic", 60, 4, 160), "strategies": ("study", 60, 4, 96)}
 METHODS, SELECTIONS = ("grpo", "dapo", "miner"), ("none", "greso", "retire")
 CPU_SECONDS = "rollouts/cpu_seconds_total"
 UNITS = {"rollouts/generated_total": "rollouts", "rollouts/tokens_total": "tokens", CPU_SECONDS: "CPU seconds"}
@@ -62,16 +63,20 @@ class CpuSeconds(TrainerCallback):
 def write_arms(
     world: str, num_batches: int, methods: Sequence[str], selections: Sequence[str], output: Path
 ) -> list[Path]:
-    """Write the recipes that are compared, and return their paths."""
-    folder, _, between = RUNS[world]
-    paths = []
+    """Write the problems and the recipes that are compared, and return the paths of the recipes."""
+    folder, _, between, num_problems = RUNS[world]
+    problems, paths = output / f"problems_{num_problems}", []
+    for split, size in (("train", num_problems), ("test", None)):
+        path = problems / f"{split}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        WORLDS[f"trl_miner/{world}"].load_dataset(split, size=size).to_json(path)
     for method in methods:
         for selection in selections:
             recipe = yaml.safe_load((ROOT / "recipes" / folder / f"{method}.yaml").read_text())
             per_batch = recipe.get("steps_per_generation", 1)
             recipe |= dict(
                 max_steps=num_batches * per_batch, score_steps=between * per_batch, logging_steps=between * per_batch,
-                score_problems=160, score_samples=4, log_token_credit=False,
+                score_problems=160, score_samples=4, log_token_credit=False, dataset_name=str(problems.resolve()),
             )  # fmt: skip
             recipe.pop("score_final_samples", None)
             if selection != "none":
@@ -149,13 +154,14 @@ def whole_run_table(runs: Sequence[RunHistory], share: float) -> str:
 
 def show(world: str, runs: Sequence[RunHistory], measured: str) -> str:
     """Return the page of a world; `measured` says on what machine."""
-    folder, _, between = RUNS[world]
+    folder, _, between, num_problems = RUNS[world]
     arms = by_arm(runs)
     grpo = list(arms["grpo"].values())
     num_batches = grpo[0].steps
+    seeds = ", ".join(map(str, arms["grpo"]))
     about = (
-        f"`recipes/{folder}` in the world `trl_miner/{world}`: {num_batches} generation batches a run, scored every "
-        f"{between} on 160 held-out problems with 4 samples each. Seeds {', '.join(map(str, arms['grpo']))}, the same "
+        f"`recipes/{folder}` on {num_problems} problems of the world `trl_miner/{world}`: {num_batches} generation "
+        f"batches a run, scored every {between} on 160 held-out problems with 4 samples each. Seeds {seeds}, the same "
         f"for all. What is told is how much a method had spent when the mean Pass@1 over its seeds first was there, "
         f"linear between two scorings, and the ratio to GRPO's with its range over leaving out one seed. CPU seconds "
         f"are those of the training, generation included, scoring left out."
