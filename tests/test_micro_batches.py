@@ -40,7 +40,13 @@ def batch_of(lengths, *, num_prompt=None, num_completion=None, advantages=None, 
 
 def plan_of(batches, **settings):
     defaults = dict(
-        trim=PaddingTrim(), by_length=True, skips_rows=True, has_kl=False, max_tokens=None, loss_type="dapo"
+        trim=PaddingTrim(),
+        by_length=True,
+        skips_rows=True,
+        has_kl=False,
+        max_tokens=None,
+        loss_type="dapo",
+        layers=None,
     )
     return plan_micro_batches(batches, world=World(), **{**defaults, "least": 1, **settings})
 

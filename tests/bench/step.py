@@ -1,6 +1,6 @@
 """How long a training step takes with MinerGRPOTrainer, as a share of what it takes with TRL's GRPOTrainer.
 
-    python tests/bench/step.py [--write] [--pairs 20] [--growth-pairs 5] [--tables lengths each growth kl]
+    python tests/bench/step.py [--write] [--pairs 20] [--growth-pairs 5] [--tables lengths each growth kl ...]
     python tests/bench/step.py --gpu [--write] [--pairs 6] [--tables lengths each]
 
 All trainers of a table row live in one process and take turns, another one first in each round. They start from the
@@ -52,6 +52,10 @@ KL_TEXT = """## A KL penalty\n
 {} pairs a row, 1.8 M parameters, heavy tail, beta 0.001, half of the groups all right. The forward of the reference is
 part of the step, and with MINER its own forward.
 """
+CHECKPOINTING_TEXT = """## Gradient checkpointing\n
+{} pairs a row, all with gradient_checkpointing, half of the groups all right, MINER's own forward included. Peak
+memory is that of the process.
+"""
 GROWTH_TEXT = """## How the gain grows\n
 {} pairs a row, everything at its default, heavy tail; where the table does not change it, as above and half of the
 groups all right. Groups are of 4 where the number of micro-batches changes."""
@@ -102,8 +106,8 @@ class Turn:
             output_dir=folder, learning_rate=0.0, num_generations=case.generations, max_completion_length=case.cap,
             per_device_train_batch_size=case.rows, gradient_accumulation_steps=case.accumulation, report_to="none",
             steps_per_generation=case.accumulation * case.steps, save_strategy="no", logging_steps=1000,
-            bf16=case.gpu, use_cpu=not case.gpu, gradient_checkpointing=case.gpu, disable_tqdm=True,
-            **variant.settings,
+            bf16=case.gpu, use_cpu=not case.gpu, disable_tqdm=True,
+            **{"gradient_checkpointing": case.gpu} | variant.settings,
         )  # fmt: skip
         torch.manual_seed(0)
         model = Qwen3ForCausalLM(Qwen3Config(**case.size, pad_token_id=0, eos_token_id=1))
@@ -208,12 +212,12 @@ class Comparison:
         torch.cuda.empty_cache()
         self.seconds = f"{statistics.median(taken['training'] for taken in self.taken[TRL]):.2f}"
 
-    def quartiles(self, variant: Variant, what: str = "training") -> tuple[float, float, float]:
-        pairs = zip(self.taken[variant.name], self.taken[TRL], strict=True)
-        return quartiles([own[what] / trl[what] for own, trl in pairs])
+    def quartiles(self, variant: Variant, what: str = "training", of: str = TRL) -> tuple[float, float, float]:
+        pairs = zip(self.taken[variant.name], self.taken[of], strict=True)
+        return quartiles([own[what] / other[what] for own, other in pairs])
 
-    def ratio(self, variant: Variant, what: str = "training") -> str:
-        return "{1:.3f} ({0:.3f} to {2:.3f})".format(*self.quartiles(variant, what))
+    def ratio(self, variant: Variant, what: str = "training", of: str = TRL) -> str:
+        return "{1:.3f} ({0:.3f} to {2:.3f})".format(*self.quartiles(variant, what, of))
 
     def peak(self, variant: Variant) -> str:
         return f"{self.quartiles(variant, 'peak')[1]:.3f}"
@@ -266,6 +270,18 @@ def kl_table(case: Case, rounds: int) -> str:
     return f"{KL_TEXT.format(rounds)}\n" + table(header, rows)
 
 
+def checkpointing_table(case: Case, rounds: int) -> str:
+    given = {"gradient_checkpointing": True}
+    everywhere, auto = (Variant(mode, given | {"gradient_checkpointing_mode": mode}) for mode in ("all", "auto"))
+    rows = []
+    for lengths in ("heavy tail", "constant"):
+        found = Comparison(replace(case, lengths=lengths), [everywhere, auto], rounds, given)
+        rows.append([lengths, found.seconds, found.ratio(everywhere), found.ratio(auto), found.ratio(auto, of="all")])
+        rows[-1] += ["{1:.3f}".format(*found.quartiles(auto, "peak", of="all"))]
+    header = ["lengths", "TRL, s", "mode all / TRL", "mode auto / TRL", "auto / all", "peak memory, auto / all"]
+    return f"{CHECKPOINTING_TEXT.format(rounds)}\n" + table(header, rows)
+
+
 def growth_tables(case: Case, rounds: int) -> str:
     caps, counts = (case.cap // 4, case.cap // 2, case.cap, 2 * case.cap), (1, 2, 4, 8, 16)
     axes = {
@@ -286,6 +302,7 @@ def growth_tables(case: Case, rounds: int) -> str:
 
 def main() -> None:
     builders = {"lengths": lengths_table, "each": each_table, "growth": growth_tables, "kl": kl_table}
+    builders["checkpointing"] = checkpointing_table
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the tables to tests/bench/results")
     parser.add_argument("--pairs", type=int, help="pairs of steps for each row: 20, or 6 with --gpu")
@@ -309,7 +326,7 @@ def main() -> None:
     text += f"{case.rows} rows x {case.accumulation} micro-batches, groups of {case.generations}, up to {case.cap} "
     text += "tokens. All ratios are to TRL: the median of the pairs (and their quartiles).\n"
     text += f"`python tests/bench/step.py {' '.join(sys.argv[1:])}`"
-    for name in options.tables or list(builders)[: 2 if options.gpu else 4]:
+    for name in options.tables or list(builders)[: 2 if options.gpu else 5]:
         text += "\n\n" + builders[name](case, options.growth_pairs if name == "growth" else pairs)
     report("_".join(["step_gpu" if options.gpu else "step", *(options.tables or [])]), text)
 

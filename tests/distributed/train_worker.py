@@ -108,6 +108,8 @@ CASES = {
     "as_trl": dict(micro_batches=3, **AS_TRL),
     "budget_small": dict(micro_batches=3, max_tokens_per_micro_batch=25),  # more than micro-batches: one rollout each
     "budget_large": dict(micro_batches=3, max_tokens_per_micro_batch=1000),  # fewer: two micro-steps are idle
+    # one process has a longer rollout than the other, but both recompute as many layers
+    "recomputed": dict(micro_batches=3, gradient_checkpointing=True, gradient_checkpointing_mode="auto"),
     "recorded": dict(
         micro_batches=3, log_token_credit=True, log_token_credit_steps=1, log_token_credit_rollouts=8, miner_gamma=1.0
     ),

@@ -37,7 +37,13 @@ CASES = {
     "miner": dict(micro_batches=3),  # scores all-right rows in chunks: as many forwards on every process, or it hangs
     "as_trl": dict(micro_batches=3, **AS_TRL),
     "budget_small": dict(micro_batches=3, max_tokens_per_micro_batch=25),  # more than micro-batches: one rollout each
-    "budget_large": dict(micro_batches=3, max_tokens_per_micro_batch=1000),  # fewer: two micro-steps are idle
+    # Fewer: two micro-steps would be idle, but for what needs no recomputation.
+    "budget_large": dict(
+        micro_batches=3,
+        max_tokens_per_micro_batch=1000,
+        gradient_checkpointing=True,
+        gradient_checkpointing_mode="auto",
+    ),
     "ucas+miner": dict(advantage_estimator="ucas+miner"),  # reads the logits of a head that is sharded too
     # compares the sampler's log-probs with a forward, at its temperature and at 1
     "sampler": dict(micro_batches=3, temperature=0.7),

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..distributed import World
 from .padding import PaddingTrim, loss_mask, padded_length, shorten
+from .recomputation import LayerMemory
 from .row_layout import ROW_MEAN, TOKEN_MEAN
 
 # A plan costs a second pass over TRL's loss arithmetic, for its metrics: not worth it for less than this share.
@@ -48,6 +49,7 @@ class MicroBatchPlan:
     trim: PaddingTrim  # the padding that can go
     parts: list[list[Row]]  # the rows of each micro-batch of the plan
     loss_type: str  # TRL's; it decides what keeps the gradient
+    plain_layers: list[int]  # of each part, how many of the last layers need no checkpointing
     is_worth_it: bool = True  # whether the plan saves enough, or holds a number of tokens that was asked for
     trimmed_share: float = 1.0  # the share of TRL's tokens that remains when its micro-batches are trimmed
     num_tokens: int = 0  # tokens of the micro-batches built so far, padding included
@@ -159,6 +161,7 @@ def plan_micro_batches(
     skips_rows: bool,
     has_kl: bool,
     max_tokens: int | None,
+    layers: LayerMemory | None,
     loss_type: str,
     least: int,
     world: World,
@@ -166,8 +169,9 @@ def plan_micro_batches(
     """Group the rows of an optimizer step into micro-batches, equally many on every process. Every process must call.
 
     With `by_length`, rows may share a micro-batch with those of TRL's others; there are at least `least`, of at most
-    `max_tokens` padded tokens each (None: no more than TRL's have). With `skips_rows`, rows without effect are left
-    out, unless all are: TRL's metrics need some.
+    `max_tokens` padded tokens each (None: no more than TRL's have). With `layers` there are more and smaller ones,
+    of which as many layers go without checkpointing as the memory of the largest allows. With `skips_rows`, rows
+    without effect are left out, unless all are: TRL's metrics need some.
     """
     device, size = trl_batches[0]["advantages"].device, len(trl_batches)
     lengths = [trim.lengths(batch) for batch in trl_batches]
@@ -177,22 +181,55 @@ def plan_micro_batches(
         if world.sum(torch.tensor(sum(used.sum() for used in with_effect), device=device)) > 0:
             is_used = with_effect
     rows = [(batch, int(row)) for batch, used in enumerate(is_used) for row in used.nonzero()[0]]
+    plain_layers: list[int] = []
     if by_length:
         lengths_n2 = np.array([lengths[batch][row] for batch, row in rows], dtype=np.int64).reshape(-1, 2)
         wanted = min(size, len(rows)) if max_tokens is None else fewest_micro_batches(lengths_n2, max_tokens)
         count = max(least, int(world.gather(torch.tensor([wanted], device=device)).max()))
         limits = micro_batch_limits(len(is_used[0]), padded_length(trl_batches[0]), max_tokens)
-        parts = [[rows[i] for i in part] for part in partition(lengths_n2, count, **limits)]
+        split = partition(lengths_n2, count, **limits)
+        if layers is not None:
+            split, plain_layers = _split_by_memory(lengths_n2, split, layers, least, world, device)
+        parts = [[rows[i] for i in part] for part in split]
     else:
         parts = [[(batch, row) for batch, row in rows if batch == number] for number in range(size)]
-    plan = MicroBatchPlan(trl_batches, lengths, is_used, trim, parts, loss_type)
+    plain_layers = plain_layers or [0] * len(parts)
+    plan = MicroBatchPlan(trl_batches, lengths, is_used, trim, parts, loss_type, plain_layers)
     trimmed_tokens = sum(len(lengths_B2) * int(lengths_B2.max(axis=0).sum()) for lengths_B2 in lengths)
     sizes = [plan.planned_tokens(), trimmed_tokens, plan.padded_tokens()]
     planned, trimmed, padded = world.sum(torch.tensor(sizes, device=device)).tolist()
     # TRL's own micro-batches, trimmed, are as good where lengths are alike, and need no second look at its loss.
-    plan.is_worth_it = max_tokens is not None or planned < WORTH_REGROUPING * trimmed
+    plan.is_worth_it = max_tokens is not None or any(plain_layers) or planned < WORTH_REGROUPING * trimmed
     plan.trimmed_share = trimmed / padded
     return plan
+
+
+def _split_by_memory(
+    lengths_n2: np.ndarray, split: list[list[int]], layers: LayerMemory, least: int, world: World, device: torch.device
+) -> tuple[list[list[int]], list[int]]:
+    """Return another split of the rows, and how many layers of each micro-batch need no checkpointing to take no more
+    memory than the largest of `split` does with it.
+
+    Rows that need none at all share micro-batches, the others are alone. As many of both on every process, and as many
+    layers, because a sharded layer is fetched once more to be recomputed.
+    """
+    most = max((_padded_tokens(lengths_n2, part) for part in split), default=0)
+    limit = layers.plain_tokens(most)
+    is_plain_n = lengths_n2.sum(axis=1) <= limit
+    long, plain = np.flatnonzero(~is_plain_n), np.flatnonzero(is_plain_n)
+    wanted = torch.tensor([[len(long), fewest_micro_batches(lengths_n2[plain], limit)]], device=device)
+    num_long, num_plain = world.gather(wanted).amax(dim=0).tolist()
+    num_plain = max(num_plain, least - num_long)
+    parts = [long[part].tolist() for part in partition(lengths_n2[long], num_long)]
+    parts += [plain[part].tolist() for part in partition(lengths_n2[plain], num_plain, max_tokens=limit)]
+    tokens = [_padded_tokens(lengths_n2, part) for part in parts]
+    own = [layers.plain_layers(count, most) if count else layers.num_layers for count in tokens]
+    of_all: list[int] = world.gather(torch.tensor([own], device=device)).amin(dim=0).tolist()
+    return parts, of_all
+
+
+def _padded_tokens(lengths_n2: np.ndarray, part: list[int]) -> int:
+    return len(part) * int(lengths_n2[part].max(axis=0).sum()) if part else 0
 
 
 def rows_with_effect(batch: dict[str, Any], *, has_kl: bool) -> np.ndarray:
