@@ -109,9 +109,9 @@ class PromptLedger(TrainerCallback):
         if self.selection is not None:
             self._warn_of_those_that_came_back([key for key in skipped if key in visits.keys])
             self.selection.observe(batch)
-            for name, value in self.selection.metrics(len(batch.skipped)).items():
-                self._trainer.log_train_metric(name, value)
-            self._trainer._metrics["train"]["selection/saved_rollouts"] = [float(self.selection.num_saved)]  # so far
+            self._trainer.log_train_metric("selection/skipped", float(len(batch.skipped)))
+            for name, value in self.selection.metrics().items():
+                self._trainer._metrics["train"][name] = [value]  # not appended: TRL logs the mean of what it finds
         self._passed_over.clear()
 
     def _warn_of_those_that_came_back(self, keys: list[str]) -> None:

@@ -106,9 +106,9 @@ class PromptSelection:
             return sum(past.pass_rate >= self._retire_at for past in self._pasts.values())
         return sum(bool(past.kind) for past in self._pasts.values())
 
-    def metrics(self, num_skipped: int) -> Mapping[str, float]:
-        """Return what is logged of a batch that has passed over so many prompts."""
-        found = {"selection/skipped": float(num_skipped), "selection/retired": float(self.num_retired)}
+    def metrics(self) -> Mapping[str, float]:
+        """Return what is logged of the run so far."""
+        found = {"selection/retired": float(self.num_retired), "selection/saved_rollouts": float(self.num_saved)}
         if self._name == GRESO.name:
             found |= {f"selection/p_{kind}": p for kind, p in self.p.items()}
         return found
