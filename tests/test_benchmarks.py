@@ -273,7 +273,7 @@ def test_files_that_cannot_be_read(tmp_path):
         read_file(tmp_path / "b.parquet")
     with pytest.raises(ValueError, match="Row 0 of .*c.json must be a JSON object: got int"):
         read_file(tmp_path / "c.json")
-    with pytest.raises(ValueError, match=r"must end in .jsonl, .json, .parquet, .csv: got .*d.txt"):
+    with pytest.raises(ValueError, match=r"must end in .jsonl, .json, .parquet, .csv, .tsv: got .*d.txt"):
         read_file(tmp_path / "d.txt")
     with pytest.raises(ValueError, match="which does not exist"):
         read_rows(Source("x", "test"), tmp_path / "nowhere", flag="")
