@@ -190,7 +190,7 @@ def test_the_prompts_that_a_run_left_unsolved_or_mixed_are_a_training_set(asked,
 
     assert select(asked, "unsolved", "mixed") == 0
     said = capsys.readouterr().out
-    assert f"2 of 4 prompts in {asked / 'out'}. All: 0 solved, 1 mixed, 1 unsolved, 2 unseen." in said
+    assert f"2 of 4 rows in {asked / 'out'}. All: 0 solved, 1 mixed, 1 unsolved, 2 unseen." in said
     assert f"--dataset_name {asked / 'out'}" in said
     words = ["--config", str(asked / "recipe.yaml"), "--dataset_name", str(asked / "out")]
     words += ["--use_cpu", "true", "--bf16", "false"]

@@ -122,6 +122,7 @@ def run_select(args: argparse.Namespace, rest: list[str]) -> int:
         from trl import DatasetMixtureConfig, ModelConfig
 
         from ..data.by_ledger import rows_to_keep, say_counts
+        from ..data.reasoning_gym import is_task
         from ..recipe import MinerScriptArguments, as_parsed, prompt_form, read_recipe
         from ..train import arrange_data, read_data
 
@@ -142,11 +143,13 @@ def run_select(args: argparse.Namespace, rest: list[str]) -> int:
     places, counts = rows_to_keep(arrange_data(data, script, mixture, form)[train], args.ledger, args.keep)
     splits = {train: data[train].select(places)}
     _write_splits(output, splits | ({test: data[test]} if test in data and test != train else {}))
-    print(f"{len(places):,} of {len(data[train]):,} prompts in {output}. All: {say_counts(counts)}.")
+    print(f"{len(places):,} of {len(data[train]):,} rows in {output}. All: {say_counts(counts)}.")
+    # a data set of tasks has another default than one of rows
+    own_rewards = [] if script.reward_funcs or not is_task(script.dataset_name) else ["--reward_funcs", "task_reward"]
     own = [name for name in _OF_THE_SOURCE if getattr(mixture if name == "datasets" else script, name)]
     if own:
         print(f"Leave out of the recipe that trains on them: {', '.join(own)}.")
-    finish([output], shlex.join(_train_command(args, rest, output)))
+    finish([output], shlex.join(_train_command(args, [*rest, *own_rewards], output)))
     return 0
 
 
