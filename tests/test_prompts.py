@@ -75,6 +75,16 @@ def test_seeds_are_drawn_as_their_mean_and_methods_side_by_side(tmp_path):
     assert {(1.0, 0.2), (1.0, 0.4), (3.0, 0.4), (3.0, 0.6)} <= corners
 
 
+def test_the_only_method_that_passed_over_prompts_is_named(tmp_path):
+    runs = [
+        write_ledger(write_run(tmp_path / name, [log(9)], recipe={"beta": size}, method=name), VISITS[:size])
+        for name, size in (("every", 1), ("choosy", 3))
+    ]
+    histories = [read_run(path) for path in runs]
+    _, passed_over = prompt_plans(group_methods(histories), read_prompts(histories)[0])
+    assert passed_over.caption.endswith("This is choosy; the others passed over nothing.")
+
+
 def test_prompts_that_were_never_solved_or_forgotten_are_listed(tmp_path, run):
     histories = [read_run(run)]
     counts, never, forgotten = prompt_tables(histories, read_prompts(histories)[0], tmp_path)

@@ -138,6 +138,8 @@ def prompt_plans(methods: Sequence[Method], prompts: Mapping[str, Prompts]) -> l
             "What prompt_selection passed over. Left: of the prompts that were drawn for a generation batch. Right: "
             "of all rollouts that those drawn so far would have taken, num_generations for each prompt."
         )
+        if len(choosing) == 1 < len(having):  # one line has no legend
+            caption += f" This is {choosing[0].label}; the others passed over nothing."
         plans.append(Plan(second, "Prompts passed over", caption, lambda: draw_skipped(choosing, prompts)))
     return plans
 
