@@ -125,6 +125,8 @@ class Turn:
             peft_config=LoraConfig(target_modules="all-linear") if case.lora else None,
         )  # fmt: skip
         self.trainer.create_optimizer()
+        if self.trainer.args.gradient_checkpointing:  # which train() does
+            self.trainer.model.gradient_checkpointing_enable(self.trainer.args.gradient_checkpointing_kwargs)
         self.trainer.current_gradient_accumulation_steps = case.accumulation
         generator = "_generate" if case.is_sampled else "rollout_func"
         self.generate = getattr(self.trainer, generator)
