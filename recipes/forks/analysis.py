@@ -121,7 +121,8 @@ def primary_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -
         ]
         low, high = found.mean - found.half_width, found.mean + found.half_width
         interval = f"{signed(found.mean)} ({signed(low)} to {signed(high)})"
-        p = [f"{value:.3f}" for value in (found.p, adjusted.get(name, math.nan), found.p_equivalent)]
+        of_tests = found.p, adjusted.get(name, math.nan), found.p_equivalent
+        p = ["n/a" if math.isnan(value) else f"{value:.3f}" for value in of_tests]
         rows.append([name, str(found.seeds), interval, *p, found.verdict, *points])
     header = ["Method", "Seeds", "Pass@1, log-odds", "p", "p, Holm", "p, equivalence", "Verdict"]
     return Table(f"Against GRPO, {world}", header + [f"Levels {name}, points" for name in list(LEVELS)[1:]], rows)
@@ -144,6 +145,35 @@ def state_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> 
     return Table(f"After training, {world}", [*header, "Share of the gradient, %"], rows)
 
 
+def draw(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]], path: Path) -> None:
+    """Draw each method's effect against its mean share of the policy gradient, with 95 % intervals."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 5))
+    axes.axhspan(-MARGIN, MARGIN, color="0.92", label="margin: counts as no difference")
+    axes.axhline(0, color="0.5", linewidth=1)
+    for (world, methods), color, marker in zip(worlds.items(), ("tab:blue", "tab:orange"), "os", strict=False):
+        points = []
+        for name, runs in methods.items():
+            share = 100 * np.mean([over_run(run, "miner/ph_gradient_share") for run in runs.values()])
+            if name != "grpo" and share > 0:
+                found = effect(paired(runs, methods["grpo"], lambda run: log_odds(run, LEVELS["all"])))
+                points.append((share, found.mean, found.half_width))
+                axes.annotate(name, (share, found.mean), xytext=(5, 4), textcoords="offset points", fontsize=8)
+        shares, means, widths = np.array(points).reshape(-1, 3).T
+        label = "rare way is sound" if world == "forks" else "rare way is unsound"
+        axes.errorbar(shares, means, np.nan_to_num(widths), fmt=marker, color=color, capsize=2, label=label)
+    axes.set(xscale="log", xlabel="share of all-right prompts in the policy gradient, %")
+    axes.set(ylabel="held-out Pass@1 against GRPO, log-odds")
+    axes.legend(loc="upper left", fontsize=8)
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, help="raw results, as trl-miner compare writes them")
@@ -153,6 +183,8 @@ def main() -> None:
     for world, methods in worlds.items():
         for table in (primary_table(world, methods), state_table(world, methods)):
             print(table.markdown())
+    if args.figure:
+        draw(worlds, args.figure)
 
 
 if __name__ == "__main__":
