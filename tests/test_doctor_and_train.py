@@ -58,6 +58,8 @@ WRONG = {
     "dynamic sampling with MINER": {"dynamic_sampling": True},
     "dynamic sampling from too few": {"dynamic_sampling": True, "advantage_estimator": "grpo",
                                       "dataset_name": "few"},
+    "more problems than a family has": {"dataset_name": "reasoning_gym/count_bits", "task_config": {"max_n": 16},
+                                        "reward_funcs": None},
     "dynamic sampling with a memory": {"dynamic_sampling": True, "advantage_estimator": "spo"},
     "unknown prompt selection": {"prompt_selection": "greedy"},
     "prompts selected from a stream": {"prompt_selection": "greso", "dataset_name": "few", "dataset_streaming": True},

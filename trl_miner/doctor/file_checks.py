@@ -9,7 +9,7 @@ from typing import Any
 
 from ..data.own import GOLDS, GRADERS, arrange, check_first_golds, file_arguments, why_unreadable
 from ..data.prompts import PromptForm
-from ..data.reasoning_gym import is_task, read_parts
+from ..data.reasoning_gym import TEST_SIZE, is_task, read_parts
 from ..data.reasoning_gym import load_dataset as load_tasks
 from ..recipe import layout_of, load_reward_funcs, prompt_form, reward_names
 from ..reward_functions import Verifier, find_verifier, required_columns
@@ -258,9 +258,10 @@ def _arrange(settings: Any, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _make_rows(settings: Any) -> list[dict[str, Any]]:
-    """Return the first problems of reasoning-gym."""
+    """Return the first problems of reasoning-gym, having made all that the training makes: families may run out."""
     parts = read_parts(settings.dataset_name, settings.task_config, settings.tasks)
-    return list(load_tasks(parts, "train", min(GOLDS, settings.task_size), settings.task_seed, _form(settings)))
+    load_tasks(parts, "test", settings.score_problems or TEST_SIZE, settings.task_seed, _form(settings))
+    return list(load_tasks(parts, "train", settings.task_size, settings.task_seed, _form(settings)))[:GOLDS]
 
 
 def _form(settings: Any) -> PromptForm:
