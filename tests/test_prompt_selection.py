@@ -200,6 +200,11 @@ def test_a_resumed_run_needs_its_own_ledger_or_asks_for_a_new_one(policy, runs, 
         take_up(find_home(copy, tmp_path), position_at(copy))
     ledger = read_ledger(tmp_path)
     assert ledger.header["rows"] == 12 and ledger.batches[0].step > 3
+    # Checkpoint 9 is behind prompt 6 of a pass. A new ledger begins a new pass, of fewer prompts too.
+    fewer = dict(rows=6, prompt_selection_new_ledger=True, max_steps=13)
+    train(policy, tmp_path / "fewer", f"{trainer.args.output_dir}/checkpoint-9", **fewer, **CASES["retire"])
+    first, second = read_ledger(tmp_path / "fewer").batches[:2]
+    assert sorted([*first.prompts, *second.prompts]) == [0, 1, 2, 3, 4, 5]
 
 
 def test_where_selection_leaves_less_than_a_batch_the_retired_come_back(policy, tmp_path, caplog):

@@ -155,6 +155,8 @@ class PromptLedger(TrainerCallback):
         self.selection = make_selection(trainer.args)
         self._passed_over.clear()
         if self.selection is not None:
+            if not ledger.batches and RunState.of(trainer).ledger:  # begun anew: the prompts are, too
+                RunState.of(trainer).stream = None
             for batch in ledger.batches:
                 self.selection.observe(batch)
 
@@ -168,7 +170,7 @@ class PromptLedger(TrainerCallback):
         try:
             kept = take_up(find_home(self._resumed_from, args.output_dir), position)
             problem = differences(parse_ledger(kept).header, header)
-        except ValueError as error:
+        except (ValueError, OSError) as error:  # other processes wait for what this one finds
             kept, problem = b"", str(error)
         if problem and self.selection is not None and not args.prompt_selection_new_ledger:
             return b"", refusal(args.prompt_selection, problem)
