@@ -199,6 +199,9 @@ def test_a_disk_that_takes_nothing_ends_no_training(tmp_path, caplog):
     shutil.rmtree(blocked)
     with pytest.raises(ValueError, match="is missing"):
         take_up(blocked / "run", writer.position)
+    (tmp_path / FILE).symlink_to("/proc/self/mem")  # gives an input/output error
+    LedgerWriter(tmp_path, HEADER)
+    assert len(caplog.records) == 2
 
 
 # Keys and texts

@@ -249,8 +249,9 @@ class LedgerWriter:
         self._path, self._is_writing = Path(folder) / FILE, is_writing
         self._digest, self._length = _digest(beginning), len(beginning)
         self._written, self._waiting, self._has_warned = 0, beginning, False
-        if is_writing and self._path.is_file() and self._path.read_bytes()[: len(beginning)] == beginning:
-            self._written, self._waiting = len(beginning), b""
+        with contextlib.suppress(OSError):  # `append` says what is wrong with the file
+            if is_writing and self._path.is_file() and self._path.read_bytes()[: len(beginning)] == beginning:
+                self._written, self._waiting = len(beginning), b""
         self.append(b"")
 
     @property
