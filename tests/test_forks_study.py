@@ -30,12 +30,13 @@ def test_an_effect_is_a_mean_over_seeds_with_students_interval():
     [
         ([0.20, 0.22, 0.21, 0.19], "higher"),
         ([-0.20, -0.22, -0.21, -0.19], "lower"),
-        ([0.01, -0.01, 0.02, -0.02], "no difference within the margin"),
+        ([0.01, -0.01, 0.02, -0.02], "no difference beyond the margin"),
+        ([0.04, 0.05, 0.06, 0.05], "higher, within the margin"),
         ([0.3, -0.3, 0.2, -0.2], "not decided"),
         ([0.3], "not decided"),
     ],
 )
-def test_a_verdict_is_one_of_four(differences, verdict):
+def test_a_verdict_says_direction_and_size(differences, verdict):
     assert analysis["effect"](differences).verdict == verdict
 
 
@@ -67,6 +68,13 @@ def test_the_tables_show_the_planted_effect(planted):
     assert cells["Method"] == "oracle" and cells["Seeds"] == "3" and cells["Verdict"] == "higher"
     assert 10 < float(cells["Levels 0 and 1, points"]) < 20  # 15 planted
     assert [row[0] for row in analysis["state_table"]("forks", methods).rows] == ["grpo", "oracle"]
+
+
+def test_the_share_of_the_gradient_is_one_of_mean_norms(planted):
+    """Norms 1 and 3, then 1 and 0 in a batch without mixed prompts: 2 of 5, and not the mean of 1/4 and 1."""
+    logs = [{"step": 1, "miner/ph_gradient_norm": 1.0, "miner/other_gradient_norm": 3.0}]
+    logs += [{"step": 2, "miner/ph_gradient_norm": 1.0, "miner/other_gradient_norm": 0.0}]
+    assert analysis["gradient_share"](replace(planted[0], logs=logs)) == pytest.approx(2 / 5)
 
 
 def test_gates_hold_and_fail_by_what_was_measured(planted):

@@ -406,3 +406,17 @@ def test_the_sweep_trains_its_recipe_with_settings_that_are_there():
     _, config, _, _ = make_parser().parse_args_and_config([*words, *ON_CPU])
     assert {key: getattr(config, key) for key in chosen} == {key: value["value"] for key, value in chosen.items()}
     assert (config.output_dir, config.report_to) == ("runs/sweep/r1", ["wandb"])
+
+
+def test_smollm2s_guide_says_what_its_raw_results_say():
+    """Every run's Pass@1 before and after, from its counts of right samples."""
+    folder = RECIPES / "SmolLM2-135M-Instruct"
+    page, files = (folder / "README.md").read_text(), sorted((folder / "results").glob("*.held_out.json"))
+    assert len(files) >= 8
+    for path in files:
+        moments = json.loads(path.read_text())["moments"]
+        rates = []
+        for name in ("before", "after")[: len(moments)]:
+            counts = [int(count) for count in moments[name]["num_correct"]]
+            rates.append(f"{100 * sum(counts) / len(counts) / moments[name]['num_samples']:.1f}")
+        assert ", ".join(rates) in page, path.name

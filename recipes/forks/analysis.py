@@ -57,6 +57,15 @@ def over_run(run: RunHistory, key: str) -> float:
     return float(np.mean(values)) if values else math.nan
 
 
+def gradient_share(run: RunHistory) -> float:
+    """Return the share of all-right prompts in the policy gradient: theirs of the sum of both mean norms.
+
+    A mean of the steps' shares would be ruled by batches without mixed prompts, where the share is 1.
+    """
+    own, others = (over_run(run, f"miner/{part}_gradient_norm") for part in ("ph", "other"))
+    return own / (own + others)
+
+
 @dataclass(frozen=True)
 class Effect:
     """A mean difference over paired seeds."""
@@ -70,9 +79,10 @@ class Effect:
     @property
     def verdict(self) -> str:
         """What the protocol calls it."""
+        is_small = self.p_equivalent < 0.05
         if self.p < 0.05:
-            return "higher" if self.mean > 0 else "lower"
-        return "no difference within the margin" if self.p_equivalent < 0.05 else "not decided"
+            return ("higher" if self.mean > 0 else "lower") + ", within the margin" * is_small
+        return "no difference beyond the margin" if is_small else "not decided"
 
 
 def effect(differences: Sequence[float]) -> Effect:
@@ -138,7 +148,7 @@ def state_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> 
         # half of the training prompts have ways
         sound = 2 * np.mean([late(run, "rewards/is_sound/mean") for run in runs])
         entropy = np.mean([late(run, "entropy") for run in runs])
-        share = np.mean([over_run(run, "miner/ph_gradient_share") for run in runs])
+        share = np.mean([gradient_share(run) for run in runs])
         rows.append([name, str(len(runs)), *scores, f"{100 * hit:.1f}", f"{100 * sound:.0f}", f"{entropy:.3f}"])
         rows[-1].append("n/a" if math.isnan(share) else f"{100 * share:.1f}")
     header = ["Method", "Runs", *(f"Pass@1, {name}" for name in LEVELS), "Pass@64", "Sound way, %", "Entropy"]
@@ -158,7 +168,7 @@ def draw(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]], path: Pat
     for (world, methods), color, marker in zip(worlds.items(), ("tab:blue", "tab:orange"), "os", strict=False):
         points = []
         for name, runs in methods.items():
-            share = 100 * np.mean([over_run(run, "miner/ph_gradient_share") for run in runs.values()])
+            share = 100 * np.mean([gradient_share(run) for run in runs.values()])
             if name != "grpo" and share > 0:
                 found = effect(paired(runs, methods["grpo"], lambda run: log_odds(run, LEVELS["all"])))
                 points.append((share, found.mean, found.half_width))

@@ -92,9 +92,8 @@ def gradients(model: Any, tokenizer: Any, num_problems: int, seed: int) -> dict[
     return found
 
 
-def cosine_table(model: Any, tokenizer: Any, num_problems: int) -> dict[str, list[float]]:
+def cosines_of(halves: Sequence[Mapping[str, Tensor]]) -> dict[str, list[float]]:
     """Return the cosine of each gradient with that of held-out success, in two independent halves of the problems."""
-    halves = [gradients(model, tokenizer, num_problems, seed) for seed in (1, 2)]
     pairs = {"MINER, no cap, with the entropy bonus": ("MINER, no cap", "entropy bonus")}
     pairs |= {f"{name} with held-out success": (name, "held-out success") for name in list(halves[0])[1:]}
     return {
@@ -154,13 +153,16 @@ def main() -> None:
     torch.set_num_threads(1)
     folder = find_model(args.model)
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    cosines = cosine_table(model, tokenizer, args.problems)
+    halves = [gradients(model, tokenizer, args.problems, seed) for seed in (1, 2)]
+    cosines = cosines_of(halves)
     print("| Gate | Measured | Holds |\n| --- | --- | --- |")
     for gate, measured, holds in gates(read_runs(args.runs), cosines):
         print(f"| {gate} | {measured} | {'yes' if holds else 'NO'} |")
     print("\n| Cosine of the gradients of | First half | Second half |\n| --- | ---: | ---: |")
     for title, (first, second) in cosines.items():
         print(f"| {title} | {first:.3f} | {second:.3f} |")
+    weights = [float(half["MINER, no cap"].norm() / half["entropy bonus"].norm()) for half in halves]
+    print(f"\nAn entropy bonus of weight {weights[0]:.4f} ({weights[1]:.4f}) has a gradient as long as MINER's.")
 
 
 if __name__ == "__main__":
