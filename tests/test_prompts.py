@@ -58,6 +58,13 @@ def test_shares_are_of_the_training_set_or_of_what_a_stream_has_shown(tmp_path, 
     assert np.allclose(of_stream.shares()[:, -1], [1 / 3, 1 / 3, 1 / 3, 0])
 
 
+@pytest.mark.filterwarnings("error")
+def test_the_first_batch_of_a_stream_is_drawn_without_a_warning(run):
+    histories = [read_run(write_ledger(run, VISITS[:1], rows=None))]
+    (plan,) = prompt_plans(group_methods(histories), read_prompts(histories)[0])
+    assert plan.draw().axes
+
+
 def test_seeds_are_drawn_as_their_mean_and_methods_side_by_side(tmp_path):
     runs = [
         write_ledger(

@@ -162,7 +162,8 @@ def draw_prompts(methods: Sequence[Method], prompts: Mapping[str, Prompts]) -> A
             if (high > low).any():
                 axes.fill_between(x, low, high, color=color, linewidth=0, label=name)
                 axes.plot(x, high, color=PAPER, linewidth=0.7)
-        axes.set(xlim=(x[0], x[-1]), ylim=(0, 1))
+        axes.set(ylim=(0, 1))
+        axes.margins(x=0)
         mark_steps(axes)
         title = for_picture(method.label) if len(methods) > 1 else ""
         finish_axes(axes, title=title, xlabel=xlabel, ylabel="share of prompts", percent=True)
