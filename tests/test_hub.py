@@ -544,7 +544,7 @@ def test_the_record_of_a_run_names_no_place(policy, tmp_path, monkeypatch):
     args = config(tmp_path, advantage_estimator="ucas+miner", hub_token=TOKEN)
     model = SimpleNamespace(config=Qwen3Config(name_or_path=policy))
     verifier = find_verifier(["think_format_reward", "math_reward"])
-    trainer = SimpleNamespace(args=args, model=model, verifier=verifier, is_world_process_zero=lambda: True)
+    trainer = SimpleNamespace(args=args, model=model, verifier=verifier, tools=[], is_world_process_zero=lambda: True)
     trainer.train_dataset = [{"prompt": [{"role": "user", "content": "1 + 1"}]}]
     write_run_record(trainer, dataset="data/deepscaler", held_out=f"dev={tmp_path}/dev.jsonl")
     text = (tmp_path / RECORD).read_text()

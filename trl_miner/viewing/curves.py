@@ -191,14 +191,14 @@ def _use(run: RunHistory) -> str:
 
 
 def mark_steps(axes: Any) -> None:
-    """Put whole numbers on the axis of steps."""
+    """Put whole numbers on the axis of steps of `axes`, matplotlib's."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
 
 
 def step_axis(runs: Sequence[RunHistory]) -> tuple[str, Mapping[str, float] | None]:
-    """Return the title of the axis, and by folder what optimizer steps are divided by (None: nothing).
+    """Return the title of the axis for `runs`, and by folder what optimizer steps are divided by (None: nothing).
 
     The axis counts generation batches where each run says how many optimizer steps one has, so that methods with
     several stand beside those with one; else it counts optimizer steps.
