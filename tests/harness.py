@@ -4,7 +4,6 @@ import contextlib
 import json
 import multiprocessing
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from datasets import Dataset
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.data import arithmetic
+from trl_miner.launching.health import free_port
 from trl_miner.trainer.row_layout import AS_TRL as UNASKED
 
 BASE_MODEL_STEPS = 50  # of 900: enough for a model that ends most answers and solves few problems
@@ -209,13 +209,6 @@ def assert_same_run(found, expected):
 def trl_metrics(trainer):
     """Return the logs without the metrics that this package adds."""
     return [{k: v for k, v in log.items() if not k.startswith(OWN_METRICS)} for log in metrics_of(trainer)]
-
-
-def free_port() -> int:
-    """Return a TCP port of the loopback address that nothing listened on a moment ago."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def call_on_ranks(size, function, *arguments, seconds=300):

@@ -5,6 +5,7 @@ import importlib
 import json
 import os
 import shlex
+import socket
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +23,7 @@ from trl.scripts import vllm_serve
 from trl_miner import cli
 from trl_miner.launching.accelerate import launch
 from trl_miner.launching.accelerate_config import LAUNCHER, Machines, find_file
-from trl_miner.launching.health import check_port
+from trl_miner.launching.health import check_port, free_port, is_port_free
 from trl_miner.launching.local import parse_launch
 from trl_miner.launching.plan import make_plan
 from trl_miner.launching.process import format_command
@@ -301,6 +302,15 @@ def test_secrets_on_a_command_line_are_not_shown():
 def test_an_address_that_is_not_here_is_refused():
     with pytest.raises(ValueError, match="must listen on an address of this machine: got 192.0.2.1:80"):
         check_port("192.0.2.1", 8000)  # of TEST-NET-1, which no machine has
+
+
+def test_a_free_port_is_below_those_of_outgoing_connections_and_not_taken():
+    ports = {free_port() for _ in range(20)}
+    assert len(ports) > 10 and all(20_000 <= port < 32_768 for port in ports)
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", port := ports.pop()))
+        taken.listen()
+        assert not is_port_free(port)
 
 
 @pytest.mark.parametrize("path", sorted(ACCELERATE.glob("*.yaml")), ids=lambda path: path.stem)

@@ -21,7 +21,7 @@ import pytest
 
 from trl_miner import cli
 from trl_miner.commands import launch
-from trl_miner.launching.health import HealthMonitor
+from trl_miner.launching.health import HealthMonitor, free_port
 from trl_miner.launching.plan import make_plan
 from trl_miner.launching.supervise import SERVER_ENDED, SERVER_NOT_READY, SERVER_SILENT
 
@@ -63,12 +63,6 @@ settings = Namespace(watchdog_seconds=given.pop("watchdog_seconds"))
 plan = Plan(settings, {}, 1, 1, (), (), notes=[], train_env={}, server_env={"VLLM_SERVER_DEV_MODE": "1"}, **given)
 sys.exit(supervise(plan, Path("logs"), grace=0.5))
 """
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def until(condition, seconds=60.0):

@@ -436,5 +436,5 @@ def test_a_group_port_that_is_taken_is_an_error_and_no_endless_wait(policy, tmp_
         taken.listen()
         port = taken.getsockname()[1]
         args = config(tmp_path, use_vllm=True, vllm_mode="server", vllm_group_port=port)
-        with pytest.raises(ValueError, match=f"vllm_group_port must be free.*got {port}"):
+        with pytest.raises(ValueError, match=f"vllm_group_port must be free.*got {port}.*Leave it out"):
             MinerGRPOTrainer(policy, mixed_reward, args, problems())

@@ -72,7 +72,8 @@ def _with_hints(cls: type[C]) -> type[C]:
 )
 class MinerGRPOConfig(GRPOConfig):
     r"""
-    Configuration of [`MinerGRPOTrainer`]: everything [`~trl.GRPOConfig`] has, with its defaults, and:
+    Configuration of [`MinerGRPOTrainer`]: everything [`~trl.GRPOConfig`] has, with its defaults but for
+    `vllm_group_port`, and:
 
     Parameters:
     """
@@ -184,6 +185,11 @@ class MinerGRPOConfig(GRPOConfig):
         "MINER takes the log-probs that the sampler computed, instead of a forward over the all-right rollouts: of "
         "vLLM or a rollout_func, where TRL computes none, and of transformers in float32. Once a training, those of "
         "vLLM or a rollout_func are compared with the policy's, and the run ends if they differ.",
+    )
+    vllm_group_port: int | None = _setting(
+        None,
+        "With a vLLM server: port of the machine that trains, over which the server receives the weights. Default: a "
+        "free one below 32768. TRL's own default, 51216, may be taken by any outgoing connection.",
     )
     watchdog_seconds: float = _setting(
         300.0,

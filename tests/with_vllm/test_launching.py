@@ -13,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from trl_miner.launching.health import free_port
+
 HERE = Path(__file__).parent
 RECIPE = HERE.parent.parent / "recipes" / "arithmetic" / "miner.yaml"
 SERVER_ENDED = 11  # trl-miner launch --help
@@ -21,9 +23,7 @@ SERVER_ENDED = 11  # trl-miner launch --help
 @pytest.fixture
 def launch(base_model_folder, vllm_environment, tmp_path):
     """The arithmetic recipe with a vLLM server, launched: its process, and the file with what it prints."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     server = f"{shlex.quote(sys.executable)} -m vllm.entrypoints.openai.api_server --model {base_model_folder}"
     settings = dict(
         model_name_or_path=base_model_folder, output_dir=tmp_path / "out", score_problems=0, logging_steps=1,

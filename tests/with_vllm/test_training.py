@@ -43,10 +43,7 @@ def train(policies, vllm_environment, tmp_path_factory):
         for head, method in RUNS:
             where = {"vllm_mode": "server", "vllm_server_base_url": servers[head]} if servers else {}
             where = where or {"vllm_mode": "colocate"}
-            # A port of its own, so that no run waits for the last one's to be free, and below those of outgoing
-            # connections: one that happens to be taken leaves trainer and server waiting for each other.
-            port = {"vllm_group_port": 21216 + 100 * num_processes + len(runs)}
-            runs.append({"name": f"{head}-{method}", "model": policies[head], **where, **port, **METHODS[method]})
+            runs.append({"name": f"{head}-{method}", "model": policies[head], **where, **METHODS[method]})
         (folder / "runs.json").write_text(json.dumps(runs))
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={num_processes}"]
         command = [sys.executable, *(launcher if num_processes > 1 else []), WORKER, folder / "runs.json", folder]

@@ -151,7 +151,8 @@ def check_ports(context: Context) -> Iterator[Finding]:
         return
     listens = context.plan.server_listens
     ports = {"vllm_server_port": listens[1]} if listens else {}
-    ports["vllm_group_port"] = int(context.settings.vllm_group_port)
+    if context.settings.vllm_group_port is not None:
+        ports["vllm_group_port"] = int(context.settings.vllm_group_port)
     if not context.machine.is_here:
         yield not_checked(f"{', '.join(map(str, ports.values()))} on a described machine.")
         return

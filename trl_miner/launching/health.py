@@ -1,8 +1,9 @@
-"""Ask a vLLM server for its health, and whether a port is free."""
+"""Ask a vLLM server for its health, and which ports are free."""
 
 import contextlib
 import errno
 import http.client
+import random
 import socket
 import threading
 import time
@@ -83,6 +84,12 @@ def is_port_free(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def free_port() -> int:
+    """Return a free port of this machine, at random, below those that the system gives to outgoing connections."""
+    ports = random.SystemRandom().sample(range(20_000, 32_768), 100)  # runs of one seed must not choose the same
+    return next(port for port in ports if is_port_free(port))
 
 
 def _bind(host: str, port: int) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor
 from trl import GRPOTrainer
 
 from ..hub.training import open_repo, push_checkpoint, push_trained
-from ..launching.health import is_port_free
+from ..launching.health import free_port, is_port_free
 from ..runs.checkpoints import UNFINISHED
 from ..runs.locks import hold_run
 from .checkpointing import Checkpointing, NothingLeft, RunState
@@ -57,7 +57,7 @@ class RunTrainer(GRPOTrainer):
     _loss_call: LossCall | None = None
 
     def __init__(self, model: Any, reward_funcs: Any, args: Any, *rest: Any, **kwargs: Any) -> None:
-        _check_group_port(args)
+        _set_group_port(args)
         super().__init__(model, reward_funcs, args, *rest, **kwargs)
         self._metrics: dict[str, Any]
         self.epsilon_low: float
@@ -272,11 +272,14 @@ class RunTrainer(GRPOTrainer):
         return push_trained(self, *args, **kwargs)
 
 
-def _check_group_port(args: Any) -> None:
-    """Refuse a port that is taken: TRL would wait for the server, and the server for the trainer, forever."""
-    is_first = os.environ.get("RANK", "0") == "0"
-    if args.use_vllm and args.vllm_mode == "server" and is_first and not is_port_free(args.vllm_group_port):
+def _set_group_port(args: Any) -> None:
+    """Choose a free `vllm_group_port`. With one that is taken, TRL's trainer and its server would wait forever."""
+    if not args.use_vllm or args.vllm_mode != "server":
+        return
+    if args.vllm_group_port is None:
+        args.vllm_group_port = free_port()
+    elif os.environ.get("RANK", "0") == "0" and not is_port_free(args.vllm_group_port):
         raise ValueError(
             f"vllm_group_port must be free on the machine that trains: got {args.vllm_group_port}, which is in use. "
-            f"Choose another, best below 32768, where no outgoing connection takes it."
+            f"Leave it out, and a free one is chosen."
         )
