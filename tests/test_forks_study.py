@@ -70,6 +70,21 @@ def test_the_tables_show_the_planted_effect(planted):
     assert [row[0] for row in analysis["state_table"]("forks", methods).rows] == ["grpo", "oracle"]
 
 
+def test_each_method_is_compared_with_its_own_baseline(planted):
+    methods = analysis["by_world"](planted)["forks"]
+    measure = analysis["held_out_log_odds"]
+    assert analysis["against_baseline"]("grpo", methods, measure) is None
+    renamed = {"repeats": methods["grpo"], "ledger": methods["oracle"], "grpo": methods["oracle"]}
+    assert analysis["against_baseline"]("ledger", renamed, measure).mean > 0.5
+    assert analysis["against_baseline"]("oracle", {"oracle": methods["oracle"]}, measure) is None
+
+
+def test_a_score_is_reached_with_the_rollouts_generated_until_then(planted):
+    logs = [{"step": step, "rollouts/generated_total": 128 * step} for step in (5, 50, 100)]
+    run = replace(planted[0], logs=logs, scores={0: {"pass@1": 0.4}, 50: {"pass@1": 0.5}, 100: {"pass@1": 0.6}})
+    assert [analysis["reached_at"](run, wanted) for wanted in (0.3, 0.45, 0.9)] == [(0, 0), (50, 6400), None]
+
+
 def test_the_share_of_the_gradient_is_one_of_mean_norms(planted):
     """Norms 1 and 3, then 1 and 0 in a batch without mixed prompts: 2 of 5, and not the mean of 1/4 and 1."""
     logs = [{"step": 1, "miner/ph_gradient_norm": 1.0, "miner/other_gradient_norm": 3.0}]

@@ -81,6 +81,11 @@ def test_the_saved_model_answers(finished):
     assert tokenizer.decode(tokens[0, prompt["input_ids"].shape[1] :])
 
 
+def test_an_embedded_world_makes_as_many_problems_as_the_recipe_asks_for():
+    data = load_data(MinerScriptArguments(dataset_name="trl_miner/forks", task_size=6), *no_mixture())
+    assert (len(data["train"]), len(data["test"])) == (6, 512) and data["train"]["level"] == [0, 1, 0, 1, 0, 1]
+
+
 @pytest.mark.slow
 def test_a_finished_run_can_be_prolonged(policy, tmp_path, monkeypatch, capsys):
     """`--resume_from_checkpoint latest` without a checkpoint starts, with one goes on, and stops at the end."""

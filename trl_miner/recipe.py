@@ -75,7 +75,11 @@ class MinerScriptArguments(ScriptArguments):
         None,
         "For dataset_name reasoning_gym: a mixture, a list of {name: chain_sum, weight: 2, config: {max_terms: 3}}.",
     )
-    task_size: int = _setting(TRAIN_SIZE, "Training problems to make with reasoning-gym.")
+    task_size: int | None = _setting(
+        None,
+        f"Training problems to make, with reasoning-gym (default: {TRAIN_SIZE}) or of an embedded world (default: all "
+        "of its training set).",
+    )
     task_seed: int = _setting(0, "Decides which problems reasoning-gym makes.")
     prompt_style: str = _setting(
         "auto",
@@ -163,6 +167,7 @@ class MinerScriptArguments(ScriptArguments):
             ("score_steps", 0, "0 scores before and after training only"),
             ("base_model_steps", 1, "Leave it out for all"),
             ("judge_workers", 1, "Leave it out to use all available CPUs"),
+            ("task_size", 1, f"Leave it out for reasoning-gym's {TRAIN_SIZE}, or all of an embedded world"),
         ):
             if getattr(self, name) is not None and getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}. {hint}.")
@@ -197,6 +202,11 @@ class MinerScriptArguments(ScriptArguments):
             raise ValueError(
                 f"tasks and task_config are for dataset_name reasoning_gym: got dataset_name {self.dataset_name}. "
                 f"Set it, or leave them out."
+            )
+        elif self.task_size is not None and self.dataset_name not in WORLDS:
+            raise ValueError(
+                f"task_size is for problems that are made, reasoning_gym's or those of {', '.join(WORLDS)}: got "
+                f"dataset_name {self.dataset_name}. Leave it out."
             )
 
 

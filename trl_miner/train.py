@@ -129,7 +129,8 @@ def load_data(
 def read_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: PromptForm) -> Any:
     """Return the recipe's data set by split, with the columns that it has itself."""
     if args.dataset_name in WORLDS and not mixture.datasets:
-        return {split: WORLDS[args.dataset_name].load_dataset(split) for split in ("train", "test")}
+        world = WORLDS[args.dataset_name]
+        return {"train": world.load_dataset("train", args.task_size), "test": world.load_dataset("test")}
     if reasoning_gym.is_task(args.dataset_name) and not mixture.datasets:
         return _make_tasks(args, form)
     if not mixture.datasets and not args.dataset_name:
@@ -181,7 +182,10 @@ def _load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any
 
 def _make_tasks(args: MinerScriptArguments, form: PromptForm) -> dict[str, Any]:
     parts = reasoning_gym.read_parts(str(args.dataset_name), args.task_config, args.tasks)
-    sizes = {"train": args.task_size, "test": args.score_problems or reasoning_gym.TEST_SIZE}
+    sizes = {
+        "train": args.task_size or reasoning_gym.TRAIN_SIZE,
+        "test": args.score_problems or reasoning_gym.TEST_SIZE,
+    }
     return {
         split: reasoning_gym.load_dataset(parts, split, size, args.task_seed, form) for split, size in sizes.items()
     }

@@ -2,12 +2,13 @@
 
 python recipes/forks/analysis.py recipes/forks/results/*.jsonl --figure recipes/forks/figures/effect_against_share.png
 
-An effect is the difference from GRPO, paired by seed. Pass@1 is in log-odds: logit of the share of right samples.
+An effect is the difference from the baseline, paired by seed. It is GRPO's, but for those in BASELINES. Pass@1 is in
+log-odds: logit of the share of right samples.
 """
 
 import argparse
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from trl_miner.viewing.effects import holm
 
 MARGIN = 0.1  # in log-odds: differences within it count as none
 LEVELS = {"all": range(8), "0 and 1": (0, 1), "2 to 4": (2, 3, 4), "6 and 7": (6, 7)}
+BASELINES = {"ledger": "repeats"}  # of the others: grpo
 WORLDS = {"trl_miner/forks": "forks", "trl_miner/forks_mirror": "mirror"}
 
 
@@ -96,9 +98,10 @@ def effect(differences: Sequence[float]) -> Effect:
     return Effect(count, mean, float(t.ppf(0.975)) * error, 2 * float(t.sf(abs(mean) / error)), float(p_equivalent))
 
 
-def paired(runs: Mapping[int, RunHistory], baseline: Mapping[int, RunHistory], measure: object) -> list[float]:
+def paired(
+    runs: Mapping[int, RunHistory], baseline: Mapping[int, RunHistory], measure: Callable[[RunHistory], float]
+) -> list[float]:
     """Return a measure's differences from the baseline, for the seeds that both have."""
-    assert callable(measure)
     return [measure(runs[seed]) - measure(baseline[seed]) for seed in sorted(set(runs) & set(baseline))]
 
 
@@ -112,23 +115,36 @@ def by_world(runs: Iterable[RunHistory]) -> dict[str, dict[str, dict[int, RunHis
     return found
 
 
+def against_baseline(
+    name: str, methods: Mapping[str, Mapping[int, RunHistory]], measure: Callable[[RunHistory], float]
+) -> Effect | None:
+    """Return a method's effect on a measure; None for a baseline, or without runs to pair."""
+    baseline = methods.get(BASELINES.get(name, "grpo"), {})
+    differences = paired(methods[name], baseline, measure) if name != "grpo" else []
+    return effect(differences) if differences else None
+
+
+def held_out_log_odds(run: RunHistory) -> float:
+    """Return the primary measure: the log-odds of Pass@1 over all held-out problems."""
+    return log_odds(run, LEVELS["all"])
+
+
 def signed(value: float, digits: int = 2) -> str:
     return "n/a" if math.isnan(value) else f"{value:+.{digits}f}"
 
 
 def primary_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
     """Return the effects on held-out Pass@1 in log-odds, and in points by level."""
-    grpo, rows, effects = methods["grpo"], [], {}
-    for name, runs in methods.items():
-        if name != "grpo":
-            effects[name] = effect(paired(runs, grpo, lambda run: log_odds(run, LEVELS["all"])))
+    rows = []
+    all_effects = {name: against_baseline(name, methods, held_out_log_odds) for name in methods}
+    effects = {name: found for name, found in all_effects.items() if found}
     known = [name for name, found in effects.items() if not math.isnan(found.p)]
     adjusted = dict(zip(known, holm([effects[name].p for name in known]), strict=True))
     for name, found in effects.items():
-        points = [
-            signed(100 * effect(paired(methods[name], grpo, lambda run, of=of: pass_at_1(run, of))).mean, 1)
-            for of in list(LEVELS.values())[1:]
+        by_level = [
+            against_baseline(name, methods, lambda run, of=of: 100 * pass_at_1(run, of)) for of in LEVELS.values()
         ]
+        points = [signed(one.mean, 1) for one in by_level[1:] if one]
         low, high = found.mean - found.half_width, found.mean + found.half_width
         interval = f"{signed(found.mean)} ({signed(low)} to {signed(high)})"
         of_tests = found.p, adjusted.get(name, math.nan), found.p_equivalent
@@ -155,6 +171,32 @@ def state_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> 
     return Table(f"After training, {world}", [*header, "Share of the gradient, %"], rows)
 
 
+def pace_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
+    """Return how soon each method is where GRPO of the same seed is best, by the scores during training."""
+    rows = []
+    for name, by_seed in methods.items():
+        reached = []
+        for seed in sorted(set(by_seed) & set(methods["grpo"])):
+            best = max(score["pass@1"] for score in methods["grpo"][seed].scores.values())
+            reached.append(reached_at(by_seed[seed], best))
+        found = [where for where in reached if where is not None]
+        steps, rollouts = (
+            (f"{np.median(values):,.0f}" for values in zip(*found, strict=True)) if found else ("n/a",) * 2
+        )
+        rows.append([name, f"{len(found)} of {len(reached)}", steps, rollouts])
+    header = ["Method", "Runs that reach it", "Steps, median of these", "Rollouts, median of these"]
+    return Table(f"To GRPO's best Pass@1, {world}", header, rows)
+
+
+def reached_at(run: RunHistory, wanted: float) -> tuple[float, float] | None:
+    """Return the step of the first score of at least `wanted`, and the rollouts generated until then."""
+    step = next((step for step, score in sorted(run.scores.items()) if score["pass@1"] >= wanted), None)
+    if step is None:
+        return None
+    generated = [total for at, total in run.values("rollouts/generated_total") if at <= step]
+    return step, max(generated, default=0)
+
+
 def draw(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]], path: Path) -> None:
     """Draw each method's effect against its mean share of the policy gradient, with 95 % intervals."""
     import matplotlib
@@ -169,8 +211,8 @@ def draw(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]], path: Pat
         points = []
         for name, runs in methods.items():
             share = 100 * np.mean([gradient_share(run) for run in runs.values()])
-            if name != "grpo" and share > 0:
-                found = effect(paired(runs, methods["grpo"], lambda run: log_odds(run, LEVELS["all"])))
+            found = against_baseline(name, methods, held_out_log_odds)
+            if found and share > 0:
                 points.append((share, found.mean, found.half_width))
                 axes.annotate(name, (share, found.mean), xytext=(5, 4), textcoords="offset points", fontsize=8)
         shares, means, widths = np.array(points).reshape(-1, 3).T
@@ -191,7 +233,7 @@ def main() -> None:
     args = parser.parse_args()
     worlds = by_world(run for path in args.runs for run in read_runs(path))
     for world, methods in worlds.items():
-        for table in (primary_table(world, methods), state_table(world, methods)):
+        for table in (primary_table(world, methods), state_table(world, methods), pace_table(world, methods)):
             print(table.markdown())
     if args.figure:
         draw(worlds, args.figure)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..data.own import GOLDS, GRADERS, arrange, check_first_golds, file_arguments, why_unreadable
 from ..data.prompts import PromptForm
-from ..data.reasoning_gym import TEST_SIZE, is_task, read_parts
+from ..data.reasoning_gym import TEST_SIZE, TRAIN_SIZE, is_task, read_parts
 from ..data.reasoning_gym import load_dataset as load_tasks
 from ..recipe import layout_of, load_reward_funcs, prompt_form, reward_names
 from ..reward_functions import Verifier, find_verifier, required_columns
@@ -234,7 +234,7 @@ def _read_rows(settings: Any) -> list[dict[str, Any]]:
 
     split = settings.dataset_train_split
     if settings.dataset_name in WORLDS:
-        return list(WORLDS[settings.dataset_name].load_dataset(split, size=ROWS))
+        return list(WORLDS[settings.dataset_name].load_dataset(split, settings.task_size or ROWS))[:ROWS]
     data = load_dataset(
         **file_arguments(settings.dataset_name),
         name=settings.dataset_config,
@@ -261,7 +261,8 @@ def _make_rows(settings: Any) -> list[dict[str, Any]]:
     """Return the first problems of reasoning-gym, having made all that the training makes: families may run out."""
     parts = read_parts(settings.dataset_name, settings.task_config, settings.tasks)
     load_tasks(parts, "test", settings.score_problems or TEST_SIZE, settings.task_seed, _form(settings))
-    return list(load_tasks(parts, "train", settings.task_size, settings.task_seed, _form(settings)))[:GOLDS]
+    size = settings.task_size or TRAIN_SIZE
+    return list(load_tasks(parts, "train", size, settings.task_seed, _form(settings)))[:GOLDS]
 
 
 def _form(settings: Any) -> PromptForm:
