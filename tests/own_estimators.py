@@ -68,6 +68,11 @@ ONLY_WRONG = AdvantageEstimator(
 )
 
 
+OF_MIXED = AdvantageEstimator(
+    name="of_mixed", label="Of mixed prompts", estimate=by_length, acts_on=frozenset({"mixed"})
+)
+
+
 def required(rollouts, *, weight: float):
     return rollouts.local(rollouts.advantages_N) * weight
 

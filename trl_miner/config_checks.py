@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, replace
 from functools import lru_cache
 from numbers import Real
@@ -10,7 +10,8 @@ from typing import Any, get_type_hints
 
 import torch
 
-from .methods import METHODS, POLICY_LOSSES, SELECTIONS, AdvantageEstimator
+from .methods import METHODS, POLICY_LOSSES, REINFORCE_PP_BASELINE, RETIRE, SELECTIONS, AdvantageEstimator
+from .methods.compose import ALL_RIGHT, ALL_WRONG
 from .methods.dose import DEFAULT_SHARE, DOSES, ENTROPY, GRADIENT, L1
 from .methods.method import Kind, Knob
 from .setting import Setting, kinds_of
@@ -201,10 +202,9 @@ def _check_policy_loss(args: Any) -> None:
 def _check_dynamic_sampling(args: Any, credited: Mapping[Kind, AdvantageEstimator]) -> None:
     for method in args.estimators:
         if kinds := [kind for kind, other in credited.items() if other.name == method.name]:
-            dropped = " and ".join(sorted(kinds)).replace("_", "-")
             mixed = args.composition.mixed.name
             raise ValueError(
-                f"dynamic_sampling drops the {dropped} prompts that {method.label} learns from: got "
+                f"dynamic_sampling drops the {_prompts(sorted(kinds))} that {method.label} learns from: got "
                 f"{describe_estimators(args)}. Set advantage_estimator to {mixed}"
                 f"{' (that is DAPO)' if mixed == 'grpo' else ''} and leave all_right and all_wrong out, or leave "
                 f"dynamic_sampling out."
@@ -217,11 +217,33 @@ def _check_dynamic_sampling(args: Any, credited: Mapping[Kind, AdvantageEstimato
             f"advantage_estimator."
         )
     lost = sorted(mixed.acts_on - {"mixed"} - args.composition.homogeneous.keys())
-    if lost and mixed.name in METHODS:  # what one of the user's own does with them is not known
+    if lost and mixed.name not in METHODS:  # what one of the user's own does with them is not known
+        logger.warning(
+            f"dynamic_sampling drops the {_prompts(lost)} before {mixed.label} sees them. If it learns from them, "
+            f"leave dynamic_sampling out. If not, make it an AdvantageEstimator with acts_on=frozenset({{'mixed'}}), "
+            f"which silences this."
+        )
+    elif lost:
         raise ValueError(
-            f"dynamic_sampling drops the {' and '.join(lost).replace('_', '-')} prompts that {mixed.label} learns "
-            f"from: got {describe_estimators(args)}. To have it learn from mixed prompts alone, write "
+            f"dynamic_sampling drops the {_prompts(lost)} that {mixed.label} learns from: got "
+            f"{describe_estimators(args)}. To have it learn from mixed prompts alone, write "
             f"{' and '.join(f'{kind}: none' for kind in lost)}; or leave dynamic_sampling out."
+        )
+
+
+def _warn_of_selection(args: Any) -> None:
+    """Warn where `prompt_selection` passes over prompts that a method pays."""
+    composition = args.composition
+    pays = {kind: composition.mixed for kind in composition.mixed.acts_on}
+    pays |= {**composition.homogeneous, **composition.credited(args.knobs)}
+    passed_over = (ALL_RIGHT,) if args.prompt_selection == RETIRE.name else (ALL_RIGHT, ALL_WRONG)
+    methods = {kind: pays[kind] for kind in passed_over if kind in pays and pays[kind].name in METHODS}
+    if methods:
+        labels = dict.fromkeys(method.label for method in methods.values())
+        logger.warning(
+            f"prompt_selection={args.prompt_selection} generates {_prompts(methods)} less often, from which "
+            f"{' and '.join(labels)} would learn: got {describe_estimators(args)}. Leave prompt_selection out, or set "
+            f"advantage_estimator: grpo alone, unless this is what you want to try."
         )
 
 
@@ -244,7 +266,14 @@ def check_dose(args: Any, dosed: Mapping[Kind, AdvantageEstimator]) -> None:
             f"dose_target must be an entropy with dose: entropy, in nats per token, at least 0: got {target}. Choose "
             f"it by the metric `entropy` of a run without a dose; 0 gives all-right and all-wrong prompts nothing."
         )
-    for method in dosed.values():
+    for kind, method in dosed.items():
+        if method is REINFORCE_PP_BASELINE:
+            raise ValueError(
+                f"dose: {dose} needs a method that tells the rollouts of a prompt apart or pays them all: got {kind}: "
+                f"{method.name}, which subtracts the group's mean and leaves an {kind.replace('_', '-')} prompt "
+                f"nothing but the batch's offset. Choose another, such as "
+                f"{'miner' if kind == ALL_RIGHT else 'rl_zvp'}, or leave dose and dose_target out."
+            )
         knob = method.knobs.get("lambda_max")
         setting = f"{method.name}_lambda_max"
         if knob is not None and (value := getattr(args, setting)) not in (None, knob.default):
@@ -258,6 +287,10 @@ def describe_estimators(args: Any) -> str:
     """Return the settings that name the estimators as they are written."""
     names = ("advantage_estimator", "all_right", "all_wrong")
     return ", ".join(f"{name}={value!r}" for name in names if (value := getattr(args, name)) is not None)
+
+
+def _prompts(kinds: Iterable[Kind]) -> str:
+    return f"{' and '.join(kinds).replace('_', '-')} prompts"
 
 
 def _check_budget(args: Any, budget: float) -> None:
@@ -302,6 +335,8 @@ def check_combinations(args: Any) -> None:
             f"kl_on={ROWS_WITH_ADVANTAGE} does nothing without a KL penalty: got beta={args.beta}. Set beta above 0, "
             f"or leave kl_on out."
         )
+    if args.prompt_selection in SELECTIONS:
+        _warn_of_selection(args)
     if args.dynamic_sampling and args.eval_strategy != "no":
         logger.warning(
             "dynamic_sampling is for training: evaluation drops no prompt, so that eval_reward and reward are not "
