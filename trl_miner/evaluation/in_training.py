@@ -216,6 +216,7 @@ class EvaluationCallback(TrainerCallback):
         kwargs = kwargs if kwargs.keys() <= inspect.signature(unwrap_model_for_generation).parameters.keys() else {}
         with (
             trainer.watching("scoring"),
+            trainer.casting_once(),
             unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator, **kwargs) as model,
         ):
             return sample_completions(

@@ -224,10 +224,13 @@ class MinerGRPOTrainer(RunTrainer):
     def _generate_single_turn(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         if self._turns is not None:
             self._turns.announce()
-        if not (self._collects_logps and self.model.training):
+        if self.use_vllm or self.rollout_func is not None:
             return super()._generate_single_turn(*args, **kwargs)
-        with collect_logps(self.accelerator.unwrap_model(self.model_wrapped), self.temperature) as collected:
-            completion_ids, _ = super()._generate_single_turn(*args, **kwargs)
+        with self.casting_once():
+            if not (self._collects_logps and self.model.training):
+                return super()._generate_single_turn(*args, **kwargs)
+            with collect_logps(self.accelerator.unwrap_model(self.model_wrapped), self.temperature) as collected:
+                completion_ids, _ = super()._generate_single_turn(*args, **kwargs)
         return completion_ids, by_row(collected, completion_ids)
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
