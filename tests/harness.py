@@ -1,6 +1,7 @@
 """Shared by test files and worker scripts: a policy, problems, rewards, settings, trainings, ranks and servers."""
 
 import contextlib
+import functools
 import json
 import multiprocessing
 import os
@@ -12,6 +13,7 @@ import urllib.request
 import zlib
 from pathlib import Path
 
+import accelerate.utils.imports
 import psutil
 import pytest
 import torch
@@ -23,6 +25,9 @@ from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.data import arithmetic
 from trl_miner.launching.health import free_port
 from trl_miner.trainer.row_layout import AS_TRL as UNASKED
+
+# At every step accelerate asks whether PEFT is installed, and reads its metadata anew: a tenth of a short training.
+accelerate.utils.imports._is_package_available = functools.cache(accelerate.utils.imports._is_package_available)
 
 BASE_MODEL_STEPS = 50  # of 900: enough for a model that ends most answers and solves few problems
 GOLDEN = Path(__file__).parent / "golden"
@@ -67,6 +72,7 @@ def crc(text: str) -> int:
     return zlib.crc32(text.encode())
 
 
+@functools.cache
 def problems(count: int = 48) -> Dataset:
     """Return problems whose kinds under `mixed_reward` alternate: every batch of three prompts has one of each."""
     rows = list(arithmetic.load_dataset("train", size=4 * count))
@@ -186,10 +192,19 @@ class WithImages(MinerGRPOTrainer):
         return super()._get_per_token_logps_and_entropies(model, input_ids, *args, batch_size=batch_size, **kwargs)
 
 
-def trained(policy, tmp_path, cls=Recording, reward=mixed_reward, extra=None, config_cls=MinerGRPOConfig, **overrides):
+def trained(
+    policy,
+    tmp_path,
+    cls=Recording,
+    reward=mixed_reward,
+    extra=None,
+    config_cls=MinerGRPOConfig,
+    num_problems=48,
+    **overrides,
+):
     """Train on `problems()` and return the trainer; `extra` goes to the trainer, `overrides` to its config."""
     args = config(tmp_path, cls=config_cls, **overrides)
-    trainer = cls(policy, reward, args, problems(), **(extra or {}))
+    trainer = cls(policy, reward, args, problems(num_problems), **(extra or {}))
     trainer.train()
     return trainer
 

@@ -134,13 +134,18 @@ def test_prompts_with_token_records_lead_to_them(run):
 
 
 @pytest.mark.parametrize("content", [None, "", "{}\n", "no JSON\n"])
-def test_without_a_ledger_that_can_be_read_there_is_no_section(run, content):
+def test_a_ledger_that_cannot_be_read_gives_a_note_at_most(run, content):
     (run / "prompt_ledger.jsonl").unlink()
     if content is not None:
         (run / "prompt_ledger.jsonl").write_text(content)
+    found, notes = read_prompts([read_run(run)])
+    assert found == {} and ["damaged" in note for note in notes] == [True] * (content not in (None, ""))
+
+
+def test_without_a_ledger_that_can_be_read_there_is_no_section(run):
+    (run / "prompt_ledger.jsonl").write_text("no JSON\n")
     page = write_report([run], quiet=True).read_text()
-    assert 'id="prompts"' not in page
-    assert ("damaged" in page) == (content not in (None, ""))
+    assert 'id="prompts"' not in page and "damaged" in page
 
 
 @needs_browser
