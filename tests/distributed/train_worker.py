@@ -101,7 +101,7 @@ OF_THE_SHAPES = {"micro_batches/tokens"}
 # Off-policy from the second step on, with one micro-batch: which rows share one depends on TRL's shuffling.
 OFF_POLICY = dict(num_iterations=3, learning_rate=3e-2, advantage_estimator="grpo")
 # The others look at nothing that these do not: tests/test_solved_prompts.py has their numbers.
-ALONE = ("grpo", "reinforce_pp", "reinforce_pp_baseline", "ucas", "entropy_adv")
+ALONE = ("grpo", "reinforce_pp", "ucas", "entropy_adv")
 CASES = {
     "forward": dict(micro_batches=3),
     "sampler": dict(micro_batches=3, source="sampler", temperature=0.7),
@@ -129,7 +129,6 @@ CASES = {
     "unscored": dict(rewards=[lambda completions, **kwargs: [1.0] * len(completions), some_unscored]),
     "gated": dict(rewards=[mixed_reward, by_length], correct_reward_func="mixed_reward", gate_on_correctness=True),
     "own": dict(advantage_estimator="own_estimators.by_length", advantage_estimator_kwargs={"bonus": 0.5}),
-    "own+miner": dict(advantage_estimator="own_estimators.by_length+miner"),
     "ucas+miner": dict(advantage_estimator="ucas+miner"),
     "spo": dict(advantage_estimator="spo"),
     "each_kind": dict(advantage_estimator="unlikeliness", all_right="placebo", all_wrong="rl_zvp"),
