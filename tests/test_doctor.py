@@ -380,6 +380,7 @@ def test_code_of_the_hub_is_a_warning(recipe):
 def test_an_unknown_model_is_not_checked_rather_than_ok(recipe):
     result = found(recipe(gpu=True, model_name_or_path="nobody/nothing"), "4x80GB")
     assert {result[about][0] for about in ("memory", "vLLM memory", "disk")} == {"not checked"}
+    assert "Download the model, name its folder, or run `trl-miner sft`" in result["memory"][1]
 
 
 def test_an_embedded_model_is_looked_at_and_not_trained(recipe, tmp_path, monkeypatch):

@@ -394,7 +394,7 @@ def check_model(setting: str, model: str | None, revision: str | None = None, *,
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(
             f"{setting} must be a folder with a model, a Hub id, or {' or '.join(WORLDS)}: {model} could not "
-            f"be loaded ({first_line(error)}). Check the name."
+            f"be loaded ({first_line(error)}). Check the name, or run `trl-miner sft`, if the recipe says so."
         ) from error
 
 

@@ -38,6 +38,7 @@ KNOWN: dict[str, dict[str, Any]] = {
 }
 # The estimate counts the activations of these. Others have experts, states or towers that it does not cover.
 DENSE = {"qwen3", "qwen2", "llama", "mistral"}
+_OR_SFT = "or run `trl-miner sft`, if the recipe says so"
 
 
 class UnknownModel(OSError):  # noqa: N818
@@ -94,17 +95,18 @@ def find_config(settings: argparse.Namespace) -> tuple[Any, str]:
         if is_local(name):
             reason = "there is no such folder" if not Path(name).is_dir() else str(error).splitlines()[0]
             raise UnusableModel(
-                f"model_name_or_path must be a model's folder or a Hub id: got {name}, but {reason}. Give another."
+                f"model_name_or_path must be a model's folder or a Hub id: got {name}, but {reason}. Give another, "
+                f"{_OR_SFT}."
             ) from error
         if _is_refused(error):
             raise UnusableModel(
                 f"The Hub must have the model and show it to you: got {name}, revision {settings.model_revision}. "
-                "Check both, or run `hf auth login`."
+                f"Check both, run `hf auth login`, {_OR_SFT}."
             ) from error
         if name not in KNOWN:
             raise UnknownModel(
-                f"the configuration of {name} is not here ({type(error).__name__}). Download the model, or name its "
-                "folder"
+                f"the configuration of {name} is not here ({type(error).__name__}). Download the model, name its "
+                f"folder, {_OR_SFT}"
             ) from error
     fields = dict(KNOWN[name])
     return AutoConfig.for_model(fields.pop("model_type"), **fields), "a table of known models"
