@@ -198,6 +198,13 @@ def test_a_resumed_run_needs_its_own_ledger_or_asks_for_a_new_one(policy, runs, 
     copy = shutil.copytree(checkpoint, tmp_path / "elsewhere" / "checkpoint-3")
     with pytest.raises(ValueError, match="is damaged or of another run"):
         take_up(find_home(copy, tmp_path), position_at(copy))
+    old = shutil.copytree(f"{trainer.args.output_dir}/checkpoint-6", tmp_path / "old" / "checkpoint-6")
+    (old / "manifest.json").unlink()
+    state = json.loads((old / "trainer_state.json").read_text())
+    del state["stateful_callbacks"]["RunState"]["attributes"]["ledger"]
+    (old / "trainer_state.json").write_text(json.dumps(state))
+    with pytest.raises(ValueError, match="of a training that kept none. .*prompt_selection_new"):
+        train(policy, tmp_path / "old", str(old), **CASES["retire"])
     ledger = read_ledger(tmp_path)
     assert ledger.header["rows"] == 12 and ledger.batches[0].step > 3
     # Checkpoint 9 is behind prompt 6 of a pass. A new ledger begins a new pass, of fewer prompts too.

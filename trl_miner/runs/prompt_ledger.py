@@ -303,11 +303,17 @@ def find_home(checkpoint: str | Path | None, output_dir: str | Path) -> Path:
 
 
 def position_at(checkpoint: str | Path) -> dict[str, Any]:
-    """Return where a checkpoint lies in the ledger, for `take_up`; empty: an earlier version made it."""
+    """Return where a checkpoint lies in the ledger, for `take_up`; empty: before its first line.
+
+    Raises:
+        ValueError: The checkpoint is of a training that kept no ledger, which the message says as a phrase.
+    """
     state = read_object(Path(checkpoint) / STATE, shape=_STATE)
-    for name in ("stateful_callbacks", "RunState", "attributes", "ledger"):
+    for name in ("stateful_callbacks", "RunState", "attributes"):
         state = state.get(name) or {}
-    return state
+    if "ledger" not in state:
+        raise ValueError(f"{checkpoint} is of a training that kept none")
+    return state["ledger"] or {}
 
 
 def refusal(selection: str, problem: str) -> str:

@@ -24,6 +24,7 @@ from ..runs.prompt_ledger import (
     header_of,
     key_text,
     parse_ledger,
+    position_at,
     prompt_key,
     prompt_text,
     refusal,
@@ -164,18 +165,19 @@ class PromptLedger(TrainerCallback):
         """Return what the file begins with, a line about the data set or what the checkpoint knows; or why the run
         cannot go on."""
         args, position = self._trainer.args, RunState.of(self._trainer).ledger
-        new = header_line(header)
-        if not position:  # of an earlier version, or nothing has been generated
-            return new, ""
+        new, kept, problem = header_line(header), b"", ""
         try:
-            kept = take_up(find_home(self._resumed_from, args.output_dir), position)
-            problem = differences(parse_ledger(kept).header, header)
+            if position:
+                kept = take_up(find_home(self._resumed_from, args.output_dir), position)
+                problem = differences(parse_ledger(kept).header, header)
+            elif self.selection is not None and self._resumed_from is not None:
+                position_at(self._resumed_from)  # raises an error where there was no ledger
         except (ValueError, OSError) as error:  # other processes wait for what this one finds
             kept, problem = b"", str(error)
         if problem and self.selection is not None and not args.prompt_selection_new_ledger:
             return b"", refusal(args.prompt_selection, problem)
         if not problem:
-            return kept, ""
+            return kept or new, ""
         is_continued = kept and self.selection is None
         logger.warning(f"The prompt ledger {'goes on with other data' if is_continued else 'begins anew'}: {problem}.")
         if is_continued:
