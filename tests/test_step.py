@@ -85,7 +85,7 @@ def assert_same_training(found, expected, tolerance=1e-6):
 
 
 def compare(policy, tmp_path, **settings):
-    off = {**settings, **AS_TRL, "max_tokens_per_micro_batch": None, "gradient_checkpointing_mode": "all"}
+    off = {**settings, **AS_TRL, "max_tokens_per_micro_batch": None}
     found, expected = run(policy, tmp_path / "on", **settings), run(policy, tmp_path / "off", **off)
     assert_same_training(found, expected)
     return found, expected
@@ -145,7 +145,6 @@ SETTINGS = {
     "entropy_adv": dict(advantage_estimator="entropy_adv"),
     "reinforce_pp": dict(advantage_estimator="reinforce_pp"),
     "checkpointing": dict(gradient_checkpointing=True),
-    "checkpointing where memory needs it": dict(gradient_checkpointing=True, gradient_checkpointing_mode="auto"),
     "truncated rows masked": dict(mask_truncated_completions=True, beta=0.1),
 }  # fmt: skip
 

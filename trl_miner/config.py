@@ -168,9 +168,9 @@ class MinerGRPOConfig(GRPOConfig):
     gradient_checkpointing_mode: str = _setting(
         "all",
         "Which layers gradient_checkpointing recomputes in the backward: all; or auto, as few as fit. With auto, "
-        "rollouts go in more and smaller micro-batches, none of which takes more memory than the largest would with "
-        "all layers recomputed. What a layer takes is measured before the first step. With sharded weights (FSDP, "
-        "ZeRO-3) each micro-batch fetches all weights once more.",
+        "rollouts may go in more and smaller micro-batches, none of which takes more memory than the largest would "
+        "with all layers recomputed. What a layer takes is measured before the first step. With sharded weights "
+        "(FSDP, ZeRO-3) each micro-batch fetches all weights once more.",
     )
     length_aware_scoring: bool = _setting(
         True, "Sort and trim likewise in the forwards without a gradient: old log-probs and reference."

@@ -26,6 +26,7 @@ from harness import (
 from transformers import AutoModelForCausalLM
 
 from trl_miner.evaluation.in_training import EvaluationCallback
+from trl_miner.trainer import recomputation
 
 torch.set_num_threads(1)
 NUM_PROMPTS = 3
@@ -138,6 +139,7 @@ def main(policy, output):
     output = Path(output)
     CASES["sampler"]["sampler"] = AutoModelForCausalLM.from_pretrained(policy)  # whole: nothing is sharded yet
     shard_on_a_cpu()
+    recomputation._OVERHEAD_ON_CPU = 0  # or rows of a few tokens would share micro-batches
     results = {name: train(name, policy, output, **settings) for name, settings in CASES.items()}
     checkpoint = str(output / "saved" / "checkpoint-2")
     results["resumed"] = train("resumed", policy, output, resume=checkpoint, **CASES["saved"])

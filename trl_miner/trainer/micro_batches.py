@@ -8,6 +8,7 @@ step by length, and leave out rows that add nothing to the sum.
 # P padded prompt tokens, T padded completion tokens
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -169,8 +170,8 @@ def plan_micro_batches(
     """Group the rows of an optimizer step into micro-batches, equally many on every process. Every process must call.
 
     With `by_length`, rows may share a micro-batch with those of TRL's others; there are at least `least`, of at most
-    `max_tokens` padded tokens each (None: no more than TRL's have). With `layers` there are more and smaller ones,
-    of which as many layers go without checkpointing as the memory of the largest allows. With `skips_rows`, rows
+    `max_tokens` padded tokens each (None: no more than TRL's have). With `layers` there may be more and smaller ones,
+    and each leaves as many layers out of checkpointing as the memory of the largest allows. With `skips_rows`, rows
     without effect are left out, unless all are: TRL's metrics need some.
     """
     device, size = trl_batches[0]["advantages"].device, len(trl_batches)
@@ -189,7 +190,8 @@ def plan_micro_batches(
         limits = micro_batch_limits(len(is_used[0]), padded_length(trl_batches[0]), max_tokens)
         split = partition(lengths_n2, count, **limits)
         if layers is not None:
-            split, plain_layers = _split_by_memory(lengths_n2, split, layers, least, world, device)
+            most = max(_padded_tokens(lengths_n2, part) for part in split)
+            split, plain_layers = _split_by_memory(lengths_n2, most, layers, least, world, device)
         parts = [[rows[i] for i in part] for part in split]
     else:
         parts = [[(batch, row) for batch, row in rows if batch == number] for number in range(size)]
@@ -205,25 +207,26 @@ def plan_micro_batches(
 
 
 def _split_by_memory(
-    lengths_n2: np.ndarray, split: list[list[int]], layers: LayerMemory, least: int, world: World, device: torch.device
+    lengths_n2: np.ndarray, most: int, layers: LayerMemory, least: int, world: World, device: torch.device
 ) -> tuple[list[list[int]], list[int]]:
-    """Return another split of the rows, and how many layers of each micro-batch need no checkpointing to take no more
-    memory than the largest of `split` does with it.
+    """Return the cheapest split of the rows, and how many layers of each micro-batch need no checkpointing to take no
+    more memory than `most` padded tokens do with it.
 
-    Rows that need none at all share micro-batches, the others are alone. As many of both on every process, and as many
-    layers, because a sharded layer is fetched once more to be recomputed.
+    There are as many micro-batches on every process, and as many such layers, because a sharded layer is fetched once
+    more to be recomputed.
     """
-    most = max((_padded_tokens(lengths_n2, part) for part in split), default=0)
-    limit = layers.plain_tokens(most)
-    is_plain_n = lengths_n2.sum(axis=1) <= limit
-    long, plain = np.flatnonzero(~is_plain_n), np.flatnonzero(is_plain_n)
-    wanted = torch.tensor([[len(long), fewest_micro_batches(lengths_n2[plain], limit)]], device=device)
-    num_long, num_plain = world.gather(wanted).amax(dim=0).tolist()
-    num_plain = max(num_plain, least - num_long)
-    parts = [long[part].tolist() for part in partition(lengths_n2[long], num_long)]
-    parts += [plain[part].tolist() for part in partition(lengths_n2[plain], num_plain, max_tokens=limit)]
+    order = _by_length(lengths_n2)
+    ends = [0]
+    if len(order):
+        costs = layers.costs(_tokens_of_parts(lengths_n2[order], most // int(lengths_n2.sum(axis=1).min())), most)
+        ends = _cheapest_ends(costs)
+    count = max(least, int(world.gather(torch.tensor([len(ends) - 1], device=device)).max()))
+    if len(order) and count >= len(ends):
+        ends = _best_ends(costs, min(count, len(order)))
+    parts = [order[start:end].tolist() for start, end in itertools.pairwise(ends)]
+    parts += [[] for _ in range(count - len(parts))]
     tokens = [_padded_tokens(lengths_n2, part) for part in parts]
-    own = [layers.plain_layers(count, most) if count else layers.num_layers for count in tokens]
+    own = [int(layers.plain_layers(number, most)) if number else layers.num_layers for number in tokens]
     of_all: list[int] = world.gather(torch.tensor([own], device=device)).amin(dim=0).tolist()
     return parts, of_all
 
@@ -269,9 +272,23 @@ def partition(
     """Split rows into micro-batches with the fewest padded tokens, among splits of the rows in order of length."""
     order = _by_length(lengths_n2)
     num_rows = len(order)
-    num_full = min(count, num_rows)
-    ends = [0] if num_full == 0 else _best_ends(lengths_n2[order], num_full, max_rows, max_tokens)
-    parts = [order[start:end].tolist() for start, end in zip(ends, ends[1:], strict=False)]
+    ends, num_full = [0], min(count, num_rows)
+    if num_full:
+        most = min(max_rows or num_rows, num_rows - num_full + 1)
+        if max_tokens is not None:
+            most = min(most, max(1, max_tokens // int(lengths_n2.sum(axis=1).min())))
+        tokens = _tokens_of_parts(lengths_n2[order], most)
+        if max_tokens is not None:
+            tokens[tokens > max_tokens] = np.inf
+        # Of splits with equal padding take the most even one: this adds less than a token in all.
+        tokens += 0.5 * (tokens / (num_rows * lengths_n2.max(axis=0).sum())) ** 2
+        ends = _best_ends(tokens, num_full)
+        if not ends:
+            raise ValueError(
+                f"{num_rows} rows do not fit into {num_full} micro-batches of at most {max_rows or 'any number of'} "
+                f"rows and {max_tokens or 'any number of'} tokens. Use more micro-batches, or larger ones."
+            )
+    parts = [order[start:end].tolist() for start, end in itertools.pairwise(ends)]
     return parts + [[] for _ in range(count - len(parts))]
 
 
@@ -280,37 +297,53 @@ def _by_length(lengths_n2: np.ndarray) -> np.ndarray:
     return np.argsort(-lengths_n2.sum(axis=1), kind="stable")
 
 
-def _best_ends(lengths_n2: np.ndarray, count: int, max_rows: int | None, max_tokens: int | None) -> list[int]:
-    """Return where each of `count` parts of the sorted rows ends, by dynamic programming from the last row."""
+def _tokens_of_parts(lengths_n2: np.ndarray, most: int) -> np.ndarray:
+    """Return (n, most) the padded tokens of a part with the rows i to i + k; infinity beyond the last row."""
     num_rows = len(lengths_n2)
-    most = min(max_rows or num_rows, num_rows - count + 1)
-    if max_tokens is not None:
-        most = min(most, max(1, max_tokens // int(lengths_n2.sum(axis=1).min())))
-    # tokens[i, k]: of a part with the rows i to i + k
-    last = np.arange(num_rows)[:, None] + np.arange(most)
+    last = np.arange(num_rows)[:, None] + np.arange(min(most, num_rows))
     longest = np.maximum.accumulate(lengths_n2[np.minimum(last, num_rows - 1)], axis=1)
-    tokens = longest.sum(axis=2) * np.arange(1, most + 1).astype(float)
+    tokens = longest.sum(axis=2) * np.arange(1, last.shape[1] + 1).astype(float)
     tokens[last >= num_rows] = np.inf
-    if max_tokens is not None:
-        tokens[tokens > max_tokens] = np.inf
-    # Of splits with equal padding take the most even one: this adds less than a token in all.
-    tokens += 0.5 * (tokens / (num_rows * lengths_n2.max(axis=0).sum())) ** 2
-    after = np.minimum(last + 1, num_rows)
-    # fewest[i]: tokens of the rows from i on, in as many parts as have been considered
-    fewest = np.full(num_rows + 1, np.inf)
-    fewest[num_rows] = 0.0
+    return tokens
+
+
+def _best_ends(costs_nk: np.ndarray, count: int) -> list[int]:
+    """Return where each of `count` parts of the rows ends that cost least in all, given what a part with the rows i to
+    i + k costs, by dynamic programming from the last row; nothing where there is no such split."""
+    after = _after(costs_nk)
+    # fewest[i]: the cost of the rows from i on, in as many parts as have been considered
+    fewest = np.full(len(costs_nk) + 1, np.inf)
+    fewest[-1] = 0.0
     choices = []
     for _ in range(count):
-        totals = tokens + fewest[after]
+        totals = costs_nk + fewest[after]
         choice = totals.argmin(axis=1)
         choices.append(choice)
         fewest = np.append(np.take_along_axis(totals, choice[:, None], axis=1)[:, 0], np.inf)
     if not np.isfinite(fewest[0]):
-        raise ValueError(
-            f"{num_rows} rows do not fit into {count} micro-batches of at most {max_rows or 'any number of'} rows and "
-            f"{max_tokens or 'any number of'} tokens. Use more micro-batches, or larger ones."
-        )
+        return []
     ends = [0]
     for choice in reversed(choices):
         ends.append(ends[-1] + int(choice[ends[-1]]) + 1)
     return ends
+
+
+def _cheapest_ends(costs_nk: np.ndarray) -> list[int]:
+    """Return the same for the number of parts that costs least."""
+    num_rows = len(costs_nk)
+    after = _after(costs_nk)
+    fewest, choices = np.zeros(num_rows + 1), np.zeros(num_rows, dtype=int)
+    for row in reversed(range(num_rows)):
+        totals = costs_nk[row] + fewest[after[row]]
+        choices[row] = totals.argmin()
+        fewest[row] = totals[choices[row]]
+    ends = [0]
+    while ends[-1] < num_rows:
+        ends.append(ends[-1] + int(choices[ends[-1]]) + 1)
+    return ends
+
+
+def _after(costs_nk: np.ndarray) -> np.ndarray:
+    """Return the row that follows each part."""
+    num_rows, most = costs_nk.shape
+    return np.minimum(np.arange(num_rows)[:, None] + np.arange(1, most + 1), num_rows)
