@@ -8,15 +8,13 @@ before the model, in a process of its own. Target: the estimate is never below t
 """
 
 import argparse
-import gc
-import itertools
 import json
 import os
 import subprocess
 import sys
 from typing import Any
 
-from common import memory_mib, report_table, reset_peak_memory
+from common import memory_mib, report_table, reset_peak_memory, tensors_mib
 
 # vocabulary, hidden, layers, intermediate, heads, KV heads, head size, rows, tokens, checkpointed, LoRA
 CASES: dict[str, tuple[Any, ...]] = {
@@ -88,18 +86,16 @@ def measure(name: str) -> float:
 
 
 def count(case: tuple[Any, ...]) -> float:
-    """In MiB: the most that the tensors of the steps held at once, as PyTorch's allocator told its profiler."""
-    import torch
-
+    """In MiB: the most that the tensors of the steps held at once."""
     rows, tokens, checkpointed, is_lora = case[7:]
-    gc.collect()  # or an older model is freed during the steps, which would count as less
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+
+    def run() -> object:
         model, optimizer = _build(configuration(case), is_lora, checkpointed)
         for _ in range(2):
             _step(model, optimizer, rows, tokens)
-    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
-    changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
-    return max(itertools.accumulate(changes)) / 2**20
+        return model, optimizer
+
+    return tensors_mib(run)
 
 
 def _build(config: Any, is_lora: bool, checkpointed: bool) -> tuple[Any, Any]:

@@ -19,10 +19,11 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from common import AS_TRL, machine, memory_mib, quartiles, report, reset_peak_memory, table
+from common import AS_TRL, machine, memory_mib, quartiles, report, reset_peak_memory, table, tensors_mib
 from datasets import Dataset
 from overhead_gpu import SIZE as LARGE
 from peft import LoraConfig
@@ -53,8 +54,10 @@ KL_TEXT = """## A KL penalty\n
 part of the step, and with MINER its own forward.
 """
 CHECKPOINTING_TEXT = """## Gradient checkpointing\n
-{} pairs a row, all with gradient_checkpointing, half of the groups all right, MINER's own forward included. Peak
-memory is that of the process.
+{} pairs a row, half of the groups all right, MINER's own forward included; TRL's step with gradient_checkpointing. The
+target of auto / all is 0.80. Without checkpointing a step has nothing to recompute: none / all is what auto could
+reach with all the memory that it wants. Peak memory is that of the process, and that of the tensors of one step, as
+PyTorch's allocator counts it.
 """
 GROWTH_TEXT = """## How the gain grows\n
 {} pairs a row, everything at its default, heavy tail; where the table does not change it, as above and half of the
@@ -194,7 +197,15 @@ class Turn:
 class Comparison:
     """TRL and the variants on the same rollouts, in rotating order."""
 
-    def __init__(self, case: Case, variants: list[Variant], rounds: int, trl: dict[str, Any] | None = None):
+    def __init__(
+        self,
+        case: Case,
+        variants: list[Variant],
+        rounds: int,
+        trl: dict[str, Any] | None = None,
+        *,
+        counts_tensors: bool = False,
+    ):
         turns: list[Turn] = []
         with tempfile.TemporaryDirectory() as folder:
             for variant in (Variant(TRL, trl or {}, variants[-1].all_right), *variants):
@@ -209,6 +220,7 @@ class Comparison:
                     self.taken[turn.variant.name].append(turn.run(seed))
                 if len({turn.trainer.state.num_input_tokens_seen for turn in turns}) > 1:
                     raise RuntimeError(f"The trainers did not handle the same rollouts in round {seed} of {case}.")
+        self.tensors = {turn.variant.name: tensors_mib(partial(turn.run, 0)) for turn in turns if counts_tensors}
         del turns, turn  # the next comparison wants the memory
         gc.collect()
         torch.cuda.empty_cache()
@@ -275,12 +287,17 @@ def kl_table(case: Case, rounds: int) -> str:
 def checkpointing_table(case: Case, rounds: int) -> str:
     given = {"gradient_checkpointing": True}
     everywhere, auto = (Variant(mode, given | {"gradient_checkpointing_mode": mode}) for mode in ("all", "auto"))
-    rows = []
+    none, rows = Variant("none"), []
     for lengths in ("heavy tail", "constant"):
-        found = Comparison(replace(case, lengths=lengths), [everywhere, auto], rounds, given)
-        rows.append([lengths, found.seconds, found.ratio(everywhere), found.ratio(auto), found.ratio(auto, of="all")])
-        rows[-1] += ["{1:.3f}".format(*found.quartiles(auto, "peak", of="all"))]
-    header = ["lengths", "TRL, s", "mode all / TRL", "mode auto / TRL", "auto / all", "peak memory, auto / all"]
+        found = Comparison(
+            replace(case, lengths=lengths), [everywhere, auto, none], rounds, given, counts_tensors=True
+        )
+        rows.append([lengths, found.seconds, found.ratio(everywhere), found.ratio(auto)])
+        rows[-1] += [found.ratio(variant, of="all") for variant in (auto, none)]
+        rows[-1] += ["{1:.3f}".format(*found.quartiles(variant, "peak", of="all")) for variant in (auto, none)]
+        rows[-1] += [f"{found.tensors[variant.name] / found.tensors['all']:.3f}" for variant in (auto, none)]
+    header = ["lengths", "TRL, s", "mode all / TRL", "mode auto / TRL", "auto / all", "none / all"]
+    header += [f"{what}, {name} / all" for what in ("peak memory", "peak of tensors") for name in ("auto", "none")]
     return f"{CHECKPOINTING_TEXT.format(rounds)}\n" + table(header, rows)
 
 
@@ -311,6 +328,7 @@ def main() -> None:
     parser.add_argument("--growth-pairs", type=int, default=5, help="the same in the tables of how the gain grows")
     parser.add_argument("--gpu", "--gpu-size", action="store_true", help="the size of Qwen3-0.6B, on a GPU")
     parser.add_argument("--tiny", action="store_true", help="a size that a processor can try this script with")
+    parser.add_argument("--most-tokens", type=int, help="of a completion: 512, or 4096 with --gpu")
     parser.add_argument("--tables", nargs="+", choices=builders, help="some alone, in a file of their own")
     options = parser.parse_args()
     pairs = options.pairs or (6 if options.gpu else 20)
@@ -322,7 +340,7 @@ def main() -> None:
     if not gpu:
         torch.set_num_threads(1)  # two threads that wait for each other say more about the machine than about the step
     size, cap = (LARGE, 4096) if options.gpu else (SMALL, 512)
-    case = Case(size | TINY, 64, gpu) if options.tiny else Case(size, cap, gpu)
+    case = Case(size | TINY, 64, gpu) if options.tiny else Case(size, options.most_tokens or cap, gpu)
 
     text = f"# Time of a training step\n\n{__doc__.splitlines()[0]}\n\n{machine()}\n"
     text += f"{case.rows} rows x {case.accumulation} micro-batches, groups of {case.generations}, up to {case.cap} "
