@@ -638,7 +638,7 @@ def test_the_dose_asked_for_and_reached(tmp_path):
 # the report
 
 
-def test_a_report_says_what_was_not_recorded_and_how_to_and_the_command_what_comes_next(tmp_path, capsys):
+def test_the_command_says_what_comes_next_and_the_report_what_is_missing(tmp_path, capsys):
     run = write_run(tmp_path / "run", [log(1), log(2)], planned=9)
     (run / "config.json").write_text("{}")
     (run / "training.json").write_text(json.dumps({"settings": {"advantage_estimator": "miner"}}))

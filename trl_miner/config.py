@@ -257,8 +257,8 @@ class MinerGRPOConfig(GRPOConfig):
     )
     prompt_selection_retire_passes: int = _setting(
         5,
-        "With retire: passes over the data from one visit of a solved prompt to the next. Solved prompts cost a fifth "
-        "of their rollouts with 5, and one that is forgotten is found within 5 passes.",
+        "With retire: passes over the data from one visit of a solved prompt to the next. With 5, solved prompts cost "
+        "a fifth of the rollouts that they would cost otherwise, and one that is forgotten is found within 5 passes.",
     )
     prompt_selection_new_ledger: bool = _setting(
         False,

@@ -7,7 +7,6 @@ To ask TRL for them takes seconds. With the file a wrong recipe or command line 
 import hashlib
 import json
 import math
-import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from .data.base_model import cache_folder
 from .importing import did_you_mean
 from .progress import Progress
 from .recipe_files import find_recipe
@@ -145,8 +145,7 @@ def _value(setting: Setting, given: Sequence[str], option: str) -> Any:
 def load() -> Options:
     """Return the options of the installed versions, from the cache if it has them."""
     key = _key()
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(os.environ.get("TRL_MINER_CACHE") or Path(caches, "trl_miner")).expanduser()
+    folder = cache_folder()
     path = folder / f"options-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -1,7 +1,6 @@
 """The base models of the embedded worlds: each is trained on this machine when first needed, then kept.
 
-The cache is `$TRL_MINER_CACHE`, else `$XDG_CACHE_HOME/trl_miner`, else `~/.cache/trl_miner`, with a folder for each
-`BaseModelSettings`. Deleting it is safe: the next run trains the model again.
+The cache has a folder for each `BaseModelSettings`. Deleting it is safe: the next run trains the model again.
 """
 
 import dataclasses
@@ -47,6 +46,12 @@ class BaseModelSettings:
     format: int = 1  # raise it whenever problems, tokens or training change: old models in the cache are then not used
 
 
+def cache_folder() -> Path:
+    """Return the package's cache: `$TRL_MINER_CACHE`, else `$XDG_CACHE_HOME/trl_miner`, else `~/.cache/trl_miner`."""
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("TRL_MINER_CACHE") or Path(caches, "trl_miner")).expanduser()
+
+
 def find_model(name: str, steps: int | None = None) -> str:
     """Return what `from_pretrained` takes: the name itself or, for an embedded world, the folder of its base model."""
     if name not in WORLDS:
@@ -70,8 +75,7 @@ def base_model(settings: BaseModelSettings = BaseModelSettings(), cache_dir: str
     """
     from filelock import FileLock
 
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    root = Path(cache_dir or os.environ.get("TRL_MINER_CACHE") or Path(caches, "trl_miner")).expanduser()
+    root = Path(cache_dir).expanduser() if cache_dir else cache_folder()
     ingredients = [dataclasses.asdict(settings), chains.WORDING, WORLDS[settings.world].WORDING]
     key = hashlib.sha256(json.dumps(ingredients).encode()).hexdigest()[:16]
     folder = root / f"{settings.world.rpartition('/')[2]}-{key}"

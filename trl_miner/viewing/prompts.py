@@ -122,7 +122,7 @@ def prompt_plans(methods: Sequence[Method], prompts: Mapping[str, Prompts]) -> l
     caption = (
         "Every prompt of the training set, by how its rollouts came out when the run last generated for it. Mixed: "
         "some were right and some wrong. Unseen: not generated for yet, or the verifier could not judge it. "
-        "Rows with the same prompt count as one that is seen; the others stay unseen."
+        "Of several rows with the same prompt, one counts as seen and the others as unseen."
     )
     if any(prompts[str(run.folder)].total is None for method in having for run in method.runs):
         caption += " Of a stream: shares of the prompts seen so far."
