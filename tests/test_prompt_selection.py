@@ -228,8 +228,9 @@ def test_where_selection_leaves_less_than_a_batch_the_retired_come_back(policy, 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (dict(prompt_selection="gresso"), "prompt_selection must be one of none, greso, retire"),
+        (dict(prompt_selection="gresso"), "prompt_selection must be one of none, greso, retire, temperature"),
         (dict(prompt_selection_target=1.5), "prompt_selection_target"),
+        (dict(prompt_selection_heat=0.9), "prompt_selection_heat must be at least 1"),
         (dict(prompt_selection_retire_passes=0), "prompt_selection_retire_passes must be at least 1"),
     ],
 )

@@ -245,7 +245,8 @@ class MinerGRPOConfig(GRPOConfig):
         "Which prompts to generate less often, by how they came out before. greso (arXiv 2506.02177): with a chance "
         "that grows with every visit in a row at which all rollouts were right, or all wrong. retire (after ScaleRL, "
         "arXiv 2510.13786): those that were solved at their last visit. Others take their place, and all come up "
-        "again. With MINER it leaves out prompts that MINER learns from.",
+        "again. With MINER these leave out prompts that MINER learns from. temperature (the idea is ERPO's, arXiv "
+        "2511.04800) leaves none out: it samples those that were solved at their last visit at a higher temperature.",
     )
     prompt_selection_target: float = _setting(
         0.25,
@@ -253,12 +254,17 @@ class MinerGRPOConfig(GRPOConfig):
         "The chances to pass over such prompts are steered towards it.",
     )
     prompt_selection_retire_at: float = _setting(
-        0.9, "With retire: the pass rate from which a prompt counts as solved."
+        0.9, "With retire and temperature: the pass rate from which a prompt counts as solved."
     )
     prompt_selection_retire_passes: int = _setting(
         5,
         "With retire: passes over the data from one visit of a solved prompt to the next. With 5, solved prompts cost "
         "a fifth of the rollouts that they would cost otherwise, and one that is forgotten is found within 5 passes.",
+    )
+    prompt_selection_heat: float = _setting(
+        1.2,
+        "With temperature: factor on temperature for solved prompts, in sampling and in the loss. Not for tools, "
+        "images, rollout_func, or models that cap their logits.",
     )
     prompt_selection_new_ledger: bool = _setting(
         False,

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 import torch
 
-from .methods import METHODS, POLICY_LOSSES, REINFORCE_PP_BASELINE, RETIRE, SELECTIONS, AdvantageEstimator
+from .methods import GRESO, METHODS, POLICY_LOSSES, REINFORCE_PP_BASELINE, RETIRE, SELECTIONS, AdvantageEstimator
 from .methods.compose import ALL_RIGHT, ALL_WRONG
 from .methods.dose import DEFAULT_SHARE, DOSES, ENTROPY, GRADIENT, L1
 from .methods.method import Kind, Knob
@@ -35,6 +35,7 @@ _AT_LEAST = {
     "log_miner_update_steps": 1,
     "dose_steps": 1,
     "prompt_selection_retire_passes": 1,
+    "prompt_selection_heat": 1,
 }
 # None is a value of these. (Their types do not tell: transformers' parser takes None out of them.)
 _OPTIONAL = {"steps_per_generation", "generation_batch_size", "max_completion_length", "epsilon_high", "min_p"}
@@ -335,7 +336,7 @@ def check_combinations(args: Any) -> None:
             f"kl_on={ROWS_WITH_ADVANTAGE} does nothing without a KL penalty: got beta={args.beta}. Set beta above 0, "
             f"or leave kl_on out."
         )
-    if args.prompt_selection in SELECTIONS:
+    if args.prompt_selection in (GRESO.name, RETIRE.name):
         _warn_of_selection(args)
     if args.dynamic_sampling and args.eval_strategy != "no":
         logger.warning(

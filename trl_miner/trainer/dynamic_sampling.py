@@ -53,7 +53,7 @@ class DynamicSampling:
         )
         rounds = []
         for indices in fill:
-            rounds.append(self.generate_round(indices))
+            rounds.append(self.generate_round(batch, indices))
             rewards_NF = rounds[-1].rewards_NF
             kept = differs_in_correctness(
                 trainer.verifier.rewards(rewards_NF),
@@ -72,11 +72,12 @@ class DynamicSampling:
         trainer._pending_extra_logs.update(batch.prepared.extra)
         return batch.prepared.rows
 
-    def generate_round(self, indices: list[int]) -> GeneratedRound:
+    def generate_round(self, batch: GenerationBatch, indices: list[int]) -> GeneratedRound:
         """Generate and score the rollouts of some prompts, each process its share. Every process must call it."""
         trainer = self._trainer
         rows = self._source.rows(indices)
         prompts = [row["prompt"] for row in rows]
+        batch.heat_B = trainer.ledger.heat(rows)
         generated = trainer._generate(prompts)
         fields = generated[EXTRA_FIELDS] or {}  # TRL would write one round's into the rows of the batch
         generated = (*generated[:EXTRA_FIELDS], {}, *generated[EXTRA_FIELDS + 1 :])

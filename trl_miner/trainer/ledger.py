@@ -88,6 +88,15 @@ class PromptLedger(TrainerCallback):
             self._passed_over[key] = number is not None and bool(selection and selection.passes_over(number, key))
         return self._passed_over[key]
 
+    def heat(self, rows: Sequence[Mapping[str, Any]]) -> Tensor | None:
+        """Return (B,) the factors on the temperature of this process's rows, which the next generation is for; None
+        where `prompt_selection` sets none. Every process must call it."""
+        if self.selection is None or not self.selection.heats:
+            return None
+        self.open()
+        heats = [self.selection.heat(self._numbers.get(key_text(prompt_key(row)))) for row in rows]
+        return torch.tensor(heats, device=self._trainer.accelerator.device)
+
     def record(self, visits: Visits) -> None:
         """Write the batch, once it is whole."""
         assert self._writer is not None, "`see` opens it"
@@ -110,7 +119,8 @@ class PromptLedger(TrainerCallback):
         if self.selection is not None:
             self._warn_of_those_that_came_back([key for key in skipped if key in visits.keys])
             self.selection.observe(batch)
-            self._trainer.log_train_metric("selection/skipped", float(len(batch.skipped)))
+            if not self.selection.heats:
+                self._trainer.log_train_metric("selection/skipped", float(len(batch.skipped)))
             for name, value in self.selection.metrics().items():
                 self._trainer._metrics["train"][name] = [value]  # not appended: TRL logs the mean of what it finds
         self._passed_over.clear()

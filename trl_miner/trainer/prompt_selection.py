@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..methods import GRESO, RETIRE, SELECTIONS
+from ..methods import GRESO, RETIRE, SELECTIONS, TEMPERATURE
 from ..runs.prompt_ledger import Batch
 
 # Of GRESO's published code, Infini-AI-Lab/GRESO @ b277843, verl/trainer/ppo/ray_trainer.py and its scripts.
@@ -46,18 +46,21 @@ class PromptSelection:
         target: float = 0.25,
         retire_at: float = 0.9,
         retire_passes: int = 5,
+        heat: float = 1.2,
     ) -> None:
         """Make the decisions of a run without a past.
 
         Args:
-            name: "greso" or "retire".
+            name: "greso", "retire" or "temperature".
             seed: Of the draws.
             by_correctness: Whether rollouts that are all right, or all wrong, teach nothing though their rewards
                 differ: with dynamic sampling, or behind the gate on correctness.
             target: GRESO: share of generated prompts that may teach nothing, from 0 to 1.
-            retire_at: Retirement: the pass rate at the last visit from which a prompt is passed over.
+            retire_at: Retirement and temperature: the pass rate at the last visit from which a prompt is solved.
             retire_passes: Retirement: every so many passes over the data a retired prompt is generated all the same.
+            heat: Temperature: the factor on the temperature for solved prompts.
         """
+        self._heat = heat
         self._name, self._seed, self._by_correctness = name, seed, by_correctness
         self._targets = {"easy": _EASY_SHARE * target, "hard": (1 - _EASY_SHARE) * target}
         self._retire_at, self._retire_passes = retire_at, retire_passes
@@ -91,13 +94,23 @@ class PromptSelection:
     def passes_over(self, number: int, key: str) -> bool:
         """Return whether the batch that comes next passes over a prompt, by its number and key in the ledger."""
         past = self._pasts.get(number)
-        if past is None:
+        if past is None or self.heats:
             return False
         if self._name == RETIRE.name:
             return past.pass_rate >= self._retire_at and past.skips < self._retire_passes - 1
         if not past.kind:
             return False
         return self._draw(key) >= max(self.p[past.kind] ** past.streak, LEAST_KEPT)
+
+    @property
+    def heats(self) -> bool:
+        """Whether it passes over nothing, and has solved prompts sampled hotter."""
+        return self._name == TEMPERATURE.name
+
+    def heat(self, number: int | None) -> float:
+        """Return the factor on the temperature for a prompt, by its number in the ledger; None: it is new."""
+        past = None if number is None else self._pasts.get(number)
+        return self._heat if self.heats and past is not None and past.pass_rate >= self._retire_at else 1.0
 
     @property
     def num_retired(self) -> int:
@@ -108,6 +121,8 @@ class PromptSelection:
 
     def metrics(self) -> Mapping[str, float]:
         """Return what is logged of the run so far."""
+        if self.heats:
+            return {}
         found = {"selection/retired": float(self.num_retired), "selection/saved_rollouts": float(self.num_saved)}
         if self._name == GRESO.name:
             found |= {f"selection/p_{kind}": p for kind, p in self.p.items()}
@@ -130,4 +145,5 @@ def make_selection(args: Any) -> PromptSelection | None:
         target=args.prompt_selection_target,
         retire_at=args.prompt_selection_retire_at,
         retire_passes=args.prompt_selection_retire_passes,
+        heat=args.prompt_selection_heat,
     )
