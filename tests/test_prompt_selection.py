@@ -230,6 +230,10 @@ def test_where_selection_leaves_less_than_a_batch_the_retired_come_back(policy, 
     [
         (dict(prompt_selection="gresso"), "prompt_selection must be one of none, greso, retire, temperature"),
         (dict(prompt_selection_target=1.5), "prompt_selection_target"),
+        (
+            dict(prompt_selection="temperature", prompt_selection_heat=2.5, use_vllm=True),
+            "must be at most 2, which is vLLM's limit: got 1.0 x 2.5 = 2.5",
+        ),
         (dict(prompt_selection_heat=0.9), "prompt_selection_heat must be at least 1"),
         (dict(prompt_selection_retire_passes=0), "prompt_selection_retire_passes must be at least 1"),
     ],

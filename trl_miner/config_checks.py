@@ -10,7 +10,16 @@ from typing import Any, get_type_hints
 
 import torch
 
-from .methods import GRESO, METHODS, POLICY_LOSSES, REINFORCE_PP_BASELINE, RETIRE, SELECTIONS, AdvantageEstimator
+from .methods import (
+    GRESO,
+    METHODS,
+    POLICY_LOSSES,
+    REINFORCE_PP_BASELINE,
+    RETIRE,
+    SELECTIONS,
+    TEMPERATURE,
+    AdvantageEstimator,
+)
 from .methods.compose import ALL_RIGHT, ALL_WRONG
 from .methods.dose import DEFAULT_SHARE, DOSES, ENTROPY, GRADIENT, L1
 from .methods.method import Kind, Knob
@@ -338,6 +347,12 @@ def check_combinations(args: Any) -> None:
         )
     if args.prompt_selection in (GRESO.name, RETIRE.name):
         _warn_of_selection(args)
+    hottest = args.temperature * args.prompt_selection_heat
+    if args.prompt_selection == TEMPERATURE.name and args.use_vllm and hottest > 2:
+        raise ValueError(
+            f"temperature times prompt_selection_heat must be at most 2, which is vLLM's limit: got "
+            f"{args.temperature} x {args.prompt_selection_heat} = {hottest:g}. Lower prompt_selection_heat."
+        )
     if args.dynamic_sampling and args.eval_strategy != "no":
         logger.warning(
             "dynamic_sampling is for training: evaluation drops no prompt, so that eval_reward and reward are not "

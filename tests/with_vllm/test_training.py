@@ -23,7 +23,7 @@ METHODS = {
     "grpo-uncorrected": {"advantage_estimator": "grpo", **UNCORRECTED},
     "miner-uncorrected": {"advantage_estimator": "miner", **UNCORRECTED},
     "control": {"advantage_estimator": "miner", "synced": False},
-    "hot": {"prompt_selection": "temperature", "prompt_selection_heat": 3.0, "rows": 6, "shuffle_dataset": False},
+    "hot": {"prompt_selection": "temperature", "prompt_selection_heat": 2.0, "rows": 6, "shuffle_dataset": False},
     "grpo-qlora": {"advantage_estimator": "grpo", "lora": True, "bits": 4},
 }
 # What a head changes is the weights that are sent, with adapters in them or not; all else is done with tied ones.
