@@ -132,6 +132,8 @@ def test_a_server_is_asked_once_for_each_temperature():
     ("settings", "message"),
     [
         (dict(advantage_estimator="ucas"), "got advantage_estimator ucas, which reads logits"),
+        (dict(use_transformers_continuous_batching=True), "got use_transformers_continuous_batching"),
+        (dict(generation_kwargs={"temperature": 0.5}), "got generation_kwargs with a temperature"),
         (dict(extra=dict(rollout_func=rollouts_by_place)), "got a rollout_func"),
     ],
 )
