@@ -94,16 +94,18 @@ def sampling(trainer: Any, heat_B: Tensor | None) -> Iterator[None]:
     if heat_B is None:
         yield
         return
+    # As they are set: in float32 a product with the temperature may be above vLLM's limit.
+    heats = [trainer.args.prompt_selection_heat if heat > 1 else 1.0 for heat in heat_B.tolist()]
     if not trainer.use_vllm:
         model, make = trainer.accelerator.unwrap_model(trainer.model_wrapped), _with_processor(heat_B)
     elif trainer.vllm_mode == "server":
-        heat_N = gather_object(heat_B.tolist())
+        heat_N = gather_object(heats)
         if not trainer.accelerator.is_main_process:
             yield
             return
         model, make = trainer.vllm_generation.vllm_client, _by_request(heat_N)
     else:
-        model, make = trainer.vllm_generation.llm, _by_prompt(_of_engine(trainer.vllm_generation, heat_B.tolist()))
+        model, make = trainer.vllm_generation.llm, _by_prompt(_of_engine(trainer.vllm_generation, heats))
     with replacing(model, "generate", make):
         yield
 
