@@ -8,8 +8,10 @@ from transformers import AutoModelForCausalLM
 
 from trl_miner import MinerGRPOTrainer
 from trl_miner.trainer import heat
+from trl_miner.trainer.checkpointing import RunState
 from trl_miner.trainer.heat import HEAT
 from trl_miner.trainer.prompt_selection import PromptSelection
+from trl_miner.trainer.sampler_check import check_sampler
 
 HOT = 1.5
 SETTINGS = dict(prompt_selection="temperature", prompt_selection_heat=HOT, temperature=0.8, steps_per_generation=2)
@@ -35,12 +37,12 @@ def train(policy, folder, resume=None, **settings):
     return trainer
 
 
-def logps_by_hand(model, batch, heats):
+def logps_by_hand(model, batch, heats, temperature=0.8):
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
     mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
     width = batch["completion_ids"].shape[1]
     with torch.no_grad():
-        logits = model(ids, attention_mask=mask).logits[:, -width - 1 : -1] / (0.8 * heats.view(-1, 1, 1))
+        logits = model(ids, attention_mask=mask).logits[:, -width - 1 : -1] / (temperature * heats.view(-1, 1, 1))
     return logits.log_softmax(dim=2).gather(2, batch["completion_ids"].unsqueeze(2)).squeeze(2)
 
 
@@ -69,6 +71,23 @@ def test_each_rollout_is_scored_at_the_temperature_of_its_sampling(policy, tmp_p
     assert len(found) == 3 + ("beta" in settings)
     if "beta" in settings:
         assert all(log["kl"] < 1e-9 for log in metrics_of(trainer) if "kl" in log)  # of equals
+
+
+def test_a_sampler_is_compared_again_on_the_first_hot_rows(policy, tmp_path):
+    """vLLM's raw log-probs are the policy's at temperature 1, until a prompt is hot. A batch has 40 tokens of one."""
+    trainer = train(policy, tmp_path, learning_rate=0.0, temperature=1.0)
+    state, reference = RunState.of(trainer), AutoModelForCausalLM.from_pretrained(policy)
+    cold, hot = (next(b for b in trainer.batches if (b[HEAT] > 1).any() == is_hot) for is_hot in (False, True))
+
+    def check(batch, heats):
+        return check_sampler(trainer, batch, logps_by_hand(reference, batch, heats, 1.0))
+
+    ones, state.checked_heats = torch.ones(12), set()
+    assert check(cold, ones) and check(hot, ones) and state.checked_heats == {1.0}
+    with pytest.raises(ValueError, match="policy's at temperature 1.5: they are .* from those at temperature 1"):
+        check(hot, ones)
+    state.checked_heats, state.sampler_sums = set(), {}
+    assert check(hot, hot[HEAT]) and check(hot, hot[HEAT]) and state.checked_heats == {HOT}
 
 
 def test_hot_are_the_prompts_that_were_solved_at_their_last_visit(policy, tmp_path):

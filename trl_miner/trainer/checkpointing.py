@@ -28,8 +28,10 @@ class RunState(TrainerCallback, ExportableState):
         self.memory: dict[str, Any] = {}  # what estimators keep from batch to batch, by method
         self.dose: dict[str, Any] = {}  # what was asked for, and a `DoseState`; empty: not begun
         self.has_begun = False  # whether training has begun (again) since this was last set to False
-        self.has_checked_sampler = False  # whether this training has compared the sampler's log-probs with its own
-        self.sampler_sums: Tensor | None = None  # of that comparison: see `sampler_check.compare`
+        # The factors on the temperature at which this training has compared the sampler's log-probs with its own, and
+        # the sums of each comparison: see `sampler_check.compare`.
+        self.checked_heats: set[float] = set()
+        self.sampler_sums: dict[float, Tensor] = {}
 
     @classmethod
     def of(cls, trainer: Any) -> "RunState":
@@ -46,7 +48,7 @@ class RunState(TrainerCallback, ExportableState):
         # data is not a matter of choice.
         for name, value in state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).items():
             setattr(self, name, value)
-        self.has_begun, self.has_checked_sampler, self.sampler_sums = True, False, None
+        self.has_begun, self.checked_heats, self.sampler_sums = True, set(), {}
 
 
 class NothingLeft(Exception):  # noqa: N818
