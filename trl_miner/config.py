@@ -242,11 +242,11 @@ class MinerGRPOConfig(GRPOConfig):
     )
     prompt_selection: str = _setting(
         "none",
-        "Which prompts to generate less often, by how they came out before. greso (arXiv 2506.02177): with a chance "
-        "that grows with every visit in a row at which all rollouts were right, or all wrong. retire (after ScaleRL, "
-        "arXiv 2510.13786): those that were solved at their last visit. Others take their place, and all come up "
-        "again. With MINER these leave out prompts that MINER learns from. temperature (the idea is ERPO's, arXiv "
-        "2511.04800) leaves none out: it samples those that were solved at their last visit at a higher temperature.",
+        "Which prompts to generate less often, or at a higher temperature, by how they came out before. greso (arXiv "
+        "2506.02177): less often with every visit in a row at which all rollouts were right, or all wrong. retire "
+        "(after ScaleRL, arXiv 2510.13786): less often if solved at the last visit. Others take their place, and all "
+        "come up again. With MINER these two leave out prompts that MINER learns from. temperature (the idea is "
+        "ERPO's, arXiv 2511.04800): at a higher temperature if solved at the last visit; it leaves none out.",
     )
     prompt_selection_target: float = _setting(
         0.25,
@@ -263,8 +263,8 @@ class MinerGRPOConfig(GRPOConfig):
     )
     prompt_selection_heat: float = _setting(
         1.2,
-        "With temperature: factor on temperature for solved prompts, in sampling and in the loss. Not for tools, "
-        "images, rollout_func, or models that cap their logits.",
+        "With temperature: the factor on temperature for solved prompts, at least 1, in sampling and in the loss. Not "
+        "with tools, environments, images, rollout_func, ucas, or a model that caps its logits or has a biased head.",
     )
     prompt_selection_new_ledger: bool = _setting(
         False,

@@ -1,4 +1,4 @@
-"""`prompt_selection`: which prompts a generation batch passes over, by how they came out before.
+"""`prompt_selection`: which prompts a generation batch passes over or samples hotter, by how they came out before.
 
 Decisions alone, without a model. They follow from the lines of the prompt ledger, so that every process, and a resumed
 run, makes the same ones. A prompt that is passed over comes up again in the next pass over the data; none is lost.
