@@ -21,7 +21,8 @@ from .grouping import Method
 from .lines import COLORS, GRID, MOST_BANDS, PAPER, add_legend, draw_lines, finish_axes, method_line, new_figure
 from .pages import Plan
 
-PICTURES = ("prompts", "prompts_skipped")
+PICTURES = ("prompts", "prompts_skipped", "prompts_hot")
+_HOT = "selection/hot"  # as the trainer logs the share of rollouts that were sampled hotter
 _AREAS = ((*KINDS, "unseen"), (COLORS[2], COLORS[3], COLORS[1], GRID))  # names and colors, from below
 _MOST_PANELS = 9
 _PLACES = 200  # of a panel's areas
@@ -115,7 +116,7 @@ def read_prompts(runs: Sequence[RunHistory]) -> tuple[dict[str, Prompts], list[s
 
 
 def prompt_plans(methods: Sequence[Method], prompts: Mapping[str, Prompts]) -> list[Plan]:
-    """Return the pictures: all prompts over the training, and what `prompt_selection` left out, if it was on."""
+    """Return the pictures: all prompts over the training, and what `prompt_selection` left out or sampled hotter."""
     having = _having(methods, prompts)
     if not having:
         return []
@@ -130,7 +131,7 @@ def prompt_plans(methods: Sequence[Method], prompts: Mapping[str, Prompts]) -> l
         caption += " Mean over the runs of a method."
     if len(having) > _MOST_PANELS:
         caption += f" The first {_MOST_PANELS} of {len(having)} methods are shown: give fewer runs to see the others."
-    first, second = PICTURES
+    first, second, third = PICTURES
     plans = [Plan(first, "All prompts over the training", caption, lambda: draw_prompts(having, prompts))]
     choosing = _having(methods, {name: own for name, own in prompts.items() if own.skipped_B.any()})
     if choosing:
@@ -141,6 +142,15 @@ def prompt_plans(methods: Sequence[Method], prompts: Mapping[str, Prompts]) -> l
         if len(choosing) == 1 < len(having):  # one line has no legend
             caption += f" This is {choosing[0].label}; the others passed over nothing."
         plans.append(Plan(second, "Prompts passed over", caption, lambda: draw_skipped(choosing, prompts)))
+    heating = [method for method in having if any(run.has(_HOT) for run in method.runs)]
+    if heating:
+        caption = (
+            "The rollouts that prompt_selection: temperature had sampled hotter, because their prompt was solved at "
+            "its last visit, as a share of all rollouts trained on."
+        )
+        if len(heating) == 1 < len(having):
+            caption += f" This is {heating[0].label}; the others sampled all alike."
+        plans.append(Plan(third, "Rollouts sampled hotter", caption, lambda: draw_hot(heating)))
     return plans
 
 
@@ -192,6 +202,23 @@ def draw_skipped(methods: Sequence[Method], prompts: Mapping[str, Prompts]) -> A
         mark_steps(axes)
         finish_axes(axes, title=title, xlabel=xlabel, ylabel=unit, percent=True)
     add_legend(figure, panels)
+    return figure
+
+
+def draw_hot(methods: Sequence[Method]) -> Any:
+    """Draw the share of rollouts that were sampled hotter."""
+    figure, (axes,) = new_figure(1, len(methods))
+    xlabel, per_step = step_axis([run for method in methods for run in method.runs])
+
+    def points_of(run: RunHistory) -> list[tuple[float, float]]:
+        return [(step / _divisor(run, per_step), share) for step, share in run.values(_HOT)]
+
+    lines = [line for method in methods if (line := method_line(method, points_of)) is not None]
+    draw_lines(axes, lines, panels=1, bands=len(methods) <= MOST_BANDS)
+    axes.set_ylim(-0.03, 1.03)
+    mark_steps(axes)
+    finish_axes(axes, title="", xlabel=xlabel, ylabel="share of rollouts", percent=True)
+    add_legend(figure, [axes])
     return figure
 
 
