@@ -275,7 +275,7 @@ class Drawing(Recording):
         self.kept, self.generated = [], []
         super().__init__(*args, **kwargs)
         generate_round = self._sampling.generate_round
-        self._sampling.generate_round = lambda indices: self.generated.append(indices) or generate_round(indices)
+        self._sampling.generate_round = lambda *args: self.generated.append(args[1]) or generate_round(*args)
 
     def _generate_and_score_completions(self, inputs):
         batch = super()._generate_and_score_completions(inputs)

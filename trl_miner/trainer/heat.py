@@ -38,6 +38,7 @@ def check_heat(trainer: Any) -> None:
         "use_transformers_continuous_batching": trainer.use_transformers_continuous_batching,
         "use_liger_kernel with TRL below 1.14": uses_liger_loss(trainer),
         f"advantage_estimator {', '.join(readers)}, which reads logits": readers,
+        "a model that names no decoder": model.get_decoder() is model,
         "a model whose head has a bias": getattr(head, "bias", None) is not None,
         "a model that caps its logits": getattr(model.config.get_text_config(), "final_logit_softcapping", None),
     }
