@@ -4,13 +4,15 @@
 
 The holder keeps the file locked (flock). The kernel ends that with the process, so that a killed one blocks nobody.
 Some network file systems lock on each machine alone, or not at all. There the file's time decides, which the holder
-sets every BEAT_SECONDS: a holder on another machine whose file stays as it is for PATIENCE_SECONDS is dead.
+sets every BEAT_SECONDS: a holder on another machine whose file stays as it is for PATIENCE_SECONDS is dead. Of two
+that start at once, the one that makes `.lock.claim` judges the holder and takes the lock; the other is refused.
 """
 
 import contextlib
 import fcntl
 import json
 import logging
+import math
 import os
 import socket
 import tempfile
@@ -30,7 +32,6 @@ logger = logging.getLogger(__name__)
 LOCK = ".lock"  # of a comparison and of an evaluation
 TRAINING_LOCK = ".training.lock"  # of a run: an evaluation may be written into its folder
 BEAT_SECONDS, PATIENCE_SECONDS = 10.0, 60.0
-_RACE_SECONDS = 2.0  # where nothing can be locked: between two that start at once, the one that wrote last holds
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -39,7 +40,7 @@ class FolderLock:
 
     def __init__(self, folder: Path, name: str = LOCK) -> None:
         """Make the folder and the file. Raise OSError if they cannot be written."""
-        self.folder, self.path = folder, folder / name
+        self.folder, self.path, self._claimed = folder, folder / name, folder / f"{name}.claim"
         self._open()
         since = datetime.now(UTC).isoformat(timespec="seconds")
         self._me = {"host": socket.gethostname(), "boot": _boot(), "pid": os.getpid(), "since": since}
@@ -49,19 +50,17 @@ class FolderLock:
         """Take the lock, from a dead process too. If one is alive, raise ValueError; its message names {holder}."""
         try:
             is_locked = self._lock()
-            holder = _read(self.path)
-            if holder is not None and self._is_alive(holder, is_locked):
-                raise BlockingIOError
-            self._write()
-            if not is_locked:
-                time.sleep(_RACE_SECONDS)
-                if _read(self.path) not in (None, self._me):
+            with self._claim(is_locked):
+                holder = _read(self.path)
+                if holder is not None and self._is_alive(holder, is_locked):
                     raise BlockingIOError
+                self._write()
         except BlockingIOError:
             self.file.close()
             if _read(self.path) is None:  # perhaps it is about to write
                 time.sleep(0.5)
-            raise ValueError(message.format(folder=self.folder, holder=_describe(_read(self.path)))) from None
+            holder = _read(self.path) or _read(self._claimed)
+            raise ValueError(message.format(folder=self.folder, holder=_describe(holder))) from None
         if holder is not None:
             logger.warning(f"{self.folder} was left by {_describe(holder)}, which has ended. It is taken over.")
         threading.Thread(target=self._beat, name="trl_miner.runs.locks", daemon=True).start()
@@ -106,6 +105,28 @@ class FolderLock:
             return False
         return True
 
+    @contextlib.contextmanager
+    def _claim(self, is_locked: bool) -> Iterator[None]:
+        """Be the only one that judges the holder, also where `_lock` cannot tell. Else raise BlockingIOError.
+
+        To make a file that is not there yet is atomic on every file system. A claim that a killed process has left
+        ends after twice the time that a judgement can take.
+        """
+        claim = self._claimed
+        is_dead = is_locked and self._is_here(_read(claim) or {})
+        if claim.exists() and (is_dead or self._age(claim) > 2 * PATIENCE_SECONDS):
+            claim.unlink(missing_ok=True)
+        try:
+            file = open(claim, "x", encoding="utf-8", opener=no_link)  # noqa: SIM115
+        except FileExistsError:
+            raise BlockingIOError from None
+        try:
+            with contextlib.suppress(OSError), file:  # a full disk: an empty claim does
+                file.write(json.dumps(self._me) + "\n")
+            yield
+        finally:
+            claim.unlink(missing_ok=True)
+
     def _write(self) -> None:
         with contextlib.suppress(OSError):  # a full disk: the lock holds nevertheless
             self.file.truncate(0)
@@ -134,18 +155,27 @@ class FolderLock:
 
     def _is_alive(self, holder: dict[str, Any], is_locked: bool) -> bool:
         """Return whether the holder that the file names still lives. On this machine, the lock has told."""
-        if is_locked and all(holder.get(name) == self._me[name] for name in ("host", "boot")):
+        if is_locked and self._is_here(holder):
             return False
         seen, end = _time(self.path), time.monotonic() + PATIENCE_SECONDS
-        with tempfile.NamedTemporaryFile(dir=self.folder) as now:  # by the clock of the file system
-            if seen is None or os.fstat(now.fileno()).st_mtime_ns - seen > 10 * PATIENCE_SECONDS * 1e9:
-                return False
+        if self._age(self.path) > 10 * PATIENCE_SECONDS:
+            return False
         logger.warning(f"{self.folder} was last used by {_describe(holder)}. Waiting for a sign of its life.")
         while time.monotonic() < end:
             time.sleep(min(1.0, PATIENCE_SECONDS / 10))
             if _time(self.path) != seen:
                 return _read(self.path) is not None  # None: it has just given the lock back
         return False
+
+    def _is_here(self, holder: dict[str, Any]) -> bool:
+        """Return whether a process of this machine, since its last start, wrote this."""
+        return all(holder.get(name) == self._me[name] for name in ("host", "boot"))
+
+    def _age(self, path: Path) -> float:
+        """Return how many seconds ago a file was written, by the clock of its file system; inf: it is not there."""
+        written = _time(path)
+        with tempfile.NamedTemporaryFile(dir=self.folder) as now:
+            return math.inf if written is None else (os.fstat(now.fileno()).st_mtime_ns - written) / 1e9
 
     def _beat(self) -> None:
         while not self._ended.wait(BEAT_SECONDS):
@@ -158,11 +188,11 @@ def lock_folder(folder: Path, message: str) -> Iterator[IO[str]]:
     """Hold a folder's lock until all processes that have inherited its file have ended. `message` is the error's."""
     try:
         lock = FolderLock(folder)
+        lock.acquire(message)
     except OSError as error:
         raise ValueError(
             f"--output must be a folder that can be written: {folder} cannot ({error}). Give another one."
         ) from error
-    lock.acquire(message)
     try:
         yield lock.file
     finally:
