@@ -18,7 +18,7 @@ SETTINGS = dict(prompt_selection="temperature", prompt_selection_heat=HOT, tempe
 
 
 class Keeping(MinerGRPOTrainer):
-    """Keeps its generation batches, with the prompts."""
+    """Keeps its generation batches."""
 
     def __init__(self, *args, **kwargs):
         self.batches = []
@@ -105,7 +105,7 @@ def test_the_sampler_draws_at_each_rows_temperature(policy, tmp_path):
     args = config(tmp_path, max_completion_length=1, temperature=0.5, prompt_selection="temperature")
     trainer = MinerGRPOTrainer(policy, mixed_reward, args, problems(9))
     prompt, heats = problems(9)["prompt"][0], torch.tensor([1.0, 3.0]).repeat(2000)
-    with heat.sampling(trainer, heats):
+    with heat.sampling(trainer, heats.tolist()):
         drawn = torch.tensor(trainer._generate([prompt] * 4000)[1])
     logits = trainer.model(torch.tensor([trainer.processing_class(prompt)["input_ids"]])).logits[0, -1]
     for factor in (1, 3):
@@ -142,7 +142,8 @@ def test_a_server_is_asked_once_for_each_temperature():
         asked.append((prompts, temperature))
         return {"completion_ids": [f"{p}{i}@{temperature:g}" for p in prompts for i in range(n)], "logprobs": None}
 
-    answer = heat._by_request([1.0, 1.0, 2.0, 2.0, 1.0, 1.0])(generate)(["a", "b", "c"], n=2, temperature=0.5, top_p=1)
+    heats = [1.0, 1.0, 2.0, 2.0, 1.0, 1.0]
+    answer = heat._generate_by_request(generate, heats, ["a", "b", "c"], n=2, temperature=0.5, top_p=1)
     assert asked == [(["a", "c"], 0.5), (["b"], 1.0)]
     assert answer == {"completion_ids": ["a0@0.5", "a1@0.5", "b0@1", "b1@1", "c0@0.5", "c1@0.5"], "logprobs": None}
 

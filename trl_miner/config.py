@@ -427,6 +427,8 @@ class MinerGRPOConfig(GRPOConfig):
         own = {f.name: f.default for f in fields(cls) if f.name not in vars(args) and f.default is not MISSING}
         for name, value in {**vars(args), **own}.items():
             setattr(config, name, value)
+        if config.vllm_group_port == GRPOConfig.vllm_group_port:  # nobody chose it
+            config.vllm_group_port = None
         config._check_own_fields()
         check_combinations(config)
         return config

@@ -89,7 +89,10 @@ def is_port_free(port: int) -> bool:
 def free_port() -> int:
     """Return a free port of this machine, at random, below those that the system gives to outgoing connections."""
     ports = random.SystemRandom().sample(range(20_000, 32_768), 100)  # runs of one seed must not choose the same
-    return next(port for port in ports if is_port_free(port))
+    free = next((port for port in ports if is_port_free(port)), None)
+    if free is None:
+        raise OSError("No port from 20000 to 32767 seems to be free on this machine: 100 of them are in use.")
+    return free
 
 
 def _bind(host: str, port: int) -> str:

@@ -10,6 +10,7 @@ the old policy and of the reference divide the hidden states that go into the he
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,8 +19,8 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from ..methods import TEMPERATURE
+from .replaced import replaced
 from .row_layout import uses_liger_loss
-from .sampled_logps import replacing
 
 HEAT = "miner_heat"  # (B,) in a batch of TRL's, from the generation to the loss
 
@@ -80,89 +81,79 @@ def dividing(model: Any, heat_B: Tensor | None) -> Iterator[None]:
 class _Heating(LogitsProcessor):
     """Divides the logits of each row by its heat, before all that samplers do to them."""
 
-    def __init__(self, heat_B: Tensor) -> None:
-        self._heat_B1 = heat_B.unsqueeze(1)
+    def __init__(self, heats: list[float]) -> None:
+        self._heats = heats
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        if len(scores) != len(self._heat_B1):
-            raise RuntimeError(f"{len(self._heat_B1)} rollouts must be sampled in one call, not {len(scores)}.")
-        return scores / self._heat_B1.to(scores)
+        if len(scores) != len(self._heats):
+            raise RuntimeError(f"{len(self._heats)} rollouts must be sampled in one call, not {len(scores)}.")
+        return scores / scores.new_tensor(self._heats).unsqueeze(1)
 
 
 @contextmanager
-def sampling(trainer: Any, heat_B: Tensor | None) -> Iterator[None]:
+def sampling(trainer: Any, heats: list[float] | None) -> Iterator[None]:
     """Have TRL's next generation sample each of its rows at its own temperature. Every process must call it."""
-    if heat_B is None:
+    if heats is None:
         yield
         return
-    # As they are set: in float32 a product with the temperature may be above vLLM's limit.
-    heats = [trainer.args.prompt_selection_heat if heat > 1 else 1.0 for heat in heat_B.tolist()]
+    generating: Callable[..., Any]
     if not trainer.use_vllm:
-        model, make = trainer.accelerator.unwrap_model(trainer.model_wrapped), _with_processor(heat_B)
+        sampler, generating = trainer.accelerator.unwrap_model(trainer.model_wrapped), _generate_with_processor
     elif trainer.vllm_mode == "server":
-        heat_N = gather_object(heats)
-        if not trainer.accelerator.is_main_process:
+        heats = gather_object(heats)
+        if not trainer.accelerator.is_main_process:  # which alone asks the server
             yield
             return
-        model, make = trainer.vllm_generation.vllm_client, _by_request(heat_N)
+        sampler, generating = trainer.vllm_generation.vllm_client, _generate_by_request
     else:
-        model, make = trainer.vllm_generation.llm, _by_prompt(_of_engine(trainer.vllm_generation, heats))
-    with replacing(model, "generate", make):
+        heats = _of_engine(trainer.vllm_generation, heats)
+        sampler, generating = trainer.vllm_generation.llm, _generate_by_prompt
+    with replaced(sampler, "generate", partial(generating, sampler.generate, heats)):
         yield
 
 
-def _with_processor(heat_B: Tensor) -> Callable[..., Any]:
-    def make(generate: Callable[..., Any]) -> Callable[..., Any]:
-        def generating(*args: Any, logits_processor: Sequence[Any] = (), **kwargs: Any) -> Any:
-            processors = LogitsProcessorList([_Heating(heat_B), *logits_processor])
-            return generate(*args, logits_processor=processors, **kwargs)
-
-        return generating
-
-    return make
+def _generate_with_processor(
+    generate: Callable[..., Any], heats: list[float], *args: Any, logits_processor: Sequence[Any] = (), **kwargs: Any
+) -> Any:
+    """Have transformers divide the logits of each row."""
+    processors = LogitsProcessorList([_Heating(heats), *logits_processor])
+    return generate(*args, logits_processor=processors, **kwargs)
 
 
-def _by_request(heat_N: list[float]) -> Callable[..., Any]:
-    """Ask a server once for each temperature, and put its answers in the order of the prompts."""
-
-    def make(generate: Callable[..., Any]) -> Callable[..., Any]:
-        def generating(prompts: Sequence[Any], *, n: int = 1, temperature: float = 1.0, **kwargs: Any) -> Any:
-            heat_P = heat_N[::n]
-            places = {heat: [place for place, own in enumerate(heat_P) if own == heat] for heat in sorted({*heat_P})}
-            merged: dict[str, Any] = {}
-            for heat, its in places.items():
-                asked = [prompts[place] for place in its]
-                answer = generate(prompts=asked, n=n, temperature=temperature * heat, **kwargs)
-                for name, values in answer.items():
-                    if values is None:
-                        merged[name] = None
-                        continue
-                    of_each = merged.setdefault(name, [[] for _ in prompts])
-                    per_prompt = len(values) // len(its)
-                    for i, place in enumerate(its):
-                        of_each[place] = values[i * per_prompt : (i + 1) * per_prompt]
-            return {
-                name: None if of_each is None else [*itertools.chain(*of_each)] for name, of_each in merged.items()
-            }
-
-        return generating
-
-    return make
+def _generate_by_request(
+    generate: Callable[..., Any],
+    heats: list[float],
+    prompts: Sequence[Any],
+    *,
+    n: int = 1,
+    temperature: float = 1.0,
+    **kwargs: Any,
+) -> dict[str, Any]:
+    """Ask a server once for each temperature, and put its answers in the order of the prompts, of n rows each."""
+    heat_P = heats[::n]
+    merged: dict[str, Any] = {}
+    for heat in sorted({*heat_P}):
+        places = [place for place, own in enumerate(heat_P) if own == heat]
+        asked = [prompts[place] for place in places]
+        for name, values in generate(prompts=asked, n=n, temperature=temperature * heat, **kwargs).items():
+            if values is None:
+                merged[name] = None
+                continue
+            of_each = merged.setdefault(name, [[] for _ in prompts])
+            per_prompt = len(values) // len(places)
+            for i, place in enumerate(places):
+                of_each[place] = values[i * per_prompt : (i + 1) * per_prompt]
+    return {name: None if of_each is None else [*itertools.chain(*of_each)] for name, of_each in merged.items()}
 
 
-def _by_prompt(heats: list[float]) -> Callable[..., Any]:
+def _generate_by_prompt(
+    generate: Callable[..., Any], heats: list[float], prompts: Sequence[Any], *, sampling_params: Any, **kwargs: Any
+) -> Any:
     """Give vLLM's engine in this process the sampling settings of each prompt."""
-
-    def make(generate: Callable[..., Any]) -> Callable[..., Any]:
-        def generating(prompts: Sequence[Any], *, sampling_params: Any, **kwargs: Any) -> Any:
-            of_each = [sampling_params.clone() for _ in heats]
-            for settings, heat in zip(of_each, heats, strict=True):
-                settings.temperature *= heat
-            return generate(prompts, sampling_params=of_each, **kwargs)
-
-        return generating
-
-    return make
+    of_each = [sampling_params.clone() for _ in heats]
+    for settings, heat in zip(of_each, heats, strict=True):
+        settings.temperature *= heat
+    return generate(prompts, sampling_params=of_each, **kwargs)
 
 
 def _of_engine(link: Any, heats: list[float]) -> list[float]:

@@ -88,14 +88,13 @@ class PromptLedger(TrainerCallback):
             self._passed_over[key] = number is not None and bool(selection and selection.passes_over(number, key))
         return self._passed_over[key]
 
-    def heat(self, rows: Sequence[Mapping[str, Any]]) -> Tensor | None:
-        """Return (B,) the factors on the temperature of this process's rows, which the next generation is for; None
-        where `prompt_selection` sets none. Every process must call it."""
+    def heats(self, rows: Sequence[Mapping[str, Any]]) -> list[float] | None:
+        """Return the factors on the temperature of this process's rows, which the next generation is for; None where
+        `prompt_selection` sets none. Every process must call it."""
         if self.selection is None or not self.selection.heats:
             return None
         self.open()
-        heats = [self.selection.heat(self._numbers.get(key_text(prompt_key(row)))) for row in rows]
-        return torch.tensor(heats, device=self._trainer.accelerator.device)
+        return [self.selection.heat(self._numbers.get(key_text(prompt_key(row)))) for row in rows]
 
     def record(self, visits: Visits) -> None:
         """Write the batch, once it is whole."""

@@ -184,7 +184,7 @@ class MinerGRPOTrainer(RunTrainer):
                 inputs = self._sampling.fill(self._batch, len(inputs))
             elif self._prompts is not None:
                 inputs = self._prompts.draw_rows(len(inputs))
-            self._batch.heat_B = self.ledger.heat(inputs)
+            self._batch.heats = self.ledger.heats(inputs)
             output, scores = self._roll_out(inputs, forwards)
             self.ledger.record(self._batch.visits)
             self._count_generated(self._batch)
@@ -199,7 +199,8 @@ class MinerGRPOTrainer(RunTrainer):
         # What an estimator asks of every row comes for next to nothing with TRL's own forward, where TRL makes one.
         wanted = {name for method in self.args.estimators for name in method.scores}
         late_reference = without_reference(self) if self._scores_reference_late else nullcontext()
-        heat_B = None if self._batch is None else self._batch.heat_B
+        heats = None if self._batch is None else self._batch.heats
+        heat_B = None if heats is None else torch.tensor(heats, device=self.accelerator.device)
         with forwards.probing(wanted) as probed, late_reference, forwards.heated(heat_B):
             output = super()._generate_and_score_completions(list(inputs))  # of rows that are read now
         if heat_B is not None:
@@ -232,7 +233,7 @@ class MinerGRPOTrainer(RunTrainer):
     def _generate_single_turn(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         if self._turns is not None:
             self._turns.announce()
-        with sampling(self, None if self._batch is None else self._batch.heat_B):
+        with sampling(self, None if self._batch is None else self._batch.heats):
             return self._sample(*args, **kwargs)
 
     def _sample(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:

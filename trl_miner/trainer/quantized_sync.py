@@ -14,12 +14,13 @@ from trl.generation import vllm_generation
 from trl.trainer import grpo_trainer
 
 from ..config_checks import check_quantized_for_vllm
+from .replaced import replaced
 
 
 @contextmanager
 def full_weights_for_vllm() -> Iterator[None]:
     """Have the trainers that are made meanwhile send vLLM full weights of a quantized model."""
-    with _replaced(grpo_trainer, "VLLMGeneration", FullWeights):
+    with replaced(grpo_trainer, "VLLMGeneration", FullWeights):
         yield
 
 
@@ -40,21 +41,11 @@ class FullWeights(vllm_generation.VLLMGeneration):
                 "vLLM with load_in_4bit needs TRL 1.16: this one cannot send it full weights. Run "
                 "pip install 'trl_miner[vllm]', or leave out load_in_4bit."
             )
-        with _replaced(vllm_generation, "is_bitsandbytes_available", bool):  # false: else vLLM's are quantized, too
+        with replaced(vllm_generation, "is_bitsandbytes_available", bool):  # false: else vLLM's are quantized, too
             return super()._init_vllm()
 
     def _iter_named_params(self) -> Iterator[tuple[str, Tensor]]:
         return _full_weights(self) if _is_quantized(self.model) else super()._iter_named_params()
-
-
-@contextmanager
-def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
-    before = getattr(module, name)
-    setattr(module, name, value)
-    try:
-        yield
-    finally:
-        setattr(module, name, before)
 
 
 def _is_quantized(model: Any) -> bool:

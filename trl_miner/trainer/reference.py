@@ -17,6 +17,7 @@ from ..config_checks import ROWS_WITH_ADVANTAGE
 from ..distributed import current_world
 from .micro_batches import rows_with_effect
 from .padding import loss_mask
+from .replaced import replaced
 from .row_layout import uses_liger_loss
 
 REFERENCE = "ref_per_token_logps"  # TRL's name
@@ -38,11 +39,8 @@ def is_scored_late(trainer: Any) -> bool:
 @contextmanager
 def without_reference(trainer: Any) -> Iterator[None]:
     """Have TRL generate and score a batch without its forward of the reference."""
-    beta, trainer.beta = trainer.beta, 0.0
-    try:
+    with replaced(trainer, "beta", 0.0):
         yield
-    finally:
-        trainer.beta = beta
 
 
 def add_reference(trainer: Any, batch: dict[str, Any]) -> dict[str, Any]:

@@ -4,13 +4,15 @@
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
+
+from .replaced import replaced
 
 logger = logging.getLogger(__name__)
 
@@ -61,31 +63,16 @@ class SampledLogps(LogitsProcessor):
 def collect_logps(model: Any, temperature: float) -> Iterator[list[Tensor]]:
     """Yield a list that gets the (B, steps) log-probs of each `model.generate`, padding after a row's end included."""
     collected: list[Tensor] = []
+    generate = model.generate
 
-    def make(generate: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def generating(*args: Any, **kwargs: Any) -> Tensor:
-            collector = SampledLogps(temperature)
-            tokens = generate(*args, **kwargs, logits_processor=LogitsProcessorList([collector]))
-            collected.append(collector.finish(tokens[:, -1]))
-            return tokens
+    def generating(*args: Any, **kwargs: Any) -> Tensor:
+        collector = SampledLogps(temperature)
+        tokens = generate(*args, **kwargs, logits_processor=LogitsProcessorList([collector]))
+        collected.append(collector.finish(tokens[:, -1]))
+        return tokens
 
-        return generating
-
-    with replacing(model, "generate", make):
+    with replaced(model, "generate", generating):
         yield collected
-
-
-@contextmanager
-def replacing(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
-    """Have an object use what `make` returns for one of its methods meanwhile."""
-    method, own = getattr(owner, name), vars(owner).get(name)
-    setattr(owner, name, make(method))
-    try:
-        yield
-    finally:
-        delattr(owner, name)
-        if own is not None:
-            setattr(owner, name, own)
 
 
 def choose_source(trainer: Any) -> tuple[bool, bool]:
