@@ -63,7 +63,7 @@ def test_log_odds_are_those_of_the_right_samples(planted):
 
 def test_the_tables_show_the_planted_effect(planted):
     methods = analysis["by_world"](planted)["forks"]
-    table = analysis["primary_table"]("forks", methods)
+    table = analysis["effect_table"]("Against GRPO", methods)
     cells = dict(zip(table.header, table.rows[0], strict=True))
     assert cells["Method"] == "oracle" and cells["Seeds"] == "3" and cells["Verdict"] == "higher"
     assert 10 < float(cells["Levels 0 and 1, points"]) < 20  # 15 planted
@@ -77,6 +77,42 @@ def test_each_method_is_compared_with_its_own_baseline(planted):
     renamed = {"repeats": methods["grpo"], "ledger": methods["oracle"], "grpo": methods["oracle"]}
     assert analysis["against_baseline"]("ledger", renamed, measure).mean > 0.5
     assert analysis["against_baseline"]("oracle", {"oracle": methods["oracle"]}, measure) is None
+
+
+def test_arms_are_compared_at_one_learning_rate_too(planted):
+    """grpo and oracle at 4e-4, grpo_2e-4 and miner at 2e-4: the second table pairs the last two."""
+
+    def trained(name, rate):
+        own = analysis["by_world"](planted)["forks"][name]
+        return {seed: replace(run, settings={**run.settings, "learning_rate": rate}) for seed, run in own.items()}
+
+    methods = {"grpo": trained("grpo", 4e-4), "oracle": trained("oracle", 4e-4)}
+    methods |= {"grpo_2e-4": trained("grpo", 2e-4), "miner": trained("oracle", 2e-4)}
+    assert [*analysis["at_own_rate"](methods)] == ["grpo", "oracle", "miner"]
+    common = analysis["at_common_rate"](methods)
+    assert {name: runs[1].settings["learning_rate"] for name, runs in common.items()} == {"grpo": 2e-4, "miner": 2e-4}
+    assert [row[0] for row in analysis["effect_table"]("", common).rows] == ["miner"]
+
+
+def test_three_comparisons_decide(planted):
+    """Two of them are here. Holm: the smaller p is doubled."""
+    methods = analysis["by_world"](planted)["forks"]
+    worlds = {"forks": {"grpo": methods["grpo"], "miner": methods["oracle"]}}
+    worlds["mirror"] = {"grpo": methods["oracle"], "miner": methods["grpo"], "entropy": methods["grpo"]}
+    rows = [
+        dict(zip(table.header, row, strict=True))
+        for table in [analysis["confirmatory_table"](worlds)]
+        for row in table.rows
+    ]
+    assert [row["Comparison"] for row in rows] == ["miner against grpo, forks", "miner against grpo, mirror"]
+    assert [row["Verdict"] for row in rows] == ["higher", "lower"]
+    assert all(float(row["p, Holm"]) == pytest.approx(2 * float(row["p"]), abs=2e-3) for row in rows)
+
+
+def test_the_seeds_that_a_verdict_needs():
+    """A standard deviation of 0.05 and a difference of 0.1: two-sided t at 5 %, power 80 %, 5 pairs (91 %), not 4."""
+    differences = [0.05 * value for value in (-1, 0, 1)]  # standard deviation 0.05
+    assert analysis["seeds_needed"](differences) == 5
 
 
 def test_a_score_is_reached_with_the_rollouts_generated_until_then(planted):

@@ -3,7 +3,8 @@
 python recipes/forks/analysis.py recipes/forks/results/*.jsonl --figure recipes/forks/figures/effect_against_share.png
 
 An effect is the difference from the baseline, paired by seed. It is GRPO's, but for those in BASELINES. Pass@1 is in
-log-odds: logit of the share of right samples.
+log-odds: logit of the share of right samples. Each table of effects comes twice: with every arm at its own learning
+rate, and with those that trained at 2e-4.
 """
 
 import argparse
@@ -23,6 +24,9 @@ from trl_miner.viewing.effects import holm
 MARGIN = 0.1  # in log-odds: differences within it count as none
 LEVELS = {"all": range(8), "0 and 1": (0, 1), "2 to 4": (2, 3, 4), "6 and 7": (6, 7)}
 BASELINES = {"ledger": "repeats"}  # of the others: grpo
+CONFIRMATORY = (("forks", "miner", "grpo"), ("mirror", "miner", "grpo"), ("forks", "miner", "entropy"))
+COMMON_RATE = 2e-4
+_AT_COMMON_RATE = "_2e-4"  # ends the name of an arm whose own learning rate is another one
 WORLDS = {"trl_miner/forks": "forks", "trl_miner/forks_mirror": "mirror"}
 
 
@@ -98,6 +102,16 @@ def effect(differences: Sequence[float]) -> Effect:
     return Effect(count, mean, float(t.ppf(0.975)) * error, 2 * float(t.sf(abs(mean) / error)), float(p_equivalent))
 
 
+def seeds_needed(differences: Sequence[float], power: float = 0.8) -> int:
+    """Return with how many seeds as scattered as these a true difference of MARGIN would be significant that often."""
+    deviation = float(np.std(differences, ddof=1))
+    for count in range(2, 10_000):
+        shift, bound = MARGIN / deviation * math.sqrt(count), stats.t(count - 1).ppf(0.975)
+        if stats.nct(count - 1, shift).sf(bound) >= power:
+            return count
+    raise ValueError(f"more than 9,999 seeds would be needed: the differences scatter by {deviation:.3g}.")
+
+
 def paired(
     runs: Mapping[int, RunHistory], baseline: Mapping[int, RunHistory], measure: Callable[[RunHistory], float]
 ) -> list[float]:
@@ -113,6 +127,20 @@ def by_world(runs: Iterable[RunHistory]) -> dict[str, dict[str, dict[int, RunHis
         if world and run.finished and run.method and run.seed is not None:
             found.setdefault(world, {}).setdefault(run.method, {})[run.seed] = run
     return found
+
+
+def at_own_rate(methods: Mapping[str, Mapping[int, RunHistory]]) -> dict[str, Mapping[int, RunHistory]]:
+    """Return the methods that trained at the learning rate which the sweep chose for them."""
+    return {name: runs for name, runs in methods.items() if not name.endswith(_AT_COMMON_RATE)}
+
+
+def at_common_rate(methods: Mapping[str, Mapping[int, RunHistory]]) -> dict[str, Mapping[int, RunHistory]]:
+    """Return the methods that trained at COMMON_RATE."""
+    return {
+        name.removesuffix(_AT_COMMON_RATE): runs
+        for name, runs in methods.items()
+        if all(run.settings["learning_rate"] == COMMON_RATE for run in runs.values())
+    }
 
 
 def against_baseline(
@@ -133,25 +161,46 @@ def signed(value: float, digits: int = 2) -> str:
     return "n/a" if math.isnan(value) else f"{value:+.{digits}f}"
 
 
-def primary_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
+def confirmatory_table(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]]) -> Table:
+    """Return the comparisons that decide, their p adjusted by Holm, each method at its own learning rate."""
+    rows, p_values = [], []
+    for world, method, baseline in CONFIRMATORY:
+        methods = worlds.get(world, {})
+        differences = paired(methods.get(method, {}), methods.get(baseline, {}), held_out_log_odds)
+        if len(differences) < 2:
+            continue
+        found = effect(differences)
+        p_values.append(found.p)
+        rows.append([f"{method} against {baseline}, {world}", str(found.seeds), interval(found), f"{found.p:.3f}"])
+        rows[-1] += [f"{found.p_equivalent:.3f}", str(seeds_needed(differences)), found.verdict]
+    for row, p in zip(rows, holm(p_values), strict=True):
+        row.insert(4, f"{p:.3f}")
+    header = ["Comparison", "Seeds", "Pass@1, log-odds", "p", "p, Holm", "p, equivalence", "Seeds needed", "Verdict"]
+    return Table("Confirmatory", header, rows)
+
+
+def interval(found: Effect) -> str:
+    """Return an effect with its 95 % interval."""
+    low, high = found.mean - found.half_width, found.mean + found.half_width
+    return f"{signed(found.mean)} ({signed(low)} to {signed(high)})"
+
+
+def effect_table(title: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
     """Return the effects on held-out Pass@1 in log-odds, and in points by level."""
     rows = []
-    all_effects = {name: against_baseline(name, methods, held_out_log_odds) for name in methods}
-    effects = {name: found for name, found in all_effects.items() if found}
-    known = [name for name, found in effects.items() if not math.isnan(found.p)]
-    adjusted = dict(zip(known, holm([effects[name].p for name in known]), strict=True))
-    for name, found in effects.items():
+    for name in methods:
+        found = against_baseline(name, methods, held_out_log_odds)
+        if found is None:
+            continue
         by_level = [
-            against_baseline(name, methods, lambda run, of=of: 100 * pass_at_1(run, of)) for of in LEVELS.values()
+            against_baseline(name, methods, lambda run, of=of: 100 * pass_at_1(run, of))
+            for of in list(LEVELS.values())[1:]
         ]
-        points = [signed(one.mean, 1) for one in by_level[1:] if one]
-        low, high = found.mean - found.half_width, found.mean + found.half_width
-        interval = f"{signed(found.mean)} ({signed(low)} to {signed(high)})"
-        of_tests = found.p, adjusted.get(name, math.nan), found.p_equivalent
-        p = ["n/a" if math.isnan(value) else f"{value:.3f}" for value in of_tests]
-        rows.append([name, str(found.seeds), interval, *p, found.verdict, *points])
-    header = ["Method", "Seeds", "Pass@1, log-odds", "p", "p, Holm", "p, equivalence", "Verdict"]
-    return Table(f"Against GRPO, {world}", header + [f"Levels {name}, points" for name in list(LEVELS)[1:]], rows)
+        points = [signed(one.mean, 1) for one in by_level if one]
+        p = ["n/a" if math.isnan(value) else f"{value:.3f}" for value in (found.p, found.p_equivalent)]
+        rows.append([name, str(found.seeds), interval(found), *p, found.verdict, *points])
+    header = ["Method", "Seeds", "Pass@1, log-odds", "p", "p, equivalence", "Verdict"]
+    return Table(title, header + [f"Levels {name}, points" for name in list(LEVELS)[1:]], rows)
 
 
 def state_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
@@ -204,26 +253,35 @@ def draw(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]], path: Pat
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8, 5))
-    axes.axhspan(-MARGIN, MARGIN, color="0.92", label="margin: counts as no difference")
-    axes.axhline(0, color="0.5", linewidth=1)
-    for (world, methods), color, marker in zip(worlds.items(), ("tab:blue", "tab:orange"), "os", strict=False):
-        points = []
-        for name, runs in methods.items():
-            share = 100 * np.mean([gradient_share(run) for run in runs.values()])
-            found = against_baseline(name, methods, held_out_log_odds)
-            if found and share > 0:
-                points.append((share, found.mean, found.half_width))
-                axes.annotate(name, (share, found.mean), xytext=(5, 4), textcoords="offset points", fontsize=8)
-        shares, means, widths = np.array(points).reshape(-1, 3).T
-        label = "rare way is sound" if world == "forks" else "rare way is unsound"
-        axes.errorbar(shares, means, np.nan_to_num(widths), fmt=marker, color=color, capsize=2, label=label)
-    axes.set(xscale="log", xlabel="share of all-right prompts in the policy gradient, %")
-    axes.set(ylabel="held-out Pass@1 against GRPO, log-odds")
-    axes.legend(loc="upper left", fontsize=8)
+    titles = {f"All at a learning rate of {COMMON_RATE:g}": at_common_rate, "Each at its own": at_own_rate}
+    figure, panels = plt.subplots(1, 2, figsize=(12, 5), sharex=True, sharey=True)
+    for axes, (title, chosen) in zip(panels, titles.items(), strict=True):
+        axes.axhspan(-MARGIN, MARGIN, color="0.92", label="margin: counts as no difference")
+        axes.axhline(0, color="0.5", linewidth=1)
+        for world, color, marker in (("forks", "tab:blue", "o"), ("mirror", "tab:orange", "s")):
+            points = effect_points(chosen(worlds.get(world, {})))
+            for name, share, mean, _ in points:
+                axes.annotate(name, (share, mean), xytext=(5, 4), textcoords="offset points", fontsize=8)
+            shares, means, widths = np.array([point[1:] for point in points]).reshape(-1, 3).T
+            label = "rare way is sound" if world == "forks" else "rare way is unsound"
+            axes.errorbar(shares, means, np.nan_to_num(widths), fmt=marker, color=color, capsize=2, label=label)
+        axes.set(title=title, xscale="log", xlabel="share of all-right prompts in the policy gradient, %")
+    panels[0].set(ylabel="held-out Pass@1 against GRPO, log-odds")
+    panels[0].legend(loc="upper left", fontsize=8)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
+
+
+def effect_points(methods: Mapping[str, Mapping[int, RunHistory]]) -> list[tuple[str, float, float, float]]:
+    """Return name, share of the gradient in percent, effect and half its interval of the methods that have a share."""
+    points = []
+    for name, runs in methods.items():
+        share = 100 * float(np.mean([gradient_share(run) for run in runs.values()]))
+        found = against_baseline(name, methods, held_out_log_odds)
+        if found and share > 0:
+            points.append((name, share, found.mean, found.half_width))
+    return points
 
 
 def main() -> None:
@@ -232,8 +290,12 @@ def main() -> None:
     parser.add_argument("--figure", type=Path, help="where to draw the effect against the share of the gradient")
     args = parser.parse_args()
     worlds = by_world(run for path in args.runs for run in read_runs(path))
+    print(confirmatory_table(worlds).markdown())
     for world, methods in worlds.items():
-        for table in (primary_table(world, methods), state_table(world, methods), pace_table(world, methods)):
+        print(effect_table(f"Against GRPO, {world}, each at its own learning rate", at_own_rate(methods)).markdown())
+        common = f"Against GRPO, {world}, all at {COMMON_RATE:g}"
+        print(effect_table(common, at_common_rate(methods)).markdown())
+        for table in (state_table(world, methods), pace_table(world, methods)):
             print(table.markdown())
     if args.figure:
         draw(worlds, args.figure)
