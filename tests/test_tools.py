@@ -50,7 +50,7 @@ TOOLS = ["agents.add", "agents.hang", "agents.leave", "agents.puzzle"]
 
 def test_a_training_calls_tools_survives_those_that_fail_and_pays_none_of_their_results(recipe, monkeypatch):
     monkeypatch.setattr(train, "MinerGRPOTrainer", Recording)
-    changes = dict(tools=TOOLS, tool_seconds=0.1, rollout_func="agents.rollouts", reward_funcs=["agents.reward"])
+    changes = dict(tools=TOOLS, tool_seconds=0.5, rollout_func="agents.rollouts", reward_funcs=["agents.reward"])
     changes |= dict(log_token_credit=True, log_token_credit_steps=1, max_tool_calling_iterations=1)
     changes |= dict(score_problems=3, score_samples=5)
     path = recipe(**changes)
@@ -66,7 +66,7 @@ def test_a_training_calls_tools_survives_those_that_fail_and_pays_none_of_their_
     said = {message["content"] for row in trainer._logs["completion"] for message in row if message["role"] == "tool"}
     assert said == {"42"} | {
         str({"error": text})
-        for text in ("hang took longer than 0.1 seconds", "leave ended with SystemExit", "too long to say")
+        for text in ("hang took longer than 0.5 seconds", "leave ended with SystemExit", "too long to say")
     }
     (advantages,) = trainer.token_advantages
     assert (advantages[is_tools] == 0).all() and advantages.abs().sum() > 0
@@ -142,12 +142,10 @@ def busy(a):
 
 @pytest.mark.parametrize("tool", [agents.hang, busy])
 def test_a_call_that_hangs_ends_in_time(tool):
-    start = time.perf_counter()
     with pytest.raises(TimeoutError, match="took longer than 0.05 seconds"):
         tools.limited(tool, 0.05)(1)
-    assert tools.limited(agents.add, 0.05)(1, b=2) == "3"
-    time.sleep(0.06)  # the alarm is off
-    assert time.perf_counter() > start
+    assert tools.limited(agents.add, 0.5)(1, b=2) == "3"
+    time.sleep(0.6)  # the alarm is off
 
 
 def test_an_async_tool_has_the_same_limit():
