@@ -84,13 +84,13 @@ def test_arms_are_compared_at_one_learning_rate_too(planted):
 
     def trained(name, rate):
         own = analysis["by_world"](planted)["forks"][name]
-        return {seed: replace(run, settings={**run.settings, "learning_rate": rate}) for seed, run in own.items()}
+        return {seed: replace(run, settings={**run.settings, "learning_rate": str(rate)}) for seed, run in own.items()}
 
     methods = {"grpo": trained("grpo", 4e-4), "oracle": trained("oracle", 4e-4)}
-    methods |= {"grpo_2e-4": trained("grpo", 2e-4), "miner": trained("oracle", 2e-4)}
+    methods |= {"miner": trained("oracle", 2e-4), "grpo_2e-4": trained("grpo", 2e-4)}
     assert [*analysis["at_own_rate"](methods)] == ["grpo", "oracle", "miner"]
     common = analysis["at_common_rate"](methods)
-    assert {name: runs[1].settings["learning_rate"] for name, runs in common.items()} == {"grpo": 2e-4, "miner": 2e-4}
+    assert [*common] == ["miner", "grpo"] and common["grpo"][1].settings["learning_rate"] == "0.0002"
     assert [row[0] for row in analysis["effect_table"]("", common).rows] == ["miner"]
 
 

@@ -139,7 +139,7 @@ def at_common_rate(methods: Mapping[str, Mapping[int, RunHistory]]) -> dict[str,
     return {
         name.removesuffix(_AT_COMMON_RATE): runs
         for name, runs in methods.items()
-        if all(run.settings["learning_rate"] == COMMON_RATE for run in runs.values())
+        if all(float(run.settings["learning_rate"]) == COMMON_RATE for run in runs.values())
     }
 
 
