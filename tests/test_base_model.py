@@ -60,6 +60,7 @@ def built(tmp_path_factory):
     return cache, after_kill, printed
 
 
+@pytest.mark.slow
 def test_a_killed_build_leaves_nothing_that_looks_whole(built):
     cache, after_kill, _ = built
     assert len(after_kill) == 1 and ".building-" in after_kill[0]

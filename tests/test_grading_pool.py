@@ -100,6 +100,7 @@ def test_hostile_answers_are_all_answered(where, count, monkeypatch):
     assert not any(psutil.pid_exists(pid) for pid in workers)
 
 
+@pytest.mark.slow
 def test_every_bomb_is_stopped_at_its_limit(pool):
     start = time.monotonic()
     assert scores(pool.run([job(bomb) for bomb in BOMBS])) == ["limit"] * 5
@@ -107,6 +108,7 @@ def test_every_bomb_is_stopped_at_its_limit(pool):
     assert time.monotonic() - start < 5 * 5
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_its_answer_only():
     pool = Pool(workers=2, seconds=60)
     pool.run([job("x")])  # start
@@ -124,6 +126,7 @@ def test_a_killed_worker_costs_its_answer_only():
     pool.close()
 
 
+@pytest.mark.slow
 def test_a_worker_killed_while_idle_costs_nothing(pool):
     pool.run([job("x"), job("y")])
     killed = pool.pids()
@@ -133,6 +136,7 @@ def test_a_worker_killed_while_idle_costs_nothing(pool):
     assert scores(pool.run([job("17.0"), job("18.0")])) == [1.0, 0.0]
 
 
+@pytest.mark.slow
 def test_a_worker_killed_while_it_starts_is_replaced():
     pool, killed = Pool(workers=2, seconds=60), []
 
@@ -150,6 +154,7 @@ def test_a_worker_killed_while_it_starts_is_replaced():
     pool.close()
 
 
+@pytest.mark.slow
 def test_a_stopped_worker_is_replaced():
     """SIGSTOP: its own timers cannot end it, so the pool must."""
     pool = Pool(workers=1, seconds=0.2)
@@ -176,6 +181,7 @@ def test_the_budget_ends_a_batch(pool):
     assert scores(pool.run([job("17.0")])) == [1.0]
 
 
+@pytest.mark.slow
 def test_verdicts_do_not_depend_on_the_number_of_workers(monkeypatch):
     monkeypatch.setattr("trl_miner.grading.pool.WALL_FACTOR", 40)  # also where other processes take the cores
     answers = hostile_answers(60, seed=3)[:-3] + [r"\boxed{17.0}", r"\boxed{\frac{34}{2}}"]  # one bomb
@@ -201,6 +207,7 @@ def test_threads_may_grade_at_once(pool):
     assert results == {name: [1.0, 0.0] for name in range(6)}
 
 
+@pytest.mark.slow
 def test_threads_take_turns_and_waiting_counts_in_the_budget(pool, monkeypatch):
     monkeypatch.setattr("trl_miner.grading.pool.TURN_SECONDS", 0.2)  # less than the first two bombs take
     pool.run([job("x")])  # start
@@ -282,6 +289,7 @@ def test_a_verdict_depends_on_gold_and_answer_alone(monkeypatch):
     assert len(equal) > len(finite) and not [pair for pair in equal if pair[0] in infinite]
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_batch_and_leaves_the_pool_usable(pool):
     pool.run([job("x"), job("y")])
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
@@ -325,6 +333,7 @@ def test_a_forked_child_gets_its_own_pool_and_leaves_the_parents_alone():
     assert out.strip() == "fine", err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_it_works_in_children_of_multiprocessing(method, tmp_path):
     program = tmp_path / "program.py"
@@ -346,6 +355,7 @@ def test_it_works_in_children_of_multiprocessing(method, tmp_path):
     assert done.stdout.strip() == "[True, False]", done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["exit", "sigkill", "sigterm", "exit while grading in a daemon thread"])
 def test_no_process_outlives_its_parent(how):
     """Of a killed parent, a worker in the middle of a bomb is ended by its own timer, after 2 s of CPU here."""
@@ -371,6 +381,7 @@ def test_no_process_outlives_its_parent(how):
     wait_until_gone(workers)
 
 
+@pytest.mark.slow
 def test_a_forked_child_that_lives_on_does_not_keep_the_workers():
     """It holds copies of the parent's lines to them; they end when the parent does all the same."""
     run = script("""
@@ -396,6 +407,7 @@ def test_a_forked_child_that_lives_on_does_not_keep_the_workers():
         os.kill(child, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_ctrl_c_reaches_the_whole_group_and_only_the_parent_speaks():
     run = subprocess.Popen(
         [sys.executable, "-c", """if True:

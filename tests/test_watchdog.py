@@ -100,6 +100,7 @@ def test_a_main_thread_that_waits_for_ever_is_interrupted(watching, capfd):
     assert "read_for_ever" in capfd.readouterr().err  # where it was
 
 
+@pytest.mark.slow
 def test_a_beat_keeps_a_slow_phase_alive(watching):
     dog = watching()
     end = time.monotonic() + 2 * LIMIT
@@ -115,6 +116,7 @@ def test_the_old_module_of_beat_still_works_and_warns():
     assert beat is trl_miner.beat
 
 
+@pytest.mark.slow
 def test_a_folder_that_grows_keeps_its_phase_alive(watching, tmp_path):
     dog = watching()
     end = time.monotonic() + 2 * LIMIT
@@ -125,6 +127,7 @@ def test_a_folder_that_grows_keeps_its_phase_alive(watching, tmp_path):
             time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_a_server_that_generates_keeps_a_long_generation_alive_and_one_that_does_not_ends_it(watching):
     server = Server()
     server.grows = True
@@ -137,6 +140,7 @@ def test_a_server_that_generates_keeps_a_long_generation_alive_and_one_that_does
     assert f"The vLLM server at {server.url} answers, but generates nothing" in message
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_count_its_tokens_is_trusted_as_long_as_it_answers(watching):
     server = Server()
     server.counts = False
@@ -152,6 +156,7 @@ def test_a_proxy_for_the_outer_world_is_not_asked_for_the_server(watching, monke
     assert watchdog._ask_server(server.url, 5.0) == (True, 0.0)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_gone_is_named_though_the_main_thread_gets_on(watching):
     server = Server()
     dog = watching(server_url=server.url)
