@@ -63,7 +63,7 @@ def test_log_odds_are_those_of_the_right_samples(planted):
 
 def test_the_tables_show_the_planted_effect(planted):
     methods = analysis["by_world"](planted)["forks"]
-    table = analysis["effect_table"]("Against GRPO", methods)
+    table = analysis["effect_table"]("forks", methods)
     cells = dict(zip(table.header, table.rows[0], strict=True))
     assert cells["Method"] == "oracle" and cells["Seeds"] == "3" and cells["Verdict"] == "higher"
     assert 10 < float(cells["Levels 0 and 1, points"]) < 20  # 15 planted
@@ -79,19 +79,13 @@ def test_each_method_is_compared_with_its_own_baseline(planted):
     assert analysis["against_baseline"]("oracle", {"oracle": methods["oracle"]}, measure) is None
 
 
-def test_arms_are_compared_at_one_learning_rate_too(planted):
-    """grpo and oracle at 4e-4, grpo_2e-4 and miner at 2e-4: the second table pairs the last two."""
-
-    def trained(name, rate):
-        own = analysis["by_world"](planted)["forks"][name]
-        return {seed: replace(run, settings={**run.settings, "learning_rate": str(rate)}) for seed, run in own.items()}
-
-    methods = {"grpo": trained("grpo", 4e-4), "oracle": trained("oracle", 4e-4)}
-    methods |= {"miner": trained("oracle", 2e-4), "grpo_2e-4": trained("grpo", 2e-4)}
-    assert [*analysis["at_own_rate"](methods)] == ["grpo", "oracle", "miner"]
-    common = analysis["at_common_rate"](methods)
-    assert [*common] == ["miner", "grpo"] and common["grpo"][1].settings["learning_rate"] == "0.0002"
-    assert [row[0] for row in analysis["effect_table"]("", common).rows] == ["miner"]
+def test_the_baseline_is_the_better_one_of_two_learning_rates(planted):
+    methods = analysis["by_world"](planted)["forks"]
+    for weak, strong, expected in (("grpo", "oracle", "grpo_2e-4"), ("oracle", "grpo", "grpo")):
+        known = {"grpo": methods[weak], "grpo_2e-4": methods[strong], "miner": methods["oracle"]}
+        assert analysis["baseline_of"]("miner", known) == expected
+        assert (analysis["against_baseline"](expected, known, analysis["held_out_log_odds"])) is None
+    assert analysis["baseline_of"]("ledger", methods | {"repeats": methods["oracle"]}) == "repeats"
 
 
 def test_three_comparisons_decide(planted):
@@ -99,14 +93,15 @@ def test_three_comparisons_decide(planted):
     methods = analysis["by_world"](planted)["forks"]
     worlds = {"forks": {"grpo": methods["grpo"], "miner": methods["oracle"]}}
     worlds["mirror"] = {"grpo": methods["oracle"], "miner": methods["grpo"], "entropy": methods["grpo"]}
-    rows = [
-        dict(zip(table.header, row, strict=True))
-        for table in [analysis["confirmatory_table"](worlds)]
-        for row in table.rows
-    ]
+    table = analysis["confirmatory_table"](worlds, to_the_letter=False)
+    rows = [dict(zip(table.header, row, strict=True)) for row in table.rows]
     assert [row["Comparison"] for row in rows] == ["miner against grpo, forks", "miner against grpo, mirror"]
     assert [row["Verdict"] for row in rows] == ["higher", "lower"]
     assert all(float(row["p, Holm"]) == pytest.approx(2 * float(row["p"]), abs=2e-3) for row in rows)
+    oracle = methods["oracle"]
+    worlds["forks"]["grpo_2e-4"] = {1: oracle[2], 2: oracle[3], 3: oracle[1]}
+    both = [analysis["confirmatory_table"](worlds, to_the_letter=letter).rows[0][0] for letter in (False, True)]
+    assert both == ["miner against grpo_2e-4, forks", "miner against grpo, forks"]
 
 
 def test_the_seeds_that_a_verdict_needs():

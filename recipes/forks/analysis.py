@@ -3,8 +3,7 @@
 python recipes/forks/analysis.py recipes/forks/results/*.jsonl --figure recipes/forks/figures/effect_against_share.png
 
 An effect is the difference from the baseline, paired by seed. It is GRPO's, but for those in BASELINES. Pass@1 is in
-log-odds: logit of the share of right samples. Each table of effects comes twice: with every arm at its own learning
-rate, and with those that trained at 2e-4.
+log-odds: logit of the share of right samples.
 """
 
 import argparse
@@ -23,10 +22,9 @@ from trl_miner.viewing.effects import holm
 
 MARGIN = 0.1  # in log-odds: differences within it count as none
 LEVELS = {"all": range(8), "0 and 1": (0, 1), "2 to 4": (2, 3, 4), "6 and 7": (6, 7)}
-BASELINES = {"ledger": "repeats"}  # of the others: grpo
+AT_COMMON_RATE = "_2e-4"  # ends the name of an arm at the learning rate of most, where its own is another one
+BASELINES = {"ledger": "repeats", "ledger_2e-4": "repeats"}  # of the others: grpo
 CONFIRMATORY = (("forks", "miner", "grpo"), ("mirror", "miner", "grpo"), ("forks", "miner", "entropy"))
-COMMON_RATE = 2e-4
-_AT_COMMON_RATE = "_2e-4"  # ends the name of an arm whose own learning rate is another one
 WORLDS = {"trl_miner/forks": "forks", "trl_miner/forks_mirror": "mirror"}
 
 
@@ -129,26 +127,23 @@ def by_world(runs: Iterable[RunHistory]) -> dict[str, dict[str, dict[int, RunHis
     return found
 
 
-def at_own_rate(methods: Mapping[str, Mapping[int, RunHistory]]) -> dict[str, Mapping[int, RunHistory]]:
-    """Return the methods that trained at the learning rate which the sweep chose for them."""
-    return {name: runs for name, runs in methods.items() if not name.endswith(_AT_COMMON_RATE)}
-
-
-def at_common_rate(methods: Mapping[str, Mapping[int, RunHistory]]) -> dict[str, Mapping[int, RunHistory]]:
-    """Return the methods that trained at COMMON_RATE."""
-    return {
-        name.removesuffix(_AT_COMMON_RATE): runs
-        for name, runs in methods.items()
-        if all(float(run.settings["learning_rate"]) == COMMON_RATE for run in runs.values())
+def baseline_of(name: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> str | None:
+    """Return what a method is compared with: of its baseline at two learning rates the better one (protocol.md)."""
+    wanted = BASELINES.get(name, "grpo")
+    means = {
+        each: float(np.mean([held_out_log_odds(run) for run in methods[each].values()]))
+        for each in (wanted, wanted + AT_COMMON_RATE)
+        if each in methods
     }
+    return max(means, key=means.__getitem__) if means else None
 
 
 def against_baseline(
     name: str, methods: Mapping[str, Mapping[int, RunHistory]], measure: Callable[[RunHistory], float]
 ) -> Effect | None:
     """Return a method's effect on a measure; None for a baseline, or without runs to pair."""
-    baseline = methods.get(BASELINES.get(name, "grpo"), {})
-    differences = paired(methods[name], baseline, measure) if name != "grpo" else []
+    baseline = baseline_of(name, methods)
+    differences = paired(methods[name], methods[baseline], measure) if baseline not in (None, name) else []
     return effect(differences) if differences else None
 
 
@@ -161,11 +156,12 @@ def signed(value: float, digits: int = 2) -> str:
     return "n/a" if math.isnan(value) else f"{value:+.{digits}f}"
 
 
-def confirmatory_table(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]]) -> Table:
-    """Return the comparisons that decide, their p adjusted by Holm, each method at its own learning rate."""
+def confirmatory_table(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]], *, to_the_letter: bool) -> Table:
+    """Return the comparisons that decide, with p adjusted by Holm; `to_the_letter` against `grpo` at 4e-4."""
     rows, p_values = [], []
-    for world, method, baseline in CONFIRMATORY:
+    for world, method, other in CONFIRMATORY:
         methods = worlds.get(world, {})
+        baseline = other if to_the_letter or other != "grpo" else baseline_of(method, methods) or other
         differences = paired(methods.get(method, {}), methods.get(baseline, {}), held_out_log_odds)
         if len(differences) < 2:
             continue
@@ -176,7 +172,7 @@ def confirmatory_table(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory
     for row, p in zip(rows, holm(p_values), strict=True):
         row.insert(4, f"{p:.3f}")
     header = ["Comparison", "Seeds", "Pass@1, log-odds", "p", "p, Holm", "p, equivalence", "Seeds needed", "Verdict"]
-    return Table("Confirmatory", header, rows)
+    return Table("To the letter of the protocol" if to_the_letter else "Confirmatory", header, rows)
 
 
 def interval(found: Effect) -> str:
@@ -185,7 +181,7 @@ def interval(found: Effect) -> str:
     return f"{signed(found.mean)} ({signed(low)} to {signed(high)})"
 
 
-def effect_table(title: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
+def effect_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
     """Return the effects on held-out Pass@1 in log-odds, and in points by level."""
     rows = []
     for name in methods:
@@ -200,7 +196,7 @@ def effect_table(title: str, methods: Mapping[str, Mapping[int, RunHistory]]) ->
         p = ["n/a" if math.isnan(value) else f"{value:.3f}" for value in (found.p, found.p_equivalent)]
         rows.append([name, str(found.seeds), interval(found), *p, found.verdict, *points])
     header = ["Method", "Seeds", "Pass@1, log-odds", "p", "p, equivalence", "Verdict"]
-    return Table(title, header + [f"Levels {name}, points" for name in list(LEVELS)[1:]], rows)
+    return Table(f"Against GRPO, {world}", header + [f"Levels {name}, points" for name in list(LEVELS)[1:]], rows)
 
 
 def state_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
@@ -225,8 +221,9 @@ def pace_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> T
     rows = []
     for name, by_seed in methods.items():
         reached = []
-        for seed in sorted(set(by_seed) & set(methods["grpo"])):
-            best = max(score["pass@1"] for score in methods["grpo"][seed].scores.values())
+        baseline = methods.get(baseline_of("", methods) or "", {})
+        for seed in sorted(set(by_seed) & set(baseline)):
+            best = max(score["pass@1"] for score in baseline[seed].scores.values())
             reached.append(reached_at(by_seed[seed], best))
         found = [where for where in reached if where is not None]
         steps, rollouts = (
@@ -246,6 +243,14 @@ def reached_at(run: RunHistory, wanted: float) -> tuple[float, float] | None:
     return step, max(generated, default=0)
 
 
+def tables(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]]) -> list[Table]:
+    """Return all tables of the page."""
+    found = [confirmatory_table(worlds, to_the_letter=letter) for letter in (False, True)]
+    for world, methods in worlds.items():
+        found += [effect_table(world, methods), state_table(world, methods), pace_table(world, methods)]
+    return found
+
+
 def draw(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]], path: Path) -> None:
     """Draw each method's effect against its mean share of the policy gradient, with 95 % intervals."""
     import matplotlib
@@ -253,21 +258,19 @@ def draw(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]], path: Pat
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    titles = {f"All at a learning rate of {COMMON_RATE:g}": at_common_rate, "Each at its own": at_own_rate}
-    figure, panels = plt.subplots(1, 2, figsize=(12, 5), sharex=True, sharey=True)
-    for axes, (title, chosen) in zip(panels, titles.items(), strict=True):
-        axes.axhspan(-MARGIN, MARGIN, color="0.92", label="margin: counts as no difference")
-        axes.axhline(0, color="0.5", linewidth=1)
-        for world, color, marker in (("forks", "tab:blue", "o"), ("mirror", "tab:orange", "s")):
-            points = effect_points(chosen(worlds.get(world, {})))
-            for name, share, mean, _ in points:
-                axes.annotate(name, (share, mean), xytext=(5, 4), textcoords="offset points", fontsize=8)
-            shares, means, widths = np.array([point[1:] for point in points]).reshape(-1, 3).T
-            label = "rare way is sound" if world == "forks" else "rare way is unsound"
-            axes.errorbar(shares, means, np.nan_to_num(widths), fmt=marker, color=color, capsize=2, label=label)
-        axes.set(title=title, xscale="log", xlabel="share of all-right prompts in the policy gradient, %")
-    panels[0].set(ylabel="held-out Pass@1 against GRPO, log-odds")
-    panels[0].legend(loc="upper left", fontsize=8)
+    figure, axes = plt.subplots(figsize=(8, 5))
+    axes.axhspan(-MARGIN, MARGIN, color="0.92", label="margin: counts as no difference")
+    axes.axhline(0, color="0.5", linewidth=1)
+    for world, color, marker in (("forks", "tab:blue", "o"), ("mirror", "tab:orange", "s")):
+        points = effect_points(worlds.get(world, {}))
+        for name, share, mean, _ in points:
+            axes.annotate(name, (share, mean), xytext=(5, 4), textcoords="offset points", fontsize=8)
+        shares, means, widths = np.array([point[1:] for point in points]).reshape(-1, 3).T
+        label = "rare way is sound" if world == "forks" else "rare way is unsound"
+        axes.errorbar(shares, means, np.nan_to_num(widths), fmt=marker, color=color, capsize=2, label=label)
+    axes.set(xscale="log", xlabel="share of all-right prompts in the policy gradient, %")
+    axes.set(ylabel="held-out Pass@1 against GRPO, log-odds")
+    axes.legend(loc="upper left", fontsize=8)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
@@ -290,13 +293,8 @@ def main() -> None:
     parser.add_argument("--figure", type=Path, help="where to draw the effect against the share of the gradient")
     args = parser.parse_args()
     worlds = by_world(run for path in args.runs for run in read_runs(path))
-    print(confirmatory_table(worlds).markdown())
-    for world, methods in worlds.items():
-        print(effect_table(f"Against GRPO, {world}, each at its own learning rate", at_own_rate(methods)).markdown())
-        common = f"Against GRPO, {world}, all at {COMMON_RATE:g}"
-        print(effect_table(common, at_common_rate(methods)).markdown())
-        for table in (state_table(world, methods), pace_table(world, methods)):
-            print(table.markdown())
+    for table in tables(worlds):
+        print(table.markdown())
     if args.figure:
         draw(worlds, args.figure)
 
