@@ -5,13 +5,17 @@ import runpy
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from scipy import stats
+from scipy.special import logit
 from studies import write_study
 
 from trl_miner.data import forks
 from trl_miner.data.base_model import BaseModelSettings, _new_model
 from trl_miner.runs.history import read_run
+from trl_miner.runs.runs_file import read_runs
 
 FORKS = Path(__file__).parent.parent / "recipes" / "forks"
 analysis, gates = (runpy.run_path(str(FORKS / f"{name}.py")) for name in ("analysis", "gates"))
@@ -121,6 +125,37 @@ def test_the_share_of_the_gradient_is_one_of_mean_norms(planted):
     logs = [{"step": 1, "miner/ph_gradient_norm": 1.0, "miner/other_gradient_norm": 3.0}]
     logs += [{"step": 2, "miner/ph_gradient_norm": 1.0, "miner/other_gradient_norm": 0.0}]
     assert analysis["gradient_share"](replace(planted[0], logs=logs)) == pytest.approx(2 / 5)
+
+
+@pytest.fixture(scope="module")
+def measured():
+    return analysis["by_world"](read_runs(FORKS / "results" / "study.jsonl"))
+
+
+def test_the_tables_of_the_page_are_those_of_the_raw_results(measured):
+    (quoted,) = analysis["MARKED"].findall((FORKS / "README.md").read_text())
+    assert quoted == analysis["sections"](measured), "run analysis.py with --page, and read the text around the tables"
+
+
+def test_what_the_page_says_first_follows_from_the_raw_results(measured):
+    """Recomputed with other code: scipy's paired t-test on logits of mean shares."""
+    page = " ".join((FORKS / "README.md").read_text().split())
+    pass_at_1 = {
+        name: np.array([analysis["pass_at_1"](run, range(8)) for _, run in sorted(runs.items())])
+        for name, runs in measured["forks"].items()
+    }
+    logits = {name: logit(values) for name, values in pass_at_1.items()}
+    for sentence, name, baseline in (
+        ("ends {:.2f} above GRPO in log-odds", "miner", "grpo_2e-4"),
+        ("no stronger, ends {:.2f} above GRPO", "entropy", "grpo_2e-4"),
+        ("MINER ends {:.2f} below that bonus", "entropy", "miner"),
+        ("MINER would be {:.2f} above", "miner", "grpo"),
+    ):
+        assert sentence.format((logits[name] - logits[baseline]).mean()) in page
+    low, high = stats.ttest_rel(logits["miner"], logits["grpo_2e-4"]).confidence_interval()
+    assert f"(95 % interval {low:+.2f} to {high:+.2f}): not decided" in page and low < 0 < high
+    means = [100 * pass_at_1[name].mean() for name in ("grpo_2e-4", "grpo")]
+    assert "{:.1f} % at 2e-4, {:.1f} % at 4e-4".format(*means) in page
 
 
 def test_gates_hold_and_fail_by_what_was_measured(planted):

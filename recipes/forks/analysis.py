@@ -1,6 +1,7 @@
 """Tables and picture of the study from its raw results, as protocol.md lays down. Prints Markdown.
 
-python recipes/forks/analysis.py recipes/forks/results/*.jsonl --figure recipes/forks/figures/effect_against_share.png
+python recipes/forks/analysis.py recipes/forks/results/study.jsonl --page recipes/forks/README.md \
+    --figure recipes/forks/figures/effect_against_share.png
 
 An effect is the difference from the baseline, paired by seed. It is GRPO's, but for those in BASELINES. Pass@1 is in
 log-odds: logit of the share of right samples.
@@ -8,6 +9,7 @@ log-odds: logit of the share of right samples.
 
 import argparse
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,8 @@ LEVELS = {"all": range(8), "0 and 1": (0, 1), "2 to 4": (2, 3, 4), "6 and 7": (6
 AT_COMMON_RATE = "_2e-4"  # ends the name of an arm at the learning rate of most, where its own is another one
 BASELINES = {"ledger": "repeats", "ledger_2e-4": "repeats"}  # of the others: grpo
 CONFIRMATORY = (("forks", "miner", "grpo"), ("mirror", "miner", "grpo"), ("forks", "miner", "entropy"))
+START, END = "<!-- tables of analysis.py -->", "<!-- end -->"  # the marks of the page
+MARKED = re.compile(f"{START}\n(.*?){END}", re.DOTALL)
 WORLDS = {"trl_miner/forks": "forks", "trl_miner/forks_mirror": "mirror"}
 
 
@@ -251,6 +255,11 @@ def tables(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]]) -> list
     return found
 
 
+def sections(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]]) -> str:
+    """Return all tables with their titles, as they stand on the page."""
+    return "".join(f"### {table.title}\n\n{table.markdown().rstrip()}\n\n" for table in tables(worlds))
+
+
 def draw(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]], path: Path) -> None:
     """Draw each method's effect against its mean share of the policy gradient, with 95 % intervals."""
     import matplotlib
@@ -290,11 +299,15 @@ def effect_points(methods: Mapping[str, Mapping[int, RunHistory]]) -> list[tuple
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, help="raw results, as trl-miner compare writes them")
+    parser.add_argument("--page", type=Path, help="a page to put the tables into, between its two marks")
     parser.add_argument("--figure", type=Path, help="where to draw the effect against the share of the gradient")
     args = parser.parse_args()
     worlds = by_world(run for path in args.runs for run in read_runs(path))
-    for table in tables(worlds):
-        print(table.markdown())
+    text = sections(worlds)
+    print(text)
+    if args.page:
+        before, _, after = MARKED.split(args.page.read_text(encoding="utf-8"))
+        args.page.write_text(f"{before}{START}\n{text}{END}{after}", encoding="utf-8")
     if args.figure:
         draw(worlds, args.figure)
 
