@@ -154,6 +154,9 @@ def test_what_the_page_says_first_follows_from_the_raw_results(measured):
         assert sentence.format((logits[name] - logits[baseline]).mean()) in page
     low, high = stats.ttest_rel(logits["miner"], logits["grpo_2e-4"]).confidence_interval()
     assert f"(95 % interval {low:+.2f} to {high:+.2f}): not decided" in page and low < 0 < high
+    low, high = stats.ttest_rel(logits["miner_5"], logits["grpo_2e-4"]).confidence_interval()
+    above = (logits["miner_5"] - logits["grpo_2e-4"]).mean()
+    assert f"ends {above:.2f} above GRPO ({low:+.2f} to {high:+.2f}, exploratory)" in page
     means = [100 * pass_at_1[name].mean() for name in ("grpo_2e-4", "grpo")]
     assert "{:.1f} % at 2e-4, {:.1f} % at 4e-4".format(*means) in page
 
