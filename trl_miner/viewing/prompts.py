@@ -196,10 +196,7 @@ def draw_skipped(methods: Sequence[Method], prompts: Mapping[str, Prompts]) -> A
             skipped, visited = (summed(values * own.rollouts_B) for values in (own.skipped_B, own.visited_B))
             return np.stack([own.steps_B / _divisor(run, per_step), skipped / (skipped + visited)], axis=1)
 
-        lines = [line for method in methods if (line := method_line(method, points_of)) is not None]
-        draw_lines(axes, lines, panels=len(panels), bands=len(methods) <= MOST_BANDS)
-        axes.set_ylim(-0.03, 1.03)
-        mark_steps(axes)
+        _draw_share(axes, methods, points_of, panels=len(panels))
         finish_axes(axes, title=title, xlabel=xlabel, ylabel=unit, percent=True)
     add_legend(figure, panels)
     return figure
@@ -213,13 +210,18 @@ def draw_hot(methods: Sequence[Method]) -> Any:
     def points_of(run: RunHistory) -> list[tuple[float, float]]:
         return [(step / _divisor(run, per_step), share) for step, share in run.values(_HOT)]
 
-    lines = [line for method in methods if (line := method_line(method, points_of)) is not None]
-    draw_lines(axes, lines, panels=1, bands=len(methods) <= MOST_BANDS)
-    axes.set_ylim(-0.03, 1.03)
-    mark_steps(axes)
+    _draw_share(axes, methods, points_of, panels=1)
     finish_axes(axes, title="", xlabel=xlabel, ylabel="share of rollouts", percent=True)
     add_legend(figure, [axes])
     return figure
+
+
+def _draw_share(axes: Any, methods: Sequence[Method], points_of: Callable[[RunHistory], Any], *, panels: int) -> None:
+    """Draw a share of each method over the training, from 0 to 100 %."""
+    lines = [line for method in methods if (line := method_line(method, points_of)) is not None]
+    draw_lines(axes, lines, panels=panels, bands=len(methods) <= MOST_BANDS)
+    axes.set_ylim(-0.03, 1.03)
+    mark_steps(axes)
 
 
 def _divisor(run: RunHistory, per_step: Mapping[str, float] | None) -> float:
