@@ -62,7 +62,7 @@ def test_log_odds_are_those_of_the_right_samples(planted):
     moment = planted[0].held_out.after
     right = sum(moment.num_correct)
     expected = math.log((right + 0.5) / (80 * 64 - right + 0.5))
-    assert analysis["log_odds"](planted[0], range(8)) == pytest.approx(expected)
+    assert analysis["log_odds"](planted[0]) == pytest.approx(expected)
 
 
 def test_the_tables_show_the_planted_effect(planted):
@@ -70,13 +70,13 @@ def test_the_tables_show_the_planted_effect(planted):
     table = analysis["effect_table"]("forks", methods)
     cells = dict(zip(table.header, table.rows[0], strict=True))
     assert cells["Method"] == "oracle" and cells["Seeds"] == "3" and cells["Verdict"] == "higher"
-    assert 10 < float(cells["Levels 0 and 1, points"]) < 20  # 15 planted
+    assert 10 < float(cells["levels 0 and 1, points"]) < 20  # 15 planted
     assert [row[0] for row in analysis["state_table"]("forks", methods).rows] == ["grpo", "oracle"]
 
 
 def test_each_method_is_compared_with_its_own_baseline(planted):
     methods = analysis["by_world"](planted)["forks"]
-    measure = analysis["held_out_log_odds"]
+    measure = analysis["log_odds"]
     assert analysis["against_baseline"]("grpo", methods, measure) is None
     renamed = {"repeats": methods["grpo"], "ledger": methods["oracle"], "grpo": methods["oracle"]}
     assert analysis["against_baseline"]("ledger", renamed, measure).mean > 0.5
@@ -88,7 +88,7 @@ def test_the_baseline_is_the_better_one_of_two_learning_rates(planted):
     for weak, strong, expected in (("grpo", "oracle", "grpo_2e-4"), ("oracle", "grpo", "grpo")):
         known = {"grpo": methods[weak], "grpo_2e-4": methods[strong], "miner": methods["oracle"]}
         assert analysis["baseline_of"]("miner", known) == expected
-        assert (analysis["against_baseline"](expected, known, analysis["held_out_log_odds"])) is None
+        assert (analysis["against_baseline"](expected, known, analysis["log_odds"])) is None
     assert analysis["baseline_of"]("ledger", methods | {"repeats": methods["oracle"]}) == "repeats"
 
 
@@ -141,7 +141,7 @@ def test_what_the_page_says_first_follows_from_the_raw_results(measured):
     """Recomputed with other code: scipy's paired t-test on logits of mean shares."""
     page = " ".join((FORKS / "README.md").read_text().split())
     pass_at_1 = {
-        name: np.array([analysis["pass_at_1"](run, range(8)) for _, run in sorted(runs.items())])
+        name: np.array([analysis["pass_at_1"](run) for _, run in sorted(runs.items())])
         for name, runs in measured["forks"].items()
     }
     logits = {name: logit(values) for name, values in pass_at_1.items()}

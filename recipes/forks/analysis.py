@@ -10,8 +10,9 @@ log-odds: logit of the share of right samples.
 import argparse
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,34 +24,56 @@ from trl_miner.tables import Table
 from trl_miner.viewing.effects import holm
 
 MARGIN = 0.1  # in log-odds: differences within it count as none
-LEVELS = {"all": range(8), "0 and 1": (0, 1), "2 to 4": (2, 3, 4), "6 and 7": (6, 7)}
+REAL = "SmolLM2-135M"
+WORLDS = {"trl_miner/forks": "forks", "trl_miner/forks_mirror": "mirror", "reasoning_gym": REAL}  # by data set
+BY_OPERATIONS: dict[str, Container] = {"levels 0 and 1": (0, 1), "levels 2 to 4": (2, 3, 4), "levels 6 and 7": (6, 7)}
+BY_FAMILY: dict[str, Container] = {
+    "basic_arithmetic": ("basic_arithmetic",),
+    "chain_sum": ("chain_sum num digits 1", "chain_sum num digits 2"),
+    "gcd": ("gcd",),
+}
+LEVELS = {"forks": BY_OPERATIONS, "mirror": BY_OPERATIONS, REAL: BY_FAMILY}
 AT_COMMON_RATE = "_2e-4"  # ends the name of an arm at the learning rate of most, where its own is another one
 BASELINES = {"ledger": "repeats", "ledger_2e-4": "repeats"}  # of the others: grpo
 CONFIRMATORY = (("forks", "miner", "grpo"), ("mirror", "miner", "grpo"), ("forks", "miner", "entropy"))
+DOSES = ("miner", "miner_1", "miner_5", "miner_20")  # a line connects them
+DRAWN = (
+    ("forks", "tab:blue", "o", "forks: the rare way is sound"),
+    ("mirror", "tab:orange", "s", "mirror: the rare way is unsound"),
+    (REAL, "tab:green", "^", f"{REAL}, arithmetic"),
+)
 START, END = "<!-- tables of analysis.py -->", "<!-- end -->"  # the marks of the page
 MARKED = re.compile(f"{START}\n(.*?){END}", re.DOTALL)
-WORLDS = {"trl_miner/forks": "forks", "trl_miner/forks_mirror": "mirror"}
 
 
-def right_samples(run: RunHistory, levels: Iterable[int]) -> np.ndarray:
-    """Return the right samples of each problem of these levels after training, and their number in the last place."""
+def right_samples(run: RunHistory, levels: Container | None = None) -> tuple[np.ndarray, int]:
+    """Return the right samples of each held-out problem after training, and how many samples each has.
+
+    `levels` are those of the problems that count; None: all.
+    """
     assert run.held_out is not None and run.held_out.after is not None and run.held_out.levels is not None
-    wanted, moment = set(levels), run.held_out.after
-    counts = [right for right, level in zip(moment.num_correct, run.held_out.levels, strict=True) if level in wanted]
-    return np.array([*counts, moment.num_samples])
+    moment = run.held_out.after
+    problems = zip(moment.num_correct, run.held_out.levels, strict=True)
+    right = [right for right, level in problems if levels is None or level in levels]
+    return np.array(right), moment.num_samples
 
 
-def pass_at_1(run: RunHistory, levels: Iterable[int]) -> float:
+def pass_at_1(run: RunHistory, levels: Container | None = None) -> float:
     """Return the share of right samples."""
-    counts = right_samples(run, levels)
-    return float(counts[:-1].mean() / counts[-1])
+    right, samples = right_samples(run, levels)
+    return float(right.mean() / samples)
 
 
-def log_odds(run: RunHistory, levels: Iterable[int]) -> float:
-    """Return the logit of the share of right samples, with half a sample added to either side."""
-    counts = right_samples(run, levels)
-    right, total = counts[:-1].sum(), (len(counts) - 1) * counts[-1]
-    return math.log((right + 0.5) / (total - right + 0.5))
+def points(levels: Container, run: RunHistory) -> float:
+    """Return Pass@1 in percent, over problems of these levels."""
+    return 100 * pass_at_1(run, levels)
+
+
+def log_odds(run: RunHistory) -> float:
+    """Return the primary measure: the logit of Pass@1 over all problems, with half a sample added to either side."""
+    right, samples = right_samples(run)
+    total = len(right) * samples
+    return math.log((right.sum() + 0.5) / (total - right.sum() + 0.5))
 
 
 def late(run: RunHistory, key: str) -> float:
@@ -135,7 +158,7 @@ def baseline_of(name: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> s
     """Return what a method is compared with: of its baseline at two learning rates the better one (protocol.md)."""
     wanted = BASELINES.get(name, "grpo")
     means = {
-        each: float(np.mean([held_out_log_odds(run) for run in methods[each].values()]))
+        each: float(np.mean([log_odds(run) for run in methods[each].values()]))
         for each in (wanted, wanted + AT_COMMON_RATE)
         if each in methods
     }
@@ -151,9 +174,8 @@ def against_baseline(
     return effect(differences) if differences else None
 
 
-def held_out_log_odds(run: RunHistory) -> float:
-    """Return the primary measure: the log-odds of Pass@1 over all held-out problems."""
-    return log_odds(run, LEVELS["all"])
+def plain(value: float, digits: int) -> str:
+    return "n/a" if math.isnan(value) else f"{value:.{digits}f}"
 
 
 def signed(value: float, digits: int = 2) -> str:
@@ -166,7 +188,7 @@ def confirmatory_table(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory
     for world, method, other in CONFIRMATORY:
         methods = worlds.get(world, {})
         baseline = other if to_the_letter or other != "grpo" else baseline_of(method, methods) or other
-        differences = paired(methods.get(method, {}), methods.get(baseline, {}), held_out_log_odds)
+        differences = paired(methods.get(method, {}), methods.get(baseline, {}), log_odds)
         if len(differences) < 2:
             continue
         found = effect(differences)
@@ -186,38 +208,36 @@ def interval(found: Effect) -> str:
 
 
 def effect_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
-    """Return the effects on held-out Pass@1 in log-odds, and in points by level."""
+    """Return the effects on held-out Pass@1 in log-odds, and in points by kind of problem."""
     rows = []
     for name in methods:
-        found = against_baseline(name, methods, held_out_log_odds)
+        found = against_baseline(name, methods, log_odds)
         if found is None:
             continue
-        by_level = [
-            against_baseline(name, methods, lambda run, of=of: 100 * pass_at_1(run, of))
-            for of in list(LEVELS.values())[1:]
-        ]
-        points = [signed(one.mean, 1) for one in by_level if one]
-        p = ["n/a" if math.isnan(value) else f"{value:.3f}" for value in (found.p, found.p_equivalent)]
-        rows.append([name, str(found.seeds), interval(found), *p, found.verdict, *points])
+        by_level = (against_baseline(name, methods, partial(points, of)) for of in LEVELS[world].values())
+        differences = [signed(one.mean, 1) for one in by_level if one]
+        p = [plain(found.p, 3), plain(found.p_equivalent, 3)]
+        rows.append([name, str(found.seeds), interval(found), *p, found.verdict, *differences])
     header = ["Method", "Seeds", "Pass@1, log-odds", "p", "p, equivalence", "Verdict"]
-    return Table(f"Against GRPO, {world}", header + [f"Levels {name}, points" for name in list(LEVELS)[1:]], rows)
+    return Table(f"Against GRPO, {world}", header + [f"{name}, points" for name in LEVELS[world]], rows)
 
 
 def state_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
-    """Return where each method ends: Pass@1 by level, share of the sound way, entropy, share of the gradient."""
+    """Return where each method ends: Pass@1 by kind of problem, share of the sound way, entropy, share of gradient."""
+    samples = {right_samples(run)[1] for runs in methods.values() for run in runs.values()}
+    header = ["Method", "Runs", "Pass@1, %", *LEVELS[world], f"Pass@{'/'.join(map(str, sorted(samples)))}, %"]
     rows = []
     for name, by_seed in methods.items():
         runs = list(by_seed.values())
-        scores = [f"{100 * np.mean([pass_at_1(run, of) for run in runs]):.1f}" for of in LEVELS.values()]
-        hit = np.mean([(right_samples(run, LEVELS["all"])[:-1] > 0).mean() for run in runs])
+        scores = [100 * float(np.mean([pass_at_1(run, of) for run in runs])) for of in (None, *LEVELS[world].values())]
+        scores.append(100 * float(np.mean([(right_samples(run)[0] > 0).mean() for run in runs])))
         # half of the training prompts have ways
-        sound = 2 * np.mean([late(run, "rewards/is_sound/mean") for run in runs])
-        entropy = np.mean([late(run, "entropy") for run in runs])
-        share = np.mean([gradient_share(run) for run in runs])
-        rows.append([name, str(len(runs)), *scores, f"{100 * hit:.1f}", f"{100 * sound:.0f}", f"{entropy:.3f}"])
-        rows[-1].append("n/a" if math.isnan(share) else f"{100 * share:.1f}")
-    header = ["Method", "Runs", *(f"Pass@1, {name}" for name in LEVELS), "Pass@64", "Sound way, %", "Entropy"]
-    return Table(f"After training, {world}", [*header, "Share of the gradient, %"], rows)
+        sound = 200 * float(np.mean([late(run, "rewards/is_sound/mean") for run in runs]))
+        entropy = float(np.mean([late(run, "entropy") for run in runs]))
+        share = 100 * float(np.mean([gradient_share(run) for run in runs]))
+        row = [name, str(len(runs)), *(plain(score, 1) for score in scores), plain(sound, 0), plain(entropy, 3)]
+        rows.append([*row, plain(share, 1)])
+    return Table(f"After training, {world}", [*header, "Sound way, %", "Entropy", "Share of the gradient, %"], rows)
 
 
 def pace_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
@@ -251,7 +271,9 @@ def tables(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]]) -> list
     """Return all tables of the page."""
     found = [confirmatory_table(worlds, to_the_letter=letter) for letter in (False, True)]
     for world, methods in worlds.items():
-        found += [effect_table(world, methods), state_table(world, methods), pace_table(world, methods)]
+        found += [effect_table(world, methods), state_table(world, methods)]
+        if world != REAL:  # whose runs are scored before and after training alone
+            found.append(pace_table(world, methods))
     return found
 
 
@@ -267,33 +289,39 @@ def draw(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]], path: Pat
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8, 5))
-    axes.axhspan(-MARGIN, MARGIN, color="0.92", label="margin: counts as no difference")
+    figure, axes = plt.subplots(figsize=(9, 6))
+    axes.axhspan(-MARGIN, MARGIN, color="0.93", label="margin: counts as no difference")
     axes.axhline(0, color="0.5", linewidth=1)
-    for world, color, marker in (("forks", "tab:blue", "o"), ("mirror", "tab:orange", "s")):
-        points = effect_points(worlds.get(world, {}))
-        for name, share, mean, _ in points:
-            axes.annotate(name, (share, mean), xytext=(5, 4), textcoords="offset points", fontsize=8)
-        shares, means, widths = np.array([point[1:] for point in points]).reshape(-1, 3).T
-        label = "rare way is sound" if world == "forks" else "rare way is unsound"
+    for world, color, marker, label in DRAWN:
+        effects = effect_points(worlds.get(world, {}))
+        if not effects:
+            continue
+        for name, (share, mean, _) in effects.items():
+            axes.annotate(name, (share, mean), xytext=(6, 4), textcoords="offset points", fontsize=8, color=color)
+        shares, means, widths = np.array([*effects.values()]).T
         axes.errorbar(shares, means, np.nan_to_num(widths), fmt=marker, color=color, capsize=2, label=label)
-    axes.set(xscale="log", xlabel="share of all-right prompts in the policy gradient, %")
+        curve = sorted(effects[name][:2] for name in DOSES if name in effects)
+        axes.plot(*zip(*curve, strict=True), color=color, linewidth=1, alpha=0.5)
+    # linear from 0 to 0.1 %: methods that pay nothing on solved prompts have a place, too
+    axes.set_xscale("symlog", linthresh=0.1, linscale=0.5)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set(xlabel="share of solved prompts in the policy gradient, %", xlim=(-0.03, 60))
     axes.set(ylabel="held-out Pass@1 against GRPO, log-odds")
-    axes.legend(loc="upper left", fontsize=8)
+    axes.legend(loc="upper left", fontsize=9)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
 
 
-def effect_points(methods: Mapping[str, Mapping[int, RunHistory]]) -> list[tuple[str, float, float, float]]:
-    """Return name, share of the gradient in percent, effect and half its interval of the methods that have a share."""
-    points = []
+def effect_points(methods: Mapping[str, Mapping[int, RunHistory]]) -> dict[str, tuple[float, float, float]]:
+    """Return by method its share of the gradient in percent, its effect, and half the effect's interval."""
+    effects = {}
     for name, runs in methods.items():
         share = 100 * float(np.mean([gradient_share(run) for run in runs.values()]))
-        found = against_baseline(name, methods, held_out_log_odds)
-        if found and share > 0:
-            points.append((name, share, found.mean, found.half_width))
-    return points
+        found = against_baseline(name, methods, log_odds)
+        if found:
+            effects[name] = (0.0 if math.isnan(share) else share, found.mean, found.half_width)
+    return effects
 
 
 def main() -> None:
