@@ -29,6 +29,27 @@ G, MAX_TOKENS = 16, 64  # of the recipes
 HARD = (2, 3, 4)  # levels at which the sound way alone works, and which training never sees
 
 
+def score(
+    model: Any, pad: int, prompts: Sequence[Sequence[int]], rows: Sequence[Sequence[int]]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (N, T) log-probs of the tokens with a graph, entropies without one, and the mask of the tokens."""
+    width, length = max(map(len, prompts)), max(map(len, rows))
+    ids = torch.full((len(rows), width + length), pad)
+    mask = torch.zeros_like(ids)
+    for i, (prompt, row) in enumerate(zip(prompts, rows, strict=True)):
+        place = slice(width - len(prompt), width + len(row))
+        ids[i, place], mask[i, place] = torch.tensor([*prompt, *row]), 1
+    logits = model(input_ids=ids, attention_mask=mask, logits_to_keep=length + 1).logits[:, :-1].log_softmax(dim=2)
+    entropies_NT = -(logits.exp() * logits).sum(dim=2).detach()
+    return logits.gather(2, ids[:, width:, None]).squeeze(2), entropies_NT, mask[:, width:]
+
+
+def policy_gradient(model: Any, logps_NT: Tensor, advantages_NT: Tensor) -> Tensor:
+    """Return the flat gradient of the sum of advantages times log-probs."""
+    loss = (advantages_NT * logps_NT).sum()
+    return torch.cat([part.flatten() for part in torch.autograd.grad(loss, [*model.parameters()], retain_graph=True)])
+
+
 class Batch:
     """Rollouts of a model, and their log-probs with a graph."""
 
@@ -41,17 +62,8 @@ class Batch:
         answers = [each.answer for each in problems for _ in range(G)]
         self.rewards_N = torch.tensor(math_reward(self.texts, answers))
         prompts = [tokenizer(each.prompt)["input_ids"] for each in problems for _ in range(G)]
-        self.tokens = rows = [tokens for of_problem in sampled for _, tokens in of_problem]
-        width, length = max(map(len, prompts)), max(map(len, rows))
-        ids = torch.full((len(rows), width + length), tokenizer.pad_token_id)
-        mask = torch.zeros_like(ids)
-        for i, (prompt, row) in enumerate(zip(prompts, rows, strict=True)):
-            place = slice(width - len(prompt), width + len(row))
-            ids[i, place], mask[i, place] = torch.tensor([*prompt, *row]), 1
-        logits = model(input_ids=ids, attention_mask=mask).logits[:, width - 1 : -1].log_softmax(dim=2)
-        self.mask_NT = mask[:, width:]
-        self.logps_NT = logits.gather(2, ids[:, width:, None]).squeeze(2)
-        self.entropies_NT = -(logits.exp() * logits).sum(dim=2).detach()
+        self.tokens = [tokens for of_problem in sampled for _, tokens in of_problem]
+        self.logps_NT, self.entropies_NT, self.mask_NT = score(model, tokenizer.pad_token_id, prompts, self.tokens)
 
     def centred(self, values_N: Tensor) -> Tensor:
         """Return (N, 1) values less the mean over each prompt's rollouts."""
@@ -63,10 +75,7 @@ class Batch:
 
     def gradient(self, model: Any, advantages_NT: Tensor) -> Tensor:
         """Return the flat policy gradient of some advantages."""
-        loss = (advantages_NT * self.logps_NT * self.mask_NT).sum()
-        return torch.cat(
-            [part.flatten() for part in torch.autograd.grad(loss, [*model.parameters()], retain_graph=True)]
-        )
+        return policy_gradient(model, self.logps_NT, advantages_NT * self.mask_NT)
 
 
 def gradients(model: Any, tokenizer: Any, num_problems: int, seed: int) -> dict[str, Tensor]:
