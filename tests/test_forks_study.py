@@ -108,6 +108,17 @@ def test_three_comparisons_decide(planted):
     assert both == ["miner against grpo_2e-4, forks", "miner against grpo, forks"]
 
 
+def test_more_seeds_than_planned_are_a_table_of_their_own(planted):
+    """Seeds 1 to 3 are 11 to 13 as well: three added pairs, six in all."""
+    runs = [replace(run, method={"oracle": "miner"}.get(run.method, run.method)) for run in planted]
+    worlds = analysis["by_world"](runs + [replace(run, seed=run.seed + 10) for run in runs])
+    assert {*worlds["forks"]["grpo"]} == {1, 2, 3} and analysis["effect_table"]("forks", worlds["forks"]).rows[0][
+        1
+    ] == "3"
+    rows = analysis["more_seeds_table"](worlds).rows
+    assert [row[:2] for row in rows] == [["added", "3"], ["all", "6"]] and rows[0][2][:5] == rows[1][2][:5]
+
+
 def test_the_seeds_that_a_verdict_needs():
     """A standard deviation of 0.05 and a difference of 0.1: two-sided t at 5 %, power 80 %, 5 pairs (91 %), not 4."""
     differences = [0.05 * value for value in (-1, 0, 1)]  # standard deviation 0.05

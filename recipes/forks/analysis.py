@@ -34,6 +34,7 @@ BY_FAMILY: dict[str, Container] = {
 }
 LEVELS = {"forks": BY_OPERATIONS, "mirror": BY_OPERATIONS, REAL: BY_FAMILY}
 AT_COMMON_RATE = "_2e-4"  # ends the name of an arm at the learning rate of most, where its own is another one
+PLANNED, MORE = 10, "forks, more seeds"  # seeds of the protocol, and where those beyond go (its deviation 2)
 BASELINES = {"ledger": "repeats", "ledger_2e-4": "repeats"}  # of the others: grpo
 CONFIRMATORY = (("forks", "miner", "grpo"), ("mirror", "miner", "grpo"), ("forks", "miner", "entropy"))
 DOSES = ("miner", "miner_1", "miner_5", "miner_20")  # a line connects them
@@ -145,12 +146,13 @@ def paired(
 
 
 def by_world(runs: Iterable[RunHistory]) -> dict[str, dict[str, dict[int, RunHistory]]]:
-    """Return finished runs by world, method and seed."""
+    """Return finished runs by world, method and seed; those of more seeds than planned as a world of their own."""
     found: dict[str, dict[str, dict[int, RunHistory]]] = {}
     for run in runs:
         world = WORLDS.get(run.settings.get("dataset_name", ""))
         if world and run.finished and run.method and run.seed is not None:
-            found.setdefault(world, {}).setdefault(run.method, {})[run.seed] = run
+            part = world if run.seed <= PLANNED else MORE
+            found.setdefault(part, {}).setdefault(run.method, {})[run.seed] = run
     return found
 
 
@@ -199,6 +201,20 @@ def confirmatory_table(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory
         row.insert(4, f"{p:.3f}")
     header = ["Comparison", "Seeds", "Pass@1, log-odds", "p", "p, Holm", "p, equivalence", "Seeds needed", "Verdict"]
     return Table("To the letter of the protocol" if to_the_letter else "Confirmatory", header, rows)
+
+
+def more_seeds_table(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]]) -> Table:
+    """Return the first comparison on the seeds that were added, and on all."""
+    more, first = worlds[MORE], worlds["forks"]
+    baseline = baseline_of("miner", more) or "grpo"
+    added = paired(more["miner"], more[baseline], log_odds)
+    rows = []
+    for seeds, differences in (("added", added), ("all", added + paired(first["miner"], first[baseline], log_odds))):
+        found = effect(differences)
+        rows.append([seeds, str(found.seeds), interval(found), plain(found.p, 3), plain(found.p_equivalent, 3)])
+        rows[-1].append(found.verdict)
+    header = ["Which", "Seeds", "Pass@1, log-odds", "p", "p, equivalence", "Verdict"]
+    return Table(f"More seeds, miner against {baseline}, forks", header, rows)
 
 
 def interval(found: Effect) -> str:
@@ -270,7 +286,11 @@ def reached_at(run: RunHistory, wanted: float) -> tuple[float, float] | None:
 def tables(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]]) -> list[Table]:
     """Return all tables of the page."""
     found = [confirmatory_table(worlds, to_the_letter=letter) for letter in (False, True)]
-    for world, methods in worlds.items():
+    found += [more_seeds_table(worlds)] if MORE in worlds else []
+    for world in WORLDS.values():
+        methods = worlds.get(world)
+        if not methods:
+            continue
         found += [effect_table(world, methods), state_table(world, methods)]
         if world != REAL:  # whose runs are scored before and after training alone
             found.append(pace_table(world, methods))
