@@ -71,7 +71,21 @@ def test_the_tables_show_the_planted_effect(planted):
     cells = dict(zip(table.header, table.rows[0], strict=True))
     assert cells["Method"] == "oracle" and cells["Seeds"] == "3" and cells["Verdict"] == "higher"
     assert 10 < float(cells["levels 0 and 1, points"]) < 20  # 15 planted
-    assert [row[0] for row in analysis["state_table"]("forks", methods).rows] == ["grpo", "oracle"]
+
+
+def test_scores_are_shown_by_level_once_and_ever(planted):
+    """80 problems of 64 samples, ten of each level: the mean over three runs, in percent."""
+    methods = analysis["by_world"](planted)["forks"]
+    table = analysis["score_table"]("forks", methods)
+    row = dict(zip(table.header, table.rows[1], strict=True))
+    right = np.array([run.held_out.after.num_correct for run in methods["oracle"].values()])
+    levels = np.array(planted[0].held_out.levels)
+    assert row["Method"] == "oracle" and row["Pass@1, all"] == f"{100 * right.mean() / 64:.1f}"
+    hard = right[:, (levels >= 2) & (levels <= 4)]
+    assert row["Pass@1, levels 2 to 4"] == f"{100 * hard.mean() / 64:.1f}"
+    assert row["Pass@64, levels 2 to 4"] == f"{100 * (hard > 0).mean():.1f}"
+    training = analysis["training_table"]("forks", methods)
+    assert dict(zip(training.header, training.rows[0], strict=True))["Prompts all right, %"] == "50"  # planted
 
 
 def test_each_method_is_compared_with_its_own_baseline(planted):

@@ -238,33 +238,54 @@ def effect_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) ->
     return Table(f"Against GRPO, {world}", header + [f"{name}, points" for name in LEVELS[world]], rows)
 
 
-def state_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
-    """Return where each method ends: Pass@1 by kind of problem, share of the sound way, entropy, share of gradient."""
+def score_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
+    """Return Pass@1 and Pass@K of each method after training, by kind of problem; K is the number of samples."""
     samples = {right_samples(run)[1] for runs in methods.values() for run in runs.values()}
-    header = ["Method", "Runs", "Pass@1, %", *LEVELS[world], f"Pass@{'/'.join(map(str, sorted(samples)))}, %"]
+    groups = {"all": None, **LEVELS[world]}
+    header = [f"{name}, {group}" for name in ("Pass@1", f"Pass@{min(samples)}") for group in groups]
     rows = []
-    for name, by_seed in methods.items():
-        runs = list(by_seed.values())
-        scores = [100 * float(np.mean([pass_at_1(run, of) for run in runs])) for of in (None, *LEVELS[world].values())]
-        scores.append(100 * float(np.mean([(right_samples(run)[0] > 0).mean() for run in runs])))
+    for name, runs in methods.items():
+        counts = [[right_samples(run, levels)[0] for run in runs.values()] for levels in groups.values()]
+        once = [100 * float(np.mean(right)) / min(samples) for right in counts]
+        ever = [100 * float(np.mean(np.array(right) > 0)) for right in counts]
+        rows.append([name, str(len(runs)), *(plain(share, 1) for share in once + ever)])
+    return Table(f"After training, {world}, %", ["Method", "Runs", *header], rows)
+
+
+def training_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
+    """Return what training did: over its last fifth, and all-right prompts' share of the gradient over all of it."""
+    rows = []
+    for name, runs in methods.items():
         # half of the training prompts have ways
-        sound = 200 * float(np.mean([late(run, "rewards/is_sound/mean") for run in runs]))
-        entropy = float(np.mean([late(run, "entropy") for run in runs]))
-        share = 100 * float(np.mean([gradient_share(run) for run in runs]))
-        row = [name, str(len(runs)), *(plain(score, 1) for score in scores), plain(sound, 0), plain(entropy, 3)]
-        rows.append([*row, plain(share, 1)])
-    return Table(f"After training, {world}", [*header, "Sound way, %", "Entropy", "Share of the gradient, %"], rows)
+        sound, solved, entropy = (
+            factor * float(np.mean([late(run, key) for run in runs.values()]))
+            for factor, key in ((200, "rewards/is_sound/mean"), (100, "groups/ph"), (1, "entropy"))
+        )
+        share = 100 * float(np.mean([gradient_share(run) for run in runs.values()]))
+        rows.append([name, plain(sound, 0), plain(entropy, 3), plain(solved, 0), plain(share, 2)])
+    header = [
+        "Method",
+        "Sound way, %",
+        "Entropy, nats per token",
+        "Prompts all right, %",
+        "Their share of the gradient, %",
+    ]
+    return Table(f"What training did, {world}", header, rows)
 
 
 def pace_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
-    """Return how soon each method is where GRPO of the same seed is best, by the scores during training."""
+    """Return how soon each method is where GRPO of the same seed is best, by the scores during training.
+
+    Seeds at which GRPO never scores above the start are left out.
+    """
     rows = []
     for name, by_seed in methods.items():
         reached = []
         baseline = methods.get(baseline_of("", methods) or "", {})
         for seed in sorted(set(by_seed) & set(baseline)):
-            best = max(score["pass@1"] for score in baseline[seed].scores.values())
-            reached.append(reached_at(by_seed[seed], best))
+            start, *scores = (score["pass@1"] for _, score in sorted(baseline[seed].scores.items()))
+            if scores and max(scores) > start:
+                reached.append(reached_at(by_seed[seed], max(scores)))
         found = [where for where in reached if where is not None]
         steps, rollouts = (
             (f"{np.median(values):,.0f}" for values in zip(*found, strict=True)) if found else ("n/a",) * 2
@@ -291,7 +312,7 @@ def tables(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]]) -> list
         methods = worlds.get(world)
         if not methods:
             continue
-        found += [effect_table(world, methods), state_table(world, methods)]
+        found += [effect_table(world, methods), score_table(world, methods), training_table(world, methods)]
         if world != REAL:  # whose runs are scored before and after training alone
             found.append(pace_table(world, methods))
     return found
