@@ -47,21 +47,21 @@ START, END = "<!-- tables of analysis.py -->", "<!-- end -->"  # the marks of th
 MARKED = re.compile(f"{START}\n(.*?){END}", re.DOTALL)
 
 
-def right_samples(run: RunHistory, levels: Container | None = None) -> tuple[np.ndarray, int]:
-    """Return the right samples of each held-out problem after training, and how many samples each has.
+def right_samples(run: RunHistory, levels: Container | None = None, when: str = "after") -> tuple[np.ndarray, int]:
+    """Return the right samples of each held-out problem after (or before) training, and how many samples each has.
 
     `levels` are those of the problems that count; None: all.
     """
-    assert run.held_out is not None and run.held_out.after is not None and run.held_out.levels is not None
-    moment = run.held_out.after
+    assert run.held_out is not None and run.held_out.levels is not None
+    moment = run.held_out.moments[when]
     problems = zip(moment.num_correct, run.held_out.levels, strict=True)
     right = [right for right, level in problems if levels is None or level in levels]
     return np.array(right), moment.num_samples
 
 
-def pass_at_1(run: RunHistory, levels: Container | None = None) -> float:
+def pass_at_1(run: RunHistory, levels: Container | None = None, when: str = "after") -> float:
     """Return the share of right samples."""
-    right, samples = right_samples(run, levels)
+    right, samples = right_samples(run, levels, when)
     return float(right.mean() / samples)
 
 
@@ -240,15 +240,17 @@ def effect_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) ->
 
 def score_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
     """Return Pass@1 and Pass@K of each method after training, by kind of problem; K is the number of samples."""
-    samples = {right_samples(run)[1] for runs in methods.values() for run in runs.values()}
+    samples = max(right_samples(run)[1] for runs in methods.values() for run in runs.values())
     groups = {"all": None, **LEVELS[world]}
-    header = [f"{name}, {group}" for name in ("Pass@1", f"Pass@{min(samples)}") for group in groups]
-    rows = []
+    every = [run for runs in methods.values() for run in runs.values()]
+    starts = [100 * float(np.mean([pass_at_1(run, of, "before") for run in every])) for of in groups.values()]
+    rows = [["before training", str(len(every)), *(plain(share, 1) for share in starts), *["n/a"] * len(groups)]]
     for name, runs in methods.items():
-        counts = [[right_samples(run, levels)[0] for run in runs.values()] for levels in groups.values()]
-        once = [100 * float(np.mean(right)) / min(samples) for right in counts]
-        ever = [100 * float(np.mean(np.array(right) > 0)) for right in counts]
-        rows.append([name, str(len(runs)), *(plain(share, 1) for share in once + ever)])
+        once = [100 * float(np.mean([pass_at_1(run, of) for run in runs.values()])) for of in groups.values()]
+        hits = ([right_samples(run, of)[0] > 0 for run in runs.values()] for of in groups.values())
+        shares = [*once, *(100 * float(np.mean(hit)) for hit in hits)]
+        rows.append([name, str(len(runs)), *(plain(share, 1) for share in shares)])
+    header = [f"{name}, {group}" for name in ("Pass@1", f"Pass@{samples}") for group in groups]
     return Table(f"After training, {world}, %", ["Method", "Runs", *header], rows)
 
 
@@ -256,7 +258,7 @@ def training_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) 
     """Return what training did: over its last fifth, and all-right prompts' share of the gradient over all of it."""
     rows = []
     for name, runs in methods.items():
-        # half of the training prompts have ways
+        # half of the training prompts have ways; a rollout of another that begins alike counts, too
         sound, solved, entropy = (
             factor * float(np.mean([late(run, key) for run in runs.values()]))
             for factor, key in ((200, "rewards/is_sound/mean"), (100, "groups/ph"), (1, "entropy"))
@@ -348,7 +350,7 @@ def draw(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]], path: Pat
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set(xlabel="share of solved prompts in the policy gradient, %", xlim=(-0.03, 60))
     axes.set(ylabel="held-out Pass@1 against GRPO, log-odds")
-    axes.legend(loc="upper left", fontsize=9)
+    axes.legend(loc="lower left", fontsize=9)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)

@@ -111,6 +111,18 @@ def cosines_of(halves: Sequence[Mapping[str, Tensor]]) -> dict[str, list[float]]
     }
 
 
+@torch.no_grad()
+def ways(model: Any, tokenizer: Any, num_problems: int) -> list[tuple[str, float, float]]:
+    """Return by way how many rollouts of level 1 take it, and how many of these are right."""
+    rng = random.Random("ways")
+    batch = Batch(model, tokenizer, [forks.draw("train", 1, rng) for _ in range(num_problems)], seed=0)
+    found = []
+    for way in forks.STARTS:
+        is_way_N = torch.tensor([forks.way_of(text) == way for text in batch.texts])
+        found.append((way, is_way_N.float().mean().item(), batch.rewards_N[is_way_N].mean().item()))
+    return found
+
+
 def after(run: RunHistory, hit: bool = False) -> float:
     """Return Pass@1 after training, or with `hit` the share of problems with a right sample."""
     assert run.held_out is not None and run.held_out.after is not None
@@ -170,6 +182,9 @@ def main() -> None:
     print("\n| Cosine of the gradients of | First half | Second half |\n| --- | ---: | ---: |")
     for title, (first, second) in cosines.items():
         print(f"| {title} | {first:.3f} | {second:.3f} |")
+    print("\n| Way, at level 1 | Rollouts that take it | Right |\n| --- | ---: | ---: |")
+    for way, share, right in ways(model, tokenizer, args.problems):
+        print(f"| {way} | {share:.1%} | {right:.1%} |")
     weights = [float(half["MINER, no cap"].norm() / half["entropy bonus"].norm()) for half in halves]
     print(f"\nAn entropy bonus of weight {weights[0]:.4f} ({weights[1]:.4f}) has a gradient as long as MINER's.")
 
