@@ -1,6 +1,7 @@
 """The study of `recipes/forks`: its gates, its statistics, and its page from its raw results."""
 
 import math
+import re
 import runpy
 from dataclasses import replace
 from pathlib import Path
@@ -235,7 +236,7 @@ def test_what_the_page_says_of_ways_follows_from_the_raw_results(measured, says)
     own, bonus = (logit(ended(measured, "forks", name)) for name in ("miner", "entropy"))
     found = stats.ttest_rel(own, bonus)
     says(
-        "MINER ends {:.2f} below the bonus (p {:.3f}, Holm {:.3f})",
+        "it ends {:.2f} below the bonus (p {:.3f}, Holm {:.3f})",
         -(own - bonus).mean(),
         found.pvalue,
         3 * found.pvalue,
@@ -260,6 +261,27 @@ def test_the_verdicts_on_the_papers_claims_follow_from_the_raw_results(measured,
     (miner,), (grpo,) = ([row for row in pace if row[0] == name] for name in ("miner", "grpo_2e-4"))
     says("at {} seeds at which GRPO", miner[1].replace("of", "of the"))
     says("after {} steps in the median; GRPO takes {}", miner[2], grpo[2])
+
+
+def test_cosines_of_the_page_are_those_that_were_measured(says):
+    def rows(name):
+        lines = (FORKS / "results" / f"{name}.md").read_text().splitlines()
+        return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if re.match(r"\| (?!-)", line)]
+
+    worlds = [{row[0]: row[1:] for row in rows(name)} for name in ("gates_forks", "gates_forks_mirror")]
+    for name in ("MINER, no cap", "mixed prompts", "oracle", "entropy bonus"):
+        name += " with held-out success"
+        says("| {} | {} | {} |", name, *(", ".join(world[name]) for world in worlds))
+    for row in rows("gates_forks")[1:6]:
+        says("| {} |", " | ".join(row))
+    right = [[round(float(world[way][1].rstrip("%"))) for way in ("sound", "fast")] for world in worlds]
+    says("either way is right in {} %", right[0][0])
+    says("the rare way is right in {} % and the frequent one in {} %", *right[1][::-1])
+    assert right[0][0] == right[0][1]
+    singles = [float(row[0]) for row in rows("identity_SmolLM2-135M")[1:]]
+    says("and {:.2f} to {:.2f} in single ones", min(singles), max(singles))
+    (pooled,) = re.findall(r"the cosine is ([\d.]+)", (FORKS / "results" / "identity_SmolLM2-135M.md").read_text())
+    says("At the start of SmolLM2-135M it is {:.2f}", float(pooled.rstrip(".")))
 
 
 def test_gates_hold_and_fail_by_what_was_measured(planted):
