@@ -191,15 +191,19 @@ def effect_of(measured, world, name, baseline="grpo_2e-4"):
 def test_the_answer_follows_from_the_raw_results(measured, says):
     mean, low, high = effect_of(measured, "forks", "miner")
     says(
-        "ends {:.2f} above GRPO in log-odds of held-out Pass@1 (95 % interval {:+.2f} to {:+.2f}, ten", mean, low, high
+        "it ends {:.2f} above GRPO in log-odds of held-out Pass@1 (95 % interval {:+.2f} to {:+.2f}, ten",
+        mean,
+        low,
+        high,
     )
     assert low < 0 < 0.1 < high  # not decided
-    says("of the same strength on the same prompts ends {:.2f} above", effect_of(measured, "forks", "entropy")[0])
     mean, low, high = effect_of(measured, "mirror", "miner")
-    says("MINER ends {:.2f} below ({:+.2f} to {:+.2f}: no difference", -mean, low, high)
+    says("{:.2f} below ({:+.2f} to {:+.2f}: no difference beyond", -mean, low, high)
     assert -0.1 < low < 0 < high
+    bonus = [effect_of(measured, world, "entropy")[0] for world in ("forks", "mirror")]
+    says("on the same prompts ends {:.2f} above and {:.2f} below", bonus[0], -bonus[1])
     above, below = (effect_of(measured, world, "miner_5")[0] for world in ("forks", "mirror"))
-    says("it ends {:.2f} above GRPO in the one world and {:.2f} below in the other", above, -below)
+    says("MINER ends {:.2f} above GRPO in the one world and {:.2f} below in the other", above, -below)
 
 
 def test_what_the_page_says_of_doses_and_learning_rates_follows_from_the_raw_results(measured, says):
@@ -232,7 +236,7 @@ def test_what_the_page_says_of_ways_follows_from_the_raw_results(measured, says)
     lost = [hard["grpo_2e-4"] - hard[name] for name in names]
     says("this costs {:.1f} points there", lost[0])
     says("at 5 % of the gradient it costs {:.1f}", lost[1])
-    says("It ends {:.2f} below GRPO, and its gradient", -effect_of(measured, "forks", "placebo")[0])
+    says("of each prompt, ends {:.2f} below, and its gradient", -effect_of(measured, "forks", "placebo")[0])
     own, bonus = (logit(ended(measured, "forks", name)) for name in ("miner", "entropy"))
     found = stats.ttest_rel(own, bonus)
     says(
@@ -241,6 +245,49 @@ def test_what_the_page_says_of_ways_follows_from_the_raw_results(measured, says)
         found.pvalue,
         3 * found.pvalue,
     )
+
+
+def test_what_the_page_says_of_other_methods_follows_from_the_raw_results(measured, says):
+    def found(name, baseline="grpo_2e-4"):
+        return effect_of(measured, "forks", name, baseline)
+
+    def gain(name):
+        own, base = ended(measured, "forks", name), ended(measured, "forks", "grpo_2e-4")
+        return 100 * (own - base[: len(own)]).mean()
+
+    says("on solved prompts alone, gained {:.0f} points here", gain("oracle"))
+    rare = [
+        gain(name) for name in ("miner", "miner_1", "miner_5", "miner_20", "entropy", "unlikeliness", "uniqueness")
+    ]
+    says("methods that pay what is rare, {:.0f} to {:.0f}", min(rare), max(rare))
+    says("Here it gains {:.0f} points", gain("oracle"))
+    says("The oracle gains {:.0f} points, MINER {:.1f} |", gain("oracle"), gain("miner"))
+    shares = [
+        100 * np.mean([analysis["gradient_share"](run) for run in measured["forks"][name].values()])
+        for name in ("miner", "miner_1", "miner_5", "miner_20")
+    ]
+    says("gains {:.2f} at {:.1f} % of the gradient", found("miner")[0], shares[0])
+    says(
+        "{:.2f} at {:.1f} % (`miner_1`, five seeds), and no more at {:.0f} and {:.0f} %",
+        found("miner_1")[0],
+        *shares[1:],
+    )
+    says(
+        "the oracle {:.2f}, `uniqueness`, which counts the ways, {:.2f}, `unlikeliness` {:.2f}",
+        *(found(name)[0] for name in ("oracle", "uniqueness", "unlikeliness")),
+    )
+    assert found("unlikeliness")[1] < 0 < found("uniqueness")[1]
+    says(
+        "`constant` ends {:.2f} above GRPO and {:.2f} below at the same",
+        found("constant")[0],
+        -found("constant_2e-4")[0],
+    )
+    says("`rl_zvp` {:.2f} below", -found("rl_zvp")[0])
+    says("DAPO drops solved prompts, and ends {:.2f} below GRPO", -found("dapo")[0])
+    generated = [run.values("rollouts/generated_total")[-1][1] for run in measured["forks"]["dapo"].values()]
+    says("with {:.0f} to {:.0f} thousand", min(generated) / 1000, max(generated) / 1000)
+    ledger = found("ledger_2e-4", "repeats_2e-4")
+    says("what was solved ends {:.2f} above GRPO on the same problems, both at 2e-4 ({:+.2f} to {:+.2f})", *ledger)
 
 
 def test_the_verdicts_on_the_papers_claims_follow_from_the_raw_results(measured, says):
@@ -261,6 +308,31 @@ def test_the_verdicts_on_the_papers_claims_follow_from_the_raw_results(measured,
     (miner,), (grpo,) = ([row for row in pace if row[0] == name] for name in ("miner", "grpo_2e-4"))
     says("at {} seeds at which GRPO", miner[1].replace("of", "of the"))
     says("after {} steps in the median; GRPO takes {}", miner[2], grpo[2])
+
+
+def test_the_guides_quote_the_raw_results(measured):
+    root = FORKS.parent.parent
+    readme, guide = (
+        " ".join((root / name).read_text().split()) for name in ("README.md", "trl_miner/methods/README.md")
+    )
+    for world, name in [("forks", name) for name in ("miner", "dapo", "rl_zvp", "unlikeliness")] + [
+        ("mirror", "miner")
+    ]:
+        assert "{:+.2f} ({:+.2f} to {:+.2f})".format(*effect_of(measured, world, name)) in guide
+    forks_3, mirror_3 = (effect_of(measured, world, "miner") for world in ("forks", "mirror"))
+    minus = str.maketrans("-", "\u2212")
+    first = "{:+.2f} in log-odds of Pass@1 (95 % interval {:+.2f} to {:+.2f}, ten".format(*forks_3)
+    assert first.translate(minus) in readme.translate(minus)
+    assert "in its mirror {:+.2f} ({:+.2f} to {:+.2f}, five)".format(*mirror_3).translate(minus) in readme
+    gained, lost = (effect_of(measured, world, "miner_5")[0] for world in ("forks", "mirror"))
+    assert (
+        f"it gained {gained:.2f} in log-odds of Pass@1 where they were, and lost {-lost:.2f} where they were not"
+        in readme
+    )
+    assert (
+        f"it ended {gained:.2f} above GRPO in log-odds of Pass@1 where" in guide
+        and f"{-lost:.2f} below where" in guide
+    )
 
 
 def test_cosines_of_the_page_are_those_that_were_measured(says):

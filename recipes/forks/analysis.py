@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -332,38 +333,68 @@ def draw(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]], path: Pat
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(9, 6))
+    figure, axes = plt.subplots(figsize=(9, 6.5))
     axes.axhspan(-MARGIN, MARGIN, color="0.93", label="margin: counts as no difference")
     axes.axhline(0, color="0.5", linewidth=1)
+    # linear from 0 to 0.1 %: methods that pay nothing on solved prompts have a place, too
+    axes.set_xscale("symlog", linthresh=0.1, linscale=0.7)
+    labels = []
     for world, color, marker, label in DRAWN:
         effects = effect_points(worlds.get(world, {}))
         if not effects:
             continue
-        for name, (share, mean, _) in effects.items():
-            axes.annotate(name, (share, mean), xytext=(6, 4), textcoords="offset points", fontsize=8, color=color)
         shares, means, widths = np.array([*effects.values()]).T
         axes.errorbar(shares, means, np.nan_to_num(widths), fmt=marker, color=color, capsize=2, label=label)
         curve = sorted(effects[name][:2] for name in DOSES if name in effects)
         axes.plot(*zip(*curve, strict=True), color=color, linewidth=1, alpha=0.5)
-    # linear from 0 to 0.1 %: methods that pay nothing on solved prompts have a place, too
-    axes.set_xscale("symlog", linthresh=0.1, linscale=0.5)
+        labels += [(name, share, mean, color) for name, (share, mean, _) in effects.items()]
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.set(xlabel="share of solved prompts in the policy gradient, %", xlim=(-0.03, 60))
+    axes.set(xlabel="share of solved prompts in the policy gradient, %", xlim=(-0.05, 60))
     axes.set(ylabel="held-out Pass@1 against GRPO, log-odds")
     axes.legend(loc="lower left", fontsize=9)
     figure.tight_layout()
+    add_labels(axes, labels)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
 
 
+def add_labels(axes: Any, labels: Sequence[tuple[str, float, float, str]]) -> None:
+    """Write names beside points at (x, y), in a color, where none covers another or a point."""
+    marker = 6.0  # pixels around a point
+    at = axes.transData.transform([point[1:3] for point in labels])
+    taken = [np.array([x - marker, y - marker, x + marker, y + marker]) for x, y in at]
+    for name, share, mean, color in labels:
+        for x, y in ((7, 3), (7, -10), (-7, 3), (-7, -10), (7, 14), (-7, 14), (7, -21), (-7, -21)):
+            text = axes.annotate(
+                name,
+                (share, mean),
+                xytext=(x, y),
+                textcoords="offset points",
+                ha="left" if x > 0 else "right",
+                fontsize=8,
+                color=color,
+            )
+            box = text.get_window_extent().extents
+            if not any((box[:2] < other[2:]).all() and (other[:2] < box[2:]).all() for other in taken):
+                break
+            text.remove()
+        else:
+            continue
+        taken.append(box)
+
+
 def effect_points(methods: Mapping[str, Mapping[int, RunHistory]]) -> dict[str, tuple[float, float, float]]:
-    """Return by method its share of the gradient in percent, its effect, and half the effect's interval."""
-    effects = {}
+    """Return by method its share of the gradient in percent, its effect, and half the effect's interval.
+
+    Of a method at two learning rates the better one stands for both.
+    """
+    effects: dict[str, tuple[float, float, float]] = {}
     for name, runs in methods.items():
         share = 100 * float(np.mean([gradient_share(run) for run in runs.values()]))
-        found = against_baseline(name, methods, log_odds)
-        if found:
-            effects[name] = (0.0 if math.isnan(share) else share, found.mean, found.half_width)
+        found, title = against_baseline(name, methods, log_odds), name.removesuffix(AT_COMMON_RATE)
+        is_baseline = title in ("grpo", *BASELINES.values())
+        if found and not is_baseline and (title not in effects or found.mean > effects[title][1]):
+            effects[title] = (0.0 if math.isnan(share) else share, found.mean, found.half_width)
     return effects
 
 
