@@ -200,8 +200,9 @@ def test_the_answer_follows_from_the_raw_results(measured, says):
     mean, low, high = effect_of(measured, "mirror", "miner")
     says("{:.2f} below ({:+.2f} to {:+.2f}: no difference beyond", -mean, low, high)
     assert -0.1 < low < 0 < high
-    bonus = [effect_of(measured, world, "entropy")[0] for world in ("forks", "mirror")]
-    says("on the same prompts ends {:.2f} above and {:.2f} below", bonus[0], -bonus[1])
+    bonus, in_mirror = (effect_of(measured, world, "entropy")[0] for world in ("forks", "mirror"))
+    says("of the same strength on the same prompts ends {:.2f} above GRPO", bonus)
+    says("share of the gradient, and ended {:.2f} below GRPO", -in_mirror)
     above, below = (effect_of(measured, world, "miner_5")[0] for world in ("forks", "mirror"))
     says("MINER ends {:.2f} above GRPO in the one world and {:.2f} below in the other", above, -below)
 
@@ -283,7 +284,11 @@ def test_what_the_page_says_of_other_methods_follows_from_the_raw_results(measur
         -found("constant_2e-4")[0],
     )
     says("`rl_zvp` {:.2f} below", -found("rl_zvp")[0])
-    says("DAPO drops solved prompts, and ends {:.2f} below GRPO", -found("dapo")[0])
+    says(
+        "DAPO drops solved prompts, and ends {:.2f} below GRPO ({:+.2f} to {:+.2f})",
+        -found("dapo")[0],
+        *found("dapo")[1:],
+    )
     generated = [run.values("rollouts/generated_total")[-1][1] for run in measured["forks"]["dapo"].values()]
     says("with {:.0f} to {:.0f} thousand", min(generated) / 1000, max(generated) / 1000)
     ledger = found("ledger_2e-4", "repeats_2e-4")
