@@ -207,7 +207,7 @@ def test_a_resumed_run_goes_on_with_its_dose(policy, tmp_path, dose):
 
 def test_another_dose_switches_the_cap_off_and_may_stay_in_a_copy_of_the_settings(tmp_path):
     args = config(tmp_path, all_wrong="rl_zvp", dose="gradient")
-    assert (args.miner_lambda_max, args.dose_target, args.placebo_lambda_max) == (None, 0.005, 1.5e-3)
+    assert (args.miner_lambda_max, args.dose_target, args.placebo_lambda_max) == (None, 0.01, 1.5e-3)
     args._check_own_fields()
     assert config(tmp_path).miner_lambda_max == 1.5e-3 and config(tmp_path).dose_target is None
 
@@ -217,7 +217,7 @@ def test_another_dose_switches_the_cap_off_and_may_stay_in_a_copy_of_the_setting
     [
         (dict(dose="l2"), "dose must be one of l1, gradient, entropy: got 'l2'"),
         (dict(dose_target=0.1), "dose_target is a level .* got dose_target=0.1 with dose='l1'. Set dose too"),
-        (dict(dose="gradient", dose_target=1.0), "below 1 with dose: gradient.*got 1.0. The default is 0.005"),
+        (dict(dose="gradient", dose_target=1.0), "below 1 with dose: gradient.*got 1.0. The default is 0.01"),
         (dict(dose="gradient", dose_target=-0.1), "at least 0 and below 1 .*: got -0.1"),
         (dict(dose="gradient", dose_target=math.nan), "at least 0 and below 1 .*: got nan"),
         (dict(dose="entropy"), "must be an entropy .* nats per token, at least 0: got None. Choose it by"),

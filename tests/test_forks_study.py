@@ -285,6 +285,12 @@ def test_what_the_page_says_of_other_methods_follows_from_the_raw_results(measur
         "the oracle {:.2f}, `uniqueness`, which counts the ways, {:.2f}, `unlikeliness` {:.2f}",
         *(found(name)[0] for name in ("oracle", "uniqueness", "unlikeliness")),
     )
+    mirror_2 = [
+        100 * np.mean([analysis["gradient_share"](run) for run in measured["mirror"][name].values()])
+        for name in ("miner_1", "miner_5")
+    ]
+    in_mirror = effect_of(measured, "mirror", "miner_1")[0]
+    says("`miner_1` ends {:.2f} below GRPO, at {:.1f} %; between that and the {:.0f} %", -in_mirror, *mirror_2)
     assert found("unlikeliness")[1] < 0 < found("uniqueness")[1]
     says(
         "`constant` ends {:.2f} above GRPO and {:.2f} below at the same",

@@ -126,7 +126,7 @@ class MinerGRPOConfig(GRPOConfig):
     )
     dose_target: float | None = _setting(
         None,
-        "With dose: gradient, the share, at least 0 and below 1; default 0.005. With dose: entropy, the level in nats "
+        "With dose: gradient, the share, at least 0 and below 1; default 0.01. With dose: entropy, the level in nats "
         "per token, which has no default. 0 gives all-right and all-wrong prompts no advantage.",
     )
     dose_steps: int = _setting(
