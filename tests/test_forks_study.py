@@ -209,7 +209,7 @@ def test_the_answer_follows_from_the_raw_results(measured, says):
     says("{:.2f} below ({:+.2f} to {:+.2f}: no difference beyond", -mean, low, high)
     assert -0.1 < low < 0 < high
     bonus, in_mirror = (effect_of(measured, world, "entropy")[0] for world in ("forks", "mirror"))
-    says("of the same strength on the same prompts ends {:.2f} above GRPO", bonus)
+    says("of the same strength, on the same prompts, it ends {:.2f} above GRPO", bonus)
     says("share of the gradient, and ended {:.2f} below GRPO", -in_mirror)
     above, below = (effect_of(measured, world, "miner_5")[0] for world in ("forks", "mirror"))
     says("MINER ends {:.2f} above GRPO in the one world and {:.2f} below in the other", above, -below)

@@ -316,8 +316,7 @@ def tables(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]]) -> list
         if not methods:
             continue
         found += [effect_table(world, methods), score_table(world, methods), training_table(world, methods)]
-        if world != REAL:  # whose runs are scored before and after training alone
-            found.append(pace_table(world, methods))
+        found.append(pace_table(world, methods))
     return found
 
 
