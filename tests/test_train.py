@@ -510,8 +510,9 @@ def test_held_out_problems_are_graded_by_what_decides_in_training(unscored):
         return [float(messages[0]["content"] == "a") for messages in completions]
 
     chat = [[{"role": "user", "content": "1 + 1"}]] * 2
+    answers = [[{"role": "assistant", "content": text}] for text in "ab"]
     form = {"think_format_reward": lambda completions, **kwargs: [1.0, 1.0]}
-    assert graded(unscored, form | {"accuracy_reward": by_content}, prompts=chat) == [1.0, 0.0]
+    assert graded(unscored, form | {"accuracy_reward": by_content}, prompts=chat, texts=answers) == [1.0, 0.0]
     assert graded(unscored, form | {"mine": by_length}) == [1.0, 1.0]  # the smaller of 1 and 2, 1 and 3
     assert graded(unscored, form, reward_func=by_length) == [2.0, 3.0]
     with pytest.MonkeyPatch.context() as patch:  # a verifier that gives 2 and -2

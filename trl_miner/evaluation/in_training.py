@@ -6,7 +6,7 @@ import inspect
 import warnings
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from datasets import Dataset
 from transformers import Trainer, TrainerCallback
 from trl.models import unwrap_model_for_generation
 
-from ..data.prompts import prompt_text
 from ..reward_functions import KNOWN_VERIFIERS, check_rewards, parameters_of
 from ..runs import models
 from ..runs.evaluation import read_evaluation, until, write_evaluation
@@ -24,7 +23,7 @@ from ..runs.held_out import HeldOut, Moment, read_held_out, write_held_out
 from ..runs.trainer_state import last_step
 from .generate import sample_seed
 from .metrics import pass_at_k
-from .seeded_sampling import DEFAULT_BATCH_SIZE, sample_completions
+from .seeded_sampling import DEFAULT_BATCH_SIZE, sample_all
 
 
 class EvaluationCallback(TrainerCallback):
@@ -142,8 +141,7 @@ class EvaluationCallback(TrainerCallback):
         # Weights in shards are gathered by all processes at once: one with fewer problems samples the first once more.
         more = [0] * (-(-size // processes) - len(indices))
         rows = [*share, *self.problems.select(more)]
-        score = self._score_with_tools if self.trainer.tools else self._score
-        rewards_N = score([*indices, *more], rows, num_samples, len(indices))
+        rewards_N = self._score([*indices, *more], rows, num_samples, len(indices))
         is_right_N = rewards_N >= self._threshold  # False for NaN
         counts = is_right_N.view(len(indices), num_samples).sum(dim=1).tolist()
         # Each process had every `processes`-th problem: put the gathered counts back into the problems' order.
@@ -154,25 +152,27 @@ class EvaluationCallback(TrainerCallback):
 
     def _score(self, indices: Sequence[int], rows: Sequence[Any], num_samples: int, num_graded: int) -> torch.Tensor:
         """Return (num_graded * num_samples,) the rewards that decide what is correct, of samples of the first rows."""
-        samples = self._sample(indices, [row["prompt"] for row in rows], num_samples)[:num_graded]
-        completed = [completion for completions in samples for completion in completions]
-        columns = self._columns(rows[:num_graded], num_samples)
-        return self._grade(columns, [text for text, _ in completed], [ids for _, ids in completed])
-
-    def _score_with_tools(
-        self, indices: Sequence[int], rows: Sequence[Any], num_samples: int, num_graded: int
-    ) -> torch.Tensor:
-        """Do the same with tools, as TRL samples: a sample depends on those that are drawn with it."""
-        trainer, at_once, rewards = self.trainer, max(1, self.batch_size // num_samples), []
+        trainer = self.trainer
+        # Environments are used again for the next batch, so it is graded first. Else all rows are sampled at once: a
+        # sample does not depend on those that are drawn with it.
+        at_once = max(1, self.batch_size // num_samples) if trainer.generates_in_turns else len(rows)
+        rewards = []
         for first in range(0, len(rows), at_once):
             batch = rows[first : first + at_once]
-            seed = sample_seed(trainer.args.seed, str(indices[first]), 0)
+            repeated = [dict(row) for row in batch for _ in range(num_samples)]
+            names = [str(index) for index in indices[first : first + at_once]]
+            seeds = [sample_seed(trainer.args.seed, name, number) for name in names for number in range(num_samples)]
             with trainer.watching("scoring"):
-                repeated = [dict(row) for row in batch for _ in range(num_samples)]
-                completions, ids = trainer.sample_with_tools(repeated, num_samples, seed)
-            # before the environments are used again
-            rewards.append(self._grade(self._columns(batch, num_samples), completions, ids))
-        return torch.cat(rewards)[: num_graded * num_samples]
+                completions, ids, found = trainer.sample_held_out(
+                    repeated, num_samples, seeds[0], partial(self._sample, seeds)
+                )
+            columns = self._columns(batch, num_samples)
+            for name, values in found.items():  # as TRL hands them to the reward functions
+                columns[name] = values if isinstance(values, list) else [values] * len(repeated)
+            graded = max(0, min(num_graded - first, len(batch))) * num_samples
+            of_graded = {name: values[:graded] for name, values in columns.items()}
+            rewards.append(self._grade(of_graded, completions[:graded], ids[:graded]))
+        return torch.cat(rewards)
 
     def _columns(self, rows: Sequence[Any], num_samples: int) -> dict[str, list[Any]]:
         """Return the columns of rows, each of them `num_samples` times, as TRL calls them."""
@@ -183,15 +183,10 @@ class EvaluationCallback(TrainerCallback):
         }
 
     def _grade(
-        self, columns: dict[str, list[Any]], completed: Sequence[Any], ids: Sequence[list[int]]
+        self, columns: dict[str, list[Any]], completions: Sequence[Any], ids: Sequence[list[int]]
     ) -> torch.Tensor:
         """Return (N,) the rewards that decide what is correct, of texts or messages; NaN: unscorable."""
         trainer = self.trainer
-        is_chat = any(not isinstance(prompt, str) for prompt in columns["prompts"])
-        completions = [
-            [{"role": "assistant", "content": text}] if is_chat and isinstance(text, str) else text
-            for text in completed
-        ]
         more: dict[str, Any] = {"completion_ids": ids, "trainer_state": trainer.state}  # TRL passes them too
         more |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
         more |= {"environments": getattr(trainer, "environments", None)}
@@ -206,24 +201,22 @@ class EvaluationCallback(TrainerCallback):
         check_rewards(trainer.verifier.names if self.reward_func is None else ["reward_func"], rewards_ND)
         return trainer.verifier.smallest(rewards_ND)
 
-    def _sample(
-        self, indices: Sequence[int], prompts: Sequence[Any], num_samples: int
-    ) -> list[list[tuple[str, list[int]]]]:
+    def _sample(self, seeds: Sequence[int], prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Return a completion of each prompt, in tokens."""
         trainer = self.trainer
         # It turns gradient checkpointing off and on again: with the same settings, where this TRL takes them (1.9 does
         # not, nor in its own generation, so there too scoring changes nothing).
         kwargs = {"gradient_checkpointing_kwargs": trainer.args.gradient_checkpointing_kwargs}
         kwargs = kwargs if kwargs.keys() <= inspect.signature(unwrap_model_for_generation).parameters.keys() else {}
         with (
-            trainer.watching("scoring"),
             trainer.casting_once(),
             unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator, **kwargs) as model,
         ):
-            return sample_completions(
+            return sample_all(
                 model,
                 trainer.processing_class,
-                [prompt_text(prompt, trainer.processing_class) for prompt in prompts],
-                [[sample_seed(trainer.args.seed, str(i), n) for n in range(num_samples)] for i in indices],
+                prompts,
+                seeds,
                 max_new_tokens=trainer.max_completion_length,
                 temperature=trainer.temperature,
                 batch_size=self.batch_size,

@@ -133,26 +133,36 @@ def _sample_batch(
     return tokens[:, width:].tolist()
 
 
-def sample_completions(
+def sample_all(
     model: Any,
     tokenizer: Any,
-    prompts: Sequence[str],
-    seeds: Sequence[Sequence[int]],
+    prompts: Sequence[Sequence[int]],
+    seeds: Sequence[int],
     *,
     title: str = "sampling",
     quiet: bool = True,
     **settings: Any,
+) -> list[list[int]]:
+    """Sample one completion of each prompt, as `sample_tokens` does, and return the tokens of all."""
+    # Prompts of like length together: less padding.
+    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+    sampled = sample_tokens(model, tokenizer, [prompts[i] for i in order], [seeds[i] for i in order], **settings)
+    completions: list[list[int]] = [[] for _ in prompts]
+    for index, tokens, _ in track(sampled, title, total=len(order), unit="samples", quiet=quiet):
+        completions[order[index]] = tokens
+    return completions
+
+
+def sample_completions(
+    model: Any, tokenizer: Any, prompts: Sequence[str], seeds: Sequence[Sequence[int]], **settings: Any
 ) -> list[list[tuple[str, list[int]]]]:
     """Sample several completions of each prompt, and return the text without special tokens and the ids of each."""
     ids = [tokenizer(prompt)["input_ids"] for prompt in prompts]
     rows = [(prompt, seed) for prompt, its_seeds in enumerate(seeds) for seed in its_seeds]
-    # Prompts of like length together: less padding.
-    rows.sort(key=lambda row: len(ids[row[0]]))
-    tokens_and_seeds = [ids[prompt] for prompt, _ in rows], [seed for _, seed in rows]
-    sampled = sample_tokens(model, tokenizer, *tokens_and_seeds, **settings)
+    sampled = sample_all(model, tokenizer, [ids[row] for row, _ in rows], [seed for _, seed in rows], **settings)
     completions: list[list[tuple[str, list[int]]]] = [[] for _ in prompts]
-    for index, tokens, _ in track(sampled, title, total=len(rows), unit="samples", quiet=quiet):
-        completions[rows[index][0]].append((tokenizer.decode(tokens, skip_special_tokens=True), tokens))
+    for (row, _), tokens in zip(rows, sampled, strict=True):
+        completions[row].append((tokenizer.decode(tokens, skip_special_tokens=True), tokens))
     return completions
 
 

@@ -6,6 +6,7 @@
 import logging
 import textwrap
 import time
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -32,6 +33,9 @@ from .correctness import CorrectnessWatch
 from .dynamic_sampling import DynamicSampling
 from .forwards import Forwards
 from .generation_batch import (
+    COMPLETION_IDS,
+    COMPLETIONS,
+    EXTRA_FIELDS,
     GenerationBatch,
     PolicyScores,
     completion_texts,
@@ -54,6 +58,7 @@ from .tool_turns import ToolTurns
 from .trackers import CreditPageCallback
 
 logger = logging.getLogger(__name__)
+Sampler = Callable[[Sequence[Sequence[int]]], list[list[int]]]  # completions of prompts, in tokens
 
 
 class MinerGRPOTrainer(RunTrainer):
@@ -112,7 +117,8 @@ class MinerGRPOTrainer(RunTrainer):
     _credit: CreditRecorder | None = None
     _turns: ToolTurns | None = None
     ledger: PromptLedger | None = None
-    _is_sampling_alone = False  # in `sample_with_tools`
+    _sampler: Sampler | None = None  # in `sample_held_out`
+    _is_sampling_alone = False  # there, too
 
     def __init__(self, model: Any, reward_funcs: Any = None, args: Any = None, *rest: Any, **kwargs: Any) -> None:
         args = _own_config(model, args)
@@ -220,6 +226,8 @@ class MinerGRPOTrainer(RunTrainer):
             return batch.prepared.generated
         with self.watching(GENERATION):
             generated: tuple[Any, ...] = super()._generate(prompts)
+        if self._is_sampling_alone:
+            raise _Sampled(generated)
         if batch is not None:
             batch.num_tokens += num_sampled_tokens(generated)
         return generated
@@ -231,6 +239,8 @@ class MinerGRPOTrainer(RunTrainer):
         return self._turns.run(loop, partial(self._generate_single_turn, [prompt_ids[0]], None, {}, 1))
 
     def _generate_single_turn(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        if self._sampler is not None and args[1] is None:  # without images
+            return self._sampler(args[0]), None
         if self._turns is not None:
             self._turns.announce()
         with sampling(self, None if self._batch is None else self._batch.heats):
@@ -248,8 +258,6 @@ class MinerGRPOTrainer(RunTrainer):
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
         batch = self._batch
-        if self._is_sampling_alone:
-            raise _Sampled(completions, completion_ids_list)
         if batch is not None and batch.prepared is not None:  # dynamic sampling has scored
             rewards_NF = batch.prepared.rewards_NF
         else:
@@ -332,24 +340,40 @@ class MinerGRPOTrainer(RunTrainer):
         local = current_world().local_slice(len(output["advantages"]))
         return gated.rewards_N, gated.advantages_N, {**output, "advantages": gated.advantages_N[local]}
 
-    def sample_with_tools(self, rows: list[dict[str, Any]], num_samples: int, seed: int) -> tuple[Any, Any]:
-        """Return completions as messages, and their tokens, as TRL samples them in an evaluation. Nothing is logged.
+    @property
+    def generates_in_turns(self) -> bool:
+        """Whether tools, environments or a `rollout_func` take part in rollouts: one call of `generate` draws none."""
+        return bool(self.tools or getattr(self, "environment_factories", None) or self.rollout_func)
+
+    def sample_held_out(
+        self, rows: list[dict[str, Any]], num_samples: int, seed: int, sampler: Sampler | None
+    ) -> tuple[Any, Any, dict[str, Any]]:
+        """Return completions of prompts as the reward functions see them in training. Nothing is logged.
+
+        Prompts go through TRL's chat template with the settings of the training, and completions are parsed as there.
 
         Args:
             rows: Of a data set, as many on every process, each `num_samples` times in a row.
             num_samples: Rollouts per prompt.
             seed: Of the samples. Every process must call it.
+            sampler: Returns tokens of completions by those of prompts; None: as TRL samples in an evaluation, and
+                always where the model `generates_in_turns`.
+
+        Returns:
+            Completions, their tokens, and the columns that a `rollout_func` adds.
         """
         kept, self.num_generations_eval, self._is_sampling_alone = self.num_generations_eval, num_samples, True
+        self._sampler = None if self.generates_in_turns else sampler
         try:
             with self.evaluating(), self.dropping_metrics(), self.undoing_draws():
                 torch.manual_seed(seed)
                 super()._generate_and_score_completions(rows)
         except _Sampled as sampled:
-            return sampled.args
+            (generated,) = sampled.args
+            return generated[COMPLETIONS], generated[COMPLETION_IDS], generated[EXTRA_FIELDS] or {}
         finally:
-            self.num_generations_eval, self._is_sampling_alone = kept, False
-        raise RuntimeError("TRL must score what it has generated, by _calculate_rewards: it has not.")
+            self.num_generations_eval, self._is_sampling_alone, self._sampler = kept, False, None
+        raise RuntimeError("TRL must generate its rollouts by _generate: it has not.")
 
     # What the run says of its generation batches.
 
@@ -423,7 +447,7 @@ class MinerGRPOTrainer(RunTrainer):
 
 
 class _Sampled(Exception):
-    """Leaves TRL's method where it would score its completions."""
+    """Leaves TRL's method where it has generated."""
 
 
 def _own_config(model: Any, args: Any) -> MinerGRPOConfig:

@@ -1,0 +1,105 @@
+"""Held-out problems are sampled and graded as in training: the same prompts, the same parsing, the same rollouts."""
+
+import pytest
+from datasets import Dataset
+from harness import config
+from transformers import AutoTokenizer
+
+from trl_miner import EvaluationCallback, MinerGRPOTrainer
+
+SUMS = [f"{number} plus {number}" for number in range(1, 9)]
+CHATS = [[{"role": "user", "content": text}] for text in SUMS]
+IN_CHAT = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+
+
+def any_reward(completions, **kwargs):
+    return [float(place % 2) for place in range(len(completions))]
+
+
+def trainer_for(policy, folder, prompts=CHATS, template=IN_CHAT, reward=any_reward, rollout_func=None, **settings):
+    tokenizer = AutoTokenizer.from_pretrained(policy)
+    tokenizer.chat_template = template
+    rows = Dataset.from_dict({"prompt": prompts * 3})
+    args = config(folder, max_steps=1, **settings)
+    return MinerGRPOTrainer(policy, reward, args, rows, processing_class=tokenizer, rollout_func=rollout_func)
+
+
+@pytest.fixture
+def prompts_seen(monkeypatch):
+    """The texts of the prompts that models generate from."""
+    from transformers import Qwen3ForCausalLM
+
+    seen, generate = [], Qwen3ForCausalLM.generate
+
+    def spy(self, *args, **kwargs):
+        seen.extend(
+            tuple(ids[mask > 0].tolist())
+            for ids, mask in zip(kwargs["input_ids"], kwargs["attention_mask"], strict=True)
+        )
+        return generate(self, *args, **kwargs)
+
+    monkeypatch.setattr(Qwen3ForCausalLM, "generate", spy)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("template", "kwargs"),
+    [
+        (IN_CHAT, None),
+        (IN_CHAT + "{% if not enable_thinking %} ={% endif %}", {"enable_thinking": False}),
+        ("{{ bos_token }}" + IN_CHAT, None),
+    ],
+    ids=["plain template", "settings of the template", "begin of sequence in the template"],
+)
+def test_held_out_prompts_are_rendered_as_in_training(policy, tmp_path, prompts_seen, template, kwargs):
+    trainer = trainer_for(policy, tmp_path, template=template, chat_template_kwargs=kwargs)
+    tokenizer = trainer.processing_class
+    tokenizer.bos_token = "="
+    EvaluationCallback(trainer, Dataset.from_dict({"prompt": CHATS}), num_samples=1).record("before")
+    held_out = {*prompts_seen}
+    prompts_seen.clear()
+    trainer.train()
+    assert prompts_seen and {*prompts_seen} <= held_out and len(held_out) == 8
+    ends = {tokenizer.decode(ids[-1]).strip() for ids in held_out}
+    assert (ends == {"="}) == (kwargs is not None)
+
+
+def test_held_out_answers_are_parsed_as_in_training(policy, tmp_path, monkeypatch):
+    """A template of answers takes the reasoning out of the content that reward functions see."""
+    seen = []
+
+    def reward(completions, **kwargs):
+        seen.append(completions[0])
+        return any_reward(completions)
+
+    trainer = trainer_for(policy, tmp_path, template=IN_CHAT + "A:", reward=reward)
+    tokenizer = trainer.processing_class
+    fields = {"reasoning_content": {"open": "<", "close": ">", "content": "text"}}
+    fields["content"] = {"close_pattern": tokenizer.eos_token, "content": "text"}
+    tokenizer.response_template = {"defaults": {"role": "assistant"}, "start_anchor": "A:", "fields": fields}
+    answer = tokenizer("<7>8", add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
+    callback = EvaluationCallback(trainer, Dataset.from_dict({"prompt": CHATS}), num_samples=2)
+    monkeypatch.setattr(callback, "_sample", lambda seeds, prompts: [answer for _ in prompts])
+    callback.record("before")
+    assert seen == [[{"role": "assistant", "reasoning_content": "7", "content": "8"}]]
+
+
+def test_a_rollout_func_generates_for_held_out_problems_too(policy, tmp_path):
+    """It answers 8 and adds a column, which decides: 4 plus 4 alone is right."""
+    tokenizer = AutoTokenizer.from_pretrained(policy)
+    eight = tokenizer("8", add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
+
+    def rollout(prompts, trainer):
+        ids = [tokenizer(prompt)["input_ids"] for prompt in prompts]
+        answers = {"completion_ids": [eight] * len(prompts), "logprobs": [[0.0] * len(eight)] * len(prompts)}
+        return {"prompt_ids": ids, **answers, "is_even": [prompt == SUMS[3] for prompt in prompts], "kind": "sum"}
+
+    def reward(completions, is_even, kind, **kwargs):
+        return [
+            float(text == "8" and even and of == "sum")
+            for text, even, of in zip(completions, is_even, kind, strict=True)
+        ]
+
+    trainer = trainer_for(policy, tmp_path, SUMS, reward=reward, rollout_func=rollout, reuse_sampling_logps=False)
+    callback = EvaluationCallback(trainer, Dataset.from_dict({"prompt": SUMS}), num_samples=2, batch_size=6)
+    assert callback.count_correct(2).tolist() == [0, 0, 0, 2, 0, 0, 0, 0]
