@@ -25,6 +25,7 @@ from trl_miner import cli
 from trl_miner.commands import evaluate as evaluate_command
 from trl_miner.data import arithmetic
 from trl_miner.data.benchmarks import BENCHMARKS, load
+from trl_miner.data.problems import Problem
 from trl_miner.data.prompts import prompt_text
 from trl_miner.evaluation import evaluate as run
 from trl_miner.evaluation.evaluate import ModelOptions
@@ -436,18 +437,60 @@ def test_a_lora_adapter_is_found_with_its_base(tmp_path, model_folder):
     assert alone == both != base
 
 
-def test_the_begin_token_stands_once(loaded):
+@pytest.fixture
+def beginner(loaded):
+    """A tokenizer that begins each text with `<bos>`, and its id."""
     from tokenizers.processors import TemplateProcessing
 
     tokenizer = AutoTokenizer.from_pretrained(loaded[1].name_or_path)
     tokenizer.add_special_tokens({"bos_token": "<bos>"})
     bos = tokenizer.bos_token_id
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", bos)])
-    tokenizer.chat_template = "{{ bos_token }}{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    return tokenizer, bos
+
+
+MESSAGES = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+
+
+def test_the_begin_token_stands_once(beginner):
+    tokenizer, bos = beginner
+    tokenizer.chat_template = "{{ bos_token }}" + MESSAGES
     messages = [{"role": "user", "content": "Compute 1 + 1.\n"}]
     for prompt in (messages, messages[0]["content"]):
         ids = tokenizer(prompt_text(prompt, tokenizer))["input_ids"]
         assert ids[0] == bos and ids.count(bos) == 1
+
+
+@pytest.mark.parametrize(
+    ("begin", "style", "count"), [("{{ bos_token }}", "chat", 1), ("", "chat", 0), ("", "plain", 1)]
+)
+def test_prompts_have_the_begin_token_that_the_training_gives_them(beginner, begin, style, count):
+    """In a chat, TRL gives what the template writes; in plain text, what the tokenizer adds."""
+    tokenizer, bos = beginner
+    tokenizer.chat_template = begin + MESSAGES
+    renderer = PromptRenderer(tokenizer, style, "", template="{question}\n")
+    ids = renderer.ids(renderer.text(BENCHMARKS["math500"], Problem("1", "1 + 1", "2")))
+    assert ids.count(bos) == ids[:1].count(bos) == count
+    if style == "chat":
+        messages = [{"role": "user", "content": "1 + 1\n"}]
+        assert list(ids) == tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+
+
+def test_the_chat_template_gets_its_settings(loaded, capsys):
+    tokenizer = AutoTokenizer.from_pretrained(loaded[1].name_or_path)
+    tokenizer.chat_template = MESSAGES + "{% if not enable_thinking %} ={% endif %}"
+    parser = argparse.ArgumentParser()
+    evaluate_command.add_model(parser)
+    options = ["--model", "m", "--chat-template-kwargs"]
+    kwargs = parser.parse_args([*options, '{"enable_thinking": false}']).chat_template_kwargs
+    renderer = PromptRenderer(tokenizer, "chat", "", template="{question}", chat_template_kwargs=kwargs)
+    assert renderer.text(BENCHMARKS["math500"], Problem("1", "1 + 1", "2")) == "1 + 1 ="
+    assert renderer.settings()["chat_template_kwargs"] == {"enable_thinking": False}
+    with pytest.raises(ValueError, match="chat-template-kwargs is for prompts in a chat template"):
+        PromptRenderer(tokenizer, "plain", "", chat_template_kwargs=kwargs)
+    with pytest.raises(SystemExit):
+        parser.parse_args([*options, "[1]"])
+    assert "must be a JSON object: got [1]" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

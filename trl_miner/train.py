@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import json
 import os
 import shlex
 import sys
@@ -52,7 +53,7 @@ from .runs.finished import mark_finished, say_finished
 from .runs.locks import check_run, hold_run
 from .runs.models import newest_checkpoint
 from .runs.trainer_state import last_step
-from .runs.training_record import write_run_record
+from .runs.training_record import prompts_are_chats, write_run_record
 from .threads import fitting_threads
 from .tools import check_prompts, check_template, load_environments, load_tools
 from .trainer import MinerGRPOTrainer
@@ -237,7 +238,8 @@ def _run(trainer: MinerGRPOTrainer, scores: EvaluationCallback, args: MinerScrip
     if is_main:
         if trainer.state.global_step >= trainer.state.max_steps:  # else a callback has stopped it
             mark_finished(output, trainer.state.global_step, config.num_train_epochs if config.max_steps < 1 else None)
-        _finish(output, args)
+        template_kwargs = config.chat_template_kwargs if prompts_are_chats(trainer) else None
+        _finish(output, args, template_kwargs)
     return trainer
 
 
@@ -409,20 +411,22 @@ def _check_writable(output: Path) -> None:
         ) from error
 
 
-def _finish(output: Path, args: MinerScriptArguments) -> None:
+def _finish(output: Path, args: MinerScriptArguments, template_kwargs: dict[str, Any] | None) -> None:
     """Print the closing lines: what the run wrote, and the commands that show it."""
     names = ("README.md", "trainer_state.json", PICTURE, "evaluation.json", "credit", "best")
     written = [output, *(path for name in names if (path := output / name).exists())]
     shows = ["report", "inspect"] if (output / "credit").is_dir() else ["report"]
     commands = [["trl-miner", show, str(output)] for show in shows]
-    commands += [] if args.tools or args.environment_factory else [_eval_command(output, args)]  # it calls no tools
+    if not (args.tools or args.environment_factory or args.rollout_func):  # it calls none of these
+        commands.append(_eval_command(output, args, template_kwargs))
     finish(written, [shlex.join(command) for command in commands])
 
 
-def _eval_command(output: Path, args: MinerScriptArguments) -> list[str]:
+def _eval_command(output: Path, args: MinerScriptArguments, template_kwargs: dict[str, Any] | None) -> list[str]:
     """Return the `trl-miner eval` command for the run, on problems of the kind that it was trained for."""
     own = {"--style": args.prompt_style, "--system-prompt": args.system_prompt}
     own["--prompt-template"] = args.prompt_template
+    own["--chat-template-kwargs"] = json.dumps(template_kwargs) if template_kwargs else None
     asked = [word for option, value in own.items() if value not in (None, "auto") for word in (option, str(value))]
     command = ["trl-miner", "eval", "--model", str(output), *asked, "--benchmarks"]
     if not args.score_benchmark and reasoning_gym.is_task(args.dataset_name):

@@ -1,6 +1,7 @@
 """`trl-miner eval`: sample answers to benchmarks, and score them."""
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,10 @@ def add_model(parser: argparse.ArgumentParser, prefix: str = "") -> None:
         f"--{prefix}prompt-template", dest="prompt_template", metavar="TEXT",
         help="a template with {question} in it, instead of the benchmark's prompt, as in a recipe",
     )  # fmt: skip
+    option(
+        f"--{prefix}chat-template-kwargs", dest="chat_template_kwargs", metavar="JSON", type=_json_object,
+        help='what the chat template gets besides the messages, as in a recipe: \'{"enable_thinking": false}\'',
+    )  # fmt: skip
     option = parser.add_argument_group("backend").add_argument
     option(
         "--backend", choices=("auto", "vllm", "server", "transformers"), default="auto",
@@ -96,6 +101,18 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
         "--max-tokens", type=int, default=8192, metavar="N", help="limit of a completion, in tokens (default: 8192)"
     )
     option("--seed", type=int, default=0, help="default: 0")
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(
+            f"must be a JSON object: got {text}. Example: '{{\"enable_thinking\": false}}'."
+        )
+    return found
 
 
 def local_files(entries: list[str]) -> dict[str, str]:

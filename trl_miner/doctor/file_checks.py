@@ -316,7 +316,8 @@ def _check_prompts(context: Context, rows: list[dict[str, Any]]) -> Finding:
     if is_chat and not tokenizer.chat_template:
         hint = "Make the data set with --prompt-style plain."
         return failed(f"messages need a chat template: {model} has none. {hint}", about)
-    longest = max(len(tokenizer(prompt_text(prompt, tokenizer))["input_ids"]) for prompt in prompts)
+    kwargs = settings.chat_template_kwargs or {}
+    longest = max(len(tokenizer(prompt_text(prompt, tokenizer, **kwargs))["input_ids"]) for prompt in prompts)
     text = f"{'messages' if is_chat else 'plain text'}, at most {longest} tokens in the first {len(rows)} rows"
     if settings.use_vllm and settings.vllm_max_model_length and longest > longest_prompt_allowed(settings):
         return failed(

@@ -40,6 +40,7 @@ class ModelOptions:
     style: str = "auto"
     system_prompt: str | None = None
     prompt_template: str | None = None
+    chat_template_kwargs: Mapping[str, Any] | None = None
     backend: str = "auto"
     base_url: str | None = None
     served_model: str | None = None
@@ -147,7 +148,8 @@ def evaluate(output: str | Path, model: ModelOptions, problem_sets: Sequence[Pro
         "fingerprint": fingerprint,
         "versions": _versions(model.backend_name),
     }
-    renderer = PromptRenderer(tokenizer, model.style, model.model, model.system_prompt, model.prompt_template)
+    own = model.system_prompt, model.prompt_template, model.chat_template_kwargs
+    renderer = PromptRenderer(tokenizer, model.style, model.model, *own)
     return generate(output, problem_sets, load, renderer, sampling, settings)
 
 

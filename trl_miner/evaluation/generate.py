@@ -62,20 +62,42 @@ class ProblemSet:
 
 
 class PromptRenderer:
-    """Turns problems into the prompts that the model sees. The style "auto" is guessed from the model's name."""
+    """Turns problems into the prompts that the model sees. The style "auto" is guessed from the model's name.
+
+    `chat_template_kwargs` are what the chat template gets besides the messages, as in a recipe.
+    """
 
     def __init__(
-        self, tokenizer: Any, style: str, model: str, system: str | None = None, template: str | None = None
+        self,
+        tokenizer: Any,
+        style: str,
+        model: str,
+        system: str | None = None,
+        template: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        self.tokenizer = tokenizer
+        self.tokenizer, self.template_kwargs = tokenizer, dict(chat_template_kwargs or {})
         chosen: Any = guess_style(model, tokenizer) if style == "auto" else style
         self.form = PromptForm(chosen, system, template)
         if chosen == "chat" and not getattr(tokenizer, "chat_template", None):
             raise ValueError("--style chat needs a tokenizer with a chat template: this one has none. Use plain.")
+        if chosen == "plain" and self.template_kwargs:
+            raise ValueError(
+                f"--chat-template-kwargs is for prompts in a chat template: got "
+                f"{json.dumps(self.template_kwargs)} with the style plain. Leave it out, or set --style chat."
+            )
+        # Some tokenizers add a begin of sequence that their chat template does not write: in a chat, as in training,
+        # only the template's word counts.
+        self._adds_special = chosen == "plain" or self._begins_with(tokenizer.bos_token or "")
 
-    def settings(self) -> dict[str, str]:
+    def _begins_with(self, begin: str) -> bool:
+        text = self.tokenizer.apply_chat_template([{"role": "user", "content": "1"}], tokenize=False)
+        return str(text).startswith(begin)
+
+    def settings(self) -> dict[str, Any]:
         """Return what `settings.json` says of the prompts."""
-        own = {"system_prompt": self.form.system, "prompt_template": self.form.template}
+        own: dict[str, Any] = {"system_prompt": self.form.system, "prompt_template": self.form.template}
+        own["chat_template_kwargs"] = self.template_kwargs or None
         return {"style": self.form.style, **{name: value for name, value in own.items() if value is not None}}
 
     def text(self, benchmark: Benchmark, problem: Problem) -> str:
@@ -84,11 +106,11 @@ class PromptRenderer:
         prompt = build_prompt(
             benchmark.kind, problem.question, problem.options, problem.context, style=self.form.style, form=form
         )
-        return prompt_text(prompt, self.tokenizer)
+        return prompt_text(prompt, self.tokenizer, **self.template_kwargs)
 
     def ids(self, text: str) -> tuple[int, ...]:
-        """Return the tokens of a prompt's text, with the special tokens that the tokenizer adds."""
-        return tuple(self.tokenizer(text)["input_ids"])
+        """Return the tokens of a prompt's text, with the special tokens that the tokenizer adds to plain text."""
+        return tuple(self.tokenizer(text, add_special_tokens=self._adds_special)["input_ids"])
 
 
 def sample_seed(seed: int, problem: str, sample: int) -> int:

@@ -17,13 +17,28 @@ from ..redaction import redact
 from .files import FORMAT, read_lines, read_object, write_json, write_whole
 from .locks import lock_folder
 from .places import check_target, only_within
-from .shapes import COUNT, FINITE, LIST, NOT_NEGATIVE, NUMBER, POSITIVE, SCALAR, SHARE, TEXT, Each, Maybe, one_of
+from .shapes import (
+    COUNT,
+    FINITE,
+    LIST,
+    NOT_NEGATIVE,
+    NUMBER,
+    OBJECT,
+    POSITIVE,
+    SCALAR,
+    SHARE,
+    TEXT,
+    Each,
+    Maybe,
+    one_of,
+)
 
 SETTINGS, SCORES, TABLES = "settings.json", "scores.json", ("scores.md", "scores.tex")
 BENCHMARK, PROBLEMS, SAMPLES = "benchmark.json", "problems.jsonl", "samples.jsonl"
 _SETTINGS = {
     **{name: Maybe(TEXT) for name in ("model", "revision", "adapter", "backend", "dtype", "tokenizer", "style")},
     **{name: Maybe(TEXT) for name in ("system_prompt", "prompt_template")},
+    "chat_template_kwargs": Maybe(OBJECT),
     **{"temperature": Maybe(NOT_NEGATIVE), "top_p": Maybe(SHARE), "max_tokens": Maybe(POSITIVE), "seed": Maybe(COUNT)},
     **{"fingerprint": Maybe(Each(Maybe(TEXT))), "versions": Maybe(Each(TEXT))},
 }
