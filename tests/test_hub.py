@@ -537,22 +537,33 @@ def test_a_hub_that_refuses_is_told_before_the_training_and_one_in_trouble_is_no
 def test_the_record_of_a_run_names_no_place(policy, tmp_path, monkeypatch):
     from harness import config
     from transformers import Qwen3Config
+    from trl import ModelConfig
+
+    from trl_miner.recipe import MinerScriptArguments
 
     data = tmp_path / "data" / "deepscaler"
     data.mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    args = config(tmp_path, advantage_estimator="ucas+miner", hub_token=TOKEN)
+    keys = {"log_level": "info", "reward_weights": [0.1, 1.0], "scale_rewards": "none"}
+    args = config(tmp_path, advantage_estimator="ucas+miner", hub_token=TOKEN, **keys)
     model = SimpleNamespace(config=Qwen3Config(name_or_path=policy))
-    verifier = find_verifier(["think_format_reward", "math_reward"])
-    trainer = SimpleNamespace(args=args, model=model, verifier=verifier, tools=[], is_world_process_zero=lambda: True)
+    names = ["think_format_reward", "math_reward"]
+    about = {"verifier": find_verifier(names), "reward_func_names": names, "tools": []}
+    trainer = SimpleNamespace(args=args, model=model, is_world_process_zero=lambda: True, **about)
     trainer.train_dataset = [{"prompt": [{"role": "user", "content": "1 + 1"}]}]
-    write_run_record(trainer, dataset="data/deepscaler", held_out=f"dev={tmp_path}/dev.jsonl")
+    script = MinerScriptArguments(dataset_name=str(data), score_samples=2)
+    others = [script, ModelConfig(model_name_or_path=policy, use_peft=True, lora_r=8)]
+    write_run_record(trainer, dataset="data/deepscaler", held_out=f"dev={tmp_path}/dev.jsonl", others=others)
     text = (tmp_path / RECORD).read_text()
     record = json.loads(text)
     assert record["base_model"] == {"name": Path(policy).name, "hub": False}
     assert record["dataset"] == {"name": "deepscaler", "hub": False} and record["held_out"]["name"] == "dev"
     assert record["methods"] == ["ucas", "miner"] and record["settings"]["ucas_beta_pos"] == "0.25"
     assert str(tmp_path) not in text and TOKEN not in text
+    rest = record["other_settings"]
+    assert (rest["scale_rewards"], rest["lora_r"], rest["score_samples"]) == ("none", "8", "2")
+    assert rest["reward_weights"] == "[0.1, 1.0]" and rest["reward_funcs"] == ", ".join(names)
+    assert not {"output_dir", "hub_token", "learning_rate", "num_iterations"} & rest.keys()  # or are in settings
     assert record["is_chat"] and read_verifier(tmp_path) == (["math_reward"], False)
     assert set(record["versions"]) >= {"trl_miner", "trl", "transformers", "torch"}
     named = run_record(args, base_model="Qwen/Qwen3-4B-Base", dataset="trl_miner/arithmetic", held_out=None)

@@ -70,12 +70,22 @@ _NAMED = re.compile(
     r"(?P<value>(?<=\")[^\"\n\\]*|(?<=')[^'\n\\]*|[^\s,;&\"'\\\])}]+)",
     re.IGNORECASE,
 )
+_PATH = re.compile(r"(?<![\w.:/~-])~?/(?:[^\s/=,'\"]+/)*([^\s/=,'\"]+)/?")
 _learned: set[str] = set()
 
 
 def redact(value: Any) -> Any:
     """Return settings, a command line or a text without the secrets in them, each replaced by `***`."""
     return _redact(value, _known_values())
+
+
+def without_paths(value: Any) -> Any:
+    """Return a value of JSON with the last name of each path in its texts."""
+    if isinstance(value, str):
+        return _PATH.sub(r"\1", value)
+    if isinstance(value, Mapping):
+        return {name: without_paths(inner) for name, inner in value.items()}
+    return [without_paths(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def learn(settings: Any) -> None:

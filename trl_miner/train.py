@@ -116,7 +116,7 @@ def run(
         _check_golds(args, data)
         trainer, scores = build(args, config, model_args, reward_funcs, data)
         with quietly(not trainer.is_world_process_zero()), fitting_threads(trainer.model):
-            return _run(trainer, scores, args)
+            return _run(trainer, scores, args, model_args)
 
 
 def load_data(
@@ -219,10 +219,13 @@ def build(
     return trainer, scores
 
 
-def _run(trainer: MinerGRPOTrainer, scores: EvaluationCallback, args: MinerScriptArguments) -> MinerGRPOTrainer:
+def _run(
+    trainer: MinerGRPOTrainer, scores: EvaluationCallback, args: MinerScriptArguments, model_args: ModelConfig
+) -> MinerGRPOTrainer:
     config = trainer.args
     output = Path(config.output_dir)
-    write_run_record(trainer, dataset=args.dataset_name, held_out=args.score_benchmark)
+    about = {"dataset": args.dataset_name, "held_out": args.score_benchmark, "others": (args, model_args)}
+    write_run_record(trainer, **about)
     checkpoint = trainer.find_checkpoint(config.resume_from_checkpoint)
     if checkpoint is None and config.resume_from_checkpoint == "latest" and (steps := last_step(output)) is not None:
         print(f"{output} holds a model of step {steps} but no checkpoint: the run starts over and replaces it.")

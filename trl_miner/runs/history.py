@@ -203,4 +203,4 @@ def _settings(facts: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, 
         return clean_settings({**facts["recipe"], **read_options(options if isinstance(options, list) else [])})
     names = {"base_model": "model_name_or_path", "dataset": "dataset_name", "held_out": "score_benchmark"}
     named = {name: record[key].get("name") for key, name in names.items() if isinstance(record.get(key), dict)}
-    return clean_settings(_dict(record, "settings") | named)
+    return clean_settings(_dict(record, "other_settings") | _dict(record, "settings") | named)

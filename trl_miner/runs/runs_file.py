@@ -14,13 +14,12 @@ Of paths it keeps the last name only.
 import contextlib
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..redaction import redact
+from ..redaction import redact, without_paths
 from .compare_folder import run_folders
 from .files import read_lines, write_whole
 from .held_out import clean_held_out
@@ -38,7 +37,6 @@ METRICS = {
 }
 METRIC_PREFIXES = ("rewards/", "miner/", "placebo/", "dose/", "groups/", "rollouts/")
 _NOT_KEPT = {"output_dir", "run_name", "report_to", "config"}  # these settings say where, not what
-_PATH = re.compile(r"(?<![\w.:/~-])~?/(?:[^\s/=,'\"]+/)*([^\s/=,'\"]+)/?")
 _NO_NUMBER = "nan"
 _VALUE = Kind("a finite number, null or nan", lambda value: value in (None, _NO_NUMBER) or number(value) is not None)
 _SHAPE = {
@@ -99,7 +97,7 @@ def _history(run: str | Path | RunHistory) -> RunHistory:
 def _content(run: RunHistory) -> dict[str, Any]:
     settings = {name: value for name, value in run.settings.items() if name not in _NOT_KEPT}
     return {
-        **_without_paths(redact({name: getattr(run, name) for name in _FIELDS} | {"settings": settings})),
+        **without_paths(redact({name: getattr(run, name) for name in _FIELDS} | {"settings": settings})),
         "scores": {f"{step:g}": dict(known) for step, known in run.scores.items()},
         "held_out": None if run.held_out is None else run.held_out.as_json(is_compact=True),
         "logs": _columns(run.logs),
@@ -119,14 +117,6 @@ def _short(value: Any) -> Any:
     rounded = float(f"{known:.6g}")
     # totals stay exact, however long they are, and whole numbers need no ".0"
     return int(known) if known == int(known) else int(rounded) if rounded == int(rounded) else rounded
-
-
-def _without_paths(value: Any) -> Any:
-    if isinstance(value, str):
-        return _PATH.sub(r"\1", value)
-    if isinstance(value, Mapping):
-        return {name: _without_paths(inner) for name, inner in value.items()}
-    return [_without_paths(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _read_run(path: Path, content: Mapping[str, Any]) -> RunHistory:

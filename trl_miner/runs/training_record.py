@@ -5,6 +5,8 @@ that decide on the training.
 """
 
 import contextlib
+import dataclasses
+import json
 import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sized
@@ -12,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from ..redaction import redact, without_paths
 from .files import FORMAT, read_object, read_optional, write_json
 from .settings import current_names
 from .shapes import COUNT, FLAG, MORE_THAN_0, TEXT, Each, Kind, Maybe, misfit
@@ -30,6 +33,7 @@ RECORD_SHAPE = {
         "methods": Maybe(Each(TEXT, list)),
         "papers": Maybe(Each(_PAPER)),
         "settings": Maybe(Each(TEXT)),
+        "other_settings": Maybe(Each(TEXT)),
     },
     **{"seed": Maybe(COUNT), "license": Maybe(Each(TEXT)), "versions": Maybe(Each(TEXT)), "git": Maybe(TEXT)},
     **{"optimizer_steps_per_step": Maybe(MORE_THAN_0), "optimiser_steps_per_step": Maybe(MORE_THAN_0)},
@@ -39,14 +43,18 @@ _SHOWN_OF_ALL = (
     *("loss_type", "num_generations", "temperature", "learning_rate", "beta", "epsilon", "epsilon_high", "delta"),
     *("importance_sampling_level", "steps_per_generation", "num_iterations", "max_completion_length"),
 )
+# Where a run is written and who may: other places say it, or none should.
+_NOT_OF_METHOD = {"output_dir", "logging_dir", "run_name", "hub_token", "resume_from_checkpoint", "deepspeed"}
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
-def write_run_record(trainer: Any, *, dataset: str | None = None, held_out: str | None = None) -> None:
+def write_run_record(
+    trainer: Any, *, dataset: str | None = None, held_out: str | None = None, others: Iterable[Any] = ()
+) -> None:
     """Write `training.json` of a `MinerGRPOTrainer` into the run folder, before its training; one process writes.
 
     `dataset` is a Hub id or a folder; `held_out` is a Hub id, the name of a benchmark or NAME=PATH, by default
-    the data set.
+    the data set. `others` are further dataclasses of settings, such as TRL's `ModelConfig`.
     """
     if not trainer.is_world_process_zero():
         return
@@ -54,6 +62,15 @@ def write_run_record(trainer: Any, *, dataset: str | None = None, held_out: str 
     record = run_record(trainer.args, base_model=base_model, dataset=dataset, held_out=held_out)
     record["is_chat"] = prompts_are_chats(trainer)
     record["verifier"] = {"names": list(trainer.verifier.names), "all_must_score": trainer.verifier.is_guess}
+    # so that runs that differ in any of them are not taken for one method
+    rest = {name: value for one in (*others, trainer.args) for name, value in _changed(one).items()}
+    rest["reward_funcs"] = ", ".join(trainer.reward_func_names)
+    for adapter in (getattr(trainer.model, "peft_config", None) or {}).values():
+        rest["adapter"] = (
+            f"{getattr(adapter.peft_type, 'value', adapter.peft_type)}, rank {getattr(adapter, 'r', None)}"
+        )
+    rest = without_paths(redact(rest))
+    record["other_settings"] = {name: rest[name] for name in sorted(rest.keys() - record["settings"].keys())}
     if trainer.tools:
         record["settings"]["tools"] = ", ".join(tool.__name__ for tool in trainer.tools)
     if record["base_model"] is not None and record["base_model"]["hub"]:
@@ -148,6 +165,20 @@ def _settings(args: Any) -> dict[str, str]:
         shown |= args.method_settings(method.name)
     shown = dict(sorted(shown.items())) | {name: getattr(args, name) for name in _SHOWN_OF_ALL}
     return {name: str(value) for name, value in shown.items()}
+
+
+def _changed(settings: Any) -> dict[str, str]:
+    """Return the settings of a dataclass that are not at their default, as text."""
+    changed = {}
+    for field in dataclasses.fields(settings):
+        is_made = field.default is dataclasses.MISSING and field.default_factory is not dataclasses.MISSING
+        default = field.default_factory() if is_made else field.default  # type: ignore[operator]
+        value = getattr(settings, field.name)
+        value, default = (getattr(one, "value", one) for one in (value, default))  # of an Enum
+        is_plain = value is None or isinstance(value, str | int | float | list | tuple | dict)
+        if field.init and is_plain and value != default and field.name not in _NOT_OF_METHOD:
+            changed[field.name] = value if isinstance(value, str) else json.dumps(value, default=str, sort_keys=True)
+    return changed
 
 
 def _versions() -> dict[str, str]:

@@ -13,7 +13,8 @@ from .material import EvalResult
 # Neither where a run is written nor what is logged of it makes it another method.
 _BESIDES = re.compile(
     r"seed|data_seed|output_dir|run_name|report_to|config|resume_from_checkpoint|overwrite_output_dir|trackio_.*|"
-    r"(logging|save|score|hub|log|eval)_.*|push_to_hub|watchdog_seconds|num_completions_to_print|disable_tqdm"
+    r"(logging|save|score|hub|log|eval|dataloader|ddp|vllm_server|vllm_group)_.*|"
+    r"push_to_hub|watchdog_seconds|num_completions_to_print|disable_tqdm"
 )
 _ABLATIONS = {  # intrinsic reward, credit, whether calibrated: recipes/Qwen3-4B-Base/miner_wo_*.yaml
     ("nll", "focal", True): "MINER",
@@ -39,7 +40,9 @@ def group_methods(runs: Sequence[RunHistory]) -> list[Method]:
     groups: dict[Any, list[RunHistory]] = {}
     for run in runs:
         own = tuple(sorted(_of_method(run).items()))
-        key = (run.method, own) if own or run.method is not None else str(run.folder.resolve())
+        key: Any = (run.method, own) if own or run.method is not None else str(run.folder.resolve())
+        while run.seed is not None and any(other.seed == run.seed for other in groups.get(key, ())):
+            key = (key, "again")  # no method has a seed twice: what differs was not recorded
         groups.setdefault(key, []).append(run)
     found = list(groups.values())
     short = [_label(group) for group in found]
