@@ -237,6 +237,8 @@ def test_a_recipe_is_parsed_with_its_options_and_leaves_no_variables(tmp_path):
     facts = parse_recipe(path, ["--advantage_estimator", "grpo"])
     # 1 slice * 3 iterations: 3 optimizer steps per generation, 100 generations, so every 10, or 30 optimizer steps
     assert facts["optimizer_steps_per_step"] == 3 and facts["is_grpo"]
+    for more in (["--prompt_selection", "greso"], ["--gate_on_correctness", "true"], ["--dynamic_sampling", "true"]):
+        assert not parse_recipe(path, ["--advantage_estimator", "grpo", *more])["is_grpo"]
     assert facts["options"][:4] == ["--score_steps", "30", "--score_problems", "200"]
     assert "TINY_MARK" not in os.environ
 

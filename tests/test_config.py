@@ -103,3 +103,45 @@ def test_every_own_field_has_help_text():
     for name in own:
         assert MinerGRPOConfig.__dataclass_fields__[name].metadata["help"].endswith("."), name
         assert re.search(rf"^ +(\w+, )*{name}(, \w+)* \(`", MinerGRPOConfig.__doc__, re.M), name
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            dict(advantage_estimator="grpo", miner_lambda_max=0.5),
+            r"miner_lambda_max=0.5 \(of miner, which has no part",
+        ),
+        (dict(advantage_estimator="grpo", all_right="placebo", miner_lambda_max=0.01), "miner_lambda_max=0.01"),
+        (
+            dict(miner_credit="uniform", miner_gamma=5.0),
+            r"miner_gamma=5.0 \(which needs miner_credit: focal or inverse",
+        ),
+        (dict(miner_constant_reward=0.5), "miner_constant_reward=0.5 .*miner_intrinsic: constant"),
+        (dict(bapo_target=2.0, entropy_weight=0.1), "entropy_weight=0.1 .*; bapo_target=2.0"),
+        (dict(dynamic_sampling_max_rounds=3), "dynamic_sampling_max_rounds=3 .*dynamic_sampling: true"),
+        (dict(prompt_selection="retire", prompt_selection_target=0.5), "prompt_selection_target=0.5 .*: greso"),
+        (dict(advantage_estimator="ngrpo", scale_rewards="none"), "scale_rewards='none' has no effect on ngrpo"),
+        (
+            dict(advantage_estimator="maxrl", multi_objective_aggregation="normalize_then_sum"),
+            "multi_objective_aggregation='normalize_then_sum' has no effect on maxrl",
+        ),
+    ],
+)
+def test_settings_without_effect_are_warned_of(tmp_path, caplog, change, told):
+    config(tmp_path, **change)
+    assert re.search(told, caplog.text)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        dict(miner_lambda_max=0.5, miner_gamma=1.0),
+        dict(advantage_estimator="grpo", all_right="placebo", placebo_lambda_max=0.01, scale_rewards="none"),
+        dict(policy_loss="bapo", bapo_target=2.0),
+        dict(miner_intrinsic="constant", miner_constant_reward=0.5, miner_credit="inverse", miner_gamma=1.0),
+    ],
+)
+def test_settings_that_have_one_are_not(tmp_path, caplog, change):
+    config(tmp_path, **change)
+    assert "effect" not in caplog.text

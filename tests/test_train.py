@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -538,3 +539,12 @@ def test_scores_do_not_depend_on_the_number_of_processes(policy, unscored, tmp_p
             json.loads((tmp_path / str(processes) / "held_out.json").read_text())["moments"]["before"],
         ]
     assert scores[1] == scores[2] and 0 < scores[1][0]["pass@1"] < 1
+
+
+def test_held_out_problems_that_are_trained_on_are_named(policy, tmp_path):
+    """Both splits are one: all 3 problems; the embedded world keeps them apart."""
+    with pytest.warns(UserWarning, match="3 of 3 held-out problems are in the training data too"):
+        tiny_run(policy, tmp_path / "same", "--dataset_test_split", "train", "--score_problems", "3")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*held-out problems are in the training data")
+        tiny_run(policy, tmp_path / "apart", "--score_problems", "3")

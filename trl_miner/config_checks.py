@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import MISSING, fields, replace
 from functools import lru_cache
 from numbers import Real
@@ -61,6 +61,21 @@ ONE_OF = {
     "prompt_selection": ("none", *SELECTIONS),
     "gradient_checkpointing_mode": ("all", CHECKPOINTING_AUTO),
     "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
+}
+# Settings that do something only where another one has one of these values.
+_ONLY_WITH: dict[str, tuple[str, Collection[Any]]] = {
+    "miner_gamma": ("miner_credit", ("focal", "inverse")),
+    "miner_constant_reward": ("miner_intrinsic", ("constant",)),
+    "dose_steps": ("dose", (GRADIENT,)),
+    "dynamic_sampling_max_rounds": ("dynamic_sampling", (True,)),
+    "dynamic_sampling_oversample": ("dynamic_sampling", (True,)),
+    "dynamic_sampling_require_full": ("dynamic_sampling", (True,)),
+    "prompt_selection_target": ("prompt_selection", (GRESO.name,)),
+    "prompt_selection_retire_at": ("prompt_selection", (RETIRE.name, TEMPERATURE.name)),
+    "prompt_selection_retire_passes": ("prompt_selection", (RETIRE.name,)),
+    "prompt_selection_heat": ("prompt_selection", (TEMPERATURE.name,)),
+    "log_token_credit_steps": ("log_token_credit", (True,)),
+    "log_miner_update_steps": ("log_miner_update", (True,)),
 }
 # The losses of TRL that clip a ratio at every token; in the others there is nothing for a policy loss to change.
 CLIPPED_LOSSES = {"grpo", "bnpo", "dr_grpo", "dapo"}
@@ -324,6 +339,8 @@ def _check_budget(args: Any, budget: float) -> None:
 def check_combinations(args: Any) -> None:
     """Raise ValueError for what depends on fields that `GRPOConfig` derives, and warn of settings without effect."""
     _warn_of_averaging(args)
+    _warn_of_unused(args)
+    _warn_of_own_scaling(args)
     loss = args.policy_loss_method
     accumulation, cycle = args.gradient_accumulation_steps, args.steps_per_generation * args.num_iterations
     shown = f"gradient_accumulation_steps={accumulation}, steps_per_generation={args.steps_per_generation}, "
@@ -357,6 +374,40 @@ def check_combinations(args: Any) -> None:
         logger.warning(
             "dynamic_sampling is for training: evaluation drops no prompt, so that eval_reward and reward are not "
             "means over the same kind of prompts."
+        )
+
+
+def _warn_of_unused(args: Any) -> None:
+    """Warn of settings whose method or feature has no part in the run."""
+    taking_part = {method.name for method in args.methods}
+    unused = {
+        f"{method.name}_{name}": (knob.default, f"of {method.name}, which has no part in this run")
+        for method in METHODS.values()
+        if method.name not in taking_part
+        for name, knob in method.knobs.items()
+    }
+    for setting, (other, values) in _ONLY_WITH.items():
+        if setting not in unused and getattr(args, other) not in values:
+            default = type(args).__dataclass_fields__[setting].default
+            unused[setting] = default, f"which needs {other}: {' or '.join(str(value).lower() for value in values)}"
+    shown = [
+        f"{name}={value!r} ({why})"
+        for name, (default, why) in unused.items()
+        if (value := getattr(args, name)) != default
+    ]
+    if shown:
+        logger.warning(f"Settings without effect: {'; '.join(shown)}. Leave them out, or set what they need.")
+
+
+def _warn_of_own_scaling(args: Any) -> None:
+    """Warn where a method makes its advantages of the summed rewards, past TRL's settings of how to scale them."""
+    own = [method.name for method in args.estimators if method.from_total_rewards]
+    wanted = {"scale_rewards": "group", "multi_objective_aggregation": "sum_then_normalize"}
+    passed_over = [f"{name}={value!r}" for name, usual in wanted.items() if (value := getattr(args, name)) != usual]
+    if own and passed_over:
+        logger.warning(
+            f"{' and '.join(passed_over)} has no effect on {' and '.join(own)}, which scales the weighted sum of the "
+            f"rewards in its own way. Use grpo or miner for it, or leave it out."
         )
 
 

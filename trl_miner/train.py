@@ -288,7 +288,13 @@ def _say_where_the_model_is(output: Path, step: int, error: Exception) -> str:
 def _split(data: Any, setting: str, args: MinerScriptArguments) -> Any:
     name = getattr(args, setting)
     if name not in data:
-        raise ValueError(f"{setting} must be a split of the data set: got {name!r}. There are {', '.join(data)}.")
+        advice = (
+            "Name one that the run does not train on, or set score_benchmark to NAME=PATH, or score_problems to 0."
+        )
+        raise ValueError(
+            f"{setting} must be a split of the data set: got {name!r}. There are {', '.join(data)}."
+            f"{f' {advice}' if setting == 'dataset_test_split' else ''}"
+        )
     if isinstance(data[name], Sized) and not len(data[name]):
         raise ValueError(f"{setting} must have rows: {name!r} has none. Choose another split, or other data.")
     return data[name]
@@ -300,7 +306,9 @@ def _held_out(args: MinerScriptArguments, data: Any, trainer: MinerGRPOTrainer) 
         return None, None
     if args.score_benchmark is None:
         problems = _split(data, "dataset_test_split", args)
-        return problems.select(range(min(args.score_problems, len(problems)))), None
+        problems = problems.select(range(min(args.score_problems, len(problems))))
+        _warn_of_trained(problems, data[args.dataset_train_split])
+        return problems, None
     name, path = split_entry(args.score_benchmark)
     benchmark = find_benchmark(name, path)
     loaded = load_benchmark(benchmark, path or None)[: args.score_problems]
@@ -323,6 +331,19 @@ def _held_out(args: MinerScriptArguments, data: Any, trainer: MinerGRPOTrainer) 
         for p in loaded
     ]
     return Dataset.from_list(rows), getattr(rewards, f"{benchmark.grader}_reward")
+
+
+def _warn_of_trained(problems: Dataset, rows: Any) -> None:
+    """Warn of held-out problems whose prompts the run trains on too; those of a stream are not known in advance."""
+    if not isinstance(rows, Dataset) or not PartialState().is_main_process:
+        return
+    held_out = {*map(str, problems["prompt"])}
+    if both := held_out.intersection(map(str, rows["prompt"])):
+        warnings.warn(
+            f"{len(both)} of {len(held_out)} held-out problems are in the training data too: their scores are not of "
+            f"new problems. The first: {min(both)[:200]!r}. Name another dataset_test_split, or a score_benchmark.",
+            stacklevel=2,
+        )
 
 
 def _build_trainer(

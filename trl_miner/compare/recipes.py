@@ -82,7 +82,8 @@ def _facts(path: Path, options: list[str], steps: int | None) -> dict[str, Any]:
         options = [*options, "--max_steps", str(max_steps)]
     if not args.score_steps:
         options = ["--score_steps", str(_score_steps(max_steps, per_step)), *options]
-    is_plain = config.policy_loss == "clip" and not config.dynamic_sampling
+    is_plain = config.policy_loss == "clip" and not config.dynamic_sampling and not config.gate_on_correctness
+    is_plain = is_plain and config.prompt_selection == "none"
     return {
         "method": path.stem,
         "recipe": recipe,

@@ -37,6 +37,7 @@ MAXRL = AdvantageEstimator(
     arxiv="2602.02710",
     function=maxrl_advantages,
     estimate=_estimate,
+    from_total_rewards=True,
     acts_on=frozenset({"mixed"}),
     reward_range=(0.0, None),
 )

@@ -137,6 +137,7 @@ class AdvantageEstimator(Method):
         acts_when: Further kinds, by the knob that must be above 0.
         reward_range: The smallest and the largest total reward that it is made for: a number, or the name of a knob;
             None: any.
+        from_total_rewards: Whether it makes its advantages of the weighted sum of the rewards, in place of TRL's.
         has_memory: Whether it keeps something of each prompt in `Rollouts.memory`, for when the prompt comes back.
         explain_credit: `explain_credit(rewards_N, old_logps_NT, mask_NT, advantages_NT, *, kinds, advantages_N,
             num_generations, **knobs)` returns what the token records show: a `CreditExplanation`.
@@ -152,6 +153,7 @@ class AdvantageEstimator(Method):
     acts_on: frozenset[Kind] = frozenset({"mixed", "all_right", "all_wrong"})
     acts_when: Mapping[str, Kind] = field(default_factory=dict)
     reward_range: tuple[float | None, float | str | None] = (None, None)
+    from_total_rewards: bool = False
     has_memory: bool = False
     explain_credit: Callable[..., CreditExplanation] | None = None
     recorded_knobs: tuple[str, ...] = ()

@@ -55,6 +55,7 @@ NGRPO = AdvantageEstimator(
     arxiv="2509.18851",
     function=ngrpo_advantages,
     estimate=_estimate,
+    from_total_rewards=True,
     acts_on=frozenset({"mixed", "all_wrong"}),
     reward_range=(None, "max_reward"),
     knobs={

@@ -50,6 +50,7 @@ QUANTILE = AdvantageEstimator(
     arxiv="2509.22611",
     function=quantile_advantages,
     estimate=_estimate,
+    from_total_rewards=True,
     acts_on=frozenset({"mixed"}),
     knobs={"k": Knob("QAE: the quantile of the prompt's rewards that is the baseline.", at_least=0, at_most=1)},
 )

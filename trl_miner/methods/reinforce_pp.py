@@ -58,10 +58,13 @@ def _estimate_with_baseline(rollouts: Rollouts) -> Estimate:
     return _estimate(rollouts, subtract_group_mean=True)
 
 
-REINFORCE_PP = AdvantageEstimator(name="reinforce_pp", label="REINFORCE++", arxiv="2501.03262", estimate=_estimate)
+REINFORCE_PP = AdvantageEstimator(
+    name="reinforce_pp", label="REINFORCE++", arxiv="2501.03262", estimate=_estimate, from_total_rewards=True
+)
 REINFORCE_PP_BASELINE = AdvantageEstimator(
     name="reinforce_pp_baseline",
     label="REINFORCE++ with the group's baseline",
     arxiv="2501.03262",
     estimate=_estimate_with_baseline,
+    from_total_rewards=True,
 )

@@ -13,4 +13,11 @@ def _estimate(rollouts: Rollouts) -> Estimate:
     return Estimate(rollouts.local(advantages_N), advantages_N)
 
 
-SIGN = AdvantageEstimator(name="sign", label="Sign", arxiv="2605.07689", estimate=_estimate, reward_range=(0.0, 1.0))
+SIGN = AdvantageEstimator(
+    name="sign",
+    label="Sign",
+    arxiv="2605.07689",
+    estimate=_estimate,
+    from_total_rewards=True,
+    reward_range=(0.0, 1.0),
+)

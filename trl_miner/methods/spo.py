@@ -79,6 +79,7 @@ SPO = AdvantageEstimator(
     label="SPO",
     arxiv="2509.13232",
     estimate=_estimate,
+    from_total_rewards=True,
     reward_range=(0.0, 1.0),
     has_memory=True,
     knobs={

@@ -57,8 +57,10 @@ UNLIKELINESS = AdvantageEstimator(
     arxiv="2506.02355",
     function=unlikeliness_advantages,
     estimate=_estimate,
+    from_total_rewards=True,
     wants_sampler_logps=True,
     acts_on=frozenset({"mixed", "all_right"}),
+    reward_range=(0.0, None),  # a likelier rollout would lose less of a reward below 0
     knobs={
         "beta": Knob(
             "Unlikeliness reward: share of the reward that the likeliest right rollout loses; 0 is GRPO.",

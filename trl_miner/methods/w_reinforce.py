@@ -37,6 +37,7 @@ W_REINFORCE = AdvantageEstimator(
     arxiv="2506.01347",
     function=signed_advantages,
     estimate=_estimate,
+    from_total_rewards=True,
     reward_range=(0.0, 1.0),
     knobs={
         "positive": Knob("W-REINFORCE: advantage of a right rollout.", at_least=0, hint="The paper uses 0.1."),

@@ -91,7 +91,10 @@ def is_grpo(run: RunHistory) -> bool:
     wanted = {"advantage_estimator": "grpo", "policy_loss": "clip", "dynamic_sampling": "False"}
     wanted |= {"prompt_selection": "none"}
     is_wanted = all(run.setting(name) == value for name, value in wanted.items())
-    return is_wanted and all(run.setting(name) in (None, "None") for name in ("all_right", "all_wrong"))
+    is_gated = run.settings.get("gate_on_correctness") == "True"
+    return (
+        is_wanted and not is_gated and all(run.setting(name) in (None, "None") for name in ("all_right", "all_wrong"))
+    )
 
 
 def baseline_of(methods: Sequence[Method]) -> Method | None:
