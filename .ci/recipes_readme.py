@@ -17,8 +17,8 @@ The recipes of a model differ only in the method. `trl-miner train --help` expla
 [guide to launching](../trl_miner/launching/README.md) how to run a recipe on GPUs.
 
 They come with the package: `trl-miner recipes` lists them, `trl-miner recipes --copy arithmetic/miner` copies one to
-`recipes/`. Where a recipe is taken, so is its name: `arithmetic/miner`. A file of that name, in the current folder or
-its `recipes/`, goes first.
+`recipes/`. Every command that takes a recipe's path also takes its name, such as `arithmetic/miner`. A file of that
+name in the current folder, or in its `recipes/`, takes precedence.
 
 ```bash
 trl-miner train --config recipes/arithmetic/miner.yaml
@@ -26,7 +26,8 @@ trl-miner doctor recipes/Qwen3-4B-Base/miner.yaml
 trl-miner launch recipes/Qwen3-4B-Base/miner.yaml --learning_rate 1e-6
 ```
 
-`paper/` in a model's folder has the methods whose recipe differs from the paper's batches, 128 of 128 prompts; the
+The recipes of off-policy methods cut a batch into more updates than the paper does; `paper/` in a model's folder has
+them with the paper's batches, one update on all 128 prompts. The
 [guide to evaluation](../trl_miner/evaluation/README.md#the-papers-tables) says which recipe makes which row of its
 tables.
 
@@ -118,7 +119,7 @@ def _model(model: str) -> list[str]:
         ]
     lora = folder / "lora" / "grpo.yaml"
     if lora.is_file():
-        lines += ["", f"LoRA variants, ours: {read_machine(lora)}", ""]
+        lines += ["", f"LoRA variants (ours, not the paper's): {read_machine(lora)}", ""]
         lines += [f"- {entry}" for entry in differences(lora, base)]
     return [*lines, ""]
 

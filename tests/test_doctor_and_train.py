@@ -157,7 +157,7 @@ def doctor_refuses(path):
 def train_refuses(path, monkeypatch):
     """What ends the training of the recipe before its first step, with everything real up to there."""
 
-    def begin(trainer, scores, args):
+    def begin(trainer, *rest):
         """What `_run` and the training do first."""
         trainer.find_checkpoint(trainer.args.resume_from_checkpoint)
         trainer.create_optimizer_and_scheduler(1)
