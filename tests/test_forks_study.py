@@ -19,6 +19,7 @@ from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import read_runs
 
 FORKS = Path(__file__).parent.parent / "recipes" / "forks"
+RAW = ("study.jsonl", "real_model.jsonl")
 analysis, gates = (runpy.run_path(str(FORKS / f"{name}.py")) for name in ("analysis", "gates"))
 
 
@@ -156,7 +157,7 @@ def test_the_share_of_the_gradient_is_one_of_mean_norms(planted):
 
 @pytest.fixture(scope="module")
 def measured():
-    return analysis["by_world"](read_runs(FORKS / "results" / "study.jsonl"))
+    return analysis["by_world"](run for name in RAW for run in read_runs(FORKS / "results" / name))
 
 
 def test_the_tables_of_the_page_are_those_of_the_raw_results(measured):
@@ -332,6 +333,12 @@ def test_the_verdicts_on_the_papers_claims_follow_from_the_raw_results(measured,
     (miner,), (grpo,) = ([row for row in pace if row[0] == name] for name in ("miner", "grpo_2e-4"))
     says("at {} seeds at which GRPO", miner[1].replace("of", "of the"))
     says("after {} steps in the median; GRPO takes {}", miner[2], grpo[2])
+
+
+def test_the_page_says_how_many_runs_of_the_real_model_are_done(measured, says):
+    runs = [run for methods in measured[analysis["REAL"]].values() for run in methods.values()]
+    assert {(run.steps, run.held_out.after.num_samples, len(run.held_out.levels)) for run in runs} == {(60, 16, 256)}
+    says("{} of 20 runs are done", len(runs))
 
 
 def test_the_guides_quote_the_raw_results(measured):

@@ -1,6 +1,6 @@
 """Tables and picture of the study from its raw results, as protocol.md lays down. Prints Markdown.
 
-python recipes/forks/analysis.py recipes/forks/results/study.jsonl --page recipes/forks/README.md \
+python recipes/forks/analysis.py recipes/forks/results/{study,real_model}.jsonl --page recipes/forks/README.md \
     --figure recipes/forks/figures/effect_against_share.png
 
 An effect is the difference from the baseline, paired by seed. It is GRPO's, but for those in BASELINES. Pass@1 is in
@@ -219,7 +219,9 @@ def more_seeds_table(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]
 
 
 def interval(found: Effect) -> str:
-    """Return an effect with its 95 % interval."""
+    """Return an effect with its 95 % interval, which one seed alone does not have."""
+    if math.isnan(found.half_width):
+        return signed(found.mean)
     low, high = found.mean - found.half_width, found.mean + found.half_width
     return f"{signed(found.mean)} ({signed(low)} to {signed(high)})"
 
@@ -257,23 +259,20 @@ def score_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> 
 
 def training_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
     """Return what training did: over its last fifth, and all-right prompts' share of the gradient over all of it."""
-    rows = []
-    for name, runs in methods.items():
+    columns: dict[str, tuple[Callable[[RunHistory], float], int]] = {
         # half of the training prompts have ways; a rollout of another that begins alike counts, too
-        sound, solved, entropy = (
-            factor * float(np.mean([late(run, key) for run in runs.values()]))
-            for factor, key in ((200, "rewards/is_sound/mean"), (100, "groups/ph"), (1, "entropy"))
-        )
-        share = 100 * float(np.mean([gradient_share(run) for run in runs.values()]))
-        rows.append([name, plain(sound, 0), plain(entropy, 3), plain(solved, 0), plain(share, 2)])
-    header = [
-        "Method",
-        "Sound way, %",
-        "Entropy, nats per token",
-        "Prompts all right, %",
-        "Their share of the gradient, %",
+        "Sound way, %": (lambda run: 200 * late(run, "rewards/is_sound/mean"), 0),
+        "Entropy, nats per token": (lambda run: late(run, "entropy"), 3),
+        "Prompts all right, %": (lambda run: 100 * late(run, "groups/ph"), 0),
+        "Their share of the gradient, %": (lambda run: 100 * gradient_share(run), 2),
+    }
+    if not any(run.values("rewards/is_sound/mean") for runs in methods.values() for run in runs.values()):
+        del columns["Sound way, %"]  # a task without ways
+    rows = [
+        [name, *(plain(float(np.mean([of(run) for run in runs.values()])), digits) for of, digits in columns.values())]
+        for name, runs in methods.items()
     ]
-    return Table(f"What training did, {world}", header, rows)
+    return Table(f"What training did, {world}", ["Method", *columns], rows)
 
 
 def pace_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
