@@ -29,7 +29,7 @@ STEPS = 4
 SMALL = {
     "per_device_train_batch_size": 16, "num_generations": 4, "max_completion_length": 8,
     "score_problems": 20, "score_samples": 2, "score_final_samples": 8, "score_steps": 2, "logging_steps": 1,
-    "save_strategy": "steps", "save_steps": 1, "learning_rate": 0.01, "reward_funcs": "harness.mixed_reward",
+    "save_strategy": "steps", "save_steps": 1, "learning_rate": 0.01, "reward_funcs": "harness.pausing_reward",
 }  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def train_here(runner, command, log, env):
 
 @pytest.fixture(scope="module")
 def studies(policy, tmp_path_factory):
-    """A study, stopped when two runs at a time have checkpoints, and called again; and one run in one go.
+    """A study, stopped while two runs wait in their second step, and called again; and one run in one go.
 
     What is not stopped is trained in this process.
     """
@@ -66,7 +66,7 @@ def studies(policy, tmp_path_factory):
     train(["--config", recipe, *given, "--output_dir", str(folder / "whole"), "--seed", "1"])
     stopped = subprocess.Popen(
         [sys.executable, "-m", "trl_miner.cli", *command(policy, folder / "stopped"), "--jobs", "2"],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent), "PAUSE": "yes"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
