@@ -176,11 +176,12 @@ def says(measured):
     return check
 
 
-def ended(measured, world, name, levels=range(8)):
-    """Return by seed the share of right samples after training."""
+def ended(measured, world, name, levels=None):
+    """Return by seed the share of right samples after training, of problems of these levels (None: of all)."""
     runs = [run for _, run in sorted(measured[world][name].items())]
-    chosen = np.isin(runs[0].held_out.levels, list(levels))
-    return np.array([np.array(run.held_out.after.num_correct)[chosen].mean() / 64 for run in runs])
+    chosen = np.isin(runs[0].held_out.levels, list(levels or {*runs[0].held_out.levels}))
+    moments = [run.held_out.after for run in runs]
+    return np.array([np.array(after.num_correct)[chosen].mean() / after.num_samples for after in moments])
 
 
 def effect_of(measured, world, name, baseline="grpo_2e-4"):
