@@ -4,7 +4,9 @@ import argparse
 import contextlib
 import dataclasses
 import http.server
+import itertools
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -68,6 +70,25 @@ def test_noise_is_exponential_and_independent_over_rows_positions_and_tokens():
     for a, b in ((noise[:-1], noise[1:]), (noise[:, :-1], noise[:, 1:]), (noise, later)):
         correlation = ((a - 1) * (b - 1)).mean().item()
         assert abs(correlation) < 0.005
+
+
+def test_noise_is_a_hash_of_seed_position_and_token():
+    """splitmix64 with Python's integers. Rows of a large vocabulary are made a few at a time."""
+
+    def mixed(value):
+        for shift, multiplier in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            value = (value ^ value >> shift) * multiplier % 2**64
+        return value ^ value >> 31
+
+    seeds, positions, vocabulary = torch.tensor([5, -7, 2**62, 0, 5]), torch.tensor([0, 3, 1, 9, 0]), 50_000
+    noise = exponential_noise(seeds, positions, vocabulary)
+    step = 0x9E3779B97F4A7C15
+    for row, token in itertools.product(range(5), (0, 1, 49_999)):
+        at_row = mixed((mixed(int(seeds[row]) % 2**64) + int(positions[row]) * step) % 2**64)
+        uniform = ((mixed((at_row + token * step) % 2**64) >> 11) + 0.5) / 2**53
+        assert noise[row, token].item() == pytest.approx(-math.log1p(-uniform), rel=1e-6)
+    alone = [exponential_noise(seeds[row : row + 1], positions[row : row + 1], vocabulary)[0] for row in range(5)]
+    assert torch.equal(noise, torch.stack(alone)) and torch.equal(noise[0], noise[4])
 
 
 @settings(max_examples=20, deadline=None)

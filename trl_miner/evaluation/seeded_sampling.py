@@ -22,17 +22,23 @@ from ..progress import track
 _STEP = 0x9E3779B97F4A7C15 - 2**64
 _MULTIPLIERS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 DEFAULT_BATCH_SIZE = 256
+# On a CPU, this many numbers at a time: they stay in its cache, which takes an eighth of the time of all at once.
+_IN_CACHE = 2**17
 
 
 def exponential_noise(seeds_B: Tensor, positions_B: Tensor, vocabulary: int) -> Tensor:
     """Return (B, V) float32 Exp(1) noise, above 0 and finite, from seeds, positions in completions, and tokens."""
     rows_B1 = _mix(_mix(seeds_B) + positions_B * _STEP).unsqueeze(1)
     tokens_V = torch.arange(vocabulary, device=seeds_B.device) * _STEP
-    bits_BV = (_mix(rows_B1 + tokens_V) >> 11) & (2**53 - 1)
-    # In float32 a small u keeps its precision, and small u decide the race; the noise of a u rounded to 1 must stay
-    # finite.
-    uniform_BV = (bits_BV.float() + 0.5) * 2.0**-53
-    return -torch.log1p(-uniform_BV.clamp(max=1 - 2.0**-24))
+    at_once = _IN_CACHE // vocabulary if seeds_B.device.type == "cpu" else len(seeds_B)
+    noise_BV = torch.empty(len(seeds_B), vocabulary, device=seeds_B.device)
+    for part_B1, noise_part_BV in zip(rows_B1.split(max(1, at_once)), noise_BV.split(max(1, at_once)), strict=True):
+        bits_BV = (_mix(part_B1 + tokens_V) >> 11) & (2**53 - 1)
+        # In float32 a small u keeps its precision, and small u decide the race; the noise of a u rounded to 1 must
+        # stay finite.
+        uniform_BV = (bits_BV.float() + 0.5) * 2.0**-53
+        noise_part_BV.copy_(-torch.log1p(-uniform_BV.clamp(max=1 - 2.0**-24)))
+    return noise_BV
 
 
 def _mix(values: Tensor) -> Tensor:
@@ -59,7 +65,7 @@ class _Race(LogitsProcessor):
             scores_BV = self.nucleus(input_ids, scores_BV)
         positions_B = self.offsets_B + (input_ids.shape[1] - self.width)
         noise_BV = exponential_noise(self.seeds_B, positions_B, scores_BV.shape[1])
-        return scores_BV.log_softmax(dim=1) - noise_BV.log()
+        return scores_BV.log_softmax(dim=1).sub_(noise_BV.log_())
 
 
 @torch.no_grad()
