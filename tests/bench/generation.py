@@ -18,6 +18,8 @@ import torch
 from common import report_table
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from trl_miner.evaluation.seeded_sampling import sample_all
+
 ROUNDS = 3
 PROMPTS = [f"Question: What is {a} + {a + 7}?\nAnswer:" for a in range(11, 19) for _ in range(8)]
 MAX_TOKENS = 24
@@ -42,6 +44,19 @@ def with_transformers(name: str, dtype: torch.dtype, *, autocast: bool, **settin
     return sample
 
 
+def with_own_seeds(name: str) -> Callable[[], object]:
+    """Return the same where each rollout is a function of a seed of its own, as held-out scores are sampled."""
+    tokenizer = AutoTokenizer.from_pretrained(name)
+    model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32).eval()
+    ids = [tokenizer(prompt).input_ids for prompt in PROMPTS]
+
+    def sample() -> object:
+        with torch.autocast("cpu", torch.bfloat16):
+            return sample_all(model, tokenizer, ids, range(len(ids)), max_new_tokens=MAX_TOKENS)
+
+    return sample
+
+
 def with_vllm(name: str) -> Callable[[], object]:
     one_process = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     os.environ |= one_process | {"VLLM_CPU_KVCACHE_SPACE": "1"}
@@ -56,6 +71,7 @@ def ways(name: str) -> dict[str, Callable[[], Callable[[], object]]]:
     bf16, fp32 = torch.bfloat16, torch.float32
     found: dict[str, Callable[[], Callable[[], object]]] = {
         "32-bit weights, computed in bf16 (the recipe's)": lambda: with_transformers(name, fp32, autocast=True),
+        "the same, each rollout from a seed of its own, as scores are sampled": lambda: with_own_seeds(name),
         "32-bit weights, computed in 32 bits": lambda: with_transformers(name, fp32, autocast=False),
         "bf16 weights": lambda: with_transformers(name, bf16, autocast=False),
         "static cache, bf16 weights": lambda: with_transformers(
