@@ -154,7 +154,7 @@ def test_a_training_that_fails_ends_the_server(launched):
 
 def test_a_training_that_is_killed_is_said_to_be(launched):
     code, _, err = launched(training="os.kill(os.getpid(), 9)", server=False).end()
-    assert code == 128 + 9 and "the training ended by SIGKILL." in err
+    assert code == 128 + 9 and "the training ended by SIGKILL, which the system sends when memory runs out." in err
     assert err.rstrip().split("\n")[-1] == "step 2"  # of a progress bar the last state
 
 
@@ -163,7 +163,7 @@ def test_a_server_that_dies_ends_the_training(launched):
     os.kill(run.pids()[0], signal.SIGKILL)
     code, _, err = run.end()
     assert code == SERVER_ENDED == 11
-    assert "the vLLM server ended by SIGKILL." in err and "logs/server.log:\nthe server's first line\n" in err
+    assert "the vLLM server ended by SIGKILL, which" in err and "logs/server.log:\nthe server's first line\n" in err
 
 
 def test_a_server_that_is_stopped_ends_the_training(launched):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..launching.signals import how_it_ended
 from ..runs.files import read_yaml
 from .runs import ProcessRunner
 
@@ -32,7 +33,7 @@ def read_recipes(
         if code or not answer.is_file():
             last = log.read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2]
             raise ValueError(
-                f"The recipes could not be read: their reader ended with exit code {code}, after {last!r}."
+                f"The recipes could not be read: their reader ended {how_it_ended(code)}, after {last!r}."
             )
         facts = json.loads(answer.read_text(encoding="utf-8"))
     if isinstance(facts, str):

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from ..launching.local import STARTER
 from ..launching.process import GuardedProcess
-from ..launching.signals import signal_name
+from ..launching.signals import how_it_ended, signal_name
 from ..progress import duration
 from ..redaction import redact
 from ..runs.compare_folder import LOG, RUN, read_run_settings, write_run
@@ -150,7 +150,7 @@ def _train(run: Run, place: str, runner: ProcessRunner, env: dict[str, str]) -> 
     code = runner.run(run.command, log, env)
     summary = run.summary()
     if code or summary is None:
-        reason = f"failed with exit code {code}" if code else "ended without a result"
+        reason = f"ended {how_it_ended(code)}" if code else "ended without a result"
         print(f"{place} {run.name}: {reason}, see {log}", flush=True)
         return False
     seconds = duration(time.monotonic() - start)

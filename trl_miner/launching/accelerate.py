@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import EXIT_CODE, tell
-from .signals import end_as, signal_name
+from .signals import end_as, how_it_ended
 
 
 def launch(words: Sequence[str]) -> int:
@@ -44,9 +44,8 @@ def launch(words: Sequence[str]) -> int:
     except ChildFailedError as error:  # raised with several: report the first that failed
         rank, failure = error.get_first_failure()
         code = failure.exitcode
-        reason = f"by {signal_name(-code)}" if code < 0 else f"with exit code {code}"
         if code != EXIT_CODE:  # of bad input, of which the process has told
-            print(f"Process {rank} was the first to fail: it ended {reason}.", file=sys.stderr)
+            print(f"Process {rank} was the first to fail: it ended {how_it_ended(code)}.", file=sys.stderr)
         return code
     except SignalException as error:
         return -int(error.sigval)

@@ -18,7 +18,7 @@ import psutil
 
 from ..redaction import HIDDEN, learn, redact, split_options
 from ..runs.places import no_link
-from .signals import signal_name
+from .signals import how_it_ended
 
 GRACE_SECONDS = 20.0
 POLL_SECONDS = 0.1
@@ -157,7 +157,7 @@ class GuardedProcess:
         code = self.exit_code
         if code is None:
             return f"the {self.name} still runs"
-        return f"the {self.name} ended " + (f"by {signal_name(-code)}" if code < 0 else f"with exit code {code}")
+        return f"the {self.name} ended {how_it_ended(code)}"
 
     def tail(self) -> str:
         """Return the last lines of this run's output; of a progress bar, its last state."""

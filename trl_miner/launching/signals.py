@@ -34,6 +34,14 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+def how_it_ended(code: int) -> str:
+    """Return "with exit code 3" or "by SIGTERM" for the exit code of a process, negative for a signal."""
+    if code >= 0:
+        return f"with exit code {code}"
+    hint = ", which the system sends when memory runs out" if -code == signal.SIGKILL else ""
+    return f"by {signal_name(-code)}{hint}"
+
+
 def shell_code(code: int) -> int:
     """Return an exit code as a shell reports it: 128 + N for signal N, which subprocess reports as -N."""
     return 128 - code if code < 0 else code
