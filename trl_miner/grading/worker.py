@@ -93,7 +93,10 @@ def main(descriptor: int, cpu_seconds: float, wall_seconds: float, memory_bytes:
     logging.disable(logging.CRITICAL)  # math-verify reports every answer that it cannot parse
     grade(Job(("\\frac{1}{2}",), "", "0.5", True))  # imports sympy and fills its tables before the clock runs
     connection = Connection(descriptor)
-    connection.send("ready")
+    try:
+        connection.send("ready")
+    except OSError:  # the pool was closed in the meantime
+        return
     while True:
         try:
             job = connection.recv()
