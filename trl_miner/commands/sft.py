@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from ..precision import warn_of_slow_bf16
 from ..progress import finish, is_quiet
 from . import set_run
 
@@ -151,6 +152,8 @@ def _train(model: str, rows: Any, folder: Path, config: Any, args: argparse.Name
             disable_tqdm=is_quiet(),
         ),
     )
+    autocast = "bf16: false" if config.bf16 else None
+    warn_of_slow_bf16(trainer.model, trainer.accelerator.device, weights="dtype: float32", autocast=autocast)
     if is_quiet():
         trainer.remove_callback(PrinterCallback)  # it prints a last line whatever the logging strategy
     trainer.train()

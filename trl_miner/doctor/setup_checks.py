@@ -10,6 +10,7 @@ from ..launching.health import ask, is_port_free
 from ..launching.server import logprobs_mode
 from ..methods import ESTIMATORS, TEMPERATURE
 from ..methods.dose import GRADIENT
+from ..precision import is_bf16_slow, slow_bf16
 from .context import Check, Context, Finding, failed, not_checked, ok, sharding_of, warning
 from .machine import GIB
 from .parsing import said
@@ -126,6 +127,14 @@ def check_gpus(context: Context) -> Finding:
     return ok(f"{text}, {machine.gpus[0].free / GIB:.1f} GiB free on each.")
 
 
+def check_precision(context: Context) -> Iterator[Finding]:
+    """Warn of a training on a CPU that is slow in bf16."""
+    config, model = context.parsed[1:3]
+    wanted = ["bf16: false"] * bool(config.bf16) + ["dtype: float32"] * (model.dtype == "bfloat16")
+    if wanted and context.settings.use_cpu and context.machine.is_here and is_bf16_slow():
+        yield warning(slow_bf16(*wanted))
+
+
 def check_batch(context: Context) -> Finding:
     """Say how many rollouts make up a batch, and how far off-policy the training is."""
     config, processes = context.parsed[1], max(context.plan.num_processes, 1)
@@ -235,6 +244,7 @@ SETUP_CHECKS: dict[str, Check] = {
     "packages": check_packages,
     "measuring": check_measuring,
     "GPUs": check_gpus,
+    "precision": check_precision,
     "batch": check_batch,
     "ports": check_ports,
     "vLLM server": check_server,

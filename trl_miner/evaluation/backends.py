@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..precision import warn_of_slow_bf16
 from ..redaction import redact
 from ..runs.files import read_object
 from ..runs.models import ADAPTER
@@ -82,6 +83,7 @@ class TransformersBackend:
             model = PeftModel.from_pretrained(model, source.adapter)
         if torch.accelerator.is_available():
             model.to(torch.accelerator.current_accelerator())
+        warn_of_slow_bf16(model, model.device, weights="--dtype float32")
         self.model, self.tokenizer, self.batch_size = model, tokenizer, batch_size
         self.context = getattr(model.config, "max_position_embeddings", None)
 

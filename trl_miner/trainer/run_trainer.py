@@ -16,6 +16,7 @@ from trl import GRPOTrainer
 
 from ..hub.training import open_repo, push_checkpoint, push_trained
 from ..launching.health import free_port, is_port_free
+from ..precision import warn_of_slow_bf16
 from ..runs.checkpoints import UNFINISHED
 from ..runs.locks import hold_run
 from .checkpointing import Checkpointing, NothingLeft, RunState
@@ -60,6 +61,9 @@ class RunTrainer(GRPOTrainer):
     def __init__(self, model: Any, reward_funcs: Any, args: Any, *rest: Any, **kwargs: Any) -> None:
         _set_group_port(args)
         super().__init__(model, reward_funcs, args, *rest, **kwargs)
+        if self.accelerator.is_main_process:
+            autocast = "bf16: false" if self.accelerator.mixed_precision == "bf16" else None
+            warn_of_slow_bf16(self.model, self.accelerator.device, weights="dtype: float32", autocast=autocast)
         self._metrics: dict[str, Any]
         self.epsilon_low: float
         self.epsilon_high: float
