@@ -396,10 +396,11 @@ def test_an_embedded_model_is_looked_at_and_not_trained(recipe, tmp_path, monkey
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_hub_that_does_not_answer_costs_no_time():
+def test_a_hub_that_does_not_answer_costs_no_time(tmp_path):
+    """Nor at the first call of all, which makes the file of options."""
     left_out = ("_proxy", "hf_hub_offline")
     environment = {name: value for name, value in os.environ.items() if not name.lower().endswith(left_out)}
-    environment["HF_ENDPOINT"] = "http://127.0.0.1:9"
+    environment |= {"HF_ENDPOINT": "http://127.0.0.1:9", "TRL_MINER_CACHE": str(tmp_path)}
     command = [sys.executable, "-m", "trl_miner.cli", "doctor", str(RECIPES / "Qwen3-4B-Base" / "miner.yaml")]
     done = subprocess.run([*command, "--machine", "4x80GB"], env=environment, capture_output=True, text=True)
     assert done.returncode == 0 and "Retrying" not in done.stderr, done.stderr[-2000:]

@@ -32,13 +32,14 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Print all findings and the memory estimate. `overrides` are settings of the recipe."""
+    from ..doctor.machine import described_machine, hub_answers, this_machine
+
     say_which(args.recipe)
+    # before anything imports huggingface_hub, as the options do where their file is not there yet
+    if not hub_answers():
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
     options.load().read(["--config", args.recipe, *overrides])  # tells a typo without TRL
     with Progress("looking at the machine", unit="", leave=False):  # takes seconds, because it imports TRL
-        from ..doctor.machine import described_machine, hub_answers, this_machine
-
-        if not hub_answers():
-            os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything imports huggingface_hub
         from ..doctor import examination
         from ..doctor.context import FAILED
         from ..launching.process import format_command
