@@ -15,6 +15,7 @@ import pytest
 from harness import read_recipes_here, wait_until
 
 from trl_miner import cli
+from trl_miner.commands.compare import _seeds as seeds_of
 from trl_miner.compare import compare
 from trl_miner.compare.recipes import _score_steps, parse_recipe, read_recipes
 from trl_miner.compare.runs import ProcessRunner
@@ -129,7 +130,7 @@ def test_one_line_per_run_and_a_failing_one_costs_only_itself(stopped_and_finish
     first, second, third, _, *table = done.stdout.splitlines()
     assert first.startswith("[1/3] grpo seed 1: Pass@1 0.00, ")
     log = output / "broken" / "seed1" / "log.txt"
-    assert second == f"[2/3] broken seed 1: failed with exit code 2, see {log}" and "nowhere" in log.read_text()
+    assert second == f"[2/3] broken seed 1: ended with exit code 2, see {log}" and "nowhere" in log.read_text()
     assert third.startswith("[3/3] miner seed 1: Pass@1 0.00, ")
     written = [f"  {output / name}" for name in ("comparison.md", "comparison.json", "runs.jsonl")]
     closing = ["Wrote", *written, "Next", f"  trl-miner report {output}"]
@@ -195,7 +196,8 @@ def test_wrong_calls_are_refused_before_anything_is_read(recipe, tmp_path):
     twin.parent.mkdir()
     twin.write_text(recipe.read_text())
     for recipes, seeds, options, named in (
-        ([recipe], 0, [], "--seeds must be at least 1: got 0"),
+        ([recipe], 0, [], r"seeds must be numbers of at least 1: got \[\]"),
+        ([recipe], range(2), [], r"seeds must be numbers of at least 1: got \[0, 1\]"),
         ([tmp_path / "nowhere.yaml"], 1, [], "nowhere.yaml, no such file"),
         ([recipe, twin], 1, [], "Recipes must differ in their names"),
         ([recipe], 1, ["--seed", "3"], "--seed is set by compare for every run: give --seeds"),
@@ -224,6 +226,21 @@ def test_wrong_recipes_and_options_are_named(recipe, tmp_path):
     for path, options, named in cases:
         with pytest.raises(ValueError, match=named):
             parse_recipe(path, options)
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("3", [1, 2, 3]), ("4-5", [4, 5]), (" 7-7 ", [7]), ("10-11", [10, 11]), ("1", [1])]
+)
+def test_seeds_are_a_number_or_a_range(text, seeds):
+    assert [*seeds_of(text)] == seeds
+
+
+@pytest.mark.parametrize("text", ["0", "0-2", "5-4", "-1", "x", "4-", "1,2", "1.5", ""])
+def test_other_seeds_are_refused_before_anything_is_read(tmp_path, capfd, text):
+    words = ["compare", "--recipes", "nowhere.yaml", f"--seeds={text}", "--output", str(tmp_path / "out")]
+    assert cli.main(words) == 2
+    assert f"--seeds must be a number or a range, at least 1: got {text!r}. Write 5" in capfd.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_command_line_reports_a_wrong_recipe(tmp_path, capfd):

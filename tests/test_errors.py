@@ -82,7 +82,14 @@ def test_a_wrong_recipe(text, told, tmp_path, capfd):
         ("train --max_steps 3 4", "Every argument must belong to an option: got '4' alone, behind --max_steps."),
         ("train --bf16 maybe", "bf16 must be true, false or None: got 'maybe'."),
         ("train --num_processes two", "num_processes must be a whole number: got 'two'."),
-        ("compare --recipes a --seeds x", "trl-miner compare: error: --seeds must be a whole number: got 'x'. See"),
+        (
+            "compare --recipes a --seeds x",
+            "trl-miner compare: error: --seeds must be a number or a range, at least 1: got 'x'.",
+        ),
+        (
+            "compare --recipes a --seeds 1 --jobs x",
+            "trl-miner compare: error: --jobs must be a whole number: got 'x'. See",
+        ),
         ("compare --recipes arithmetic/miner --seeds 1 --max_stepz 1", "Unknown option --max_stepz. Did you mean"),
         ("launch a --only both", "--only must be one of 'server', 'train': got 'both'."),
         ("report", "trl-miner report: error: This needs RUN: got none. See trl-miner report --help."),

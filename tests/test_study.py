@@ -39,10 +39,10 @@ def options(policy):
     return ["--model_name_or_path", policy, *words]
 
 
-def command(policy, output):
-    """The arguments of a comparison: two methods with two seeds."""
-    recipes = [str(STUDY / f"{name}.yaml") for name in ("grpo", "miner")]
-    return ["compare", "--recipes", *recipes, "--seeds", "2"] + [
+def command(policy, output, methods=("grpo", "miner"), seeds="2"):
+    """The arguments of a comparison."""
+    recipes = [str(STUDY / f"{name}.yaml") for name in methods]
+    return ["compare", "--recipes", *recipes, "--seeds", seeds] + [
         *("--output", str(output), "--steps", str(STEPS), *options(policy))
     ]
 
@@ -56,7 +56,7 @@ def train_here(runner, command, log, env):
 
 @pytest.fixture(scope="module")
 def studies(policy, tmp_path_factory):
-    """A study, stopped while two runs wait in their second step, and called again; and one run in one go.
+    """A study, stopped while two runs wait in their second step, and called again; one run in one go; one seed alone.
 
     What is not stopped is trained in this process.
     """
@@ -71,16 +71,17 @@ def studies(policy, tmp_path_factory):
         stderr=subprocess.PIPE,
         text=True,
     )
-    begun = [folder / "stopped" / "grpo" / f"seed{seed}" / "checkpoint-1" for seed in (1, 2)]
+    begun = [folder / "stopped" / method / "seed1" / "checkpoint-1" for method in ("grpo", "miner")]
     wait_until(lambda: all(path.is_dir() for path in begun), stopped)
     stopped.send_signal(signal.SIGTERM)
     assert stopped.wait(timeout=90) == 128 + signal.SIGTERM
-    left = {path.name for path in (folder / "stopped").iterdir()}
-    assert left == {"grpo", ".lock"}  # nothing of runs that were still to come
+    left = {str(path.relative_to(folder / "stopped")) for path in (folder / "stopped").glob("*/*")}
+    assert left == {"grpo/seed1", "miner/seed1"}  # seed by seed, and nothing of runs that were still to come
     with pytest.MonkeyPatch.context() as patch:
         read_recipes_here(patch)
         patch.setattr(ProcessRunner, "run", train_here)
         assert cli.main(command(policy, folder / "stopped")) == 0
+        assert cli.main(command(policy, folder / "second", methods=["miner"], seeds="2-2")) == 0
     return folder
 
 
@@ -95,6 +96,15 @@ def test_an_interrupted_study_goes_on_to_the_same_results(studies):
     assert stopped["grpo/seed1"].held_out != stopped["grpo/seed2"].held_out
     text = (studies / "stopped" / "grpo" / "seed1" / "log.txt").read_text()
     assert text.count("before training, on 20 held-out problems") == 1  # the second life began at a checkpoint
+
+
+@pytest.mark.slow
+def test_a_seed_that_is_trained_alone_is_the_same_run(studies):
+    """As on a second machine."""
+    (alone,) = read_runs(studies / "second" / "runs.jsonl")
+    together = {run.name: run for run in read_runs(studies / "stopped" / "runs.jsonl")}
+    assert alone.name == "miner/seed2" and alone.held_out == together["miner/seed2"].held_out
+    assert alone.settings == together["miner/seed2"].settings
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from .runs import ProcessRunner, Run, Stopped, check_folder, train_all
 _OWN_OPTIONS = {
     "config": "name the recipes with --recipes",
     "output_dir": "give --output, which holds a folder for each run",
-    "seed": "give --seeds, the number of seeds",
+    "seed": "give --seeds, such as 5 or 4-5",
     "resume_from_checkpoint": "runs always resume from their newest checkpoint",
 }
 
@@ -28,16 +28,17 @@ _OWN_OPTIONS = {
 def compare(
     recipes: Sequence[str | Path],
     *,
-    seeds: int,
+    seeds: int | Sequence[int],
     output: str | Path,
     steps: int | None = None,
     options: Sequence[str] = (),
     jobs: int = 1,
 ) -> int:
-    """Train every recipe with the seeds 1 to `seeds`, and write `comparison.md` and `comparison.json`.
+    """Train every recipe with several seeds, and write `comparison.md` and `comparison.json`, which are of these runs.
 
-    Finished runs are skipped and interrupted ones resumed, so the same call completes a comparison. The arguments are
-    the options of `trl-miner compare`; `options` are those of `trl-miner train` for every run.
+    The first seed of every recipe comes before the second seed of any. Finished runs are skipped and interrupted ones
+    resumed, so the same call completes a comparison. The arguments are the options of `trl-miner compare`: `seeds` are
+    the seeds, or their number (5 for the seeds 1 to 5), and `options` are those of `trl-miner train` for every run.
 
     Returns:
         The exit code: 0; 1 if a run failed; 128 + N if signal N stopped it.
@@ -47,6 +48,7 @@ def compare(
             one that is running.
     """
     paths, output = [path for recipe in recipes for path in find_recipes(recipe)], Path(output)
+    seeds = range(1, seeds + 1) if isinstance(seeds, int) else seeds
     _check_call(paths, seeds, steps, options, jobs)
     try:
         with collect_signals() as received, lock_comparison(output) as lock:
@@ -54,15 +56,16 @@ def compare(
             with Progress("reading the recipes", unit="", leave=False):
                 facts = read_recipes(paths, steps, options, runner)
             learn(facts)  # so that no log shows them
+            # One seed of every recipe before the next: a comparison that is stopped has pairs.
             runs = [
                 _plan(output, path, of_recipe, seed)
+                for seed in seeds
                 for path, of_recipe in zip(paths, facts, strict=True)
-                for seed in range(1, seeds + 1)
             ]
             for run in runs:
                 check_folder(run)
             succeeded = train_all(runs, runner, jobs)
-            print("\n" + _write_table(output, runs, facts, seeds), end="", flush=True)
+            print("\n" + _write_table(output, runs, facts, len(seeds)), end="", flush=True)
             results = [output / name for name in (TABLE, COMPARISON, RUNS)]
             finish([path for path in results if path.is_file()], shlex.join(["trl-miner", "report", str(output)]))
             return 0 if succeeded else 1
@@ -71,12 +74,14 @@ def compare(
         return 128 + stopped.signum
 
 
-def _check_call(paths: Sequence[Path], seeds: int, steps: int | None, options: Sequence[str], jobs: int) -> None:
+def _check_call(
+    paths: Sequence[Path], seeds: Sequence[int], steps: int | None, options: Sequence[str], jobs: int
+) -> None:
     """Check everything that can be checked without reading a recipe."""
     if jobs < 1:
         raise ValueError(f"--jobs must be at least 1: got {jobs}. It is the number of runs at a time.")
-    if seeds < 1:
-        raise ValueError(f"--seeds must be at least 1: got {seeds}. 3 give a mean and its spread.")
+    if not seeds or min(seeds) < 1:
+        raise ValueError(f"seeds must be numbers of at least 1: got {[*seeds]}. 3 is short for [1, 2, 3].")
     if steps is not None and steps < 1:
         raise ValueError(f"--steps must be at least 1: got {steps}. Leave it out for the recipes' own lengths.")
     if not paths:
@@ -102,12 +107,12 @@ def _plan(output: Path, path: Path, facts: Mapping[str, Any], seed: int) -> Run:
     return Run(run_folder(output, facts["method"], seed), path, {**settings, "seed": seed})
 
 
-def _write_table(output: Path, runs: Sequence[Run], facts: Sequence[Mapping[str, Any]], seeds: int) -> str:
+def _write_table(output: Path, runs: Sequence[Run], facts: Sequence[Mapping[str, Any]], num_seeds: int) -> str:
     """Write the results, and return the table as Markdown."""
     baselines = [of_recipe["method"] for of_recipe in facts if of_recipe["is_grpo"]]
     comparison = compare_runs(
         [summary for run in runs if (summary := run.summary())],
-        {of_recipe["method"]: seeds for of_recipe in facts},
+        {of_recipe["method"]: num_seeds for of_recipe in facts},
         # GSPO counts as GRPO too, from which it differs only in its ratio, so the name decides
         baseline="grpo" if "grpo" in baselines else next(iter(baselines), None),
     )
