@@ -476,6 +476,18 @@ def test_a_report_leads_with_its_verdict(tmp_path):
     assert "| advantage_estimator | grpo | miner |" in report
 
 
+def test_one_seed_is_no_verdict_on_a_method(tmp_path):
+    """Planted: 15 points on the trained levels, which one seed shows too, on its problems."""
+    folders = write_study(tmp_path / "study", seeds=1, problems=40)
+    first, *_, others = verdicts_of(folders)
+    assert re.fullmatch(
+        r"miner against grpo, Pass@1 on trained levels .*: \+1\d\.\d\d points, 95 % \+.* to \+.* of problems: "
+        r"no verdict from one seed\.",
+        first,
+    )
+    assert others == "1 other method against grpo: no verdict from one seed."
+
+
 def test_without_a_comparison_the_verdict_says_what_is_missing(tmp_path):
     scores = {"before": {"pass@1": 0.4}, "after": {"pass@1": 0.6}}
     recipe = {"advantage_estimator": "miner"}

@@ -191,6 +191,17 @@ def _like(result: Any, *inputs: Any) -> Any:
     return torch.as_tensor(result, device=device)
 
 
+def interval_text(difference: float, low: float, high: float) -> str:
+    """Return a difference with its 95 % interval in words: `+2.00 points, 95 % -1.00 to +5.00`.
+
+    Args:
+        difference: A difference of two shares, from -1 to 1.
+        low: Lower end of its interval.
+        high: Upper end of its interval.
+    """
+    return f"{100 * difference:+.2f} points, 95 % {100 * low:+.2f} to {100 * high:+.2f}"
+
+
 def effect_text(difference: float, low: float, high: float, p_value: float) -> str:
     """Return a difference in words: `+2.00 points, 95 % -1.00 to +5.00: no difference shown`.
 
@@ -206,4 +217,4 @@ def effect_text(difference: float, low: float, high: float, p_value: float) -> s
     shown = "no difference shown"
     if p_value < 0.05 and (low > 0 or high < 0):
         shown = "better" if low > 0 else "worse"
-    return f"{100 * difference:+.2f} points, 95 % {100 * low:+.2f} to {100 * high:+.2f}: {shown}"
+    return f"{interval_text(difference, low, high)}: {shown}"

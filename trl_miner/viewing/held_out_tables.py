@@ -42,6 +42,11 @@ class Comparison:
     effect: Effect
     adjusted: float | None
 
+    @property
+    def of_one_seed(self) -> bool:
+        """Whether interval and p cover problems alone: they say nothing of other seeds of these methods."""
+        return self.effect.num_seeds == 1
+
 
 def scored_alike(methods: Sequence[Method]) -> Scored | None:
     """Return the runs that may be compared problem by problem; None: no run recorded its counts."""

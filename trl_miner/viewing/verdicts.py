@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ..evaluation.metrics import effect_text
+from ..evaluation.metrics import effect_text, interval_text
 from ..runs.history import number
 from .grouping import Method
 from .held_out_tables import Comparison, Scored, compare_with, families, ks_of
@@ -10,6 +10,7 @@ from .material import EvalResult
 from .spreads import counted, show_known
 
 _MOST = 3  # methods with a sentence each, where none of them is MINER
+_OF_ONE_SEED = "no verdict from one seed"
 
 
 def verdicts(methods: Sequence[Method], scored: Scored | None, results: Sequence[EvalResult]) -> list[str]:
@@ -25,26 +26,30 @@ def verdicts(methods: Sequence[Method], scored: Scored | None, results: Sequence
 
 def _against(scored: Scored, reference: str, others: Sequence[str]) -> list[str]:
     chosen = [scored.miner] if scored.miner in others else others[:_MOST]
-    sentences, differing = [], []
+    sentences, differing, are_of_one_seed = [], [], True
     for name, places in scored.ranges.items():
         for k in ks_of(scored):
             for one in compare_with(scored, reference, others, places, k):
                 of, said = f"Pass@{k} on {name}", _in_words(one)
                 if one.method in chosen:
-                    seeds = counted(one.effect.num_seeds, "seed")
-                    sentences.append(f"{one.method} against {reference}, {of}: {said} ({seeds}).")
-                elif said.endswith(("better", "worse")):
+                    seeds = "" if one.of_one_seed else f" ({counted(one.effect.num_seeds, 'seed')})"
+                    sentences.append(f"{one.method} against {reference}, {of}: {said}{seeds}.")
+                    continue
+                are_of_one_seed = are_of_one_seed and one.of_one_seed
+                if said.endswith(("better", "worse")):
                     differing.append(f"{one.method} {said.rpartition(' ')[2]} in {of}")
     if rest := len(others) - len(chosen):
-        listed = "; ".join(differing) or "no difference shown"
+        listed = "; ".join(differing) or (_OF_ONE_SEED if are_of_one_seed else "no difference shown")
         sentences.append(f"{counted(rest, 'other method')} against {reference}: {listed}.")
     return sentences
 
 
 def _in_words(one: Comparison) -> str:
     effect = one.effect
-    if one.adjusted is None:
-        return f"{100 * effect.difference:+.2f} points, of one seed and one problem: no difference shown"
+    if one.adjusted is None:  # one seed and one problem: no interval
+        return f"{100 * effect.difference:+.2f} points: {_OF_ONE_SEED}"
+    if one.of_one_seed:
+        return f"{interval_text(effect.difference, effect.low, effect.high)} of problems: {_OF_ONE_SEED}"
     return effect_text(effect.difference, effect.low, effect.high, one.adjusted)
 
 
