@@ -288,7 +288,7 @@ def test_a_trainer_on_two_processes_learns_what_it_learns_on_one(trained, name):
     for step, same_step in zip(one["steps"], two["steps"], strict=True):
         assert same_step == pytest.approx(step, rel=1e-5, abs=nothing)
     assert two["weights"] == pytest.approx(one["weights"], rel=1e-5)
-    small = 1e-6 if name.startswith("dosed") else 1e-8  # RL-ZVP's are differences of two entropies of 5 nats
+    small = 1e-6 if name.startswith("dosed") else 1e-7  # RL-ZVP's are differences of two entropies of 5 nats
     assert two["logged_advantages"] == pytest.approx(one["logged_advantages"], rel=1e-4, abs=small)
     assert two["logged_completions"] == one["logged_completions"]
     ledgers = [(trained[n]["folder"] / name / FILE).read_bytes() for n in (1, 2)]

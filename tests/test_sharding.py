@@ -42,7 +42,7 @@ def train(policy, tmp_path_factory):
         common = {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
         command = [sys.executable, *launcher, HERE / "sharding" / "train_worker.py", policy, folder]
         environment = os.environ | common | environment
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200)
         assert done.returncode == 0, done.stderr[-3000:]
         return json.loads((folder / "result.json").read_text())
 
