@@ -136,6 +136,30 @@ def test_more_seeds_than_planned_are_a_table_of_their_own(planted):
     assert [row[:2] for row in rows] == [["added", "3"], ["all", "6"]] and rows[0][2][:5] == rows[1][2][:5]
 
 
+@pytest.mark.parametrize(
+    ("before", "found", "holds"),
+    [
+        ([0.1, 0.2, 0.3], [0.2, 0.3, 0.4], True),  # -0.05 to 0.45 and 0.05 to 0.55
+        ([0.1, 0.1, 0.2], [0.8, 0.9, 1.0], False),  # -0.01 to 0.28 and 0.65 to 1.15
+        ([0.1, 0.11, 0.12], [-0.3, 0.0, 0.2], False),  # 0.09 to 0.13 was clear; -0.65 to 0.59 has the other sign
+        ([-0.1, 0.0, 0.2], [-0.3, 0.0, 0.2], True),  # nothing was clear
+    ],
+)
+def test_a_finding_holds_again_where_intervals_overlap_and_a_clear_sign_stays(before, found, holds):
+    assert analysis["holds_again"](*(analysis["effect"](values) for values in (before, found))) == holds
+
+
+def test_runs_from_another_base_model_are_a_table_of_their_own(planted):
+    """The planted effect again, of two of the three seeds."""
+    again = analysis["by_world"]([run for run in planted if run.seed < 3], analysis["AGAIN"])
+    worlds = analysis["by_world"](planted) | again
+    table = analysis["again_table"](worlds)
+    (row,) = (dict(zip(table.header, row, strict=True)) for row in table.rows)
+    assert (row["Method"], row["Seeds"], row["Seeds, study"], row["Holds again"]) == ("oracle, forks", "2", "3", "yes")
+    assert row["Study"] == analysis["effect_table"]("forks", worlds["forks"]).rows[0][2]
+    assert "Again, with another base model" in [table.title for table in analysis["tables"](worlds)]
+
+
 def test_the_seeds_that_a_verdict_needs():
     """A standard deviation of 0.05 and a difference of 0.1: two-sided t at 5 %, power 80 %, 5 pairs (91 %), not 4."""
     differences = [0.05 * value for value in (-1, 0, 1)]  # standard deviation 0.05
@@ -157,7 +181,8 @@ def test_the_share_of_the_gradient_is_one_of_mean_norms(planted):
 
 @pytest.fixture(scope="module")
 def measured():
-    return analysis["by_world"](run for name in RAW for run in read_runs(FORKS / "results" / name))
+    worlds = analysis["by_world"](run for name in RAW for run in read_runs(FORKS / "results" / name))
+    return worlds | analysis["by_world"](read_runs(FORKS / "results" / "again.jsonl"), analysis["AGAIN"])
 
 
 def test_the_tables_of_the_page_are_those_of_the_raw_results(measured):
@@ -336,6 +361,27 @@ def test_the_verdicts_on_the_papers_claims_follow_from_the_raw_results(measured,
     says("after {} steps in the median; GRPO takes {}", miner[2], grpo[2])
 
 
+def test_what_the_page_says_of_other_base_models_follows_from_the_raw_results(measured, says):
+    forks, mirror = (world + analysis["AGAIN"] for world in ("forks", "mirror"))
+    assert {len(runs) for world in (forks, mirror) for runs in measured[world].values()} == {4}
+    mean, *ends = effect_of(measured, forks, "miner")
+    says("In forks MINER ends {:.2f} above GRPO ({:+.2f} to {:+.2f})", mean, *ends)
+    mean, *ends = effect_of(measured, forks, "miner_5")
+    says("at 5 % of the gradient {:.2f} above ({:+.2f} to {:+.2f})", mean, *ends)
+    mean, *ends = effect_of(measured, forks, "entropy")
+    says("the entropy bonus {:.2f} ({:+.2f} to {:+.2f})", mean, *ends)
+    mean, *ends = effect_of(measured, mirror, "miner")
+    says("In the mirror MINER ends {:.2f} below GRPO ({:+.2f} to {:+.2f})", -mean, *ends)
+    says("costs {:.2f} in the other, {:.2f} from another base", -effect_of(measured, "mirror", "miner")[0], -mean)
+    assert -0.1 < ends[0]  # within the margin
+    mean, *ends = effect_of(measured, mirror, "miner_5")
+    says("at 5 % {:.2f} below ({:+.2f} to {:+.2f})", -mean, *ends)
+    for name in ("miner", "miner_5"):  # larger, with the same signs
+        for world in ("forks", "mirror"):
+            before, found = (effect_of(measured, each, name)[0] for each in (world, world + analysis["AGAIN"]))
+            assert found / before > 1
+
+
 def test_the_page_says_how_many_runs_of_the_real_model_are_done(measured, says):
     runs = [run for methods in measured[analysis["REAL"]].values() for run in methods.values()]
     assert {(run.steps, run.held_out.after.num_samples, len(run.held_out.levels)) for run in runs} == {(60, 16, 256)}
@@ -360,6 +406,11 @@ def test_the_guides_quote_the_raw_results(measured):
         ("Not in its mirror: {:+.2f} in five ({:+.2f} to {:+.2f})", mirror_3),
     ):
         assert sentence.format(*found).translate(minus) in readme.translate(minus)
+    again = [effect_of(measured, world + analysis["AGAIN"], "miner") for world in ("forks", "mirror")]
+    sentence = "base model, in four: {:+.2f} ({:+.2f} to {:+.2f}), and {:+.2f} ({:+.2f} to {:+.2f}) in the mirror"
+    assert sentence.format(*again[0], *again[1]).translate(minus) in readme.translate(minus)
+    assert f"it gained {forks_3[0]:.2f} to {again[0][0]:.2f} in log-odds" in readme
+    assert f"lost {-mirror_3[0]:.2f} to {-again[1][0]:.2f} in its mirror" in readme
     assert "{:+.2f} ({:+.2f} to {:+.2f}) in 10 more".format(*more_3) in guide
     gained, lost = (effect_of(measured, world, "miner_5")[0] for world in ("forks", "mirror"))
     assert f"it gained {gained:.2f} where they were, and lost {-lost:.2f} where they were not" in readme

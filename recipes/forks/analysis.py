@@ -1,6 +1,7 @@
 """Tables and picture of the study from its raw results, as protocol.md lays down. Prints Markdown.
 
-python recipes/forks/analysis.py recipes/forks/results/{study,real_model}.jsonl --page recipes/forks/README.md \
+python recipes/forks/analysis.py recipes/forks/results/{study,real_model}.jsonl \
+    --again recipes/forks/results/again.jsonl --page recipes/forks/README.md \
     --figure recipes/forks/figures/effect_against_share.png
 
 An effect is the difference from the baseline, paired by seed. It is GRPO's, but for those in BASELINES. Pass@1 is in
@@ -13,6 +14,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ BY_FAMILY: dict[str, Container] = {
 LEVELS = {"forks": BY_OPERATIONS, "mirror": BY_OPERATIONS, REAL: BY_FAMILY}
 AT_COMMON_RATE = "_2e-4"  # ends the name of an arm at the learning rate of most, where its own is another one
 PLANNED, MORE = 10, "forks, more seeds"  # seeds of the protocol, and where those beyond go (its deviation 2)
+AGAIN = ", again"  # ends the name of a world from another base model (its deviation 4)
 BASELINES = {"ledger": "repeats", "ledger_2e-4": "repeats"}  # of the others: grpo
 CONFIRMATORY = (("forks", "miner", "grpo"), ("mirror", "miner", "grpo"), ("forks", "miner", "entropy"))
 DOSES = ("miner", "miner_1", "miner_5", "miner_20")  # a line connects them
@@ -146,14 +149,17 @@ def paired(
     return [measure(runs[seed]) - measure(baseline[seed]) for seed in sorted(set(runs) & set(baseline))]
 
 
-def by_world(runs: Iterable[RunHistory]) -> dict[str, dict[str, dict[int, RunHistory]]]:
-    """Return finished runs by world, method and seed; those of more seeds than planned as a world of their own."""
+def by_world(runs: Iterable[RunHistory], suffix: str = "") -> dict[str, dict[str, dict[int, RunHistory]]]:
+    """Return finished runs by world, method and seed; those of more seeds than planned as a world of their own.
+
+    `suffix` ends the names of the worlds.
+    """
     found: dict[str, dict[str, dict[int, RunHistory]]] = {}
     for run in runs:
         world = WORLDS.get(run.settings.get("dataset_name", ""))
         if world and run.finished and run.method and run.seed is not None:
             part = world if run.seed <= PLANNED else MORE
-            found.setdefault(part, {}).setdefault(run.method, {})[run.seed] = run
+            found.setdefault(part + suffix, {}).setdefault(run.method, {})[run.seed] = run
     return found
 
 
@@ -216,6 +222,28 @@ def more_seeds_table(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]
         rows[-1].append(found.verdict)
     header = ["Which", "Seeds", "Pass@1, log-odds", "p", "p, equivalence", "Verdict"]
     return Table(f"More seeds, miner against {baseline}, forks", header, rows)
+
+
+def again_table(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]]) -> Table:
+    """Return the effects of the runs from another base model, and whether what the study found holds again."""
+    rows = []
+    for world in LEVELS:
+        for name in (methods := worlds.get(world + AGAIN, {})):
+            found = against_baseline(name, methods, log_odds)
+            before = against_baseline(name, worlds.get(world, {}), log_odds)
+            if found and before:
+                holds = "yes" if holds_again(before, found) else "no"
+                row = [f"{name}, {world}", str(found.seeds), interval(found), found.verdict]
+                rows.append([*row, str(before.seeds), interval(before), holds])
+    header = ["Method", "Seeds", "Pass@1, log-odds", "Verdict", "Seeds, study", "Study", "Holds again"]
+    return Table("Again, with another base model", header, rows)
+
+
+def holds_again(before: Effect, found: Effect) -> bool:
+    """Return whether two effects agree: their intervals overlap, and a difference that was clear keeps its sign."""
+    overlap = abs(before.mean - found.mean) <= before.half_width + found.half_width
+    was_clear = abs(before.mean) > before.half_width
+    return overlap and (not was_clear or found.mean * before.mean > 0)
 
 
 def interval(found: Effect) -> str:
@@ -310,6 +338,7 @@ def tables(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]]) -> list
     """Return all tables of the page."""
     found = [confirmatory_table(worlds, to_the_letter=letter) for letter in (False, True)]
     found += [more_seeds_table(worlds)] if MORE in worlds else []
+    found += [again_table(worlds)] if any(world.endswith(AGAIN) for world in worlds) else []
     for world in WORLDS.values():
         methods = worlds.get(world)
         if not methods:
@@ -331,7 +360,7 @@ def draw(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]], path: Pat
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(9, 6.5))
+    figure, axes = plt.subplots(figsize=(10, 7))
     axes.axhspan(-MARGIN, MARGIN, color="0.93", label="margin: counts as no difference")
     axes.axhline(0, color="0.5", linewidth=1)
     # linear from 0 to 0.1 %: methods that pay nothing on solved prompts have a place, too
@@ -345,7 +374,7 @@ def draw(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]], path: Pat
         axes.errorbar(shares, means, np.nan_to_num(widths), fmt=marker, color=color, capsize=2, label=label)
         curve = sorted(effects[name][:2] for name in DOSES if name in effects)
         axes.plot(*zip(*curve, strict=True), color=color, linewidth=1, alpha=0.5)
-        labels += [(name, share, mean, color) for name, (share, mean, _) in effects.items()]
+        labels += [(name, *point, color) for name, point in effects.items()]
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set(xlabel="share of solved prompts in the policy gradient, %", xlim=(-0.05, 60))
     axes.set(ylabel="held-out Pass@1 against GRPO, log-odds")
@@ -356,29 +385,40 @@ def draw(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]], path: Pat
     figure.savefig(path, dpi=150)
 
 
-def add_labels(axes: Any, labels: Sequence[tuple[str, float, float, str]]) -> None:
-    """Write names beside points at (x, y), in a color, where none covers another or a point."""
-    marker = 6.0  # pixels around a point
-    at = axes.transData.transform([point[1:3] for point in labels])
-    taken = [np.array([x - marker, y - marker, x + marker, y + marker]) for x, y in at]
-    for name, share, mean, color in labels:
-        for x, y in ((7, 3), (7, -10), (-7, 3), (-7, -10), (7, 14), (-7, 14), (7, -21), (-7, -21)):
-            text = axes.annotate(
-                name,
-                (share, mean),
-                xytext=(x, y),
-                textcoords="offset points",
-                ha="left" if x > 0 else "right",
-                fontsize=8,
-                color=color,
-            )
-            box = text.get_window_extent().extents
-            if not any((box[:2] < other[2:]).all() and (other[:2] < box[2:]).all() for other in taken):
-                break
-            text.remove()
-        else:
-            continue
-        taken.append(box)
+def add_labels(axes: Any, labels: Sequence[tuple[str, float, float, float, str]]) -> None:
+    """Write names beside points at (x, y), in a color, where none covers another, a point or its interval.
+
+    A label is (name, x, y, half of the interval, color). Where there is room it covers no line either.
+    """
+    # in pixels: boxes along the lines, and around points and bars
+    curves = [axes.transData.transform(line.get_xydata()) for line in axes.get_lines() if len(line.get_xydata()) > 2]
+    along = [(a + (b - a) * part) for curve in curves for a, b in pairwise(curve) for part in np.linspace(0, 1, 50)]
+    lines = [np.concatenate([point - 1, point + 1]) for point in along]
+    taken = []
+    for _, x, y, half, _ in labels:
+        (at, middle), (_, low), (_, high) = axes.transData.transform([(x, y + part) for part in (0, -half, half)])
+        taken += [np.array([at - 6, middle - 6, at + 6, middle + 6]), np.array([at - 2, low, at + 2, high])]
+
+    places = [(side * (7 + far), up) for far in (0, 13, 26) for up in range(-36, 31, 3) for side in (1, -1)]
+    for name, x, y, _, color in labels:
+        text = axes.annotate(name, (x, y), (0, 0), textcoords="offset points", fontsize=8, color=color)
+        # in points of type: a line may be covered rather than a place taken that is as far away
+        costs = [
+            abs(across) + abs(up + 3) + 12 * covers(box, lines) + 1000 * covers(box, taken)
+            for (across, up), box in ((place, put_at(place, text)) for place in places)
+        ]
+        taken.append(put_at(places[int(np.argmin(costs))], text))
+
+
+def put_at(place: tuple[int, int], text: Any) -> np.ndarray:
+    """Put a text beside its point, in points of type, and return its box in pixels: left, low, right, high."""
+    text.set(position=place, horizontalalignment="left" if place[0] > 0 else "right")
+    return text.get_window_extent().extents
+
+
+def covers(box: np.ndarray, others: Sequence[np.ndarray]) -> bool:
+    """Return whether a box (left, low, right, high) overlaps any of the others."""
+    return any((box[:2] < other[2:]).all() and (other[:2] < box[2:]).all() for other in others)
 
 
 def effect_points(methods: Mapping[str, Mapping[int, RunHistory]]) -> dict[str, tuple[float, float, float]]:
@@ -399,10 +439,13 @@ def effect_points(methods: Mapping[str, Mapping[int, RunHistory]]) -> dict[str, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, help="raw results, as trl-miner compare writes them")
+    parser.add_argument("--again", type=Path, help="raw results of runs from another base model")
     parser.add_argument("--page", type=Path, help="a page to put the tables into, between its two marks")
     parser.add_argument("--figure", type=Path, help="where to draw the effect against the share of the gradient")
     args = parser.parse_args()
     worlds = by_world(run for path in args.runs for run in read_runs(path))
+    if args.again:
+        worlds |= by_world(read_runs(args.again), AGAIN)
     text = sections(worlds)
     print(text)
     if args.page:
