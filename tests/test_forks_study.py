@@ -201,18 +201,19 @@ def says(measured):
     return check
 
 
-def ended(measured, world, name, levels=None):
+def ended(measured, world, name, levels=None, seeds=None):
     """Return by seed the share of right samples after training, of problems of these levels (None: of all)."""
-    runs = [run for _, run in sorted(measured[world][name].items())]
+    runs = [run for seed, run in sorted(measured[world][name].items()) if seeds is None or seed in seeds]
     chosen = np.isin(runs[0].held_out.levels, list(levels or {*runs[0].held_out.levels}))
     moments = [run.held_out.after for run in runs]
     return np.array([np.array(after.num_correct)[chosen].mean() / after.num_samples for after in moments])
 
 
-def effect_of(measured, world, name, baseline="grpo_2e-4"):
+def effect_of(measured, world, name, baseline="grpo_2e-4", seeds=None):
     """Return the mean difference in log-odds and its 95 % interval: scipy's paired t-test on logits of mean shares."""
-    own, base = logit(ended(measured, world, name)), logit(ended(measured, world, baseline))
-    return (own - base[: len(own)]).mean(), *stats.ttest_rel(own, base[: len(own)]).confidence_interval()
+    seeds = seeds or {*measured[world][name]} & {*measured[world][baseline]}
+    own, base = (logit(ended(measured, world, each, seeds=seeds)) for each in (name, baseline))
+    return (own - base).mean(), *stats.ttest_rel(own, base).confidence_interval()
 
 
 def test_the_answer_follows_from_the_raw_results(measured, says):

@@ -74,7 +74,10 @@ def studies(policy, tmp_path_factory):
     begun = [folder / "stopped" / method / "seed1" / "checkpoint-1" for method in ("grpo", "miner")]
     wait_until(lambda: all(path.is_dir() for path in begun), stopped)
     stopped.send_signal(signal.SIGTERM)
-    assert stopped.wait(timeout=90) == 128 + signal.SIGTERM
+    _, said = stopped.communicate(timeout=90)
+    assert stopped.returncode == 128 + signal.SIGTERM
+    assert said.endswith(f"trl-miner report {folder / 'stopped'} shows the runs so far.\n")
+    assert [run.finished for run in read_runs(folder / "stopped" / "runs.jsonl")] == [False, False]
     left = {str(path.relative_to(folder / "stopped")) for path in (folder / "stopped").glob("*/*")}
     assert left == {"grpo/seed1", "miner/seed1"}  # seed by seed, and nothing of runs that were still to come
     with pytest.MonkeyPatch.context() as patch:

@@ -64,13 +64,17 @@ def compare(
             ]
             for run in runs:
                 check_folder(run)
-            succeeded = train_all(runs, runner, jobs)
+            try:
+                succeeded = train_all(runs, runner, jobs)
+            finally:
+                collect_runs(output)  # of a comparison that is stopped, too
             print("\n" + _write_table(output, runs, facts, len(seeds)), end="", flush=True)
             results = [output / name for name in (TABLE, COMPARISON, RUNS)]
             finish([path for path in results if path.is_file()], shlex.join(["trl-miner", "report", str(output)]))
             return 0 if succeeded else 1
     except Stopped as stopped:
-        print(f"\ntrl-miner compare: stopped by {stopped}. Run the same command to continue.", file=sys.stderr)
+        so_far = f" trl-miner report {shlex.quote(str(output))} shows the runs so far." * (output / RUNS).is_file()
+        print(f"\ntrl-miner compare: stopped by {stopped}. Run the same command to continue.{so_far}", file=sys.stderr)
         return 128 + stopped.signum
 
 
@@ -118,5 +122,4 @@ def _write_table(output: Path, runs: Sequence[Run], facts: Sequence[Mapping[str,
     )
     table = comparison_table(comparison).markdown()
     write_table(output, comparison, table)
-    collect_runs(output)
     return table
