@@ -383,10 +383,86 @@ def test_what_the_page_says_of_other_base_models_follows_from_the_raw_results(me
             assert found / before > 1
 
 
-def test_the_page_says_how_many_runs_of_the_real_model_are_done(measured, says):
-    runs = [run for methods in measured[analysis["REAL"]].values() for run in methods.values()]
+def test_what_the_page_says_of_the_real_model_follows_from_the_raw_results(measured, says):
+    real, five = analysis["REAL"], (1, 2, 3, 5, 6)
+    seeds = {name: tuple(sorted(runs)) for name, runs in measured[real].items()}
+    assert seeds == {"grpo": range_of(6), "miner": range_of(6), "miner_5": five, "entropy": five}
+    runs = [run for methods in measured[real].values() for run in methods.values()]
     assert {(run.steps, run.held_out.after.num_samples, len(run.held_out.levels)) for run in runs} == {(60, 16, 256)}
-    says("{} of 20 runs are done", len(runs))
+    assert max(ended(measured, real, name).max() for name in seeds) < 0.52
+    says("GRPO ends at {:.1f} %", 100 * ended(measured, real, "grpo").mean())
+    for sentence, name in (
+        ("loss: MINER ends {:.2f} below GRPO ({:+.2f} to {:+.2f})", "miner"),
+        ("MINER ends {:.2f} below it ({:+.2f} to {:+.2f})", "miner"),
+        ("The entropy bonus ends {:.2f} below ({:+.2f} to {:+.2f})", "entropy"),
+        ("MINER at 5 % of the gradient ends {:.2f} below ({:+.2f} to {:+.2f})", "miner_5"),
+    ):
+        mean, *ends = effect_of(measured, real, name, "grpo")
+        says(sentence, -mean, *ends)
+        assert (max(map(abs, ends)) < 0.12) == (name == "entropy")  # equivalent
+    mean, *ends = effect_of(measured, real, "miner", "grpo", five)
+    says("and {:.2f} below ({:+.2f} to {:+.2f}) over the five", -mean, *ends)
+    says("After four seeds MINER stood at {:+.2f}", effect_of(measured, real, "miner", "grpo", (1, 2, 3, 4))[0])
+    says("MINER would need {} of", analysis["seeds_needed"](differences(measured, "miner", logit)))
+    says("one of its five runs lost {:.0f} points", -100 * differences(measured, "miner_5").min())
+
+
+def range_of(count):
+    return tuple(range(1, count + 1))
+
+
+def differences(measured, name, scale=np.asarray, levels=None):
+    """Return an arm's differences from GRPO in the real model, by seed, of shares or of their `scale`."""
+    methods = measured[analysis["REAL"]]
+    seeds = {*methods[name]} & {*methods["grpo"]}
+    own, base = (scale(ended(measured, analysis["REAL"], each, levels, seeds)) for each in (name, "grpo"))
+    return own - base
+
+
+def test_what_the_page_says_of_the_real_models_families_follows_from_the_raw_results(measured, says):
+    real = analysis["REAL"]
+    lost = -100 * differences(measured, "miner_5", levels=("basic_arithmetic",))
+    low, high = stats.ttest_1samp(lost, 0).confidence_interval()
+    assert lost.min() > 0
+    says("loses in `basic_arithmetic`, {:.1f} points in the mean ({:+.1f} to {:+.1f}", lost.mean(), -high, -low)
+    apart = [np.abs(100 * differences(measured, name, levels=("gcd",))).max() for name in ("miner", "miner_5")]
+    says("by up to {:.0f} points between two runs of one seed", max(apart))
+
+    def solved(name):
+        runs = [run for _, run in sorted(measured[real][name].items())]
+        return np.array([100 * np.mean(np.array(run.held_out.after.num_correct) > 0) for run in runs])
+
+    def entropy(name):
+        runs = [run for _, run in sorted(measured[real][name].items())]
+        return np.array([np.mean([x for step, x in run.values("entropy") if step > 48]) for run in runs])
+
+    gaps = solved("miner") - solved("grpo")
+    says(
+        "Pass@16 ends {:.1f} points below GRPO's ({:+.1f} to {:+.1f})",
+        -gaps.mean(),
+        *stats.ttest_1samp(gaps, 0).confidence_interval(),
+    )
+    says("Pass@16 {:+.1f} with SmolLM2", gaps.mean())
+    gaps = entropy("miner") - entropy("grpo")
+    says(
+        "Entropy is higher by {:.3f} nats ({:+.3f} to {:+.3f})",
+        gaps.mean(),
+        *stats.ttest_1samp(gaps, 0).confidence_interval(),
+    )
+    gains = 100 * differences(measured, "miner")
+    says(
+        "With SmolLM2-135M {:+.1f} ({:+.1f} to {:+.1f})",
+        gains.mean(),
+        *stats.ttest_1samp(gains, 0).confidence_interval(),
+    )
+    shares = [
+        100 * np.mean([analysis["gradient_share"](run) for run in measured[real][name].values()])
+        for name in ("miner", "entropy")
+    ]
+    says("of the gradient is {:.1f} % with the cap", shares[0])
+    says("the bonus, matched on the start, has {:.1f} %", shares[1])
+    pace = {row[0]: row[1:] for row in analysis["pace_table"](real, measured[real]).rows}
+    says("{} runs reach it, after {} steps against {}", *pace["miner"][:2], pace["grpo"][1])
 
 
 def test_the_guides_quote_the_raw_results(measured):
@@ -410,6 +486,9 @@ def test_the_guides_quote_the_raw_results(measured):
     again = [effect_of(measured, world + analysis["AGAIN"], "miner") for world in ("forks", "mirror")]
     sentence = "base model, in four: {:+.2f} ({:+.2f} to {:+.2f}), and {:+.2f} ({:+.2f} to {:+.2f}) in the mirror"
     assert sentence.format(*again[0], *again[1]).translate(minus) in readme.translate(minus)
+    sentence = "With SmolLM2-135M, not decided: {:+.2f} in six ({:+.2f} to {:+.2f})"
+    real_3 = effect_of(measured, analysis["REAL"], "miner", "grpo")
+    assert sentence.format(*real_3).translate(minus) in readme.translate(minus)
     assert f"it gained {forks_3[0]:.2f} to {again[0][0]:.2f} in log-odds" in readme
     assert f"lost {-mirror_3[0]:.2f} to {-again[1][0]:.2f} in its mirror" in readme
     assert "{:+.2f} ({:+.2f} to {:+.2f}) in 10 more".format(*more_3) in guide
