@@ -120,7 +120,6 @@ def test_every_own_field_has_help_text():
         (dict(miner_constant_reward=0.5), "miner_constant_reward=0.5 .*miner_intrinsic: constant"),
         (dict(bapo_target=2.0, entropy_weight=0.1), "entropy_weight=0.1 .*; bapo_target=2.0"),
         (dict(dynamic_sampling_max_rounds=3), "dynamic_sampling_max_rounds=3 .*dynamic_sampling: true"),
-        (dict(prompt_selection="retire", prompt_selection_target=0.5), "prompt_selection_target=0.5 .*: greso"),
         (dict(advantage_estimator="ngrpo", scale_rewards="none"), "scale_rewards='none' has no effect on ngrpo"),
         (
             dict(advantage_estimator="maxrl", multi_objective_aggregation="normalize_then_sum"),

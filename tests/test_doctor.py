@@ -248,12 +248,6 @@ def mode(name):
         (mode("processed_logprobs"), dict(temperature=0.7), "ok", "returns processed_logprobs"),
         (mode("raw_logprobs"), dict(temperature=0.7), "FAILED", "got raw_logprobs from http://127.0.0.1"),
         (mode("raw_logprobs"), dict(temperature=1.0), "ok", "returns raw_logprobs"),
-        (
-            mode("raw_logprobs"),
-            dict(temperature=1.0, prompt_selection="temperature"),
-            "FAILED",
-            "got raw_logprobs from",
-        ),
         (mode("raw_logits"), dict(temperature=1.0), "FAILED", "--logprobs-mode processed_logprobs"),
         (mode("raw_logprobs"), dict(temperature=0.7, advantage_estimator="grpo"), "ok", "returns raw_logprobs"),
         (mode("raw_logprobs"), dict(temperature=0.7, reuse_sampling_logps=False), "ok", "returns raw_logprobs"),

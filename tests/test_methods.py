@@ -485,7 +485,7 @@ def test_the_model_card_does_not_credit_miner_for_another_method(policy, tmp_pat
             dict(advantage_estimator="own_estimators.by_length", dynamic_sampling=True),
             "drops the all-right and all-wrong prompts before own_estimators.by_length sees them",
         ),
-        (dict(prompt_selection="retire"), "generates all-right prompts less often, from which MINER would learn: got"),
+        (dict(prompt_selection="greso"), "generates all-right prompts less often, from which MINER would learn: got"),
         (
             dict(prompt_selection="greso", advantage_estimator="grpo", all_right="length", all_wrong="rl_zvp"),
             "all-right and all-wrong prompts less often, from which Length preference and RL-ZVP would learn: got",
@@ -502,7 +502,6 @@ def test_settings_without_effect_or_against_each_other_are_warned_of(tmp_path, c
     "settings",
     [
         dict(prompt_selection="greso", advantage_estimator="grpo"),
-        dict(prompt_selection="retire", advantage_estimator="grpo", all_wrong="rl_zvp"),
         dict(prompt_selection="greso", advantage_estimator="ucas", all_right="none", all_wrong="none"),
         dict(dynamic_sampling=True, advantage_estimator="own_estimators.OF_MIXED"),
     ],

@@ -92,16 +92,6 @@ def test_the_only_method_that_passed_over_prompts_is_named(tmp_path):
     assert passed_over.caption.endswith("This is choosy; the others passed over nothing.")
 
 
-def test_the_share_of_rollouts_sampled_hotter_is_drawn_for_the_method_that_logs_it(tmp_path):
-    logs = {"warm": [log(1, **{"selection/hot": 0.0}), log(3, **{"selection/hot": 0.25})], "even": [log(1), log(3)]}
-    folders = [write_run(tmp_path / name, own, recipe={"beta": len(name)}, method=name) for name, own in logs.items()]
-    histories = [read_run(write_ledger(folder, VISITS[:2])) for folder in folders]
-    _, hot = prompt_plans(group_methods(histories), read_prompts(histories)[0])
-    assert hot.caption.endswith("This is warm; the others sampled all alike.")
-    (axes,) = hot.draw().axes
-    assert [(1.0, 0.0), (3.0, 0.25)] in [[*map(tuple, line.get_xydata().tolist())] for line in axes.get_lines()]
-
-
 def test_prompts_that_were_never_solved_or_forgotten_are_listed(tmp_path, run):
     histories = [read_run(run)]
     counts, never, forgotten = prompt_tables(histories, read_prompts(histories)[0], tmp_path)

@@ -242,34 +242,9 @@ class MinerGRPOConfig(GRPOConfig):
     )
     prompt_selection: str = _setting(
         "none",
-        "Which prompts to generate less often, or at a higher temperature, by how they came out before. greso (arXiv "
-        "2506.02177): less often with every visit in a row at which all rollouts were right, or all wrong. retire "
-        "(after ScaleRL, arXiv 2510.13786): less often if solved at the last visit. Others take their place, and all "
-        "come up again. With MINER these two leave out prompts that MINER learns from. temperature (the idea is "
-        "ERPO's, arXiv 2511.04800): at a higher temperature if solved at the last visit; it leaves none out.",
-    )
-    prompt_selection_target: float = _setting(
-        0.25,
-        "With greso: the share of generated prompts that may be all right or all wrong, a third and two thirds of it. "
-        "The chances to pass over such prompts are steered towards it.",
-    )
-    prompt_selection_retire_at: float = _setting(
-        0.9, "With retire and temperature: the pass rate from which a prompt counts as solved."
-    )
-    prompt_selection_retire_passes: int = _setting(
-        5,
-        "With retire: passes over the data from one visit of a solved prompt to the next. With 5, solved prompts cost "
-        "a fifth of the rollouts that they would cost otherwise, and one that is forgotten is found within 5 passes.",
-    )
-    prompt_selection_heat: float = _setting(
-        1.2,
-        "With temperature: the factor on temperature for solved prompts, at least 1, in sampling and in the loss. Not "
-        "with tools, environments, images, rollout_func, ucas, or a model that caps its logits or has a biased head.",
-    )
-    prompt_selection_new_ledger: bool = _setting(
-        False,
-        "With prompt_selection: begin a new prompt ledger where that of a resumed run is missing, damaged or of other "
-        "data, instead of ending with an error.",
+        "Which prompts to generate less often, by how they came out before. greso (arXiv 2506.02177): less often with "
+        "every visit in a row at which all rollouts were right, or all wrong. Others take their place, and all come "
+        "up again. With MINER it leaves out prompts that MINER learns from.",
     )
 
     def __post_init__(self) -> None:
@@ -405,9 +380,8 @@ class MinerGRPOConfig(GRPOConfig):
         if method not in METHODS:
             return {"advantage_estimator_kwargs": self.knobs(method)}
         names = [f"{method}_{name}" for name in METHODS[method].knobs]
-        of_the_trainer = {DYNAMIC_SAMPLING.name: "dynamic_sampling_", **dict.fromkeys(SELECTIONS, "prompt_selection_")}
-        if method in of_the_trainer:
-            names = [f.name for f in fields(self) if f.name.startswith(of_the_trainer[method])]
+        if method == DYNAMIC_SAMPLING.name:
+            names = [f.name for f in fields(self) if f.name.startswith("dynamic_sampling_")]
         return {name: getattr(self, name) for name in names}
 
     def _own_estimators(self) -> list[AdvantageEstimator]:

@@ -11,13 +11,10 @@ from typing import Any, get_type_hints
 import torch
 
 from .methods import (
-    GRESO,
     METHODS,
     POLICY_LOSSES,
     REINFORCE_PP_BASELINE,
-    RETIRE,
     SELECTIONS,
-    TEMPERATURE,
     AdvantageEstimator,
 )
 from .methods.compose import ALL_RIGHT, ALL_WRONG
@@ -43,8 +40,6 @@ _AT_LEAST = {
     "log_token_credit_rollouts": 1,
     "log_miner_update_steps": 1,
     "dose_steps": 1,
-    "prompt_selection_retire_passes": 1,
-    "prompt_selection_heat": 1,
 }
 # None is a value of these. (Their types do not tell: transformers' parser takes None out of them.)
 _OPTIONAL = {"steps_per_generation", "generation_batch_size", "max_completion_length", "epsilon_high", "min_p"}
@@ -70,10 +65,6 @@ _ONLY_WITH: dict[str, tuple[str, Collection[Any]]] = {
     "dynamic_sampling_max_rounds": ("dynamic_sampling", (True,)),
     "dynamic_sampling_oversample": ("dynamic_sampling", (True,)),
     "dynamic_sampling_require_full": ("dynamic_sampling", (True,)),
-    "prompt_selection_target": ("prompt_selection", (GRESO.name,)),
-    "prompt_selection_retire_at": ("prompt_selection", (RETIRE.name, TEMPERATURE.name)),
-    "prompt_selection_retire_passes": ("prompt_selection", (RETIRE.name,)),
-    "prompt_selection_heat": ("prompt_selection", (TEMPERATURE.name,)),
     "log_token_credit_steps": ("log_token_credit", (True,)),
     "log_miner_update_steps": ("log_miner_update", (True,)),
 }
@@ -160,8 +151,7 @@ def check_fields(args: Any) -> None:
 def _check_trl_settings(args: Any) -> None:
     own = type(args).__dataclass_fields__
     limits = [Knob(name=name, at_least=limit) for name, limit in _AT_LEAST.items()]
-    shares = ("top_p", "min_p", "prompt_selection_target", "prompt_selection_retire_at")
-    limits += [Knob(name=name, at_least=0, at_most=1) for name in shares]
+    limits += [Knob(name=name, at_least=0, at_most=1) for name in ("top_p", "min_p")]
     for knob in (*limits, *(Knob(name=name, one_of=values) for name, values in ONE_OF.items())):
         if knob.name not in own:  # TRL 1.9 has fewer
             continue
@@ -261,8 +251,7 @@ def _warn_of_selection(args: Any) -> None:
     composition = args.composition
     pays = {kind: composition.mixed for kind in composition.mixed.acts_on}
     pays |= {**composition.homogeneous, **composition.credited(args.knobs)}
-    passed_over = (ALL_RIGHT,) if args.prompt_selection == RETIRE.name else (ALL_RIGHT, ALL_WRONG)
-    methods = {kind: pays[kind] for kind in passed_over if kind in pays and pays[kind].name in METHODS}
+    methods = {kind: pays[kind] for kind in (ALL_RIGHT, ALL_WRONG) if kind in pays and pays[kind].name in METHODS}
     if methods:
         labels = dict.fromkeys(method.label for method in methods.values())
         logger.warning(
@@ -362,14 +351,8 @@ def check_combinations(args: Any) -> None:
             f"kl_on={ROWS_WITH_ADVANTAGE} does nothing without a KL penalty: got beta={args.beta}. Set beta above 0, "
             f"or leave kl_on out."
         )
-    if args.prompt_selection in (GRESO.name, RETIRE.name):
+    if args.prompt_selection in SELECTIONS:
         _warn_of_selection(args)
-    hottest = args.temperature * args.prompt_selection_heat
-    if args.prompt_selection == TEMPERATURE.name and args.use_vllm and hottest > 2:
-        raise ValueError(
-            f"temperature times prompt_selection_heat must be at most 2, which is vLLM's limit: got "
-            f"{args.temperature} x {args.prompt_selection_heat} = {hottest:g}. Lower prompt_selection_heat."
-        )
     if args.dynamic_sampling and args.eval_strategy != "no":
         logger.warning(
             "dynamic_sampling is for training: evaluation drops no prompt, so that eval_reward and reward are not "

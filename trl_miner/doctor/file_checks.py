@@ -51,7 +51,7 @@ def check_output(context: Context) -> Finding:
 def _check_ledger(context: Context, checkpoint: str, folder: Path) -> None:
     """Raise ValueError if prompts are to be selected by a ledger that does not go with the checkpoint."""
     settings = context.settings
-    if settings.prompt_selection == "none" or settings.prompt_selection_new_ledger:
+    if settings.prompt_selection == "none":
         return
     try:
         if position := position_at(checkpoint):

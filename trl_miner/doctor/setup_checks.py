@@ -8,7 +8,7 @@ from importlib import metadata, util
 from ..config_checks import check_quantized_for_vllm
 from ..launching.health import ask, is_port_free
 from ..launching.server import logprobs_mode
-from ..methods import ESTIMATORS, TEMPERATURE
+from ..methods import ESTIMATORS
 from ..methods.dose import GRADIENT
 from ..precision import is_bf16_slow, slow_bf16
 from .context import Check, Context, Finding, failed, not_checked, ok, sharding_of, warning
@@ -192,8 +192,7 @@ def check_server(context: Context) -> Finding | tuple[()]:
     is_taken = settings.reuse_sampling_logps and any(
         name in f"{settings.advantage_estimator} {settings.all_right} {settings.all_wrong}" for name in takers
     )
-    is_always_1 = settings.temperature == 1 and settings.prompt_selection != TEMPERATURE.name
-    is_same = mode == "processed_logprobs" or (mode == "raw_logprobs" and is_always_1)
+    is_same = mode == "processed_logprobs" or (mode == "raw_logprobs" and settings.temperature == 1)
     if is_same or not (is_taken or settings.vllm_importance_sampling_correction):
         return ok(f"the vLLM server at {url} returns {mode}.")
     return failed(

@@ -47,6 +47,4 @@ GRPO = AdvantageEstimator(
 CLIP = PolicyLoss(name="clip", label="Clipped loss", arxiv="2402.03300")
 GSPO = Method(name="gspo", label="GSPO", arxiv="2507.18071")
 GRESO = Method(name="greso", label="GRESO", arxiv="2506.02177")
-RETIRE = Method(name="retire", label="Retired prompts (ScaleRL)", arxiv="2510.13786")
-TEMPERATURE = Method(name="temperature", label="Hotter sampling of solved prompts (ERPO)", arxiv="2511.04800")
 DYNAMIC_SAMPLING = Method(name="dynamic_sampling", label="Dynamic sampling (DAPO)", arxiv="2503.14476")

@@ -28,10 +28,9 @@ class RunState(TrainerCallback, ExportableState):
         self.memory: dict[str, Any] = {}  # what estimators keep from batch to batch, by method
         self.dose: dict[str, Any] = {}  # what was asked for, and a `DoseState`; empty: not begun
         self.has_begun = False  # whether training has begun (again) since this was last set to False
-        # The factors on the temperature at which this training has compared the sampler's log-probs with its own, and
-        # the sums of each comparison: see `sampler_check.compare`.
-        self.checked_heats: set[float] = set()
-        self.sampler_sums: dict[float, Tensor] = {}
+        # Whether this training has compared the sampler's log-probs with its own, and `sampler_check.compare`'s sums.
+        self.sampler_is_checked = False
+        self.sampler_sums: Tensor | float = 0.0
 
     @classmethod
     def of(cls, trainer: Any) -> "RunState":
@@ -48,7 +47,7 @@ class RunState(TrainerCallback, ExportableState):
         # data is not a matter of choice.
         for name, value in state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).items():
             setattr(self, name, value)
-        self.has_begun, self.checked_heats, self.sampler_sums = True, set(), {}
+        self.has_begun, self.sampler_is_checked, self.sampler_sums = True, False, 0.0
 
 
 class NothingLeft(Exception):  # noqa: N818

@@ -77,7 +77,6 @@ class DynamicSampling:
         trainer = self._trainer
         rows = self._source.rows(indices)
         prompts = [row["prompt"] for row in rows]
-        batch.heats = trainer.ledger.heats(rows)
         generated = trainer._generate(prompts)
         fields = generated[EXTRA_FIELDS] or {}  # TRL would write one round's into the rows of the batch
         generated = (*generated[:EXTRA_FIELDS], {}, *generated[EXTRA_FIELDS + 1 :])

@@ -22,7 +22,7 @@ from ..config import MinerGRPOConfig
 from ..distributed import current_world
 from ..hub.model_card import describe_run
 from ..launching.liveness import GENERATION
-from ..methods import TEMPERATURE, Estimate, Rollouts
+from ..methods import Estimate, Rollouts
 from ..methods.compose import estimate
 from ..methods.groups import GroupKinds, gate_on_correctness, group_kinds
 from ..progress import is_quiet
@@ -44,7 +44,6 @@ from .generation_batch import (
     total_rewards,
 )
 from .gradient_parts import mark
-from .heat import HEAT, check_heat, sampling
 from .ledger import PromptLedger
 from .logits import check_logits
 from .padding import loss_mask
@@ -144,8 +143,6 @@ class MinerGRPOTrainer(RunTrainer):
                     f"training set. Load it without streaming, or choose another estimator."
                 )
         if args.dynamic_sampling or self.ledger.selection is not None:
-            if args.prompt_selection == TEMPERATURE.name:
-                check_heat(self)
             self._prompts = PromptSource(self)
             self._sampling = DynamicSampling(self, self._prompts) if args.dynamic_sampling else None
         self._turns = ToolTurns(self)
@@ -190,7 +187,6 @@ class MinerGRPOTrainer(RunTrainer):
                 inputs = self._sampling.fill(self._batch, len(inputs))
             elif self._prompts is not None:
                 inputs = self._prompts.draw_rows(len(inputs))
-            self._batch.heats = self.ledger.heats(inputs)
             output, scores = self._roll_out(inputs, forwards)
             self.ledger.record(self._batch.visits)
             self._count_generated(self._batch)
@@ -205,13 +201,8 @@ class MinerGRPOTrainer(RunTrainer):
         # What an estimator asks of every row comes for next to nothing with TRL's own forward, where TRL makes one.
         wanted = {name for method in self.args.estimators for name in method.scores}
         late_reference = without_reference(self) if self._scores_reference_late else nullcontext()
-        heats = None if self._batch is None else self._batch.heats
-        heat_B = None if heats is None else torch.tensor(heats, device=self.accelerator.device)
-        with forwards.probing(wanted) as probed, late_reference, forwards.heated(heat_B):
+        with forwards.probing(wanted) as probed, late_reference:
             output = super()._generate_and_score_completions(list(inputs))  # of rows that are read now
-        if heat_B is not None:
-            output[HEAT] = heat_B
-            self.log_train_metric("selection/hot", current_world().gather((heat_B > 1).float()).mean().item())
         if self._collects_logps and "sampling_per_token_logps" in output:  # ours, which TRL's loss knows nothing of
             known = {"old_logps": output.pop("sampling_per_token_logps")}
         elif "old_per_token_logps" in output:
@@ -243,10 +234,6 @@ class MinerGRPOTrainer(RunTrainer):
             return self._sampler(args[0]), None
         if self._turns is not None:
             self._turns.announce()
-        with sampling(self, None if self._batch is None else self._batch.heats):
-            return self._sample(*args, **kwargs)
-
-    def _sample(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         if self.use_vllm or self.rollout_func is not None:
             return super()._generate_single_turn(*args, **kwargs)
         with self.casting_once():

@@ -22,7 +22,6 @@ from ..runs.locks import hold_run
 from .checkpointing import Checkpointing, NothingLeft, RunState
 from .dose import Dose
 from .forwards import Forwards
-from .heat import HEAT
 from .loss_rewriter import LossRewriter
 from .optimizer_step import OptimizerStep
 from .prompt_rows import PromptRows
@@ -174,8 +173,7 @@ class RunTrainer(GRPOTrainer):
         self._loss_call = LossCall(dict(inputs), replayed, keep)
         bounds = self.epsilon_low, self.epsilon_high
         try:
-            with nullcontext() if self.forwards is None else self.forwards.heated(inputs.get(HEAT)):
-                loss: Tensor = super()._compute_loss(model, self._loss_call.inputs)
+            loss: Tensor = super()._compute_loss(model, self._loss_call.inputs)
             return loss
         finally:
             self._loss_call = None

@@ -1,5 +1,4 @@
-"""Whether the sampler's log-probs are those of the policy: checked on a few rollouts, once per training, and with
-`prompt_selection: temperature` once more on the first that were sampled hotter.
+"""Whether the sampler's log-probs are those of the policy: checked on a few rollouts, once per training.
 
 # N rollouts of the global batch, B of this process, T padded completion tokens
 """
@@ -15,7 +14,6 @@ from torch import Tensor
 
 from ..distributed import World, accumulation_dtype, current_world
 from .checkpointing import RunState
-from .heat import HEAT
 from .logits import RAW_LOGPS, changes_of_logits
 from .padding import loss_mask
 
@@ -66,34 +64,30 @@ def compare(sampled_BT: Tensor, policy_BT: Tensor, raw_BT: Tensor | None, is_tok
 
 
 def check_sampler(trainer: Any, batch: dict[str, Any], sampled_BT: Tensor) -> bool:
-    """Return whether the sampler's log-probs stand for the policy's: once a training for each temperature, a forward
-    over a few rollouts finds out, or over those of several batches where they are short. Every process must call it.
+    """Return whether the sampler's log-probs stand for the policy's: once a training a forward over a
+    few rollouts finds out, or over those of several batches where they are short. Every process must call it.
 
     Raises:
         ValueError: They are of another distribution, and a method of this run would be given them. (Where only records
             or an estimator of one's own ask, that is a warning, and they get a forward's.)
     """
     state, world = RunState.of(trainer), current_world()
-    num_rows = world.size * len(sampled_BT)
-    heat_N = world.gather(batch[HEAT]) if HEAT in batch else torch.ones(num_rows, device=sampled_BT.device)
-    heat = heat_N.max().item()
-    if heat in state.checked_heats:
+    if state.sampler_is_checked:
         return True
     is_token_BT = loss_mask(batch).bool() & sampled_BT.isfinite()  # vLLM returns NaN where it could not say
-    is_token_BT &= (heat_N == heat)[world.local_slice(len(sampled_BT))].unsqueeze(1)
     if not (num_tokens := int(world.sum(is_token_BT.sum()))):
         return True
-    is_row_N = _choose_rows(heat_N == heat, num_tokens, world)
-    policy_BT, raw_BT = _score(trainer, batch, is_row_N, heat)
+    is_row_N = _choose_rows(world.size * len(sampled_BT), num_tokens, sampled_BT.device, world)
+    policy_BT, raw_BT = _score(trainer, batch, is_row_N)
     is_token_BT &= is_row_N[world.local_slice(len(sampled_BT))].unsqueeze(1)
-    sums = compare(sampled_BT, policy_BT, raw_BT, is_token_BT, world) + state.sampler_sums.get(heat, 0)
-    state.sampler_sums[heat] = sums
+    sums = compare(sampled_BT, policy_BT, raw_BT, is_token_BT, world) + state.sampler_sums
+    state.sampler_sums = sums
     found = Agreement.of(sums)
     if found.num_tokens < ENOUGH_TOKENS and not found.num_positive:
         return True
-    state.checked_heats.add(heat)
+    state.sampler_is_checked = True
     trainer.log_train_metric(METRIC, found.difference)
-    fault = find_fault(found, trainer.temperature * heat)
+    fault = find_fault(found, trainer.temperature)
     if fault is not None and any(method.wants_sampler_logps for method in trainer.args.estimators):
         raise ValueError(fault)
     trainer.uses_sampler_logps = fault is None
@@ -108,24 +102,19 @@ def check_sampler(trainer: Any, batch: dict[str, Any], sampled_BT: Tensor) -> bo
     return bool(trainer.uses_sampler_logps)
 
 
-def _choose_rows(is_candidate_N: Tensor, num_tokens: int, world: World) -> Tensor:
-    """Return (N,) bool, some of the candidates, on every process where all are: few where they are long."""
-    places = is_candidate_N.nonzero().squeeze(1)
-    wanted = max(NUM_ROWS, world.size, -(-NUM_TOKENS * len(places) // num_tokens))
-    is_row_N = torch.zeros_like(is_candidate_N)
-    is_row_N[places[:: -(-len(places) // wanted)]] = True
+def _choose_rows(num_rows: int, num_tokens: int, device: torch.device, world: World) -> Tensor:
+    """Return (N,) bool, some of the rows, on every process where all are: few where they are long."""
+    wanted = max(NUM_ROWS, world.size, -(-NUM_TOKENS * num_rows // num_tokens))
+    is_row_N = torch.zeros(num_rows, dtype=torch.bool, device=device)
+    is_row_N[:: -(-num_rows // wanted)] = True
     return is_row_N
 
 
-def _score(trainer: Any, batch: dict[str, Any], is_row_N: Tensor, heat: float) -> tuple[Tensor, Tensor | None]:
-    """Return the policy's (B, T) log-probs of some rows of one heat, and those at temperature 1 where they differ."""
-    is_raw_other = trainer.temperature * heat != 1 and not changes_of_logits(trainer.model)
-    names = {RAW_LOGPS} if is_raw_other else set()
+def _score(trainer: Any, batch: dict[str, Any], is_row_N: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Return the policy's (B, T) log-probs of some rows, and those at temperature 1 where they differ."""
+    is_raw_other = trainer.temperature != 1 and not changes_of_logits(trainer.model)
     with _without_dropout(trainer.model):
-        scores = trainer.forwards.of_rows(batch, is_row_N, names)
-        if is_raw_other and heat != 1:  # the head has seen what the heat divides
-            cold = {name: value for name, value in batch.items() if name != HEAT}
-            scores |= {RAW_LOGPS: trainer.forwards.of_rows(cold, is_row_N, names)[RAW_LOGPS]}
+        scores = trainer.forwards.of_rows(batch, is_row_N, {RAW_LOGPS} if is_raw_other else set())
     return scores["old_logps"], scores.get(RAW_LOGPS)
 
 

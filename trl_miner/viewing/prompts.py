@@ -21,8 +21,7 @@ from .grouping import Method
 from .lines import COLORS, GRID, MOST_BANDS, PAPER, add_legend, draw_lines, finish_axes, method_line, new_figure
 from .pages import Plan
 
-PICTURES = ("prompts", "prompts_skipped", "prompts_hot")
-_HOT = "selection/hot"  # as the trainer logs the share of rollouts that were sampled hotter
+PICTURES = ("prompts", "prompts_skipped")
 _AREAS = ((*KINDS, "unseen"), (COLORS[2], COLORS[3], COLORS[1], GRID))  # names and colors, from below
 _MOST_PANELS = 9
 _PLACES = 200  # of a panel's areas
@@ -116,7 +115,7 @@ def read_prompts(runs: Sequence[RunHistory]) -> tuple[dict[str, Prompts], list[s
 
 
 def prompt_plans(methods: Sequence[Method], prompts: Mapping[str, Prompts]) -> list[Plan]:
-    """Return the pictures: all prompts over the training, and what `prompt_selection` left out or sampled hotter."""
+    """Return the pictures: all prompts over the training, and what `prompt_selection` left out."""
     having = _having(methods, prompts)
     if not having:
         return []
@@ -131,7 +130,7 @@ def prompt_plans(methods: Sequence[Method], prompts: Mapping[str, Prompts]) -> l
         caption += " Mean over the runs of a method."
     if len(having) > _MOST_PANELS:
         caption += f" The first {_MOST_PANELS} of {len(having)} methods are shown: give fewer runs to see the others."
-    first, second, third = PICTURES
+    first, second = PICTURES
     plans = [Plan(first, "All prompts over the training", caption, lambda: draw_prompts(having, prompts))]
     choosing = _having(methods, {name: own for name, own in prompts.items() if own.skipped_B.any()})
     if choosing:
@@ -142,15 +141,6 @@ def prompt_plans(methods: Sequence[Method], prompts: Mapping[str, Prompts]) -> l
         if len(choosing) == 1 < len(having):  # one line has no legend
             caption += f" This is {choosing[0].label}; the others passed over nothing."
         plans.append(Plan(second, "Prompts passed over", caption, lambda: draw_skipped(choosing, prompts)))
-    heating = [method for method in having if any(run.has(_HOT) for run in method.runs)]
-    if heating:
-        caption = (
-            "The rollouts that prompt_selection: temperature had sampled hotter, because their prompt was solved at "
-            "its last visit, as a share of all rollouts trained on."
-        )
-        if len(heating) == 1 < len(having):
-            caption += f" This is {heating[0].label}; the others sampled all alike."
-        plans.append(Plan(third, "Rollouts sampled hotter", caption, lambda: draw_hot(heating)))
     return plans
 
 
@@ -199,20 +189,6 @@ def draw_skipped(methods: Sequence[Method], prompts: Mapping[str, Prompts]) -> A
         _draw_share(axes, methods, points_of, panels=len(panels))
         finish_axes(axes, title=title, xlabel=xlabel, ylabel=unit, percent=True)
     add_legend(figure, panels)
-    return figure
-
-
-def draw_hot(methods: Sequence[Method]) -> Any:
-    """Draw the share of rollouts that were sampled hotter."""
-    figure, (axes,) = new_figure(1, len(methods))
-    xlabel, per_step = step_axis([run for method in methods for run in method.runs])
-
-    def points_of(run: RunHistory) -> list[tuple[float, float]]:
-        return [(step / _divisor(run, per_step), share) for step, share in run.values(_HOT)]
-
-    _draw_share(axes, methods, points_of, panels=1)
-    finish_axes(axes, title="", xlabel=xlabel, ylabel="share of rollouts", percent=True)
-    add_legend(figure, [axes])
     return figure
 
 
