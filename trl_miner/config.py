@@ -165,13 +165,6 @@ class MinerGRPOConfig(GRPOConfig):
         "Cut the rollouts of an optimizer step into as few micro-batches as hold this many tokens each, prompts and "
         "padding included, instead of per_device_train_batch_size rollouts each. At least the longest rollout.",
     )
-    gradient_checkpointing_mode: str = _setting(
-        "all",
-        "Which layers gradient_checkpointing recomputes in the backward: all; or auto, as few as fit. With auto, "
-        "rollouts may go in more and smaller micro-batches, none of which takes more memory than the largest would "
-        "with all layers recomputed. What a layer takes is measured before the first step. With sharded weights "
-        "(FSDP, ZeRO-3) each micro-batch fetches all weights once more.",
-    )
     length_aware_scoring: bool = _setting(
         True, "Sort and trim likewise in the forwards without a gradient: old log-probs and reference."
     )

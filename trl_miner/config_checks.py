@@ -25,7 +25,6 @@ from .setting import Setting, kinds_of
 logger = logging.getLogger("trl_miner.config")
 
 ALL_ROWS, ROWS_WITH_ADVANTAGE = "all", "rows_with_advantage"  # of kl_on
-CHECKPOINTING_AUTO = "auto"  # of gradient_checkpointing_mode
 
 # Lower bounds of the settings that belong to no method. TRL finds some of these out hours later, or never.
 _AT_LEAST = {
@@ -54,7 +53,6 @@ ONE_OF = {
     "dose": DOSES,
     "kl_on": (ALL_ROWS, ROWS_WITH_ADVANTAGE),
     "prompt_selection": ("none", *SELECTIONS),
-    "gradient_checkpointing_mode": ("all", CHECKPOINTING_AUTO),
     "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
 }
 # Settings that do something only where another one has one of these values.
@@ -344,8 +342,6 @@ def check_combinations(args: Any) -> None:
             f"policy_loss={loss.name} searches its bounds over a whole optimizer batch, which must lie in one "
             f"generation batch: got {shown}. Make steps_per_generation a multiple of gradient_accumulation_steps."
         )
-    if args.gradient_checkpointing_mode == CHECKPOINTING_AUTO:
-        _check_recomputation(args)
     if args.kl_on == ROWS_WITH_ADVANTAGE and args.beta == 0:
         logger.warning(
             f"kl_on={ROWS_WITH_ADVANTAGE} does nothing without a KL penalty: got beta={args.beta}. Set beta above 0, "
@@ -391,19 +387,6 @@ def _warn_of_own_scaling(args: Any) -> None:
         logger.warning(
             f"{' and '.join(passed_over)} has no effect on {' and '.join(own)}, which scales the weighted sum of the "
             f"rewards in its own way. Use grpo or miner for it, or leave it out."
-        )
-
-
-def _check_recomputation(args: Any) -> None:
-    if not args.length_aware_training:
-        raise ValueError(
-            "gradient_checkpointing_mode=auto sorts rollouts by length: got length_aware_training=False. Leave one of "
-            "them out."
-        )
-    if not args.gradient_checkpointing:
-        logger.warning(
-            "gradient_checkpointing_mode=auto does nothing without checkpointing: got gradient_checkpointing=False. "
-            "Set gradient_checkpointing to true, or leave gradient_checkpointing_mode out."
         )
 
 

@@ -19,11 +19,10 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from common import AS_TRL, machine, memory_mib, quartiles, report, reset_peak_memory, table, tensors_mib
+from common import AS_TRL, machine, memory_mib, quartiles, report, reset_peak_memory, table
 from datasets import Dataset
 from overhead_gpu import SIZE as LARGE
 from peft import LoraConfig
@@ -52,12 +51,6 @@ EACH_TEXT = """## What each of the four brings\n
 KL_TEXT = """## A KL penalty\n
 {} pairs a row, 1.8 M parameters, heavy tail, beta 0.001, half of the groups all right. The forward of the reference is
 part of the step, and with MINER its own forward.
-"""
-CHECKPOINTING_TEXT = """## Gradient checkpointing\n
-{} pairs a row, half of the groups all right, MINER's own forward included; TRL's step with gradient_checkpointing. The
-target of auto / all is 0.80. Without checkpointing a step has nothing to recompute: none / all is what auto could
-reach with all the memory that it wants. Peak memory is that of the process, and that of the tensors of one step, as
-PyTorch's allocator counts it.
 """
 GROWTH_TEXT = """## How the gain grows\n
 {} pairs a row, everything at its default, heavy tail; where the table does not change it, as above and half of the
@@ -203,8 +196,6 @@ class Comparison:
         variants: list[Variant],
         rounds: int,
         trl: dict[str, Any] | None = None,
-        *,
-        counts_tensors: bool = False,
     ):
         turns: list[Turn] = []
         with tempfile.TemporaryDirectory() as folder:
@@ -220,18 +211,17 @@ class Comparison:
                     self.taken[turn.variant.name].append(turn.run(seed))
                 if len({turn.trainer.state.num_input_tokens_seen for turn in turns}) > 1:
                     raise RuntimeError(f"The trainers did not handle the same rollouts in round {seed} of {case}.")
-        self.tensors = {turn.variant.name: tensors_mib(partial(turn.run, 0)) for turn in turns if counts_tensors}
         del turns, turn  # the next comparison wants the memory
         gc.collect()
         torch.cuda.empty_cache()
         self.seconds = f"{statistics.median(taken['training'] for taken in self.taken[TRL]):.2f}"
 
-    def quartiles(self, variant: Variant, what: str = "training", of: str = TRL) -> tuple[float, float, float]:
-        pairs = zip(self.taken[variant.name], self.taken[of], strict=True)
+    def quartiles(self, variant: Variant, what: str = "training") -> tuple[float, float, float]:
+        pairs = zip(self.taken[variant.name], self.taken[TRL], strict=True)
         return quartiles([own[what] / other[what] for own, other in pairs])
 
-    def ratio(self, variant: Variant, what: str = "training", of: str = TRL) -> str:
-        return "{1:.3f} ({0:.3f} to {2:.3f})".format(*self.quartiles(variant, what, of))
+    def ratio(self, variant: Variant, what: str = "training") -> str:
+        return "{1:.3f} ({0:.3f} to {2:.3f})".format(*self.quartiles(variant, what))
 
     def peak(self, variant: Variant) -> str:
         return f"{self.quartiles(variant, 'peak')[1]:.3f}"
@@ -284,23 +274,6 @@ def kl_table(case: Case, rounds: int) -> str:
     return f"{KL_TEXT.format(rounds)}\n" + table(header, rows)
 
 
-def checkpointing_table(case: Case, rounds: int) -> str:
-    given = {"gradient_checkpointing": True}
-    everywhere, auto = (Variant(mode, given | {"gradient_checkpointing_mode": mode}) for mode in ("all", "auto"))
-    none, rows = Variant("none"), []
-    for lengths in ("heavy tail", "constant"):
-        found = Comparison(
-            replace(case, lengths=lengths), [everywhere, auto, none], rounds, given, counts_tensors=True
-        )
-        rows.append([lengths, found.seconds, found.ratio(everywhere), found.ratio(auto)])
-        rows[-1] += [found.ratio(variant, of="all") for variant in (auto, none)]
-        rows[-1] += ["{1:.3f}".format(*found.quartiles(variant, "peak", of="all")) for variant in (auto, none)]
-        rows[-1] += [f"{found.tensors[variant.name] / found.tensors['all']:.3f}" for variant in (auto, none)]
-    header = ["lengths", "TRL, s", "mode all / TRL", "mode auto / TRL", "auto / all", "none / all"]
-    header += [f"{what}, {name} / all" for what in ("peak memory", "peak of tensors") for name in ("auto", "none")]
-    return f"{CHECKPOINTING_TEXT.format(rounds)}\n" + table(header, rows)
-
-
 def growth_tables(case: Case, rounds: int) -> str:
     caps, counts = (case.cap // 4, case.cap // 2, case.cap, 2 * case.cap), (1, 2, 4, 8, 16)
     axes = {
@@ -321,7 +294,6 @@ def growth_tables(case: Case, rounds: int) -> str:
 
 def main() -> None:
     builders = {"lengths": lengths_table, "each": each_table, "growth": growth_tables, "kl": kl_table}
-    builders["checkpointing"] = checkpointing_table
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the tables to tests/bench/results")
     parser.add_argument("--pairs", type=int, help="pairs of steps for each row: 20, or 6 with --gpu")
@@ -346,7 +318,7 @@ def main() -> None:
     text += f"{case.rows} rows x {case.accumulation} micro-batches, groups of {case.generations}, up to {case.cap} "
     text += "tokens. All ratios are to TRL: the median of the pairs (and their quartiles).\n"
     text += f"`python tests/bench/step.py {' '.join(sys.argv[1:])}`"
-    for name in options.tables or list(builders)[: 2 if options.gpu else 5]:
+    for name in options.tables or list(builders)[: 2 if options.gpu else 4]:
         text += "\n\n" + builders[name](case, options.growth_pairs if name == "growth" else pairs)
     report("_".join(["step_gpu" if options.gpu else "step", *(options.tables or [])]), text)
 

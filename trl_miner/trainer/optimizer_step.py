@@ -16,7 +16,6 @@ from ..heartbeat import beat
 from .forwards import is_multimodal
 from .micro_batches import MicroBatchPlan, plan_micro_batches
 from .padding import NO_TRIM
-from .recomputation import checkpointing_less
 from .reference import average_kl
 
 logger = logging.getLogger(__name__)
@@ -76,7 +75,6 @@ class OptimizerStep:
             skips_rows=args.skip_zero_advantages,
             has_kl=trainer.beta != 0.0 and args.kl_on == ALL_ROWS,
             max_tokens=args.max_tokens_per_micro_batch,
-            layers=self._trainer.forwards.layout.layers,
             loss_type=trainer.loss_type,
             least=size if self._is_deepspeed else 1,  # it counts backwards that reach no weight, and gets lost
             world=current_world(),
@@ -114,7 +112,7 @@ class OptimizerStep:
         trainer, micro_batch = self._trainer, plan.build(number)
         accelerator, trainer.accelerator = trainer.accelerator, _LocalAccelerator(trainer.accelerator)
         try:
-            with trainer.dropping_metrics(), checkpointing_less(model, plan.plain_layers[number]):
+            with trainer.dropping_metrics():
                 loss: Tensor = trainer.call_loss(
                     model, micro_batch.inputs, keep=lambda *said: plan.keep(micro_batch, *said)
                 )

@@ -7,9 +7,7 @@ from typing import Any
 import trl
 from packaging.version import Version
 
-from ..config_checks import CHECKPOINTING_AUTO
 from .padding import NO_TRIM, PaddingTrim
-from .recomputation import LayerMemory, measure_layers
 from .sight import UNKNOWN, ask_model, rounding_error, unseen_padding
 
 logger = logging.getLogger(__name__)
@@ -30,7 +28,6 @@ class RowLayout:
     # whether rows may share a micro-batch with others than TRL's, or be left out, and it is asked for
     can_regroup: bool
     token_budget: int | None  # tokens of a micro-batch at most, padding included; None: no limit but TRL's
-    layers: LayerMemory | None = None  # what they keep; None: checkpointing stays as it is
 
 
 AS_TRL = RowLayout(NO_TRIM, can_regroup=False, token_budget=None)  # until the model has been asked
@@ -46,7 +43,6 @@ def choose_layout(trainer: Any) -> RowLayout:
         "length_aware_training": args.length_aware_training,
         "skip_zero_advantages": args.skip_zero_advantages,
         "max_tokens_per_micro_batch": args.max_tokens_per_micro_batch is not None,
-        "gradient_checkpointing_mode": args.gradient_checkpointing_mode == CHECKPOINTING_AUTO,
     }
     wanted = [name for name in is_wanted if is_wanted[name]]
     reason = _reason_to_keep_micro_batches(trainer)
@@ -61,9 +57,7 @@ def choose_layout(trainer: Any) -> RowLayout:
         less = ", less the padding that none of its rows needs" if is_trimmed else ""
         logger.warning(f"{', '.join(wanted)}: micro-batches stay TRL's{less}, because {reason}.")
     can_regroup = not reason and bool(wanted)
-    if not can_regroup:
-        return RowLayout(trim, can_regroup, token_budget=None)
-    return RowLayout(trim, can_regroup, args.max_tokens_per_micro_batch, measure_layers(trainer))
+    return RowLayout(trim, can_regroup, args.max_tokens_per_micro_batch if can_regroup else None)
 
 
 def _model_trim(trainer: Any) -> tuple[PaddingTrim, str | None]:
