@@ -11,7 +11,7 @@ from torch import tensor
 
 from trl_miner.methods import Estimate, Rollouts
 from trl_miner.methods.compose import estimators_of, rows_of
-from trl_miner.methods.dose import DoseState, give_dose, squared_masses, start_dose, steer_entropy, steer_share
+from trl_miner.methods.dose import DoseState, give_dose, squared_masses, start_dose, steer_share
 from trl_miner.methods.groups import group_kinds
 from trl_miner.trainer.checkpointing import RunState
 from trl_miner.trainer.dose import is_measured
@@ -90,7 +90,7 @@ def test_advantages_of_trl_stay_what_they_are():
 
 def test_one_measured_share_gives_the_odds():
     # gradients 3 : 4, masses 1 : 2: 1.5 times the odds; a share of .2 has odds 1/4, so the masses get 1/6
-    first = steer_share(start_dose("gradient", 0.2), 0.2, (9.0, 16.0), (1.0, 4.0))
+    first = steer_share(start_dose(0.2), 0.2, (9.0, 16.0), (1.0, 4.0))
     assert math.exp(first.log_odds) == pytest.approx(1 / 6) and first.measurements == 1
     # then 6 times: a mean of 3.75; then 1.5 times: a mean of 3
     second = steer_share(first, 0.2, (9.0, 1.0), (1.0, 4.0))
@@ -122,18 +122,6 @@ def test_every_credited_method_gets_its_dose(kind, name):
 def test_a_part_that_is_zero_or_not_finite_says_nothing(squares):
     state = DoseState(-3.0, measurements=1)
     assert steer_share(state, 0.2, squares, (1.0, 1.0)) == steer_share(state, 0.2, (1.0, 1.0), squares) == state
-
-
-def test_the_odds_rise_while_the_entropy_is_too_low():
-    # error ln(.55 / .5) = .0953: 2 * .0953 + .1 * .0953; then the error is the same: .1 * .0953
-    first = steer_entropy(DoseState(-3.0), 0.55, 0.5)
-    assert first.log_odds == pytest.approx(-3 + 2.1 * math.log(1.1))
-    assert steer_entropy(first, 0.55, 0.5).log_odds == pytest.approx(first.log_odds + 0.1 * math.log(1.1))
-    assert steer_entropy(first, 0.55, 0.6).log_odds < first.log_odds
-    state = DoseState(-3.0)
-    for _ in range(200):
-        state = steer_entropy(state, 0.5, 0.0)
-    assert state.log_odds == 0  # as much mass as the others have, and no more
 
 
 def test_the_first_steps_are_measured_more_often():
@@ -171,29 +159,17 @@ def test_the_share_of_the_gradient_is_the_target(policy, tmp_path, name):
         assert shares == pytest.approx([log["miner/ph_gradient_share"] for log in logs if "dose/share" in log])
 
 
-def test_entropy_is_that_of_the_step_and_credit_follows_it(policy, tmp_path):
-    found = {}
-    for target in (1.0, 20.0):  # the untrained model has 5.4 nats
-        settings = dict(dose="entropy", dose_target=target, per_device_train_batch_size=6, max_steps=3)
-        logs = logs_of(trained(policy, tmp_path / str(target), gradient_accumulation_steps=2, **settings))
-        # TRL averages over micro-batches, the dose over tokens
-        assert [log["dose/entropy"] for log in logs] == pytest.approx([log["entropy"] for log in logs], rel=1e-3)
-        found[target] = logs[-1]["dose/scale"]
-    assert found[20.0] > 10 * found[1.0]
-
-
-@pytest.mark.parametrize("dose", ["gradient", "entropy"])
-def test_a_dose_of_0_is_grpo(policy, tmp_path, dose):
+def test_a_dose_of_0_is_grpo(policy, tmp_path):
     grpo = trained(policy, tmp_path / "grpo", advantage_estimator="grpo", max_steps=3)
-    none = trained(policy, tmp_path / "none", all_wrong="rl_zvp", dose=dose, dose_target=0.0, max_steps=3)
+    none = trained(policy, tmp_path / "none", all_wrong="rl_zvp", dose="gradient", dose_target=0.0, max_steps=3)
     assert all(torch.equal(weights(none)[name], weight) for name, weight in weights(grpo).items())
     assert trl_metrics(none) == trl_metrics(grpo) and RunState.of(none).dose == {}
 
 
-@pytest.mark.parametrize("dose", [dict(dose="gradient", dose_steps=2), dict(dose="entropy", dose_target=6.0)])
-def test_a_resumed_run_goes_on_with_its_dose(policy, tmp_path, dose):
+def test_a_resumed_run_goes_on_with_its_dose(policy, tmp_path):
     """The checkpoint lies between the two steps of a generation."""
-    halves = dict(per_device_train_batch_size=6, steps_per_generation=2, save_strategy="steps", save_steps=3, **dose)
+    halves = dict(per_device_train_batch_size=6, steps_per_generation=2, save_strategy="steps", save_steps=3)
+    halves |= dict(dose="gradient", dose_steps=2)
     whole = trained(policy, tmp_path, max_steps=5, **halves)
     args = config(tmp_path, max_steps=5, **halves)
     resumed = type(whole)(policy, whole.reward_funcs[0], args, whole.train_dataset)
@@ -201,7 +177,7 @@ def test_a_resumed_run_goes_on_with_its_dose(policy, tmp_path, dose):
     assert RunState.of(resumed).dose == RunState.of(whole).dose != {}
     assert resumed._dose._state.measurements > 0
     resumed.args.dose_target = 0.5  # what was steered to another target is of no use
-    assert resumed._dose._state == start_dose(args.dose, 0.5)
+    assert resumed._dose._state == start_dose(0.5)
     assert all(torch.equal(weights(resumed)[name], weight) for name, weight in weights(whole).items())
 
 
@@ -215,12 +191,11 @@ def test_another_dose_switches_the_cap_off_and_may_stay_in_a_copy_of_the_setting
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (dict(dose="l2"), "dose must be one of l1, gradient, entropy: got 'l2'"),
-        (dict(dose_target=0.1), "dose_target is a level .* got dose_target=0.1 with dose='l1'. Set dose too"),
+        (dict(dose="l2"), "dose must be one of l1, gradient: got 'l2'"),
+        (dict(dose_target=0.1), "dose_target is a share .* got dose_target=0.1 with dose='l1'. Set dose too"),
         (dict(dose="gradient", dose_target=1.0), "below 1 with dose: gradient.*got 1.0. The default is 0.01"),
         (dict(dose="gradient", dose_target=-0.1), "at least 0 and below 1 .*: got -0.1"),
         (dict(dose="gradient", dose_target=math.nan), "at least 0 and below 1 .*: got nan"),
-        (dict(dose="entropy"), "must be an entropy .* nats per token, at least 0: got None. Choose it by"),
         (dict(dose="gradient", dose_steps=0), "dose_steps must be at least 1: got 0"),
         (dict(dose="gradient", miner_lambda_max=1e-3), "miner_lambda_max must be left out with dose: gradient.*0.001"),
         (dict(dose="gradient", advantage_estimator="grpo"), "got advantage_estimator='grpo', which has none. Write"),

@@ -120,14 +120,13 @@ class MinerGRPOConfig(GRPOConfig):
         "l1",
         "What limits or holds the effect of the methods of all-right and all-wrong prompts. l1: a method's own cap, "
         "such as miner_lambda_max. gradient: a factor on the advantages of those prompts holds their share of the "
-        "policy gradient's norm, theirs / (theirs + the others'), at dose_target. entropy: the factor holds the mean "
-        "entropy of the tokens of rollouts with an advantage at dose_target; for methods that raise it. The last two "
-        "switch off miner_lambda_max and placebo_lambda_max.",
+        "policy gradient's norm, theirs / (theirs + the others'), at dose_target; it switches off miner_lambda_max "
+        "and placebo_lambda_max.",
     )
     dose_target: float | None = _setting(
         None,
-        "With dose: gradient, the share, at least 0 and below 1; default 0.01. With dose: entropy, the level in nats "
-        "per token, which has no default. 0 gives all-right and all-wrong prompts no advantage.",
+        "With dose: gradient, the share, at least 0 and below 1; default 0.01. 0 gives all-right and all-wrong "
+        "prompts no advantage.",
     )
     dose_steps: int = _setting(
         25,

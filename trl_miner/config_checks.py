@@ -18,7 +18,7 @@ from .methods import (
     AdvantageEstimator,
 )
 from .methods.compose import ALL_RIGHT, ALL_WRONG
-from .methods.dose import DEFAULT_SHARE, DOSES, ENTROPY, GRADIENT, L1
+from .methods.dose import DEFAULT_SHARE, DOSES, GRADIENT, L1
 from .methods.method import Kind, Knob
 from .setting import Setting, kinds_of
 
@@ -136,7 +136,7 @@ def check_fields(args: Any) -> None:
     credited = args.composition.credited(args.knobs)
     if args.dose == L1 and args.dose_target is not None:
         raise ValueError(
-            f"dose_target is a level for dose: gradient or dose: entropy: got dose_target={args.dose_target} with "
+            f"dose_target is a share for dose: gradient: got dose_target={args.dose_target} with "
             f"dose='l1'. Set dose too, or leave dose_target out."
         )
     _check_policy_loss(args)
@@ -268,15 +268,10 @@ def check_dose(args: Any, dosed: Mapping[Kind, AdvantageEstimator]) -> None:
             f"ones: got {describe_estimators(args)}, which has none. Write advantage_estimator: grpo with all_right: "
             f"miner, or leave dose and dose_target out."
         )
-    if dose == GRADIENT and target is not None and not 0 <= target < 1:
+    if target is not None and not 0 <= target < 1:
         raise ValueError(
             f"dose_target must be at least 0 and below 1 with dose: gradient, as a share of the gradient's norm: got "
             f"{target}. The default is {DEFAULT_SHARE}; 0 gives all-right and all-wrong prompts nothing."
-        )
-    if dose == ENTROPY and (target is None or not 0 <= target < math.inf):
-        raise ValueError(
-            f"dose_target must be an entropy with dose: entropy, in nats per token, at least 0: got {target}. Choose "
-            f"it by the metric `entropy` of a run without a dose; 0 gives all-right and all-wrong prompts nothing."
         )
     for kind, method in dosed.items():
         if method is REINFORCE_PP_BASELINE:

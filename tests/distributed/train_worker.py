@@ -116,7 +116,6 @@ CASES = {
         micro_batches=3, log_miner_update=True, log_miner_update_steps=1, adam_epsilon=1e-3, learning_rate=1e-2
     ),
     "dosed": dict(micro_batches=3, dose="gradient", dose_target=0.2, dose_steps=1, all_wrong="rl_zvp"),
-    "dosed_by_entropy": dict(micro_batches=3, dose="entropy", dose_target=5.0),
     "kl_where_paid": dict(
         kl_on="rows_with_advantage", beta=0.1, num_iterations=3, learning_rate=3e-2, max_tokens_per_micro_batch=60
     ),

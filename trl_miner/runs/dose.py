@@ -20,10 +20,8 @@ ACTS_ON = {
     **{"ngrpo": ("mixed", "all_wrong"), "unlikeliness": ("mixed", "all_right"), "rl_zvp": ("all_right", "all_wrong")},
 }
 NONE = "none"
-_MEASURED = {"gradient": "dose/share", "entropy": "dose/entropy"}  # by unit, the metric that says what was reached
 _ASKED = {
     "gradient": "{} of the gradient's norm",
-    "entropy": "an entropy of {} per token",
     "cap": "at most {} of the L1 mass",
     "none": "no limit",
     "": "",
@@ -36,7 +34,7 @@ class Dose:
 
     Attributes:
         methods: The method of each of `KINDS` by name, or `NONE`.
-        unit: "gradient", "entropy" or "cap"; "none": there is no limit; "": no other method than that of mixed
+        unit: "gradient" or "cap"; "none": there is no limit; "": no other method than that of mixed
             prompts pays anything.
         target: The dose asked for, in the unit; None: not known.
         reached: (optimizer step, dose in the unit) where the log has it.
@@ -53,8 +51,8 @@ class Dose:
         return _ASKED[self.unit].format("" if self.target is None else self.show(self.target))
 
     def show(self, value: float) -> str:
-        """Return a dose with its unit."""
-        return f"{value:.3g} nats" if self.unit == "entropy" else f"{100 * value:.3g} %"
+        """Return a dose as a percentage."""
+        return f"{100 * value:.3g} %"
 
 
 def dose_of(run: RunHistory) -> Dose:
@@ -62,11 +60,10 @@ def dose_of(run: RunHistory) -> Dose:
     settings = run.settings
     methods = methods_by_kind(settings)
     credited = {methods["all_right"], methods["all_wrong"]} - {methods["mixed"], NONE}
-    unit = settings.get("dose")
-    if credited and unit in _MEASURED:
+    if credited and settings.get("dose") == "gradient":
         targets = _values(run, "dose/target")
         target = targets[-1][1] if targets else _float(settings.get("dose_target"))
-        return Dose(methods, str(unit), target, _values(run, _MEASURED[str(unit)]))
+        return Dose(methods, "gradient", target, _values(run, "dose/share"))
     for name in ("miner", "placebo"):
         if name in credited:
             cap = _float(settings.get(f"{name}_lambda_max", DEFAULTS["miner_lambda_max"]))

@@ -189,8 +189,6 @@ class RunTrainer(GRPOTrainer):
             result = self.trl_forward(model, *args, **kwargs)
         if call is not None and call.keep is not None:
             call.keep(result[0].detach(), result[1].detach())
-        if call is not None and call.replayed is None and self._dose is not None:
-            self._dose.see_entropies(call.inputs, result[1])
         if call is not None:  # TRL looks for the reference, advantages, old log-probs and bounds after its forward
             fill_reference(call.inputs, result[0])
             if self._rewriter is not None:

@@ -100,13 +100,11 @@ DOSE = Chart(
             rare=True,
             target="dose/target",
         ),
-        Panel("dose/entropy", "Entropy", "nats per token", rare=True, target="dose/target"),
         Panel("dose/scale", "Factor on the advantages", "factor", log=True, rare=True),
     ),
     "How strongly the methods of all-right and all-wrong prompts acted beside that of mixed ones: in sums of "
-    "|advantage|, which MINER's cap limits, or in what dose: gradient or dose: entropy measured. Dotted: what was "
-    "asked for.",
-    recorded_by="all_right: miner; or dose: gradient or dose: entropy",
+    "|advantage|, which MINER's cap limits, or in what dose: gradient measured. Dotted: what was asked for.",
+    recorded_by="all_right: miner; or dose: gradient",
     of_miner=True,
     columns=2,
 )
