@@ -94,7 +94,7 @@ def test_what_rounding_does_not_explain_is_a_warning(sharp, tmp_path, caplog):
     ids=str,
 )
 def test_a_sampler_that_cuts_or_changes_probabilities_is_not_asked(sharp, tmp_path, caplog, settings):
-    """The policy's are without: in TRL's loss, of its reference, and collected while transformers samples."""
+    """The policy's are without: in TRL's loss and of its reference."""
     trainer = trained(sharp, tmp_path, extra=sampler(change=lambda logp: -9.0), max_steps=2, **settings)
     assert trainer.forwarded == [4, 4] and compared(trainer) == []
     (line,) = [r.getMessage() for r in caplog.records if "reuse_sampling_logps" in r.getMessage()]

@@ -324,61 +324,6 @@ def test_with_images_the_step_is_trls_and_one_line_says_so(policy, tmp_path, cap
     assert sum("with images, micro-batches stay TRL's" in r.getMessage() for r in caplog.records) == 1
 
 
-# Old log-probs from the sampler.
-
-
-@pytest.mark.parametrize("settings", [{}, dict(temperature=0.7), dict(top_p=0.8, top_k=20)], ids=str)
-@pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
-def test_the_samplers_log_probs_are_those_of_a_forward(policy, tmp_path, settings, lora):
-    extra = {"peft_config": LoraConfig(r=4, init_lora_weights=False, target_modules="all-linear")} if lora else {}
-    handed = []
-
-    class Keeping(Recording):
-        def _estimate_advantages(self, output, scores, rewards_NF):
-            handed.append(scores(("old_logps",), torch.ones(12, dtype=torch.bool))["old_logps"])
-            return super()._estimate_advantages(output, scores, rewards_NF)
-
-    trainer = trained(policy, tmp_path, cls=Keeping, extra=extra, max_steps=1, learning_rate=0.0, **settings)
-    (batch,) = trainer.batches
-    assert trainer.forwarded == [] and "sampling_per_token_logps" not in batch
-    mask = batch["completion_mask"].bool()
-    assert torch.allclose(handed[0][mask], trainer.forwards.logps(batch)[mask], atol=1e-5) and mask.sum() > 12
-    assert "generate" not in vars(trainer.accelerator.unwrap_model(trainer.model))
-
-
-def test_with_the_samplers_log_probs_the_run_is_the_same(policy, tmp_path):
-    found, expected = (
-        trained(policy, tmp_path / str(reuse), reuse_sampling_logps=reuse, **PLAIN) for reuse in (True, False)
-    )
-    assert found.forwarded == [] and expected.forwarded
-    for name, weight in weights(expected).items():
-        assert torch.allclose(weights(found)[name], weight, atol=1e-6), name
-
-
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        (dict(repetition_penalty=1.3), "repetition_penalty"),
-        (dict(generation_kwargs={"min_new_tokens": 3}), "generation_kwargs"),
-        (dict(model_init_kwargs={"dtype": "bfloat16"}), "float32"),
-    ],
-)
-def test_where_the_samplers_log_probs_differ_the_forward_stays(policy, tmp_path, caplog, settings, reason):
-    trainer = trained(policy, tmp_path, max_steps=2, **settings)
-    assert trainer.forwarded
-    (line,) = [r.getMessage() for r in caplog.records if "reuse_sampling_logps" in r.getMessage()]
-    assert reason in line
-
-
-def test_a_models_own_generation_config_is_heeded(tmp_path, caplog):
-    from transformers import GenerationConfig
-
-    policy = build_policy(tmp_path / "policy")
-    GenerationConfig(no_repeat_ngram_size=2, eos_token_id=1, pad_token_id=0).save_pretrained(policy)
-    assert trained(policy, tmp_path, max_steps=1, num_generations=4).forwarded is not None
-    assert "no_repeat_ngram_size" in caplog.text
-
-
 def test_resuming_between_two_steps_of_a_generation_plans_alike(policy, tmp_path):
     settings = dict(STEP, steps_per_generation=16, max_steps=4, max_completion_length=30)
     extra = {"rollout_func": ragged}

@@ -36,7 +36,7 @@ def grpo(policy, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def miner(policy, tmp_path_factory):
-    return trained(policy, tmp_path_factory.mktemp("miner"), reuse_sampling_logps=False)
+    return trained(policy, tmp_path_factory.mktemp("miner"))
 
 
 def test_miner_trains_on_prompts_that_grpo_wastes(miner, grpo):

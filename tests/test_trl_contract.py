@@ -177,12 +177,6 @@ def test_a_step_can_be_looked_at_before_its_gradients_go():
         ),
         ("_compute_loss", r"if self\._entropy_bonus_enabled:", "the entropy bonus can be left out"),
         ("_compute_loss", r"if x\.shape\[1\] == 1", "one column is one number per row, so that trimming leaves two"),
-        (
-            "_generate_single_turn",
-            r"unwrapped_model\.generate\(\s*\*\*generate_inputs, generation_config=self\.generation_config",
-            "generation is one call of the unwrapped model, to which a logits processor can be added",
-        ),
-        ("_generate_single_turn", r"return completion_ids, logprobs", "log-probs may come with the completions"),
         ("_prepare_inputs", r"_generate_and_score_completions\(generation_batch\)", "one call per generation"),
         (
             "_prepare_inputs",

@@ -174,9 +174,8 @@ class MinerGRPOConfig(GRPOConfig):
     )
     reuse_sampling_logps: bool = _setting(
         True,
-        "MINER takes the log-probs that the sampler computed, instead of a forward over the all-right rollouts: of "
-        "vLLM or a rollout_func, where TRL computes none, and of transformers in float32. Once a training, those of "
-        "vLLM or a rollout_func are compared with the policy's, and the run ends if they differ.",
+        "MINER takes the log-probs of vLLM or a rollout_func, instead of a forward over the all-right rollouts, where "
+        "TRL computes none. Once a training they are compared with the policy's, and the run ends if they differ.",
     )
     vllm_group_port: int | None = _setting(
         None,

@@ -4,7 +4,7 @@
     python tests/bench/step.py --gpu [--write] [--pairs 6] [--tables lengths each]
 
 All trainers of a table row live in one process and take turns, another one first in each round. They start from the
-same weights, learn at rate 0, and handle the same rollouts: random tokens, unless the model samples them itself.
+same weights, learn at rate 0, and handle the same rollouts: random tokens.
 A step is all training_step calls of an optimizer step and the optimizer.step() after them, less the generation. On a
 CPU its time is the processor's, which other work on the machine hardly moves. Peak memory is that of the process on a
 CPU; on a GPU, what the other trainers hold is left out.
@@ -22,11 +22,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
-from common import AS_TRL, machine, memory_mib, quartiles, report, reset_peak_memory, table
+from common import machine, memory_mib, quartiles, report, reset_peak_memory, table
 from datasets import Dataset
 from overhead_gpu import SIZE as LARGE
 from peft import LoraConfig
-from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM, set_seed
+from transformers import Qwen3Config, Qwen3ForCausalLM, set_seed
 from trl import GRPOConfig, GRPOTrainer
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
@@ -36,7 +36,7 @@ TINY = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, vocab_si
 SMALL = dict(hidden_size=256, intermediate_size=768, num_hidden_layers=4, vocab_size=512)
 SMALL |= dict(num_attention_heads=4, num_key_value_heads=2, head_dim=64)
 OF_KL = dict(num_hidden_layers=2)  # 1.8 M parameters
-SWITCHES = tuple(AS_TRL)
+SWITCHES = ("length_aware_training", "length_aware_scoring", "skip_zero_advantages")
 TARGETS = {"heavy tail": 0.35, "uniform": 0.60, "constant": 1.01}  # of the ratio, by the distribution of the lengths
 WARM_UP = 10**6  # a seed that no round has
 
@@ -45,7 +45,7 @@ LENGTHS_TEXT = """## Lengths\n
 on; constant: all the longest. With length_aware_training alone the estimator is GRPO's and every group is mixed. With
 everything it is MINER's and half of the groups are all right, as for TRL, which computes the same whatever they are.
 """
-EACH_TEXT = """## What each of the four brings\n
+EACH_TEXT = """## What each of the three brings\n
 {} pairs a row, heavy tail, MINER, half of the groups all right. Seconds are of one optimizer step.
 """
 KL_TEXT = """## A KL penalty\n
@@ -69,7 +69,6 @@ class Case:
     accumulation: int = 8
     generations: int = 8
     steps: int = 1
-    is_sampled: bool = False
     lora: bool = False
 
 
@@ -86,7 +85,7 @@ DEFAULT = Variant("everything at its default")
 
 
 def switched(name: str, *on: str, estimator: str = "miner", all_right: float = 0.5) -> Variant:
-    """All four off but those named."""
+    """All three off but those named."""
     return Variant(name, {s: s in on for s in SWITCHES} | {"advantage_estimator": estimator}, all_right)
 
 
@@ -107,8 +106,6 @@ class Turn:
         )  # fmt: skip
         torch.manual_seed(0)
         model = Qwen3ForCausalLM(Qwen3Config(**case.size, pad_token_id=0, eos_token_id=1))
-        if case.is_sampled:  # untrained, it would hardly ever come to an end: let one token in 28 be one
-            model.generation_config = GenerationConfig(eos_token_id=[*range(1, case.size["vocab_size"], 28)])
         if "beta" in variant.settings:  # the reference is loaded from where the policy came from
             model.save_pretrained(f"{folder}/{variant.name}")
             model = Qwen3ForCausalLM.from_pretrained(f"{folder}/{variant.name}")
@@ -117,16 +114,14 @@ class Turn:
         self.trainer = cls(
             model.to(torch.bfloat16 if case.gpu else torch.float32), self.reward, args,
             Dataset.from_dict({"prompt": self.prompts}), processing_class=arithmetic.build_tokenizer(),
-            rollout_func=None if case.is_sampled else self.rollouts,
+            rollout_func=self.rollouts,
             peft_config=LoraConfig(target_modules="all-linear") if case.lora else None,
         )  # fmt: skip
         self.trainer.create_optimizer()
         if self.trainer.args.gradient_checkpointing:  # which train() does
             self.trainer.model.gradient_checkpointing_enable(self.trainer.args.gradient_checkpointing_kwargs)
         self.trainer.current_gradient_accumulation_steps = case.accumulation
-        generator = "_generate" if case.is_sampled else "rollout_func"
-        self.generate = getattr(self.trainer, generator)
-        setattr(self.trainer, generator, self.timed_generate)
+        self.generate, self.trainer.rollout_func = self.trainer.rollout_func, self.timed_generate
 
     def timed_generate(self, *args: Any) -> Any:
         start = self.clock()
@@ -184,7 +179,7 @@ class Turn:
             torch.cuda.synchronize()
         seconds = self.clock() - start
         peak = torch.cuda.max_memory_allocated() - others if case.gpu else memory_mib("VmHWM")
-        return {"whole": seconds / case.steps, "training": (seconds - self.generating) / case.steps, "peak": peak}
+        return {"training": (seconds - self.generating) / case.steps, "peak": peak}
 
 
 class Comparison:
@@ -242,19 +237,17 @@ def lengths_table(case: Case, rounds: int) -> str:
 
 
 def each_table(case: Case, rounds: int) -> str:
-    training, scoring, skipping, reuse = (switched(f"{name} alone", name) for name in SWITCHES)
-    off, sampled = switched("all four off"), replace(case, cap=min(case.cap, 64), is_sampled=True)
+    training, scoring, skipping = (switched(f"{name} alone", name) for name in SWITCHES)
+    off = switched("all three off")
     cases = {"as above": (case, [off, training, scoring, skipping, DEFAULT])}
     if not case.gpu:
         cases["two optimizer steps on each generation"] = (replace(case, steps=2), [off, scoring, DEFAULT])
-        cases[f"sampled by the model, up to {sampled.cap} tokens"] = (sampled, [off, reuse, DEFAULT])
     rows = []
     for name, (of_rows, variants) in cases.items():
         found = Comparison(of_rows, variants, rounds)
         for variant in variants:
-            whole = found.ratio(variant, "whole") if of_rows.is_sampled else ""
-            rows.append([name, found.seconds, variant.name, found.ratio(variant), whole, found.peak(variant)])
-    header = ["case", "TRL, s", "MinerGRPOTrainer with", "ratio", "the same with the generation", "peak memory"]
+            rows.append([name, found.seconds, variant.name, found.ratio(variant), found.peak(variant)])
+    header = ["case", "TRL, s", "MinerGRPOTrainer with", "ratio", "peak memory"]
     return f"{EACH_TEXT.format(rounds)}\n" + table(header, rows)
 
 

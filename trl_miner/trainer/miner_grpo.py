@@ -51,7 +51,7 @@ from .prompt_source import PromptSource
 from .quantized_sync import full_weights_for_vllm
 from .reference import add_reference, is_scored_late, without_reference
 from .run_trainer import RunTrainer
-from .sampled_logps import by_row, choose_source, collect_logps
+from .sampler_check import takes_sampler_logps
 from .token_credit import CreditRecorder
 from .tool_turns import ToolTurns
 from .trackers import CreditPageCallback
@@ -109,7 +109,6 @@ class MinerGRPOTrainer(RunTrainer):
     # As in `RunTrainer`: what a trainer without `__init__` has.
     _batch: GenerationBatch | None = None  # the one under way
     uses_sampler_logps = False  # whether those that come with the rollouts stand for the policy's
-    _collects_logps = False
     _scores_reference_late = False  # once the advantages are known
     _prompts: PromptSource | None = None  # in the place of TRL's dataloader
     _sampling: DynamicSampling | None = None
@@ -132,7 +131,7 @@ class MinerGRPOTrainer(RunTrainer):
             check_reward_columns(self.reward_func_names, self.reward_funcs, columns)
         self.ledger = PromptLedger(self)
         self.add_callback(self.ledger)
-        self.uses_sampler_logps, self._collects_logps = choose_source(self)
+        self.uses_sampler_logps = takes_sampler_logps(self)
         self._scores_reference_late = is_scored_late(self)
         for method in args.estimators:
             if method.reads_logits:
@@ -203,9 +202,7 @@ class MinerGRPOTrainer(RunTrainer):
         late_reference = without_reference(self) if self._scores_reference_late else nullcontext()
         with forwards.probing(wanted) as probed, late_reference:
             output = super()._generate_and_score_completions(list(inputs))  # of rows that are read now
-        if self._collects_logps and "sampling_per_token_logps" in output:  # ours, which TRL's loss knows nothing of
-            known = {"old_logps": output.pop("sampling_per_token_logps")}
-        elif "old_per_token_logps" in output:
+        if "old_per_token_logps" in output:
             known = {**probed, "old_logps": output["old_per_token_logps"]}
         else:  # what the probe saw was the reference model
             known = {}
@@ -237,11 +234,7 @@ class MinerGRPOTrainer(RunTrainer):
         if self.use_vllm or self.rollout_func is not None:
             return super()._generate_single_turn(*args, **kwargs)
         with self.casting_once():
-            if not (self._collects_logps and self.model.training):
-                return super()._generate_single_turn(*args, **kwargs)
-            with collect_logps(self.accelerator.unwrap_model(self.model_wrapped), self.temperature) as collected:
-                completion_ids, _ = super()._generate_single_turn(*args, **kwargs)
-        return completion_ids, by_row(collected, completion_ids)
+            return super()._generate_single_turn(*args, **kwargs)
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
         batch = self._batch

@@ -28,6 +28,36 @@ NEGLIGIBLE, SUSPICIOUS, TOO_FAR = 0.005, 0.1, 0.2
 _FORWARD = "set reuse_sampling_logps: false, and each batch makes a forward over the rollouts that are scored"
 
 
+# Settings of vLLM's sampling that change no log-prob.
+_HARMLESS = {
+    *("seed", "stop", "stop_token_ids", "include_stop_str_in_output", "ignore_eos", "max_tokens"),
+    *("detokenize", "skip_special_tokens", "spaces_between_special_tokens"),
+}
+
+
+def takes_sampler_logps(trainer: Any) -> bool:
+    """Return whether log-probs that come with the rollouts, from vLLM or a `rollout_func`, stand for the policy's.
+
+    One warning says why not, where that costs a method a forward.
+    """
+    args = trainer.args
+    if not args.reuse_sampling_logps or not (trainer.use_vllm or trainer.rollout_func is not None):
+        return False
+    off = {"top_p": (None, 1.0), "top_k": (None, 0, -1), "min_p": (None, 0.0), "repetition_penalty": (None, 1.0)}
+    changes = [name for name, values in off.items() if getattr(args, name) not in values]
+    changes += [f"generation_kwargs[{name!r}]" for name in args.generation_kwargs or () if name not in _HARMLESS]
+    changes += ["vllm_structured_outputs_regex"] if getattr(args, "vllm_structured_outputs_regex", None) else []
+    is_aligned = args.gradient_accumulation_steps % (args.steps_per_generation * trainer.num_iterations) == 0
+    has_trls = not is_aligned or (trainer.use_vllm and args.vllm_importance_sampling_correction)
+    takers = [method.label for method in args.estimators if method.wants_sampler_logps and not has_trls]
+    if changes and takers:
+        logger.warning(
+            f"reuse_sampling_logps: {takers[0]} makes a forward over the rows that it scores, because the sampler's "
+            f"log-probs are changed by {', '.join(changes)}, the policy's are not."
+        )
+    return not changes
+
+
 @dataclass(frozen=True)
 class Agreement:
     """How far the sampler's log-probs are from the policy's, over all processes.
