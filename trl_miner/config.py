@@ -200,17 +200,11 @@ class MinerGRPOConfig(GRPOConfig):
     )
     log_miner_update: bool = _setting(
         False,
-        "Log what an optimizer step did, separately for the rollouts of all-right (PH) prompts and for all others. Of "
-        "the gradient of the policy loss (without KL penalty, entropy bonus and router loss): miner/ph_gradient_norm, "
-        "miner/other_gradient_norm, miner/ph_gradient_share (PH / (PH + other)) and miner/gradient_cosine between the "
-        "two. Of what Adam makes of it, g / (sqrt(v) + eps): miner/ph_update_share and miner/update_cosine; while v "
-        "averages few gradients, in the first steps of a run, these two mostly show weights for which the two parts "
-        "cancel. And by how much the step raised the log-prob of a token, in nats: miner/ph_logp_gain in PH rollouts "
-        "with credit, miner/ph_logp_gain_others in those without, miner/ph_logp_gain_paid weighted by credit, "
-        "miner/he_logp_gain_right and miner/he_logp_gain_wrong in rollouts of mixed prompts with a positive and with "
-        "a negative advantage. Training stays the same, bit for bit. A measured step goes through the model once "
-        "more, makes two extra forwards, and keeps two more gradients of the trained weights. Not with DeepSpeed, "
-        "FSDP or fp16.",
+        "Log how much of an optimizer step's gradient comes from the rollouts of all-right (PH) prompts: of the "
+        "policy loss (without KL penalty, entropy bonus and router loss), miner/ph_gradient_norm, "
+        "miner/other_gradient_norm, miner/ph_gradient_share (PH / (PH + other)) and miner/gradient_cosine between the two. Training stays the "
+        "same, bit for bit. A measured step goes through the model once more, and keeps two more gradients of the "
+        "trained weights. Not with DeepSpeed, FSDP or fp16.",
     )
     log_miner_update_steps: int = _setting(10, "Optimizer steps from one measurement to the next.")
     dynamic_sampling: bool = _setting(

@@ -11,9 +11,8 @@ from ..methods import Estimate, Rollouts
 from ..methods.compose import ALL_RIGHT, ALL_WRONG, rows_of
 from ..methods.dose import DoseState, give_dose, squared_masses, start_dose, steer_share
 from .checkpointing import RunState
-from .gradient_parts import KINDS, GradientMeasurement, GradientParts
+from .gradient_parts import KINDS, NH, PH, GradientMeasurement, GradientParts, compare_parts
 from .padding import loss_mask
-from .update_metrics import NH, PH, compare_parts
 
 FIRST_STEPS = 8  # are all measured: one says little
 
@@ -73,7 +72,7 @@ class Dose(TrainerCallback):
     def _steer_by_share(self, parts: GradientParts) -> dict[str, float]:
         gradients_3 = parts.overlap()
         masses_2 = torch.zeros_like(gradients_3[:2])
-        for batch, _ in parts.batches:
+        for batch in parts.batches:
             masses_2 += squared_masses(batch["advantages"], loss_mask(batch), torch.isin(batch[KINDS], self._rows))
         masses_2 = current_world().sum(masses_2)
         squares = (*gradients_3[:2].tolist(),), (*masses_2.tolist(),)
