@@ -112,7 +112,6 @@ def test_every_own_field_has_help_text():
             dict(advantage_estimator="grpo", miner_lambda_max=0.5),
             r"miner_lambda_max=0.5 \(of miner, which has no part",
         ),
-        (dict(advantage_estimator="grpo", all_right="placebo", miner_lambda_max=0.01), "miner_lambda_max=0.01"),
         (
             dict(miner_credit="uniform", miner_gamma=5.0),
             r"miner_gamma=5.0 \(which needs miner_credit: focal or inverse",
@@ -136,7 +135,7 @@ def test_settings_without_effect_are_warned_of(tmp_path, caplog, change, told):
     "change",
     [
         dict(miner_lambda_max=0.5, miner_gamma=1.0),
-        dict(advantage_estimator="grpo", all_right="placebo", placebo_lambda_max=0.01, scale_rewards="none"),
+        dict(advantage_estimator="grpo", all_right="placebo", miner_lambda_max=0.01, scale_rewards="none"),
         dict(policy_loss="bapo", bapo_target=2.0),
         dict(miner_intrinsic="constant", miner_constant_reward=0.5, miner_credit="inverse", miner_gamma=1.0),
     ],

@@ -183,7 +183,7 @@ def test_a_resumed_run_goes_on_with_its_dose(policy, tmp_path):
 
 def test_another_dose_switches_the_cap_off_and_may_stay_in_a_copy_of_the_settings(tmp_path):
     args = config(tmp_path, all_wrong="rl_zvp", dose="gradient")
-    assert (args.miner_lambda_max, args.dose_target, args.placebo_lambda_max) == (None, 0.01, 1.5e-3)
+    assert (args.miner_lambda_max, args.dose_target) == (None, 0.01)
     args._check_own_fields()
     assert config(tmp_path).miner_lambda_max == 1.5e-3 and config(tmp_path).dose_target is None
 
@@ -199,9 +199,9 @@ def test_another_dose_switches_the_cap_off_and_may_stay_in_a_copy_of_the_setting
         (dict(dose="gradient", dose_steps=0), "dose_steps must be at least 1: got 0"),
         (dict(dose="gradient", miner_lambda_max=1e-3), "miner_lambda_max must be left out with dose: gradient.*0.001"),
         (dict(dose="gradient", advantage_estimator="grpo"), "got advantage_estimator='grpo', which has none. Write"),
-        (dict(dose="gradient", advantage_estimator="sign"), "beside another method of mixed ones: got"),
+        (dict(dose="gradient", advantage_estimator="w_reinforce"), "beside another method of mixed ones: got"),
         (dict(dose="gradient", advantage_estimator="grpo", all_right="none"), "all_right='none', which has none"),
-        (dict(dose="gradient", advantage_estimator="sign", all_right="none"), "all_right='none', which has none"),
+        (dict(dose="gradient", advantage_estimator="maxrl", all_right="none"), "all_right='none', which has none"),
         (
             dict(dose="gradient", advantage_estimator="grpo", all_right="reinforce_pp_baseline"),
             "all_right: reinforce_pp_baseline, which .* leaves an all-right prompt nothing but the batch's offset",

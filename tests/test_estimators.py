@@ -333,17 +333,13 @@ def test_the_cap_goes_by_the_method_of_mixed_prompts_whatever_pays_the_all_wrong
             "drops the all-wrong prompts that UCAS learns from: got advantage_estimator='grpo', all_wrong='ucas'",
         ),
         (
-            dict(advantage_estimator="sign", dynamic_sampling=True),
-            "drops the all-right and all-wrong prompts that Sign learns from: got advantage_estimator='sign'. To have "
+            dict(advantage_estimator="w_reinforce", dynamic_sampling=True),
+            "drops the all-right and all-wrong prompts that W-REINFORCE learns from: got .*'w_reinforce'. To have "
             "it learn from mixed prompts alone, write all_right: none and all_wrong: none",
         ),
         (
             dict(advantage_estimator="ngrpo", all_right="none", dynamic_sampling=True),
             "drops the all-wrong prompts that NGRPO learns from: .*, write all_wrong: none; or leave",
-        ),
-        (
-            dict(advantage_estimator="spo", all_right="none", all_wrong="none", dynamic_sampling=True),
-            "hides from SPO the prompts that it drops",
         ),
     ],
     ids=str,

@@ -146,12 +146,12 @@ def test_a_reward_that_leaves_miner_nothing_is_said_once(caplog, estimator, tota
 @pytest.mark.parametrize(
     ("estimator", "rewards", "named"),
     [
-        ("sign", [-1.0, NAN, 1.0], "Sign is made for total rewards of at least 0 and at most 1: got -1 to 1. "),
+        ("w_reinforce", [-1.0, NAN, 1.0], "total rewards of at least 0 and at most 1: got -1 to 1. "),
         ("w_reinforce", [0.0, 1.25], "at least 0 and at most 1: got 0 to 1.25"),
         ("maxrl", [-0.5, 2.0], "MaxRL is made for total rewards of at least 0: got -0.5 to 2. "),
         ("ngrpo", [-1.0, 2.0], "NGRPO is made for total rewards of at most 1: got -1 to 2. "),
-        ("spo", [0.0, 1.0 + 1e-7], None),  # a rounded sum
-        ("sign", [NAN, NAN], None),
+        ("w_reinforce", [0.0, 1.0 + 1e-7], None),  # a rounded sum
+        ("w_reinforce", [NAN, NAN], None),
         ("grpo", [-1.0, 3.0], None),
     ],
 )

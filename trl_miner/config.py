@@ -120,8 +120,8 @@ class MinerGRPOConfig(GRPOConfig):
         "l1",
         "What limits or holds the effect of the methods of all-right and all-wrong prompts. l1: a method's own cap, "
         "such as miner_lambda_max. gradient: a factor on the advantages of those prompts holds their share of the "
-        "policy gradient's norm, theirs / (theirs + the others'), at dose_target; it switches off miner_lambda_max "
-        "and placebo_lambda_max.",
+        "policy gradient's norm, theirs / (theirs + the others'), at dose_target; it switches off "
+        "miner_lambda_max.",
     )
     dose_target: float | None = _setting(
         None,
@@ -202,9 +202,9 @@ class MinerGRPOConfig(GRPOConfig):
         False,
         "Log how much of an optimizer step's gradient comes from the rollouts of all-right (PH) prompts: of the "
         "policy loss (without KL penalty, entropy bonus and router loss), miner/ph_gradient_norm, "
-        "miner/other_gradient_norm, miner/ph_gradient_share (PH / (PH + other)) and miner/gradient_cosine between the two. Training stays the "
-        "same, bit for bit. A measured step goes through the model once more, and keeps two more gradients of the "
-        "trained weights. Not with DeepSpeed, FSDP or fp16.",
+        "miner/other_gradient_norm, miner/ph_gradient_share (PH / (PH + other)) and miner/gradient_cosine between the "
+        "two. Training stays the same, bit for bit. A measured step goes through the model once more, and keeps two "
+        "more gradients of the trained weights. Not with DeepSpeed, FSDP or fp16.",
     )
     log_miner_update_steps: int = _setting(10, "Optimizer steps from one measurement to the next.")
     dynamic_sampling: bool = _setting(
@@ -269,9 +269,9 @@ class MinerGRPOConfig(GRPOConfig):
         own_knobs(self._own_estimators(), self.advantage_estimator_kwargs)
         for method in METHODS.values():
             for name, knob in method.knobs.items():
-                if knob.is_optional and getattr(self, f"{method.name}_{name}") == math.inf:
+                if knob.is_optional and getattr(self, method.setting(name)) == math.inf:
                     # On a command line, inf is the only way to say "none".
-                    setattr(self, f"{method.name}_{name}", None)
+                    setattr(self, method.setting(name), None)
         check_fields(self)
         self._set_dose()
 
@@ -285,7 +285,7 @@ class MinerGRPOConfig(GRPOConfig):
             self.dose_target = DEFAULT_SHARE
         for method in dosed.values():
             if "lambda_max" in method.knobs:
-                setattr(self, f"{method.name}_lambda_max", None)
+                setattr(self, method.setting("lambda_max"), None)
 
     @property
     def num_processes(self) -> int:
@@ -358,13 +358,13 @@ class MinerGRPOConfig(GRPOConfig):
         """Return the settings of one method, given its name or import path, by the names that its function takes."""
         if method not in METHODS:
             return own_knobs(self._own_estimators(), self.advantage_estimator_kwargs)[method]
-        return {name.removeprefix(f"{method}_"): value for name, value in self.method_settings(method).items()}
+        return {name: getattr(self, METHODS[method].setting(name)) for name in METHODS[method].knobs}
 
     def method_settings(self, method: str) -> dict[str, Any]:
         """Return the settings of one method, given its name or import path, by the names of the fields."""
         if method not in METHODS:
             return {"advantage_estimator_kwargs": self.knobs(method)}
-        names = [f"{method}_{name}" for name in METHODS[method].knobs]
+        names = [METHODS[method].setting(name) for name in METHODS[method].knobs]
         if method == DYNAMIC_SAMPLING.name:
             names = [f.name for f in fields(self) if f.name.startswith("dynamic_sampling_")]
         return {name: getattr(self, name) for name in names}

@@ -130,8 +130,7 @@ def check_fields(args: Any) -> None:
     if args.output_dir == "":
         raise ValueError("output_dir must name a folder: got ''. Write runs/NAME, or . for the current folder.")
     for method in METHODS.values():
-        prefix = f"{method.name}_"
-        method.check({name: getattr(args, prefix + name) for name in method.knobs}, prefix)
+        method.check({name: getattr(args, method.setting(name)) for name in method.knobs}, method.setting(""))
     _check_trl_settings(args)
     credited = args.composition.credited(args.knobs)
     if args.dose == L1 and args.dose_target is not None:
@@ -223,12 +222,6 @@ def _check_dynamic_sampling(args: Any, credited: Mapping[Kind, AdvantageEstimato
                 f"dynamic_sampling out."
             )
     mixed = args.composition.mixed
-    if mixed.has_memory:
-        raise ValueError(
-            f"dynamic_sampling hides from {mixed.label} the prompts that it drops, so that its memory would hold "
-            f"mixed prompts alone: got {describe_estimators(args)}. Leave dynamic_sampling out, or choose another "
-            f"advantage_estimator."
-        )
     lost = sorted(mixed.acts_on - {"mixed"} - args.composition.homogeneous.keys())
     if lost and mixed.name not in METHODS:  # what one of the user's own does with them is not known
         logger.warning(
@@ -282,7 +275,7 @@ def check_dose(args: Any, dosed: Mapping[Kind, AdvantageEstimator]) -> None:
                 f"{'miner' if kind == ALL_RIGHT else 'rl_zvp'}, or leave dose and dose_target out."
             )
         knob = method.knobs.get("lambda_max")
-        setting = f"{method.name}_lambda_max"
+        setting = method.setting("lambda_max")
         if knob is not None and (value := getattr(args, setting)) not in (None, knob.default):
             raise ValueError(
                 f"{setting} must be left out with dose: {dose}, which takes the place of this cap: got {value}. Leave "
@@ -353,12 +346,12 @@ def check_combinations(args: Any) -> None:
 
 def _warn_of_unused(args: Any) -> None:
     """Warn of settings whose method or feature has no part in the run."""
-    taking_part = {method.name for method in args.methods}
+    used = {method.setting(name) for method in args.methods for name in method.knobs}
     unused = {
-        f"{method.name}_{name}": (knob.default, f"of {method.name}, which has no part in this run")
+        method.setting(name): (knob.default, f"of {method.name}, which has no part in this run")
         for method in METHODS.values()
-        if method.name not in taking_part
         for name, knob in method.knobs.items()
+        if not method.settings_of and method.setting(name) not in used
     }
     for setting, (other, values) in _ONLY_WITH.items():
         if setting not in unused and getattr(args, other) not in values:

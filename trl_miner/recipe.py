@@ -256,7 +256,8 @@ def settings_of(parser: TrlParser) -> dict[str, Setting]:
 
 def _groups() -> dict[str, str]:
     """Return, by the name of each setting of ours, the heading that the help shows it under."""
-    methods = {f"{method.name}_{knob}": f"of {method.label}" for method in METHODS.values() for knob in method.knobs}
+    own = [method for method in METHODS.values() if not method.settings_of]
+    methods = {method.setting(knob): f"of {method.label}" for method in own for knob in method.knobs}
     groups, heading = {}, ""
     for cls in (MinerScriptArguments, MinerGRPOConfig):
         for name in cls.__annotations__:

@@ -128,7 +128,6 @@ CASES = {
     "gated": dict(rewards=[mixed_reward, by_length], correct_reward_func="mixed_reward", gate_on_correctness=True),
     "own": dict(advantage_estimator="own_estimators.by_length", advantage_estimator_kwargs={"bonus": 0.5}),
     "ucas+miner": dict(advantage_estimator="ucas+miner"),
-    "spo": dict(advantage_estimator="spo"),
     "each_kind": dict(advantage_estimator="unlikeliness", all_right="placebo", all_wrong="rl_zvp"),
     "miner_nh": dict(miner_nh_scale=0.5, miner_lambda_max=None),
     "clip_cov": dict(OFF_POLICY, policy_loss="clip_cov", clip_cov_ratio=1.0, clip_cov_low=0.05),

@@ -23,8 +23,6 @@ from .ngrpo import NGRPO as NGRPO
 from .maxrl import MAXRL as MAXRL
 from .quantile import QUANTILE as QUANTILE
 from .w_reinforce import W_REINFORCE as W_REINFORCE
-from .sign import SIGN as SIGN
-from .spo import SPO as SPO
 from .unlikeliness import UNLIKELINESS as UNLIKELINESS
 from .rl_zvp import RL_ZVP as RL_ZVP
 from .length import LENGTH as LENGTH

@@ -5,12 +5,16 @@
 
 import torch
 
-from .method import AdvantageEstimator, Knob
+from .method import AdvantageEstimator
 from .rollouts import Estimate, Rollouts
 
+# Of every rollout of an all-right prompt. A dose scales it; miner_intrinsic: constant, miner_credit: uniform and
+# miner_lambda_max: null is the same with miner_constant_reward.
+CREDIT = 0.05
 
-def _estimate(rollouts: Rollouts, *, credit: float = 0.05) -> Estimate:
-    advantages_N = torch.full_like(rollouts.advantages_N, credit)
+
+def _estimate(rollouts: Rollouts) -> Estimate:
+    advantages_N = torch.full_like(rollouts.advantages_N, CREDIT)
     return Estimate(rollouts.local(advantages_N), advantages_N)
 
 
@@ -19,11 +23,4 @@ CONSTANT = AdvantageEstimator(
     label="Constant credit on all-right prompts",
     estimate=_estimate,
     acts_on=frozenset({"all_right"}),
-    knobs={
-        "credit": Knob(
-            "Advantage of every rollout of an all-right prompt. It is MINER with miner_intrinsic: constant, "
-            "miner_credit: uniform and no cap.",
-            at_least=0,
-        )
-    },
 )

@@ -95,6 +95,7 @@ class Method:
 
     Attributes:
         name: The value of the setting, and the prefix of the knobs and metrics.
+        settings_of: The name of another method whose settings its knobs are; empty: they are its own.
         label: The name as papers write it.
         arxiv: The arXiv id; None: no paper.
         function: The function of tensors, whose signature states the knobs' defaults and types; None: that of
@@ -107,6 +108,11 @@ class Method:
     arxiv: str | None = None
     function: Callable[..., Any] | None = None
     knobs: Mapping[str, Knob] = field(default_factory=dict)
+    settings_of: str = ""
+
+    def setting(self, knob: str) -> str:
+        """Return the name of the configuration's field that holds a knob."""
+        return f"{self.settings_of or self.name}_{knob}"
 
     def __post_init__(self) -> None:
         if self.knobs:
@@ -138,7 +144,6 @@ class AdvantageEstimator(Method):
         reward_range: The smallest and the largest total reward that it is made for: a number, or the name of a knob;
             None: any.
         from_total_rewards: Whether it makes its advantages of the weighted sum of the rewards, in place of TRL's.
-        has_memory: Whether it keeps something of each prompt in `Rollouts.memory`, for when the prompt comes back.
         explain_credit: `explain_credit(rewards_N, old_logps_NT, mask_NT, advantages_NT, *, kinds, advantages_N,
             num_generations, **knobs)` returns what the token records show: a `CreditExplanation`.
         recorded_knobs, recorded_metrics: The knobs and metrics that the token records state.
@@ -154,7 +159,6 @@ class AdvantageEstimator(Method):
     acts_when: Mapping[str, Kind] = field(default_factory=dict)
     reward_range: tuple[float | None, float | str | None] = (None, None)
     from_total_rewards: bool = False
-    has_memory: bool = False
     explain_credit: Callable[..., CreditExplanation] | None = None
     recorded_knobs: tuple[str, ...] = ()
     recorded_metrics: tuple[str, ...] = ()

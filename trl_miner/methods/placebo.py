@@ -60,4 +60,5 @@ PLACEBO = AdvantageEstimator(
     wants_sampler_logps=True,
     acts_on=frozenset({"all_right"}),
     knobs={name: MINER.knobs[name] for name in ("gamma", "lambda_max")},
+    settings_of=MINER.name,
 )

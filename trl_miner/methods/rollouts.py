@@ -5,7 +5,6 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,8 +42,6 @@ class Rollouts:
         texts: Returns the text of each of this process's B rollouts: that of the tokens in `mask_BT`, without
             special ones.
         seed: For random choices of this batch, which the processes must make alike; no two batches share it.
-        memory: What a method keeps from batch to batch, the same on every process: values that JSON can hold. Every
-            checkpoint has it.
     """
 
     rewards_N: Tensor
@@ -59,7 +56,6 @@ class Rollouts:
     prompt_keys: Callable[[], Tensor] = field(default_factory=lambda: _no_keys)
     texts: Callable[[], list[str]] = field(default_factory=lambda: _no_texts)
     seed: int = 0
-    memory: dict[str, Any] = field(default_factory=dict)
 
     def local(self, values_N: Tensor) -> Tensor:
         """Return (B,), this process's rows of a vector of the global batch."""

@@ -66,7 +66,7 @@ def dose_of(run: RunHistory) -> Dose:
         return Dose(methods, "gradient", target, _values(run, "dose/share"))
     for name in ("miner", "placebo"):
         if name in credited:
-            cap = _float(settings.get(f"{name}_lambda_max", DEFAULTS["miner_lambda_max"]))
+            cap = _float(settings.get("miner_lambda_max", DEFAULTS["miner_lambda_max"]))
             return Dose(methods, "none" if cap is None else "cap", cap, _l1_shares(run, name))
     return Dose(methods, "none" if credited else "", None, [])
 

@@ -25,7 +25,6 @@ class RunState(TrainerCallback, ExportableState):
         self.ledger: dict[
             str, Any
         ] = {}  # where the prompt ledger is, at the end of a generation cycle; empty: nowhere
-        self.memory: dict[str, Any] = {}  # what estimators keep from batch to batch, by method
         self.dose: dict[str, Any] = {}  # what was asked for, and a `DoseState`; empty: not begun
         self.has_begun = False  # whether training has begun (again) since this was last set to False
         # Whether this training has compared the sampler's log-probs with its own, and `sampler_check.compare`'s sums.
@@ -39,7 +38,7 @@ class RunState(TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, in transformers' form."""
-        names = ("generated", "used", "tokens", "stream", "ledger", "memory", "dose")
+        names = ("generated", "used", "tokens", "stream", "ledger", "dose")
         return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import IterableDataset
 from torch import Tensor
 from trl import GRPOTrainer
 
@@ -136,11 +135,6 @@ class MinerGRPOTrainer(RunTrainer):
         for method in args.estimators:
             if method.reads_logits:
                 check_logits(self.model, method.name)
-            if method.has_memory and isinstance(self.train_dataset, IterableDataset):
-                raise ValueError(
-                    f"{method.name} keeps a memory of each prompt, so that prompts must come back: got a streaming "
-                    f"training set. Load it without streaming, or choose another estimator."
-                )
         if args.dynamic_sampling or self.ledger.selection is not None:
             self._prompts = PromptSource(self)
             self._sampling = DynamicSampling(self, self._prompts) if args.dynamic_sampling else None
@@ -285,7 +279,6 @@ class MinerGRPOTrainer(RunTrainer):
             prompt_keys=lambda: prompt_keys(output),
             texts=lambda: completion_texts(output, self.processing_class),
             seed=args.seed * 2**40 + RunState.of(self).generated,
-            memory=RunState.of(self).memory,
         )
         result = estimate(args.composition, rollouts, args.knobs)
         if self._dose is not None:
