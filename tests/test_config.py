@@ -45,7 +45,6 @@ def test_the_defaults_are_the_papers(tmp_path):
         ),
         (dict(dynamic_sampling=True), "drops the all-right prompts that MINER learns from"),
         (dict(dynamic_sampling_max_rounds=0), "dynamic_sampling_max_rounds must be at least 1: got 0"),
-        (dict(dynamic_sampling_oversample=0.5), "dynamic_sampling_oversample must be at least 1: got 0.5"),
         (dict(miner_gamma=-2.0), "miner_gamma must be at least 0: got -2.0"),
         (dict(miner_lambda_max=-1e-3), "miner_lambda_max must be at least 0.*got -0.001"),
         (dict(miner_lambda_max=float("nan")), "miner_lambda_max must be at least 0.*got nan"),

@@ -412,15 +412,6 @@ def test_a_batch_that_cannot_be_filled_is_filled_up_with_a_warning(policy, tmp_p
     assert logs_of(trainer)[0]["dynamic_sampling/full"] == 0 and [len(i) for i in trainer.generated] == [3, 3]
 
 
-def test_or_it_raises_when_that_is_asked_for(policy, tmp_path):
-    """With the threshold, where that is to blame."""
-    settings = dict(DYNAMIC, dynamic_sampling_max_rounds=2, dynamic_sampling_require_full=True)
-    for value, named in ((0.0, r"max_rounds\.\n"), (0.5, "no rollout is correct.*the largest is 0.5")):
-        rewards = [value, 0.0] * 6
-        with pytest.raises(RuntimeError, match=f"does not allow filling it up.*{named}"):
-            trained(policy, tmp_path, reward=lambda rewards=rewards, **kwargs: rewards, **settings)
-
-
 def test_evaluation_drops_no_prompt(policy, tmp_path, caplog):
     settings = dict(DYNAMIC, eval_strategy="steps", eval_steps=2, per_device_eval_batch_size=12, max_steps=2)
     with caplog.at_level(logging.WARNING, logger="trl_miner.config"):

@@ -216,15 +216,6 @@ class MinerGRPOConfig(GRPOConfig):
     dynamic_sampling_max_rounds: int = _setting(
         10, "Generations per batch, the first included, before it is filled up with the best prompts there are."
     )
-    dynamic_sampling_oversample: float = _setting(
-        1.0,
-        "A refill draws as many prompts as should fill the batch, going by the share of mixed ones so far, times "
-        "this; at least 1. Above 1, there are fewer rounds and more rollouts; a surplus mixed prompt waits for the "
-        "next batch, where it is generated again.",
-    )
-    dynamic_sampling_require_full: bool = _setting(
-        False, "Raise an error when a batch cannot be filled, instead of a warning."
-    )
     prompt_selection: str = _setting(
         "none",
         "Which prompts to generate less often, by how they came out before. greso (arXiv 2506.02177): less often with "

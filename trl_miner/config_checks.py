@@ -34,7 +34,6 @@ _AT_LEAST = {
     **dict.fromkeys(("learning_rate", "beta", "epsilon", "epsilon_high"), 0),
     "watchdog_seconds": 0,
     "dynamic_sampling_max_rounds": 1,
-    "dynamic_sampling_oversample": 1,
     "log_token_credit_steps": 1,
     "log_token_credit_rollouts": 1,
     "log_miner_update_steps": 1,
@@ -61,8 +60,6 @@ _ONLY_WITH: dict[str, tuple[str, Collection[Any]]] = {
     "miner_constant_reward": ("miner_intrinsic", ("constant",)),
     "dose_steps": ("dose", (GRADIENT,)),
     "dynamic_sampling_max_rounds": ("dynamic_sampling", (True,)),
-    "dynamic_sampling_oversample": ("dynamic_sampling", (True,)),
-    "dynamic_sampling_require_full": ("dynamic_sampling", (True,)),
     "log_token_credit_steps": ("log_token_credit", (True,)),
     "log_miner_update_steps": ("log_miner_update", (True,)),
 }

@@ -134,9 +134,6 @@ CASES = {
     "kl_cov": dict(OFF_POLICY, policy_loss="kl_cov", kl_cov_ratio=0.2),
     "bapo": dict(OFF_POLICY, policy_loss="bapo", bapo_target=2.0),
     "dynamic_sampling": dict(advantage_estimator="grpo", dynamic_sampling=True),
-    "dynamic_sampling_oversampled": dict(
-        advantage_estimator="grpo", dynamic_sampling=True, dynamic_sampling_oversample=2.0
-    ),
     "dynamic_sampling_not_full": dict(
         advantage_estimator="grpo", dynamic_sampling=True, dynamic_sampling_max_rounds=2
     ),
