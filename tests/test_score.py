@@ -1,7 +1,6 @@
 """Result folders with known answers, their scores by hand, and the tables that show them."""
 
 import json
-import re
 
 import pytest
 
@@ -85,9 +84,9 @@ def test_files_hold_what_was_returned_and_a_second_call_agrees(result):
     before = (result / "aime24" / "samples.jsonl").read_bytes()
     scores = score_folder(result, resamples=200)
     assert json.loads((result / "scores.json").read_text()) == scores
-    written = [(result / name).read_text() for name in ("scores.json", "scores.md", "scores.tex")]
+    written = [(result / name).read_text() for name in ("scores.json", "scores.md")]
     score_folder(result, resamples=200)
-    assert written == [(result / name).read_text() for name in ("scores.json", "scores.md", "scores.tex")]
+    assert written == [(result / name).read_text() for name in ("scores.json", "scores.md")]
     assert (result / "aime24" / "samples.jsonl").read_bytes() == before
     assert "37.50" in written[1] and "P@4" in written[1]
 
@@ -243,7 +242,6 @@ def test_the_papers_rows_stand_beside(tmp_path):
     assert cells == ["25.86", "73.33", "86.93", "-", f"{(25.86 + 86.93) / 2:.2f}", "-"]
     assert "MATH500 (K=16)" in page and "temperature 0.7, here 1.0" in page
     assert "67.00 ± 5.97" in page and "GSPO, Avg P@1" in page
-    assert "Paper: MINER & 25.86 & 73.33 & 86.93 & -" in (folder / "scores.tex").read_text()
 
 
 def test_the_model_itself_finds_its_rows(result):
@@ -256,23 +254,8 @@ def test_the_model_itself_finds_its_rows(result):
         score_folder(result, paper="Qwen3-32B")
 
 
-def test_latex_is_balanced_and_escaped(result):
-    score_folder(result, paper="Qwen3-4B-Base")
-    text = (result / "scores.tex").read_text()
-    assert r"runs/me\_and\_you" in text and r"\multicolumn{2}{c}{AIME2024}" in text
-    assert text.count(r"\begin{") == text.count(r"\end{") and text.count("{") == text.count("}")
-    assert "±" not in text and not re.search(r"(?<!\\)_", text)
-    for table in text.split(r"\begin{tabular}")[1:]:
-        columns = table[: table.index("}", 1)].count("c") + 1
-        body = table[table.index(r"\midrule") : table.index(r"\bottomrule")]
-        assert {line.count("&") for line in body.splitlines() if "&" in line} == {columns - 1}
-
-
 def test_tables_escape():
     table = Table(r"50 % of {a_b} & c\d", ["Model", "x^2"], [["a|b~#$", "1 ± 2"]])
-    shown = table.latex()
-    assert r"50 \% of \{a\_b\} \& c\textbackslash{}d" in shown and r"x\textasciicircum{}2" in shown
-    assert r"a|b\textasciitilde{}\#\$ & 1 $\pm$ 2 \\" in shown
     assert table.markdown().splitlines()[2].replace("\\|", "").count("|") == 3  # a name cannot add a column
 
 
@@ -284,7 +267,6 @@ def test_names_and_levels_are_no_markup(tmp_path):
     for text in ((folder / "scores.md").read_text(), comparison_markdown(compare_folders([folder, folder]))):
         assert "![x](" not in text and "<img" not in text and "!\\[x](http" in text
         assert not [line for line in text.splitlines() if line.startswith(("## New", "# &lt;", "- x"))]
-    assert "\n\n\\#" not in (folder / "scores.tex").read_text()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from ..runs.places import check_target
 from ..runs.runs_file import is_runs_file
 from ..tables import Table
 from . import held_out_curves
-from .budgets import budgets_table
 from .charts import charts_of
 from .completions import Completions, read_completions
 from .grouping import Method, group_methods
@@ -178,7 +177,6 @@ def _tables(material: Material, methods: Sequence[Method]) -> list[Table]:
         settings_table(methods),
         *ablation_tables(methods, material.results),
         *sensitivity_tables(methods),
-        budgets_table(methods),
         training_table(methods),
         runs_table(material.runs) if material.runs else None,
     ]
