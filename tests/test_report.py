@@ -404,14 +404,10 @@ def test_every_picture_bears_every_history(tmp_path, name, values):
     assert 1000 < (tmp_path / "p.svg").stat().st_size < 300_000
 
 
-def test_charts_are_known_by_name_and_by_their_old_functions():
-    with pytest.warns(FutureWarning, match=r'draw_reward\(runs\) is deprecated: write draw_chart\("reward", runs\)'):
-        figure = curves.draw_reward(history([0.1]))
-    assert figure.axes[0].get_title() == "Reward"
+def test_charts_are_known_by_name():
+    assert draw_chart("reward", history([0.1])).axes[0].get_title() == "Reward"
     with pytest.raises(ValueError, match="must be one of reward, .*completions: got 'rewards'"):
         draw_chart("rewards", history([0.1]))
-    with pytest.raises(AttributeError, match="no attribute 'draw_rewards'"):
-        curves.draw_rewards  # noqa: B018
 
 
 def test_a_lone_point_is_seen():

@@ -471,8 +471,6 @@ def test_a_best_model_between_two_renames_is_found_again(policy, unscored, tmp_p
             patch.setattr(unscored, "save_model", lambda *_, **__: (tmp_path / "no" / "room").touch())
             callback._keep("step 2", {"pass@1": 0.75})
         assert callback.best == 0.5 and "of step 2, could not be kept: " in capsys.readouterr().out
-        with pytest.warns(FutureWarning, match="judge is now called reward_func"):
-            assert EvaluationCallback(unscored, None, judge=rewards.math_reward).reward_func is rewards.math_reward
     finally:
         unscored.args.output_dir = known
     assert [path.name for path in tmp_path.iterdir()] == ["best"]

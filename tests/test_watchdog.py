@@ -110,12 +110,6 @@ def test_a_beat_keeps_a_slow_phase_alive(watching):
             trl_miner.beat()
 
 
-def test_the_old_module_of_beat_still_works_and_warns():
-    with pytest.warns(FutureWarning, match=r"call trl_miner\.beat\(\)"):
-        from trl_miner.watchdog import beat
-    assert beat is trl_miner.beat
-
-
 @pytest.mark.slow
 def test_a_folder_that_grows_keeps_its_phase_alive(watching, tmp_path):
     dog = watching()

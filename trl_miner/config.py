@@ -5,7 +5,6 @@ import inspect
 import json
 import math
 import os
-import warnings
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -299,13 +298,6 @@ class MinerGRPOConfig(GRPOConfig):
     def optimizer_steps_per_generation(self) -> float:
         """The number of optimizer steps per generation batch; below 1 where a step takes several batches."""
         return self.steps_per_generation * self.num_iterations / self.gradient_accumulation_steps
-
-    @property
-    def optimiser_steps_per_generation(self) -> float:
-        """`optimizer_steps_per_generation` by its old name. Deprecated."""
-        message = "optimiser_steps_per_generation is now optimizer_steps_per_generation."
-        warnings.warn(message, FutureWarning, stacklevel=2)
-        return self.optimizer_steps_per_generation
 
     @property
     def composition(self) -> Composition:

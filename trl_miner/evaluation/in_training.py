@@ -48,7 +48,6 @@ class EvaluationCallback(TrainerCallback):
         keep_best: Keep the model with the highest Pass@1 so far in `best/` of the run folder.
         batch_size: Completions per call of `generate`.
         final_samples: Completions per problem after training, for a larger K of Pass@K; `num_samples` by default.
-        judge: The old name of `reward_func`, deprecated.
     """
 
     def __init__(
@@ -62,11 +61,7 @@ class EvaluationCallback(TrainerCallback):
         keep_best: bool = False,
         batch_size: int = DEFAULT_BATCH_SIZE,
         final_samples: int | None = None,
-        judge: Callable[..., Any] | None = None,
     ) -> None:
-        if judge is not None:
-            warnings.warn("judge is now called reward_func: pass it by that name.", FutureWarning, stacklevel=2)
-            reward_func = judge
         self.trainer, self.problems, self.num_samples, self.every = trainer, problems, num_samples, every
         self.reward_func = reward_func
         deciding = [trainer.reward_funcs[column] for column in trainer.verifier.columns]

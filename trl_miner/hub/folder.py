@@ -28,8 +28,6 @@ _FILES = (
 # A vocabulary may hold what has the shape of a secret; the log is written without any.
 _WITHOUT_SHAPES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt", "log_history.json")
 _UNSEARCHED = (".safetensors", ".png", ".model", ".tiktoken")
-_MOST_ALIASES = 20  # in the metadata of a card: each may double what it stands for
-_DEEPEST = 20  # brackets within brackets there: at each one, PyYAML looks at all that are open
 
 
 def assemble(
@@ -195,19 +193,11 @@ def _read_card(model: Model) -> str:
 
 
 def _has_metadata(card: str) -> bool:
-    """Return whether a card's metadata can be read soon, and is small also when all its aliases are written out."""
+    """Return whether a card's metadata can be read."""
     import yaml
     from huggingface_hub import ModelCard
-    from huggingface_hub.repocard import REGEX_YAML_BLOCK
 
     try:
-        block = REGEX_YAML_BLOCK.search(card)
-        aliases = depth = 0
-        for event in yaml.parse(block[2], Loader=yaml.SafeLoader) if block else ():
-            aliases += isinstance(event, yaml.AliasEvent)
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if aliases > _MOST_ALIASES or depth > _DEEPEST:
-                return False
         ModelCard(card, ignore_metadata_errors=True)
     except (ValueError, RecursionError, yaml.YAMLError):
         return False

@@ -120,7 +120,6 @@ def complete_card(card: str, facts: RunFacts) -> str:
         "What became of the rollouts": _prompts(facts),
         "Evaluation": _scores(facts.evaluation) + _benchmark_scores(facts.benchmarks),
         "License": _license(facts.record),
-        "Licence": "",  # the section's title in earlier versions
     }
     for title, body in sections.items():
         if body or title != "Settings":  # without a record, keep the settings that the card shows

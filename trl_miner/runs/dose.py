@@ -1,7 +1,7 @@
 """Which method pays which kind of prompt in a run, the dose asked for, and the dose reached: from settings and log.
 
 The dose is how strongly the methods of all-right and all-wrong prompts act beside that of mixed ones. Without the
-setting `dose`, and in runs older than it, MINER and the placebo have a cap: a dose in sums of abs(advantage), L1.
+setting `dose`, MINER and the placebo have a cap: a dose in sums of abs(advantage), L1.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,7 +56,7 @@ class Dose:
 
 
 def dose_of(run: RunHistory) -> Dose:
-    """Return the dose of a run from its recorded settings and its log, of this or an earlier version."""
+    """Return the dose of a run from its recorded settings and its log."""
     settings = run.settings
     methods = methods_by_kind(settings)
     credited = {methods["all_right"], methods["all_wrong"]} - {methods["mixed"], NONE}

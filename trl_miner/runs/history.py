@@ -18,7 +18,7 @@ from .evaluation import FILE as EVALUATION
 from .files import read_optional
 from .held_out import HeldOut, read_held_out
 from .places import only_within
-from .settings import DEFAULTS, clean_settings, current_names, read_options
+from .settings import DEFAULTS, clean_settings, read_options
 from .shapes import number
 from .trainer_state import FILE as STATE
 from .trainer_state import SHAPE as STATE_SHAPE
@@ -105,8 +105,8 @@ def read_run(folder: str | Path) -> RunHistory:
 
 def _read_run(folder: Path) -> RunHistory:
     state, notes = _read_state(folder)
-    facts = current_names(read_optional(folder / RUN, notes, RUN_SHAPE))
-    record = current_names(read_optional(folder / RECORD, notes, RECORD_SHAPE))
+    facts = read_optional(folder / RUN, notes, RUN_SHAPE)
+    record = read_optional(folder / RECORD, notes, RECORD_SHAPE)
     logs = clean_logs(state.get("log_history"), notes)
     steps = int(number(state.get("global_step")) or (logs[-1]["step"] if logs else 0))
     planned = number(state.get("max_steps"))

@@ -1,4 +1,4 @@
-"""The settings that runs record, in one spelling, whichever file and version they come from."""
+"""The settings that runs record, in one spelling, whichever file they come from."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -16,12 +16,6 @@ DEFAULTS = {
     "miner_credit": "focal",
     "miner_intrinsic": "nll",
 }
-_RENAMED = {"optimiser_steps_per_step": "optimizer_steps_per_step"}
-
-
-def current_names(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a `training.json` or `run.json` with the names that today's version writes."""
-    return {_RENAMED.get(name, name): value for name, value in record.items()}
 
 
 def clean_settings(settings: Mapping[str, Any]) -> dict[str, str]:

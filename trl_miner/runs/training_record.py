@@ -16,7 +16,6 @@ from typing import Any
 
 from ..redaction import redact, without_paths
 from .files import FORMAT, read_object, read_optional, write_json
-from .settings import current_names
 from .shapes import COUNT, FLAG, MORE_THAN_0, TEXT, Each, Kind, Maybe, misfit
 
 RECORD = "training.json"
@@ -36,7 +35,7 @@ RECORD_SHAPE = {
         "other_settings": Maybe(Each(TEXT)),
     },
     **{"seed": Maybe(COUNT), "license": Maybe(Each(TEXT)), "versions": Maybe(Each(TEXT)), "git": Maybe(TEXT)},
-    **{"optimizer_steps_per_step": Maybe(MORE_THAN_0), "optimiser_steps_per_step": Maybe(MORE_THAN_0)},
+    "optimizer_steps_per_step": Maybe(MORE_THAN_0),
 }
 _PACKAGES = ("trl", "transformers", "torch", "vllm")
 _SHOWN_OF_ALL = (
@@ -90,7 +89,7 @@ def prompts_are_chats(trainer: Any) -> bool:
 def read_run_record(run: Path) -> dict[str, Any] | None:
     """Read `training.json` of a run folder; None: there is none."""
     path = run / RECORD
-    return current_names(read_object(path, "Delete it to go without.", RECORD_SHAPE)) if path.is_file() else None
+    return read_object(path, "Delete it to go without.", RECORD_SHAPE) if path.is_file() else None
 
 
 def read_verifier(run: Path) -> tuple[list[str], bool] | None:

@@ -4,9 +4,7 @@ Runs of one method, that is with the same settings but for the seed, become one 
 smallest to the largest.
 """
 
-import functools
 import statistics
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,15 +66,6 @@ def draw_chart(chart: str | Chart, runs: Runs, path: str | Path | None = None, *
         finish_axes(axes, title=panel.title, xlabel=xlabel, ylabel=panel.unit, percent=percent, log=panel.log)
     add_legend(figure, panels)
     return save(figure, path)
-
-
-def __getattr__(name: str) -> Any:
-    """Keep `draw_reward(runs)` and the others of the first versions."""
-    chart = name.removeprefix("draw_")
-    if chart == name or chart not in charts_of([]):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn(f'{name}(runs) is deprecated: write draw_chart("{chart}", runs).', FutureWarning, stacklevel=2)
-    return functools.partial(draw_chart, chart)
 
 
 def has_chart(chart: Chart, run: RunHistory) -> bool:
