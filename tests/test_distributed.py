@@ -255,7 +255,7 @@ def assembling(size):
         rounds, Image.sent = by_rank[world.rank], []
         found = assemble(rounds, filled, G, world)
         assert (found.rows, found.generated, found.extra) == (rows, generated, extra), seed
-        assert [*found.extra] == [*extra]  # TRL 1.9 gathers them in this order
+        assert [*found.extra] == [*extra]  # TRL gathers them in this order
         assert torch.equal(found.rewards_NF, rewards_NF)
         assert sorted(Image.sent) == sorted(sent) and not rounds, seed
     dist.destroy_process_group()

@@ -16,7 +16,6 @@ from trl_miner.methods.entropy_adv import entropy_advantages
 from trl_miner.methods.grpo import group_relative_advantages
 from trl_miner.methods.ucas import ucas_advantages
 from trl_miner.trainer.logits import STATISTICS, logit_statistics
-from trl_miner.trainer.loss_rewriter import LossRewriter
 
 OFF_POLICY = dict(per_device_train_batch_size=4, steps_per_generation=3, gradient_accumulation_steps=1)
 # Three optimizer steps for each generation, with rates that make the ratios move.
@@ -431,15 +430,6 @@ def test_a_data_set_too_small_to_refill_from_is_refused_before_training(policy, 
 def test_a_streaming_data_set_is_refused_where_prompts_must_be_found_again(policy, tmp_path):
     with pytest.raises(ValueError, match="streaming"):
         MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, **DYNAMIC), problems().to_iterable_dataset())
-
-
-def test_a_loss_that_does_not_pass_through_trls_is_refused(policy, tmp_path):
-    """The kernel itself is not installed here: only the attribute by which TRL before 1.14 says that it is used."""
-    args = config(tmp_path, advantage_estimator="grpo", policy_loss="clip_cov")
-    trainer = MinerGRPOTrainer(policy, mixed_reward, args, problems())
-    trainer.use_liger_kernel = True
-    with pytest.raises(ValueError, match="does not reach Liger's loss"):
-        LossRewriter(trainer)
 
 
 @pytest.mark.parametrize(

@@ -73,8 +73,7 @@ def test_the_link_to_vllm_has_what_is_replaced_for_a_model_in_4_bits():
 def test_settings_take_no_value_that_ours_refuse(name):
     """What TRL's help quotes; the help of one setting quotes values of others."""
     known = {value for values in ONE_OF.values() for value in values}
-    field = config("unused").__dataclass_fields__.get(name)  # TRL 1.9 has fewer
-    quoted = set(re.findall(r"['`](\w+)'", field.metadata["help"] if field else ""))
+    quoted = set(re.findall(r"['`](\w+)'", config("unused").__dataclass_fields__[name].metadata["help"]))
     assert quoted <= known, moved(f"{name}, with {quoted - known},")
 
 

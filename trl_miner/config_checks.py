@@ -147,8 +147,6 @@ def _check_trl_settings(args: Any) -> None:
     limits = [Knob(name=name, at_least=limit) for name, limit in _AT_LEAST.items()]
     limits += [Knob(name=name, at_least=0, at_most=1) for name in ("top_p", "min_p")]
     for knob in (*limits, *(Knob(name=name, one_of=values) for name, values in ONE_OF.items())):
-        if knob.name not in own:  # TRL 1.9 has fewer
-            continue
         value = getattr(args, knob.name)
         if knob.name == "scale_rewards" and isinstance(value, bool):
             value = "group" if value else "none"

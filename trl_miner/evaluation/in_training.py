@@ -199,7 +199,7 @@ class EvaluationCallback(TrainerCallback):
     def _sample(self, seeds: Sequence[int], prompts: Sequence[Sequence[int]]) -> list[list[int]]:
         """Return a completion of each prompt, in tokens."""
         trainer = self.trainer
-        # It turns gradient checkpointing off and on again: with the same settings, where this TRL takes them (1.9 does
+        # It turns gradient checkpointing off and on again: with the same settings, where TRL takes them (1.14 does
         # not, nor in its own generation, so there too scoring changes nothing).
         kwargs = {"gradient_checkpointing_kwargs": trainer.args.gradient_checkpointing_kwargs}
         kwargs = kwargs if kwargs.keys() <= inspect.signature(unwrap_model_for_generation).parameters.keys() else {}

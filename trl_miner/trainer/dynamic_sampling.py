@@ -31,7 +31,7 @@ class DynamicSampling:
     def __init__(self, trainer: Any, source: PromptSource) -> None:
         self._trainer, self._source = trainer, source
         images = {"image", "images"} & set(getattr(trainer.train_dataset, "column_names", ()))
-        if trainer.tools or getattr(trainer, "environment_factories", None) or images:
+        if trainer.tools or trainer.environment_factories or images:
             raise ValueError(
                 "dynamic_sampling works on prompts of text alone: got tools, environments or images. Leave "
                 "dynamic_sampling out."

@@ -23,7 +23,6 @@ from ..heartbeat import beat
 from ..methods.groups import GroupKinds
 from .forwards import is_multimodal, select_rows
 from .micro_batches import fewest_micro_batches, partition
-from .row_layout import uses_liger_loss
 
 KINDS = "miner_kinds"  # (B,) in a batch of TRL's, from the advantages to the loss: `PH`, `HE` or `NH`
 PH, HE, NH = range(3)
@@ -137,7 +136,7 @@ class GradientMeasurement:
     def _leaving_no_trace(self) -> Iterator[None]:
         """Drop metrics and random draws meanwhile, and reduce the loss to its policy term."""
         trainer = self._trainer
-        kept = {name: getattr(trainer, name) for name in _OTHER_TERMS if hasattr(trainer, name)}
+        kept = {name: getattr(trainer, name) for name in _OTHER_TERMS}
         for name in kept:
             setattr(trainer, name, 0.0)
         try:
@@ -224,8 +223,6 @@ def check_measurable(trainer: Any, setting: str) -> None:
     checkpointing = args.gradient_checkpointing_kwargs or {}
     if trainer.accelerator.distributed_type in SHARDED:
         reason = needs_whole_gradients(trainer.accelerator.distributed_type.value)
-    elif uses_liger_loss(trainer):
-        reason = "does not reach Liger's loss: got use_liger_kernel=True with TRL below 1.14. Leave that out"
     elif trainer.accelerator.mixed_precision == "fp16":
         reason = NOT_IN_FP16
     elif args.gradient_checkpointing and checkpointing.get("use_reentrant"):

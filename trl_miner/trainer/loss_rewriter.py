@@ -12,7 +12,6 @@ from ..distributed import current_world
 from ..methods import Surrogate
 from .micro_batches import MicroBatchPlan
 from .padding import loss_mask
-from .row_layout import uses_liger_loss
 
 _READ = ("completion_mask", "tool_mask", "advantages", "old_per_token_logps")
 
@@ -23,11 +22,6 @@ class LossRewriter:
     def __init__(self, trainer: Any) -> None:
         self._trainer, self._method = trainer, trainer.args.policy_loss_method
         self._of_step: Surrogate | None = None  # of all rows of the optimizer step under way
-        if uses_liger_loss(trainer):
-            raise ValueError(
-                f"policy_loss={self._method.name} does not reach Liger's loss: got use_liger_kernel=True with TRL "
-                f"below 1.14. Leave use_liger_kernel out, or upgrade TRL."
-            )
 
     def prepare(self, plan: MicroBatchPlan | None) -> None:
         """Where a method must see the whole optimizer step, show it all rows before the first micro-step.

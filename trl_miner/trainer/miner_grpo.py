@@ -293,7 +293,7 @@ class MinerGRPOTrainer(RunTrainer):
         self._replace_logged_advantages(result.advantages_N)
         advantages = result.advantages
         if advantages.dim() == 2:
-            # At padding TRL's own number: TRL 1.9 averages "luspo" over it, and must find what it would have there.
+            # What a method of the user's leaves at padding may be NaN, which TRL's loss would multiply by 0.
             advantages = torch.where(mask_BT.bool(), advantages, output["advantages"].unsqueeze(1))
         return {**output, "advantages": advantages}
 
@@ -316,7 +316,7 @@ class MinerGRPOTrainer(RunTrainer):
     @property
     def generates_in_turns(self) -> bool:
         """Whether tools, environments or a `rollout_func` take part in rollouts: one call of `generate` draws none."""
-        return bool(self.tools or getattr(self, "environment_factories", None) or self.rollout_func)
+        return bool(self.tools or self.environment_factories or self.rollout_func)
 
     def sample_held_out(
         self, rows: list[dict[str, Any]], num_samples: int, seed: int, sampler: Sampler | None

@@ -46,7 +46,7 @@ def takes_sampler_logps(trainer: Any) -> bool:
     off = {"top_p": (None, 1.0), "top_k": (None, 0, -1), "min_p": (None, 0.0), "repetition_penalty": (None, 1.0)}
     changes = [name for name, values in off.items() if getattr(args, name) not in values]
     changes += [f"generation_kwargs[{name!r}]" for name in args.generation_kwargs or () if name not in _HARMLESS]
-    changes += ["vllm_structured_outputs_regex"] if getattr(args, "vllm_structured_outputs_regex", None) else []
+    changes += ["vllm_structured_outputs_regex"] if args.vllm_structured_outputs_regex else []
     is_aligned = args.gradient_accumulation_steps % (args.steps_per_generation * trainer.num_iterations) == 0
     has_trls = not is_aligned or (trainer.use_vllm and args.vllm_importance_sampling_correction)
     takers = [method.label for method in args.estimators if method.wants_sampler_logps and not has_trls]
