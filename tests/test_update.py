@@ -186,7 +186,7 @@ def test_measuring_changes_nothing_that_is_trained(policy, tmp_path, settings):
 
 
 def test_off_it_costs_nothing(policy, tmp_path):
-    trainer = trained(policy, tmp_path, max_steps=2)
+    trainer = trained(policy, tmp_path, advantage_estimator="grpo", max_steps=2)
     assert trainer.forwarded == [] and all(KINDS not in batch for batch in trainer.batches)
 
 

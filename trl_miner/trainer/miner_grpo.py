@@ -293,7 +293,7 @@ class MinerGRPOTrainer(RunTrainer):
         self._replace_logged_advantages(result.advantages_N)
         advantages = result.advantages
         if advantages.dim() == 2:
-            # What a method of the user's leaves at padding may be NaN, which TRL's loss would multiply by 0.
+            # At padding a method may leave anything, NaN too, which the loss would multiply by 0.
             advantages = torch.where(mask_BT.bool(), advantages, output["advantages"].unsqueeze(1))
         return {**output, "advantages": advantages}
 
