@@ -173,7 +173,9 @@ class Forwards:
             completions = input_ids[:, -logits_to_keep:], attention_mask[:, -logits_to_keep:]
             watch = self._watch_logits(*completions, batch_size or len(input_ids), names)
         with watch as statistics:
-            result = self._trainer.trl_forward(model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs)
+            # (by name: TRL 1.14 takes all before it as *args)
+            kwargs["batch_size"] = batch_size
+            result = self._trainer.trl_forward(model, input_ids, attention_mask, logits_to_keep, **kwargs)
         return result, {**statistics, **({"entropies": result[1]} if "entropies" in names else {})}
 
     def _forward_by_length(
