@@ -36,12 +36,7 @@ class PromptSelection:
         num_saved: Rollouts of all prompts passed over so far.
     """
 
-    def __init__(
-        self,
-        *,
-        seed: int,
-        by_correctness: bool = False,
-    ) -> None:
+    def __init__(self, *, seed: int, by_correctness: bool = False) -> None:
         """Make the decisions of a run without a past.
 
         Args:

@@ -94,8 +94,8 @@ def compare(sampled_BT: Tensor, policy_BT: Tensor, raw_BT: Tensor | None, is_tok
 
 
 def check_sampler(trainer: Any, batch: dict[str, Any], sampled_BT: Tensor) -> bool:
-    """Return whether the sampler's log-probs stand for the policy's: once a training a forward over a
-    few rollouts finds out, or over those of several batches where they are short. Every process must call it.
+    """Return whether the sampler's log-probs stand for the policy's: once a training, a forward over a few rollouts
+    finds out, or over those of several batches where they are short. Every process must call it.
 
     Raises:
         ValueError: They are of another distribution, and a method of this run would be given them. (Where only records
