@@ -172,9 +172,13 @@ class Recording(MinerGRPOTrainer):
     def token_advantages(self):
         """Yield the advantages of each batch by token, (B, T); 0 where a token does not count in the loss."""
         for batch in self.batches:
-            mask = batch["completion_mask"] * batch.get("tool_mask", 1)
-            advantages = batch["advantages"]
-            yield (advantages if advantages.dim() == 2 else advantages.unsqueeze(1)) * mask
+            yield batch["advantages"] * batch["completion_mask"] * batch.get("tool_mask", 1)
+
+    @property
+    def has_credit(self):
+        """Whether the tokens of some rollout differ in their advantage, as they do under MINER."""
+        sizes = [advantages.abs() for advantages in self.token_advantages]
+        return any(bool(((size != 0) & (size != size.amax(dim=1, keepdim=True))).any()) for size in sizes)
 
     def trl_forward(self, model, input_ids, *args, **kwargs):
         if not torch.is_grad_enabled() and self.forwards.layout is not UNASKED:  # by then the model has been asked

@@ -146,9 +146,7 @@ def run(name, rewards, mask, scores, asked=None, seed=0, **changes):
     config = MinerGRPOConfig("unused", advantage_estimator=name, use_cpu=True, bf16=False, **changes)
     knows = dict(prompt_keys=lambda: keys_of(scores), seed=seed)
     rollouts = Rollouts(rewards, advantages, mask, kinds, G, score, **knows)
-    found = estimate(config.composition, rollouts, config.knobs)
-    values = advantages if found.advantages is None else found.advantages
-    return values if values.dim() == 2 else values.unsqueeze(1) * mask
+    return estimate(config.composition, rollouts, config.knobs).advantages_BT
 
 
 NAMES = [*ESTIMATORS, "ucas+miner", "entropy_adv+miner", "reinforce_pp+miner"]
@@ -297,7 +295,8 @@ def test_with_grpo_none_leaves_trls_own_advantages():
     rewards, mask, _ = batch()
     grpo = group_relative_advantages(rewards, G)
     rollouts = Rollouts(rewards, grpo, mask, group_kinds(rewards, G), G, score=None)
-    assert estimate(config.composition, rollouts, config.knobs).advantages is None  # so the loss is TRL's
+    found = estimate(config.composition, rollouts, config.knobs)
+    assert torch.equal(found.advantages_BT, grpo.unsqueeze(1) * mask) and torch.equal(found.advantages_N, grpo)
     assert [method.name for method in config.estimators] == ["grpo"]
 
 

@@ -20,8 +20,7 @@ ALL_WRONG: Kind = "all_wrong"
 
 
 def _pay_nothing(rollouts: Rollouts) -> Estimate:
-    zeros_N = torch.zeros_like(rollouts.advantages_N)
-    return Estimate(rollouts.local(zeros_N), zeros_N)
+    return Estimate.of_rollouts(rollouts, torch.zeros_like(rollouts.advantages_N))
 
 
 NONE = AdvantageEstimator(
@@ -182,7 +181,8 @@ def estimate(composition: Composition, rollouts: Rollouts, knobs: Callable[[str]
         rollouts: The batch.
         knobs: Returns the settings of a method, given its name.
     """
-    result = base = composition.mixed.estimate(rollouts, **knobs(composition.mixed.name))
+    result = composition.mixed.estimate(rollouts, **knobs(composition.mixed.name))
+    base = None if composition.mixed is GRPO else result
     credited = composition.credited(knobs)
     for method in _distinct(credited):
         own_kinds = [kind for kind in credited if credited[kind].name == method.name]
@@ -200,16 +200,8 @@ def rows_of(kinds: GroupKinds, names: Iterable[Kind]) -> Tensor:
 
 def _take_rows(result: Estimate, own: Estimate, is_own_N: Tensor, rollouts: Rollouts) -> Estimate:
     """Return `result` with some rows, and all metrics, of `own`."""
-    metrics = {**result.metrics, **own.metrics}
-    if result.advantages is None and own.advantages is None:
-        return replace(result, metrics=metrics)
-    pair = [rollouts.local(one.advantages_N) if one.advantages is None else one.advantages for one in (result, own)]
-    is_own = rollouts.local(is_own_N)
-    if any(advantages.dim() == 2 for advantages in pair):
-        is_own, is_token_BT = is_own.unsqueeze(1), rollouts.mask_BT.bool()
-        pair = [one if one.dim() == 2 else one.unsqueeze(1) * is_token_BT for one in pair]
     return Estimate(
-        torch.where(is_own, pair[1], pair[0]),
+        torch.where(rollouts.local(is_own_N).unsqueeze(1), own.advantages_BT, result.advantages_BT),
         torch.where(is_own_N, own.advantages_N, result.advantages_N),
-        metrics,
+        {**result.metrics, **own.metrics},
     )

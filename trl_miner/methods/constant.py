@@ -15,7 +15,7 @@ CREDIT = 0.05
 
 def _estimate(rollouts: Rollouts) -> Estimate:
     advantages_N = torch.full_like(rollouts.advantages_N, CREDIT)
-    return Estimate(rollouts.local(advantages_N), advantages_N)
+    return Estimate.of_rollouts(rollouts, advantages_N)
 
 
 CONSTANT = AdvantageEstimator(

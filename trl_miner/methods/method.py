@@ -134,7 +134,6 @@ class AdvantageEstimator(Method):
     Attributes:
         estimate: `estimate(rollouts, **knobs)` returns an `Estimate`. Of prompts on which it does not act, or that
             another method pays, its rows are not used.
-        keeps_trl: Whether it leaves TRL's advantages as they are.
         scores: What it asks of every row. The trainer takes these from a forward that TRL makes anyway.
         wants_sampler_logps: Whether the log-probs found while sampling spare it a forward.
         per_token: Whether advantages differ from token to token within a rollout.
@@ -150,7 +149,6 @@ class AdvantageEstimator(Method):
     """
 
     estimate: Callable[..., Estimate]
-    keeps_trl: bool = False
     scores: frozenset[Score] = frozenset()
     wants_sampler_logps: bool = False
     per_token: bool = False

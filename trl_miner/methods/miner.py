@@ -324,7 +324,7 @@ def _estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
         mask_BT,
         num_generations=rollouts.num_generations,
         advantages_N=advantages_N,
-        base_NT=_spread(base, rollouts),
+        base_NT=None if base is None else base.advantages_BT,
         kinds=rollouts.kinds,
         world=rollouts.world,
         **knobs,
@@ -339,16 +339,7 @@ def _estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
     }
     # A number that this batch does not define stays out: older TRL would average it to NaN.
     metrics = {name: value for name, value in metrics.items() if not math.isnan(value)}
-    is_own = mined.has_signal or (base is not None and base.advantages is not None)
-    return Estimate(mined.advantages_NT if is_own else None, mined.advantages_N, metrics)
-
-
-def _spread(base: Estimate | None, rollouts: Rollouts) -> Tensor | None:
-    """Return the base's advantages as (B, T); None where they are TRL's own."""
-    if base is None or base.advantages is None:
-        return None
-    advantages = base.advantages
-    return advantages if advantages.dim() == 2 else advantages.unsqueeze(1).expand(rollouts.mask_BT.shape)
+    return Estimate(mined.advantages_NT, mined.advantages_N, metrics)
 
 
 MINER = AdvantageEstimator(
