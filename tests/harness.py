@@ -176,9 +176,8 @@ class Recording(MinerGRPOTrainer):
 
     @property
     def has_credit(self):
-        """Whether the tokens of some rollout differ in their advantage, as they do under MINER."""
-        sizes = [advantages.abs() for advantages in self.token_advantages]
-        return any(bool(((size != 0) & (size != size.amax(dim=1, keepdim=True))).any()) for size in sizes)
+        """Whether MINER has given a rollout an advantage."""
+        return any(log.get("miner/tau_pos", 0) > 0 and log["miner/scale"] > 0 for log in self.state.log_history)
 
     def trl_forward(self, model, input_ids, *args, **kwargs):
         if not torch.is_grad_enabled() and self.forwards.layout is not UNASKED:  # by then the model has been asked

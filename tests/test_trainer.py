@@ -115,7 +115,7 @@ def test_the_forward_over_ph_rows_gives_what_the_whole_batch_would(policy, tmp_p
     prompts = decode(batch["prompt_ids"], skip_special_tokens=True)
     rewards = mixed_reward(prompts, decode(batch["completion_ids"], skip_special_tokens=True))
     expected = miner_advantages(torch.tensor(rewards), logps, batch["completion_mask"], num_generations=4)
-    assert expected.has_signal
+    assert expected.scale * expected.tau_pos > 0
     assert torch.allclose(next(trainer.token_advantages), expected.advantages_NT, rtol=1e-5, atol=1e-9)
 
 
@@ -163,8 +163,6 @@ def test_every_loss_of_trl_takes_token_advantages(policy, tmp_path, caplog, loss
         dict(gradient_checkpointing=True, gradient_checkpointing_kwargs={"use_reentrant": True}),
         dict(pad_to_multiple_of=8),
         dict(multi_objective_aggregation="normalize_then_sum"),
-        dict(miner_credit="rank"),
-        dict(miner_credit="inverse"),
         dict(miner_credit="uniform"),
         dict(miner_intrinsic="constant", miner_lambda_max=None),
         dict(miner_lambda_max=None),

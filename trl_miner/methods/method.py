@@ -139,7 +139,6 @@ class AdvantageEstimator(Method):
         per_token: Whether advantages differ from token to token within a rollout.
         uniform_when: The knob values at which they do not.
         acts_on: The kinds of prompts to which it can give an advantage. GRPO or another method does the rest.
-        acts_when: Further kinds, by the knob that must be above 0.
         reward_range: The smallest and the largest total reward that it is made for: a number, or the name of a knob;
             None: any.
         from_total_rewards: Whether it makes its advantages of the weighted sum of the rewards, in place of TRL's.
@@ -154,7 +153,6 @@ class AdvantageEstimator(Method):
     per_token: bool = False
     uniform_when: Mapping[str, Any] = field(default_factory=dict)
     acts_on: frozenset[Kind] = frozenset({"mixed", "all_right", "all_wrong"})
-    acts_when: Mapping[str, Kind] = field(default_factory=dict)
     reward_range: tuple[float | None, float | str | None] = (None, None)
     from_total_rewards: bool = False
     explain_credit: Callable[..., CreditExplanation] | None = None

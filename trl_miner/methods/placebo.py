@@ -37,8 +37,6 @@ def _estimate(rollouts: Rollouts, *, gamma: float = 2.0, lambda_max: float | Non
         lambda_max=lambda_max,
         credit="focal",
         intrinsic="nll",
-        constant_reward=0.0,
-        nh_scale=0.0,
     )
     metrics = {name.replace(MINER.name, "placebo", 1): value for name, value in mined.metrics.items()}
     tokens_N = rollouts.world.gather(rollouts.mask_BT.bool().sum(dim=1))
