@@ -172,9 +172,12 @@ class Recording(MinerGRPOTrainer):
     def token_advantages(self):
         """Yield the advantages of each batch by token, (B, T); 0 where a token does not count in the loss."""
         for batch in self.batches:
-            mask = batch["completion_mask"] * batch.get("tool_mask", 1)
-            advantages = batch["advantages"]
-            yield (advantages if advantages.dim() == 2 else advantages.unsqueeze(1)) * mask
+            yield batch["advantages"] * batch["completion_mask"] * batch.get("tool_mask", 1)
+
+    @property
+    def has_credit(self):
+        """Whether MINER has given a rollout an advantage."""
+        return any(log.get("miner/tau_pos", 0) > 0 and log["miner/scale"] > 0 for log in self.state.log_history)
 
     def trl_forward(self, model, input_ids, *args, **kwargs):
         if not torch.is_grad_enabled() and self.forwards.layout is not UNASKED:  # by then the model has been asked

@@ -24,7 +24,6 @@ def test_the_defaults_are_the_papers(tmp_path):
         (dict(advantage_estimator="minor"), "advantage_estimator must be one of .*entropy_adv, grpo,.*: got 'minor'"),
         (dict(advantage_estimator=["miner", "ucas"]), "after it others .*: got .'miner', 'ucas'."),
         (dict(watchdog_seconds=-1.0), "watchdog_seconds must be at least 0: got -1.0. The default is 300.0"),
-        (dict(miner_nh_scale=-1.0), "miner_nh_scale must be at least 0: got -1.0"),
         (dict(ucas_beta_pos=-0.1), "ucas_beta_pos must be at least 0: got -0.1. The default is 0.25"),
         (dict(entropy_adv_kappa=0.5), "entropy_adv_kappa must be at least 1: got 0.5"),
         (dict(advantage_estimator=3), "advantage_estimator must be one of .*: got 3"),
@@ -49,9 +48,8 @@ def test_the_defaults_are_the_papers(tmp_path):
         (dict(miner_lambda_max=-1e-3), "miner_lambda_max must be at least 0.*got -0.001"),
         (dict(miner_lambda_max=float("nan")), "miner_lambda_max must be at least 0.*got nan"),
         (dict(miner_lambda_max=float("-inf")), "miner_lambda_max must be at least 0.*got -inf"),
-        (dict(miner_credit="focus"), "miner_credit must be one of focal, uniform, rank, inverse: got 'focus'"),
+        (dict(miner_credit="focus"), "miner_credit must be one of focal, uniform: got 'focus'"),
         (dict(miner_intrinsic="entropy"), "miner_intrinsic must be one of nll, constant: got 'entropy'"),
-        (dict(miner_constant_reward=-0.1), "miner_constant_reward must be at least 0: got -0.1"),
         (dict(correct_threshold=float("nan")), "correct_threshold must be a number"),
     ],
 )
@@ -113,9 +111,8 @@ def test_every_own_field_has_help_text():
         ),
         (
             dict(miner_credit="uniform", miner_gamma=5.0),
-            r"miner_gamma=5.0 \(which needs miner_credit: focal or inverse",
+            r"miner_gamma=5.0 \(which needs miner_credit: focal",
         ),
-        (dict(miner_constant_reward=0.5), "miner_constant_reward=0.5 .*miner_intrinsic: constant"),
         (dict(bapo_target=2.0, entropy_weight=0.1), "entropy_weight=0.1 .*; bapo_target=2.0"),
         (dict(dynamic_sampling_max_rounds=3), "dynamic_sampling_max_rounds=3 .*dynamic_sampling: true"),
         (dict(advantage_estimator="ngrpo", scale_rewards="none"), "scale_rewards='none' has no effect on ngrpo"),
@@ -136,7 +133,7 @@ def test_settings_without_effect_are_warned_of(tmp_path, caplog, change, told):
         dict(miner_lambda_max=0.5, miner_gamma=1.0),
         dict(advantage_estimator="grpo", all_right="placebo", miner_lambda_max=0.01, scale_rewards="none"),
         dict(policy_loss="bapo", bapo_target=2.0),
-        dict(miner_intrinsic="constant", miner_constant_reward=0.5, miner_credit="inverse", miner_gamma=1.0),
+        dict(miner_intrinsic="constant", miner_credit="focal", miner_gamma=1.0),
     ],
 )
 def test_settings_that_have_one_are_not(tmp_path, caplog, change):

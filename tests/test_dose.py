@@ -29,7 +29,8 @@ def rollouts(rewards, mask):
 def given(advantages, state, mask=None):
     """The advantages of an all-right prompt and of a mixed one after the dose, and the state."""
     mask = torch.ones(4, 2) if mask is None else mask
-    estimate = Estimate(tensor(advantages), tensor([1.0, 0.0, 1.0, -1.0]))
+    advantages_BT = tensor(advantages).view(4, -1) * mask
+    estimate = Estimate(advantages_BT, tensor([1.0, 0.0, 1.0, -1.0]))
     found, state = give_dose(estimate, rollouts(RIGHT + MIXED, mask), tensor([True, True, False, False]), state)
     return found, state
 
@@ -41,7 +42,6 @@ def test_masses_are_of_tokens_that_count():
     advantages = tensor([[3.0, 4.0], [1.0, 9.0]])
     mask, is_credited = tensor([[1, 1], [1, 0]]), tensor([True, False])
     assert squared_masses(advantages, mask, is_credited).tolist() == [25, 1]  # 9 + 16; 1
-    assert squared_masses(tensor([3.0, 2.0]), mask, is_credited).tolist() == [18, 4]  # 2 * 9; 4
 
 
 def test_the_scale_brings_the_masses_to_the_wanted_odds():
@@ -51,7 +51,7 @@ def test_the_scale_brings_the_masses_to_the_wanted_odds():
     assert given(advantages, state)[1].scale == pytest.approx(1.0)
     found, state = given(advantages, DoseState(math.log(0.5)))
     assert state.scale == pytest.approx(2.0)
-    assert torch.allclose(found.advantages, tensor([[0.6, 0.8], [0.0, 0.0], [1.0, 1.0], [-1.0, -1.0]]))
+    assert torch.allclose(found.advantages_BT, tensor([[0.6, 0.8], [0.0, 0.0], [1.0, 1.0], [-1.0, -1.0]]))
     assert found.advantages_N.tolist() == pytest.approx([2.0, 0.0, 1.0, -1.0])
 
 
@@ -59,33 +59,27 @@ def test_advantages_of_whole_rollouts_are_scaled_too():
     # masses sqrt(2 * .09) and sqrt(2 * 1 + 1 * 1): odds .1
     found, state = given([0.3, 0.0, 1.0, -1.0], DoseState(math.log(0.1)), tensor([[1, 1], [1, 1], [1, 1], [1, 0]]))
     assert state.scale == pytest.approx(0.1 * math.sqrt(3 / 0.18))
-    assert found.advantages.tolist() == pytest.approx([0.3 * state.scale, 0.0, 1.0, -1.0])
+    assert found.advantages_BT[:, 0].tolist() == pytest.approx([0.3 * state.scale, 0.0, 1.0, -1.0])
 
 
 def test_the_scale_stays_where_there_is_no_credit():
     found, state = given([0.0, 0.0, 1.0, -1.0], DoseState(-3.0, scale=2.0))
     assert state == DoseState(-3.0, scale=2.0, other_mass=2.0)  # sqrt(2 * 1 + 2 * 1)
-    assert found.advantages.tolist() == [0.0, 0.0, 1.0, -1.0]
+    assert found.advantages_BT[:, 1].tolist() == [0.0, 0.0, 1.0, -1.0]
 
 
 def test_the_newest_batch_with_other_advantages_stands_in_for_one_without():
     # masses: sqrt(4 * .09) = .6, and 3 before; odds .1: scale .1 * 3 / .6 = .5
     found, state = given([0.3, 0.3, 0.0, 0.0], DoseState(math.log(0.1), scale=7.0, other_mass=3.0))
     assert state.scale == pytest.approx(0.5) and state.other_mass == 3.0
-    assert found.advantages.tolist() == pytest.approx([0.15, 0.15, 0.0, 0.0])
+    assert found.advantages_BT[:, 1].tolist() == pytest.approx([0.15, 0.15, 0.0, 0.0])
     found, state = given([0.3, 0.3, 0.0, 0.0], DoseState(math.log(0.1)))
-    assert state.scale == 0 and not found.advantages.any()  # before the first one
+    assert state.scale == 0 and not found.advantages_BT.any()  # before the first one
 
 
 def test_a_rounding_error_does_not_get_a_dose():
     found, state = given([1e-18, 0.0, 1.0, -1.0], DoseState(0.0))
-    assert state.scale == 1e5 and found.advantages[0].item() == pytest.approx(1e-13)
-
-
-def test_advantages_of_trl_stay_what_they_are():
-    estimate, state = Estimate(None, torch.zeros(4)), DoseState(0.0)
-    is_credited = tensor([True, True, False, False])
-    assert give_dose(estimate, rollouts(RIGHT + MIXED, torch.ones(4, 2)), is_credited, state) == (estimate, state)
+    assert state.scale == 1e5 and found.advantages_BT[0, 0].item() == pytest.approx(1e-13)
 
 
 def test_one_measured_share_gives_the_odds():
@@ -113,9 +107,9 @@ def test_every_credited_method_gets_its_dose(kind, name):
     is_credited = rows_of(kinds, [kind])
     estimate, known = Estimate(unscaled, unscaled.mean(dim=1)), Rollouts(rewards, rewards, mask, kinds, 4, score=None)
     dosed, _ = give_dose(estimate, known, is_credited, DoseState(math.log(0.5)))
-    credited, others = squared_masses(dosed.advantages, mask, is_credited).tolist()
+    credited, others = squared_masses(dosed.advantages_BT, mask, is_credited).tolist()
     assert credited / others == pytest.approx(0.25)  # norms are compared: .5^2
-    assert torch.equal(dosed.advantages[~is_credited], unscaled[~is_credited])
+    assert torch.equal(dosed.advantages_BT[~is_credited], unscaled[~is_credited])
 
 
 @pytest.mark.parametrize("squares", [(0.0, 1.0), (1.0, 0.0), (math.nan, 1.0), (math.inf, 1.0)])

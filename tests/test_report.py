@@ -623,7 +623,6 @@ def test_the_kinds_that_a_method_acts_on_are_those_of_its_record():
         ({"advantage_estimator": "grpo"}, "grpo none none"),
         ({"advantage_estimator": "ucas+miner"}, "ucas miner ucas"),
         ({"advantage_estimator": "ucas", "all_right": "none"}, "ucas none ucas"),
-        ({"advantage_estimator": "grpo", "all_right": "miner", "miner_nh_scale": 0.5}, "grpo miner miner"),
         ({"advantage_estimator": "rl_zvp", "all_wrong": "none"}, "grpo rl_zvp none"),
         ({"advantage_estimator": "my_lib.mine", "all_wrong": "ngrpo"}, "my_lib.mine my_lib.mine ngrpo"),
     ],

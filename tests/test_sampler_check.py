@@ -46,7 +46,7 @@ def compared(trainer):
 def test_the_policys_log_probs_pass_and_cost_one_forward(sharp, tmp_path, temperature):
     trainer = trained(sharp, tmp_path, extra=sampler(), max_steps=3, temperature=temperature)
     assert trainer.forwarded == [12] and compared(trainer) == [pytest.approx(0, abs=1e-5)]
-    assert any(batch["advantages"].dim() == 2 for batch in trainer.batches)
+    assert trainer.has_credit
 
 
 @pytest.mark.parametrize("temperature", [0.7, 0.9, 1.2])

@@ -269,7 +269,7 @@ class MinerGRPOConfig(GRPOConfig):
         """Give `dose_target` its default, and switch off the caps that another dose replaces."""
         if self.dose == L1:
             return
-        dosed = self._named.dosed(self.knobs)
+        dosed = self._named.dosed
         check_dose(self, dosed)
         if self.dose_target is None:
             self.dose_target = DEFAULT_SHARE

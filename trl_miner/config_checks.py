@@ -56,8 +56,7 @@ ONE_OF = {
 }
 # Settings that do something only where another one has one of these values.
 _ONLY_WITH: dict[str, tuple[str, Collection[Any]]] = {
-    "miner_gamma": ("miner_credit", ("focal", "inverse")),
-    "miner_constant_reward": ("miner_intrinsic", ("constant",)),
+    "miner_gamma": ("miner_credit", ("focal",)),
     "dose_steps": ("dose", (GRADIENT,)),
     "dynamic_sampling_max_rounds": ("dynamic_sampling", (True,)),
     "log_token_credit_steps": ("log_token_credit", (True,)),
@@ -129,7 +128,7 @@ def check_fields(args: Any) -> None:
     for method in METHODS.values():
         method.check({name: getattr(args, method.setting(name)) for name in method.knobs}, method.setting(""))
     _check_trl_settings(args)
-    credited = args.composition.credited(args.knobs)
+    credited = args.composition.credited
     if args.dose == L1 and args.dose_target is not None:
         raise ValueError(
             f"dose_target is a share for dose: gradient: got dose_target={args.dose_target} with "
@@ -236,7 +235,7 @@ def _warn_of_selection(args: Any) -> None:
     """Warn where `prompt_selection` passes over prompts that a method pays."""
     composition = args.composition
     pays = {kind: composition.mixed for kind in composition.mixed.acts_on}
-    pays |= {**composition.homogeneous, **composition.credited(args.knobs)}
+    pays |= {**composition.homogeneous, **composition.credited}
     methods = {kind: pays[kind] for kind in (ALL_RIGHT, ALL_WRONG) if kind in pays and pays[kind].name in METHODS}
     if methods:
         labels = dict.fromkeys(method.label for method in methods.values())

@@ -129,7 +129,6 @@ CASES = {
     "own": dict(advantage_estimator="own_estimators.by_length", advantage_estimator_kwargs={"bonus": 0.5}),
     "ucas+miner": dict(advantage_estimator="ucas+miner"),
     "each_kind": dict(advantage_estimator="unlikeliness", all_right="placebo", all_wrong="rl_zvp"),
-    "miner_nh": dict(miner_nh_scale=0.5, miner_lambda_max=None),
     "clip_cov": dict(OFF_POLICY, policy_loss="clip_cov", clip_cov_ratio=1.0, clip_cov_low=0.05),
     "kl_cov": dict(OFF_POLICY, policy_loss="kl_cov", kl_cov_ratio=0.2),
     "bapo": dict(OFF_POLICY, policy_loss="bapo", bapo_target=2.0),

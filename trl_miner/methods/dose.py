@@ -46,15 +46,14 @@ def start_dose(target: float) -> DoseState:
     return DoseState(_logit(target))
 
 
-def squared_masses(advantages: Tensor, mask_BT: Tensor, is_credited_B: Tensor) -> Tensor:
+def squared_masses(advantages_BT: Tensor, mask_BT: Tensor, is_credited_B: Tensor) -> Tensor:
     """Return (2,), the sums of squared advantages over the tokens of credited rows and of the others.
 
     Args:
-        advantages: (B, T) or (B,).
+        advantages_BT: (B, T).
         mask_BT: (B, T), non-zero where a token counts.
         is_credited_B: (B,) bool.
     """
-    advantages_BT = advantages if advantages.dim() == 2 else advantages.unsqueeze(1).expand(mask_BT.shape)
     sums_B = sum_tokens(advantages_BT.square(), mask_BT.bool())
     return torch.stack([sums_B[is_credited_B].sum(), sums_B[~is_credited_B].sum()])
 
@@ -73,20 +72,17 @@ def give_dose(
         is_credited_N: (N,) bool, the rows that the dose is for.
         state: The state so far.
     """
-    if estimate.advantages is None:  # TRL's own: no row is credited
-        return estimate, state
     is_credited_B = rollouts.local(is_credited_N)
-    squares_2 = rollouts.world.sum(squared_masses(estimate.advantages, rollouts.mask_BT, is_credited_B))
+    squares_2 = rollouts.world.sum(squared_masses(estimate.advantages_BT, rollouts.mask_BT, is_credited_B))
     credited, other = squares_2.sqrt().tolist()
     if 0 < other < math.inf:
         state = replace(state, other_mass=other)
     if 0 < credited < math.inf:
         scale = math.exp(state.log_odds) * state.other_mass / credited
         state = replace(state, scale=min(MOST_SCALE, scale))
-    factors_N = torch.where(is_credited_N, state.scale, 1.0).to(estimate.advantages.dtype)
-    factors_B = rollouts.local(factors_N)
-    scaled = estimate.advantages * (factors_B.unsqueeze(1) if estimate.advantages.dim() == 2 else factors_B)
-    return replace(estimate, advantages=scaled, advantages_N=estimate.advantages_N * factors_N), state
+    factors_N = torch.where(is_credited_N, state.scale, 1.0).to(estimate.advantages_BT.dtype)
+    scaled_BT = estimate.advantages_BT * rollouts.local(factors_N).unsqueeze(1)
+    return replace(estimate, advantages_BT=scaled_BT, advantages_N=estimate.advantages_N * factors_N), state
 
 
 def steer_share(

@@ -134,13 +134,11 @@ class AdvantageEstimator(Method):
     Attributes:
         estimate: `estimate(rollouts, **knobs)` returns an `Estimate`. Of prompts on which it does not act, or that
             another method pays, its rows are not used.
-        keeps_trl: Whether it leaves TRL's advantages as they are.
         scores: What it asks of every row. The trainer takes these from a forward that TRL makes anyway.
         wants_sampler_logps: Whether the log-probs found while sampling spare it a forward.
         per_token: Whether advantages differ from token to token within a rollout.
         uniform_when: The knob values at which they do not.
         acts_on: The kinds of prompts to which it can give an advantage. GRPO or another method does the rest.
-        acts_when: Further kinds, by the knob that must be above 0.
         reward_range: The smallest and the largest total reward that it is made for: a number, or the name of a knob;
             None: any.
         from_total_rewards: Whether it makes its advantages of the weighted sum of the rewards, in place of TRL's.
@@ -150,13 +148,11 @@ class AdvantageEstimator(Method):
     """
 
     estimate: Callable[..., Estimate]
-    keeps_trl: bool = False
     scores: frozenset[Score] = frozenset()
     wants_sampler_logps: bool = False
     per_token: bool = False
     uniform_when: Mapping[str, Any] = field(default_factory=dict)
     acts_on: frozenset[Kind] = frozenset({"mixed", "all_right", "all_wrong"})
-    acts_when: Mapping[str, Kind] = field(default_factory=dict)
     reward_range: tuple[float | None, float | str | None] = (None, None)
     from_total_rewards: bool = False
     explain_credit: Callable[..., CreditExplanation] | None = None

@@ -91,8 +91,6 @@ def methods_by_kind(settings: Mapping[str, str]) -> dict[str, str]:
     for kind in KINDS[1:]:
         inherited = mixed if kind in ACTS_ON.get(mixed, KINDS) else NONE
         own = next((name for name in names if kind in ACTS_ON.get(name, KINDS)), inherited)
-        if kind == "all_wrong" and "miner" in names and (_float(settings.get("miner_nh_scale")) or 0) > 0:
-            own = "miner"
         set_to = settings.get(kind, own)
         found[kind] = NONE if set_to == "None" else set_to
     return found

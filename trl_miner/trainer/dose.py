@@ -25,7 +25,7 @@ class Dose(TrainerCallback):
 
     def __init__(self, trainer: Any) -> None:
         self._trainer, args = trainer, trainer.args
-        self._credited = args.composition.dosed(args.knobs)
+        self._credited = args.composition.dosed
         device = trainer.accelerator.device
         rows = {ALL_RIGHT: PH, ALL_WRONG: NH}
         self._rows = torch.tensor([rows[kind] for kind in self._credited], device=device)

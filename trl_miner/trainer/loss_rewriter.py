@@ -70,12 +70,12 @@ class LossRewriter:
         return {name: known[name] for name in self._method.context}
 
     def _compute(self, logps_BT: Tensor, inputs: dict[str, Any]) -> Surrogate:
-        mask_BT, advantages = loss_mask(inputs), inputs["advantages"]
+        mask_BT = loss_mask(inputs)
         old_logps_BT = inputs.get("old_per_token_logps")
         surrogate: Surrogate = self._method.function(
             logps_BT,
             logps_BT.detach() if old_logps_BT is None else old_logps_BT,
-            advantages if advantages.dim() == 2 else advantages.unsqueeze(1).expand(mask_BT.shape),
+            inputs["advantages"].view(len(mask_BT), -1).expand(mask_BT.shape),
             mask_BT,
             **self.context(),
             **self._trainer.args.knobs(self._method.name),

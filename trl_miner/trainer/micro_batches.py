@@ -72,9 +72,8 @@ class MicroBatchPlan:
         if rows and self.loss_type in TOKEN_MEAN:
             count = float(loss_mask(inputs).sum().clamp(min=1))
             factors = torch.tensor([count / self._counts[batch] for batch, _ in rows])
-            advantages = inputs["advantages"]
-            factors = factors.to(advantages.device).view(-1, *[1] * (advantages.dim() - 1))
-            inputs["advantages"] = advantages * factors
+            advantages = inputs["advantages"].view(len(rows), -1)
+            inputs["advantages"] = advantages * factors.to(advantages.device).unsqueeze(1)
         return MicroBatch(rows, inputs, weight)
 
     def _join(self, rows: list[Row]) -> dict[str, Any]:
@@ -200,8 +199,7 @@ def rows_with_effect(batch: dict[str, Any], *, has_kl: bool) -> np.ndarray:
     """Return (B,) bool: the rows with a token that moves the policy, by its advantage or by the KL penalty."""
     mask_BT = loss_mask(batch).bool()
     if not has_kl:
-        advantages = batch["advantages"]
-        mask_BT = mask_BT & ((advantages if advantages.dim() == 2 else advantages.unsqueeze(1)) != 0)
+        mask_BT = mask_BT & (batch["advantages"].view(len(mask_BT), -1) != 0)  # a subclass may have made them (B,)
     return mask_BT.any(dim=1).cpu().numpy()
 
 

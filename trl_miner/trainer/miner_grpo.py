@@ -21,7 +21,7 @@ from ..config import MinerGRPOConfig
 from ..distributed import current_world
 from ..hub.model_card import describe_run
 from ..launching.liveness import GENERATION
-from ..methods import Estimate, Rollouts
+from ..methods import GRPO, Estimate, Rollouts
 from ..methods.compose import estimate
 from ..methods.groups import GroupKinds, gate_on_correctness, group_kinds
 from ..progress import is_quiet
@@ -66,8 +66,8 @@ class MinerGRPOTrainer(RunTrainer):
 
     Takes the arguments of [`~trl.GRPOTrainer`], with a [`MinerGRPOConfig`] as `args` (a plain `GRPOConfig` gets
     MINER's defaults). Generation, rewards, loss and evaluation are TRL's own; what changes are the advantages of a
-    training batch, which become (B, T) where an all-right prompt has something to teach, and stay TRL's (B,) where
-    not. `policy_loss` and `dynamic_sampling` change more, and are off by default. Evaluation is always plain GRPO.
+    training batch, one for each token. `policy_loss` and `dynamic_sampling` change more, and are off by default.
+    Evaluation is always plain GRPO.
 
     Which rollout is correct is decided at `correct_threshold` by the reward function that `correct_reward_func` names,
     else by the only one, else by the known verifier among them, else, with a warning, by all together. The log-probs
@@ -288,14 +288,8 @@ class MinerGRPOTrainer(RunTrainer):
             output = mark(output, kinds)
         if self._credit is not None:
             self._credit.record(output, replace(rollouts, **ungated), verifier_rewards_N, result)
-        if result.advantages is None:
-            return output  # TRL's own (B,): bit for bit GRPO, metrics included
         self._replace_logged_advantages(result.advantages_N)
-        advantages = result.advantages
-        if advantages.dim() == 2:
-            # At padding a method may leave anything, NaN too, which the loss would multiply by 0.
-            advantages = torch.where(mask_BT.bool(), advantages, output["advantages"].unsqueeze(1))
-        return {**output, "advantages": advantages}
+        return {**output, "advantages": result.advantages_BT}
 
     def _gate(
         self, rewards_N: Tensor, advantages_N: Tensor, verifier_rewards_N: Tensor, output: dict[str, Any]
@@ -372,7 +366,7 @@ class MinerGRPOTrainer(RunTrainer):
         metrics["rollouts/tokens_total"] = [float(state.tokens)]
         for name, value in result.metrics.items():
             metrics[name].append(value)
-        if not self.args.estimators[-1].keeps_trl:
+        if self.args.estimators[-1] is not GRPO:
             metrics[f"{self.args.estimators[-1].metric_prefix}/seconds"].append(seconds)
 
     def _replace_logged_advantages(self, advantages_N: Tensor) -> None:
