@@ -252,6 +252,14 @@ class RunTrainer(GRPOTrainer):
         is_saving = self._checkpoints is not None and self._checkpoints.is_saving
         return str(Path(folder, UNFINISHED)) if is_saving else folder
 
+    def _save(self, *args: Any, **kwargs: Any) -> None:
+        # pickles the settings into `training_args.bin` of every checkpoint and run folder
+        own, self.args = self.args, self.args.without_secrets()
+        try:
+            super()._save(*args, **kwargs)
+        finally:
+            self.args = own
+
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         write = partial(super()._save_checkpoint, model, trial)
         if self._checkpoints is None:
