@@ -49,6 +49,7 @@ class RunTrainer(GRPOTrainer):
     tests do: it has no collaborators and behaves as TRL's.
     """
 
+    args: Any  # a MinerGRPOConfig
     forwards: Forwards | None = None
     _optimizer_step: OptimizerStep | None = None
     _rewriter: LossRewriter | None = None
