@@ -26,7 +26,8 @@ _SECRET_AT_THE_END = {*"auth oauth otp pat session".split()}
 _OF_ACCESS = {  # before token, key or pass
     *"api access secret private auth account storage encryption signing ssh service subscription".split(),
     *"hf hub huggingface wandb openai anthropic github gitlab slack discord telegram bot aws azure google".split(),
-    *"smtp mail ftp http proxy db database user admin root login deploy personal judge csrf bearer refresh client my id".split(),
+    *"smtp mail ftp http proxy db database user admin root login deploy personal judge csrf".split(),
+    *"bearer refresh client my id".split(),
 }
 _RUN_TOGETHER = re.compile(  # HFTOKEN
     rf"(?<![A-Za-z])({'|'.join(sorted(_OF_ACCESS - {'id', 'my'}))})(tokens?|keys?|pass)(?![A-Za-z])", re.IGNORECASE

@@ -1,5 +1,10 @@
 """The training script behind `accelerate launch -m trl_miner.train` and `trl-miner train`."""
 
+if __name__ == "__main__":
+    from trl_miner.importing import current_folder_last
+
+    current_folder_last()
+
 import contextlib
 import gc
 import json

@@ -24,7 +24,7 @@ from .accelerate import launch
 from .accelerate_config import CPU_FILE, cpu_threads, find_file, is_single_process
 from .signals import end_as
 
-STARTER = (sys.executable, "-m", "trl_miner.launching.local")
+STARTER = (sys.executable, "-P", "-m", "trl_miner.launching.local")
 
 
 def main(arguments: Sequence[str]) -> int:
