@@ -287,7 +287,7 @@ class MinerGRPOConfig(GRPOConfig):
     def without_secrets(self) -> "MinerGRPOConfig":
         """Return a copy for a file: its secrets are `***`, and `hub_token` is None."""
         public = copy.copy(self)
-        vars(public).update({**redact(vars(self)), "hub_token": None})
+        public.__dict__.update({**redact(vars(self)), "hub_token": None})
         return public
 
     def to_dict(self) -> dict[str, Any]:
@@ -351,7 +351,7 @@ class MinerGRPOConfig(GRPOConfig):
                 f"{batch} and {self.per_device_train_batch_size} x {self.num_processes} x {steps}. Set one of "
                 f"generation_batch_size and steps_per_generation to None."
             )
-        self.generation_batch_size = None
+        setattr(self, "generation_batch_size", None)  # noqa: B010 (mypy cannot see TRL's field)
 
     @property
     def num_processes(self) -> int:

@@ -147,9 +147,13 @@ def split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def hide_in_tracebacks() -> None:
-    """Show uncaught exceptions of this process without secrets: messages may quote settings."""
+    """Show uncaught exceptions of this process without secrets: messages may quote settings. Ctrl-C is one line."""
 
     def show(*error: Any) -> None:
+        if error[0] is KeyboardInterrupt:
+            if int(os.environ.get("RANK") or 0) == 0:
+                print("trl-miner: stopped by Ctrl-C.", file=sys.stderr)
+            return
         print(redact("".join(traceback.format_exception(*error))), end="", file=sys.stderr)
 
     sys.excepthook = show

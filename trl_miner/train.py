@@ -2,14 +2,18 @@
 
 if __name__ == "__main__":
     from trl_miner.importing import current_folder_last
+    from trl_miner.redaction import hide_in_tracebacks
 
     current_folder_last()
+    hide_in_tracebacks()  # Ctrl-C during the imports, too
 
+import atexit
 import contextlib
 import gc
 import json
 import os
 import shlex
+import signal
 import sys
 import tempfile
 import traceback
@@ -34,7 +38,7 @@ from .data.benchmarks import load as load_benchmark
 from .data.own import GRADERS, arrange, check_first_golds, file_arguments, why_unreadable
 from .data.prompts import PromptForm, build_prompt, guess_style
 from .data.worlds import WORLDS
-from .errors import first_line, tell
+from .errors import INTERRUPTED, first_line, tell
 from .evaluation.in_training import EvaluationCallback
 from .hub.model_card import PICTURE
 from .importing import import_object
@@ -53,6 +57,7 @@ from .recipe import (
 from .recipe_files import with_recipe_file
 from .redaction import hide_in_tracebacks, learn
 from .reward_functions import required_columns
+from .runs.accidents import DiskFull, how_to_go_on, why_full
 from .runs.compare_folder import RUN
 from .runs.finished import mark_finished, say_finished
 from .runs.locks import check_run, hold_run
@@ -74,11 +79,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         hide_in_tracebacks()
     arguments = [*sys.argv[1:], *take_options()] if argv is None else list(argv)
     learn(arguments)
+    output = ""
     try:
         arguments = with_recipe_file(arguments)
         parser = make_parser()
         check_recipe(arguments, parser)
         script_args, config, model_args, mixture = parser.parse_args_and_config(arguments)
+        output = str(config.output_dir)
         if script_args.quiet:
             disable_progress_bars()
             logging.disable_progress_bar()
@@ -88,6 +95,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         # An ordinary exit would wait for what hangs.
         sys.stdout.flush()
         os._exit(EXIT_CODE)
+    except KeyboardInterrupt:
+        if not output:
+            raise
+        raise KeyboardInterrupt(how_to_go_on(output)) from None
+    except Exception as error:
+        why = str(error) if isinstance(error, DiskFull) else why_full(error, output) if output else None
+        if why is None:
+            raise
+        raise DiskFull(f"{why[0].upper()}{why[1:].rstrip('.')}. Make room. {how_to_go_on(output)}") from error
     # Free the objects that hold the process group while the interpreter is still alive: one of gloo's threads may need
     # it for that, and aborts the process if it is finalized (one run in ten, measured with two CPU processes). The
     # thread must be done before, as it waits for the interpreter with a lock that freeing the group waits for: the
@@ -478,11 +494,25 @@ def _command(argv: Sequence[str] | None = None) -> int:
     gc.enable()
     try:
         main(argv)
+    except KeyboardInterrupt as end:
+        _end_interrupted(str(end))
     except Exception as error:
-        if any(frame.f_code is _train.__code__ for frame, _ in traceback.walk_tb(error.__traceback__)):
+        if not isinstance(error, DiskFull) and any(
+            frame.f_code is _train.__code__ for frame, _ in traceback.walk_tb(error.__traceback__)
+        ):
             raise
         return tell(error, "train")
     return 0
+
+
+def _end_interrupted(how: str) -> None:
+    """Say once what is kept, and end at once: an ordinary exit may wait for what the other processes held."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if int(os.environ.get("RANK") or 0) == 0:
+        print(f"trl-miner train: stopped by Ctrl-C. {how}".rstrip(), file=sys.stderr, flush=True)
+    atexit._run_exitfuncs()  # trackers
+    sys.stdout.flush()
+    os._exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from ..errors import EXIT_CODE, tell
+from ..errors import EXIT_CODE, INTERRUPTED, tell
 from .signals import end_as, how_it_ended
 
 
@@ -44,11 +44,13 @@ def launch(words: Sequence[str]) -> int:
     except ChildFailedError as error:  # raised with several: report the first that failed
         rank, failure = error.get_first_failure()
         code = failure.exitcode
-        if code != EXIT_CODE:  # of bad input, of which the process has told
+        if code not in (EXIT_CODE, INTERRUPTED):  # of bad input and of Ctrl-C the process has told
             print(f"Process {rank} was the first to fail: it ended {how_it_ended(code)}.", file=sys.stderr)
         return code
     except SignalException as error:
         return -int(error.sigval)
+    except KeyboardInterrupt:  # one process, of which this is the parent
+        return INTERRUPTED
     finally:
         launcher.simple_launcher = start_another
     if single:

@@ -32,9 +32,9 @@ def main(arguments: Sequence[str]) -> int:
     # Until the training begins: the imports make half a million objects that stay, through which the collector would
     # go again and again.
     gc.disable()
+    hide_in_tracebacks()
     import torch
 
-    hide_in_tracebacks()
     learn(arguments)
     try:
         with quietly("--quiet" in arguments), Progress("loading TRL", unit="", leave=False):
