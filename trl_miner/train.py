@@ -67,6 +67,7 @@ from .runs.training_record import prompts_are_chats, write_run_record
 from .threads import fitting_threads
 from .tools import check_prompts, check_template, load_environments, load_tools
 from .trainer import MinerGRPOTrainer
+from .trainer.trackers import why_unusable
 from .trainer.training_log import StepsFile, show_training
 from .viewing.curves import draw_training
 
@@ -119,13 +120,17 @@ def run(
     """Train one recipe: score, train, score, save, draw. Return the trainer; None: the run had finished before."""
     output = Path(config.output_dir)
     place = PartialState()
-    said = [say_finished(config, is_scored=bool(args.score_problems)) if place.is_main_process else ""]
+    said = ["", ""]
+    if place.is_main_process:
+        said = [say_finished(config, is_scored=bool(args.score_problems)), why_unusable(config.report_to)]
     broadcast_object_list(said)
     if said[0]:
         place.print(said[0])
         place.wait_for_everyone()  # none may end while another still listens to it
         place.destroy_process_group()
         return None
+    if said[1]:
+        raise ValueError(said[1])
     grading.configure(args.judge_workers, args.judge_seconds)
     _check_writable(output)
     with hold_run(output):
