@@ -118,7 +118,7 @@ def test_wandb_with_a_login_or_offline_is_not_refused(how, logged_out, monkeypat
 
 @pytest.mark.parametrize(
     ("tracker", "said"),
-    [("comet_ml", "needs an installed tracker: got 'comet_ml'"), ("mlflow", "'mlflow'"), ("wandbb", "mean 'wandb'")],
+    [("comet_ml", "are installed: got 'comet_ml'"), ("mlflow", "'mlflow'"), ("wandbb", "mean 'wandb'")],
 )
 def test_a_tracker_that_is_unknown_or_not_installed_is_refused_before_the_model_loads(tracker, said, tmp_path):
     assert said in try_tracker(tracker, tmp_path)

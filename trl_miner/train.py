@@ -66,8 +66,8 @@ from .runs.trainer_state import last_step
 from .runs.training_record import prompts_are_chats, write_run_record
 from .threads import fitting_threads
 from .tools import check_prompts, check_template, load_environments, load_tools
+from .trackers import why_unusable
 from .trainer import MinerGRPOTrainer
-from .trainer.trackers import why_unusable
 from .trainer.training_log import StepsFile, show_training
 from .viewing.curves import draw_training
 

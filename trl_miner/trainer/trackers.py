@@ -1,19 +1,14 @@
-"""The trackers of a run: whether they can be used, and the page of token credit in them."""
+"""The page of token credit in the trackers of a run: trackio, Weights & Biases, TensorBoard."""
 
 import importlib
-import inspect
 import logging
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
-from transformers.integrations import TensorBoardCallback, get_reporting_integration_callbacks
-from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+from transformers.integrations import TensorBoardCallback
 
-from ..errors import first_line
-from ..importing import did_you_mean
 from ..runs.token_credit import FOLDER
 
 logger = logging.getLogger(__name__)
@@ -21,41 +16,6 @@ logger = logging.getLogger(__name__)
 NAME = "token_credit"
 PAGE_ROLLOUTS = 200  # a page of these, of 1000 tokens each, has 3 MB
 _SHARE = 0.01  # of the training's time at most, but for the page at the end: it is of all records, and they grow
-
-
-def why_unusable(trackers: Sequence[str]) -> str:
-    """Return why one of the trackers cannot be used, which transformers says once the model is loaded; empty: all can.
-
-    A tracker must be known and installed, and Weights & Biases needs a login unless it is offline or disabled.
-    """
-    for name in trackers:
-        if name not in INTEGRATION_TO_CALLBACK:
-            known = ", ".join(sorted(INTEGRATION_TO_CALLBACK))
-            hint = did_you_mean(name, INTEGRATION_TO_CALLBACK)
-            return f"report_to must name trackers: got {name!r}.{hint} Known: {known}."
-        try:
-            get_reporting_integration_callbacks([name])[0]()
-        except Exception as error:  # theirs, of any type
-            return (
-                f"report_to needs an installed tracker: got {name!r} ({first_line(error)}). Install it, choose "
-                f"another, or set report_to: none."
-            )
-    why = _why_no_login() if "wandb" in trackers else None
-    advice = "Run `wandb login`, set WANDB_API_KEY, or set WANDB_MODE=offline to log into a folder."
-    return f"report_to: wandb needs a login: {why}. {advice}" if why else ""
-
-
-def _why_no_login() -> str | None:
-    import wandb
-
-    if wandb.run is not None or wandb.setup().settings.mode not in ("online", "shared"):
-        return None
-    if "prompt" not in inspect.signature(wandb.login).parameters:  # an older version, which would ask here
-        return None
-    try:
-        return None if wandb.login(prompt=False, verify=False) else "got no key in the environment or in .netrc"
-    except Exception as error:  # a key that is none
-        return first_line(error)
 
 
 class CreditPageCallback(TrainerCallback):
