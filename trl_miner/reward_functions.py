@@ -20,6 +20,7 @@ OWN_REWARDS = ("math_reward", "choice_reward", "task_reward", "random_reward")
 TRL_REWARDS = ("accuracy_reward", "reasoning_accuracy_reward", "think_format_reward", "get_soft_overlong_punishment")
 # Ours and TRL's: 1 is right.
 KNOWN_VERIFIERS = ("math_reward", "choice_reward", "task_reward", "accuracy_reward", "reasoning_accuracy_reward")
+NEED_SOLUTION = {"math_reward", "choice_reward", "accuracy_reward", "reasoning_accuracy_reward"}
 # What TRL hands to every reward function besides the columns of the data set.
 REWARD_KWARGS = {
     *("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments")

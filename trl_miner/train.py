@@ -35,7 +35,7 @@ from .config import MinerGRPOConfig
 from .data import base_model, reasoning_gym
 from .data.benchmarks import BENCHMARKS, find_benchmark, split_entry
 from .data.benchmarks import load as load_benchmark
-from .data.own import GRADERS, arrange, check_first_golds, file_arguments, why_unreadable
+from .data.own import GRADERS, arrange, check_answers, check_first_golds, file_arguments, why_unreadable
 from .data.prompts import PromptForm, build_prompt, guess_style
 from .data.worlds import WORLDS
 from .errors import INTERRUPTED, first_line, tell
@@ -56,7 +56,7 @@ from .recipe import (
 )
 from .recipe_files import with_recipe_file
 from .redaction import hide_in_tracebacks, learn
-from .reward_functions import required_columns
+from .reward_functions import NEED_SOLUTION, OWN_REWARDS, TRL_REWARDS, required_columns
 from .runs.accidents import DiskFull, how_to_go_on, why_full
 from .runs.compare_folder import RUN
 from .runs.finished import mark_finished, say_finished
@@ -182,6 +182,7 @@ def _check_golds(args: MinerScriptArguments, data: Any) -> None:
     names, rows = reward_names(args), _split(data, "dataset_train_split", args)
     if args.dataset_name in WORLDS:
         return
+    _check_answers(args, data, names)
     for name in [name for name in names if name in GRADERS]:
         if not {*required_columns(getattr(rewards, name))} <= next(iter(rows)).keys():
             return  # the trainer says what is missing
@@ -190,6 +191,18 @@ def _check_golds(args: MinerScriptArguments, data: Any) -> None:
             raise ValueError(check.rejected)
         if check.accepted < check.graded and PartialState().is_main_process:
             warnings.warn(check.rejected, stacklevel=2)
+
+
+def _check_answers(args: MinerScriptArguments, data: Any, names: Sequence[str]) -> None:
+    """Raise for a row without an answer, unless a reward function of the user's may score that."""
+    if NEED_SOLUTION.isdisjoint(names) or not {*names} <= {*OWN_REWARDS, *TRL_REWARDS}:
+        return
+    settings = ["dataset_train_split"]
+    if args.score_problems and args.score_benchmark is None:
+        settings.append("dataset_test_split")
+    for rows in (_split(data, setting, args) for setting in settings):
+        if "solution" in next(iter(rows)):
+            check_answers(args.dataset_solution_column, rows)
 
 
 def _load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any:
