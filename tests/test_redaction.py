@@ -84,7 +84,15 @@ HIDDEN += [
     *("https://acme.webhook.office.com/webhookb2/a1@b2/IncomingWebhook/c3/d4", "SG." + "a1" * 11 + "." + "b2_" * 14),
     *("ya29." + "a0Af-_" * 6, "curl -u me:abc https://h", "curl -s --user 'me:abc' h", "curl -X POST h -u me:abc -v"),
     *("https://hooks.zapier.com/hooks/catch/123456/a1b2c3/", "123456789:AA" + "b-" * 17, "webhook_url: https://h/abc"),
-    *("whsec_" + "a1" * 16, "x-api-key: abc", "cookie: abc", "sessionToken=a1b2c3d4", "pat=abc", "--auth abc"),
+    *(
+        "whsec_" + "a1" * 16,
+        "x-api-key: abc",
+        "cookie: abc",
+        "{pwd: abc, x: 1}",
+        "sessionToken=a1b2c3d4",
+        "pat=abc",
+        "--auth abc",
+    ),
 ]
 SHOWN += [
     *("max_tokens: 4096", "eos_token: endoftext", "pad_token: '<pad>'", "tokenizer: Qwen/Qwen3-4B", "num_tokens=12"),
@@ -98,7 +106,15 @@ SHOWN += [
     ),
     *("path: /data/run1", "pattern='#### (.+)'", "session_id: a1b2c3d4e5f6", "PWD=/work/run1", "tokens: 123456"),
     *("tokens: ['the', 'cat']", "forward_pass: 2", "the pass: 3 of 4", "passed=12", "patience: 3", "patch: a1b2c3d"),
-    *("use_auth: true", "a session: it ends", "author_email: a1b2c3@h.org", "chown -u 1000:1000", "otp: null"),
+    *(
+        "use_auth: true",
+        "a session: it ends",
+        "author_email: a1b2c3@h.org",
+        "chown -u 1000:1000",
+        "otp: null",
+        "session: 12",
+        "OAuth: disabled",
+    ),
     *(
         "prompt_tokens=12, completion_tokens=34",
         "bypass=a1b2c3",

@@ -33,7 +33,8 @@ _RUN_TOGETHER = re.compile(  # HFTOKEN
     rf"(?<![A-Za-z])({'|'.join(sorted(_OF_ACCESS - {'id', 'my'}))})(tokens?|keys?|pass)(?![A-Za-z])", re.IGNORECASE
 )
 _FILES = r"[\w./-]*\.(?:json|jsonl|safetensors|py|ya?ml|txt|md|csv|parquet|bin)\.?"
-_HARMLESS = re.compile(rf"\s*|\*+|none|null|true|false|<[^<>]*>|\[[^\[\]]*\]|\$.*|{_FILES}", re.IGNORECASE | re.DOTALL)
+_PLAIN = "none|null|true|false|yes|no|on|off|enabled|disabled|required|optional"
+_HARMLESS = re.compile(rf"\s*|\*+|{_PLAIN}|<[^<>]*>|\[[^\[\]]*\]|\$.*|{_FILES}", re.IGNORECASE | re.DOTALL)
 _MIXED = re.compile(r"(?=.*\d)(?=.*[A-Za-z]).{6,}")
 _RANDOM = re.compile(r"(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{12,}")
 _SHAPES = re.compile(
@@ -46,7 +47,7 @@ _SHAPES = re.compile(
     r"|ya29\.[\w-]{10,}|AIza[\w-]{30,}|(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z])|xox[a-z]-[\w-]{10,}"
     r"|\d{8,10}:AA[\w-]{30,}"  # Telegram
     r"|hooks\.(?:slack|zapier)\.com/[\w/-]{20,}|discord(?:app)?\.com/api/(?:v\d+/)?webhooks/[\w/-]+"
-    r"|[\w.-]{1,99}\.webhook\.office\.com/[\w@/-]+"  # Teams
+    r"|[\w.-]{1,99}\.webhook\.office\.com/[\w@/-]+|outlook\.office(?:365)?\.com/webhook/[\w@/-]+"  # Teams
     r"|eyJ[\w-]{6,}\.eyJ[\w-]{4,}(?:\.[\w-]*)?"  # a JSON Web Token
     r")|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     re.DOTALL,
@@ -102,9 +103,10 @@ def is_secret(name: str, value: Any, *, is_option: bool = False) -> bool:
         return False
     if is_option and name.lower() in ("token", "key", "pass"):
         return True
-    if _is_secret_name(name):
+    is_number = isinstance(value, int) or text.isdecimal()
+    if _is_secret_name(name) and not (is_number and last in ("auth", "session", "pat")):
         return True
-    if isinstance(value, int) or text.isdecimal() or "." in name:
+    if is_number or "." in name:
         return False
     if last == "token" and not before:
         return len(text) >= _SHORTEST_TOKEN
@@ -281,8 +283,8 @@ def _is_prose(match: re.Match[str]) -> bool:
         return match["dashes"] != "--" or value.startswith("--") or goes_on
     if match["open"][-1:] in ("'", '"') and match["open"] or not between[-1:].isspace():
         return False
-    starts_line = not match.string[: match.start()].rpartition("\n")[2].strip(" -\t")
-    if len(_words(name)) > 1 or (starts_line and not rest.partition("\n")[0].strip()):
+    starts_line = not match.string[: match.start()].rpartition("\n")[2].strip(" -\t{")
+    if len(_words(name)) > 1 or (starts_line and re.match(r"[ \t]*(?:[,;}\n]|$)", rest)):
         return goes_on
     is_password = name.lower() in ("password", "passwd", "passphrase", "pwd", "otp") and len(value) >= _SHORTEST_ALONE
     return not (_RANDOM.search(value) or (is_password and re.search(r"\d", value)))
