@@ -20,6 +20,9 @@ They come with the package: `trl-miner recipes` lists them, `trl-miner recipes -
 `recipes/`. Every command that takes a recipe's path also takes its name, such as `arithmetic/miner`. A file of that
 name in the current folder, or in its `recipes/`, takes precedence.
 
+A recipe runs code: what it names by an import path, such as a reward function, is imported from an installed package
+or, after all packages, from the current folder. Train only recipes that you trust.
+
 ```bash
 trl-miner train --config recipes/arithmetic/miner.yaml
 trl-miner doctor recipes/Qwen3-4B-Base/miner.yaml

@@ -175,11 +175,12 @@ def test_a_resumed_run_goes_on_with_its_dose(policy, tmp_path):
     assert all(torch.equal(weights(resumed)[name], weight) for name, weight in weights(whole).items())
 
 
-def test_another_dose_switches_the_cap_off_and_may_stay_in_a_copy_of_the_settings(tmp_path):
+def test_another_dose_switches_the_cap_off_and_leaves_the_settings_as_they_were_given(tmp_path):
     args = config(tmp_path, all_wrong="rl_zvp", dose="gradient")
-    assert (args.miner_lambda_max, args.dose_target) == (None, 0.01)
-    args._check_own_fields()
-    assert config(tmp_path).miner_lambda_max == 1.5e-3 and config(tmp_path).dose_target is None
+    assert (args.knobs("miner")["lambda_max"], args.dose_level) == (None, 0.01)
+    assert (args.miner_lambda_max, args.dose_target) == (1.5e-3, None)
+    capped = config(tmp_path)
+    assert (capped.knobs("miner")["lambda_max"], capped.dose_level) == (1.5e-3, None)
 
 
 @pytest.mark.parametrize(

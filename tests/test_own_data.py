@@ -189,6 +189,20 @@ def test_a_run_stops_before_the_model_where_golds_are_worked_solutions(tmp_path,
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.parametrize("empty", ["", "  ", '"  "', "NaN"])
+@pytest.mark.parametrize("place", [0, 30])  # the first golds are graded, too
+def test_a_row_without_an_answer_is_named_before_the_model_loads(policy, tmp_path, empty, place, monkeypatch):
+    """A row below the first 20, which are graded, trained as one that no rollout gets right."""
+    monkeypatch.setattr("trl_miner.train.build", lambda *_: pytest.fail("it was built"))
+    path = tmp_path / "train.csv"
+    golds = [empty if row == place else str(row + 1) for row in range(40)]
+    path.write_text("question,answer\n" + "".join(f"{row} + 1?,{gold}\n" for row, gold in enumerate(golds)))
+    words = f"--model_name_or_path {policy} --dataset_name {path} --output_dir {tmp_path}/run --score_problems 0 "
+    words += "--dataset_prompt_column question --dataset_solution_column answer --use_cpu true --bf16 false"
+    with pytest.raises(ValueError, match=rf"column answer must hold an answer.*1 of 40 have none.* row {place} "):
+        main(words.split())
+
+
 def test_a_run_trains_on_gsm8ks_rows_and_is_evaluated_with_its_prompt(policy, tmp_path, capsys):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(

@@ -50,6 +50,7 @@ def moved(what):
         ("_save_checkpoint", ["self", "model", "trial"]),
         ("_get_output_dir", ["self", "trial"]),
         ("_push_from_checkpoint", ["self", "checkpoint_folder"]),
+        ("_save", ["self", "output_dir", "state_dict"]),  # pickles the settings, secrets and all
     ],
 )
 def test_methods_keep_their_signatures(name, parameters):

@@ -1,5 +1,6 @@
 """`MinerGRPOConfig`: TRL's `GRPOConfig` with the settings of the trainer and the knobs of the methods."""
 
+import copy
 import functools
 import inspect
 import json
@@ -22,11 +23,11 @@ from .config_checks import (
 from .importing import did_you_mean
 from .methods import DYNAMIC_SAMPLING, ESTIMATORS, GSPO, METHODS, POLICY_LOSSES, SELECTIONS
 from .methods.compose import ALL_RIGHT, ALL_WRONG, Composition, estimators_of, find_composition
-from .methods.dose import DEFAULT_SHARE, L1
+from .methods.dose import DEFAULT_SHARE, GRADIENT, L1
 from .methods.fields import add_method_fields, list_methods
 from .methods.method import AdvantageEstimator, Method, PolicyLoss
 from .methods.own import own_knobs
-from .redaction import redact
+from .redaction import HIDDEN, redact
 
 C = TypeVar("C")
 
@@ -224,20 +225,31 @@ class MinerGRPOConfig(GRPOConfig):
 
     def __post_init__(self) -> None:
         self._check_own_fields()
+        self._take_derived_batch()
         if self.optimizer_batch_size is not None:
             self._set_accumulation(self.num_processes)
         check_batches(self, self.num_processes)
         check_device(self)
         super().__post_init__()
+        self._check_placeholders()
         check_combinations(self)
 
-    def __getstate__(self) -> dict[str, Any]:
-        # transformers pickles its arguments into every checkpoint and run folder: a secret has no place there.
-        return {**redact(self.__dict__), "hub_token": None}
+    def without_secrets(self) -> "MinerGRPOConfig":
+        """Return a copy for a file: its secrets are `***`, and `hub_token` is None."""
+        public = copy.copy(self)
+        public.__dict__.update({**redact(vars(self)), "hub_token": None})
+        return public
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings without secrets: trackers get them so."""
-        return redact(super().to_dict())
+        shown = super(MinerGRPOConfig, self.without_secrets()).to_dict()
+        # transformers writes <HUB_TOKEN> where there is none, too
+        return {name: None if getattr(self, name, 0) is None else value for name, value in shown.items()}
+
+    def __str__(self) -> str:
+        return redact(super().__str__())
+
+    __repr__ = __str__
 
     def _check_own_fields(self) -> None:
         """Bring the fields that have several spellings into one, and check all."""
@@ -263,19 +275,33 @@ class MinerGRPOConfig(GRPOConfig):
                     # On a command line, inf is the only way to say "none".
                     setattr(self, method.setting(name), None)
         check_fields(self)
-        self._set_dose()
+        if self.dose != L1:
+            check_dose(self, self._named.dosed)
 
-    def _set_dose(self) -> None:
-        """Give `dose_target` its default, and switch off the caps that another dose replaces."""
-        if self.dose == L1:
+    def _check_placeholders(self) -> None:
+        """Raise for a secret that `to_dict` or `without_secrets` has hidden: the run would log in with `***`."""
+        for name, value in vars(self).items():
+            may_hold_one = isinstance(value, dict) or name.endswith(("_token", "_url"))
+            if may_hold_one and (HIDDEN in str(value) or value == f"<{name.upper()}>"):
+                raise ValueError(
+                    f"{name} must hold the secret itself: got the placeholder that to_dict and saved files have in "
+                    f"its place. Give the secret again, or copy the configuration with copy.copy or "
+                    f"dataclasses.replace, which keep it."
+                )
+
+    def _take_derived_batch(self) -> None:
+        """Let TRL derive again what it has derived before, so that a configuration can be rebuilt from its fields."""
+        steps, batch = self.steps_per_generation, self.generation_batch_size
+        if steps is None or batch is None:
             return
-        dosed = self._named.dosed
-        check_dose(self, dosed)
-        if self.dose_target is None:
-            self.dose_target = DEFAULT_SHARE
-        for method in dosed.values():
-            if "lambda_max" in method.knobs:
-                setattr(self, method.setting("lambda_max"), None)
+        derived = self.per_device_train_batch_size * self.num_processes * steps
+        if batch != derived:
+            raise ValueError(
+                f"generation_batch_size must be per_device_train_batch_size x processes x steps_per_generation: got "
+                f"{batch} and {self.per_device_train_batch_size} x {self.num_processes} x {steps}. Set one of "
+                f"generation_batch_size and steps_per_generation to None."
+            )
+        setattr(self, "generation_batch_size", None)  # noqa: B010 (mypy cannot see TRL's field)
 
     @property
     def num_processes(self) -> int:
@@ -302,7 +328,7 @@ class MinerGRPOConfig(GRPOConfig):
     @property
     def composition(self) -> Composition:
         """The advantage estimator of each kind of prompt; a dose of 0 pays nothing but mixed ones."""
-        return self._named.unpaid if self.dose_target == 0 else self._named
+        return self._named.unpaid if self.dose_level == 0 else self._named
 
     @property
     def _named(self) -> Composition:
@@ -311,7 +337,12 @@ class MinerGRPOConfig(GRPOConfig):
     @property
     def is_dosed(self) -> bool:
         """Whether the trainer scales what all-right and all-wrong prompts get."""
-        return self.dose != L1 and self.dose_target != 0
+        return self.dose != L1 and self.dose_level != 0
+
+    @property
+    def dose_level(self) -> float | None:
+        """`dose_target`, or its default; None: no dose."""
+        return DEFAULT_SHARE if self.dose == GRADIENT and self.dose_target is None else self.dose_target
 
     @property
     def estimators(self) -> tuple[AdvantageEstimator, ...]:
@@ -341,16 +372,22 @@ class MinerGRPOConfig(GRPOConfig):
         """Return the settings of one method, given its name or import path, by the names that its function takes."""
         if method not in METHODS:
             return own_knobs(self._own_estimators(), self.advantage_estimator_kwargs)[method]
-        return {name: getattr(self, METHODS[method].setting(name)) for name in METHODS[method].knobs}
+        settings = self.method_settings(method)
+        return {name: settings[METHODS[method].setting(name)] for name in METHODS[method].knobs}
 
     def method_settings(self, method: str) -> dict[str, Any]:
-        """Return the settings of one method, given its name or import path, by the names of the fields."""
+        """Return the settings of one method, given its name or import path, by the names of the fields.
+
+        A cap is None where a dose takes its place.
+        """
         if method not in METHODS:
             return {"advantage_estimator_kwargs": self.knobs(method)}
-        names = [METHODS[method].setting(name) for name in METHODS[method].knobs]
+        record = METHODS[method]
+        names = [record.setting(name) for name in record.knobs]
         if method == DYNAMIC_SAMPLING.name:
             names = [f.name for f in fields(self) if f.name.startswith("dynamic_sampling_")]
-        return {name: getattr(self, name) for name in names}
+        replaced = {record.setting("lambda_max")} if self.dose != L1 else set()
+        return {name: None if name in replaced else getattr(self, name) for name in names}
 
     def _own_estimators(self) -> list[AdvantageEstimator]:
         return [method for method in self._named.methods if method.name not in METHODS]

@@ -1,10 +1,19 @@
 """The training script behind `accelerate launch -m trl_miner.train` and `trl-miner train`."""
 
+if __name__ == "__main__":
+    from trl_miner.importing import current_folder_last
+    from trl_miner.redaction import hide_in_tracebacks
+
+    current_folder_last()
+    hide_in_tracebacks()  # Ctrl-C during the imports, too
+
+import atexit
 import contextlib
 import gc
 import json
 import os
 import shlex
+import signal
 import sys
 import tempfile
 import traceback
@@ -26,10 +35,10 @@ from .config import MinerGRPOConfig
 from .data import base_model, reasoning_gym
 from .data.benchmarks import BENCHMARKS, find_benchmark, split_entry
 from .data.benchmarks import load as load_benchmark
-from .data.own import GRADERS, arrange, check_first_golds, file_arguments, why_unreadable
+from .data.own import GRADERS, arrange, check_answers, check_first_golds, file_arguments, why_unreadable
 from .data.prompts import PromptForm, build_prompt, guess_style
 from .data.worlds import WORLDS
-from .errors import first_line, tell
+from .errors import INTERRUPTED, first_line, tell
 from .evaluation.in_training import EvaluationCallback
 from .hub.model_card import PICTURE
 from .importing import import_object
@@ -47,7 +56,8 @@ from .recipe import (
 )
 from .recipe_files import with_recipe_file
 from .redaction import hide_in_tracebacks, learn
-from .reward_functions import required_columns
+from .reward_functions import NEED_SOLUTION, OWN_REWARDS, TRL_REWARDS, required_columns
+from .runs.accidents import DiskFull, how_to_go_on, why_full
 from .runs.compare_folder import RUN
 from .runs.finished import mark_finished, say_finished
 from .runs.locks import check_run, hold_run
@@ -56,6 +66,7 @@ from .runs.trainer_state import last_step
 from .runs.training_record import prompts_are_chats, write_run_record
 from .threads import fitting_threads
 from .tools import check_prompts, check_template, load_environments, load_tools
+from .trackers import why_unusable
 from .trainer import MinerGRPOTrainer
 from .trainer.training_log import StepsFile, show_training
 from .viewing.curves import draw_training
@@ -69,11 +80,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         hide_in_tracebacks()
     arguments = [*sys.argv[1:], *take_options()] if argv is None else list(argv)
     learn(arguments)
+    output = ""
     try:
         arguments = with_recipe_file(arguments)
         parser = make_parser()
         check_recipe(arguments, parser)
         script_args, config, model_args, mixture = parser.parse_args_and_config(arguments)
+        output = str(config.output_dir)
         if script_args.quiet:
             disable_progress_bars()
             logging.disable_progress_bar()
@@ -83,6 +96,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         # An ordinary exit would wait for what hangs.
         sys.stdout.flush()
         os._exit(EXIT_CODE)
+    except KeyboardInterrupt:
+        if not output:
+            raise
+        raise KeyboardInterrupt(how_to_go_on(output)) from None
+    except Exception as error:
+        why = str(error) if isinstance(error, DiskFull) else why_full(error, output) if output else None
+        if why is None:
+            raise
+        raise DiskFull(f"{why[0].upper()}{why[1:].rstrip('.')}. Make room. {how_to_go_on(output)}") from error
     # Free the objects that hold the process group while the interpreter is still alive: one of gloo's threads may need
     # it for that, and aborts the process if it is finalized (one run in ten, measured with two CPU processes). The
     # thread must be done before, as it waits for the interpreter with a lock that freeing the group waits for: the
@@ -98,13 +120,17 @@ def run(
     """Train one recipe: score, train, score, save, draw. Return the trainer; None: the run had finished before."""
     output = Path(config.output_dir)
     place = PartialState()
-    said = [say_finished(config, is_scored=bool(args.score_problems)) if place.is_main_process else ""]
+    said = ["", ""]
+    if place.is_main_process:
+        said = [say_finished(config, is_scored=bool(args.score_problems)), why_unusable(config.report_to)]
     broadcast_object_list(said)
     if said[0]:
         place.print(said[0])
         place.wait_for_everyone()  # none may end while another still listens to it
         place.destroy_process_group()
         return None
+    if said[1]:
+        raise ValueError(said[1])
     grading.configure(args.judge_workers, args.judge_seconds)
     _check_writable(output)
     with hold_run(output):
@@ -156,6 +182,7 @@ def _check_golds(args: MinerScriptArguments, data: Any) -> None:
     names, rows = reward_names(args), _split(data, "dataset_train_split", args)
     if args.dataset_name in WORLDS:
         return
+    _check_answers(args, data, names)
     for name in [name for name in names if name in GRADERS]:
         if not {*required_columns(getattr(rewards, name))} <= next(iter(rows)).keys():
             return  # the trainer says what is missing
@@ -164,6 +191,18 @@ def _check_golds(args: MinerScriptArguments, data: Any) -> None:
             raise ValueError(check.rejected)
         if check.accepted < check.graded and PartialState().is_main_process:
             warnings.warn(check.rejected, stacklevel=2)
+
+
+def _check_answers(args: MinerScriptArguments, data: Any, names: Sequence[str]) -> None:
+    """Raise for a row without an answer, unless a reward function of the user's may score that."""
+    if NEED_SOLUTION.isdisjoint(names) or not {*names} <= {*OWN_REWARDS, *TRL_REWARDS}:
+        return
+    settings = ["dataset_train_split"]
+    if args.score_problems and args.score_benchmark is None:
+        settings.append("dataset_test_split")
+    for rows in (_split(data, setting, args) for setting in settings):
+        if "solution" in next(iter(rows)):
+            check_answers(args.dataset_solution_column, rows)
 
 
 def _load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any:
@@ -473,11 +512,25 @@ def _command(argv: Sequence[str] | None = None) -> int:
     gc.enable()
     try:
         main(argv)
+    except KeyboardInterrupt as end:
+        _end_interrupted(str(end))
     except Exception as error:
-        if any(frame.f_code is _train.__code__ for frame, _ in traceback.walk_tb(error.__traceback__)):
+        if not isinstance(error, DiskFull) and any(
+            frame.f_code is _train.__code__ for frame, _ in traceback.walk_tb(error.__traceback__)
+        ):
             raise
         return tell(error, "train")
     return 0
+
+
+def _end_interrupted(how: str) -> None:
+    """Say once what is kept, and end at once: an ordinary exit may wait for what the other processes held."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if int(os.environ.get("RANK") or 0) == 0:
+        print(f"trl-miner train: stopped by Ctrl-C. {how}".rstrip(), file=sys.stderr, flush=True)
+    atexit._run_exitfuncs()  # trackers
+    sys.stdout.flush()
+    os._exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

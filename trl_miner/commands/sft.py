@@ -9,6 +9,7 @@ from typing import Any
 
 from ..precision import warn_of_slow_bf16
 from ..progress import finish, is_quiet
+from ..reward_functions import reward_list
 from . import set_run
 
 # Both task_reward and math_reward find the answer in the box. With one wording, all right answers to a prompt would be
@@ -116,7 +117,8 @@ def _add_completion(row: dict[str, Any], index: int) -> dict[str, Any]:
 def _check_completions(rows: Any, reward: Any) -> None:
     """Raise if the verifier does not accept what the model is to be taught."""
     columns = {name: rows[name][:] for name in rows.column_names}
-    rewards = reward(**columns, prompts=columns["prompt"], completions=columns["completion"])
+    returned = reward(**columns, prompts=columns["prompt"], completions=columns["completion"])
+    rewards = reward_list(getattr(reward, "__name__", str(reward)), returned, len(rows))
     bad = [place for place, value in enumerate(rewards) if value != 1.0]
     if bad:
         raise ValueError(

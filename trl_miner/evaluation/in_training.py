@@ -16,7 +16,7 @@ from datasets import Dataset
 from transformers import Trainer, TrainerCallback
 from trl.models import unwrap_model_for_generation
 
-from ..reward_functions import KNOWN_VERIFIERS, check_rewards, parameters_of
+from ..reward_functions import KNOWN_VERIFIERS, check_rewards, parameters_of, reward_list
 from ..runs import models
 from ..runs.evaluation import read_evaluation, until, write_evaluation
 from ..runs.held_out import HeldOut, Moment, read_held_out, write_held_out
@@ -185,6 +185,7 @@ class EvaluationCallback(TrainerCallback):
         more: dict[str, Any] = {"completion_ids": ids, "trainer_state": trainer.state}  # TRL passes them too
         more |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
         more |= {"environments": getattr(trainer, "environments", None)}
+        names = trainer.verifier.names if self.reward_func is None else ["reward_func"]
         rewards_ND = torch.full((len(completions), len(self._reward_funcs)), torch.nan)
         for place, function in enumerate(self._reward_funcs if completions else []):  # a process may have none
             own = {name: more[name] for name in more.keys() & parameters_of(function)}
@@ -192,8 +193,9 @@ class EvaluationCallback(TrainerCallback):
             if inspect.isawaitable(rewards):  # in a thread of its own: a notebook's has a running loop
                 with ThreadPoolExecutor(1) as thread:
                     rewards = thread.submit(asyncio.run, _awaited(rewards)).result()
+            rewards = reward_list(names[place], rewards, len(completions))
             rewards_ND[:, place] = torch.tensor([torch.nan if reward is None else reward for reward in rewards])
-        check_rewards(trainer.verifier.names if self.reward_func is None else ["reward_func"], rewards_ND)
+        check_rewards(names, rewards_ND)
         return trainer.verifier.smallest(rewards_ND)
 
     def _sample(self, seeds: Sequence[int], prompts: Sequence[Sequence[int]]) -> list[list[int]]:

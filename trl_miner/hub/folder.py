@@ -25,8 +25,8 @@ _FILES = (
     *("merges.txt", "*.jinja", "additional_chat_templates/*.jinja", "chat_template.json"),
     *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"),
 )
-# A vocabulary may hold what has the shape of a secret; the log is written without any.
-_WITHOUT_SHAPES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt", "log_history.json")
+# A vocabulary may hold what has the name or the shape of a secret; the log is written without any.
+_VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json", "log_history.json")
 _UNSEARCHED = (".safetensors", ".png", ".model", ".tiktoken")
 
 
@@ -130,7 +130,7 @@ def adapter_warning(weights: Path) -> str:
 
 
 def check_secrets(folder: Path, suffixes: tuple[str, ...] | None = None) -> None:
-    """Raise ValueError if a file to be published holds a token or key, by its value or by its shape.
+    """Raise ValueError if a file to be published holds a secret, by its value, its shape or its name.
 
     Without `suffixes`, all files but weights, pictures and binary vocabularies are searched.
     """
@@ -138,7 +138,7 @@ def check_secrets(folder: Path, suffixes: tuple[str, ...] | None = None) -> None
         is_searched = path.suffix in suffixes if suffixes else path.suffix not in _UNSEARCHED
         if path.is_file() and is_searched:
             text = path.read_text(encoding="utf-8", errors="replace")
-            if found := find_secret(text, shapes=path.name not in _WITHOUT_SHAPES):
+            if found := find_secret(text, is_vocabulary=path.name in _VOCABULARIES):
                 raise ValueError(
                     f"A file to be published must not hold a secret: {path.name} has {found}. Remove it there, and "
                     f"replace the secret if the file was shared."

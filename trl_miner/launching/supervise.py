@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..errors import INTERRUPTED
 from ..progress import Progress, duration, is_quiet
 from .guard import adopt_orphans, descendants, kill_descendants
 from .health import HealthMonitor, check_port
@@ -72,7 +73,8 @@ def _run(server: GuardedProcess | None, training: GuardedProcess | None, plan: P
             kill_descendants(spared)
             for process in processes:
                 process.close()
-    if outcome.message:
+    has_told = training is not None and outcome.code == training.exit_code == INTERRUPTED
+    if outcome.message and not has_told:
         print_message(outcome.message + ".")
     if outcome.process is not None and (tail := outcome.process.tail()):
         print_message(f"the last lines of {outcome.process.log}:\n{tail}")

@@ -10,6 +10,7 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import TrainOutput, rotate_checkpoints
 
 from ..runs import checkpoints
+from ..runs.accidents import DiskFull, why_full
 from ..runs.locks import check_run
 from ..runs.trainer_state import FILE as STATE
 
@@ -136,11 +137,12 @@ class Checkpointing(TrainerCallback):
                 self._name_best(folder, unfinished)
             self._finish(folder, unfinished)
         except Exception as error:
+            full = why_full(error, folder)
             if is_local_main:
                 checkpoints.discard(folder)
             last = checkpoints.newest(folder)
-            raise RuntimeError(
-                f"{name} could not be written in {folder}: {error}. The run can go on from "
+            raise (DiskFull if full else RuntimeError)(
+                f"{name} could not be written in {folder}: {full or error}. The run can go on from "
                 f"{last.name if last else 'the start: there is no other checkpoint'}."
             ) from error
         finally:

@@ -55,19 +55,19 @@ class Dose(TrainerCallback):
         for name, value in measured.items():
             log(f"dose/{name}", value)
         if measured:
-            log("dose/target", args.dose_target)
+            log("dose/target", args.dose_level)
 
     @property
     def _state(self) -> DoseState:
         kept, args = RunState.of(self._trainer).dose, self._trainer.args
-        if (kept.get("dose"), kept.get("target")) != (args.dose, args.dose_target):  # none, or another run's
-            return start_dose(args.dose_target)
+        if (kept.get("dose"), kept.get("target")) != (args.dose, args.dose_level):  # none, or another run's
+            return start_dose(args.dose_level)
         return DoseState(**kept["state"])
 
     @_state.setter
     def _state(self, state: DoseState) -> None:
         args = self._trainer.args
-        RunState.of(self._trainer).dose = {"dose": args.dose, "target": args.dose_target, "state": asdict(state)}
+        RunState.of(self._trainer).dose = {"dose": args.dose, "target": args.dose_level, "state": asdict(state)}
 
     def _steer_by_share(self, parts: GradientParts) -> dict[str, float]:
         gradients_3 = parts.overlap()
@@ -76,7 +76,7 @@ class Dose(TrainerCallback):
             masses_2 += squared_masses(batch["advantages"], loss_mask(batch), torch.isin(batch[KINDS], self._rows))
         masses_2 = current_world().sum(masses_2)
         squares = (*gradients_3[:2].tolist(),), (*masses_2.tolist(),)
-        self._state = steer_share(self._state, self._trainer.args.dose_target, *squares)
+        self._state = steer_share(self._state, self._trainer.args.dose_level, *squares)
         compared = compare_parts(gradients_3)
         return {"share": compared["share"]} if "cosine" in compared else {}  # with both parts there
 

@@ -6,8 +6,8 @@
 import logging
 import textwrap
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from ..methods import GRPO, Estimate, Rollouts
 from ..methods.compose import estimate
 from ..methods.groups import GroupKinds, gate_on_correctness, group_kinds
 from ..progress import is_quiet
-from ..reward_functions import check_reward_columns, check_rewards, find_verifier
+from ..reward_functions import check_reward_columns, check_rewards, checked, find_verifier
 from ..runs.training_record import prompts_are_chats
 from .checkpointing import RunState
 from .correctness import CorrectnessWatch
@@ -235,7 +235,7 @@ class MinerGRPOTrainer(RunTrainer):
         if batch is not None and batch.prepared is not None:  # dynamic sampling has scored
             rewards_NF = batch.prepared.rewards_NF
         else:
-            with self._watchdog.phase("rewards"):
+            with self._watchdog.phase("rewards"), self._checked_reward_funcs():
                 rewards_NF = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
             if self.forwards is not None:
                 check_rewards(self.reward_func_names, rewards_NF, total_rewards(rewards_NF, self.reward_weights))
@@ -245,6 +245,16 @@ class MinerGRPOTrainer(RunTrainer):
         if batch is not None:
             batch.rewards_NF = rewards_NF
         return rewards_NF
+
+    @contextmanager
+    def _checked_reward_funcs(self) -> Iterator[None]:
+        """Meanwhile a reward function that returns no list is named: TRL iterates over whatever it gets."""
+        own: list[Any] = self.reward_funcs
+        self.reward_funcs = [*map(checked, self.reward_func_names, own)]
+        try:
+            yield
+        finally:
+            self.reward_funcs = own
 
     def _estimate_advantages(
         self, output: dict[str, Any], scores: PolicyScores, rewards_NF: Tensor | None

@@ -48,6 +48,7 @@ class RunTrainer(GRPOTrainer):
     tests do: it has no collaborators and behaves as TRL's.
     """
 
+    args: Any  # a MinerGRPOConfig
     forwards: Forwards | None = None
     _optimizer_step: OptimizerStep | None = None
     _rewriter: LossRewriter | None = None
@@ -247,6 +248,14 @@ class RunTrainer(GRPOTrainer):
         folder: str = super()._get_output_dir(trial)
         is_saving = self._checkpoints is not None and self._checkpoints.is_saving
         return str(Path(folder, UNFINISHED)) if is_saving else folder
+
+    def _save(self, *args: Any, **kwargs: Any) -> None:
+        # pickles the settings into `training_args.bin` of every checkpoint and run folder
+        own, self.args = self.args, self.args.without_secrets()
+        try:
+            super()._save(*args, **kwargs)
+        finally:
+            self.args = own
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         write = partial(super()._save_checkpoint, model, trial)
