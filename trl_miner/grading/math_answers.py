@@ -28,8 +28,8 @@ PLAIN_INTEGER = re.compile(r"-?[1-9][0-9]{0,8}|0")
 _BASE = re.compile(r"\d\s*_\s*(?:\{\s*)?(\d+)")
 _SIDE_BY_SIDE = re.compile(r"(?:[A-Za-z]\s*=)?\s*[-+]?(?:[\d\s.~$(){}\[\]]|\\[,;: {}]|\\q?quad)*")
 _INEQUALITY = re.compile(r"[<>]|\\(?:[lg]eq?|[lg]t)(?![A-Za-z])")
-_OR = re.compile(r"\\(?:lor|vee)(?![A-Za-z])|\\text\s*\{\s*or\s*\}|(?<![\\A-Za-z])or(?![A-Za-z])")
-_AND = re.compile(r"\\(?:land|wedge)(?![A-Za-z])|\\text\s*\{\s*and\s*\}|(?<![\\A-Za-z])and(?![A-Za-z])")
+_OR = re.compile(r",?\s*(?:\\(?:lor|vee)(?![A-Za-z])|\\text\s*\{\s*or\s*\}|(?<![\\A-Za-z])or(?![A-Za-z]))")
+_AND = re.compile(r",?\s*(?:\\(?:land|wedge)(?![A-Za-z])|\\text\s*\{\s*and\s*\}|(?<![\\A-Za-z])and(?![A-Za-z]))")
 _PERCENT = re.compile(r"\s*\\?%\s*$")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
@@ -86,18 +86,20 @@ def is_correct(boxes: Sequence[str], tail: str, expected: str) -> bool | None:
     if not boxes:
         return _is_equal(parsed, _parse_tail(tail))
     # Lazy: the last box first, and no further than the first wrong one.
-    return all(_agrees(gold, notation.plain(box)) for box in boxes)
+    return all(_agrees(gold, parsed, notation.plain(box)) for box in boxes)
 
 
-def _agrees(gold: str, answer: str) -> bool:
+def _agrees(gold: str, parsed: Sequence[Any], answer: str) -> bool:
     if (verdict := words.compare(gold, answer)) is not None:
         return verdict
-    shares = [_PERCENT.sub("", text) for text in (gold, answer)]
-    is_share = shares[0] != gold, shares[1] != answer
-    parsed = [_parse(share) for share in shares]
-    if is_share[0] != is_share[1]:
-        parsed[is_share[1]] = _percent(parsed[is_share[1]])
-    return _is_equal(*parsed)
+    shares = _PERCENT.sub("", gold), _PERCENT.sub("", answer)
+    if shares == (gold, answer):
+        return _is_equal(parsed, _parse(answer))
+    both = [_parse(share) for share in shares]
+    if shares[0] == gold or shares[1] == answer:
+        index = int(shares[0] == gold)
+        both[index] = _percent(both[index])
+    return _is_equal(*both)
 
 
 def _percent(parsed: Sequence[Any]) -> tuple[Any, ...]:

@@ -16,7 +16,9 @@ _GREEK = dict(
         strict=True,
     )
 )
-_VULGAR = dict(zip("½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒", "12 13 23 14 34 15 25 35 45 16 56 17 18 38 58 78 19 1{10}".split(), strict=True))
+_VULGAR = dict(
+    zip("½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒", "12 13 23 14 34 15 25 35 45 16 56 17 18 38 58 78 19 1{10}".split(), strict=True)
+)
 _RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱˣ", "0123456789+-=()nix", strict=True))
 _LOWERED = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋ₙᵢₓ", "0123456789+-nix", strict=True))
 _SYMBOLS = {
@@ -41,6 +43,7 @@ _CHARACTERS = str.maketrans(
     | {sign: rf"\frac{{{digits[0]}}}{{{digits[1:].strip('{}')}}}" for sign, digits in _VULGAR.items()}
 )
 
+_THOUSAND_POWERS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _BASES = {
     name: number
     for number, name in enumerate("two three four five six seven eight nine ten eleven twelve".split(), start=2)
@@ -51,7 +54,7 @@ _TEXT = r"\\(?:text(?:normal|bf|it|rm|sf|tt)?|mbox|math(?:rm|it|bf|sf))\s*"
 _DOTS = r"(?:\.{3,}|\\[lcd]?dots(?:[bcm])?(?![A-Za-z]))"
 _CURRENCY = r"(?:\\?\$|\\(?:pounds|euro|yen|rupee|EUR|texteuro|textsterling|textdollar)(?![A-Za-z]))"
 _CODES = r"(?:USD|US|EUR|GBP|CAD|AUD|Rs\.?|INR|JPY)"
-_ABOUT = r"(?:approximately|approx\.?|about|roughly|around)"
+_ABOUT = r"(?:approximately|approx\.?|about|roughly|around|(?:the )?(?:final )?answer(?: is)?:?)"
 
 
 def _radical(match: re.Match[str]) -> str:
@@ -105,7 +108,7 @@ _PLAIN = _rules(
     (r"\\(?:boxed|fbox|displaystyle|textstyle|bf|it|rm|[bB]igg?[lr]?)(?![A-Za-z])", " "),
     (rf"\\(?:mathbf|boldsymbol|bm|pmb|underline|mathit|mathsf|textnormal|emph|cancel|color\s*\{{\w+\}}|"
      rf"textcolor\s*\{{\w+\}})\s*{_GROUP}", lambda match: rf"\text{{{match[1]}}}"),
-    (rf"{_TEXT}{_GROUP}", _in_words),
+    (rf"{_TEXT}{_GROUP}", _in_words), (rf"{_TEXT}{_GROUP}", _in_words),  # one within the other
     (rf"(?<!\\){_SPACE}*\\\(|\\\)", " "),
     (r"(?<!\\)\$(.*?)(?<!\\)\$", r"\1"),
     (r"^\s*\*\*(.*?)\*\*\s*$", r"\1"),
@@ -136,13 +139,18 @@ _PLAIN = _rules(
     (r"(?<![^-+\s=])(?P<whole>\d*)\.(?P<fixed>\d*)\((?P<block>\d+)\)(?P<digit>)(?=\s*(?:\\?%)?\s*$)", _repeating),
     (rf"(?P<whole>\d*)\.(?P<fixed>\d*?)(?P<block>\d{{1,6}}?)(?P<digit>)(?P=block)+\s*{_DOTS}", _repeating),
     (r"\s*(?:\\text\{\s*)?(?<![A-Za-z])(?:percent(?:age)?|per cent|pct)(?![A-Za-z])\s*\}?", r"\\%"),
+    (r"\\langle(?![A-Za-z])([^\\]*(?:\\(?!langle|rangle)[^\\]*)*)\\rangle", r"(\1)"),
+    (r"^\s*\\\{\s*([A-Za-z])\s*(?:\\in\s*\\mathbb\{R\}\s*)?(?::|\\mid|\||\\vert)(.*[<>\\].*)\\\}\s*\.?\s*$", r"\2"),
+    (r"(?<=\d)\s*(?:\\text\{\s*)?(thousand|million|billion|trillion)(?![A-Za-z])\s*\}?",
+     lambda match: rf" \times 10^{{{_THOUSAND_POWERS[match[1]]}}}"),
+    (r"(?<=\d)\s+(?!(?:and|or|mod|sin|cos|tan|log|inf)(?![A-Za-z]))([A-Za-z]{3,}(?:\s+[A-Za-z]+)*)\s*\.?\s*$", r"\\text{ \1}"),
     # about
     (rf"^{_SPACE}*(?:(?:=|\\approx|\\simeq|\\cong|\\sim|\\therefore)(?![A-Za-z])|"
      rf"(?i:\\text\{{\s*{_ABOUT}\s*\}}|{_ABOUT}(?![A-Za-z])))", ""),
     (rf"(?i)(?<==){_SPACE}*\\text\{{\s*{_ABOUT}\s*\}}", ""),
     # the end of a sentence
     (r"[.,;\s]+\}$", "}"),
-    (rf"(?:[.,;:]|{_SPACE})+$", ""), (rf"^{_SPACE}+", ""),
+    (rf"(?:[.,;:]|{_SPACE}|(?<!\\)\\$)+$", ""), (rf"^{_SPACE}+", ""),
 )  # fmt: skip
 _BARE = _rules(
     (_CURRENCY, " "),
@@ -161,6 +169,7 @@ _BLANK = r"(?:[\s~]|\\[,;: ])"
 _THOUSANDS = re.compile(rf"(?<![\w.^])[1-9]\d{{0,2}}(?:{_BLANK}+\d{{3}})+(?!\d)")
 _MIXED = re.compile(rf"(?<![\w.^])([1-9]\d*){_BLANK}+([1-9]\d*)\s*/\s*([1-9]\d*)")
 _TRIGONOMETRIC = re.compile(r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc)")
+_DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*\^\\circ")
 _SIGN_INSIDE = re.compile(r"[({].*\\[pm]m.*[)}]")
 
 
@@ -175,8 +184,9 @@ def bare(content: str) -> str:
     r"""Return plain content without currencies, degrees and ordinals, and with `\frac{1 \pm 2}{3}` written twice."""
     for pattern, replacement in _BARE:
         content = pattern.sub(replacement, content)
-    if not _TRIGONOMETRIC.search(content):
-        content = content.replace(r"^\circ", "")
+    if _TRIGONOMETRIC.search(content):
+        content = _DEGREES.sub(lambda match: rf"{{\frac{{{match[1]}\pi}}{{180}}}}", content)
+    content = content.replace(r"^\circ", "")
     if len(re.findall(r"\\pm", content)) == 1 and _SIGN_INSIDE.search(content) and "=" not in content:
         content = re.sub("(?s).+", _expanded, content)
     return _with_whole_numbers(_with_all_numbers(content.strip()))

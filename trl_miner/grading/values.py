@@ -31,8 +31,8 @@ def are_equal(gold: Any, answer: Any) -> bool:
         return (answer.rhs if isinstance(answer, sympy.Eq) else answer).doit() == gold
     if not (is_finite(gold) and is_finite(answer)) or _is_false(answer):
         return False
-    if _names_several(answer) and isinstance(gold, sympy.FiniteSet) and not gold.has(sympy.Eq):
-        gold, answer = (_in_order(expression) for expression in (gold, answer))
+    if _names_several(gold) != _names_several(answer) and not (gold.has(sympy.Eq) and answer.has(sympy.Eq)):
+        gold, answer = _in_order(gold), _in_order(answer)
     return (verify([gold], [answer], timeout_seconds=None) and _are_near(gold, answer)) or _agree_in_six_decimals(
         gold, answer
     )
@@ -54,7 +54,11 @@ def _with_one_kind(expression: Any) -> Any:
         for symbol in getattr(expression, "free_symbols", ())
         if symbol.name == "i" or not symbol.is_real
     }
-    return expression.xreplace(symbols) if symbols else expression
+    if not symbols:
+        return expression
+    if hasattr(expression, "_unsorted_args"):  # math-verify's own And and FiniteSet, which keep their written order
+        return type(expression)(*map(_with_one_kind, expression._unsorted_args))
+    return expression.xreplace(symbols)
 
 
 def _is_number(expression: Any) -> bool:
@@ -78,25 +82,30 @@ def _ranges(gold: Any, answer: Any) -> tuple[Any, Any]:
 
 def _is_inequality(expression: Any) -> bool:
     parts = expression.args if isinstance(expression, sympy.And) else (expression,)
-    return all(isinstance(part, _INEQUALITIES) for part in parts) and len(expression.free_symbols) == 1
+    return all(isinstance(part, (*_INEQUALITIES, sympy.Ne)) for part in parts) and len(expression.free_symbols) == 1
 
 
 def solution_set(expression: Any) -> Any:
     """Return the set of real numbers that an inequality, or a chain of them, allows; a set is its own."""
-    return expression if isinstance(expression, sympy.Set) else _with_one_kind(expression).doit().as_set()
+    if isinstance(expression, sympy.Set):
+        return expression
+    parts = expression.args if isinstance(expression, sympy.And) else (expression,)
+    return sympy.Intersection(*(_with_one_kind(part).doit().as_set() for part in parts))
 
 
 def _names_several(answer: Any) -> bool:
-    """Return whether an answer gives values to several unknowns, as in x = 2, y = -2."""
-    return (
-        isinstance(answer, sympy.FiniteSet)
-        and all(isinstance(part, sympy.Eq) for part in answer)
-        and len({part.lhs for part in answer}) > 1
-    )
+    """Return whether an answer gives values to several unknowns, as in x = 2, y = -2; x_1 and x_2 count as one."""
+    if not (isinstance(answer, sympy.FiniteSet) and all(isinstance(part, sympy.Eq) for part in answer)):
+        return False
+    return len({str(part.lhs).partition("_")[0] for part in answer}) > 1
 
 
-def _in_order(expression: Any) -> sympy.Tuple:
-    return sympy.Tuple(*(part.rhs if isinstance(part, sympy.Eq) else part for part in expression._unsorted_args))
+def _in_order(expression: Any) -> Any:
+    r"""Return the tuple (2, -2) of x = 2, y = -2, and of 2, -2 as they are written."""
+    if not isinstance(expression, sympy.FiniteSet):
+        return expression
+    parts = getattr(expression, "_unsorted_args", expression.args)
+    return sympy.Tuple(*(part.rhs if isinstance(part, sympy.Eq) else part for part in parts))
 
 
 def _agree_in_six_decimals(gold: Any, answer: Any) -> bool:

@@ -9,10 +9,11 @@ from collections import Counter
 _WRAPPER = re.compile(r"\\text\s*(?=\{)|\\[,;:! ]|\\q?quad(?![A-Za-z])|[{}~*\"$]")
 _BLANKS = re.compile(r"(?:[\s~]|\\[,;:! ])+$")
 _FILLER = re.compile(r"^(?:(?:the|an?|in|on|at|option|choice|answer|is|it)\s+)+(?=\S)")
-_LETTERS = re.compile(r"\(?[^\W\d_](?:[^\W\d_]|[' .()-])*")
+_LETTERS = re.compile(r"\(?[^\W\d_](?:[^\W\d_]|[' .,()-])*")
 _TIME = re.compile(r"(?:at )?(\d{1,2})(?::(\d\d))?(?::00)?\s*(?:([ap])\.?\s*m\.?|(noon|midnight)|o'clock)?")
 _MONTHS = "january february march april may june july august september october november december".split()
 _DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
+_LIST = re.compile(r"\s*,\s*(?:and\s+)?|\s+and\s+")
 _SYNONYMS = {"dne": "does not exist", "undefined": "does not exist", "none of these": "none of the above"}
 _UNITS = {
     name: words.split()[0]
@@ -27,7 +28,12 @@ _UNITS = {
 _COMPOUND = {"mph": ("mile", "hour"), "kmh": ("km", "hour"), "kph": ("km", "hour"), "kmph": ("km", "hour")}
 _CURRENCY = re.compile(r"\\?\$|\\(pounds|euro|yen|rupee)(?![A-Za-z])")
 _UNIT_TOKEN = re.compile(r"[a-z]+|\^\s*(-?\d+)|\S")
-_BARE_UNIT = re.compile(r"(?<=[\d}\s])\s*([A-Za-z]{2}[A-Za-z./^{}\d ]*|[A-Za-z](?:/|\\cdot)[A-Za-z][/^{}\d]*)$")
+_BARE_UNIT = re.compile(
+    r"(?<=[\d}\s])\s*([A-Za-z]{2}[A-Za-z./^{}\d ]*|[A-Za-z]/[A-Za-z][/^{}\d]*)$|(?<=\d)\s*[mshgl]$"
+)
+_BOUND = re.compile(
+    r"\b(?:or|and) (?:more|less|fewer|greater|higher|lower|above|below)|\b(?:at (?:least|most)|up to)\b"
+)
 
 Unit = dict[str, int]
 
@@ -41,9 +47,12 @@ def compare(gold: str, answer: str) -> bool | None:
     if (date := _date(first)) is not None:
         return _is_date(date, _date(second))
     if _LETTERS.fullmatch(first) and _LETTERS.fullmatch(second):
-        if _name(first) == _name(second):
+        names = [[_name(name) for name in _LIST.split(text)] for text in (first, second)]
+        if names[0] == names[1] or (" and " in first and sorted(names[0]) == sorted(names[1])):
             return True
-        return False if "\\text" in gold and len(_name(first)) > 1 else None
+        return False if "\\text" in gold and len(first) > 1 else None
+    if bool(_BOUND.search(first)) != bool(_BOUND.search(second)):
+        return False
     units = split_unit(gold)[1], split_unit(answer)[1]
     return False if all(units) and units[0] != units[1] else None
 
@@ -108,7 +117,9 @@ def _time(text: str) -> set[int]:
     if hour > 23 or minute > 59:
         return set()
     if not (match[3] or match[4]):
-        return {hour * 60 + minute} | ({(hour % 12 + 12 * half) * 60 + minute for half in (0, 1)} if hour < 13 else set())
+        return {hour * 60 + minute} | (
+            {(hour % 12 + 12 * half) * 60 + minute for half in (0, 1)} if hour < 13 else set()
+        )
     is_late = match[3] == "p" or match[4] == "noon"
     return {(hour % 12 + 12 * is_late) * 60 + minute} if hour < 13 else set()
 
@@ -116,8 +127,8 @@ def _time(text: str) -> set[int]:
 def _date(text: str) -> dict[str, int] | None:
     """Return the parts of a date, or of a day of the week; None if the text has neither, or other words."""
     parts: dict[str, int] = {}
-    for token in re.findall(r"[a-z]+|\d+|[^\w\s]", text):
-        if token in (",", ".", "of", "the", "on", "in", "st", "nd", "rd", "th"):
+    for token in re.findall(r"[a-z]+|\d+|[^\w\s]", _FILLER.sub("", text)):
+        if token in (",", ".", "(", ")", "of", "the", "on", "in", "st", "nd", "rd", "th"):
             continue
         kind, value = _date_part(token)
         if not kind or kind in parts:
