@@ -105,10 +105,11 @@ def _agrees(gold: str, parsed: Sequence[Any], answer: str) -> bool:
 def _percent(parsed: Sequence[Any]) -> tuple[Any, ...]:
     """Return what 25%, given as 25, may be written as: 0.25, and 25 with the sign left out; but 0.5% is no 0.5."""
 
-    def readings(part: Any) -> tuple[Any, ...]:
-        return (part / 100, part) if abs(part) >= 1 else (part / 100,)
+    def readings(part: Any) -> list[Any]:
+        return [part / 100, part] if abs(part) >= 1 else [part / 100]
 
-    return tuple(value for part in parsed for value in _attempt(lambda part=part: readings(part), ()))
+    nothing: list[Any] = []  # a text or a set has no percentage
+    return tuple(value for part in parsed for value in _attempt(partial(readings, part), nothing))
 
 
 def vote(boxes: Sequence[str], tail: str) -> str | None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
+MAX_CHARACTERS = 1_000  # no gold is as long, and some patterns take quadratic time
 _GREEK = dict(
     zip(
         "αβγδεζηθκλμνξπρστφχψωΓΔΘΛΞΠΣΦΨΩϕϵϑ",
@@ -143,7 +144,8 @@ _PLAIN = _rules(
     (r"^\s*\\\{\s*([A-Za-z])\s*(?:\\in\s*\\mathbb\{R\}\s*)?(?::|\\mid|\||\\vert)(.*[<>\\].*)\\\}\s*\.?\s*$", r"\2"),
     (r"(?<=\d)\s*(?:\\text\{\s*)?(thousand|million|billion|trillion)(?![A-Za-z])\s*\}?",
      lambda match: rf" \times 10^{{{_THOUSAND_POWERS[match[1]]}}}"),
-    (r"(?<=\d)\s+(?!(?:and|or|mod|sin|cos|tan|log|inf)(?![A-Za-z]))([A-Za-z]{3,}(?:\s+[A-Za-z]+)*)\s*\.?\s*$", r"\\text{ \1}"),
+    (r"(?<=\d)\s+(?!(?:and|or|mod|sin|cos|tan|log|inf)(?![A-Za-z]))([A-Za-z]{3,}(?:\s+[A-Za-z]+)*)\s*\.?\s*$",
+     r"\\text{ \1}"),
     # about
     (rf"^{_SPACE}*(?:(?:=|\\approx|\\simeq|\\cong|\\sim|\\therefore)(?![A-Za-z])|"
      rf"(?i:\\text\{{\s*{_ABOUT}\s*\}}|{_ABOUT}(?![A-Za-z])))", ""),
@@ -168,13 +170,15 @@ _KEPT = re.compile(r"\d|^\s*(?:and|or)\s*$")
 _BLANK = r"(?:[\s~]|\\[,;: ])"
 _THOUSANDS = re.compile(rf"(?<![\w.^])[1-9]\d{{0,2}}(?:{_BLANK}+\d{{3}})+(?!\d)")
 _MIXED = re.compile(rf"(?<![\w.^])([1-9]\d*){_BLANK}+([1-9]\d*)\s*/\s*([1-9]\d*)")
-_TRIGONOMETRIC = re.compile(r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc)")
+TRIGONOMETRIC = re.compile(r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc)")
 _DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*\^\\circ")
 _SIGN_INSIDE = re.compile(r"[({].*\\[pm]m.*[)}]")
 
 
 def plain(content: str) -> str:
-    """Return a box's content in plain LaTeX, with the words and units that it has."""
+    """Return a box's content in plain LaTeX, with the words and units that it has; a very long one as it is."""
+    if len(content) > MAX_CHARACTERS:
+        return content
     for pattern, replacement in _PLAIN:
         content = pattern.sub(replacement, content)
     return content
@@ -184,7 +188,7 @@ def bare(content: str) -> str:
     r"""Return plain content without currencies, degrees and ordinals, and with `\frac{1 \pm 2}{3}` written twice."""
     for pattern, replacement in _BARE:
         content = pattern.sub(replacement, content)
-    if _TRIGONOMETRIC.search(content):
+    if TRIGONOMETRIC.search(content):
         content = _DEGREES.sub(lambda match: rf"{{\frac{{{match[1]}\pi}}{{180}}}}", content)
     content = content.replace(r"^\circ", "")
     if len(re.findall(r"\\pm", content)) == 1 and _SIGN_INSIDE.search(content) and "=" not in content:

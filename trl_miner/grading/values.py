@@ -70,9 +70,12 @@ def _ranges(gold: Any, answer: Any) -> tuple[Any, Any]:
     if isinstance(answer, sympy.Eq) and isinstance(answer.rhs, sympy.Set) and not isinstance(gold, sympy.Eq):
         answer = answer.rhs
     is_relation = _is_inequality(gold), _is_inequality(answer)
-    if not any(is_relation) or (all(is_relation) and gold.free_symbols != answer.free_symbols):
-        return gold, answer
-    if not all(relation or isinstance(side, sympy.Set) for relation, side in zip(is_relation, (gold, answer))):
+    is_set = isinstance(gold, sympy.Set), isinstance(answer, sympy.Set)
+    if is_relation == (True, True):
+        has_ranges = gold.free_symbols == answer.free_symbols
+    else:
+        has_ranges = is_relation[0] and is_set[1] or is_relation[1] and is_set[0]
+    if not has_ranges:
         return gold, answer
     try:
         return solution_set(gold), solution_set(answer)
