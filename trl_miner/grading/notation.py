@@ -175,6 +175,11 @@ _DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*\^\\circ")
 _SIGN_INSIDE = re.compile(r"[({].*\\[pm]m.*[)}]")
 
 
+def characters(text: str) -> str:
+    """Return a text with one character, or command of LaTeX, for each dash, blank, sign and letter of Unicode."""
+    return text.translate(_CHARACTERS)
+
+
 def plain(content: str) -> str:
     """Return a box's content in plain LaTeX, with the words and units that it has; a very long one as it is."""
     if len(content) > MAX_CHARACTERS:
