@@ -1,4 +1,4 @@
-r"""Whether a mathematical answer agrees with the gold. math-verify has the last word; the obvious is decided here.
+r"""Whether a mathematical answer agrees with the gold. The obvious is decided here, the rest by math-verify.
 
 The rule follows the evaluation of arXiv 2601.04731: the gold is wrapped in `\boxed{}` unless it already is, the answer
 must contain a `\boxed{}`, and several boxes that disagree are wrong. "Disagree" is decided by value here, so that

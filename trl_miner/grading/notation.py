@@ -114,7 +114,7 @@ _PLAIN = _rules(
     (r"(?<!\\)\$(.*?)(?<!\\)\$", r"\1"),
     (r"^\s*\*\*(.*?)\*\*\s*$", r"\1"),
     # synonyms
-    (r"\\\\\s*\[[^\]]*\]", r"\\\\"),
+    (r"\\\\\s*\[-?[\d.]+\s*[a-z]{2}\]", r"\\\\"),
     (r"\\varnothing|\\O(?![A-Za-z])|\\text\{\s*(?:the )?empty set\s*\}|\\\{\s*\\\}|(?i:^\W*(?:\\text\{)?"
      r"\s*no (?:real |integer )?solutions?(?: exists?)?\.?\s*\}?\W*$)", r"\\emptyset "),
     (r"(?i)^\W*(?:text\{)?\s*all real numbers\.?\s*\}?$|^\W*(?:text\{)?\s*all reals\.?\s*\}?$", r"\\mathbb{R}"),
@@ -147,7 +147,7 @@ _PLAIN = _rules(
     (r"(?<=\d)\s+(?!(?:and|or|mod|sin|cos|tan|log|inf)(?![A-Za-z]))([A-Za-z]{3,}(?:\s+[A-Za-z]+)*)\s*\.?\s*$",
      r"\\text{ \1}"),
     # about
-    (rf"^{_SPACE}*(?:(?:=|\\approx|\\simeq|\\cong|\\sim|\\therefore)(?![A-Za-z])|"
+    (rf"^{_SPACE}*(?:=|\\(?:approx|simeq|cong|sim|therefore)(?![A-Za-z])|"
      rf"(?i:\\text\{{\s*{_ABOUT}\s*\}}|{_ABOUT}(?![A-Za-z])))", ""),
     (rf"(?i)(?<==){_SPACE}*\\text\{{\s*{_ABOUT}\s*\}}", ""),
     # the end of a sentence

@@ -55,7 +55,8 @@ def compare(gold: str, answer: str) -> bool | None:
         names = [[_name(name) for name in _LIST.split(text)] for text in (first, second)]
         if names[0] == names[1] or (" and " in first and sorted(names[0]) == sorted(names[1])):
             return True
-        return False if "\\text" in gold and len(first) > 1 else None
+        is_text = "\\text" in gold and all(len(word) > 1 for name in names[0] for word in name.split())
+        return False if is_text else None  # x or y is mathematics
     if bool(_BOUND.search(first)) != bool(_BOUND.search(second)):
         return False
     units = split_unit(gold)[1], split_unit(answer)[1]
@@ -73,7 +74,7 @@ def split_unit(text: str) -> tuple[str, Unit | None]:
     if text.endswith("^\\circ") and not TRIGONOMETRIC.search(text):
         return text[: text.rindex("^")], {"degree": 1}
     if re.search(r"\d(?:'|\^\{?\\prime\}?)$", text):
-        return text, {"arcminute": 1}
+        return text[: text.index("'")] if "'" in text else text, {"foot": 1}  # which is no degree either
     if start < 0:
         match = _BARE_UNIT.search(text)
         start = match.start() if match else 0
