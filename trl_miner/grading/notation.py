@@ -7,6 +7,7 @@ mathematics. Neither changes a value: what has no fixed meaning is left as it is
 import re
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 
 MAX_CHARACTERS = 1_000  # no gold is as long, and some patterns take quadratic time
 _GREEK = dict(
@@ -180,6 +181,7 @@ def characters(text: str) -> str:
     return text.translate(_CHARACTERS)
 
 
+@lru_cache(maxsize=64)  # a function of its text alone; all rollouts of a prompt have one gold
 def plain(content: str) -> str:
     """Return a box's content in plain LaTeX, with the words and units that it has; a very long one as it is."""
     if len(content) > MAX_CHARACTERS:
