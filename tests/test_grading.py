@@ -134,7 +134,7 @@ def test_infinities_tiny_numbers_false_statements_words_and_blanks(answer, gold,
 
 def test_verdicts_agree_with_a_fair_reader_on_a_third_of_the_table():
     lines = (GOLDEN / "answers.tsv").read_text(encoding="utf-8").splitlines()[1:]
-    rows = [line.split("\t") for line in lines[random.Random(0).randrange(3) :: 3]]
+    rows = [line.split("\t") for line in lines[1::3]]
     verdicts = grade("math", [rf"So it is \boxed{{{row[2]}}}." for row in rows], [row[1] for row in rows])
     assert len(rows) > 500 and 200 < sum(row[3] == "1" for row in rows) < 350
     wrong = [row for row, verdict in zip(rows, verdicts, strict=True) if verdict.is_correct != (row[3] == "1")]
