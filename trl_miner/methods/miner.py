@@ -334,6 +334,8 @@ def _estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
         "miner/tau_pos": mined.tau_pos,
         "miner/scale": mined.scale,
         "miner/cap_binds": float(mined.scale < 1),
+        # Of this batch, as the cap is: the ratio of logged means over several batches may exceed it.
+        "miner/l1_share": mined.scale * mined.tau_pos / mined.tau_ref if mined.tau_ref else math.nan,
         "miner/intrinsic_reward": mined.intrinsic_reward,
         "miner/credit_weight": mined.credit_weight,
     }
