@@ -190,9 +190,10 @@ def test_two_processes_choose_as_one(policy, runs, tmp_path):
 def test_a_resumed_run_needs_its_own_ledger_or_asks_for_a_new_one(policy, runs, tmp_path, caplog):
     trainer, _ = runs["retire"]
     checkpoint = f"{trainer.args.output_dir}/checkpoint-3"
+    case = CASES["retire"] | {"resume_with_changes": True}
     with pytest.raises(ValueError, match="it is of 9 rows, and the training set is 12 rows. .*prompt_selection_new"):
-        train(policy, tmp_path, checkpoint, rows=12, **CASES["retire"])
-    train(policy, tmp_path, checkpoint, rows=12, prompt_selection_new_ledger=True, **CASES["retire"])
+        train(policy, tmp_path / "refused", checkpoint, rows=12, **case)
+    train(policy, tmp_path, checkpoint, rows=12, prompt_selection_new_ledger=True, **case)
     assert "begins anew: it is of 9 rows" in caplog.text
     take_up(find_home(checkpoint, tmp_path), position_at(checkpoint))  # as the doctor looks for it
     copy = shutil.copytree(checkpoint, tmp_path / "elsewhere" / "checkpoint-3")
@@ -204,12 +205,12 @@ def test_a_resumed_run_needs_its_own_ledger_or_asks_for_a_new_one(policy, runs, 
     del state["stateful_callbacks"]["RunState"]["attributes"]["ledger"]
     (old / "trainer_state.json").write_text(json.dumps(state))
     with pytest.raises(ValueError, match="of a training that kept none. .*prompt_selection_new"):
-        train(policy, tmp_path / "old", str(old), **CASES["retire"])
+        train(policy, tmp_path / "old", str(old), **case)
     ledger = read_ledger(tmp_path)
     assert ledger.header["rows"] == 12 and ledger.batches[0].step > 3
     # Checkpoint 9 is behind prompt 6 of a pass. A new ledger begins a new pass, of fewer prompts too.
     fewer = dict(rows=6, prompt_selection_new_ledger=True, max_steps=13)
-    train(policy, tmp_path / "fewer", f"{trainer.args.output_dir}/checkpoint-9", **fewer, **CASES["retire"])
+    train(policy, tmp_path / "fewer", f"{trainer.args.output_dir}/checkpoint-9", **fewer, **case)
     first, second = read_ledger(tmp_path / "fewer").batches[:2]
     assert sorted([*first.prompts, *second.prompts]) == [0, 1, 2, 3, 4, 5]
 

@@ -102,7 +102,8 @@ def methods_by_kind(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _values(run: RunHistory, key: str) -> list[tuple[float, float]]:
-    return [(step, value) for step, value in run.values(key) if value == value]  # NaN where it is no finite number
+    # NaN where it is no finite number; before a change of settings, another dose may have been asked for
+    return [(step, value) for step, value in run.values(key) if value == value and step > run.since]
 
 
 def _float(text: str | None) -> float | None:

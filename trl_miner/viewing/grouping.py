@@ -13,7 +13,7 @@ from .material import EvalResult
 
 # Neither where a run is written nor what is logged of it makes it another method.
 _BESIDES = re.compile(
-    r"seed|data_seed|output_dir|run_name|report_to|config|resume_from_checkpoint|overwrite_output_dir|trackio_.*|"
+    r"seed|data_seed|output_dir|run_name|report_to|config|resume_.*|overwrite_output_dir|trackio_.*|"
     r"(logging|save|score|hub|log|eval|dataloader|ddp|vllm_server|vllm_group)_.*|"
     r"push_to_hub|watchdog_seconds|num_completions_to_print|disable_tqdm"
 )
