@@ -122,6 +122,8 @@ def config(output_dir, cls=MinerGRPOConfig, **overrides):
         bf16=False,
         gradient_checkpointing=False,
     )
+    if issubclass(cls, MinerGRPOConfig):
+        settings["overwrite_output_dir"] = True  # a test may train several times into its folder
     return cls(**{**settings, **overrides})
 
 

@@ -166,8 +166,9 @@ def test_two_processes_choose_as_one(policy, runs, tmp_path):
 def test_a_resumed_run_needs_its_own_ledger(policy, runs, tmp_path):
     trainer, _ = runs["greso"]
     checkpoint = f"{trainer.args.output_dir}/checkpoint-3"
+    case = CASES["greso"] | {"resume_with_changes": True}
     with pytest.raises(ValueError, match="it is of 9 rows, and the training set is 12 rows. .*leave prompt_selection"):
-        train(policy, tmp_path, checkpoint, rows=12, **CASES["greso"])
+        train(policy, tmp_path / "refused", checkpoint, rows=12, **case)
     take_up(find_home(checkpoint, tmp_path), position_at(checkpoint))  # as the doctor looks for it
     copy = shutil.copytree(checkpoint, tmp_path / "elsewhere" / "checkpoint-3")
     (copy.parent / FILE).write_bytes(b"{}\n")
@@ -179,7 +180,7 @@ def test_a_resumed_run_needs_its_own_ledger(policy, runs, tmp_path):
     del state["stateful_callbacks"]["RunState"]["attributes"]["ledger"]
     (old / "trainer_state.json").write_text(json.dumps(state))
     with pytest.raises(ValueError, match="of a training that kept none. .*leave prompt_selection out"):
-        train(policy, tmp_path / "old", str(old), **CASES["greso"])
+        train(policy, tmp_path / "old", str(old), **case)
 
 
 def test_where_selection_leaves_less_than_a_batch_those_passed_over_come_back(policy, tmp_path, caplog):

@@ -131,6 +131,14 @@ def test_the_statistics_say_what_happened(miner):
         assert advantages.abs().sum().item() == pytest.approx(total, rel=1e-5)
 
 
+def test_the_logged_share_keeps_the_cap_when_a_log_is_of_several_batches(policy, tmp_path):
+    args = config(tmp_path, logging_steps=5, miner_lambda_max=0.02)
+    trainer = MinerGRPOTrainer(policy, mixed_reward, args, problems())
+    trainer.train()
+    (log,) = (log for log in trainer.state.log_history if "miner/l1_share" in log)
+    assert 0 < log["miner/l1_share"] <= 0.02 * (1 + 1e-6)
+
+
 LOSSES = ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"]
 
 

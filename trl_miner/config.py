@@ -39,6 +39,7 @@ HEADINGS = {
     "policy_loss": "that control the loss",
     "optimizer_batch_size": "that control the batch",
     "length_aware_training": "that control the speed of a step, and change its gradient only by rounding",
+    "overwrite_output_dir": "that control how a run begins",
     "watchdog_seconds": "that control what happens when a part of the run stops",
     "log_token_credit": "that control what is recorded",
     "dynamic_sampling": "that control the sampling of prompts",
@@ -181,6 +182,17 @@ class MinerGRPOConfig(GRPOConfig):
         None,
         "With a vLLM server: port of the machine that trains, over which the server receives the weights. Default: a "
         "free one below 32768. TRL's own default, 51216, may be taken by any outgoing connection.",
+    )
+    overwrite_output_dir: bool = _setting(
+        False,
+        "Delete what earlier runs have written into output_dir, and nothing else, before a run starts there. Without "
+        "it, a used folder is an error. A run that goes on from a checkpoint of the folder deletes nothing.",
+    )
+    resume_with_changes: bool = _setting(
+        False,
+        "Go on from a checkpoint although settings, model, data or reward functions have changed, which is an error "
+        "otherwise. The record and the model card keep the settings of each part of the run. The length of a run, "
+        "and what it logs, saves, pushes and evaluates, may change without it.",
     )
     watchdog_seconds: float = _setting(
         300.0,

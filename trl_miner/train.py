@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list
 from datasets import Dataset, disable_progress_bars, load_dataset
 from torch.distributed import is_initialized
 from transformers import AutoConfig, AutoTokenizer
@@ -38,6 +37,7 @@ from .data.benchmarks import load as load_benchmark
 from .data.own import GRADERS, arrange, check_answers, check_first_golds, file_arguments, why_unreadable
 from .data.prompts import PromptForm, build_prompt, guess_style
 from .data.worlds import WORLDS
+from .distributed import decided_by_one
 from .errors import INTERRUPTED, first_line, tell
 from .evaluation.in_training import EvaluationCallback
 from .hub.model_card import PICTURE
@@ -58,12 +58,15 @@ from .recipe_files import with_recipe_file
 from .redaction import hide_in_tracebacks, learn
 from .reward_functions import NEED_SOLUTION, OWN_REWARDS, TRL_REWARDS, required_columns
 from .runs.accidents import DiskFull, how_to_go_on, why_full
+from .runs.checkpoints import is_checkpoint, list_checkpoints
 from .runs.compare_folder import RUN
 from .runs.finished import mark_finished, say_finished
 from .runs.locks import check_run, hold_run
 from .runs.models import newest_checkpoint
+from .runs.run_folder import check_record, make_room
+from .runs.segments import continued, settings_of
 from .runs.trainer_state import last_step
-from .runs.training_record import prompts_are_chats, write_run_record
+from .runs.training_record import prompts_are_chats
 from .threads import fitting_threads
 from .tools import check_prompts, check_template, load_environments, load_tools
 from .trackers import why_unusable
@@ -120,20 +123,18 @@ def run(
     """Train one recipe: score, train, score, save, draw. Return the trainer; None: the run had finished before."""
     output = Path(config.output_dir)
     place = PartialState()
-    said = ["", ""]
-    if place.is_main_process:
-        said = [say_finished(config, is_scored=bool(args.score_problems)), why_unusable(config.report_to)]
-    broadcast_object_list(said)
-    if said[0]:
-        place.print(said[0])
+    settings = settings_of(config, (args, model_args))
+    settings.pop("model_init_kwargs", None)  # which `build` completes
+    if said := decided_by_one(lambda: _say_finished(config, args, settings)):
+        place.print(said)
         place.wait_for_everyone()  # none may end while another still listens to it
         place.destroy_process_group()
         return None
-    if said[1]:
-        raise ValueError(said[1])
+    decided_by_one(lambda: _check_trackers(config.report_to))
     grading.configure(args.judge_workers, args.judge_seconds)
     _check_writable(output)
     with hold_run(output):
+        decided_by_one(lambda: _make_room(config, model_args, settings))
         reward_funcs = load_reward_funcs(args, config)
         trusts = bool(getattr(config, "trust_remote_code", False))
         model = model_args.model_name_or_path
@@ -143,6 +144,35 @@ def run(
         trainer, scores = build(args, config, model_args, reward_funcs, data)
         with quietly(not trainer.is_world_process_zero()), fitting_threads(trainer.model):
             return _run(trainer, scores, args, model_args)
+
+
+def _check_trackers(trackers: Sequence[str]) -> None:
+    if why := why_unusable(trackers):
+        raise ValueError(why)
+
+
+def _say_finished(config: MinerGRPOConfig, args: MinerScriptArguments, settings: dict[str, str]) -> str:
+    """Return `say_finished`; raise ValueError where the run would have other settings, which would pass unnoticed."""
+    said = say_finished(config, is_scored=bool(args.score_problems))
+    if said and not config.resume_with_changes:
+        check_record(Path(config.output_dir), settings)
+    return said
+
+
+def _make_room(config: MinerGRPOConfig, model_args: ModelConfig, settings: dict[str, str]) -> None:
+    """Raise ValueError for other settings than the checkpoint's, and for a folder of another run unless it may be
+    cleared; before a model is loaded."""
+    output, wanted = Path(config.output_dir), config.resume_from_checkpoint
+    if wanted in (None, False, "false", "False"):
+        checkpoint = None
+    elif wanted in (True, "latest", "true", "True"):  # the trainer chooses, and judges once more
+        checkpoint = next(filter(is_checkpoint, reversed(list_checkpoints(output))), None)
+    else:
+        checkpoint = Path(str(wanted))
+    if checkpoint is not None and last_step(checkpoint) is not None:
+        continued(checkpoint, settings, (), 0, is_confirmed=config.resume_with_changes)
+    model = str(model_args.model_name_or_path or "")
+    make_room(config, settings, wanted=wanted, checkpoint=checkpoint, model=model)
 
 
 def load_data(
@@ -263,11 +293,13 @@ def _run(
 ) -> MinerGRPOTrainer:
     config = trainer.args
     output = Path(config.output_dir)
-    about = {"dataset": args.dataset_name, "held_out": args.score_benchmark, "others": (args, model_args)}
-    write_run_record(trainer, **about)
+    about: dict[str, Any] = {
+        "dataset": args.dataset_name,
+        "held_out": args.score_benchmark,
+        "others": (args, model_args),
+    }
+    trainer.about = about
     checkpoint = trainer.find_checkpoint(config.resume_from_checkpoint)
-    if checkpoint is None and config.resume_from_checkpoint == "latest" and (steps := last_step(output)) is not None:
-        print(f"{output} holds a model of step {steps} but no checkpoint: the run starts over and replaces it.")
     if (output / RUN).is_file():  # started by `trl-miner compare`
         trainer.callback_handler.callbacks.insert(0, StepsFile(output))  # before the last step's scores
     _train(trainer, scores, checkpoint)

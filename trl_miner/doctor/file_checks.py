@@ -13,8 +13,9 @@ from ..data.reasoning_gym import TEST_SIZE, TRAIN_SIZE, is_task, read_parts
 from ..data.reasoning_gym import load_dataset as load_tasks
 from ..recipe import layout_of, load_reward_funcs, prompt_form, reward_names
 from ..reward_functions import Verifier, find_verifier, required_columns
-from ..runs.checkpoints import agree_on, list_checkpoints
+from ..runs.checkpoints import agree_on
 from ..runs.prompt_ledger import find_home, position_at, refusal, take_up
+from ..runs.run_folder import what_to_clear
 from ..tools import load_environments, load_tools
 from . import memory
 from .context import Check, Context, Finding, failed, longest_prompt_allowed, not_checked, ok, warning
@@ -25,24 +26,21 @@ ROWS = 200  # of the data set are read
 
 
 def check_output(context: Context) -> Finding:
-    """Check that the output folder can be written, and holds no older run."""
+    """Check that the output folder can be written, and holds no other run."""
     folder = _output(context)
     if not context.machine.is_here:
         return not_checked(f"{folder} on a described machine.")
     parent = _existing(folder)
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         return failed(f"it must be a folder that can be written: got {folder}. Choose another one.")
-    checkpoints = list_checkpoints(folder)
     resumes = context.settings.resume_from_checkpoint
-    if checkpoints and not resumes:
-        return warning(
-            f"{folder} holds {checkpoints[-1].name}, but this run starts from scratch. To continue the older one, add "
-            f"--resume_from_checkpoint latest."
-        )
     try:
         checkpoint = agree_on(resumes, folder, only_model=bool(context.settings.save_only_model))
         if checkpoint is not None:
             _check_ledger(context, checkpoint, folder)
+        place = None if checkpoint is None else Path(checkpoint)
+        model = str(context.settings.model_name_or_path or "")
+        what_to_clear(context.settings, {}, wanted=resumes, checkpoint=place, model=model)
     except (ValueError, OSError) as error:
         return failed(str(error))
     return ok(f"{folder} can be written" + (f"; resumes from {resumes}." if resumes else "."))

@@ -314,6 +314,8 @@ def _estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
         **knobs,
     )
     stats = {name: getattr(mined, name) for name in STATISTICS} | {"cap_binds": float(mined.scale < 1)}
+    # Of this batch, as the cap is: the ratio of logged means over several batches may exceed it.
+    stats["l1_share"] = mined.scale * mined.tau_pos / mined.tau_ref if mined.tau_ref else math.nan
     metrics = {f"miner/{name}": value for name, value in stats.items() if not math.isnan(value)}
     return Estimate(mined.advantages_NT, mined.advantages_N, metrics)
 

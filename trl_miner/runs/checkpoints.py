@@ -39,6 +39,11 @@ def list_checkpoints(run: str | Path) -> list[Path]:
     return [steps[step] for step in sorted(steps)]
 
 
+def is_checkpoint(folder: Path) -> bool:
+    """Return whether a folder is a checkpoint, damaged or not, and not what a kill has left of one."""
+    return (folder / MANIFEST).is_file() or last_step(folder) is not None
+
+
 def holds_whole_model(folder: Path) -> bool:
     """Return whether the model of a checkpoint is whole; this reads up to 1 GiB."""
     return last_step(folder) is not None and not any(fault.is_of_model for fault in find_faults(folder))
@@ -47,6 +52,17 @@ def holds_whole_model(folder: Path) -> bool:
 def newest(run: str | Path) -> Path | None:
     """Return the newest checkpoint of a run folder that lacks nothing, or None."""
     return next((folder for folder in reversed(list_checkpoints(run)) if not find_faults(folder)), None)
+
+
+def check_newest(run: Path, checkpoint: Path) -> None:
+    """Raise ValueError if a run folder holds later checkpoints than one from which it goes on with other settings."""
+    step = step_of(checkpoint) or last_step(checkpoint) or 0
+    later = [folder.name for folder in list_checkpoints(run) if (step_of(folder) or 0) > step]
+    if later:
+        raise ValueError(
+            f"A run that goes on with other settings must not leave later checkpoints beside its own: {run} holds "
+            f"{', '.join(later)} of the earlier ones. Give another output_dir, or delete them."
+        )
 
 
 def agree_on(wanted: str | bool | None, output_dir: str | Path, *, only_model: bool = False) -> str | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from .history import RunHistory
-from .settings import DEFAULTS
+from .settings import DEFAULTS, estimator_names
 from .shapes import number
 
 KINDS = ("mixed", "all_right", "all_wrong")
@@ -67,7 +67,7 @@ def dose_of(run: RunHistory) -> Dose:
     for name in ("miner", "placebo"):
         if name in credited:
             cap = _float(settings.get("miner_lambda_max", DEFAULTS["miner_lambda_max"]))
-            return Dose(methods, "none" if cap is None else "cap", cap, _l1_shares(run, name))
+            return Dose(methods, "none" if cap is None else "cap", cap, _values(run, f"{name}/l1_share"))
     return Dose(methods, "none" if credited else "", None, [])
 
 
@@ -85,7 +85,7 @@ def dose_reached(doses: Sequence[Dose]) -> tuple[str, str]:
 
 def methods_by_kind(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the method of each of `KINDS` by the settings of a `RunHistory`."""
-    names = settings.get("advantage_estimator", DEFAULTS["advantage_estimator"]).split("+")
+    names = estimator_names(settings.get("advantage_estimator", DEFAULTS["advantage_estimator"]))
     mixed = names.pop(0) if "mixed" in ACTS_ON.get(names[0], KINDS) else "grpo"
     found = {"mixed": mixed}
     for kind in KINDS[1:]:
@@ -96,16 +96,9 @@ def methods_by_kind(settings: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _l1_shares(run: RunHistory, name: str) -> list[tuple[float, float]]:
-    """Return (optimizer step, share): the sum of abs(advantage) over the tokens that a method with a cap pays, as a
-    share of that over the tokens of mixed prompts."""
-    scales, others = (dict(_values(run, f"{name}/{part}")) for part in ("scale", "tau_ref"))
-    masses = _values(run, f"{name}/tau_pos")
-    return [(step, scales[step] * mass / others[step]) for step, mass in masses if step in scales and others.get(step)]
-
-
 def _values(run: RunHistory, key: str) -> list[tuple[float, float]]:
-    return [(step, value) for step, value in run.values(key) if value == value]  # NaN where it is no finite number
+    # NaN where it is no finite number; before a change of settings, another dose may have been asked for
+    return [(step, value) for step, value in run.values(key) if value == value and step > run.since]
 
 
 def _float(text: str | None) -> float | None:

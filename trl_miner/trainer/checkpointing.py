@@ -1,5 +1,6 @@
 """Checkpoints that are whole or not there at all, and what a run takes up from them, inside a generation cycle too."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,17 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import TrainOutput, rotate_checkpoints
 
+from ..distributed import decided_by_one
 from ..runs import checkpoints
 from ..runs.accidents import DiskFull, why_full
-from ..runs.locks import check_run
+from ..runs.locks import check_run, hold_run
+from ..runs.run_folder import forget_after, make_room
+from ..runs.segments import Segment, continued, trainer_settings
 from ..runs.trainer_state import FILE as STATE
+from ..runs.trainer_state import last_step, planned_steps
+from ..runs.training_record import write_run_record
+
+logger = logging.getLogger(__name__)
 
 
 class RunState(TrainerCallback, ExportableState):
@@ -27,6 +35,7 @@ class RunState(TrainerCallback, ExportableState):
             str, Any
         ] = {}  # where the prompt ledger is, at the end of a generation cycle; empty: nowhere
         self.dose: dict[str, Any] = {}  # what was asked for, and a `DoseState`; empty: not begun
+        self.segments: list[Segment] = []  # the settings of each part of the run: see `runs.segments`
         self.has_begun = False  # whether training has begun (again) since this was last set to False
         # Whether this training has compared the sampler's log-probs with its own, and `sampler_check.compare`'s sums.
         self.sampler_is_checked = False
@@ -39,14 +48,15 @@ class RunState(TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, in transformers' form."""
-        names = ("generated", "used", "tokens", "stream", "ledger", "dose")
+        names = ("generated", "used", "tokens", "stream", "ledger", "dose", "segments")
         return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         # transformers restores callbacks on request alone (restore_callback_states_from_checkpoint); the order of the
         # data is not a matter of choice.
         for name, value in state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).items():
-            setattr(self, name, value)
+            if name != "segments":  # which those of this training have gone on from
+                setattr(self, name, value)
         self.has_begun, self.sampler_is_checked, self.sampler_sums = True, False, 0.0
 
 
@@ -63,22 +73,63 @@ class Checkpointing(TrainerCallback):
         trainer.callback_handler.callbacks.insert(0, self)
         self.is_saving = False  # whether a checkpoint is being written, in its unfinished folder
         self._resumed_from: Path | None = None  # until its rollouts are taken up
+        self._prepared: tuple[str | bool | None, ...] = ()  # what `prepare` has returned, until a training takes it
+        self._segments: list[Segment] = []
 
     def resume(self, wanted: str | bool | None) -> str | None:
-        """Return the checkpoint to resume from, the same on every process. Every process must call it.
+        """Return the checkpoint that a training resumes from: `prepare`, once for each training."""
+        checkpoint = self.prepare(wanted)
+        self._prepared = ()
+        return checkpoint
 
-        It looks for it once: the path that it has returned may be passed in again.
+    def prepare(self, wanted: str | bool | None) -> str | None:
+        """Return the checkpoint to resume from, the same on every process, and make the run folder ready for the run.
+
+        Every process must call it. It does so once: what it has returned may be passed in again.
+
+        Raises:
+            ValueError: There is no whole checkpoint, it has other settings, or the folder is another run's.
         """
+        if (wanted or None) in self._prepared:
+            return None if self._prepared[0] is None else str(self._prepared[0])
+        with hold_run(self._trainer.args.output_dir):
+            checkpoint = self._choose(wanted)
+            self._segments = decided_by_one(lambda: self._begin(wanted, checkpoint))
+        self._resumed_from = None if checkpoint is None else Path(checkpoint)
+        self._prepared = checkpoint, wanted or None
+        return checkpoint
+
+    def _begin(self, wanted: str | bool | None, checkpoint: str | None) -> list[Segment]:
+        """Judge the settings and the folder, clear it, and write `training.json`, on one process; return the segments
+        of the run."""
+        trainer, args, place = self._trainer, self._trainer.args, None if checkpoint is None else Path(checkpoint)
+        about = trainer.about
+        settings, methods = trainer_settings(trainer, about.get("others", ())), [one.name for one in args.methods]
+        folder, confirmed = Path(args.output_dir), args.resume_with_changes
+        segments: list[Segment] = [{"step": 0, "methods": methods, "settings": settings}]
+        if place is not None:
+            step = last_step(place) or 0
+            segments, warning = continued(place, settings, methods, step, is_confirmed=confirmed)
+            if warning:
+                logger.warning(warning)
+                checkpoints.check_newest(folder, place)
+        make_room(args, settings, wanted=wanted, checkpoint=place, model=trainer.model.config._name_or_path)
+        if place is not None:
+            forget_after(folder, step)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_run_record(trainer, segments=segments, **about)
+        except OSError as error:  # as with the lock: a training that saves nothing can do without
+            logger.warning(f"{folder} cannot be written ({error}): no file will say what this run was.")
+        return segments
+
+    def _choose(self, wanted: str | bool | None) -> str | None:
         trainer = self._trainer
-        if self._resumed_from is not None and wanted == str(self._resumed_from):
-            return str(wanted)
         if trainer.accelerator.is_local_main_process:
             checkpoints.recover(trainer.args.output_dir)
         trainer.accelerator.wait_for_everyone()
         only_model = trainer.args.save_only_model
-        checkpoint = checkpoints.agree_on(wanted, trainer.args.output_dir, only_model=only_model)
-        self._resumed_from = None if checkpoint is None else Path(checkpoint)
-        return checkpoint
+        return checkpoints.agree_on(wanted, trainer.args.output_dir, only_model=only_model)
 
     @property
     def resumed_from(self) -> Path | None:
@@ -87,8 +138,21 @@ class Checkpointing(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """End the training if the checkpoint, which is loaded by now, has done all steps: see `end_at_once`."""
+        RunState.of(self._trainer).segments = self._segments
+        self._warn_of_schedule(args, state.max_steps)
         if self._resumed_from is not None and state.global_step >= state.max_steps:
             raise NothingLeft
+
+    def _warn_of_schedule(self, args: Any, steps: int) -> None:
+        """Warn where a new length moves the learning rate of the steps that are left."""
+        planned = steps if self._resumed_from is None else planned_steps(self._resumed_from)
+        schedule = str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type))
+        if planned in (None, steps) or schedule.startswith("constant") or not self._trainer.is_world_process_zero():
+            return
+        logger.warning(
+            f"The run was planned for {planned} steps and now has {steps}: with lr_scheduler_type={schedule} the "
+            f"learning rate of the steps that are left is that of a run of {steps}."
+        )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Check, before anything is written, that the run folder is still there and nobody else's."""

@@ -2,7 +2,7 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -57,6 +57,8 @@ class RunTrainer(GRPOTrainer):
     _checkpoints: Checkpointing | None = None
     _watchdog = TrainingWatchdog()
     _loss_call: LossCall | None = None
+    # What `training.json` says beside what the trainer knows: see `write_run_record`. `trl_miner.train` sets it.
+    about: Mapping[str, Any] = {}
 
     def __init__(self, model: Any, reward_funcs: Any, args: Any, *rest: Any, **kwargs: Any) -> None:
         _set_group_port(args)
@@ -95,16 +97,17 @@ class RunTrainer(GRPOTrainer):
         """Return the checkpoint that `train(wanted)` would resume from, which it also takes. Every process must call.
 
         Raises:
-            ValueError: There is no whole checkpoint.
+            ValueError: There is no whole checkpoint, it has other settings, or output_dir is another run's.
         """
-        return None if self._checkpoints is None else self._checkpoints.resume(wanted)
+        return None if self._checkpoints is None else self._checkpoints.prepare(wanted)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Train as transformers does; `resume_from_checkpoint` may also be "latest": the newest whole checkpoint, or
         none. A checkpoint that has done all steps is loaded, and no more are made.
 
         Raises:
-            ValueError: Another training holds the run folder, or there is no whole checkpoint to resume from.
+            ValueError: Another training holds the run folder or has used it, there is no whole checkpoint to resume
+                from, or it has other settings.
             RunStopped: Nothing has moved for `watchdog_seconds`. (With several processes they end at once, with exit
                 code 75, since a collective cannot be left by an exception.)
         """

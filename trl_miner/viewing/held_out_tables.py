@@ -10,7 +10,7 @@ from ..runs.held_out import HeldOut, Moment
 from ..runs.history import RunHistory
 from ..tables import Table
 from .effects import TEST, Effect, crossed_difference, holm
-from .grouping import Method, ablation_base, ablation_of, baseline_of
+from .grouping import Method, ablation_base, ablation_of, baseline_of, is_whole_miner
 from .spreads import NOT_AVAILABLE, show_spread, spread
 
 _SHOWN = (1, 4, 16, 64)  # K of the table, and the largest that all runs have
@@ -30,7 +30,7 @@ class Scored:
     @property
     def miner(self) -> str | None:
         """The label of MINER, of several with other knobs the one called miner; None: it is not there."""
-        labels = [label for label, method in self.methods.items() if ablation_of(method.runs[0]) == "MINER"]
+        labels = [label for label, method in self.methods.items() if is_whole_miner(method.runs[0])]
         return "miner" if "miner" in labels else next(iter(labels), None)
 
 
