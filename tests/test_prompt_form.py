@@ -2,18 +2,15 @@
 
 import json
 import random
-import sys
-import types
 from pathlib import Path
 
 import pytest
 from datasets import Dataset, IterableDataset
 from harness import config
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from trl_miner import MinerGRPOTrainer, cli
-from trl_miner.data.prompt_form import FILE, form_of_rows
 from trl_miner.data.prompts import MATH_INSTRUCTION
 from trl_miner.evaluation.backends import TransformersBackend
 from trl_miner.hub.folder import assemble, copy
@@ -35,7 +32,9 @@ def build_base(folder: Path, *, begin: bool = False) -> str:
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(["<s>", "</s>", "<|system|>", "<|user|>", "<|assistant|>"])
     if begin:
-        tokenizer.post_processor = processors.TemplateProcessing("<s> $A", None, [("<s>", tokenizer.token_to_id("<s>"))])
+        tokenizer.post_processor = processors.TemplateProcessing(
+            "<s> $A", None, [("<s>", tokenizer.token_to_id("<s>"))]
+        )
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="</s>")
     fast.chat_template = TEMPLATE
     size = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=1, head_dim=16)
@@ -167,12 +166,11 @@ def test_a_trained_base_model_that_ships_a_template_is_asked_as_it_was_trained(
 ):
     """By its name the base model gets plain text; runs/Qwen3-4B-Base/miner is no name of a base model."""
     run = train_by_recipe(tmp_path, base)
-    assert MATH_INSTRUCTION in (prompts := "".join(map(str, [base]))) or prompts  # plain: see the tokens below
     capsys.readouterr()
     pushed = assemble(find_model(run), new(tmp_path / "pushed"), name="me/model", place=copy)
     for model in (run, run / "checkpoint-1", pushed):
         assert asked_for(model) == {*trained_on}
-        assert "form" not in capsys.readouterr().err  # nothing is guessed
+        assert "was trained on" not in capsys.readouterr().err
     assert asked_for(base) == {*trained_on}
     assert "--style chat chooses the other form" in capsys.readouterr().err
     assert asked_for(run, "--style", "chat").isdisjoint(trained_on)

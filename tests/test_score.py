@@ -130,15 +130,30 @@ def test_choices(tmp_path):
     )
 
 
-def test_what_cannot_be_judged_counts_as_wrong_and_is_counted(tmp_path):
+def test_a_problem_without_a_verdict_is_left_out_and_counted(tmp_path):
+    """Of 2 problems the first has 1 of 2 right, and no answer to the second can be judged: 1/2, not 1/4."""
     folder = write_folder(tmp_path)
-    write_benchmark(folder, "aime24", [("7", box(7, 7)), ("", box(7, 8))])
+    write_benchmark(folder, "aime24", [("7", box(7, 8)), ("", box(7, 8))])
     scores = score_folder(folder)
-    assert scores["benchmarks"]["aime24"]["pass@k"] == pytest.approx({"1": 0.5, "2": 0.5})
-    assert scores["benchmarks"]["aime24"]["not_judged"] == {"gold": 2}
-    assert scores["benchmarks"]["aime24"]["no_answer"] == 0
-    assert scores["warnings"] == ["aime24: 2 of 4 samples were not judged and count as wrong: 2 (gold)."]
+    aime24 = scores["benchmarks"]["aime24"]
+    assert aime24["pass@k"] == pytest.approx({"1": 0.5, "2": 1}) and aime24["problems"] == 1
+    assert aime24["not_judged"] == {"gold": 2} and aime24["no_answer"] == 0
+    assert "2 of 4 samples were not judged" in scores["warnings"][0]
     assert scores["warnings"][0] in (folder / "scores.md").read_text()
+
+
+def test_a_benchmark_without_a_verdict_has_no_score(tmp_path):
+    folder, other = write_folder(tmp_path / "a"), write_folder(tmp_path / "b")
+    write_benchmark(folder, "aime24", [("", box(7, 8))])
+    with pytest.raises(ValueError, match="2 of 2 samples were not judged"):
+        score_folder(folder)
+    write_benchmark(folder, "amc23", [("7", box(7, 7))])
+    for name in ("aime24", "amc23"):
+        write_benchmark(other, name, [("7", box(7, 7))])
+    scores = score_folder(folder)
+    assert [*scores["benchmarks"]] == ["amc23"] and "n/a" in scores["warnings"][0]
+    compared = compare_folders([other, folder], resamples=100)
+    assert {one["benchmark"] for one in compared["comparisons"]} == {"amc23"}
 
 
 def test_a_model_that_answers_nothing_scores_zero(tmp_path):

@@ -390,7 +390,11 @@ def test_scores_that_cannot_be_had_are_refused(settings, named):
 def test_the_best_model_is_kept(policy, tmp_path, monkeypatch):
     """Right of 4 problems by a script, 1 3 2 3: the second is kept, and the equal fourth does not replace it."""
     scripted = iter([0, 1, 3, 2, 3])
-    counts = lambda self, n: torch.tensor([n] * (right := next(scripted)) + [0] * (4 - right))  # noqa: E731
+
+    def counts(self, n):
+        right = next(scripted)
+        return torch.tensor([n] * right + [0] * (4 - right)), torch.tensor([n] * 4)
+
     monkeypatch.setattr(EvaluationCallback, "count_correct", counts)
     weights = {}
     record = EvaluationCallback.record
