@@ -317,9 +317,20 @@ def test_paper_rows(name, row, expected):
     assert found[row] == {"AIME2024": expected} and next(iter(found)) == "Base"
 
 
+def test_the_paper_rows_of_the_model_of_its_ablations_are_those_of_all_its_tables(tmp_path):
+    rows = paper_rows("Qwen3-4B-Base", ["AIME2024", "AIME2025"])
+    assert rows["MINER, lambda 1e-3"]["AIME2024"] == [21.74, 63.33]
+    assert rows["w/o IR"]["AIME2024"] == [15.49, 53.33] and rows["BAPO"]["AIME2024"] == [17.86, 50.0]
+    assert rows["Base"]["AIME2025"] == [6.65, 60.0]  # as in the main table; that of exploration has 43.33
+    folder = write_folder(tmp_path)
+    write_benchmark(folder, "aime24", TWO, title="AIME2024")
+    score_folder(folder, paper="Qwen3-4B-Base")
+    assert "| Paper: MINER, lambda 2e-3 " in (folder / "scores.md").read_text()
+
+
 def test_the_papers_averages_agree_with_its_columns_but_for_the_known_slips():
     paper, wrong = load_paper(), []
-    for section in ("main", "ablation", "exploration"):
+    for section in ("main", "ablation", "exploration", "sensitivity"):
         for model, rows in paper[section].items():
             for method, row in rows.items():
                 assert set(row) - {"Avg"} <= set(paper["k"])
