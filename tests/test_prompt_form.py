@@ -1,17 +1,24 @@
 """A model is asked in the form of prompt that it was trained in: the same tokens in the training and in `eval`."""
 
+import http.server
 import json
 import random
+import shutil
+import sys
+import threading
+import types
 from pathlib import Path
 
 import pytest
 from datasets import Dataset, IterableDataset
 from harness import config
+from peft import LoraConfig
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from trl_miner import MinerGRPOTrainer, cli
-from trl_miner.data.prompts import MATH_INSTRUCTION
+from trl_miner.data.prompt_form import FILE, form_of_rows, read_form
+from trl_miner.data.prompts import MATH_INSTRUCTION, PromptForm, build_prompt
 from trl_miner.evaluation.backends import TransformersBackend
 from trl_miner.hub.folder import assemble, copy
 from trl_miner.runs.models import find_model
@@ -181,3 +188,162 @@ def test_a_trained_base_model_that_ships_a_template_is_asked_as_it_was_trained(
 def new(folder: Path) -> Path:
     folder.mkdir()
     return folder
+
+
+def test_two_models_are_each_asked_in_their_own_form(base, tmp_path, trained_on, asked_for):
+    prompts, models = [], []
+    for style, words in (("plain", "Q: {question}"), ("chat", "{question}?")):
+        trained_on.clear()
+        folder = new(tmp_path / style)
+        models.append(train_by_recipe(folder, base, "--prompt_style", style, "--prompt_template", words))
+        prompts.append({*trained_on})
+    assert [asked_for(model) for model in models] == prompts and prompts[0].isdisjoint(prompts[1])
+
+
+@pytest.mark.parametrize("begin", [False, True])
+def test_a_server_and_vllm_get_the_tokens_of_the_training(tmp_path, trained_on, monkeypatch, begin):
+    """With `begin`, the tokenizer adds a token that the chat template does not write: a server must not add it."""
+    model = train_by_recipe(tmp_path, build_base(tmp_path / "base", begin=begin), "--prompt_style", "chat")
+    tokenizer, bodies = AutoTokenizer.from_pretrained(model), []
+
+    class Server(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):  # noqa: N802
+            self.answer({"data": [{"id": "served"}]})
+
+        def do_POST(self):  # noqa: N802
+            bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.answer({"choices": [{"text": "8", "finish_reason": "stop"}], "usage": {"completion_tokens": 1}})
+
+        def answer(self, content):
+            body = json.dumps(content).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        assert cli.main([*eval_command(tmp_path, model), "--base-url", url]) == 0
+        server.shutdown()
+    sent = [body["prompt"] for body in bodies]
+    assert {tuple(tokenizer(one)["input_ids"] if isinstance(one, str) else one) for one in sent} == {*trained_on}
+
+    added = use_engine_like_vllms(monkeypatch)
+    assert cli.main([*eval_command(tmp_path, model), "--backend", "vllm"]) == 0
+    assert {*added} == {*trained_on}
+
+
+def use_engine_like_vllms(monkeypatch):
+    """Put a module in vLLM's place that answers at once, and return the tokens of the prompts that it gets."""
+    prompts, waiting = [], []
+
+    class Engine:
+        get_num_unfinished_requests = has_unfinished_requests = staticmethod(lambda: len(waiting))
+
+        def add_request(self, name, prompt, params, lora_request):
+            prompts.append(tuple(prompt["prompt_token_ids"]))
+            done = types.SimpleNamespace(text="8", token_ids=[1], finish_reason="stop")
+            waiting.append(types.SimpleNamespace(request_id=name, finished=True, outputs=[done]))
+
+        def step(self):
+            return [waiting.pop()]
+
+    config = types.SimpleNamespace(max_model_len=1024)
+    llm = types.SimpleNamespace(llm_engine=Engine(), model_config=config)
+    names = {"vllm": {"LLM": lambda *_, **__: llm, "SamplingParams": dict}, "vllm.lora": {}}
+    names["vllm.lora.request"] = {"LoRARequest": None}
+    for name, content in names.items():
+        module = types.ModuleType(name)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr("trl_miner.evaluation.evaluate._has_vllm", lambda: True)
+    return prompts
+
+
+def test_held_out_problems_of_a_benchmark_are_asked_as_the_data_sets_own_prompts(base, tmp_path, trained_on):
+    rows = [
+        {"prompt": own_prompt("chat", "Be brief.", "{question} Box it.", row["problem"])} | row for row in PROBLEMS
+    ]
+    held = [{"problem": f"What is {n} - 1?", "answer": str(n - 1)} for n in range(3)]
+    (tmp_path / "held.jsonl").write_text("".join(json.dumps(row) + "\n" for row in held))
+    data = write(new(tmp_path / "data"), [{**row, "solution": row["answer"]} for row in rows])
+    options = ["--score_benchmark", f"held={tmp_path}/held.jsonl", "--score_problems", "3", "--dataset_name", data]
+    model = train_by_recipe(tmp_path, base, *options, "--dataset_prompt_column", "prompt")
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    expected = {
+        tuple(tokenizer.apply_chat_template(own_prompt("chat", "Be brief.", "{question} Box it.", row["problem"]),
+              add_generation_prompt=True)["input_ids"]) for row in held
+    }  # fmt: skip
+    assert expected <= {*trained_on} and len({*trained_on}) == len(rows) + len(held)
+
+
+def test_a_run_that_goes_on_takes_the_style_and_says_what_differs(base, tmp_path, trained_on, capsys):
+    first = train_by_recipe(tmp_path, base, "--prompt_style", "chat")
+    seen = {*trained_on}
+    for options, differs in (([], False), (["--prompt_template", "{question} Box it."], True)):
+        trained_on.clear()
+        capsys.readouterr()
+        train_by_recipe(tmp_path, first, "--output_dir", str(tmp_path / f"Base-{differs}"), *options)
+        assert ("was trained on prompts in another form" in capsys.readouterr().out) == differs
+        assert ({*trained_on} == seen) != differs
+
+
+def test_a_supervised_start_is_in_the_form_of_its_recipe(base, tmp_path, asked_for):
+    start = tmp_path / "start"
+    kwargs = {"enable_thinking": False}
+    recipe = dict(
+        model_name_or_path=start, dataset_name=write(tmp_path, PROBLEMS), dataset_prompt_column="problem",
+        dataset_solution_column="answer", output_dir=tmp_path / "run", prompt_style="chat", use_cpu="true",
+        bf16="false", gradient_checkpointing="false", chat_template_kwargs=json.dumps(kwargs),
+    )  # fmt: skip
+    (tmp_path / "r.yaml").write_text("".join(f"{name}: {value}\n" for name, value in recipe.items()))
+    assert cli.main(["sft", "--config", str(tmp_path / "r.yaml"), "--model", base, "--steps", "1"]) == 0
+    assert read_form(str(start)) == PromptForm("chat", template_kwargs=kwargs)
+    decode = AutoTokenizer.from_pretrained(start).decode
+    assert all(decode(ids).endswith("<|assistant|><think></think>") for ids in asked_for(start))
+
+
+def test_an_adapters_own_chat_template_is_that_of_its_training(base, tmp_path, trained_on, asked_for):
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    tokenizer.chat_template = "{% for m in messages %}[{{ m.content }}]{% endfor %}"
+    rows = Dataset.from_list(
+        [{"prompt": own_prompt("chat", None, "{question}", row["problem"])} | row for row in PROBLEMS]
+    )
+    args = config(tmp_path / "own", max_steps=1, num_generations=2, per_device_train_batch_size=24)
+    trainer = MinerGRPOTrainer(
+        base, any_reward, args, rows, processing_class=tokenizer, peft_config=LoraConfig(target_modules="all-linear")
+    )
+    trainer.train()
+    trainer.save_model()
+    assert asked_for(tmp_path / "own") == asked_for(base, "--adapter", str(tmp_path / "own")) == {*trained_on}
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", '{"style": "prose"}', '{"style": "chat", "chat_template_kwargs": [], "is_known": true}',
+     '{"style": "plain", "prompt_template": "no place", "chat_template_kwargs": {}, "is_known": true}'],
+)  # fmt: skip
+def test_a_damaged_file_is_an_error_and_no_guess(base, tmp_path, capsys, content):
+    folder = shutil.copytree(base, tmp_path / "model")
+    (folder / FILE).write_text(content)
+    assert cli.main(eval_command(tmp_path, folder)) == 2
+    assert FILE in capsys.readouterr().err
+
+
+def test_the_words_of_prompts_are_found_or_said_not_to_be():
+    texts = [f"Solve: {row['problem']}\nEnd." for row in PROBLEMS]
+    form = form_of_rows({"prompt": text} for text in texts)
+    assert (form.template, form.is_known) == ("Solve: {question}\nEnd.", False)
+    form = form_of_rows({"prompt": text, "q": row["problem"]} for text, row in zip(texts, PROBLEMS, strict=True))
+    assert (form.template, form.is_known) == ("Solve: {question}\nEnd.", True)
+    for style in ("plain", "chat"):
+        for kind, options in (("math", ()), ("choice", ("red", "blue")), ("task", ())):
+            prompts = [build_prompt(kind, row["problem"], options, style=style) for row in PROBLEMS]
+            assert form_of_rows({"prompt": prompt} for prompt in prompts) == PromptForm(style)
+    several = [{"role": role, "content": "1 + 1"} for role in ("user", "assistant", "user")]
+    assert not form_of_rows([{"prompt": several}] * 3).is_known
+    assert form_of_rows([{"question": "1 + 1"}]) is None
