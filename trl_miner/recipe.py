@@ -84,8 +84,8 @@ class MinerScriptArguments(ScriptArguments):
     task_seed: int = _setting(0, "Decides which problems reasoning-gym makes.")
     prompt_style: str = _setting(
         "auto",
-        "Prompts that are built here: plain text, chat messages, or auto, which guesses from the model's name and its "
-        "chat template. A prompt in a data set stays as it is.",
+        "Prompts that are built here: plain text, chat messages, or auto: as the model was trained, else guessed from "
+        "its name and chat template. A prompt in a data set stays as it is.",
     )
     reward_funcs: list[str] | None = _setting(
         None,

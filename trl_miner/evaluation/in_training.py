@@ -44,7 +44,8 @@ class EvaluationCallback(TrainerCallback):
         every: Optimizer steps between two scores during training; 0 for none.
         reward_func: The reward function that grades the completions, at `correct_threshold` (a known verifier at 1);
             by default those of the trainer that decide what is correct there. It gets completions as in training:
-            conversations where the prompts are messages.
+            conversations where the prompts are messages. Answers for which it returns None have no verdict: they are
+            left out of the scores, which Pass@k then takes over the problems with k verdicts.
         keep_best: Keep the model with the highest Pass@1 so far in `best/` of the run folder.
         batch_size: Completions per call of `generate`.
         final_samples: Completions per problem after training, for a larger K of Pass@K; `num_samples` by default.
