@@ -391,6 +391,13 @@ class MinerGRPOTrainer(RunTrainer):
         self.prompt_form = form
 
     def save_model(self, output_dir: str | None = None, *args: Any, **kwargs: Any) -> None:
+        """Save the model as transformers does, and beside it the form of its prompts. Every process must call it.
+
+        Args:
+            output_dir: The folder; None: that of the run.
+            *args: Of transformers' `Trainer.save_model`.
+            **kwargs: Likewise.
+        """
         super().save_model(output_dir, *args, **kwargs)
         if self.args.should_save:
             write_form(Path(output_dir or self.args.output_dir), self.prompt_form)
