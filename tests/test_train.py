@@ -491,7 +491,7 @@ def test_a_benchmark_can_be_what_is_scored(policy, tmp_path):
     assert trained.evaluation["after"].keys() == {"pass@1", "pass@2"}
     callback = next(c for c in trained.callback_handler.callbacks if isinstance(c, EvaluationCallback))
     assert callback.reward_func is rewards.math_reward and callback.problems["solution"] == ["1", "2", "3"]
-    assert "User: Compute 0 + 1." in callback.problems["prompt"][0]  # the evaluation's prompt
+    assert callback.problems["prompt"][0].strip() == "Compute 0 + 1."  # a bare question, as in the world's training
 
 
 def graded(trainer, rewards, *, prompts=("1 + 1",) * 2, texts=("a", "b"), **kwargs):
