@@ -1,6 +1,5 @@
 """Your own training set: columns, prompts, files and golds by the keys of a recipe."""
 
-import argparse
 import json
 import shlex
 
@@ -9,13 +8,12 @@ from datasets import Dataset
 from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig
 
-from trl_miner.commands.evaluate import add
 from trl_miner.data.benchmarks import BENCHMARKS
 from trl_miner.data.own import Layout, arrange, check_first_golds, file_arguments
 from trl_miner.data.problems import Problem
+from trl_miner.data.prompt_form import read_form
 from trl_miner.data.prompts import MATH_INSTRUCTION, PromptForm, build_prompt
 from trl_miner.data.reading import read_file
-from trl_miner.evaluation.evaluate import ModelOptions
 from trl_miner.evaluation.generate import PromptRenderer
 from trl_miner.recipe import MinerScriptArguments
 from trl_miner.train import load_data, main
@@ -217,11 +215,7 @@ def test_a_run_trains_on_gsm8ks_rows_and_is_evaluated_with_its_prompt(policy, tm
     assert [log["step"] for log in state["log_history"] if "reward" in log] == [1]
     out = capsys.readouterr().out
     words = shlex.split(out[out.index("trl-miner eval") :])  # the last words of the run
-    assert words[words.index("--prompt-template") + 1] == "Question: {question}\nAnswer:"
-    parser = argparse.ArgumentParser()
-    add(parser.add_subparsers())
-    options = ModelOptions.from_arguments(parser.parse_args(words[1:]))
-    tokenizer = AutoTokenizer.from_pretrained(policy)
-    renderer = PromptRenderer(tokenizer, options.style, "", options.system_prompt, options.prompt_template)
+    assert words[words.index("--model") + 1] == str(tmp_path / "out")
+    renderer = PromptRenderer(AutoTokenizer.from_pretrained(policy), read_form(str(tmp_path / "out")))
     assert renderer.text(BENCHMARKS["math500"], Problem("1", "1 + 1?", "2")) == "Question: 1 + 1?\nAnswer:"
     assert renderer.settings() == {"style": "plain", "prompt_template": "Question: {question}\nAnswer:"}

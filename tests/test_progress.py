@@ -352,10 +352,8 @@ def test_a_quiet_training_says_its_scores_alone(recipe, capfd):
     ],
 )
 def test_train_names_an_evaluation_of_its_kind(settings, words):
-    command = _eval_command(Path("run"), MinerScriptArguments(**settings), None)
+    command = _eval_command(Path("run"), MinerScriptArguments(**settings))
     assert shlex.join(command) == f"trl-miner eval --model run {words}"
-    asked = _eval_command(Path("run"), MinerScriptArguments(**settings), {"enable_thinking": False})
-    assert asked[4:6] == ["--chat-template-kwargs", '{"enable_thinking": false}']
 
 
 def test_metrics_that_a_log_lacks_are_left_out():

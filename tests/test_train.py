@@ -390,7 +390,11 @@ def test_scores_that_cannot_be_had_are_refused(settings, named):
 def test_the_best_model_is_kept(policy, tmp_path, monkeypatch):
     """Right of 4 problems by a script, 1 3 2 3: the second is kept, and the equal fourth does not replace it."""
     scripted = iter([0, 1, 3, 2, 3])
-    counts = lambda self, n: torch.tensor([n] * (right := next(scripted)) + [0] * (4 - right))  # noqa: E731
+
+    def counts(self, n):
+        right = next(scripted)
+        return torch.tensor([n] * right + [0] * (4 - right)), torch.tensor([n] * 4)
+
     monkeypatch.setattr(EvaluationCallback, "count_correct", counts)
     weights = {}
     record = EvaluationCallback.record
@@ -485,7 +489,7 @@ def test_a_benchmark_can_be_what_is_scored(policy, tmp_path):
     assert trained.evaluation["after"].keys() == {"pass@1", "pass@2"}
     callback = next(c for c in trained.callback_handler.callbacks if isinstance(c, EvaluationCallback))
     assert callback.reward_func is rewards.math_reward and callback.problems["solution"] == ["1", "2", "3"]
-    assert "User: Compute 0 + 1." in callback.problems["prompt"][0]  # the evaluation's prompt
+    assert callback.problems["prompt"][0].strip() == "Compute 0 + 1."  # a bare question, as in the world's training
 
 
 def graded(trainer, rewards, *, prompts=("1 + 1",) * 2, texts=("a", "b"), **kwargs):

@@ -10,7 +10,6 @@ if __name__ == "__main__":
 import atexit
 import contextlib
 import gc
-import json
 import os
 import shlex
 import signal
@@ -19,6 +18,8 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Sequence, Sized
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ from .data import base_model, reasoning_gym
 from .data.benchmarks import BENCHMARKS, find_benchmark, split_entry
 from .data.benchmarks import load as load_benchmark
 from .data.own import GRADERS, arrange, check_answers, check_first_golds, file_arguments, why_unreadable
-from .data.prompts import PromptForm, build_prompt, guess_style
+from .data.prompt_form import QUESTION, ROWS, describe, form_of_rows, read_form, style_of
+from .data.prompts import PromptForm, build_prompt
 from .data.worlds import WORLDS
 from .distributed import decided_by_one
 from .errors import INTERRUPTED, first_line, tell
@@ -66,7 +68,6 @@ from .runs.models import newest_checkpoint
 from .runs.run_folder import check_record, make_room
 from .runs.segments import continued, settings_of
 from .runs.trainer_state import last_step
-from .runs.training_record import prompts_are_chats
 from .threads import fitting_threads
 from .tools import check_prompts, check_template, load_environments, load_tools
 from .trackers import why_unusable
@@ -273,6 +274,11 @@ def build(
     `trl-miner doctor` calls it too, with a small model in place of the recipe's: what it refuses must be found here.
     """
     trainer = _build_trainer(args, config, model_args, reward_funcs, data)
+    form = training_form(args, config, _split(data, "dataset_train_split", args))
+    if form is not None and trainer.generates_in_turns:  # tools and environments add words of their own
+        form = replace(form, is_known=False)
+    trainer.prompt_form = form
+    _compare_with_start(trainer, model_args)
     problems, reward_func = _held_out(args, data, trainer)
     scores = EvaluationCallback(
         trainer,
@@ -286,6 +292,41 @@ def build(
     )
     trainer.add_callback(scores)
     return trainer, scores
+
+
+def training_form(args: MinerScriptArguments, config: MinerGRPOConfig, rows: Any) -> PromptForm | None:
+    """Return the form of the prompts of a training: that in which they are built here, or else that of the rows.
+
+    Args:
+        args: Of the recipe.
+        config: Of the recipe, for `chat_template_kwargs`.
+        rows: As the trainer takes them; the first are read.
+    """
+    found = form_of_rows(islice(rows, ROWS), config.chat_template_kwargs)
+    if found is None:
+        return None
+    if args.dataset_name in WORLDS:
+        return PromptForm(template=QUESTION)
+    is_task = reasoning_gym.is_task(args.dataset_name)
+    if (
+        not is_task
+        and not layout_of(args, PromptForm(found.style, args.system_prompt, args.prompt_template)).builds_prompts
+    ):
+        return found
+    has_words = is_task or "math_reward" in reward_names(args) or next(iter(rows)).get("options")
+    template = args.prompt_template or (None if has_words else QUESTION)
+    return PromptForm(found.style, args.system_prompt, template, found.template_kwargs)
+
+
+def _compare_with_start(trainer: MinerGRPOTrainer, model_args: ModelConfig) -> None:
+    """Say where a run goes on from a trained model in another form of prompt."""
+    before = read_form(str(model_args.model_name_or_path), model_args.model_revision)
+    now = trainer.prompt_form
+    if before is not None and now is not None and before != now and trainer.is_world_process_zero():
+        print(
+            f"{model_args.model_name_or_path} was trained on prompts in another form than this run's: "
+            f"{describe(before)}. This run's: {describe(now)}."
+        )
 
 
 def _run(
@@ -312,8 +353,7 @@ def _run(
     if is_main:
         if trainer.state.global_step >= trainer.state.max_steps:  # else a callback has stopped it
             mark_finished(output, trainer.state.global_step, config.num_train_epochs if config.max_steps < 1 else None)
-        template_kwargs = config.chat_template_kwargs if prompts_are_chats(trainer) else None
-        _finish(output, args, template_kwargs)
+        _finish(output, args)
     return trainer
 
 
@@ -383,19 +423,12 @@ def _held_out(args: MinerScriptArguments, data: Any, trainer: MinerGRPOTrainer) 
     name, path = split_entry(args.score_benchmark)
     benchmark = find_benchmark(name, path)
     loaded = load_benchmark(benchmark, path or None)[: args.score_problems]
-    guessed = guess_style(trainer.model.config.name_or_path, trainer.processing_class)
-    style: Any = guessed if args.prompt_style == "auto" else args.prompt_style
-    form = PromptForm(style, args.system_prompt, args.prompt_template)
+    form = trainer.prompt_form or PromptForm(
+        style_of(trainer.model.config.name_or_path, trainer.processing_class), args.system_prompt, args.prompt_template
+    )
     rows = [
         {
-            "prompt": build_prompt(
-                benchmark.kind,
-                p.question,
-                p.options,
-                p.context,
-                style=style,
-                form=form if form.is_own else None,
-            ),
+            "prompt": build_prompt(benchmark.kind, p.question, p.options, p.context, form=form),
             **{"solution": p.solution, "options": list(p.options), "task": p.task},
             **({"level": p.level} if all(other.level is not None for other in loaded) else {}),
         }
@@ -506,24 +539,20 @@ def _check_writable(output: Path) -> None:
         ) from error
 
 
-def _finish(output: Path, args: MinerScriptArguments, template_kwargs: dict[str, Any] | None) -> None:
+def _finish(output: Path, args: MinerScriptArguments) -> None:
     """Print the closing lines: what the run wrote, and the commands that show it."""
     names = ("README.md", "trainer_state.json", PICTURE, "evaluation.json", "credit", "best")
     written = [output, *(path for name in names if (path := output / name).exists())]
     shows = ["report", "inspect"] if (output / "credit").is_dir() else ["report"]
     commands = [["trl-miner", show, str(output)] for show in shows]
     if not (args.tools or args.environment_factory or args.rollout_func):  # it calls none of these
-        commands.append(_eval_command(output, args, template_kwargs))
+        commands.append(_eval_command(output, args))
     finish(written, [shlex.join(command) for command in commands])
 
 
-def _eval_command(output: Path, args: MinerScriptArguments, template_kwargs: dict[str, Any] | None) -> list[str]:
+def _eval_command(output: Path, args: MinerScriptArguments) -> list[str]:
     """Return the `trl-miner eval` command for the run, on problems of the kind that it was trained for."""
-    own = {"--style": args.prompt_style, "--system-prompt": args.system_prompt}
-    own["--prompt-template"] = args.prompt_template
-    own["--chat-template-kwargs"] = json.dumps(template_kwargs) if template_kwargs else None
-    asked = [word for option, value in own.items() if value not in (None, "auto") for word in (option, str(value))]
-    command = ["trl-miner", "eval", "--model", str(output), *asked, "--benchmarks"]
+    command = ["trl-miner", "eval", "--model", str(output), "--benchmarks"]
     if not args.score_benchmark and reasoning_gym.is_task(args.dataset_name):
         parts = reasoning_gym.read_parts(str(args.dataset_name), args.task_config, args.tasks)
         return [*command, *dict.fromkeys(map(reasoning_gym.benchmark_name, parts))]

@@ -299,7 +299,8 @@ def _check_prompts(context: Context, rows: list[dict[str, Any]]) -> Finding:
     """Check the longest of the first prompts against the server's limit, and messages against a chat template."""
     from transformers import AutoTokenizer
 
-    from ..data.prompts import guess_style, prompt_text
+    from ..data.prompt_form import style_of
+    from ..data.prompts import prompt_text
 
     settings, about = context.settings, "prompts"
     model = readable_model(settings)
@@ -324,7 +325,8 @@ def _check_prompts(context: Context, rows: list[dict[str, Any]]) -> Finding:
             f"--max-prompt-tokens.",
             about,
         )
-    if not is_chat and settings.prompt_style != "plain" and guess_style(model, tokenizer) == "chat":
+    style = style_of(model, tokenizer, settings.model_revision)
+    if not is_chat and settings.prompt_style != "plain" and style == "chat":
         hint = "Set prompt_style to say which is meant; a data set with prompts must be made with --prompt-style chat."
         return warning(f"{text}, although {model} has a chat template. {hint}", about)
     return ok(f"{text}.", about)

@@ -60,14 +60,17 @@ def score_folder(
         paper_rows(paper, ())  # an unknown name is an error before the grading, which may take minutes
     if graded is None:
         graded = read_graded(folder, k=k, partial=partial)
-    tracked = track(graded, f"scoring {folder}", unit="benchmarks", leave=False)
+    warnings = [f"{one.name}: {warning}" for one in graded for warning in one.warnings]
+    if not any(one.is_scored for one in graded):
+        raise ValueError(f"{folder} must hold samples that can be judged. {' '.join(warnings)}")
+    tracked = track([one for one in graded if one.is_scored], f"scoring {folder}", unit="benchmarks", leave=False)
     scores: dict[str, Any] = {
         "settings": settings,
         "repeats": repeats,
         "resamples": resamples,
         "seed": seed,
         "benchmarks": {one.name: _summary(one, k, repeats, resamples, seed) for one in tracked},
-        "warnings": [f"{one.name}: {warning}" for one in graded for warning in one.warnings],
+        "warnings": warnings,
     }
     write_scores(folder, scores, scores_markdown(scores, paper))
     return scores

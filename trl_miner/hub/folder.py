@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..data.prompt_form import FILE as PROMPT_FORM
 from ..redaction import find_secret, learn
 from ..runs.evaluation import AFTER, read_evaluation, until, write_evaluation
 from ..runs.files import read_optional, write_json
@@ -23,7 +24,7 @@ _FILES = (
     *("config.json", "generation_config.json", "adapter_config.json", "tokenizer.json", "tokenizer_config.json"),
     *("*.model", "*.tiktoken", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt"),
     *("merges.txt", "*.jinja", "additional_chat_templates/*.jinja", "chat_template.json"),
-    *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"),
+    *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json", PROMPT_FORM),
 )
 # A vocabulary may hold what has the name or the shape of a secret; the log is written without any.
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json", "log_history.json")

@@ -280,7 +280,7 @@ def _scores(evaluation: Mapping[str, Mapping[str, float]]) -> str:
     evaluation = {moment: scores for moment, scores in evaluation.items() if not moment.startswith("step ")}
     if not evaluation:
         return ""
-    metrics = list(dict.fromkeys(metric for scores in evaluation.values() for metric in scores))
+    metrics = list(dict.fromkeys(metric for scores in evaluation.values() for metric in scores)) or ["pass@1"]
     rows = [
         [for_markdown(metric), *(_share(scores.get(metric)) for scores in evaluation.values())] for metric in metrics
     ]

@@ -9,7 +9,7 @@ import dataclasses
 import json
 import re
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -91,11 +91,10 @@ def write_run_record(
 
 
 def prompts_are_chats(trainer: Any) -> bool:
-    """Return whether a trainer's prompts are conversations, judged by the first; of a stream, whose rows are for the
-    training alone, whether its tokenizer has a chat template."""
-    rows = trainer.train_dataset
-    if isinstance(rows, Sized) and len(rows):
-        return not isinstance(rows[0]["prompt"], str)  # type: ignore[index]
+    """Return whether a trainer's prompts are conversations; of a stream that has not begun, whether its tokenizer has
+    a chat template."""
+    if trainer.prompt_form is not None:
+        return trainer.prompt_form.style == "chat"
     return getattr(trainer.processing_class, "chat_template", None) is not None
 
 

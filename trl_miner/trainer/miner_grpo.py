@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from datasets import Dataset
 from torch import Tensor
 from trl import GRPOTrainer
 
 from ..config import MinerGRPOConfig
+from ..data.prompt_form import ROWS, form_of_rows, write_form
+from ..data.prompts import PromptForm
 from ..distributed import current_world
 from ..hub.model_card import describe_run
 from ..launching.liveness import GENERATION
@@ -114,6 +117,7 @@ class MinerGRPOTrainer(RunTrainer):
     _credit: CreditRecorder | None = None
     _turns: ToolTurns | None = None
     ledger: PromptLedger | None = None
+    prompt_form: PromptForm | None = None  # goes into the folder of every model that is saved; None: not known yet
     _sampler: Sampler | None = None  # in `sample_held_out`
     _is_sampling_alone = False  # there, too
 
@@ -128,6 +132,8 @@ class MinerGRPOTrainer(RunTrainer):
         columns = getattr(self.train_dataset, "column_names", None)
         if columns is not None and self.rollout_func is None:  # a stream's are unknown; a rollout adds its own
             check_reward_columns(self.reward_func_names, self.reward_funcs, columns)
+        if isinstance(self.train_dataset, Dataset):  # a stream's is seen in its first batch
+            self._find_form(self.train_dataset.select(range(min(ROWS, len(self.train_dataset)))))
         self.ledger = PromptLedger(self)
         self.add_callback(self.ledger)
         self.uses_sampler_logps = takes_sampler_logps(self)
@@ -180,6 +186,8 @@ class MinerGRPOTrainer(RunTrainer):
                 inputs = self._sampling.fill(self._batch, len(inputs))
             elif self._prompts is not None:
                 inputs = self._prompts.draw_rows(len(inputs))
+            if self.prompt_form is None:
+                self._find_form(inputs)
             output, scores = self._roll_out(inputs, forwards)
             self.ledger.record(self._batch.visits)
             self._count_generated(self._batch)
@@ -352,7 +360,25 @@ class MinerGRPOTrainer(RunTrainer):
             self.num_generations_eval, self._is_sampling_alone, self._sampler = kept, False, None
         raise RuntimeError("TRL must generate its rollouts by _generate: it has not.")
 
-    # What the run says of its generation batches.
+    # What the run says of its prompts and generation batches.
+
+    def _find_form(self, rows: Any) -> None:
+        form = form_of_rows(rows, self.args.chat_template_kwargs)
+        if form is not None and self.generates_in_turns:  # tools and environments add words of their own
+            form = replace(form, is_known=False)
+        self.prompt_form = form
+
+    def save_model(self, output_dir: str | None = None, *args: Any, **kwargs: Any) -> None:
+        """Save the model as transformers does, and beside it the form of its prompts. Every process must call it.
+
+        Args:
+            output_dir: The folder; None: that of the run.
+            *args: Of transformers' `Trainer.save_model`.
+            **kwargs: Likewise.
+        """
+        super().save_model(output_dir, *args, **kwargs)
+        if self.args.should_save:
+            write_form(Path(output_dir or self.args.output_dir), self.prompt_form)
 
     def _count_generated(self, batch: GenerationBatch) -> None:
         state, num_tokens = RunState.of(self), torch.tensor(batch.num_tokens, device=self.accelerator.device)
