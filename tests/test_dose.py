@@ -82,10 +82,15 @@ def test_a_rounding_error_does_not_get_a_dose():
     assert state.scale == 1e5 and found.advantages[0].item() == pytest.approx(1e-13)
 
 
-def test_advantages_of_trl_stay_what_they_are():
-    estimate, state = Estimate(None, torch.zeros(4)), DoseState(0.0)
-    is_credited = tensor([True, True, False, False])
-    assert give_dose(estimate, rollouts(RIGHT + MIXED, torch.ones(4, 2)), is_credited, state) == (estimate, state)
+def test_a_batch_with_trls_own_advantages_stands_in_too():
+    """A method that finds no prompt of its kind may return nothing in place of zeros."""
+    own, state = tensor([0.0, 0.0, 1.0, -1.0]), DoseState(math.log(0.5))
+    rows = rollouts(RIGHT + MIXED, torch.ones(4, 2)), tensor([True, True, False, False])
+    nothing, after = give_dose(Estimate(None, own), *rows, state)
+    assert nothing.advantages is None and torch.equal(nothing.advantages_N, own)
+    assert after == give_dose(Estimate(own, own), *rows, state)[1] and after.other_mass == 2.0  # sqrt(2 * 1 + 2 * 1)
+    # the next batch is all right: masses sqrt(4 * .09) = .6, and 2 before; odds .5: scale .5 * 2 / .6
+    assert given([0.3, 0.3, 0.0, 0.0], after)[1].scale == pytest.approx(1 / 0.6)
 
 
 def test_one_measured_share_gives_the_odds():

@@ -77,13 +77,14 @@ def give_dose(
         is_credited_N: (N,) bool, the rows that the dose is for.
         state: The state so far.
     """
-    if estimate.advantages is None:  # TRL's own: no row is credited
-        return estimate, state
+    advantages = rollouts.local(estimate.advantages_N) if estimate.advantages is None else estimate.advantages
     is_credited_B = rollouts.local(is_credited_N)
-    squares_2 = rollouts.world.sum(squared_masses(estimate.advantages, rollouts.mask_BT, is_credited_B))
+    squares_2 = rollouts.world.sum(squared_masses(advantages, rollouts.mask_BT, is_credited_B))
     credited, other = squares_2.sqrt().tolist()
     if 0 < other < math.inf:
         state = replace(state, other_mass=other)
+    if estimate.advantages is None:  # TRL's own: no row is credited
+        return estimate, state
     if 0 < credited < math.inf:
         scale = math.exp(state.log_odds) * state.other_mass / credited
         state = replace(state, scale=min(MOST_SCALE, scale))
