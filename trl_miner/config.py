@@ -277,8 +277,11 @@ class MinerGRPOConfig(GRPOConfig):
         if self.optimizer_batch_size is not None:
             self._set_accumulation(self.num_processes)
         check_batches(self, self.num_processes)
-        check_device(self)
-        super().__post_init__()
+        try:
+            super().__post_init__()  # which may still choose the device
+        except ValueError:
+            check_device(self)
+            raise
         check_combinations(self)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -139,9 +139,11 @@ def check_reward_name(name: str) -> None:
         )
 
 
-def check_reward_columns(names: Sequence[str], functions: Sequence[Any], columns: Collection[str]) -> None:
+def check_reward_columns(
+    names: Sequence[str], functions: Sequence[Any], columns: Collection[str], *, needs_prompt: bool = True
+) -> None:
     """Refuse a missing column now: it would show as a TypeError after the first generation, an hour into a job."""
-    if "prompt" not in columns:
+    if needs_prompt and "prompt" not in columns:
         raise ValueError(
             f"The training set must have a column prompt: got {', '.join(columns)}. Rename the column that holds the "
             f"prompts, or make the data set with `trl-miner data`."

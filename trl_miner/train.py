@@ -404,7 +404,7 @@ def _load_tools(
         loaded["environment_factory"] = load_environments(
             args.environment_factory, args.tool_seconds, columns, loaded["tools"]
         )
-    check_prompts(setting, next(iter(rows))["prompt"])
+    check_prompts(setting, next(iter(rows)).get("prompt"))
     trusts = bool(getattr(config, "trust_remote_code", False))
     revision = model_args.model_revision
     check_template(setting, AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=trusts))

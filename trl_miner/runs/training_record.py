@@ -83,7 +83,7 @@ def prompts_are_chats(trainer: Any) -> bool:
     training alone, whether its tokenizer has a chat template."""
     rows = trainer.train_dataset
     if isinstance(rows, Sized) and len(rows):
-        return not isinstance(rows[0]["prompt"], str)  # type: ignore[index]
+        return not isinstance(rows[0].get("prompt"), str)  # type: ignore[index]  # none: an environment sends messages
     return getattr(trainer.processing_class, "chat_template", None) is not None
 
 
