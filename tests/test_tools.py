@@ -1,9 +1,13 @@
 """Tools and environments from a recipe: real calls in a real training, calls that fail, and credit for neither."""
 
 import asyncio
+import contextlib
 import importlib
 import json
+import re
+import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -146,6 +150,59 @@ def test_a_call_that_hangs_ends_in_time(tool):
         tools.limited(tool, 0.05)(1)
     assert tools.limited(agents.add, 0.5)(1, b=2) == "3"
     time.sleep(0.6)  # the alarm is off
+
+
+def with_own_alarm():
+    """As math-verify does."""
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.alarm(60)
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+    time.sleep(60)
+
+
+def blocking_signals():
+    signal.pthread_sigmask(signal.SIG_BLOCK, range(1, signal.NSIG))
+    while True:
+        pass
+
+
+def swallowing():
+    end = time.monotonic() + 1.5
+    while time.monotonic() < end:
+        with contextlib.suppress(BaseException):
+            time.sleep(0.05)
+
+
+def backtracking():
+    re.match("(a+)+$", "a" * 40 + "b")  # looks for signals, and lets no other thread run
+
+
+def calling_another():
+    with contextlib.suppress(TimeoutError):
+        tools.limited(blocking_signals, 0.2)()
+    time.sleep(60)
+
+
+@pytest.mark.parametrize("tool", [with_own_alarm, blocking_signals, swallowing, backtracking, calling_another])
+def test_no_tool_outlives_its_limit_or_changes_the_signals_of_the_run(tool):
+    alarm, mask = signal.getsignal(signal.SIGALRM), signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    start = time.monotonic()
+    with pytest.raises(TimeoutError, match=f"{tool.__name__} took longer than 0.5 seconds"):
+        tools.limited(tool, 0.5)()
+    assert time.monotonic() - start < 20
+    assert (signal.getsignal(signal.SIGALRM), signal.pthread_sigmask(signal.SIG_BLOCK, ())) == (alarm, mask)
+    time.sleep(0.01)  # nothing rings any more
+
+
+def test_the_limit_holds_in_another_thread_and_fails_what_comes_late():
+    def spin():
+        while True:
+            pass
+
+    for tool in (spin, lambda: time.sleep(1)):
+        with ThreadPoolExecutor(1) as thread, pytest.raises(TimeoutError):
+            thread.submit(tools.limited(tool, 0.3)).result(timeout=20)
 
 
 def test_an_async_tool_has_the_same_limit():

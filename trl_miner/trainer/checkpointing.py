@@ -95,8 +95,8 @@ class Checkpointing(TrainerCallback):
         """Check, before anything is written, that the run folder is still there and nobody else's."""
         if not self._trainer.has_stepped:
             raise ValueError(
-                f"training_step must call super().training_step(...), which counts micro-steps for checkpoints and the "
-                f"prompt ledger: that of {type(self._trainer).__name__} does not. Call it, and change the loss in "
+                f"training_step must call super().training_step(...), which counts micro-steps for checkpoints and "
+                f"the prompt ledger: that of {type(self._trainer).__name__} does not. Call it, and change the loss in "
                 f"compute_loss, and gradients after it."
             )
         check_run(args.output_dir)
