@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
+from datasets import Dataset
 from harness import Recording, call_on_ranks, config, leave, metrics_of, problems, weights
 
-from trl_miner import cli, tools, train
+from trl_miner import MinerGRPOTrainer, cli, tools, train
 from trl_miner.distributed import current_world
 from trl_miner.doctor import examination, machine
 from trl_miner.doctor.context import FAILED
@@ -98,6 +99,30 @@ def test_an_environment_has_a_state_for_each_rollout_and_its_own_reward(recipe, 
     assert f"{output} was trained with tools (count), and this command calls none" in capsys.readouterr().err
     assert log["rewards/Counter/mean"] == pytest.approx(0.35) and log["tools/failure_frequency"] == 0
     assert trainer.evaluation["after"]["pass@1"] == pytest.approx(1 / 3)
+
+
+class Asking:
+    """Brings its own prompt."""
+
+    def reset(self, **row):
+        return "1 + 1"
+
+    def get_reward(self):
+        return 1.0
+
+
+@pytest.mark.parametrize("has_rows", [True, False])
+def test_an_environment_may_bring_the_prompt(has_rows, policy, tmp_path):
+    model = agents.teach_tools(policy, tmp_path / "model")
+    rows = Dataset.from_dict({"environment": ["asking"] * 6}) if has_rows else None
+    factory = {"asking": Asking} if has_rows else Asking
+    args = config(tmp_path / "run", max_steps=1, max_completion_length=5)
+    trainer = MinerGRPOTrainer(model, None, args, rows, environment_factory=factory)
+    trainer.train()
+    trainer.create_model_card()
+    assert (trainer.state.log_history[0]["reward"], trainer.state.log_history[0]["groups/ph"]) == (1.0, 1.0)
+    with pytest.raises(ValueError, match="column prompt"):
+        MinerGRPOTrainer(model, agents.reward, args, Dataset.from_dict({"question": ["a"] * 6}))
 
 
 WRONG = {

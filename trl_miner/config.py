@@ -191,11 +191,13 @@ class MinerGRPOConfig(GRPOConfig):
         "With a vLLM server: port of the machine that trains, over which the server receives the weights. Default: a "
         "free one below 32768. TRL's own default, 51216, may be taken by any outgoing connection.",
     )
-    watchdog_seconds: float = _setting(
-        300.0,
+    watchdog_seconds: float | None = _setting(
+        None,
         "End a run that makes no progress for this many seconds, with an error that names the part and the "
         "step: the vLLM server does not answer or generates no token, a process is stopped or dead, no process makes "
-        "progress. 0: never.",
+        "progress, as in a reward function that takes longer. 0: never. Default: trl-miner train and launch end a run "
+        "whose server or process has not answered for 300 seconds, and only warn where all of them answer and none "
+        "makes progress; in Python, never.",
     )
     log_token_credit: bool = _setting(
         False,

@@ -179,8 +179,8 @@ def limited(tool: Callable[..., Any], seconds: float) -> Callable[..., Any]:
     """Return a tool whose calls end after some seconds, with an exception that TRL survives if they end badly.
 
     Python's own code, sleep and waiting for files, sockets and processes are ended, whatever alarms the tool sets
-    itself. Not ended are a library's computation, such as `9**9**9`, a tool that swallows every exception, and, outside
-    of the main thread or with signals blocked, sleep and waiting: such a call fails once it returns. The limit of an
+    itself. Not ended are a library's computation, such as `9**9**9`, a tool that swallows every exception, and sleep
+    and waiting outside of the main thread or with signals blocked: such a call fails once it returns. The limit of an
     async tool holds where it awaits.
     """
     said: set[type] = set()  # what has been warned of

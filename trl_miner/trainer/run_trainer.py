@@ -133,6 +133,11 @@ class RunTrainer(GRPOTrainer):
                 measuring.measure_gradient(inputs, is_first=step.micro_step == 0, is_trimmed=step.plan is None)
         return inputs
 
+    def watch_for_losses(self) -> None:
+        """Have the training end where its vLLM server or one of its processes is gone, unless `watchdog_seconds` says
+        otherwise: `trl-miner train` calls it. No reward function, however slow, ends the training then."""
+        self._watchdog.watch_for_losses()
+
     def watching(self, phase: str) -> AbstractContextManager[None]:
         """Name a phase of the run to the watchdog; each forward of the model in it is a sign of life."""
         return self._watchdog.watching(phase)
