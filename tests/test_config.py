@@ -147,7 +147,7 @@ def test_settings_that_have_one_are_not(tmp_path, caplog, change):
     assert "effect" not in caplog.text
 
 
-def test_the_device_is_judged_once_it_is_chosen(tmp_path, monkeypatch):
+def test_the_device_is_judged_once_it_is_chosen(tmp_path):
     """By a class below ours too, which comes last."""
 
     class OnCpu(GRPOConfig):
@@ -159,6 +159,5 @@ def test_the_device_is_judged_once_it_is_chosen(tmp_path, monkeypatch):
         pass
 
     assert Ours(str(tmp_path)).use_cpu
-    if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match="use_cpu: true"):
-            MinerGRPOConfig(str(tmp_path))
+    with pytest.raises(ValueError, match="use_cpu: true"):
+        MinerGRPOConfig(str(tmp_path))
