@@ -198,10 +198,16 @@ class WithImages(MinerGRPOTrainer):
             output["num_images"] = [0] * len(output["advantages"])
         return output, scores
 
-    def _get_per_token_logps_and_entropies(self, model, input_ids, *args, batch_size=None, **kwargs):
-        if self.has_images and batch_size is not None:
-            kwargs["num_images"] = [0] * len(input_ids)
-        return super()._get_per_token_logps_and_entropies(model, input_ids, *args, batch_size=batch_size, **kwargs)
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        run = self.forwards.run
+
+        def run_with_images(model, input_ids, *args, batch_size=None, **kwargs):
+            if self.has_images and batch_size is not None:
+                kwargs["num_images"] = [0] * len(input_ids)
+            return run(model, input_ids, *args, batch_size=batch_size, **kwargs)
+
+        self.forwards.run = run_with_images
 
 
 def trained(

@@ -23,7 +23,7 @@ def test_the_defaults_are_the_papers(tmp_path):
         (dict(num_generations=0), "num_generations must be at least 2.*got 0"),
         (dict(advantage_estimator="minor"), "advantage_estimator must be one of .*entropy_adv, grpo,.*: got 'minor'"),
         (dict(advantage_estimator=["miner", "ucas"]), "after it others .*: got .'miner', 'ucas'."),
-        (dict(watchdog_seconds=-1.0), "watchdog_seconds must be at least 0: got -1.0. The default is 300.0"),
+        (dict(watchdog_seconds=-1.0), "watchdog_seconds must be at least 0: got -1.0"),
         (dict(ucas_beta_pos=-0.1), "ucas_beta_pos must be at least 0: got -0.1. The default is 0.25"),
         (dict(entropy_adv_kappa=0.5), "entropy_adv_kappa must be at least 1: got 0.5"),
         (dict(advantage_estimator=3), "advantage_estimator must be one of .*: got 3"),
@@ -139,3 +139,19 @@ def test_settings_without_effect_are_warned_of(tmp_path, caplog, change, told):
 def test_settings_that_have_one_are_not(tmp_path, caplog, change):
     config(tmp_path, **change)
     assert "effect" not in caplog.text
+
+
+def test_the_device_is_judged_once_it_is_chosen(tmp_path):
+    """By a class below ours too, which comes last."""
+
+    class OnCpu(GRPOConfig):
+        def __post_init__(self):
+            self.use_cpu = True
+            super().__post_init__()
+
+    class Ours(MinerGRPOConfig, OnCpu):
+        pass
+
+    assert Ours(str(tmp_path)).use_cpu
+    with pytest.raises(ValueError, match="use_cpu: true"):
+        MinerGRPOConfig(str(tmp_path))

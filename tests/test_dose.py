@@ -82,6 +82,16 @@ def test_a_rounding_error_does_not_get_a_dose():
     assert state.scale == 1e5 and found.advantages_BT[0, 0].item() == pytest.approx(1e-13)
 
 
+def test_a_batch_without_all_right_prompts_stands_in_for_the_next():
+    _, mask, scores = batch()
+    rewards = torch.tensor([1.0, 0.0, 0.0, 0.0] * 6)
+    kinds = group_kinds(rewards, 4)
+    advantages = run("miner", rewards, mask, scores, dose="gradient")
+    known = Rollouts(rewards, rewards, mask, kinds, 4, score=None)
+    _, state = give_dose(Estimate(advantages, advantages.mean(dim=1)), known, kinds.is_ph_N, DoseState(0.0))
+    assert state.other_mass == pytest.approx(advantages.square().sum().sqrt().item())
+
+
 def test_one_measured_share_gives_the_odds():
     # gradients 3 : 4, masses 1 : 2: 1.5 times the odds; a share of .2 has odds 1/4, so the masses get 1/6
     first = steer_share(start_dose(0.2), 0.2, (9.0, 16.0), (1.0, 4.0))

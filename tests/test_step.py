@@ -314,7 +314,30 @@ def test_with_images_the_step_is_trls_and_one_line_says_so(policy, tmp_path, cap
     found = trained(policy, tmp_path, cls=WatchingImages, extra={"rollout_func": ragged}, **settings)
     expected = trained(policy, tmp_path, cls=Watching, extra={"rollout_func": ragged}, **settings, **AS_TRL)
     assert [x.shape for x, _ in found.taught] == [x.shape for x, _ in expected.taught]
-    assert sum("with images, micro-batches stay TRL's" in r.getMessage() for r in caplog.records) == 1
+    assert sum("micro-batches stay TRL's, because these have images" in r.getMessage() for r in caplog.records) == 1
+
+
+@pytest.mark.parametrize("words", ["01", "0123456789"])
+def test_a_small_vocabulary_saves_as_much(words, tmp_path, caplog):
+    """No English, not even eight words."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+    vocabulary = {word: place for place, word in enumerate(["<pad>", "<eos>", "<unk>", *words])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    specials = dict(pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **specials).save_pretrained(tmp_path / "policy")
+    torch.manual_seed(0)
+    shape = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, head_dim=8)
+    sizes = dict(vocab_size=len(vocabulary), num_key_value_heads=2, pad_token_id=0, eos_token_id=1)
+    Qwen3ForCausalLM(Qwen3Config(**shape, **sizes)).save_pretrained(tmp_path / "policy")
+    settings = dict(
+        max_steps=1, max_completion_length=40, per_device_train_batch_size=4, gradient_accumulation_steps=3
+    )
+    reward = lambda completions, **kwargs: [float(len(text) % 2) for text in completions]  # noqa: E731
+    trainer = trained(str(tmp_path / "policy"), tmp_path / "run", reward=reward, **settings)
+    assert shares(trainer, "tokens")[0] < 0.95 and "padding" not in caplog.text
 
 
 def test_resuming_between_two_steps_of_a_generation_plans_alike(policy, tmp_path):

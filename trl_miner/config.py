@@ -194,11 +194,13 @@ class MinerGRPOConfig(GRPOConfig):
         "otherwise. The record and the model card keep the settings of each part of the run. The length of a run, "
         "and what it logs, saves, pushes and evaluates, may change without it.",
     )
-    watchdog_seconds: float = _setting(
-        300.0,
+    watchdog_seconds: float | None = _setting(
+        None,
         "End a run that makes no progress for this many seconds, with an error that names the part and the "
         "step: the vLLM server does not answer or generates no token, a process is stopped or dead, no process makes "
-        "progress. 0: never.",
+        "progress, as in a reward function that takes longer. 0: never. Default: trl-miner train and launch end a run "
+        "whose server or process has not answered for 300 seconds, and only warn where all of them answer and none "
+        "makes progress; in Python, never.",
     )
     log_token_credit: bool = _setting(
         False,
@@ -241,8 +243,11 @@ class MinerGRPOConfig(GRPOConfig):
         if self.optimizer_batch_size is not None:
             self._set_accumulation(self.num_processes)
         check_batches(self, self.num_processes)
-        check_device(self)
-        super().__post_init__()
+        try:
+            super().__post_init__()  # which may still choose the device
+        except ValueError:
+            check_device(self)
+            raise
         self._check_placeholders()
         check_combinations(self)
 

@@ -41,7 +41,7 @@ _AT_LEAST = {
 }
 # None is a value of these. (Their types do not tell: transformers' parser takes None out of them.)
 _OPTIONAL = {"steps_per_generation", "generation_batch_size", "max_completion_length", "epsilon_high", "min_p"}
-_OPTIONAL |= {"max_tool_calling_iterations"}
+_OPTIONAL |= {"max_tool_calling_iterations", "watchdog_seconds"}
 # The values that TRL takes, but looks at only once a batch has been generated, or the model loaded.
 ONE_OF = {
     "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"),

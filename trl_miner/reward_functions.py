@@ -136,7 +136,7 @@ def checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a reward function that refuses what is no list of rewards; a reward model stays as it is."""
     if hasattr(function, "named_parameters"):
         return function
-    inner = function
+    inner: Any = function
     while isinstance(inner, functools.partial):
         inner = inner.func
     if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(inner.__call__):
@@ -195,9 +195,11 @@ def check_reward_name(name: str) -> None:
         )
 
 
-def check_reward_columns(names: Sequence[str], functions: Sequence[Any], columns: Collection[str]) -> None:
+def check_reward_columns(
+    names: Sequence[str], functions: Sequence[Any], columns: Collection[str], *, needs_prompt: bool = True
+) -> None:
     """Refuse a missing column now: it would show as a TypeError after the first generation, an hour into a job."""
-    if "prompt" not in columns:
+    if needs_prompt and "prompt" not in columns:
         raise ValueError(
             f"The training set must have a column prompt: got {', '.join(columns)}. Rename the column that holds the "
             f"prompts, or make the data set with `trl-miner data`."

@@ -343,6 +343,7 @@ def _run(
     checkpoint = trainer.find_checkpoint(config.resume_from_checkpoint)
     if (output / RUN).is_file():  # started by `trl-miner compare`
         trainer.callback_handler.callbacks.insert(0, StepsFile(output))  # before the last step's scores
+    trainer.watch_for_losses()
     _train(trainer, scores, checkpoint)
     is_made = args.dataset_name in WORLDS or reasoning_gym.is_task(args.dataset_name)
     _publish(trainer, output, None if is_made else args.dataset_name)
@@ -496,7 +497,7 @@ def _load_tools(
     setting = "tools" if args.tools else "environment_factory" if args.environment_factory else None
     if setting is None:
         return {}
-    if 0 < config.watchdog_seconds <= args.tool_seconds:
+    if config.watchdog_seconds and config.watchdog_seconds <= args.tool_seconds:
         raise ValueError(
             f"tool_seconds must be below watchdog_seconds, or the watchdog ends the run first: got "
             f"{args.tool_seconds:g} and {config.watchdog_seconds:g}. Change one of them."
@@ -508,7 +509,7 @@ def _load_tools(
         loaded["environment_factory"] = load_environments(
             args.environment_factory, args.tool_seconds, columns, loaded["tools"]
         )
-    check_prompts(setting, next(iter(rows))["prompt"])
+    check_prompts(setting, next(iter(rows)).get("prompt"))
     trusts = bool(getattr(config, "trust_remote_code", False))
     revision = model_args.model_revision
     check_template(setting, AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=trusts))

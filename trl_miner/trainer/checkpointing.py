@@ -156,6 +156,12 @@ class Checkpointing(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Check, before anything is written, that the run folder is still there and nobody else's."""
+        if not self._trainer.has_stepped:
+            raise ValueError(
+                f"training_step must call super().training_step(...), which counts micro-steps for checkpoints and "
+                f"the prompt ledger: that of {type(self._trainer).__name__} does not. Call it, and change the loss in "
+                f"compute_loss, and gradients after it."
+            )
         check_run(args.output_dir)
 
     def end_at_once(self) -> TrainOutput:

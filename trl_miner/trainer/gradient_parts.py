@@ -22,6 +22,7 @@ from ..distributed import accumulation_dtype, current_world
 from ..heartbeat import beat
 from ..methods.groups import GroupKinds
 from .forwards import is_multimodal, select_rows
+from .hooks import refuse_own_loss
 from .micro_batches import fewest_micro_batches, partition
 
 KINDS = "miner_kinds"  # (B,) in a batch of TRL's, from the advantages to the loss: `PH`, `HE` or `NH`
@@ -101,12 +102,14 @@ class GradientMeasurement:
     def __init__(self, trainer: Any, setting: str, kinds: Collection[int]) -> None:
         self._trainer, self._kinds = trainer, torch.tensor(sorted(kinds), device=trainer.accelerator.device)
         self._parts: GradientParts | None = None  # of the step being measured
+        self._setting = setting
         check_measurable(trainer, setting)
 
     def add(self, inputs: dict[str, Any], *, is_first: bool, is_trimmed: bool) -> None:
         """Add one of TRL's micro-batches, before its loss; the first of an optimizer step begins a measurement."""
         trainer = self._trainer
         if is_first:
+            refuse_own_loss(trainer, self._setting)  # again: an instance may have got a method of its own
             groups = trainer.optimizer.param_groups
             parameters = [p for group in groups for p in group["params"] if p.requires_grad]
             self._parts = GradientParts(parameters, [None] * len(parameters), [None] * len(parameters))
@@ -219,6 +222,7 @@ def needs_whole_gradients(kind: str) -> str:
 
 def check_measurable(trainer: Any, setting: str) -> None:
     """Refuse a launch or a configuration whose optimizer steps cannot be measured."""
+    refuse_own_loss(trainer, setting)
     reason, args = None, trainer.args
     checkpointing = args.gradient_checkpointing_kwargs or {}
     if trainer.accelerator.distributed_type in SHARDED:

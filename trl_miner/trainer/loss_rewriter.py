@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..distributed import current_world
 from ..methods import Surrogate
+from .hooks import refuse_own_loss
 from .micro_batches import MicroBatchPlan
 from .padding import loss_mask
 
@@ -37,6 +38,7 @@ class LossRewriter:
             return
         if trainer._step % accumulation:
             return
+        refuse_own_loss(trainer, f"policy_loss={self._method.name} with several micro-batches")
         first = trainer._step % trainer.args.steps_per_generation
         batches = trainer._buffered_inputs[first : first + accumulation]
         inputs = {name: torch.cat([batch[name] for batch in batches]) for name in _READ if name in batches[0]}

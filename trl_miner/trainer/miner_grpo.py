@@ -52,6 +52,7 @@ from .padding import loss_mask
 from .prompt_source import PromptSource
 from .quantized_sync import full_weights_for_vllm
 from .reference import add_reference, is_scored_late, without_reference
+from .replaced import replaced
 from .run_trainer import RunTrainer
 from .sampler_check import takes_sampler_logps
 from .token_credit import CreditRecorder
@@ -131,7 +132,8 @@ class MinerGRPOTrainer(RunTrainer):
         self._choose_verifier()
         columns = getattr(self.train_dataset, "column_names", None)
         if columns is not None and self.rollout_func is None:  # a stream's are unknown; a rollout adds its own
-            check_reward_columns(self.reward_func_names, self.reward_funcs, columns)
+            needs_prompt = not getattr(self, "environment_factories", None)  # an environment may bring its own
+            check_reward_columns(self.reward_func_names, self.reward_funcs, columns, needs_prompt=needs_prompt)
         if isinstance(self.train_dataset, Dataset):  # a stream's is seen in its first batch
             self._find_form(self.train_dataset.select(range(min(ROWS, len(self.train_dataset)))))
         self.ledger = PromptLedger(self)
@@ -146,6 +148,7 @@ class MinerGRPOTrainer(RunTrainer):
             self._sampling = DynamicSampling(self, self._prompts) if args.dynamic_sampling else None
         self._turns = ToolTurns(self)
         self.num_generations_eval: int
+        self.reward_funcs: list[Any]
         if args.log_token_credit:
             self._credit = CreditRecorder(self)
             # before the trackers' own callbacks, which close them at the end
@@ -178,8 +181,14 @@ class MinerGRPOTrainer(RunTrainer):
         into PH, HE and NH and lets the methods replace advantages.
         """
         forwards = self.forwards
-        if forwards is None or self.ledger is None or not self.model.training:  # evaluation is plain GRPO
+        if forwards is None or self.ledger is None:
             return super()._generate_and_score_completions(inputs)
+        with self._observing():
+            if not self.model.training:  # evaluation is plain GRPO
+                return super()._generate_and_score_completions(inputs)
+            return self._make_batch(inputs, forwards, self.ledger)
+
+    def _make_batch(self, inputs: Any, forwards: Forwards, ledger: PromptLedger) -> dict[str, Any]:
         self._batch = GenerationBatch(num_generated=len(inputs) * current_world().size)
         try:
             if self._sampling is not None:
@@ -189,7 +198,7 @@ class MinerGRPOTrainer(RunTrainer):
             if self.prompt_form is None:
                 self._find_form(inputs)
             output, scores = self._roll_out(inputs, forwards)
-            self.ledger.record(self._batch.visits)
+            ledger.record(self._batch.visits)
             self._count_generated(self._batch)
             self._watch.end_batch()
             output = self._estimate_advantages(output, scores, self._batch.rewards_NF)
@@ -210,12 +219,22 @@ class MinerGRPOTrainer(RunTrainer):
             known = {}
         return output, PolicyScores(self, output, known)
 
-    def _generate(self, prompts: Any) -> tuple[Any, ...]:
+    @contextmanager
+    def _observing(self) -> Iterator[None]:
+        """See the rollouts and the rewards that TRL itself gets, from whoever overrides its methods."""
+        generate, score = self._generate, self._calculate_rewards
+        with (
+            replaced(self, "_generate", partial(self._observe_rollouts, generate)),
+            replaced(self, "_calculate_rewards", partial(self._observe_rewards, score)),
+        ):
+            yield
+
+    def _observe_rollouts(self, generate: Callable[..., tuple[Any, ...]], *args: Any) -> tuple[Any, ...]:
         batch = self._batch
         if batch is not None and batch.prepared is not None:  # dynamic sampling has generated
             return batch.prepared.generated
         with self.watching(GENERATION):
-            generated: tuple[Any, ...] = super()._generate(prompts)
+            generated = generate(*args)
         if self._is_sampling_alone:
             raise _Sampled(generated)
         if batch is not None:
@@ -238,15 +257,14 @@ class MinerGRPOTrainer(RunTrainer):
         with self.casting_once():
             return super()._generate_single_turn(*args, **kwargs)
 
-    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
+    def _observe_rewards(self, score: Callable[..., Tensor], inputs: Any, *args: Any) -> Tensor:
         batch = self._batch
         if batch is not None and batch.prepared is not None:  # dynamic sampling has scored
             rewards_NF = batch.prepared.rewards_NF
         else:
             with self._watchdog.phase("rewards"), self._checked_reward_funcs():
-                rewards_NF = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-            if self.forwards is not None:
-                check_rewards(self.reward_func_names, rewards_NF, total_rewards(rewards_NF, self.reward_weights))
+                rewards_NF = score(inputs, *args)
+            check_rewards(self.reward_func_names, rewards_NF, total_rewards(rewards_NF, self.reward_weights))
             if batch is not None and self.ledger is not None:
                 self._watch.observe(rewards_NF)
                 self.ledger.see(batch.visits, inputs, rewards_NF)
@@ -352,7 +370,7 @@ class MinerGRPOTrainer(RunTrainer):
         try:
             with self.evaluating(), self.dropping_metrics(), self.undoing_draws():
                 torch.manual_seed(seed)
-                super()._generate_and_score_completions(rows)
+                self._generate_and_score_completions(rows)
         except _Sampled as sampled:
             (generated,) = sampled.args
             return generated[COMPLETIONS], generated[COMPLETION_IDS], generated[EXTRA_FIELDS] or {}
