@@ -1,10 +1,13 @@
 """Checkpoints that are whole or not there at all, and what a run takes up from them, inside a generation cycle too."""
 
+import math
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
+from torch.utils.data import IterableDataset
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import TrainOutput, rotate_checkpoints
@@ -43,12 +46,42 @@ class RunState(TrainerCallback, ExportableState):
         names = ("generated", "used", "tokens", "stream", "ledger", "memory", "dose")
         return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, *, train_dataloader: Any = None, **kwargs: Any
+    ) -> None:
         # transformers restores callbacks on request alone (restore_callback_states_from_checkpoint); the order of the
         # data is not a matter of choice.
         for name, value in state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).items():
             setattr(self, name, value)
         self.has_begun, self.checked_heats, self.sampler_sums = True, set(), {}
+        if state.global_step:
+            skip_passes(train_dataloader, state.global_step, args.gradient_accumulation_steps)
+
+
+def skip_passes(dataloader: Any, steps: int, accumulation: int) -> None:
+    """Go to the pass over the data in which a resumed run goes on; transformers skips batches inside that pass.
+
+    TRL's sampler draws the order of every pass from one generator, which begins anew in a resumed run, so the orders
+    of the earlier passes are drawn here and dropped. A sampler with `set_epoch` is told the pass; transformers tells
+    it on one process alone, where it also skips batches.
+
+    Args:
+        dataloader: As accelerate has prepared it.
+        steps: Optimizer steps that the run has done.
+        accumulation: Micro-batches of an optimizer step. The last step of a pass may have fewer.
+    """
+    if isinstance(dataloader.dataset, IterableDataset):  # without a sampler
+        return
+    passes = steps // max(math.ceil(len(dataloader) / accumulation), 1)
+    sampler = dataloader.batch_sampler
+    while hasattr(sampler, "batch_sampler"):  # a process's share of the batches
+        sampler = sampler.batch_sampler
+    sampler = sampler.sampler
+    if hasattr(sampler, "set_epoch"):
+        sampler.set_epoch(passes)
+        return
+    for _ in range(passes):
+        deque(sampler, maxlen=0)
 
 
 class NothingLeft(Exception):  # noqa: N818
