@@ -1,14 +1,16 @@
 """Checkpoints that are whole or not there at all, and what a run takes up from them, inside a generation cycle too."""
 
+import json
 import math
 from collections import deque
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 from torch.utils.data import IterableDataset
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import TrainOutput, rotate_checkpoints
 
@@ -84,6 +86,47 @@ def skip_passes(dataloader: Any, steps: int, accumulation: int) -> None:
         deque(sampler, maxlen=0)
 
 
+# Settings beyond transformers' that may change inside a generation cycle: logging, speed, and where vLLM runs.
+_NOT_IN_ROLLOUTS = {
+    "gradient_checkpointing_mode",
+    "length_aware_scoring",
+    "length_aware_training",
+    "log_completions",
+    "log_completions_hub_repo",
+    "log_miner_update_steps",
+    "log_multimodal",
+    "log_token_credit",
+    "log_token_credit_rollouts",
+    "log_token_credit_steps",
+    "log_unique_prompts",
+    "max_tokens_per_micro_batch",
+    "num_completions_to_print",
+    "num_generations_eval",
+    "optimizer_batch_size",  # it sets gradient_accumulation_steps
+    "prompt_selection_new_ledger",
+    "skip_zero_advantages",
+    "vllm_enable_sleep_mode",
+    "vllm_gpu_memory_utilization",
+    "vllm_group_port",
+    "vllm_server_base_url",
+    "vllm_server_host",
+    "vllm_server_port",
+    "vllm_server_timeout",
+    "vllm_tensor_parallel_size",
+    "watchdog_seconds",
+}
+
+
+def settings_of_rollouts(args: Any) -> dict[str, str]:
+    """Return, as JSON, the settings that the rollouts of a generation cycle depend on, and what the loss reads of them.
+
+    A setting that is not known to be harmless counts: to generate again costs one generation.
+    """
+    names = {field.name for field in fields(args)} - {field.name for field in fields(TrainingArguments)}
+    names = names - _NOT_IN_ROLLOUTS | {"per_device_train_batch_size", "gradient_accumulation_steps"}
+    return {name: json.dumps(getattr(args, name), sort_keys=True, default=str) for name in sorted(names)}
+
+
 class NothingLeft(Exception):  # noqa: N818
     """Ends a training whose checkpoint has done all steps, before transformers makes one more."""
 
@@ -149,11 +192,11 @@ class Checkpointing(TrainerCallback):
         trainer, folder = self._trainer, self._resumed_from
         self._resumed_from = None
         place = trainer.accelerator.process_index, trainer.accelerator.num_processes
-        rollouts = checkpoints.load_rollouts(folder, *place, trainer.accelerator.device)
+        settings = settings_of_rollouts(trainer.args)
+        rollouts = checkpoints.load_rollouts(folder, *place, trainer.accelerator.device, settings)
         if rollouts is not None:
             trainer._step, trainer._buffered_inputs = rollouts["micro_step"], rollouts["batches"]
-            RunState.of(trainer).stream = rollouts["stream"]
-            RunState.of(trainer).ledger = rollouts.get("ledger", {})  # earlier versions kept none
+            RunState.of(trainer).stream, RunState.of(trainer).ledger = rollouts["stream"], rollouts["ledger"]
 
     def save(self, folder: Path, write: Callable[[], None]) -> Path:
         """Write a checkpoint in an unfinished folder, then move it to its place. Every process must call it."""
@@ -200,6 +243,7 @@ class Checkpointing(TrainerCallback):
                 unfinished,
                 *place,
                 trainer._buffered_inputs,
+                settings=settings_of_rollouts(trainer.args),
                 micro_step=trainer._step,
                 stream=trainer.prompt_stream_state(),
                 ledger=trainer.ledger_position(),
