@@ -118,7 +118,7 @@ _NOT_IN_ROLLOUTS = {
 
 
 def settings_of_rollouts(args: Any) -> dict[str, str]:
-    """Return, as JSON, the settings that the rollouts of a generation cycle depend on, and what the loss reads of them.
+    """Return, as JSON, the settings that a generation cycle depends on: its rollouts, and what the loss reads of them.
 
     A setting that is not known to be harmless counts: to generate again costs one generation.
     """
