@@ -1,6 +1,7 @@
 """Checkpoints that are whole or not there at all, and what a run takes up from them, inside a generation cycle too."""
 
 import json
+import logging
 import math
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from transformers.trainer_utils import TrainOutput, rotate_checkpoints
 from ..runs import checkpoints
 from ..runs.locks import check_run
 from ..runs.trainer_state import FILE as STATE
+
+logger = logging.getLogger(__name__)
 
 
 class RunState(TrainerCallback, ExportableState):
@@ -56,8 +59,14 @@ class RunState(TrainerCallback, ExportableState):
         for name, value in state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).items():
             setattr(self, name, value)
         self.has_begun, self.checked_heats, self.sampler_sums = True, set(), {}
-        if state.global_step:
+        if state.global_step and not isinstance(train_dataloader.dataset, IterableDataset):
             skip_passes(train_dataloader, state.global_step, args.gradient_accumulation_steps)
+        elif state.global_step and state.epoch > 1 and state.is_world_process_zero:
+            logger.warning(
+                "A streaming training set can be taken up within its first pass alone: the checkpoint lies later. The "
+                "run begins the second pass, so that it will differ from an uninterrupted one. Load the set without "
+                "streaming to go on exactly."
+            )
 
 
 def skip_passes(dataloader: Any, steps: int, accumulation: int) -> None:
@@ -72,8 +81,6 @@ def skip_passes(dataloader: Any, steps: int, accumulation: int) -> None:
         steps: Optimizer steps that the run has done.
         accumulation: Micro-batches of an optimizer step. The last step of a pass may have fewer.
     """
-    if isinstance(dataloader.dataset, IterableDataset):  # without a sampler
-        return
     passes = steps // max(math.ceil(len(dataloader) / accumulation), 1)
     sampler = dataloader.batch_sampler
     while hasattr(sampler, "batch_sampler"):  # a process's share of the batches
