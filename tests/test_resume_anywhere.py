@@ -133,17 +133,16 @@ def draw_run(seed):
     """Return a run's settings, and the moment and step at which it is killed."""
     draw = random.Random(seed)
     while True:
-        run = dict(shuffle_dataset=draw.random() < 0.8, num_problems=draw.randint(6, 14), max_steps=draw.randint(4, 9))
-        run["save_steps"] = draw.randint(1, 3)
+        run = dict(shuffle_dataset=draw.random() < 0.9, max_steps=draw.randint(6, 10), save_steps=draw.randint(1, 3))
         for choices in (LAYOUTS, PROMPTS, LOSSES, METHODS, EXTRAS):
             run |= draw.choice(choices)
         try:
             args = config("none", **{name: value for name, value in run.items() if name not in OF_THE_TRAINER})
         except ValueError:  # these do not go together
             continue
-        if run["num_problems"] < 2 * args.generation_batch_size // args.num_generations:
-            continue
-        return run, (draw.choice(MOMENTS), draw.randint(1, run["max_steps"] - 1))
+        num_groups = args.generation_batch_size // args.num_generations
+        run["num_problems"] = draw.randint(2 * num_groups, 3 * num_groups)  # two or three generations a pass
+        return run, (draw.choice(MOMENTS), draw.randint(run["max_steps"] // 3, run["max_steps"] - 1))
 
 
 def train_drawn(policy, folder, settings, kill=None, resume=None):
@@ -191,19 +190,20 @@ def check_drawn(policy, folder, seed):
     assert_same_folders(folder / "cut", folder / "whole")
 
 
-@pytest.mark.parametrize("seed", range(4))
+# In the second pass with LoRA; inside a generation of the third with a memory; with prompts of our own and evaluation.
+@pytest.mark.parametrize("seed", [7, 30, 33])
 def test_a_random_run_that_is_killed_and_resumed_ends_as_if_it_had_not_been(policy, tmp_path, seed):
     check_drawn(policy, tmp_path, seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4, 40))
+@pytest.mark.parametrize("seed", range(24))
 def test_more_random_runs_that_are_killed_and_resumed(policy, tmp_path, seed):
     check_drawn(policy, tmp_path, seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 108))
+@pytest.mark.parametrize("seed", range(100, 106))
 def test_random_runs_of_two_processes_that_are_killed_and_resumed(policy, tmp_path, seed):
     settings, kill = draw_run(seed)
     print(settings, kill)
