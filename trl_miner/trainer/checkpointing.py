@@ -15,6 +15,7 @@ from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import TrainOutput, rotate_checkpoints
 
+from ..redaction import redact
 from ..runs import checkpoints
 from ..runs.locks import check_run
 from ..runs.trainer_state import FILE as STATE
@@ -82,10 +83,9 @@ def skip_passes(dataloader: Any, steps: int, accumulation: int) -> None:
         accumulation: Micro-batches of an optimizer step. The last step of a pass may have fewer.
     """
     passes = steps // max(math.ceil(len(dataloader) / accumulation), 1)
-    sampler = dataloader.batch_sampler
-    while hasattr(sampler, "batch_sampler"):  # a process's share of the batches
-        sampler = sampler.batch_sampler
-    sampler = sampler.sampler
+    sampler = dataloader
+    while (inner := getattr(sampler, "batch_sampler", None) or getattr(sampler, "sampler", None)) is not None:
+        sampler = inner  # of a process's share of the batches, or of batches
     if hasattr(sampler, "set_epoch"):
         sampler.set_epoch(passes)
         return
@@ -93,7 +93,7 @@ def skip_passes(dataloader: Any, steps: int, accumulation: int) -> None:
         deque(sampler, maxlen=0)
 
 
-# Settings beyond transformers' that may change inside a generation cycle: logging, speed, and where vLLM runs.
+# Settings beyond transformers' that may change inside a generation cycle: logging, speed, loading, where vLLM runs.
 _NOT_IN_ROLLOUTS = {
     "gradient_checkpointing_mode",
     "length_aware_scoring",
@@ -107,6 +107,7 @@ _NOT_IN_ROLLOUTS = {
     "log_token_credit_steps",
     "log_unique_prompts",
     "max_tokens_per_micro_batch",
+    "model_init_kwargs",
     "num_completions_to_print",
     "num_generations_eval",
     "optimizer_batch_size",  # it sets gradient_accumulation_steps
@@ -131,7 +132,8 @@ def settings_of_rollouts(args: Any) -> dict[str, str]:
     """
     names = {field.name for field in fields(args)} - {field.name for field in fields(TrainingArguments)}
     names = names - _NOT_IN_ROLLOUTS | {"per_device_train_batch_size", "gradient_accumulation_steps"}
-    return {name: json.dumps(getattr(args, name), sort_keys=True, default=str) for name in sorted(names)}
+    settings = redact({name: getattr(args, name) for name in sorted(names)})
+    return {name: json.dumps(value, sort_keys=True, default=str) for name, value in settings.items()}
 
 
 class NothingLeft(Exception):  # noqa: N818
