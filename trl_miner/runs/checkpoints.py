@@ -9,6 +9,7 @@ transformers writes all files of a checkpoint but two: `save_rollouts` adds `rol
 import logging
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -204,11 +205,14 @@ def save_rollouts(folder: Path, rank: int, size: int, batches: list[dict[str, An
     torch.save({"size": size, "batches": batches, **place}, folder / ROLLOUTS.format(rank=rank))
 
 
-def load_rollouts(folder: Path, rank: int, size: int, device: "torch.device") -> dict[str, Any] | None:
+def load_rollouts(
+    folder: Path, rank: int, size: int, device: "torch.device", settings: Mapping[str, str]
+) -> dict[str, Any] | None:
     """Return what `save_rollouts` kept, on every process or on none. Every process must call it.
 
-    It is None where the checkpoint lies at the end of a generation cycle, or another number of processes wrote it.
-    Then all generate again, as TRL does; a process that generated alone would wait for the others forever.
+    It is None where the checkpoint lies at the end of a generation cycle, or where another number of processes or
+    other `settings` made the rollouts. Then all generate again, as TRL does; a process that generated alone would wait
+    for the others forever.
     """
     import torch
     from accelerate.utils import gather_object, send_to_device
@@ -222,9 +226,8 @@ def load_rollouts(folder: Path, rank: int, size: int, device: "torch.device") ->
             kept = send_to_device(torch.load(path, map_location="cpu", weights_only=True), device)
         except Exception as error:  # torn by a full disk, or of a kind that cannot be read without pickle
             why = f"{path.name} cannot be read ({error})"
-        made_by = size if kept is None else kept["size"]
-        if made_by != size:
-            kept, why = None, f"it was made by {made_by} processes, and there are {size}"
+        if kept is not None and (why := _differences(kept, size, settings)):
+            kept = None
     elif any(folder.glob(ROLLOUTS.format(rank="*"))):
         why = "it was made by another number of processes"
     everywhere = gather_object([(kept is not None, why)])
@@ -237,3 +240,12 @@ def load_rollouts(folder: Path, rank: int, size: int, device: "torch.device") ->
             f"generated again, so that this run will differ from an uninterrupted one."
         )
     return None
+
+
+def _differences(kept: Mapping[str, Any], size: int, settings: Mapping[str, str]) -> str:
+    """Return why rollouts do not fit a run, or an empty text."""
+    if kept["size"] != size:
+        return f"it was made by {kept['size']} processes, and there are {size}"
+    before = kept.get("settings", {})
+    changed = [f"{name} was {before.get(name)}, is {now}" for name, now in settings.items() if before.get(name) != now]
+    return "; ".join(changed)

@@ -1,11 +1,14 @@
 """Checkpoints that are whole or not there at all, and what a run takes up from them, inside a generation cycle too."""
 
 import logging
+import math
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
+from torch.utils.data import IterableDataset
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import TrainOutput, rotate_checkpoints
@@ -15,7 +18,7 @@ from ..runs import checkpoints
 from ..runs.accidents import DiskFull, why_full
 from ..runs.locks import check_run, hold_run
 from ..runs.run_folder import forget_after, make_room
-from ..runs.segments import Segment, continued, trainer_settings
+from ..runs.segments import Segment, continued, settings_of, trainer_settings
 from ..runs.trainer_state import FILE as STATE
 from ..runs.trainer_state import last_step, planned_steps
 from ..runs.training_record import write_run_record
@@ -51,13 +54,56 @@ class RunState(TrainerCallback, ExportableState):
         names = ("generated", "used", "tokens", "stream", "ledger", "dose", "segments")
         return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, *, train_dataloader: Any = None, **kwargs: Any
+    ) -> None:
         # transformers restores callbacks on request alone (restore_callback_states_from_checkpoint); the order of the
         # data is not a matter of choice.
         for name, value in state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).items():
             if name != "segments":  # which those of this training have gone on from
                 setattr(self, name, value)
         self.has_begun, self.sampler_is_checked, self.sampler_sums = True, False, 0.0
+        if state.global_step and not isinstance(train_dataloader.dataset, IterableDataset):
+            skip_passes(train_dataloader, state.global_step, args.gradient_accumulation_steps)
+        elif state.global_step and state.epoch > 1 and state.is_world_process_zero:
+            logger.warning(
+                "A streaming training set can be taken up within its first pass alone: the checkpoint lies later. The "
+                "run begins the second pass, so that it will differ from an uninterrupted one. Load the set without "
+                "streaming to go on exactly."
+            )
+
+
+def skip_passes(dataloader: Any, steps: int, accumulation: int) -> None:
+    """Go to the pass over the data in which a resumed run goes on; transformers skips batches inside that pass.
+
+    TRL's sampler draws the order of every pass from one generator, which begins anew in a resumed run, so the orders
+    of the earlier passes are drawn here and dropped. A sampler with `set_epoch` is told the pass; transformers tells
+    it on one process alone, where it also skips batches.
+
+    Args:
+        dataloader: As accelerate has prepared it.
+        steps: Optimizer steps that the run has done.
+        accumulation: Micro-batches of an optimizer step. The last step of a pass may have fewer.
+    """
+    passes = steps // max(math.ceil(len(dataloader) / accumulation), 1)
+    sampler = dataloader
+    while (inner := getattr(sampler, "batch_sampler", None) or getattr(sampler, "sampler", None)) is not None:
+        sampler = inner  # of a process's share of the batches, or of batches
+    if hasattr(sampler, "set_epoch"):
+        sampler.set_epoch(passes)
+        return
+    for _ in range(passes):
+        deque(sampler, maxlen=0)
+
+
+def settings_of_rollouts(args: Any) -> dict[str, str]:
+    """Return the settings that a generation cycle depends on: its rollouts, and what the loss reads of them.
+
+    All that a resume tells, the batches of a process, and what marks the rollouts for a measurement. To generate again
+    costs one generation.
+    """
+    own = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation", "log_miner_update")
+    return settings_of(args) | {name: str(getattr(args, name)) for name in own}
 
 
 class NothingLeft(Exception):  # noqa: N818
@@ -185,11 +231,11 @@ class Checkpointing(TrainerCallback):
         trainer, folder = self._trainer, self._resumed_from
         self._resumed_from = None
         place = trainer.accelerator.process_index, trainer.accelerator.num_processes
-        rollouts = checkpoints.load_rollouts(folder, *place, trainer.accelerator.device)
+        settings = settings_of_rollouts(trainer.args)
+        rollouts = checkpoints.load_rollouts(folder, *place, trainer.accelerator.device, settings)
         if rollouts is not None:
             trainer._step, trainer._buffered_inputs = rollouts["micro_step"], rollouts["batches"]
-            RunState.of(trainer).stream = rollouts["stream"]
-            RunState.of(trainer).ledger = rollouts.get("ledger", {})  # earlier versions kept none
+            RunState.of(trainer).stream, RunState.of(trainer).ledger = rollouts["stream"], rollouts["ledger"]
 
     def save(self, folder: Path, write: Callable[[], None]) -> Path:
         """Write a checkpoint in an unfinished folder, then move it to its place. Every process must call it."""
@@ -237,6 +283,7 @@ class Checkpointing(TrainerCallback):
                 unfinished,
                 *place,
                 trainer._buffered_inputs,
+                settings=settings_of_rollouts(trainer.args),
                 micro_step=trainer._step,
                 stream=trainer.prompt_stream_state(),
                 ledger=trainer.ledger_position(),
