@@ -109,6 +109,12 @@ def test_the_check_is_made_again_after_a_resume(sharp, tmp_path):
         again.train(str(tmp_path / "checkpoint-2"))
 
 
+def test_the_check_is_made_again_when_a_trainer_trains_again(sharp, tmp_path):
+    trainer = trained(sharp, tmp_path, extra=sampler(), max_steps=1)
+    trainer.train()
+    assert len(compared(trainer)) == 1  # of this training's log: a new one begins with each
+
+
 def test_the_check_changes_nothing_and_drops_nothing_out(sharp, tmp_path, monkeypatch):
     """With dropout the policy's own log-probs would be off by more than the limit."""
 
