@@ -131,7 +131,7 @@ def ablation_of(run: RunHistory) -> str | None:
     """Return MINER, w/o IR, w/o FW, w/o AC or GRPO, as the paper's ablation names it; None: none of these."""
     if is_grpo(run):
         return "GRPO" if run.setting("importance_sampling_level") == "token" else None
-    if _methods(run) not in (_MINER, (*_MINER[:2], "miner")):  # the last with miner_nh_scale
+    if _methods(run) != _MINER:
         return None
     if run.settings.get("dose", "l1") != "l1":  # which has no cap either, but is limited otherwise
         return None
