@@ -135,6 +135,9 @@ def keys_of(scores):
 
 
 def run(name, rewards, mask, scores, asked=None, seed=0, **changes):
+    """The token advantages of a batch; "ucas+miner" is UCAS with MINER on all-right prompts."""
+    name, _, on_top = name.partition("+")
+    changes |= {"all_right": on_top} if on_top else {}
     advantages = group_relative_advantages(rewards, G)
     kinds = group_kinds(rewards, G, advantages_N=advantages)
 
@@ -239,21 +242,14 @@ def test_without_a_mixed_prompt_the_other_method_does_not_pay_all_right_ones_eit
     assert run("ucas", torch.ones(24), mask, scores).abs().sum() > 0 and both.abs().sum() == 0
 
 
-@pytest.mark.parametrize("form", ["ucas+miner", ["ucas", "miner"], ("ucas", "miner"), "ucas + miner"])
-def test_a_combination_can_be_written_as_a_list(form):
-    assert [method.name for method in find_composition(form).methods] == ["ucas", "miner"]
-
-
 @pytest.mark.parametrize(
     ("form", "words"),
     [
         ("minor", "got 'minor'"),
         ("", "must be one of"),
         ([], "must be one of"),
-        ("miner+ucas", "one method of mixed prompts, and after it others"),
-        ("ucas+entropy_adv", "one method of mixed prompts"),
-        ("ucas+ucas+miner", "one method of mixed prompts"),
-        ("miner+miner", "each on prompts of its own"),
+        ("ucas+miner", "must be one of"),
+        (["ucas", "miner"], "must be one of"),
         ("none", "got 'none'"),
     ],
 )
@@ -262,9 +258,7 @@ def test_a_name_that_makes_no_sense_is_answered_with_those_that_do(form, words):
         find_composition(form)
 
 
-@pytest.mark.parametrize(
-    ("short", "base"), [("miner", "grpo"), ("grpo+miner", "grpo"), ("ucas+miner", "ucas"), ("miner", "miner")]
-)
+@pytest.mark.parametrize(("short", "base"), [("miner", "grpo"), ("miner", "miner"), ("ucas+miner", "ucas")])
 def test_the_short_form_is_the_long_one_bit_for_bit(short, base):
     rewards, mask, scores = batch()
     expected = run(short, rewards, mask, scores)
@@ -315,7 +309,6 @@ def test_the_cap_goes_by_the_method_of_mixed_prompts_whatever_pays_the_all_wrong
             "advantage_estimator: grpo with all_right: ucas",
         ),
         (dict(all_right="none"), "Write advantage_estimator: grpo with all_right: none"),
-        (dict(advantage_estimator="ucas+miner", all_right="none"), "advantage_estimator: ucas with all_right: none"),
         (dict(all_wrong="entropy_adv"), "acts on all-wrong prompts: got 'entropy_adv', which gives them nothing"),
         (dict(all_wrong="miner"), "acts on all-wrong prompts: got 'miner', which gives them nothing"),
         (dict(all_wrong="ucsa"), "all_wrong must be none, .*: got 'ucsa'. Did you mean 'ucas'"),

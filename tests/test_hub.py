@@ -546,7 +546,7 @@ def test_the_record_of_a_run_names_no_place(policy, tmp_path, monkeypatch):
     data.mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     keys = {"log_level": "info", "reward_weights": [0.1, 1.0], "scale_rewards": "none"}
-    args = config(tmp_path, advantage_estimator="ucas+miner", hub_token=TOKEN, **keys)
+    args = config(tmp_path, advantage_estimator="ucas", all_right="miner", hub_token=TOKEN, **keys)
     model = SimpleNamespace(config=Qwen3Config(name_or_path=policy))
     names = ["think_format_reward", "math_reward"]
     about = {"verifier": find_verifier(names), "reward_func_names": names, "tools": []}

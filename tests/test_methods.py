@@ -74,7 +74,9 @@ def test_a_method_that_needs_no_scores_costs_no_forward(policy, tmp_path, name):
 @pytest.mark.parametrize("name", ["ucas", "entropy_adv", "ucas+miner"])
 def test_where_trl_makes_a_forward_the_scores_come_with_it(policy, tmp_path, name):
     small = dict(entropy_adv_alpha=0.01)  # below the bound that does not depend on the token
-    trainer = trained(policy, tmp_path, advantage_estimator=name, num_iterations=2, max_steps=4, **small)
+    name, _, on_top = name.partition("+")
+    both = dict(advantage_estimator=name, all_right=on_top or None)
+    trainer = trained(policy, tmp_path, num_iterations=2, max_steps=4, **both, **small)
     assert trainer.forwarded == [12, 12]  # TRL's own, one for each generation
     sizes = [advantages.abs() for advantages in trainer.token_advantages]
     assert any(((size != 0) & (size != size.amax(dim=1, keepdim=True))).any() for size in sizes)

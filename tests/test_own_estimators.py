@@ -44,12 +44,12 @@ def test_a_record_says_what_it_needs_and_what_it_rules():
     asked = []
     run("own_estimators.BY_ENTROPY", rewards, mask, scores, asked)
     assert {name for name, _ in asked} == {"entropies"}
-    found = run("ucas+own_estimators.ONLY_WRONG", rewards, mask, scores)
+    found = run("ucas", rewards, mask, scores, all_wrong="own_estimators.ONLY_WRONG")
     ucas = run("ucas", rewards, mask, scores)
     is_nh = torch.tensor([False] * 8 + [True] * 4 + [False] * 12)
     assert torch.equal(found[~is_nh], ucas[~is_nh])
     assert torch.allclose(found[is_nh], (ucas - 2.0 * mask)[is_nh])
-    three = run("ucas+own_estimators.ONLY_WRONG+miner", rewards, mask, scores)
+    three = run("ucas+miner", rewards, mask, scores, all_wrong="own_estimators.ONLY_WRONG")
     assert torch.equal(three[is_nh], found[is_nh])
 
 
@@ -104,7 +104,6 @@ def test_a_bad_result_is_refused(name, words):
             "must take the rollouts as its first argument: got without_rollouts",
         ),
         ("minor", None, r"got 'minor'. Did you mean 'miner'\?"),
-        ("miner+own_estimators.by_length", None, "one method of mixed prompts"),
         ("own_estimators.required", None, "must set weight: 'own_estimators.required' has no default"),
         (BY_LENGTH, {"bonuss": 1}, "unknown knob 'bonuss'. Did you mean 'bonus'. There are: bonus, cap, side"),
         (BY_LENGTH, {"bonus": "much"}, "advantage_estimator_kwargs.bonus must be a number: got 'much'"),
@@ -144,7 +143,9 @@ def test_knobs_come_from_a_recipe_or_the_command_line(tmp_path):
 
 
 def test_the_trainer_trains_with_it_and_the_record_and_the_card_name_it(policy, tmp_path):
-    settings = dict(advantage_estimator="own_estimators.by_token+miner", advantage_estimator_kwargs={"bonus": 0.5})
+    settings = dict(
+        advantage_estimator="own_estimators.by_token", all_right="miner", advantage_estimator_kwargs={"bonus": 0.5}
+    )
     trainer = trained(policy, tmp_path, max_steps=2, **settings)
     write_run_record(trainer)
     record = read_run_record(tmp_path)

@@ -113,14 +113,6 @@ def test_the_study_varies_one_knob_at_a_time():
         assert yaml.safe_load((STUDY / "sensitivity" / f"{stem}.yaml").read_text()) == miner | changed
 
 
-@pytest.mark.parametrize("form", ["[ucas, miner]", "ucas+miner"])
-def test_a_recipe_can_write_a_combination_as_a_list(tmp_path, form):
-    path = tmp_path / "both.yaml"
-    path.write_text(f"output_dir: x\nuse_cpu: true\nbf16: false\nadvantage_estimator: {form}\n")
-    _, config, _, _ = make_parser().parse_args_and_config(["--config", str(path)])
-    assert config.advantage_estimator == "ucas+miner"
-
-
 @on_cpu
 def test_they_all_train_on_as_many_rollouts(folder, name):
     path = str(folder / f"{name}.yaml")

@@ -213,10 +213,10 @@ def test_settings_have_one_spelling():
     assert read_options(options) == found
 
 
-@pytest.mark.parametrize(("mixed", "short"), [("grpo", "miner"), ("ucas", "ucas+miner"), ("miner", "miner")])
-def test_miner_on_all_right_prompts_has_one_spelling(mixed, short):
+@pytest.mark.parametrize("mixed", ["grpo", "miner"])
+def test_miner_on_all_right_prompts_has_one_spelling(mixed):
     found = clean_settings({"advantage_estimator": mixed, "all_right": "miner", "all_wrong": "ucas"})
-    assert found == {"advantage_estimator": short, "all_wrong": "ucas"}
+    assert found == {"advantage_estimator": "miner", "all_wrong": "ucas"}
 
 
 def test_runs_that_differ_in_their_seed_are_one_method(tmp_path):
@@ -621,7 +621,7 @@ def test_the_kinds_that_a_method_acts_on_are_those_of_its_record():
     [
         ({}, "grpo miner none"),
         ({"advantage_estimator": "grpo"}, "grpo none none"),
-        ({"advantage_estimator": "ucas+miner"}, "ucas miner ucas"),
+        ({"advantage_estimator": "ucas", "all_right": "miner"}, "ucas miner ucas"),
         ({"advantage_estimator": "ucas", "all_right": "none"}, "ucas none ucas"),
         ({"advantage_estimator": "rl_zvp", "all_wrong": "none"}, "grpo rl_zvp none"),
         ({"advantage_estimator": "my_lib.mine", "all_wrong": "ngrpo"}, "my_lib.mine my_lib.mine ngrpo"),
@@ -656,9 +656,6 @@ def test_the_dose_asked_for_and_reached(tmp_path):
 
 SPELLINGS = [
     {"advantage_estimator": "grpo", "all_right": "miner"},
-    {"advantage_estimator": "grpo+miner"},
-    {"advantage_estimator": ["grpo", "miner"]},
-    {"advantage_estimator": " miner "},
     {"all_right": "miner", "all_wrong": "none"},
     {},
 ]

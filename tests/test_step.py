@@ -136,7 +136,7 @@ SETTINGS = {
         policy_loss="bapo", advantage_estimator="grpo", max_tokens_per_micro_batch=90, num_iterations=2,
         per_device_train_batch_size=24, gradient_accumulation_steps=1,
     ),
-    "ucas": dict(advantage_estimator="ucas+miner"),
+    "ucas": dict(advantage_estimator="ucas", all_right="miner"),
     "entropy_adv": dict(advantage_estimator="entropy_adv"),
     "reinforce_pp": dict(advantage_estimator="reinforce_pp"),
     "checkpointing": dict(gradient_checkpointing=True),

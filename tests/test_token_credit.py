@@ -170,7 +170,7 @@ def test_tokens_without_a_log_prob_or_out_of_the_loss(policy, tmp_path, unchecke
 
 
 def test_on_top_of_another_method_mixed_prompts_show_that_methods_advantages(policy, tmp_path):
-    trainer = trained(policy, tmp_path, advantage_estimator="ucas+miner", max_steps=1, **EVERY_STEP)
+    trainer = trained(policy, tmp_path, advantage_estimator="ucas", all_right="miner", max_steps=1, **EVERY_STEP)
     ((rows, _),) = records(tmp_path).values()
     (given,) = trainer.token_advantages
     for number, row in enumerate(rows):

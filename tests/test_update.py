@@ -102,7 +102,7 @@ STEPS = {
     "bapo": dict(OFF_POLICY, policy_loss="bapo", bapo_target=2.0),
     "bapo accumulated": dict(OFF_POLICY, policy_loss="bapo", bapo_target=2.0, **ACCUMULATED),
     "reinforce_pp": dict(advantage_estimator="reinforce_pp"),
-    "ucas+miner": dict(advantage_estimator="ucas+miner"),
+    "ucas+miner": dict(advantage_estimator="ucas", all_right="miner"),
 }
 
 

@@ -84,7 +84,7 @@ class MinerGRPOConfig(GRPOConfig):
         f"Advantage estimator: {list_methods(ESTIMATORS.values())}; or the import path of your own, such as "
         "my_lib.my_advantages. It is the estimator of mixed prompts, and of the others unless all_right and all_wrong "
         "name theirs. One that does not act on mixed prompts leaves those to GRPO: miner is short for grpo with "
-        "all_right: miner. ucas+miner, also as a list, is short for ucas with all_right: miner.",
+        "all_right: miner.",
     )
     all_right: str | None = _setting(
         None,
@@ -272,9 +272,7 @@ class MinerGRPOConfig(GRPOConfig):
         """Bring the fields that have several spellings into one, and check all."""
         convert_fields(self)
         assert self._named  # its errors show the setting as it was written
-        given: Any = self.advantage_estimator
-        names = given.split("+") if isinstance(given, str) else given
-        self.advantage_estimator = "+".join(str(name).strip() for name in names)
+        self.advantage_estimator = self.advantage_estimator.strip()
         if isinstance(self.correct_reward_func, list | tuple):
             self.correct_reward_func = "+".join(map(str, self.correct_reward_func)) or None
         if isinstance(self.advantage_estimator_kwargs, str):

@@ -127,7 +127,7 @@ CASES = {
     "unscored": dict(rewards=[lambda completions, **kwargs: [1.0] * len(completions), some_unscored]),
     "gated": dict(rewards=[mixed_reward, by_length], correct_reward_func="mixed_reward", gate_on_correctness=True),
     "own": dict(advantage_estimator="own_estimators.by_length", advantage_estimator_kwargs={"bonus": 0.5}),
-    "ucas+miner": dict(advantage_estimator="ucas+miner"),
+    "ucas+miner": dict(advantage_estimator="ucas", all_right="miner"),
     "each_kind": dict(advantage_estimator="unlikeliness", all_right="placebo", all_wrong="rl_zvp"),
     "clip_cov": dict(OFF_POLICY, policy_loss="clip_cov", clip_cov_ratio=1.0, clip_cov_low=0.05),
     "kl_cov": dict(OFF_POLICY, policy_loss="kl_cov", kl_cov_ratio=0.2),

@@ -24,7 +24,7 @@ def draw_settings(draw):
     """Return settings of two steps of 24 rollouts."""
     steps = draw.choice([1, 2, 4])
     settings = dict(
-        advantage_estimator=draw.choice(["miner", "grpo", "ucas", "ucas+miner", "entropy_adv+miner", "placebo"]),
+        advantage_estimator=draw.choice(["miner", "grpo", "ucas", "placebo"]),
         loss_type=draw.choice(["dapo", "grpo", "bnpo", "vespo"]),
         beta=draw.choice([0.0, 0.0, 0.1]),
         num_iterations=draw.choice([1, 1, 2]),

@@ -39,7 +39,9 @@ CASES = {
     "budget_small": dict(micro_batches=3, max_tokens_per_micro_batch=25),  # more than micro-batches: one rollout each
     # Fewer: two micro-steps are idle.
     "budget_large": dict(micro_batches=3, max_tokens_per_micro_batch=1000, gradient_checkpointing=True),
-    "ucas+miner": dict(advantage_estimator="ucas+miner"),  # reads the logits of a head that is sharded too
+    "ucas+miner": dict(
+        advantage_estimator="ucas", all_right="miner"
+    ),  # reads the logits of a head that is sharded too
     # compares the sampler's log-probs with a forward, at its temperature and at 1
     "sampler": dict(micro_batches=3, temperature=0.7),
     # The reference's forward too is one of rows, as many on every process.

@@ -67,42 +67,26 @@ class Composition:
 def find_composition(estimator: Any, all_right: Any = None, all_wrong: Any = None) -> Composition:
     """Return the methods that the settings `advantage_estimator`, `all_right` and `all_wrong` name.
 
-    `advantage_estimator` names the method of mixed prompts, and "ucas+miner" also MINER for the kind of prompts on
-    which MINER acts. A method that does not act on mixed prompts leaves those to GRPO.
+    `advantage_estimator` names the method of mixed prompts. One that does not act on those, such as "miner", leaves
+    them to GRPO, and is the method of the kinds on which it acts.
 
     Args:
-        estimator: A name or an import path, several joined by "+", or a list.
+        estimator: A name or an import path.
         all_right, all_wrong: A name, an import path or "none"; None: what `estimator` itself does there.
 
     Raises:
         ValueError: An unknown name, a path that cannot be imported, or a combination that makes no sense.
     """
-    names = (
-        estimator.split("+")
-        if isinstance(estimator, str)
-        else [*estimator]
-        if isinstance(estimator, list | tuple)
-        else []
-    )
-    methods = [_find("advantage_estimator", estimator, str(name).strip()) for name in names]
-    if not methods:
-        raise _unknown("advantage_estimator", estimator, "")
-    mixed = methods.pop(0) if "mixed" in methods[0].acts_on else GRPO
+    method = _find("advantage_estimator", estimator)
+    mixed = method if "mixed" in method.acts_on else GRPO
     homogeneous: dict[Kind, AdvantageEstimator] = {}
-    for method in methods:
-        for kind in sorted(method.acts_on):  # in one order on every process
-            if kind == "mixed" or kind in homogeneous:
-                raise ValueError(
-                    f"advantage_estimator can name one method of mixed prompts, and after it others that do not act "
-                    f"on those, each on prompts of its own: got {estimator!r}. Name the method of mixed prompts "
-                    f"alone, and set all_right and all_wrong to those of the others."
-                )
-            homogeneous[kind] = method
+    if mixed is not method:
+        homogeneous = dict.fromkeys(sorted(method.acts_on), method)  # in one order on every process
     settings: dict[Kind, Any] = {ALL_RIGHT: all_right, ALL_WRONG: all_wrong}
     for kind, setting in settings.items():
         if setting is None:
             continue
-        method = _find(kind, setting, str(setting).strip())
+        method = _find(kind, setting)
         if kind not in method.acts_on:
             raise ValueError(
                 f"{kind} must name a method that acts on {_words(kind)} prompts: got {setting!r}, which gives them "
@@ -122,7 +106,8 @@ def _distinct(homogeneous: Mapping[Kind, AdvantageEstimator]) -> list[AdvantageE
     return [*{method.name: method for method in homogeneous.values()}.values()]
 
 
-def _find(setting: Literal["advantage_estimator", Kind], value: Any, name: str) -> AdvantageEstimator:
+def _find(setting: Literal["advantage_estimator", Kind], value: Any) -> AdvantageEstimator:
+    name = value.strip() if isinstance(value, str) else ""
     if name in ESTIMATORS:
         return ESTIMATORS[name]
     if name == NONE.name and setting != "advantage_estimator":
@@ -139,8 +124,8 @@ def _unknown(setting: Literal["advantage_estimator", Kind], value: Any, name: st
         )
     else:
         known = (
-            f"one of {', '.join(sorted(ESTIMATORS))}, the import path of your own such as my_lib.my_advantages, or "
-            f"one of them with MINER such as ucas+miner"
+            f"one of {', '.join(sorted(ESTIMATORS))}, or the import path of your own such as my_lib.my_advantages (and "
+            f"all_right and all_wrong name other methods of such prompts)"
         )
     return ValueError(f"{setting} must be {known}: got {value!r}.{did_you_mean(name, ESTIMATORS)}")
 

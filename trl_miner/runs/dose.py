@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from .history import RunHistory
-from .settings import DEFAULTS, estimator_names
+from .settings import DEFAULTS
 from .shapes import number
 
 KINDS = ("mixed", "all_right", "all_wrong")
@@ -85,13 +85,11 @@ def dose_reached(doses: Sequence[Dose]) -> tuple[str, str]:
 
 def methods_by_kind(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the method of each of `KINDS` by the settings of a `RunHistory`."""
-    names = estimator_names(settings.get("advantage_estimator", DEFAULTS["advantage_estimator"]))
-    mixed = names.pop(0) if "mixed" in ACTS_ON.get(names[0], KINDS) else "grpo"
-    found = {"mixed": mixed}
+    name = settings.get("advantage_estimator", DEFAULTS["advantage_estimator"])
+    acts_on = ACTS_ON.get(name, KINDS)
+    found = {"mixed": name if "mixed" in acts_on else "grpo"}
     for kind in KINDS[1:]:
-        inherited = mixed if kind in ACTS_ON.get(mixed, KINDS) else NONE
-        own = next((name for name in names if kind in ACTS_ON.get(name, KINDS)), inherited)
-        set_to = settings.get(kind, own)
+        set_to = settings.get(kind, name if kind in acts_on else NONE)
         found[kind] = NONE if set_to == "None" else set_to
     return found
 

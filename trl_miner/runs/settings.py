@@ -24,19 +24,11 @@ def clean_settings(settings: Mapping[str, Any]) -> dict[str, str]:
     shown = {str(name): _spell(value) for name, value in settings.items()}
     if shown.get("miner_lambda_max") == "inf":
         shown["miner_lambda_max"] = "None"
-    is_on_top = shown.get("all_right") == "miner"
-    if is_on_top or "advantage_estimator" in shown:  # as the short forms have it: miner, ucas+miner
-        names = estimator_names(settings.get("advantage_estimator", DEFAULTS["advantage_estimator"]))
-        if is_on_top:
-            names = [*(name for name in names if name != "miner"), shown.pop("all_right")]
-        shown["advantage_estimator"] = "+".join(names[1:] if names[0] == "grpo" and len(names) > 1 else names)
+    mixed = shown.get("advantage_estimator", DEFAULTS["advantage_estimator"])
+    if shown.get("all_right") == "miner" and mixed in ("grpo", "miner"):  # the short form: miner
+        del shown["all_right"]
+        shown["advantage_estimator"] = "miner"
     return shown
-
-
-def estimator_names(estimator: Any) -> list[str]:
-    """Return the names in `advantage_estimator`, which a recipe writes as a list or joined by "+"."""
-    names = estimator if isinstance(estimator, list | tuple) else str(estimator).split("+")
-    return [str(name).strip() for name in names] or [DEFAULTS["advantage_estimator"]]
 
 
 def read_options(options: Iterable[Any]) -> dict[str, Any]:
