@@ -124,8 +124,8 @@ def _unknown(setting: Literal["advantage_estimator", Kind], value: Any, name: st
         )
     else:
         known = (
-            f"one of {', '.join(sorted(ESTIMATORS))}, or the import path of your own such as my_lib.my_advantages (and "
-            f"all_right and all_wrong name other methods of such prompts)"
+            f"one of {', '.join(sorted(ESTIMATORS))}, or the import path of your own such as my_lib.my_advantages "
+            f"(all_right and all_wrong name other methods of such prompts)"
         )
     return ValueError(f"{setting} must be {known}: got {value!r}.{did_you_mean(name, ESTIMATORS)}")
 
