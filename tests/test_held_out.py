@@ -1,4 +1,4 @@
-"""Counts of right samples of each held-out problem in a report: against GRPO, Pass@K, budgets, a reader's check."""
+"""Counts of right samples of each held-out problem in a report: against GRPO, Pass@K, a reader's check."""
 
 import itertools
 import json
@@ -7,16 +7,16 @@ import statistics
 
 import pytest
 from scipy import stats
-from studies import FINAL_SAMPLES, RECIPES, STEPS, write_study
+from studies import FINAL_SAMPLES, RECIPES, write_study
 
 from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import write_runs
-from trl_miner.viewing.budgets import budgets_table
+from trl_miner.viewing.frame import read_metrics
 from trl_miner.viewing.grouping import group_methods
 from trl_miner.viewing.held_out_curves import draw_against, draw_by_k, held_out_plans, highlighted
 from trl_miner.viewing.held_out_tables import against_tables, pass_tables, scored_alike
 from trl_miner.viewing.material import read_material
-from trl_miner.viewing.method_tables import training_table
+from trl_miner.viewing.method_tables import METRICS, training_table
 from trl_miner.viewing.report import write_report
 
 
@@ -53,7 +53,7 @@ def plain_pass_at_k(n, c, k):
 
 
 def test_the_numbers_of_a_report_follow_from_the_raw_file_alone(tmp_path):
-    write_study(tmp_path / "study", per_log=lambda method, seed, step: {"rollouts/tokens_total": 5e3 * step + seed})
+    write_study(tmp_path / "study")
     path = write_runs(read_material([tmp_path / "study"]).runs, tmp_path / "runs.jsonl")
     report = write_report([path], tmp_path / "report", quiet=True).with_name("report.md")
     shown = tables_of_markdown(report.read_text())
@@ -94,17 +94,6 @@ def test_the_numbers_of_a_report_follow_from_the_raw_file_alone(tmp_path):
     adjusted = {first: 2 * p_of[first], second: max(2 * p_of[first], p_of[second])}
     for method, p in p_of.items():
         assert told[method][2:4] == [f"{x:.3f}" if x >= 0.001 else "under 0.001" for x in (p, adjusted[method])]
-
-    # Tokens to GRPO's best Pass@1: the first scored step of each run that reaches it; tokens are 5000 * step + seed
-    steps = sorted(runs["grpo", 1]["scores"], key=int)
-    best = max(statistics.fmean(runs["grpo", s]["scores"][step]["pass@1"] for s in (1, 2, 3)) for step in steps)
-    reached = [
-        next(int(step) for step in steps if runs["miner", seed]["scores"][step]["pass@1"] >= best)
-        for seed in (1, 2, 3)
-    ]
-    spent = [5000 * step + seed for seed, step in enumerate(reached, 1)]
-    row = shown["Equal budgets"]["miner"]
-    assert row[-2:] == [f"{statistics.fmean(x):,.0f} ± {statistics.stdev(x):,.0f}" for x in (reached, spent)]
 
 
 # Against GRPO
@@ -178,35 +167,13 @@ def test_counts_that_are_damaged_are_left_out_with_a_note(tmp_path):
         assert run.held_out is None and told in run.notes[-1] and "held_out.json" in run.notes[-1]
 
 
-# Budgets and training
-
-
-def test_pass_at_1_at_equal_tokens_is_read_between_two_scores(tmp_path):
-    """GRPO generates 100 tokens a step, MINER 200: at GRPO's total MINER is halfway, between its scores."""
-    tokens = {"grpo": 100.0, "miner": 200.0, "miner_wo_ac": 50.0}
-    folders = write_study(tmp_path, per_log=lambda method, _, step: {"rollouts/tokens_total": tokens[method] * step})
-    scores = {"before": 0.5, "step 20": 0.6, "step 40": 0.7, "after": 0.8}
-    for folder in folders:
-        evaluation = {name: {"pass@1": value} for name, value in scores.items()}
-        (folder / "evaluation.json").write_text(json.dumps(evaluation))
-    table = budgets_table(methods_of(tmp_path))
-    assert table.header[3:5] == ["Pass@1 at 15,360 rollouts", "Pass@1 at 6,000 tokens"]
-    # MINER's 6000 tokens are its step 30, between .6 and .7; the variant ends with 3000, and is not extrapolated
-    assert [cells(table, name)[4] for name in tokens] == ["0.800 ± 0.000", "0.650 ± 0.000", "n/a"]
-    assert cells(table, "miner")[6] == "12,000 ± 0"  # all of its 60 steps to reach .8
-
-
-def test_a_run_a_little_short_of_the_budget_lowers_it_for_all(tmp_path):
-    tokens = {"grpo": 100.0, "miner": 98.0, "miner_wo_ac": 100.0}
-    write_study(tmp_path, per_log=lambda method, _, step: {"rollouts/tokens_total": tokens[method] * step})
-    table = budgets_table(methods_of(tmp_path))
-    assert table.header[4] == "Pass@1 at 5,880 tokens" and "n/a" not in [row[4] for row in table.rows]
+# Training
 
 
 def test_what_training_did(tmp_path):
     folders = write_study(tmp_path)
     edit(folders[-1] / "trainer_state.json", lambda state: state.update(global_step=50))
-    table = training_table(methods_of(tmp_path))
+    table = training_table(read_metrics(methods_of(tmp_path), METRICS))
     assert table.header[2:] == [
         *("Entropy", "Prompts all right", "Rollouts with a gradient", "tau_pos / tau_ref", "Cap binds"),
         *("Time for MINER", "Runs not finished"),
@@ -252,21 +219,13 @@ def test_differences_are_drawn_with_their_intervals(tmp_path):
 def test_runs_that_did_not_record_it_have_none_of_it(tmp_path):
     for folder in write_study(tmp_path):
         (folder / "held_out.json").unlink()
-        edit(
-            folder / "trainer_state.json",
-            lambda state: [log.pop("rollouts/tokens_total") for log in state["log_history"]],
-        )
-    methods = methods_of(tmp_path)
-    assert scored_alike(methods) is None
-    assert not [heading for heading in budgets_table(methods).header if "oken" in heading]
+    assert scored_alike(methods_of(tmp_path)) is None
     text = write_report([tmp_path], quiet=True).with_name("report.md").read_text()
     assert "Held-out problems" not in text and "## Training" in text
 
 
 def test_one_method_alone_has_its_pass_at_k(tmp_path):
     write_study(tmp_path, after={"miner": 0.7}, seeds=1)
-    methods = methods_of(tmp_path)
-    scored = scored_alike(methods)
+    scored = scored_alike(methods_of(tmp_path))
     assert against_tables(scored) == [] and [table.title[:6] for table in pass_tables(scored)] == ["Pass@K"] * 2
     assert [plan.name for plan in held_out_plans(scored)] == ["held_out_by_k"]
-    assert budgets_table(methods) is None and STEPS == methods[0].runs[0].steps

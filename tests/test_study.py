@@ -117,7 +117,6 @@ def test_the_reduced_study_ends_in_a_report_of_differences(studies):
     for title in (
         "Against grpo, trained levels (1 to 6)",
         "Against grpo, levels beyond training (7 to 10)",
-        "Equal budgets",
     ):
         assert title in text
     assert re.search(r"\| miner +\| +2 \|", text)

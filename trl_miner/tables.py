@@ -1,9 +1,11 @@
-"""A table of text, shown as Markdown or LaTeX; the pages of `viewing` show it as HTML."""
+"""A table of text, shown as Markdown, CSV or LaTeX; the pages of `viewing` show it as HTML."""
 
+import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .text import for_markdown
+from .text import for_markdown, one_line
 
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
 _LATEX |= {character: f"\\{character}" for character in "&%$#_{}"}
@@ -68,6 +70,19 @@ class Table:
         caption = _for_latex(" ".join([f"{self.title}.", *self.notes]))
         lines += [head, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"]
         return "\n".join([*lines, rf"\caption{{{caption}}}", r"\end{table*}"]) + "\n"
+
+
+def csv_of(tables: Sequence[Table]) -> str:
+    """Return tables as one CSV with a line for each cell: its table, the name of its row, its column, its text."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(("table", "row", "column", "cell"))
+    for table in tables:
+        above = [f"{heading}, " for heading, width in table.groups for _ in range(width)] or [""] * len(table.header)
+        titles = [group + title for group, title in zip(above, table.header[1:], strict=False)]
+        for name, *cells in table.rows:
+            writer.writerows(map(one_line, (table.title, name, *pair)) for pair in zip(titles, cells, strict=True))
+    return text.getvalue()
 
 
 def _for_markdown(cell: str) -> str:

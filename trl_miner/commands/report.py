@@ -15,7 +15,7 @@ def add(commands: Any) -> None:
         help="draw the curves and tables of runs, as a page, pictures and Markdown: trl-miner report runs/grpo",
         description="Draw the curves and tables of training runs: reward, kinds of prompt, rollouts recovered, the "
         "cap, entropy, gradient norm, length, scores; Pass@K and Maj@K against K; methods against GRPO, with "
-        "intervals and at equal budgets. Reads only the folders: no model, no network. Runs that differ only in their "
+        "intervals. Reads only the folders: no model, no network. Runs that differ only in their "
         "seed become one line with a band.",
     )
     option = parser.add_argument

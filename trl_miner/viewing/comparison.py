@@ -15,7 +15,7 @@ from ..runs.history import RunHistory, number, read_run
 from ..runs.trainer_state import FILE as STATE
 from ..runs.trainer_state import last_step
 from ..tables import Table
-from .spreads import NOT_AVAILABLE, counted, known_values, show_spread, spread, with_count
+from .frame import NOT_AVAILABLE, counted, show_spread, spread, with_count
 
 _ROUNDING = 1e-9  # the mean of equal scores may be a little above each of them
 
@@ -50,8 +50,7 @@ def summarize_run(folder: str | Path) -> RunSummary:
 def summary_of(run: RunHistory, method: str) -> RunSummary:
     """Return the numbers of a run that was scored after training, for the row of a method."""
     per_step, seconds = run.per_step or 1.0, mean_step_time(run)
-    totals = [known_values(run, f"rollouts/{name}_total") for name in ("generated", "used")]
-    generated, used = (values[-1] if values else None for values in totals)
+    generated, used = (_last(run, f"rollouts/{name}_total") for name in ("generated", "used"))
     return RunSummary(
         method=method,
         seed=run.seed or 0,
@@ -138,6 +137,11 @@ def target_of(runs: Sequence[RunSummary]) -> dict[str, float] | None:
 def steps_to(run: RunSummary, wanted: float) -> float | None:
     """Return the first scored step whose Pass@1 is at least `wanted`; None: there is none."""
     return next((step for step in sorted(run.scores) if run.scores[step]["pass@1"] >= wanted - _ROUNDING), None)
+
+
+def _last(run: RunHistory, metric: str) -> float | None:
+    known = [value for _, value in run.values(metric) if value == value]  # NaN where it is no finite number
+    return known[-1] if known else None
 
 
 def _name(row: Mapping[str, Any], *, is_even: bool) -> str:

@@ -14,7 +14,7 @@ from ..runs.history import RunHistory, number
 from ..runs.places import only_within
 from ..runs.training_record import read_verifier
 from .charts import MOST_COMPLETION_FILES
-from .spreads import as_number
+from .frame import as_number
 
 if TYPE_CHECKING:
     from pandas import DataFrame

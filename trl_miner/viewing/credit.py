@@ -2,13 +2,16 @@
 
 import html
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..runs.token_credit import KINDS, NULL_BITS, Credit, groups_of, has_list, read_credit, token_counts, token_numbers
 from ..tables import Table
 from ..text import visible
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 __all__ = [
     "Credit",
@@ -121,6 +124,31 @@ def credit_sums(credit: Credit) -> list[dict[str, Any]]:
             }
         )
     return sums
+
+
+def prompts_of(table: Any) -> "DataFrame":
+    """Return a row for each prompt of the `table` of a `Credit`.
+
+    Columns: "step", "group", "kind"; "first", its first row, and "size", its rollouts; "tokens"; "reward", their mean,
+    NaN where none is known; "paid", rollouts with an advantage; "credit", the sum and "largest", the largest
+    abs(advantage) of a token.
+    """
+    import pandas as pd
+
+    rows = table.select(["step", "group", "kind", "reward"]).to_pandas()
+    rows["tokens"] = token_counts(table)
+    paid = pd.Series(absolute(token_numbers(table, "advantages")))
+    of_row = paid.groupby(np.repeat(np.arange(table.num_rows), rows["tokens"]))
+    rows["credit"], rows["largest"] = (of_row.agg(what).reindex(rows.index, fill_value=0.0) for what in ("sum", "max"))
+    starts, sizes = groups_of(table)
+    rows["prompt"] = np.repeat(np.arange(len(starts)), sizes)
+    rows["paid"], rows["reward"] = rows["largest"] > 0, rows["reward"].astype(float)
+    first = rows.groupby("prompt")[["step", "group", "kind"]].first()
+    sums = rows.groupby("prompt")[["tokens", "paid", "credit"]].sum()
+    return first.join(sums).assign(
+        first=starts, size=sizes,
+        reward=rows.groupby("prompt")["reward"].mean(), largest=rows.groupby("prompt")["largest"].max(),
+    )  # fmt: skip
 
 
 def absolute(advantages: np.ndarray) -> np.ndarray:

@@ -4,21 +4,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..evaluation.metrics import powers_of_two
-from ..runs.history import RunHistory
 from ..text import for_picture
-from .held_out_tables import Comparison, Scored, after, compare_with, families, ks_of, pass_at
-from .lines import (
+from .figures import (
     INK,
     MOST_BANDS,
     Line,
     add_legend,
     draw_lines,
     finish_axes,
-    method_line,
+    metric_lines,
     new_figure,
     scale_by_two,
     style,
 )
+from .frame import as_rows
+from .held_out_tables import Comparison, Scored, after, compare_with, families, ks_of, pass_at
 from .pages import Plan
 
 BY_K, AGAINST = "held_out_by_k", "against_baseline"
@@ -44,19 +44,16 @@ def draw_by_k(scored: Scored) -> Any:
 
     With many methods GRPO and MINER stand out, and the others are thin lines.
     """
-    ks = powers_of_two(scored.largest_k)
-    chosen = highlighted(scored)
-    figure, panels = new_figure(len(scored.ranges), len(chosen) + (len(chosen) < len(scored.methods)))
-    for axes, (name, places) in zip(panels, scored.ranges.items(), strict=True):
-
-        def points_of(run: RunHistory, places: Sequence[int] = places) -> list[tuple[float, float]]:
-            return [(k, float(pass_at(after(run), k, places).mean())) for k in ks]
-
-        every = [method_line(method, points_of) for method in scored.methods.values()]
-        lines = [line for line in every if line is not None]
+    ks, methods, chosen = powers_of_two(scored.largest_k), list(scored.methods.values()), highlighted(scored)
+    parts = [(name, method, run) for name in scored.ranges for method in methods for run in method.runs]
+    points = [[(k, pass_at(after(run), k, scored.ranges[name]).mean()) for k in ks] for name, _, run in parts]
+    rows = as_rows([(name, method.label, run.name, run.seed) for name, method, run in parts], points)
+    figure, panels = new_figure(len(scored.ranges), len(chosen) + (len(chosen) < len(methods)))
+    for axes, name in zip(panels, scored.ranges, strict=True):
+        lines = metric_lines(rows, name, methods)
         draw_lines(axes, [line for line in lines if line.label in chosen], panels=len(panels))
         _draw_behind(axes, [line for line in lines if line.label not in chosen])
-        scale_by_two(axes, ks)
+        scale_by_two(axes, scored.largest_k)
         finish_axes(axes, title=for_picture(name.capitalize()), xlabel="K", ylabel="Pass@K", percent=True)
     add_legend(figure, panels)
     return figure
@@ -74,19 +71,17 @@ def draw_against(scored: Scored) -> Any:
     """Draw the first of `families`: differences from GRPO with their 95 % intervals, by range of levels and K."""
     reference, others = next(iter(families(scored).items()))
     ks = ks_of(scored)
-    figure, panels = new_figure(len(scored.ranges) * len(ks), columns=len(ks))
     parts = [(name, places, k) for name, places in scored.ranges.items() for k in ks]
+    size = (6.6 if len(ks) == 1 else 10.0, len(scored.ranges) * (1.1 + 0.24 * max(3, len(others))))
+    figure, panels = new_figure(len(parts), columns=len(ks), size=size)
     for at, (axes, (name, places, k)) in enumerate(zip(panels, parts, strict=True)):
         compared = compare_with(scored, reference, others, places, k)
         _draw_intervals(axes, compared, [scored.methods[one.method].place for one in compared])
-        is_first = at % len(ks) == 0
-        labels = [for_picture(one.method, 30) if is_first else "" for one in compared]
+        labels = [for_picture(one.method, 30) if at % len(ks) == 0 else "" for one in compared]
         axes.set_yticks(range(len(compared)), labels, color=INK)
         axes.set_ylim(len(compared) - 0.5, -0.5)
         title = for_picture(f"Pass@{k}, {name}")
         finish_axes(axes, title=title, xlabel=f"points above {for_picture(reference)}", ylabel="")
-    rows = len(scored.ranges)
-    figure.set_size_inches(figure.get_size_inches()[0], rows * (1.1 + 0.24 * max(3, len(others))))
     return figure
 
 
@@ -119,12 +114,5 @@ def _draw_intervals(axes: Any, compared: Sequence[Comparison], places: Sequence[
         is_sure = one.adjusted is not None and one.adjusted < _SIGNIFICANT and not one.of_one_seed
         if one.adjusted is not None:
             axes.plot([low, high], [at, at], color=color, linewidth=1.6)
-        axes.plot(
-            [middle],
-            [at],
-            marker,
-            color=color,
-            markersize=6,
-            markerfacecolor=color if is_sure else "none",
-            markeredgewidth=1.4,
-        )
+        face = color if is_sure else "none"
+        axes.plot(middle, at, marker, color=color, markersize=6, markerfacecolor=face, markeredgewidth=1.4)

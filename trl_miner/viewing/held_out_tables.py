@@ -10,8 +10,8 @@ from ..runs.held_out import HeldOut, Moment
 from ..runs.history import RunHistory
 from ..tables import Table
 from .effects import TEST, Effect, crossed_difference, holm
+from .frame import NOT_AVAILABLE, show_spread, spread
 from .grouping import Method, ablation_base, ablation_of, baseline_of
-from .spreads import NOT_AVAILABLE, show_spread, spread
 
 _SHOWN = (1, 4, 16, 64)  # K of the table, and the largest that all runs have
 

@@ -2,12 +2,13 @@
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from ..runs.history import RunHistory
-from . import lines
 from .charts import COMPLETIONS, HELD_OUT, Chart, charts_of
 from .completions import Completions, completions_history
-from .curves import draw_chart, has_chart
+from .curves import draw_metrics, has_chart, keys_of
+from .figures import MOST_BANDS
+from .frame import Metrics, read_metrics
 from .grouping import Method, group_results
 from .material import EvalResult
 from .pages import Plan
@@ -36,19 +37,27 @@ SCORES = {  # of `trl-miner eval`: title, caption, function
 }
 
 
-def training_plans(
-    runs: Sequence[RunHistory], methods: Sequence[Method], completions: Mapping[str, Completions], smooth: int
-) -> list[Plan]:
+def training_plans(metrics: Metrics, completions: Mapping[str, Completions], smooth: int) -> list[Plan]:
     """Return the charts of which at least one run has something; scores and completions are never smoothed."""
+    runs = [run for method in metrics.methods for run in method.runs]
     plans = []
     for chart in charts_of(runs).values():
-        is_smooth = chart.name not in (HELD_OUT, COMPLETIONS.name)
+        own = metrics
         if chart is COMPLETIONS:
-            having = [run for run in runs if str(run.folder) in completions]
-            runs = [completions_history(run, completions[str(run.folder)]) for run in having]
-        if any(has_chart(chart, run) for run in runs):
-            plans.append(_training_plan(chart, runs, methods, smooth if is_smooth else 1))
+            own = read_metrics(_of_completions(metrics.methods, completions), keys_of([chart]))
+        if any(has_chart(chart, own, run) for method in own.methods for run in method.runs):
+            plans.append(_training_plan(chart, own, 1 if chart.name in (HELD_OUT, COMPLETIONS.name) else smooth))
     return plans
+
+
+def _of_completions(methods: Sequence[Method], completions: Mapping[str, Completions]) -> list[Method]:
+    """Return the methods with the runs that have completions, whose logs are the measures of these."""
+    kept = [[run for run in method.runs if str(run.folder) in completions] for method in methods]
+    return [
+        replace(method, runs=[completions_history(run, completions[str(run.folder)]) for run in runs])
+        for method, runs in zip(methods, kept, strict=True)
+        if runs
+    ]
 
 
 def result_plans(results: Sequence[EvalResult], methods: Sequence[Method]) -> list[Plan]:
@@ -60,21 +69,21 @@ def result_plans(results: Sequence[EvalResult], methods: Sequence[Method]) -> li
     has_levels = any(one.get("levels") for result in results for one in result.benchmarks.values())
     plans = []
     for name, (title, caption, draw) in SCORES.items() if results else ():
-        is_crowded = len(series) > lines.MOST_BANDS and name != "levels"
-        own = [caption, *more, *([f"Bands are left out above {lines.MOST_BANDS} lines."] if is_crowded else [])]
+        is_crowded = len(series) > MOST_BANDS and name != "levels"
+        own = [caption, *more, *([f"Bands are left out above {MOST_BANDS} lines."] if is_crowded else [])]
         if name != "levels" or has_levels:
             plans.append(Plan(name, title, " ".join(own), functools.partial(draw, results, methods=methods)))
     return plans
 
 
-def _training_plan(chart: Chart, runs: Sequence[RunHistory], methods: Sequence[Method], smooth: int) -> Plan:
+def _training_plan(chart: Chart, metrics: Metrics, smooth: int) -> Plan:
     caption = [chart.caption]
-    if any(len(method.runs) > 1 for method in methods):
+    if any(len(method.runs) > 1 for method in metrics.methods):
         caption.append("Line: mean over the runs of a method.")
-        if len(methods) <= lines.MOST_BANDS:
+        if len(metrics.methods) <= MOST_BANDS:
             caption.append("Band: from the smallest to the largest of them.")
         else:
-            caption.append(f"Bands are left out above {lines.MOST_BANDS} methods: give fewer runs to see them.")
+            caption.append(f"Bands are left out above {MOST_BANDS} methods: give fewer runs to see them.")
     if smooth > 1:
         caption.append(f"Trailing mean over {smooth} logs of each run.")
-    return Plan(chart.name, chart.title, " ".join(caption), lambda: draw_chart(chart, runs, smooth=smooth))
+    return Plan(chart.name, chart.title, " ".join(caption), lambda: draw_metrics(chart, metrics, smooth))
