@@ -13,7 +13,7 @@ from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import write_runs
 from trl_miner.viewing.frame import read_metrics
 from trl_miner.viewing.grouping import group_methods
-from trl_miner.viewing.held_out_curves import draw_against, draw_by_k, held_out_plans, highlighted
+from trl_miner.viewing.held_out_curves import draw_against, held_out_plans, plan_by_k
 from trl_miner.viewing.held_out_tables import against_tables, pass_tables, scored_alike
 from trl_miner.viewing.material import read_material
 from trl_miner.viewing.method_tables import METRICS, training_table
@@ -189,18 +189,17 @@ def test_what_training_did(tmp_path):
 # Pictures, and what is not there
 
 
-def test_few_methods_have_bands_and_many_stand_back(tmp_path, monkeypatch):
+def test_few_methods_have_bands_and_of_many_those_that_stand_out(tmp_path, monkeypatch):
     for at in range(5):
         monkeypatch.setitem(RECIPES, f"other{at}", {"advantage_estimator": "ucas", "beta": at})
     write_study(tmp_path / "few", problems=16)
-    few = scored_alike(methods_of(tmp_path / "few"))
-    assert [len(axes.collections) for axes in draw_by_k(few).axes] == [3, 3]  # a band of each method
     write_study(tmp_path / "many", problems=16, after={f"other{at}": 0.6 for at in range(5)})
-    many = scored_alike(methods_of(tmp_path / "few", tmp_path / "many"))
-    assert highlighted(many) == ["grpo", "miner"]
-    figure = draw_by_k(many)
-    assert [len(axes.collections) for axes in figure.axes] == [2, 2]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["grpo", "miner", "6 other methods"]
+    for folders, bands in ([tmp_path / "few"], 3), ([tmp_path / "few", tmp_path / "many"], 2):
+        plan = plan_by_k(scored_alike(methods_of(*folders)))
+        figure = plan.draw()
+        assert [len(axes.collections) for axes in figure.axes] == [bands] * 2
+        assert ("only grpo and miner have bands" in plan.caption) == (bands == 2)
+    assert len(figure.legends[0].get_texts()) == 8
     (x, y) = figure.axes[0].get_lines()[0].get_data()
     assert list(x) == [1, 2, 4, 8, 16, 32, FINAL_SAMPLES] and all(b >= a for a, b in zip(y, y[1:], strict=False))
 

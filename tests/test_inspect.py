@@ -286,7 +286,7 @@ def test_any_float32_survives(tmp_path):
     path = write_inspect_page(tmp_path)
     with open_page(path) as page:
         opened(page)
-        assert "Not scored 1" in page.inner_text("#kinds")
+        assert "Unscorable 1" in page.inner_text("#kinds")
         for row in read_credit(tmp_path).table.to_pylist():
             found = numbers(page, 10, row["group"], row["rollout"])
             for name in ("old_logps", "weights", "advantages_before", "advantages"):

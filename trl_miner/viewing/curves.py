@@ -4,18 +4,30 @@ Runs of one method, that is with the same settings but for the seed, become one 
 smallest to the largest.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..runs.history import RunHistory, read_run
 from .charts import COMPLETIONS, HELD_OUT, UNSCORABLE, Chart, charts_of
-from .completions import completions_history
-from .figures import INK, MOST_BANDS, add_legend, draw_lines, finish_axes, metric_lines, new_figure, save, style
-from .frame import Metrics, read_metrics
+from .completions import Completions, completions_history
+from .figures import (
+    INK,
+    MOST_BANDS,
+    add_legend,
+    draw_lines,
+    finish_axes,
+    metric_lines,
+    new_figure,
+    save,
+    scale_by_two,
+    style,
+)
+from .frame import SAMPLES, Metrics, read_metrics
 from .grouping import Method, group_methods, standing_out
 from .material import read_material, tell_apart
+from .pages import Plan
 
 Runs = str | Path | RunHistory | Sequence[str | Path | RunHistory]
 
@@ -71,22 +83,65 @@ def draw_chart(chart: str | Chart, runs: Runs, path: str | Path | None = None, *
 
 
 def draw_metrics(chart: Chart, metrics: Metrics, smooth: int = 1) -> Any:
-    """Draw a chart of metrics that have been read."""
-    methods = metrics.methods
+    """Draw a chart of metrics that have been read: the figure of all lines over steps, and of scores by K."""
+    methods, is_by_k = metrics.methods, metrics.axis == SAMPLES
     shown = [panel for panel in chart.panels if not panel.rare or metrics.occurs(panel.key)] or chart.panels[:1]
+    front = _front(metrics)
     figure, panels = new_figure(len(shown), len(methods), columns=chart.columns)
     for axes, panel in zip(panels, shown, strict=True):
         lines = metric_lines(metrics.rows, panel.key, methods, smooth)
-        draw_lines(axes, lines, panels=len(panels), bands=len(methods) <= MOST_BANDS, front=standing_out(methods))
+        draw_lines(axes, lines, panels=len(panels), bands=len(methods) <= MOST_BANDS, front=front)
         for method in methods if panel.target else ():
             dosed = [run for run in method.runs if metrics.has(panel.key, run)]
             for target in set(metrics.of(dosed, panel.target, "last")):
                 axes.axhline(target, color=style(method.place)[0], linestyle=":", linewidth=1.2)
-        percent = panel.unit.startswith("share")
-        finish_axes(axes, title=panel.title, xlabel=metrics.step_title, ylabel=panel.unit, share=panel.share,
-                    percent=percent, log=panel.log, steps=True)  # fmt: skip
+        if is_by_k:
+            scale_by_two(axes, int(max((line.x.max() for line in lines), default=1)))
+        finish_axes(axes, title=panel.title, xlabel=metrics.axis, ylabel=panel.unit, share=panel.share,
+                    percent=panel.unit.startswith("share"), log=panel.log, steps=not is_by_k)  # fmt: skip
     add_legend(figure, panels)
     return figure
+
+
+def plan_chart(chart: Chart, metrics: Metrics, smooth: int = 1) -> Plan:
+    """Return the picture of a chart, which is yet to be drawn, with what its caption says of bands and smoothing."""
+    caption = [chart.caption]
+    if metrics.rows.groupby(["metric", "method"], observed=True)["run"].nunique().max() > 1:
+        caption.append("A line of several runs is their mean, its band from the smallest to the largest.")
+    if len(metrics.methods) > MOST_BANDS:
+        front = " and ".join(_front(metrics))
+        what = f"only {front} have bands" if front else "there are no bands"
+        caption.append(f"Above {MOST_BANDS} methods {what}: give fewer runs to see them.")
+    if smooth > 1:
+        caption.append(f"Trailing mean over {smooth} logs of each run.")
+    return Plan(chart.name, chart.title, " ".join(caption), lambda: draw_metrics(chart, metrics, smooth))
+
+
+def _front(metrics: Metrics) -> list[str]:
+    return standing_out([method for method in metrics.methods if method.runs])
+
+
+def training_plans(metrics: Metrics, completions: Mapping[str, Completions], smooth: int) -> list[Plan]:
+    """Return the charts of which at least one run has something; scores and completions are never smoothed."""
+    runs = [run for method in metrics.methods for run in method.runs]
+    plans = []
+    for chart in charts_of(runs).values():
+        own = metrics
+        if chart is COMPLETIONS:
+            own = read_metrics(_of_completions(metrics.methods, completions), keys_of([chart]))
+        if any(has_chart(chart, own, run) for method in own.methods for run in method.runs):
+            plans.append(plan_chart(chart, own, 1 if chart.name in (HELD_OUT, COMPLETIONS.name) else smooth))
+    return plans
+
+
+def _of_completions(methods: Sequence[Method], completions: Mapping[str, Completions]) -> list[Method]:
+    """Return the methods with the runs that have completions, whose logs are the measures of these."""
+    kept = [[run for run in method.runs if str(run.folder) in completions] for method in methods]
+    return [
+        replace(method, runs=[completions_history(run, completions[str(run.folder)]) for run in runs])
+        for method, runs in zip(methods, kept, strict=True)
+        if runs
+    ]
 
 
 def keys_of(charts: Iterable[Chart]) -> list[str]:

@@ -119,7 +119,8 @@ def draw_lines(
     """Put lines on axes, told apart by color and dash, and by markers at points that are few or alone.
 
     Lines that coincide stay visible: gaps in dashes show what lies below, and of those with the same dash a later one
-    is thinner. Those with a label in `front` stand out. The panels of a figure share its number of points.
+    is thinner. Those with a label in `front` stand out, and have bands in any case. The panels of a figure share its
+    number of points.
     """
     columns = max(12, min(_COLUMNS, _POINTS // (2 * max(1, len(lines)) * panels * (3 if bands else 1))))
     drawn: list[tuple[str, bool]] = []
@@ -128,7 +129,7 @@ def draw_lines(
         is_behind = bool(front) and line.label not in front
         width = (1.2 if is_behind else 2.6) * 0.6 ** min(2, drawn.count((dash, is_behind)))
         drawn.append((dash, is_behind))
-        if bands and line.low is not None and line.high is not None:
+        if (bands or line.label in front) and line.low is not None and line.high is not None:
             edges = (np.asarray(own, dtype=float) for own in (line.x, line.low, line.high))
             at, low, high = _thin_band(columns, *edges)
             axes.fill_between(at, low, high, color=color, alpha=0.18, linewidth=0)

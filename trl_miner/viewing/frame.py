@@ -6,7 +6,7 @@ A row is the value of a metric of a run at a step:
     method  the label of the method
     run     the name of the run, unique among those given
     seed    the seed, NaN where it was not recorded
-    step    generation batches, where every run says how many optimizer steps one has; else optimizer steps
+    step    generation batches, where every run says how many optimizer steps one has; else optimizer steps; or K
     value   NaN is a gap
 """
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .grouping import Method
 
 NOT_AVAILABLE = "n/a"
+BATCHES, STEPS, SAMPLES = "step (generation batches)", "step (of the optimizer)", "K (samples of each problem)"
 COLUMNS = ("metric", "method", "run", "seed", "step", "value")
 
 
@@ -37,21 +38,16 @@ class Metrics:
     Attributes:
         methods: The methods.
         rows: The tidy frame.
-        are_batches: Whether its steps are generation batches.
+        axis: What its steps are: `BATCHES`, `STEPS`, or `SAMPLES` where scores are by K.
     """
 
     methods: Sequence["Method"]
     rows: "DataFrame"
-    are_batches: bool
-
-    @property
-    def step_title(self) -> str:
-        """What the steps are."""
-        return f"step ({'generation batches' if self.are_batches else 'of the optimizer'})"
+    axis: str
 
     def divisor(self, run: RunHistory) -> float:
         """Return the optimizer steps of a step of the frame."""
-        return run.per_step if self.are_batches and run.per_step else 1.0
+        return run.per_step if self.axis == BATCHES and run.per_step else 1.0
 
     @functools.cached_property
     def summary(self) -> dict[tuple[str, str], dict[str, float]]:
@@ -83,7 +79,8 @@ class Metrics:
 def read_metrics(methods: Sequence["Method"], metrics: Iterable[str]) -> Metrics:
     """Return metrics of runs by their keys; for keys that are none of the log see this module's description."""
     every = [(method.label, run) for method in methods for run in method.runs]
-    empty = Metrics(methods, as_rows([], []), bool(every) and all(run.per_step for _, run in every))
+    are_batches = bool(every) and all(run.per_step for _, run in every)
+    empty = Metrics(methods, as_rows([], []), BATCHES if are_batches else STEPS)
     keys, points = [], []
     for metric in dict.fromkeys(metrics):
         for label, run in every:

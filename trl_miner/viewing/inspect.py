@@ -5,6 +5,7 @@ It loads nothing and opens from disk: its content security policy lets its own s
 
 import base64
 import hashlib
+import json
 import math
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..progress import track
+from ..prompt_kinds import PromptKind
 from ..runs.files import write_whole
 from ..runs.token_credit import KINDS, Credit, token_counts
 from .credit import prompts_of, read_credit
@@ -125,7 +127,9 @@ def _spread(place: int) -> float:
 def _page(credit: Credit, shown: Credit, words: Words, quiet: bool) -> Iterator[bytes]:
     from markupsafe import Markup
 
-    style, script = asset("inspect.css"), "\n".join(map(asset, _SCRIPTS))
+    kinds = json.dumps({kind: kind.words.capitalize() for kind in PromptKind})
+    data, *scripts = map(asset, _SCRIPTS)
+    style, script = asset("inspect.css"), "\n".join([data, f"const KIND_NAMES = {kinds};", *scripts])
     sources = f"default-src 'none'; style-src {_source(style)}; script-src {_source(script)}"
     parts = template("inspect.html").generate(
         policy=Markup(f"{sources}; base-uri 'none'; form-action 'none'"),

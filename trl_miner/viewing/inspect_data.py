@@ -86,9 +86,7 @@ def head(credit: Credit, shown: Credit, pieces: list[tuple[int, int]]) -> dict[s
         sums["meta"] = {key: value for key, value in meta.items() if isinstance(value, str | int | float | None)}
     paid = {}
     for kind in KINDS:
-        _, counts, credits = paid_by_text(credit, kind)
-        there = np.flatnonzero(counts)
-        paid[kind] = {"text": there, "count": counts[there], "credit": credits[there]}
+        paid[kind] = paid_by_text(credit, kind)[["text", "count", "credit"]].to_dict("list")
     return {
         "name": credit.name,
         "methods": credit.methods,

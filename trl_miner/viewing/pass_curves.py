@@ -1,6 +1,7 @@
 """Scores of `trl-miner eval` as pictures: Pass@K and Maj@K against K, and by level of difficulty."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,21 +9,13 @@ import numpy as np
 
 from ..runs.history import number
 from ..text import for_picture
-from .figures import (
-    INK,
-    MOST_BANDS,
-    add_legend,
-    draw_lines,
-    finish_axes,
-    metric_lines,
-    new_figure,
-    save,
-    scale_by_two,
-    style,
-)
-from .frame import as_rows
+from .charts import LEVELS, MAJ_AT_K, PASS_AT_K, Chart, Panel
+from .curves import draw_metrics, plan_chart
+from .figures import INK, add_legend, finish_axes, new_figure, save, style
+from .frame import SAMPLES, Metrics, as_rows
 from .grouping import Method, group_results
 from .material import EvalResult, read_result
+from .pages import Plan
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -46,18 +39,18 @@ def draw_pass_at_k(results: Results, path: str | Path | None = None, *, methods:
         FileNotFoundError: A folder is not scored.
         ValueError: A file cannot be read.
     """
-    return _draw_by_k(results, path, "Pass@K", methods)
+    return save(draw_metrics(*_by_k(PASS_AT_K, _read_results(results), methods)), path)
 
 
 def draw_maj_at_k(results: Results, path: str | Path | None = None, *, methods: Sequence[Method] = ()) -> Any:
     """Draw Maj@K against K, one panel per benchmark. For the arguments see `draw_pass_at_k`."""
-    return _draw_by_k(results, path, "Maj@K", methods)
+    return save(draw_metrics(*_by_k(MAJ_AT_K, _read_results(results), methods)), path)
 
 
 def draw_levels(results: Results, path: str | Path | None = None, *, methods: Sequence[Method] = ()) -> Any:
     """Draw Pass@1 and Pass@K by level, for the benchmarks that have them. For the arguments see `draw_pass_at_k`."""
     read = _read_results(results)
-    names = [name for name in _benchmark_names(read) if any(_levels_of(result, name) for result in read)]
+    names = [name for name in _benchmarks(read) if any(_levels_of(result, name) for result in read)]
     series = group_results(read, methods)
     figure, panels = new_figure(2 * max(1, len(names)), len(series), columns=2)
     for place, (name, metric) in enumerate((name, metric) for name in names for metric in ("pass@1", "pass@k")):
@@ -68,19 +61,23 @@ def draw_levels(results: Results, path: str | Path | None = None, *, methods: Se
     return save(figure, path)
 
 
-def _draw_by_k(results: Results, path: str | Path | None, metric: str, methods: Sequence[Method]) -> Any:
-    read = _read_results(results)
-    series, names = group_results(read, methods), _benchmark_names(read)
+def result_plans(results: Sequence[EvalResult], methods: Sequence[Method]) -> list[Plan]:
+    """Return the pictures of results of `trl-miner eval`, in the colors of the methods that they are of."""
+    plans = [plan_chart(*_by_k(chart, results, methods)) for chart in (PASS_AT_K, MAJ_AT_K) if results]
+    if any(one.get("levels") for result in results for one in result.benchmarks.values()):
+        plans.append(Plan(LEVELS.name, LEVELS.title, LEVELS.caption, lambda: draw_levels(results, methods=methods)))
+    return plans
+
+
+def _by_k(chart: Chart, results: Sequence[EvalResult], methods: Sequence[Method]) -> tuple[Chart, Metrics]:
+    """Return a chart of scores by K with a panel for each benchmark, and its data."""
+    series, metric = group_results(results, methods), chart.title.partition(" ")[0]
+    panels = [Panel(name, f"{metric}, {_title(results, name)}", "share of problems") for name in _benchmarks(results)]
     rows = _rows_by_k(series, metric.lower())
-    figure, panels = new_figure(max(1, len(names)), len(series), columns=3)
-    for axes, name in zip(panels, names or [""], strict=True):
-        lines = metric_lines(rows, name, [method for method, _ in series])
-        draw_lines(axes, lines, panels=len(panels), bands=len(series) <= MOST_BANDS)
-        scale_by_two(axes, int(max((line.x.max() for line in lines), default=1)))
-        title = f"{metric}, {_title(read, name)}" if name else metric
-        finish_axes(axes, title=title, xlabel="K (samples of each problem)", ylabel="share of problems", percent=True)
-    add_legend(figure, panels)
-    return save(figure, path)
+    return (
+        replace(chart, panels=tuple(panels or [Panel("", metric, "share of problems")])),
+        Metrics([method for method, _ in series], rows, SAMPLES),
+    )
 
 
 def _rows_by_k(series: _Series, metric: str) -> "DataFrame":
@@ -125,7 +122,7 @@ def _read_results(results: Results) -> list[EvalResult]:
     return [one if isinstance(one, EvalResult) else read_result(one) for one in several]
 
 
-def _benchmark_names(results: Sequence[EvalResult]) -> list[str]:
+def _benchmarks(results: Sequence[EvalResult]) -> list[str]:
     """Return each benchmark once, in order of appearance."""
     return list(dict.fromkeys(name for result in results for name in result.benchmarks))
 

@@ -16,8 +16,8 @@ from ..runs.places import only_within
 from ..runs.prompt_ledger import Ledger, read_ledger
 from ..runs.prompt_outcomes import ALL_RIGHT, KINDS, Outcomes, outcomes_of
 from ..text import for_picture
-from .charts import Chart, Panel
-from .curves import draw_metrics
+from .charts import PROMPTS, SKIPPED
+from .curves import plan_chart
 from .figures import COLORS, GRID, PAPER, add_legend, finish_axes, new_figure
 from .frame import Metrics, as_rows
 from .grouping import Method
@@ -26,17 +26,6 @@ from .pages import Plan
 _AREAS = ((*KINDS, "unseen"), (COLORS[2], COLORS[3], COLORS[1], GRID))  # names and colors, from below
 _MOST_PANELS = 9
 _PLACES = 200  # of a panel's areas
-_SKIPPED = Chart(
-    "prompts_skipped",
-    "Prompts passed over",
-    (
-        Panel("skipped", "Passed over", "share of drawn prompts", share=True),
-        Panel("saved", "Rollouts saved so far", "share of rollouts", share=True),
-    ),
-    "What prompt_selection passed over. Left: of the prompts that were drawn for a generation batch. Right: of all "
-    "rollouts that those drawn so far would have taken, num_generations for each prompt.",
-)
-PICTURES = ("prompts", _SKIPPED.name)
 VISITS = 2  # at least, of a prompt that counts as never solved
 
 
@@ -131,26 +120,20 @@ def prompt_plans(metrics: Metrics, prompts: Mapping[str, Prompts]) -> list[Plan]
     having = _having(metrics.methods, prompts)
     if not having:
         return []
-    caption = (
-        "Every prompt of the training set, by how its rollouts came out when the run last generated for it. Mixed: "
-        "some were right and some wrong. Unseen: not generated for yet, or the verifier could not judge it. "
-        "Of several rows with the same prompt, one counts as seen and the others as unseen."
-    )
+    caption = PROMPTS.caption
     if any(prompts[str(run.folder)].total is None for method in having for run in method.runs):
         caption += " Of a stream: shares of the prompts seen so far."
     if any(len(method.runs) > 1 for method in having):
         caption += " Mean over the runs of a method."
     if len(having) > _MOST_PANELS:
         caption += f" The first {_MOST_PANELS} of {len(having)} methods are shown: give fewer runs to see the others."
-    title = "All prompts over the training"
-    plans = [Plan(PICTURES[0], title, caption, lambda: draw_prompts(having, prompts, metrics))]
+    plans = [Plan(PROMPTS.name, PROMPTS.title, caption, lambda: draw_prompts(having, prompts, metrics))]
     choosing = _having(metrics.methods, {name: own for name, own in prompts.items() if own.skipped_B.any()})
     if choosing:
-        caption = _SKIPPED.caption
-        if len(choosing) == 1 < len(having):  # one line has no legend
-            caption += f" This is {choosing[0].label}; the others passed over nothing."
+        alone = len(choosing) == 1 < len(having)  # one line has no legend
+        more = f" This is {choosing[0].label}; the others passed over nothing." if alone else ""
         own = replace(metrics, methods=choosing, rows=_selection_rows(choosing, prompts, metrics))
-        plans.append(Plan(_SKIPPED.name, _SKIPPED.title, caption, lambda: draw_metrics(_SKIPPED, own)))
+        plans.append(plan_chart(replace(SKIPPED, caption=SKIPPED.caption + more), own))
     return plans
 
 
@@ -185,7 +168,7 @@ def draw_prompts(methods: Sequence[Method], prompts: Mapping[str, Prompts], metr
                 axes.fill_between(x, low, high, color=color, linewidth=0, label=name)
                 axes.plot(x, high, color=PAPER, linewidth=0.7)
         title = for_picture(method.label) if len(methods) > 1 else ""
-        finish_axes(axes, title=title, xlabel=metrics.step_title, ylabel="share of prompts", percent=True, steps=True)
+        finish_axes(axes, title=title, xlabel=metrics.axis, ylabel="share of prompts", percent=True, steps=True)
         axes.set(ylim=(0, 1))
         axes.margins(x=0)
     add_legend(figure, panels)

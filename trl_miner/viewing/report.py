@@ -10,12 +10,12 @@ from ..runs.files import write_whole
 from ..runs.places import check_target
 from ..runs.runs_file import is_runs_file
 from ..tables import Table, csv_of
-from . import held_out_curves, prompts
-from .charts import charts_of
+from .charts import OF_PROMPTS, OF_SCORES, charts_of
 from .completions import Completions, read_completions
-from .curves import keys_of
+from .curves import keys_of, training_plans
 from .frame import Metrics, counted, read_metrics
 from .grouping import group_methods
+from .held_out_curves import held_out_plans
 from .held_out_tables import against_tables, pass_tables, scored_alike
 from .material import Material, read_material
 from .method_tables import (
@@ -32,8 +32,9 @@ from .method_tables import (
 )
 from .notes import comparison_warnings, missing_notes, missing_text_notes, reading_notes, unfinished_notes
 from .pages import Plan, Section, html_page, markdown_page
-from .plans import SCORES, result_plans, training_plans
+from .pass_curves import result_plans
 from .prompt_tables import prompt_tables
+from .prompts import prompt_plans, read_prompts
 from .verdicts import verdicts
 
 _READ_OUT = 3  # runs whose completions are shown as text
@@ -95,9 +96,9 @@ def _sections(material: Material, metrics: Metrics, target: Path, smooth: int, q
     having = [run for run in runs if completions_files(run.folder)]
     tracked = track(having, "reading completions", unit="runs", quiet=quiet) if having else ()
     completions = {str(run.folder): read_completions(run) for run in tracked}
-    ledgers, ledger_notes = prompts.read_prompts(runs)
+    ledgers, ledger_notes = read_prompts(runs)
     scored = scored_alike(methods)
-    held_out = [] if scored is None else held_out_curves.held_out_plans(scored)
+    held_out = [] if scored is None else held_out_plans(scored)
     of_problems = [] if scored is None else [*against_tables(scored), *pass_tables(scored)]
     missing = (missing_notes(metrics) if runs else []) + missing_text_notes(runs, completions)
     warnings = comparison_warnings(runs, results) + unfinished_notes(runs, methods)
@@ -109,7 +110,7 @@ def _sections(material: Material, metrics: Metrics, target: Path, smooth: int, q
             "Evaluation", [*result_plans(results, methods), *([results_table(results, methods)] if results else [])]
         ),
         Section("Training", training_plans(metrics, completions, smooth)),
-        Section("Prompts", [*prompts.prompt_plans(metrics, ledgers), *prompt_tables(runs, ledgers, target)]),
+        Section("Prompts", [*prompt_plans(metrics, ledgers), *prompt_tables(runs, ledgers, target)]),
         Section("Tables", _tables(material, metrics)),
         Section("Completions", _texts(material, completions)),
         Section("Not recorded", _points(missing)),
@@ -126,7 +127,7 @@ def _draw(sections: Sequence[Section], figures: Path, quiet: bool) -> list[Secti
     """Return the sections with their pictures drawn, and delete those of a report that this one replaces."""
     plans = [block for section in sections for block in section.blocks if isinstance(block, Plan)]
     drawn = {plan.name: plan.write(figures) for plan in track(plans, "drawing", unit="figures", quiet=quiet)}
-    known = {*charts_of([]), *SCORES, *prompts.PICTURES, held_out_curves.BY_K, held_out_curves.AGAINST}
+    known = {*charts_of([]), *(chart.name for chart in (*OF_SCORES, *OF_PROMPTS))}
     for name in known - drawn.keys():
         for suffix in (".png", ".svg"):
             (figures / f"{name}{suffix}").unlink(missing_ok=True)

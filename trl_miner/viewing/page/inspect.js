@@ -1,10 +1,9 @@
 // The view "Prompts", the keys, and the start.
 
-const KIND_NAMES = { PH: "All right", HE: "Mixed", NH: "All wrong", unscorable: "Not scored" };
 const KEYS = [
   ["j k", "next, previous prompt"], ["l h", "next, previous rollout (or arrows)"],
   ["Enter", "from a rollout into its tokens; there arrows move, Escape leaves"],
-  ["1 2 3 4", "show or hide prompts that are all right, mixed, all wrong, not scored"], ["/", "search; Escape leaves"], ["n", "next prompt with the marked token"],
+  ["1 2 3 4", "show or hide prompts that are all right, mixed, all wrong, unscorable"], ["/", "search; Escape leaves"], ["n", "next prompt with the marked token"],
   ["v", "next view"], ["t", "light or dark"], ["?", "these keys"],
 ];
 const ALL_AT_ONCE = 20000; // tokens; the rest of a prompt follows frame by frame
