@@ -103,10 +103,13 @@ def draw_metrics(chart: Chart, metrics: Metrics, smooth: int = 1) -> Any:
     return figure
 
 
-def plan_chart(chart: Chart, metrics: Metrics, smooth: int = 1) -> Plan:
-    """Return the picture of a chart, which is yet to be drawn, with what its caption says of bands and smoothing."""
+def plan_chart(chart: Chart, metrics: Metrics, smooth: int = 1, *, has_means: bool = False) -> Plan:
+    """Return the picture of a chart, which is yet to be drawn, with a caption that tells means, bands and smoothing.
+
+    Lines are means where a method has several runs, or `has_means` says so.
+    """
     caption = [chart.caption]
-    if metrics.rows.groupby(["metric", "method"], observed=True)["run"].nunique().max() > 1:
+    if has_means or any(len(method.runs) > 1 for method in metrics.methods):
         caption.append("A line of several runs is their mean, its band from the smallest to the largest.")
     if len(metrics.methods) > MOST_BANDS:
         front = " and ".join(_front(metrics))

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..runs.dose import dose_of
-from ..runs.history import RunHistory, number
+from ..runs.history import RunHistory
+from .cells import NOT_AVAILABLE
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
     from .grouping import Method
 
-NOT_AVAILABLE = "n/a"
 BATCHES, STEPS, SAMPLES = "step (generation batches)", "step (of the optimizer)", "K (samples of each problem)"
 COLUMNS = ("metric", "method", "run", "seed", "step", "value")
 
@@ -124,9 +124,10 @@ def _l1_share(run: RunHistory) -> Any:
 
 def _ratio(run: RunHistory, above: str, below: str) -> np.ndarray:
     """Return the ratio of two metrics where the lower is logged and not 0."""
-    divisors = {step: value for step, value in run.values(below) if value and value == value}
-    pairs = [(step, value / divisors[step]) for step, value in run.values(above) if step in divisors]
-    return np.array(pairs, dtype=float).reshape(-1, 2)
+    numerators, divisors = run.points(above), run.points(below)
+    divisors = divisors[np.nan_to_num(divisors[:, 1]) != 0]
+    steps, at, to = np.intersect1d(numerators[:, 0], divisors[:, 0], return_indices=True)
+    return np.stack([steps, numerators[at, 1] / divisors[to, 1]], axis=1)
 
 
 _DERIVED = {
@@ -135,42 +136,3 @@ _DERIVED = {
     "tau_ratio": lambda run: _ratio(run, "miner/tau_pos", "miner/tau_ref"),  # before the cap
     "used_share": lambda run: _ratio(run, "rollouts/used_total", "rollouts/generated_total"),
 }
-
-
-# Numbers of several runs as one cell of a table
-
-
-def spread(values: Sequence[float | None]) -> dict[str, Any] | None:
-    """Return mean and sample standard deviation ("mean", "std", "runs") of the known values; None: none is known."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return None
-    std = statistics.stdev(known) if len(known) > 1 else None
-    return {"mean": statistics.fmean(known), "std": std, "runs": len(known)}
-
-
-def show_spread(measured: dict[str, Any] | None, form: str) -> str:
-    """Return "mean ± deviation" of what `spread` gave."""
-    if measured is None:
-        return NOT_AVAILABLE
-    mean = form.format(measured["mean"])
-    return mean if measured["std"] is None else f"{mean} ± {form.format(measured['std'])}"
-
-
-def with_count(cell: str, known: int, size: int) -> str:
-    """Return a cell, and of how many of all it is where it is not all: "20 (1 of 2)"."""
-    return cell if known == size else f"{cell} ({known} of {size})"
-
-
-def as_number(setting: str | None, otherwise: float) -> float:
-    """Return a recorded setting as a number, where it is one."""
-    try:
-        known = number(float(setting or otherwise))
-    except ValueError:
-        known = None
-    return otherwise if known is None else known
-
-
-def counted(count: int, thing: str) -> str:
-    """Return "1 run" or "2 runs"."""
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"

@@ -9,8 +9,8 @@ from ..evaluation.metrics import pass_at_k
 from ..runs.held_out import HeldOut, Moment
 from ..runs.history import RunHistory
 from ..tables import Table
+from .cells import NOT_AVAILABLE, show_spread, spread
 from .effects import TEST, Effect, crossed_difference, holm
-from .frame import NOT_AVAILABLE, show_spread, spread
 from .grouping import Method, ablation_base, ablation_of, baseline_of
 
 _SHOWN = (1, 4, 16, 64)  # K of the table, and the largest that all runs have

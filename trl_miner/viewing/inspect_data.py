@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..runs.token_credit import KINDS, Credit, groups_of, token_counts
+from ..runs.token_credit import KINDS, Credit, groups_of, token_counts, token_numbers
 from .credit import credit_sums, paid_by_text, prompts_of, token_texts
 
 if TYPE_CHECKING:
@@ -57,19 +57,42 @@ def plan_pieces(table: Any) -> list[tuple[int, int]]:
 
 
 def pack_pieces(table: Any, words: Words, pieces: list[tuple[int, int]]) -> Iterator[str]:
-    """Yield the pieces: of each rollout an object of lists with an entry for each token; no list is null."""
+    """Yield the pieces: of each rollout an object of lists with an entry for each token; no list is null.
+
+    Where all advantages of a rollout are its weights times one factor, as MINER's are, the factor stands for the list.
+    """
     import pyarrow as pa
 
-    ends = np.concatenate([[0], np.cumsum(token_counts(table))])
+    counts = token_counts(table)
+    ends = np.concatenate([[0], np.cumsum(counts)])
     for first, end in pieces:
         rows = table.slice(first, end - first)
         offsets = pa.array(ends[first : end + 1] - ends[first], pa.int32())
-        lists = [pa.ListArray.from_arrays(offsets, pa.array(words.words[ends[first] : ends[end]]))]
-        lists += [rows[name].combine_chunks() for name in _TOKEN_COLUMNS]
-        columns = zip(*map(_as_json, lists), strict=True)
-        names = ("words", *_TOKEN_COLUMNS)
-        objects = (",".join(f'"{name}":{one}' for name, one in zip(names, row, strict=True)) for row in columns)
+        words_of = pa.array(words.words[ends[first] : ends[end]])
+        columns = {"words": _as_json(pa.ListArray.from_arrays(offsets, words_of))}
+        numbers = {name: np.split(token_numbers(rows, name), offsets.to_numpy()[1:-1]) for name in _TOKEN_COLUMNS}
+        for name in _TOKEN_COLUMNS:
+            pairs = zip(numbers["weights"], numbers[name], strict=True)
+            factors = [_factor(*pair) if name.startswith("advantages") else None for pair in pairs]
+            has_none = pa.array([factor is None for factor in factors], pa.bool_())
+            lists = iter(_as_json(rows[name].combine_chunks().filter(has_none)))
+            columns[name] = [next(lists) if factor is None else repr(factor) for factor in factors]
+        objects = (
+            ",".join(f'"{name}":{one}' for name, one in zip(columns, row, strict=True))
+            for row in zip(*columns.values(), strict=True)
+        )
         yield _pack(f"[{','.join(f'{{{one}}}' for one in objects)}]")
+
+
+def _factor(weights: np.ndarray, advantages: np.ndarray) -> float | None:
+    """Return the float32 by which a rollout's weights give exactly its advantages, as float32; None: there is none."""
+    is_used = weights != 0
+    if not np.isfinite(weights).all() or not np.isfinite(advantages).all() or not is_used.any():
+        return None
+    with np.errstate(over="ignore"):
+        factor = np.float32(np.median(advantages[is_used] / weights[is_used].astype(np.float64)))
+        is_exact = np.array_equal((weights * factor).view(np.uint32), advantages.view(np.uint32))
+    return float(factor) if is_exact else None
 
 
 def pack_json(content: Any) -> str:

@@ -10,9 +10,10 @@ from ..runs.history import RunHistory, number
 from ..runs.settings import DEFAULTS
 from ..tables import Table
 from ..text import one_line
+from .cells import NOT_AVAILABLE, as_number, show_spread, spread
 from .comparison import compare_runs, comparison_table, is_scored, mean_step_time, summary_of
 from .completions import Completions
-from .frame import NOT_AVAILABLE, Metrics, as_number, show_spread, spread
+from .frame import Metrics
 from .grouping import (
     Method,
     ablation_base,

@@ -63,7 +63,9 @@ def draw_levels(results: Results, path: str | Path | None = None, *, methods: Se
 
 def result_plans(results: Sequence[EvalResult], methods: Sequence[Method]) -> list[Plan]:
     """Return the pictures of results of `trl-miner eval`, in the colors of the methods that they are of."""
-    plans = [plan_chart(*_by_k(chart, results, methods)) for chart in (PASS_AT_K, MAJ_AT_K) if results]
+    has_means = any(len(own) > 1 for _, own in group_results(results, methods))
+    charts = (PASS_AT_K, MAJ_AT_K) if results else ()
+    plans = [plan_chart(*_by_k(chart, results, methods), has_means=has_means) for chart in charts]
     if any(one.get("levels") for result in results for one in result.benchmarks.values()):
         plans.append(Plan(LEVELS.name, LEVELS.title, LEVELS.caption, lambda: draw_levels(results, methods=methods)))
     return plans
@@ -103,18 +105,20 @@ def _points(one: Mapping[str, Any], metric: str) -> np.ndarray:
     The band of Pass@K is its interval over the problems, and the K are those that have one; that of Maj@K is one
     standard deviation over the draws.
     """
-    intervals = one.get("pass@k_intervals") or {}
-    points = []
-    for k, value in (one.get(metric) or {}).items():
-        if metric == "pass@k":
-            band = intervals.get(k, {})
-            numbers = value, band.get("low"), band.get("high")
-        else:
-            mean, std = number(value.get("mean")), number(value.get("std"))  # a single draw has no deviation
-            numbers = mean, *((None, None) if mean is None or std is None else (mean - std, mean + std))
-        if number(numbers[0]) is not None and (k in intervals or metric != "pass@k" or not intervals):
-            points.append((int(k), *numbers))
+    scores = {k: value for k, value in (one.get(metric) or {}).items() if k.isdecimal()}
+    if metric == "pass@k":
+        intervals = one.get("pass@k_intervals") or dict.fromkeys(scores, {})
+        bands = {k: (value, *map(intervals[k].get, ("low", "high"))) for k, value in scores.items() if k in intervals}
+    else:
+        bands = {
+            k: _with_deviation(number(value.get("mean")), number(value.get("std"))) for k, value in scores.items()
+        }
+    points = [(int(k), *band) for k, band in bands.items() if number(band[0]) is not None]
     return np.array(sorted(points), dtype=float).reshape(-1, 4)
+
+
+def _with_deviation(mean: float | None, std: float | None) -> tuple[float | None, ...]:
+    return mean, *((None, None) if mean is None or std is None else (mean - std, mean + std))  # one draw has none
 
 
 def _read_results(results: Results) -> list[EvalResult]:

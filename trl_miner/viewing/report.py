@@ -10,10 +10,11 @@ from ..runs.files import write_whole
 from ..runs.places import check_target
 from ..runs.runs_file import is_runs_file
 from ..tables import Table, csv_of
+from .cells import counted
 from .charts import OF_PROMPTS, OF_SCORES, charts_of
 from .completions import Completions, read_completions
 from .curves import keys_of, training_plans
-from .frame import Metrics, counted, read_metrics
+from .frame import Metrics, read_metrics
 from .grouping import group_methods
 from .held_out_curves import held_out_plans
 from .held_out_tables import against_tables, pass_tables, scored_alike

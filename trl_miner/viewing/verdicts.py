@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ..evaluation.metrics import effect_text, interval_text
 from ..runs.history import number
-from .frame import counted, show_spread, spread, with_count
+from .cells import counted, show_spread, spread, with_count
 from .grouping import Method
 from .held_out_tables import Comparison, Scored, compare_with, families, ks_of
 from .material import EvalResult
