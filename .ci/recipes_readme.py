@@ -20,6 +20,9 @@ They come with the package: `trl-miner recipes` lists them, `trl-miner recipes -
 `recipes/`. Every command that takes a recipe's path also takes its name, such as `arithmetic/miner`. A file of that
 name in the current folder, or in its `recipes/`, takes precedence.
 
+A recipe runs code: what it names by an import path, such as a reward function, is imported from an installed package
+or, after all packages, from the current folder. Train only recipes that you trust.
+
 ```bash
 trl-miner train --config recipes/arithmetic/miner.yaml
 trl-miner doctor recipes/Qwen3-4B-Base/miner.yaml
@@ -67,7 +70,7 @@ def read_settings(path: Path) -> dict[str, Setting]:
 
 
 def _body(path: Path) -> list[str]:
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = re.sub(r"\\\n\s*", "", path.read_text(encoding="utf-8")).splitlines()  # one line per setting
     return lines[next(number for number, line in enumerate(lines) if not line.startswith("#")) :]
 
 
@@ -117,6 +120,10 @@ def _model(model: str) -> list[str]:
         lines += ([""] if path == min(path.parent.iterdir()) else []) + [
             f"- [{path.stem}]({path.relative_to(RECIPES).as_posix()}): miner.yaml with {', '.join(knob)}"
         ]
+    for path in sorted(folder.glob("authors/*.yaml")):
+        link = f"[authors/{path.name}]({path.relative_to(RECIPES).as_posix()})"
+        lines += ["", f"{read_title(path)}: {link}. Differences from {path.name}:", ""]
+        lines += [f"- {entry}" for entry in differences(path, folder / path.name)]
     lora = folder / "lora" / "grpo.yaml"
     if lora.is_file():
         lines += ["", f"LoRA variants (ours, not the paper's): {read_machine(lora)}", ""]

@@ -122,6 +122,8 @@ def config(output_dir, cls=MinerGRPOConfig, **overrides):
         bf16=False,
         gradient_checkpointing=False,
     )
+    if issubclass(cls, MinerGRPOConfig):
+        settings["overwrite_output_dir"] = True  # a test may train several times into its folder
     return cls(**{**settings, **overrides})
 
 
@@ -172,9 +174,12 @@ class Recording(MinerGRPOTrainer):
     def token_advantages(self):
         """Yield the advantages of each batch by token, (B, T); 0 where a token does not count in the loss."""
         for batch in self.batches:
-            mask = batch["completion_mask"] * batch.get("tool_mask", 1)
-            advantages = batch["advantages"]
-            yield (advantages if advantages.dim() == 2 else advantages.unsqueeze(1)) * mask
+            yield batch["advantages"] * batch["completion_mask"] * batch.get("tool_mask", 1)
+
+    @property
+    def has_credit(self):
+        """Whether MINER has given a rollout an advantage."""
+        return any(log.get("miner/tau_pos", 0) > 0 and log["miner/scale"] > 0 for log in self.state.log_history)
 
     def trl_forward(self, model, input_ids, *args, **kwargs):
         if not torch.is_grad_enabled() and self.forwards.layout is not UNASKED:  # by then the model has been asked
@@ -193,10 +198,16 @@ class WithImages(MinerGRPOTrainer):
             output["num_images"] = [0] * len(output["advantages"])
         return output, scores
 
-    def _get_per_token_logps_and_entropies(self, model, input_ids, *args, batch_size=None, **kwargs):
-        if self.has_images and batch_size is not None:
-            kwargs["num_images"] = [0] * len(input_ids)
-        return super()._get_per_token_logps_and_entropies(model, input_ids, *args, batch_size=batch_size, **kwargs)
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        run = self.forwards.run
+
+        def run_with_images(model, input_ids, *args, batch_size=None, **kwargs):
+            if self.has_images and batch_size is not None:
+                kwargs["num_images"] = [0] * len(input_ids)
+            return run(model, input_ids, *args, batch_size=batch_size, **kwargs)
+
+        self.forwards.run = run_with_images
 
 
 def trained(

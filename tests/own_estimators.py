@@ -10,7 +10,7 @@ def by_length(rollouts, *, bonus: float = 0.25, cap: float | None = None, side: 
     lengths_N = rollouts.world.gather(rollouts.mask_BT.sum(dim=1)).float()
     gains_N = bonus * (lengths_N - lengths_N.mean()).sign() * (-1 if side == "short" else 1)
     gains_N = gains_N if cap is None else gains_N.clamp(-cap, cap)
-    return (rollouts.advantages_N + gains_N)[rollouts.world.local_slice(len(rollouts.mask_BT))]
+    return rollouts.to_tokens(rollouts.advantages_N + gains_N)
 
 
 def by_token(rollouts, bonus=1.0):
@@ -43,7 +43,7 @@ def scaled_advantages(advantages_N, is_row_N, *, scale: float = 1.0):
 
 
 def _scaled(rollouts, *, scale: float):
-    return rollouts.local(scaled_advantages(rollouts.advantages_N, rollouts.kinds.is_he_N, scale=scale))
+    return rollouts.to_tokens(scaled_advantages(rollouts.advantages_N, rollouts.kinds.is_he_N, scale=scale))
 
 
 SCALED = AdvantageEstimator(
@@ -58,9 +58,8 @@ SCALED = AdvantageEstimator(
 def only_wrong(rollouts, *, factor: float = 2.0):
     """Lowers the advantages of another method on all-wrong prompts."""
     base = rollouts.base
-    advantages = rollouts.local(rollouts.advantages_N) if base is None or base.advantages is None else base.advantages
-    is_nh_B = rollouts.local(rollouts.kinds.is_nh_N)
-    return torch.where(is_nh_B if advantages.dim() == 1 else is_nh_B.unsqueeze(1), advantages - factor, advantages)
+    advantages_BT = rollouts.to_tokens(rollouts.advantages_N) if base is None else base.advantages_BT
+    return advantages_BT - factor * rollouts.to_tokens(rollouts.kinds.is_nh_N)
 
 
 ONLY_WRONG = AdvantageEstimator(
@@ -74,7 +73,7 @@ OF_MIXED = AdvantageEstimator(
 
 
 def required(rollouts, *, weight: float):
-    return rollouts.local(rollouts.advantages_N) * weight
+    return rollouts.to_tokens(rollouts.advantages_N) * weight
 
 
 def without_rollouts(*, weight: float = 1.0):
@@ -86,13 +85,13 @@ def as_list(rollouts):
 
 
 def of_all_processes(rollouts):
-    return torch.cat([rollouts.advantages_N, rollouts.advantages_N])
+    return torch.cat([rollouts.to_tokens(rollouts.advantages_N)] * 2)
 
 
 def with_nan(rollouts):
-    advantages_B = rollouts.local(rollouts.rewards_N).clone()
-    advantages_B[1] = float("nan")
-    return advantages_B
+    advantages_BT = rollouts.to_tokens(rollouts.rewards_N)
+    advantages_BT[1] = float("nan")
+    return advantages_BT
 
 
 def nan_at_padding(rollouts):
@@ -109,5 +108,5 @@ def asks_late_for_logits(rollouts):
     return rollouts.local(rollouts.advantages_N).unsqueeze(1) + logits_BT
 
 
-def leaves_trls(rollouts):
-    return Estimate(None, rollouts.advantages_N)
+def stated(rollouts):
+    return Estimate.of_rollouts(rollouts, rollouts.advantages_N)

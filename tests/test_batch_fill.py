@@ -159,9 +159,9 @@ def test_a_batch_never_holds_a_prompt_twice_even_when_it_takes_the_whole_data_se
 
 def test_a_prompt_too_many_comes_first_in_the_next_batch():
     prompts = stream(20)
-    batches, rounds = fill_batches(prompts, lambda i: i != 0, 2, 4, oversample=2.0)
-    # one is missing after 0..3: 2 * 1 / (3/4) = 3 are drawn, the first is taken, the other two wait
-    assert rounds[0] == [[0, 1, 2, 3], [4, 5, 6]] and batches == [[1, 2, 3, 4], [5, 6, 7, 8]]
+    batches, rounds = fill_batches(prompts, lambda i: i != 0, 2, 4)
+    # one is missing after 0..3: 1 / (3/4) = 2 are drawn, the first is taken, the other waits
+    assert rounds[0] == [[0, 1, 2, 3], [4, 5]] and batches == [[1, 2, 3, 4], [5, 6, 7, 8]]
 
 
 def test_every_round_can_be_shared_out_evenly():
@@ -176,7 +176,7 @@ def test_a_resumed_stream_goes_on_where_the_other_stopped(after):
     def shuffled():
         return PromptStream(RepeatSampler(range(9), mini_repeat_count=1, batch_size=1, shuffle=True, seed=1), 9)
 
-    settings = dict(is_mixed=lambda i: i % 2 == 0, num_groups=3, oversample=2.0)
+    settings = dict(is_mixed=lambda i: i % 2 == 0, num_groups=3)
     first = shuffled()
     fill_batches(first, count=after, **settings)
     state = json.loads(json.dumps(first.state()))

@@ -32,7 +32,9 @@ def train_with(folder, policy):
     except ValueError as error:
         refused = str(error)
     found = {
-        "advantages": sorted({round(value, 4) for batch in trainer.batches for value in batch["advantages"].tolist()}),
+        "advantages": sorted(
+            {round(value, 4) for batch in trainer.batches for value in batch["advantages"].flatten().tolist()}
+        ),
         "is_recovered": any(log.get("rollouts/recovered", 0) > 0 for log in both.state.log_history),
         "papers": [method.arxiv for method in trainer.args.methods],
         "refused": refused,

@@ -104,7 +104,6 @@ def planned(world):
         "advantages": torch.full((2,), advantage),
     }
     settings = dict(trim=PaddingTrim(), by_length=True, skips_rows=True, has_kl=False, loss_type="dapo", least=1)
-    settings |= dict(layers=None)
     plans = {most: plan_micro_batches([batch] * 2, max_tokens=most, world=world, **settings) for most in (None, 10)}
     return {f"micro-batches of {most}": [len(rows) for rows in plan.parts] for most, plan in plans.items()}
 
@@ -256,7 +255,7 @@ def assembling(size):
         rounds, Image.sent = by_rank[world.rank], []
         found = assemble(rounds, filled, G, world)
         assert (found.rows, found.generated, found.extra) == (rows, generated, extra), seed
-        assert [*found.extra] == [*extra]  # TRL 1.9 gathers them in this order
+        assert [*found.extra] == [*extra]  # TRL gathers them in this order
         assert torch.equal(found.rewards_NF, rewards_NF)
         assert sorted(Image.sent) == sorted(sent) and not rounds, seed
     dist.destroy_process_group()
@@ -284,9 +283,8 @@ def test_a_trainer_on_two_processes_learns_what_it_learns_on_one(trained, name):
     """12 rollouts in groups of 4: two processes hold 6 each, so that the middle group lies on both."""
     one, two = trained[1][name], trained[2][name]
     assert (one["num_processes"], two["num_processes"]) == (1, 2)
-    nothing = 1e-6 if name == "measured" else 1e-7  # gains are differences of two log-probs of 5 nats
     for step, same_step in zip(one["steps"], two["steps"], strict=True):
-        assert same_step == pytest.approx(step, rel=1e-5, abs=nothing)
+        assert same_step == pytest.approx(step, rel=1e-5, abs=1e-7)
     assert two["weights"] == pytest.approx(one["weights"], rel=1e-5)
     small = 1e-6 if name.startswith("dosed") else 1e-7  # RL-ZVP's are differences of two entropies of 5 nats
     assert two["logged_advantages"] == pytest.approx(one["logged_advantages"], rel=1e-4, abs=small)
@@ -310,9 +308,8 @@ def test_the_methods_did_something(trained):
     steps = {name: trained[1][name]["steps"] for name in CASES}
     assert trained[1].keys() == {*CASES, "folder"}
     assert all(any(step["rollouts/recovered"] > 0 for step in steps[name]) for name in ("forward", "sampler"))
-    assert any(0 < step.get("miner/ph_update_share", 0) < 1 for step in steps["measured"])
+    assert any(0 < step.get("miner/ph_gradient_share", 0) < 1 for step in steps["measured"])
     assert any(0 < step.get("dose/share", 0) < 1 for step in steps["dosed"])
-    assert all(step["dose/entropy"] > 0 for step in steps["dosed_by_entropy"])
     assert any(0 < step["groups/unscorable"] < 1 for step in steps["unscored"])
     assert any(0 < step["groups/gated"] < 1 and step["rollouts/recovered"] > 0 for step in steps["gated"])
     for name in ("clip_cov", "kl_cov", "bapo"):

@@ -11,7 +11,7 @@ from torch import tensor
 
 from trl_miner.methods import Estimate, Rollouts
 from trl_miner.methods.compose import estimators_of, rows_of
-from trl_miner.methods.dose import DoseState, give_dose, squared_masses, start_dose, steer_entropy, steer_share
+from trl_miner.methods.dose import DoseState, give_dose, squared_masses, start_dose, steer_share
 from trl_miner.methods.groups import group_kinds
 from trl_miner.trainer.checkpointing import RunState
 from trl_miner.trainer.dose import is_measured
@@ -29,7 +29,8 @@ def rollouts(rewards, mask):
 def given(advantages, state, mask=None):
     """The advantages of an all-right prompt and of a mixed one after the dose, and the state."""
     mask = torch.ones(4, 2) if mask is None else mask
-    estimate = Estimate(tensor(advantages), tensor([1.0, 0.0, 1.0, -1.0]))
+    advantages_BT = tensor(advantages).view(4, -1) * mask
+    estimate = Estimate(advantages_BT, tensor([1.0, 0.0, 1.0, -1.0]))
     found, state = give_dose(estimate, rollouts(RIGHT + MIXED, mask), tensor([True, True, False, False]), state)
     return found, state
 
@@ -41,7 +42,6 @@ def test_masses_are_of_tokens_that_count():
     advantages = tensor([[3.0, 4.0], [1.0, 9.0]])
     mask, is_credited = tensor([[1, 1], [1, 0]]), tensor([True, False])
     assert squared_masses(advantages, mask, is_credited).tolist() == [25, 1]  # 9 + 16; 1
-    assert squared_masses(tensor([3.0, 2.0]), mask, is_credited).tolist() == [18, 4]  # 2 * 9; 4
 
 
 def test_the_scale_brings_the_masses_to_the_wanted_odds():
@@ -51,7 +51,7 @@ def test_the_scale_brings_the_masses_to_the_wanted_odds():
     assert given(advantages, state)[1].scale == pytest.approx(1.0)
     found, state = given(advantages, DoseState(math.log(0.5)))
     assert state.scale == pytest.approx(2.0)
-    assert torch.allclose(found.advantages, tensor([[0.6, 0.8], [0.0, 0.0], [1.0, 1.0], [-1.0, -1.0]]))
+    assert torch.allclose(found.advantages_BT, tensor([[0.6, 0.8], [0.0, 0.0], [1.0, 1.0], [-1.0, -1.0]]))
     assert found.advantages_N.tolist() == pytest.approx([2.0, 0.0, 1.0, -1.0])
 
 
@@ -59,38 +59,42 @@ def test_advantages_of_whole_rollouts_are_scaled_too():
     # masses sqrt(2 * .09) and sqrt(2 * 1 + 1 * 1): odds .1
     found, state = given([0.3, 0.0, 1.0, -1.0], DoseState(math.log(0.1)), tensor([[1, 1], [1, 1], [1, 1], [1, 0]]))
     assert state.scale == pytest.approx(0.1 * math.sqrt(3 / 0.18))
-    assert found.advantages.tolist() == pytest.approx([0.3 * state.scale, 0.0, 1.0, -1.0])
+    assert found.advantages_BT[:, 0].tolist() == pytest.approx([0.3 * state.scale, 0.0, 1.0, -1.0])
 
 
 def test_the_scale_stays_where_there_is_no_credit():
     found, state = given([0.0, 0.0, 1.0, -1.0], DoseState(-3.0, scale=2.0))
     assert state == DoseState(-3.0, scale=2.0, other_mass=2.0)  # sqrt(2 * 1 + 2 * 1)
-    assert found.advantages.tolist() == [0.0, 0.0, 1.0, -1.0]
+    assert found.advantages_BT[:, 1].tolist() == [0.0, 0.0, 1.0, -1.0]
 
 
 def test_the_newest_batch_with_other_advantages_stands_in_for_one_without():
     # masses: sqrt(4 * .09) = .6, and 3 before; odds .1: scale .1 * 3 / .6 = .5
     found, state = given([0.3, 0.3, 0.0, 0.0], DoseState(math.log(0.1), scale=7.0, other_mass=3.0))
     assert state.scale == pytest.approx(0.5) and state.other_mass == 3.0
-    assert found.advantages.tolist() == pytest.approx([0.15, 0.15, 0.0, 0.0])
+    assert found.advantages_BT[:, 1].tolist() == pytest.approx([0.15, 0.15, 0.0, 0.0])
     found, state = given([0.3, 0.3, 0.0, 0.0], DoseState(math.log(0.1)))
-    assert state.scale == 0 and not found.advantages.any()  # before the first one
+    assert state.scale == 0 and not found.advantages_BT.any()  # before the first one
 
 
 def test_a_rounding_error_does_not_get_a_dose():
     found, state = given([1e-18, 0.0, 1.0, -1.0], DoseState(0.0))
-    assert state.scale == 1e5 and found.advantages[0].item() == pytest.approx(1e-13)
+    assert state.scale == 1e5 and found.advantages_BT[0, 0].item() == pytest.approx(1e-13)
 
 
-def test_advantages_of_trl_stay_what_they_are():
-    estimate, state = Estimate(None, torch.zeros(4)), DoseState(0.0)
-    is_credited = tensor([True, True, False, False])
-    assert give_dose(estimate, rollouts(RIGHT + MIXED, torch.ones(4, 2)), is_credited, state) == (estimate, state)
+def test_a_batch_without_all_right_prompts_stands_in_for_the_next():
+    _, mask, scores = batch()
+    rewards = torch.tensor([1.0, 0.0, 0.0, 0.0] * 6)
+    kinds = group_kinds(rewards, 4)
+    advantages = run("miner", rewards, mask, scores, dose="gradient")
+    known = Rollouts(rewards, rewards, mask, kinds, 4, score=None)
+    _, state = give_dose(Estimate(advantages, advantages.mean(dim=1)), known, kinds.is_ph_N, DoseState(0.0))
+    assert state.other_mass == pytest.approx(advantages.square().sum().sqrt().item())
 
 
 def test_one_measured_share_gives_the_odds():
     # gradients 3 : 4, masses 1 : 2: 1.5 times the odds; a share of .2 has odds 1/4, so the masses get 1/6
-    first = steer_share(start_dose("gradient", 0.2), 0.2, (9.0, 16.0), (1.0, 4.0))
+    first = steer_share(start_dose(0.2), 0.2, (9.0, 16.0), (1.0, 4.0))
     assert math.exp(first.log_odds) == pytest.approx(1 / 6) and first.measurements == 1
     # then 6 times: a mean of 3.75; then 1.5 times: a mean of 3
     second = steer_share(first, 0.2, (9.0, 1.0), (1.0, 4.0))
@@ -113,27 +117,15 @@ def test_every_credited_method_gets_its_dose(kind, name):
     is_credited = rows_of(kinds, [kind])
     estimate, known = Estimate(unscaled, unscaled.mean(dim=1)), Rollouts(rewards, rewards, mask, kinds, 4, score=None)
     dosed, _ = give_dose(estimate, known, is_credited, DoseState(math.log(0.5)))
-    credited, others = squared_masses(dosed.advantages, mask, is_credited).tolist()
+    credited, others = squared_masses(dosed.advantages_BT, mask, is_credited).tolist()
     assert credited / others == pytest.approx(0.25)  # norms are compared: .5^2
-    assert torch.equal(dosed.advantages[~is_credited], unscaled[~is_credited])
+    assert torch.equal(dosed.advantages_BT[~is_credited], unscaled[~is_credited])
 
 
 @pytest.mark.parametrize("squares", [(0.0, 1.0), (1.0, 0.0), (math.nan, 1.0), (math.inf, 1.0)])
 def test_a_part_that_is_zero_or_not_finite_says_nothing(squares):
     state = DoseState(-3.0, measurements=1)
     assert steer_share(state, 0.2, squares, (1.0, 1.0)) == steer_share(state, 0.2, (1.0, 1.0), squares) == state
-
-
-def test_the_odds_rise_while_the_entropy_is_too_low():
-    # error ln(.55 / .5) = .0953: 2 * .0953 + .1 * .0953; then the error is the same: .1 * .0953
-    first = steer_entropy(DoseState(-3.0), 0.55, 0.5)
-    assert first.log_odds == pytest.approx(-3 + 2.1 * math.log(1.1))
-    assert steer_entropy(first, 0.55, 0.5).log_odds == pytest.approx(first.log_odds + 0.1 * math.log(1.1))
-    assert steer_entropy(first, 0.55, 0.6).log_odds < first.log_odds
-    state = DoseState(-3.0)
-    for _ in range(200):
-        state = steer_entropy(state, 0.5, 0.0)
-    assert state.log_odds == 0  # as much mass as the others have, and no more
 
 
 def test_the_first_steps_are_measured_more_often():
@@ -171,29 +163,17 @@ def test_the_share_of_the_gradient_is_the_target(policy, tmp_path, name):
         assert shares == pytest.approx([log["miner/ph_gradient_share"] for log in logs if "dose/share" in log])
 
 
-def test_entropy_is_that_of_the_step_and_credit_follows_it(policy, tmp_path):
-    found = {}
-    for target in (1.0, 20.0):  # the untrained model has 5.4 nats
-        settings = dict(dose="entropy", dose_target=target, per_device_train_batch_size=6, max_steps=3)
-        logs = logs_of(trained(policy, tmp_path / str(target), gradient_accumulation_steps=2, **settings))
-        # TRL averages over micro-batches, the dose over tokens
-        assert [log["dose/entropy"] for log in logs] == pytest.approx([log["entropy"] for log in logs], rel=1e-3)
-        found[target] = logs[-1]["dose/scale"]
-    assert found[20.0] > 10 * found[1.0]
-
-
-@pytest.mark.parametrize("dose", ["gradient", "entropy"])
-def test_a_dose_of_0_is_grpo(policy, tmp_path, dose):
+def test_a_dose_of_0_is_grpo(policy, tmp_path):
     grpo = trained(policy, tmp_path / "grpo", advantage_estimator="grpo", max_steps=3)
-    none = trained(policy, tmp_path / "none", all_wrong="rl_zvp", dose=dose, dose_target=0.0, max_steps=3)
+    none = trained(policy, tmp_path / "none", all_wrong="rl_zvp", dose="gradient", dose_target=0.0, max_steps=3)
     assert all(torch.equal(weights(none)[name], weight) for name, weight in weights(grpo).items())
     assert trl_metrics(none) == trl_metrics(grpo) and RunState.of(none).dose == {}
 
 
-@pytest.mark.parametrize("dose", [dict(dose="gradient", dose_steps=2), dict(dose="entropy", dose_target=6.0)])
-def test_a_resumed_run_goes_on_with_its_dose(policy, tmp_path, dose):
+def test_a_resumed_run_goes_on_with_its_dose(policy, tmp_path):
     """The checkpoint lies between the two steps of a generation."""
-    halves = dict(per_device_train_batch_size=6, steps_per_generation=2, save_strategy="steps", save_steps=3, **dose)
+    halves = dict(per_device_train_batch_size=6, steps_per_generation=2, save_strategy="steps", save_steps=3)
+    halves |= dict(dose="gradient", dose_steps=2)
     whole = trained(policy, tmp_path, max_steps=5, **halves)
     args = config(tmp_path, max_steps=5, **halves)
     resumed = type(whole)(policy, whole.reward_funcs[0], args, whole.train_dataset)
@@ -201,32 +181,32 @@ def test_a_resumed_run_goes_on_with_its_dose(policy, tmp_path, dose):
     assert RunState.of(resumed).dose == RunState.of(whole).dose != {}
     assert resumed._dose._state.measurements > 0
     resumed.args.dose_target = 0.5  # what was steered to another target is of no use
-    assert resumed._dose._state == start_dose(args.dose, 0.5)
+    assert resumed._dose._state == start_dose(0.5)
     assert all(torch.equal(weights(resumed)[name], weight) for name, weight in weights(whole).items())
 
 
-def test_another_dose_switches_the_cap_off_and_may_stay_in_a_copy_of_the_settings(tmp_path):
+def test_another_dose_switches_the_cap_off_and_leaves_the_settings_as_they_were_given(tmp_path):
     args = config(tmp_path, all_wrong="rl_zvp", dose="gradient")
-    assert (args.miner_lambda_max, args.dose_target, args.placebo_lambda_max) == (None, 0.01, 1.5e-3)
-    args._check_own_fields()
-    assert config(tmp_path).miner_lambda_max == 1.5e-3 and config(tmp_path).dose_target is None
+    assert (args.knobs("miner")["lambda_max"], args.dose_level) == (None, 0.01)
+    assert (args.miner_lambda_max, args.dose_target) == (1.5e-3, None)
+    capped = config(tmp_path)
+    assert (capped.knobs("miner")["lambda_max"], capped.dose_level) == (1.5e-3, None)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (dict(dose="l2"), "dose must be one of l1, gradient, entropy: got 'l2'"),
-        (dict(dose_target=0.1), "dose_target is a level .* got dose_target=0.1 with dose='l1'. Set dose too"),
+        (dict(dose="l2"), "dose must be one of l1, gradient: got 'l2'"),
+        (dict(dose_target=0.1), "dose_target is a share .* got dose_target=0.1 with dose='l1'. Set dose too"),
         (dict(dose="gradient", dose_target=1.0), "below 1 with dose: gradient.*got 1.0. The default is 0.01"),
         (dict(dose="gradient", dose_target=-0.1), "at least 0 and below 1 .*: got -0.1"),
         (dict(dose="gradient", dose_target=math.nan), "at least 0 and below 1 .*: got nan"),
-        (dict(dose="entropy"), "must be an entropy .* nats per token, at least 0: got None. Choose it by"),
         (dict(dose="gradient", dose_steps=0), "dose_steps must be at least 1: got 0"),
         (dict(dose="gradient", miner_lambda_max=1e-3), "miner_lambda_max must be left out with dose: gradient.*0.001"),
         (dict(dose="gradient", advantage_estimator="grpo"), "got advantage_estimator='grpo', which has none. Write"),
-        (dict(dose="gradient", advantage_estimator="sign"), "beside another method of mixed ones: got"),
+        (dict(dose="gradient", advantage_estimator="w_reinforce"), "beside another method of mixed ones: got"),
         (dict(dose="gradient", advantage_estimator="grpo", all_right="none"), "all_right='none', which has none"),
-        (dict(dose="gradient", advantage_estimator="sign", all_right="none"), "all_right='none', which has none"),
+        (dict(dose="gradient", advantage_estimator="maxrl", all_right="none"), "all_right='none', which has none"),
         (
             dict(dose="gradient", advantage_estimator="grpo", all_right="reinforce_pp_baseline"),
             "all_right: reinforce_pp_baseline, which .* leaves an all-right prompt nothing but the batch's offset",

@@ -23,7 +23,7 @@ def test_kinds_have_their_names():
     assert [f"is_{kind.lower()}_N" for kind in PromptKind] == [*GroupKinds._fields]
     assert kind_names(group_kinds(REWARDS, G)) == NAMES
     found = miner_advantages(REWARDS, torch.zeros(6, 2), MASK, num_generations=G)
-    assert kind_names(found) == NAMES
+    assert kind_names(found.kinds) == NAMES
 
 
 def test_every_token_that_counts_has_its_number_and_padding_has_none():

@@ -28,7 +28,7 @@ from trl_miner.commands import evaluate as evaluate_command
 from trl_miner.data import arithmetic
 from trl_miner.data.benchmarks import BENCHMARKS, load
 from trl_miner.data.problems import Problem
-from trl_miner.data.prompts import prompt_text
+from trl_miner.data.prompts import PromptForm, prompt_text
 from trl_miner.evaluation import evaluate as run
 from trl_miner.evaluation.evaluate import ModelOptions
 from trl_miner.evaluation.generate import ProblemSet, PromptRenderer, Sampling, sample_seed
@@ -378,7 +378,7 @@ def test_every_benchmark_of_the_table_goes_from_file_to_scores(model_folder, tmp
     assert list(scores["benchmarks"]) == list(BENCHMARKS)
     table = (tmp_path / "scores.md").read_text()
     assert all(benchmark.title in table for benchmark in BENCHMARKS.values())
-    renderer = PromptRenderer(AutoTokenizer.from_pretrained(model_folder), "plain", "")
+    renderer = PromptRenderer(AutoTokenizer.from_pretrained(model_folder), PromptForm())
     for task in tasks:
         text = renderer.text(task.benchmark, task.problems[0])
         expected = {"math": "\\boxed{}", "choice": "The answer is", "verbatim": ".\n"}[task.benchmark.kind]
@@ -489,7 +489,7 @@ def test_prompts_have_the_begin_token_that_the_training_gives_them(beginner, beg
     """In a chat, TRL gives what the template writes; in plain text, what the tokenizer adds."""
     tokenizer, bos = beginner
     tokenizer.chat_template = begin + MESSAGES
-    renderer = PromptRenderer(tokenizer, style, "", template="{question}\n")
+    renderer = PromptRenderer(tokenizer, PromptForm(style, template="{question}\n"))
     ids = renderer.ids(renderer.text(BENCHMARKS["math500"], Problem("1", "1 + 1", "2")))
     assert ids.count(bos) == ids[:1].count(bos) == count
     if style == "chat":
@@ -504,11 +504,11 @@ def test_the_chat_template_gets_its_settings(loaded, capsys):
     evaluate_command.add_model(parser)
     options = ["--model", "m", "--chat-template-kwargs"]
     kwargs = parser.parse_args([*options, '{"enable_thinking": false}']).chat_template_kwargs
-    renderer = PromptRenderer(tokenizer, "chat", "", template="{question}", chat_template_kwargs=kwargs)
+    renderer = PromptRenderer(tokenizer, PromptForm("chat", None, "{question}", kwargs))
     assert renderer.text(BENCHMARKS["math500"], Problem("1", "1 + 1", "2")) == "1 + 1 ="
     assert renderer.settings()["chat_template_kwargs"] == {"enable_thinking": False}
     with pytest.raises(ValueError, match="chat-template-kwargs is for prompts in a chat template"):
-        PromptRenderer(tokenizer, "plain", "", chat_template_kwargs=kwargs)
+        PromptRenderer(tokenizer, PromptForm(template_kwargs=kwargs))
     with pytest.raises(SystemExit):
         parser.parse_args([*options, "[1]"])
     assert "must be a JSON object: got [1]" in capsys.readouterr().err

@@ -1,10 +1,13 @@
 """Verdicts, compared with what a reader of the rule would say."""
 
+import random
+
 import pytest
+from harness import GOLDEN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trl_miner.grading import grade, math_answers
+from trl_miner.grading import grade, math_answers, notation, words
 from trl_miner.grading.choices import chosen, option_index
 
 
@@ -129,6 +132,50 @@ def test_infinities_tiny_numbers_false_statements_words_and_blanks(answer, gold,
     assert math_answers.is_correct((answer,), "", gold) is verdict
 
 
+def test_verdicts_agree_with_a_fair_reader_on_a_third_of_the_table():
+    lines = (GOLDEN / "answers.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    rows = [line.split("\t") for line in lines[1::3]]
+    verdicts = grade("math", [rf"So it is \boxed{{{row[2]}}}." for row in rows], [row[1] for row in rows])
+    assert len(rows) > 500 and 200 < sum(row[3] == "1" for row in rows) < 350
+    wrong = [row for row, verdict in zip(rows, verdicts, strict=True) if verdict.is_correct != (row[3] == "1")]
+    assert not wrong
+
+
+WRAPPERS = (
+    "{}.", r"\approx {}", r"{}\text{{.}}", "{} = n", "n = {}", "€{}", "£{}", r"\pounds {}", r"\${}", "{}€", "{}°",
+    "{} km", r"{}\text{{ apples}}", r"\text{{{}}}", "**{}**", r"\mathbf{{{}}}", "{}%", r"\(|{}|\)", "√({}²)", "{}/1.",
+    "f(2) = {}.", "{}⁄1", "{}·1", "{}\u00a0", "({})", "${}$", r"\sim {}\,.", "{} people", r"\text{{{} people}}",
+)  # fmt: skip
+
+
+def test_a_number_is_right_and_another_one_wrong_in_any_notation():
+    rng = random.Random(1)
+    golds = [rng.randint(1, 10**6) for _ in WRAPPERS]
+    answers = [wrapper.format(gold) for wrapper, gold in zip(WRAPPERS, golds, strict=True)]
+    others = [wrapper.format(gold + rng.choice((-1, 1, 10**6))) for wrapper, gold in zip(WRAPPERS, golds, strict=True)]
+    texts = [rf"\boxed{{{answer}}}" for answer in answers + others]
+    verdicts = [verdict.is_correct for verdict in grade("math", texts, [str(gold) for gold in golds * 2])]
+    assert not [answer for answer, verdict in zip(answers, verdicts[: len(golds)], strict=True) if not verdict]
+    assert not [answer for answer, verdict in zip(others, verdicts[len(golds) :], strict=True) if verdict]
+
+
+MONTHS = ("January", "March", "May", "June", "July", "October")
+
+
+def test_times_and_dates_are_compared_as_such():
+    rng = random.Random(2)
+    for _ in range(200):
+        hour, minute, half = rng.randint(1, 12), rng.randint(0, 59), rng.choice("AP")
+        gold, other = rf"{hour}:{minute:02}\text{{ {half}M}}", "PA"["AP".index(half)]
+        assert words.compare(gold, notation.plain(rf"\text{{{hour}:{minute:02} {half.lower()}.m.}}")) is True
+        assert words.compare(gold, notation.plain(f"{hour}:{minute:02} {other}M")) is False
+        day, month = rng.randint(1, 28), rng.choice(MONTHS)
+        gold = notation.plain(rf"{day}\text{{ {month}}}")
+        assert words.compare(gold, notation.plain(rf"\text{{{month} {day}}}")) is True
+        for wrong in (f"{day + 1} {month}", f"{day} August", str(day), month):
+            assert words.compare(gold, notation.plain(rf"\text{{{wrong}}}")) is False
+
+
 def test_a_box_cut_off_at_the_length_limit_is_no_answer():
     assert graded(r"The answer is \boxed{17", "17").is_correct is False
     assert graded(r"First \boxed{17}, so \boxed{1", "17").is_correct is False
@@ -236,6 +283,12 @@ DRUGS = ("Aspirin", "Ibuprofen", "St. John's wort", "0.5 mg of digoxin", "None o
         ("The answer is A. B.", None),  # two
         ("The answer is A. Ibuprofen", None),  # the letter of one, the text of another
         ("The answer is F.", None),
+        (r"The answer is \(B\).", "B"),
+        ("The answer is B – ibuprofen", "B"),
+        ("The answer is B, ibuprofen!", "B"),
+        ("The answer is B, aspirin", None),
+        ("The answer is B, not A", None),
+        ("The answer is “Ibuprofen”。", "B"),
         ("The answer is a drug.", None),  # no letter
         ("The answer is", None),
         ("The answer isB", None),
@@ -266,6 +319,8 @@ def test_a_gold_that_is_no_option_is_not_graded():
 def test_no_text_breaks_a_grader(text, start):
     assert grade("choice", [start + text], ["B"], options=[DRUGS])[0].is_correct in (False, True)
     assert math_answers.boxes(text) == () or "boxed" in text
+    notation.bare(words.split_unit(notation.plain(text))[0])
+    assert words.compare(notation.plain(text), notation.plain(start)) in (False, True, None)
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,21 @@ def test_k_is_what_every_run_has_samples_for(tmp_path):
     assert before[1] == "9" and before[3] != "n/a" and before[4] == "n/a"  # 4 samples before training
 
 
+def test_problems_with_unscored_samples_are_compared_in_no_run(tmp_path):
+    folder = write_study(tmp_path)[0]
+    whole = scored_alike(methods_of(tmp_path)).ranges
+
+    def lose(content):
+        counts = content["moments"]["after"]
+        counts["num_correct"][7] = 0
+        counts["num_scored"] = [counts["num_samples"] * (place != 7) for place in range(80)]
+
+    edit(folder / "held_out.json", lose)
+    scored = scored_alike(methods_of(tmp_path))
+    assert [*scored.ranges.values()] == [[place for place in places if place != 7] for places in whole.values()]
+    assert "1 problems" in " ".join(pass_tables(scored)[0].notes)
+
+
 def test_counts_that_are_damaged_are_left_out_with_a_note(tmp_path):
     first, second, third, *_ = write_study(tmp_path)
     (first / "held_out.json").write_text('{"problems": ')

@@ -6,6 +6,8 @@ from harness import config
 from transformers import AutoTokenizer
 
 from trl_miner import EvaluationCallback, MinerGRPOTrainer
+from trl_miner.runs.evaluation import read_evaluation
+from trl_miner.runs.held_out import read_held_out
 
 SUMS = [f"{number} plus {number}" for number in range(1, 9)]
 CHATS = [[{"role": "user", "content": text}] for text in SUMS]
@@ -102,4 +104,37 @@ def test_a_rollout_func_generates_for_held_out_problems_too(policy, tmp_path):
 
     trainer = trainer_for(policy, tmp_path, SUMS, reward=reward, rollout_func=rollout, reuse_sampling_logps=False)
     callback = EvaluationCallback(trainer, Dataset.from_dict({"prompt": SUMS}), num_samples=2, batch_size=6)
-    assert callback.count_correct(2).tolist() == [0, 0, 0, 2, 0, 0, 0, 0]
+    assert callback.count_correct(2)[0].tolist() == [0, 0, 0, 2, 0, 0, 0, 0]
+
+
+def test_answers_without_a_verdict_are_left_out_of_the_scores(policy, tmp_path, capsys):
+    """Of 8 problems with 2 answers, 4 have no verdict, 2 one that is right, 2 one right and one wrong: Pass@1 is
+    (1 + 1 + 1/2 + 1/2) / 4 = 0.75, and Pass@2, over the 2 problems with two verdicts, 1."""
+    verdicts = {0: [None, None], 1: [1.0, None], 2: [1.0, 0.0], 3: [None, None]}
+
+    def reward(prompts, completions, **kwargs):
+        return [verdicts[place // 2 % 4][place % 2] for place in range(len(completions))]
+
+    trainer = trainer_for(policy, tmp_path, SUMS)
+    callback = EvaluationCallback(trainer, Dataset.from_dict({"prompt": SUMS}), num_samples=2, reward_func=reward)
+    callback.record("after")
+    assert trainer.evaluation["after"] == pytest.approx({"pass@1": 0.75, "pass@2": 1})
+    assert "10 of 16 answers unscored" in capsys.readouterr().out
+    assert read_held_out(tmp_path).after.num_scored == (0, 1, 2, 0, 0, 1, 2, 0)
+
+
+def test_a_run_whose_answers_have_no_verdict_has_no_scores(policy, tmp_path, capsys):
+    trainer = trainer_for(policy, tmp_path, SUMS)
+    rows = Dataset.from_dict({"prompt": SUMS})
+    callback = EvaluationCallback(
+        trainer, rows, num_samples=2, keep_best=True, reward_func=lambda completions, **_: [None] * len(completions)
+    )
+    trainer.add_callback(callback)
+    callback.record("before")
+    trainer.train()
+    trainer.create_model_card()
+    assert trainer.evaluation == {"before": {}, "after": {}} == read_evaluation(tmp_path)
+    assert "n/a (16 of 16 answers unscored" in capsys.readouterr().out
+    assert not (tmp_path / "best").exists() and not any("eval_pass@1" in log for log in trainer.state.log_history)
+    assert "| pass@1 | n/a | n/a |" in (tmp_path / "README.md").read_text()
+    assert callback.restore(None) is False and read_held_out(tmp_path) is None

@@ -20,6 +20,7 @@ from harness import call_on_ranks
 from huggingface_hub import ModelCard
 
 from trl_miner import cli
+from trl_miner.data.prompts import PromptForm
 from trl_miner.hub import training, upload
 from trl_miner.hub.folder import assemble
 from trl_miner.hub.model_card import EMPTY_CARD, RunFacts, complete_card
@@ -157,11 +158,11 @@ def test_what_arrives_is_what_the_dry_run_wrote_and_no_more(run, hub, environmen
     assert hub.files("me/tiny") == contents(dry) and hub.private == {"me/tiny"}
     assert set(contents(dry)) == {
         "README.md", "config.json", "evaluation.json", "generation_config.json", "log_history.json",
-        "model.safetensors", "tokenizer.json", "tokenizer_config.json", "training.png",
+        "model.safetensors", "prompt_form.json", "tokenizer.json", "tokenizer_config.json", "training.png",
     }  # fmt: skip
     for name in ("model.safetensors", "config.json", "tokenizer.json", "evaluation.json"):
         assert hub.files("me/tiny")[name] == (run / name).read_bytes(), name
-    assert "9 files" in done.stdout and "9 files" in sent.stdout and "Pushed to me/tiny." in sent.stdout
+    assert "10 files" in done.stdout and "10 files" in sent.stdout and "Pushed to me/tiny." in sent.stdout
     assert done.stdout.endswith(f"Next\n  trl-miner push {run} --repo-id me/tiny\n")
     assert sent.stdout.endswith(f"Wrote\n  {hub.url}/me/tiny\n") and "pushing to me/tiny: " in sent.stderr
     assert TOKEN not in sent.stdout + sent.stderr
@@ -393,7 +394,7 @@ def test_two_pushes_at_once_leave_one_whole_model(run, hub, environment):
     both = [subprocess.Popen(command, env=environment(hub), stdout=subprocess.DEVNULL) for _ in range(2)]
     assert [one.wait(100) for one in both] == [0, 0]
     assert hub.files("me/tiny")["model.safetensors"] == (run / "model.safetensors").read_bytes()
-    assert len(hub.files("me/tiny")) == 9
+    assert len(hub.files("me/tiny")) == 10
 
 
 def test_of_a_lora_run_the_adapter_alone_is_pushed(run, online):
@@ -550,7 +551,7 @@ def test_the_record_of_a_run_names_no_place(policy, tmp_path, monkeypatch):
     names = ["think_format_reward", "math_reward"]
     about = {"verifier": find_verifier(names), "reward_func_names": names, "tools": []}
     trainer = SimpleNamespace(args=args, model=model, is_world_process_zero=lambda: True, **about)
-    trainer.train_dataset = [{"prompt": [{"role": "user", "content": "1 + 1"}]}]
+    trainer.prompt_form = PromptForm("chat")
     script = MinerScriptArguments(dataset_name=str(data), score_samples=2)
     others = [script, ModelConfig(model_name_or_path=policy, use_peft=True, lora_r=8)]
     write_run_record(trainer, dataset="data/deepscaler", held_out=f"dev={tmp_path}/dev.jsonl", others=others)

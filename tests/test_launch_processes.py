@@ -224,6 +224,14 @@ def test_ctrl_c_reaches_the_training_as_such(launched):
     assert code == 130 and "closed" in out
 
 
+def test_a_training_that_has_told_of_ctrl_c_is_not_told_of_again(launched):
+    run = launched(training="try:\n time.sleep(300)\nexcept KeyboardInterrupt:\n sys.exit(130)")
+    run.pids()
+    run.process.send_signal(signal.SIGINT)
+    code, _, err = run.end()
+    assert code == 130 and "ended by" not in err
+
+
 def test_launch_that_is_killed_leaves_nothing(launched):
     run = launched(training="import signal; signal.signal(15, signal.SIG_IGN); time.sleep(300)")
     pids = run.pids()

@@ -224,7 +224,7 @@ def test_a_folder_deleted_while_it_trains_is_said_and_made_anew(policy, tmp_path
     assert trained.state.global_step == 3 and (folder / "checkpoint-2" / "manifest.json").is_file()
     assert "was deleted or moved while process" in caplog.text
     caplog.clear()
-    trainer(policy, folder, During((folder / TRAINING_LOCK).unlink)).train()
+    trainer(policy, folder, During((folder / TRAINING_LOCK).unlink), overwrite_output_dir=True).train()
     assert "deleted" not in caplog.text and (folder / TRAINING_LOCK).exists()
 
 

@@ -15,7 +15,7 @@ from trl_miner.methods.bapo import bapo
 from trl_miner.methods.miner import miner_advantages
 
 PACKAGE = Path(trl_miner.__file__).parent
-WORDS = {"clip", "constant", "entropy", "length", "quantile", "sign"}  # that the trainer may use as such
+WORDS = {"clip", "constant", "entropy", "length", "quantile"}  # that the trainer may use as such
 TRLS_OWN = {"grpo"}  # also the name of a loss_type
 OURS = {"constant", "entropy", "length", "placebo"}
 
@@ -37,9 +37,9 @@ def test_defaults_and_types_are_those_of_the_functions_signature():
     by_name = {field.name: field for field in fields(MinerGRPOConfig)}
     for method in METHODS.values():
         for name, knob in method.knobs.items():
-            assert by_name[f"{method.name}_{name}"].default == knob.default
+            assert by_name[method.setting(name)].default == knob.default
             # (a field's own type is changed by transformers, when it makes a parser)
-            assert MinerGRPOConfig.__annotations__[f"{method.name}_{name}"] == knob.type
+            assert MinerGRPOConfig.__annotations__[method.setting(name)] == knob.type
     assert set(METHODS["bapo"].knobs) == set(inspect.signature(bapo).parameters) - {
         *("logps_BT", "old_logps_BT", "advantages_BT", "mask_BT", "world")
     }

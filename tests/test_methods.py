@@ -16,7 +16,6 @@ from trl_miner.methods.entropy_adv import entropy_advantages
 from trl_miner.methods.grpo import group_relative_advantages
 from trl_miner.methods.ucas import ucas_advantages
 from trl_miner.trainer.logits import STATISTICS, logit_statistics
-from trl_miner.trainer.loss_rewriter import LossRewriter
 
 OFF_POLICY = dict(per_device_train_batch_size=4, steps_per_generation=3, gradient_accumulation_steps=1)
 # Three optimizer steps for each generation, with rates that make the ratios move.
@@ -47,7 +46,7 @@ def grpo(policy, tmp_path_factory):
         dict(
             advantage_estimator="grpo",
             policy_loss="bapo",
-            **dict(bapo_low_start=0.8, bapo_low_max=0.8, bapo_high_start=1.2, bapo_high_max=1.2),
+            **dict(bapo_low_max=0.5, bapo_high_max=1.5),
         ),
     ],
     ids=lambda knobs: knobs.get("policy_loss", knobs["advantage_estimator"]),
@@ -74,9 +73,11 @@ def test_a_method_that_needs_no_scores_costs_no_forward(policy, tmp_path, name):
 
 @pytest.mark.parametrize("name", ["ucas", "entropy_adv", "ucas+miner"])
 def test_where_trl_makes_a_forward_the_scores_come_with_it(policy, tmp_path, name):
-    trainer = trained(policy, tmp_path, advantage_estimator=name, num_iterations=2, max_steps=4)
+    small = dict(entropy_adv_alpha=0.01)  # below the bound that does not depend on the token
+    trainer = trained(policy, tmp_path, advantage_estimator=name, num_iterations=2, max_steps=4, **small)
     assert trainer.forwarded == [12, 12]  # TRL's own, one for each generation
-    assert all(batch["advantages"].dim() == 2 for batch in trainer.batches)
+    sizes = [advantages.abs() for advantages in trainer.token_advantages]
+    assert any(((size != 0) & (size != size.amax(dim=1, keepdim=True))).any() for size in sizes)
 
 
 @pytest.mark.parametrize("peft", [False, True], ids=["full", "lora"])
@@ -412,15 +413,6 @@ def test_a_batch_that_cannot_be_filled_is_filled_up_with_a_warning(policy, tmp_p
     assert logs_of(trainer)[0]["dynamic_sampling/full"] == 0 and [len(i) for i in trainer.generated] == [3, 3]
 
 
-def test_or_it_raises_when_that_is_asked_for(policy, tmp_path):
-    """With the threshold, where that is to blame."""
-    settings = dict(DYNAMIC, dynamic_sampling_max_rounds=2, dynamic_sampling_require_full=True)
-    for value, named in ((0.0, r"max_rounds\.\n"), (0.5, "no rollout is correct.*the largest is 0.5")):
-        rewards = [value, 0.0] * 6
-        with pytest.raises(RuntimeError, match=f"does not allow filling it up.*{named}"):
-            trained(policy, tmp_path, reward=lambda rewards=rewards, **kwargs: rewards, **settings)
-
-
 def test_evaluation_drops_no_prompt(policy, tmp_path, caplog):
     settings = dict(DYNAMIC, eval_strategy="steps", eval_steps=2, per_device_eval_batch_size=12, max_steps=2)
     with caplog.at_level(logging.WARNING, logger="trl_miner.config"):
@@ -437,19 +429,9 @@ def test_a_data_set_too_small_to_refill_from_is_refused_before_training(policy, 
         MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, **DYNAMIC), problems(5))
 
 
-@pytest.mark.parametrize("settings", [DYNAMIC, dict(advantage_estimator="spo", max_steps=6)], ids=["drawn", "spo"])
-def test_a_streaming_data_set_is_refused_where_prompts_must_be_found_again(policy, tmp_path, settings):
+def test_a_streaming_data_set_is_refused_where_prompts_must_be_found_again(policy, tmp_path):
     with pytest.raises(ValueError, match="streaming"):
-        MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, **settings), problems().to_iterable_dataset())
-
-
-def test_a_loss_that_does_not_pass_through_trls_is_refused(policy, tmp_path):
-    """The kernel itself is not installed here: only the attribute by which TRL before 1.14 says that it is used."""
-    args = config(tmp_path, advantage_estimator="grpo", policy_loss="clip_cov")
-    trainer = MinerGRPOTrainer(policy, mixed_reward, args, problems())
-    trainer.use_liger_kernel = True
-    with pytest.raises(ValueError, match="does not reach Liger's loss"):
-        LossRewriter(trainer)
+        MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, **DYNAMIC), problems().to_iterable_dataset())
 
 
 @pytest.mark.parametrize(
@@ -485,7 +467,7 @@ def test_the_model_card_does_not_credit_miner_for_another_method(policy, tmp_pat
             dict(advantage_estimator="own_estimators.by_length", dynamic_sampling=True),
             "drops the all-right and all-wrong prompts before own_estimators.by_length sees them",
         ),
-        (dict(prompt_selection="retire"), "generates all-right prompts less often, from which MINER would learn: got"),
+        (dict(prompt_selection="greso"), "generates all-right prompts less often, from which MINER would learn: got"),
         (
             dict(prompt_selection="greso", advantage_estimator="grpo", all_right="length", all_wrong="rl_zvp"),
             "all-right and all-wrong prompts less often, from which Length preference and RL-ZVP would learn: got",
@@ -502,7 +484,6 @@ def test_settings_without_effect_or_against_each_other_are_warned_of(tmp_path, c
     "settings",
     [
         dict(prompt_selection="greso", advantage_estimator="grpo"),
-        dict(prompt_selection="retire", advantage_estimator="grpo", all_wrong="rl_zvp"),
         dict(prompt_selection="greso", advantage_estimator="ucas", all_right="none", all_wrong="none"),
         dict(dynamic_sampling=True, advantage_estimator="own_estimators.OF_MIXED"),
     ],

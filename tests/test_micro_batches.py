@@ -46,7 +46,6 @@ def plan_of(batches, **settings):
         has_kl=False,
         max_tokens=None,
         loss_type="dapo",
-        layers=None,
     )
     return plan_micro_batches(batches, world=World(), **{**defaults, "least": 1, **settings})
 

@@ -1,6 +1,5 @@
 """Your own training set: columns, prompts, files and golds by the keys of a recipe."""
 
-import argparse
 import json
 import shlex
 
@@ -9,13 +8,12 @@ from datasets import Dataset
 from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig
 
-from trl_miner.commands.evaluate import add
 from trl_miner.data.benchmarks import BENCHMARKS
 from trl_miner.data.own import Layout, arrange, check_first_golds, file_arguments
 from trl_miner.data.problems import Problem
+from trl_miner.data.prompt_form import read_form
 from trl_miner.data.prompts import MATH_INSTRUCTION, PromptForm, build_prompt
 from trl_miner.data.reading import read_file
-from trl_miner.evaluation.evaluate import ModelOptions
 from trl_miner.evaluation.generate import PromptRenderer
 from trl_miner.recipe import MinerScriptArguments
 from trl_miner.train import load_data, main
@@ -189,6 +187,20 @@ def test_a_run_stops_before_the_model_where_golds_are_worked_solutions(tmp_path,
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.parametrize("empty", ["", "  ", '"  "', "NaN"])
+@pytest.mark.parametrize("place", [0, 30])  # the first golds are graded, too
+def test_a_row_without_an_answer_is_named_before_the_model_loads(policy, tmp_path, empty, place, monkeypatch):
+    """A row below the first 20, which are graded, trained as one that no rollout gets right."""
+    monkeypatch.setattr("trl_miner.train.build", lambda *_: pytest.fail("it was built"))
+    path = tmp_path / "train.csv"
+    golds = [empty if row == place else str(row + 1) for row in range(40)]
+    path.write_text("question,answer\n" + "".join(f"{row} + 1?,{gold}\n" for row, gold in enumerate(golds)))
+    words = f"--model_name_or_path {policy} --dataset_name {path} --output_dir {tmp_path}/run --score_problems 0 "
+    words += "--dataset_prompt_column question --dataset_solution_column answer --use_cpu true --bf16 false"
+    with pytest.raises(ValueError, match=rf"column answer must hold an answer.*1 of 40 have none.* row {place} "):
+        main(words.split())
+
+
 def test_a_run_trains_on_gsm8ks_rows_and_is_evaluated_with_its_prompt(policy, tmp_path, capsys):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(
@@ -203,11 +215,7 @@ def test_a_run_trains_on_gsm8ks_rows_and_is_evaluated_with_its_prompt(policy, tm
     assert [log["step"] for log in state["log_history"] if "reward" in log] == [1]
     out = capsys.readouterr().out
     words = shlex.split(out[out.index("trl-miner eval") :])  # the last words of the run
-    assert words[words.index("--prompt-template") + 1] == "Question: {question}\nAnswer:"
-    parser = argparse.ArgumentParser()
-    add(parser.add_subparsers())
-    options = ModelOptions.from_arguments(parser.parse_args(words[1:]))
-    tokenizer = AutoTokenizer.from_pretrained(policy)
-    renderer = PromptRenderer(tokenizer, options.style, "", options.system_prompt, options.prompt_template)
+    assert words[words.index("--model") + 1] == str(tmp_path / "out")
+    renderer = PromptRenderer(AutoTokenizer.from_pretrained(policy), read_form(str(tmp_path / "out")))
     assert renderer.text(BENCHMARKS["math500"], Problem("1", "1 + 1?", "2")) == "Question: 1 + 1?\nAnswer:"
     assert renderer.settings() == {"style": "plain", "prompt_template": "Question: {question}\nAnswer:"}

@@ -82,9 +82,9 @@ def test_what_it_returns_at_padding_counts_for_nothing():
         ("as_list", "must return a tensor or an Estimate: got list"),
         (
             "of_all_processes",
-            r"must .* of shape \(B,\) or \(B, T\): got \(48,\) for B, T = \(24, 7\). rollouts.local",
+            r".*of shape \(B, T\) = \(24, 7\): got \(48, 7\). rollouts.to_tokens",
         ),
-        ("with_nan", r"must return finite advantages: got nan at \[1\]"),
+        ("with_nan", r"must return finite advantages: got nan at \[1, 0\]"),
     ],
 )
 def test_a_bad_result_is_refused(name, words):
@@ -173,7 +173,7 @@ def texts(trainer):
 
 def test_a_module_in_the_working_folder_is_found(tmp_path, monkeypatch):
     (tmp_path / "lib_of_this_folder.py").write_text(
-        "def halved(rollouts):\n    return rollouts.local(rollouts.advantages_N) / 2\n"
+        "def halved(rollouts):\n    return rollouts.to_tokens(rollouts.advantages_N) / 2\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])  # which the search changes
@@ -207,9 +207,9 @@ class Half(World):
 
 
 def test_processes_that_return_unlike_results_stop_together():
-    """One that gathers its means would wait for one that leaves TRL's advantages as they are."""
+    """One that gathers its means would wait for one that states them."""
     rewards, mask, scores = batch()
     kinds = group_kinds(rewards, 4)
     rollouts = Rollouts(rewards, rewards, mask[:12], kinds, 4, scores, Half())
     with pytest.raises(ValueError, match="the same kind of result on every process"):
-        load_estimator("own_estimators.leaves_trls").estimate(rollouts)
+        load_estimator("own_estimators.stated").estimate(rollouts)

@@ -29,12 +29,8 @@ SETTINGS = {
         policy_loss="bapo",
         delta=h["clip_ratio_c"],
         bapo_target=h["adv_ratio_target"],
-        bapo_low_start=h["ratio_lower_start"],
         bapo_low_max=h["ratio_lower_max"],
-        bapo_low_step=h["ratio_lower_step"],
-        bapo_high_start=h["ratio_upper_start"],
         bapo_high_max=h["ratio_upper_max"],
-        bapo_high_step=h["ratio_upper_step"],
     ),
 }
 
@@ -120,15 +116,16 @@ def test_trls_kl_term_is_the_papers(policy, tmp_path, monkeypatch, case):
 
 NEUTRAL = {
     "clip_cov": dict(clip_cov_ratio=0.0),
-    "bapo": dict(bapo_low_start=0.8, bapo_low_max=0.8, bapo_high_start=1.2, bapo_high_max=1.2),
+    "bapo": dict(bapo_low_max=0.5, bapo_high_max=1.5),
 }
 
 
 @pytest.mark.parametrize("name", ["clip_cov", "bapo"])
 def test_at_its_neutral_setting_a_method_is_grpo_bit_for_bit(policy, tmp_path, monkeypatch, name):
     case = golden_cases("loss_kl_cov")[0].values[0]
-    plain = loss_of(trainer_for(policy, tmp_path), case, monkeypatch)
-    found = loss_of(trainer_for(policy, tmp_path, policy_loss=name, **NEUTRAL[name]), case, monkeypatch)
+    settings = dict(epsilon=0.5)
+    plain = loss_of(trainer_for(policy, tmp_path, **settings), case, monkeypatch)
+    found = loss_of(trainer_for(policy, tmp_path, policy_loss=name, **settings, **NEUTRAL[name]), case, monkeypatch)
     assert found[0] == plain[0] and torch.equal(found[1], plain[1])
 
 
@@ -249,15 +246,14 @@ def test_covariance_by_hand():
     [
         (0.0, 0.5, 1.5),  # 1.5 / 1 = 1.5
         (1.4, 0.5, 1.5),
-        (1.6, 0.9, 3.0),  # 1.5 / (2 * .9) is less still: the upper bound must rise, 3 / 1.8 = 1.67
-        (9.9, 0.9, 3.0),
+        (1.6, 0.6, 2.0),  # 1.5 / (2 * .6) is less still: the upper bound must rise, 1.9 / 1.2 = 1.58, 2 / 1.2 = 1.67
+        (9.9, 0.6, 3.0),
     ],
 )
 def test_bapo_by_hand(target, low, high):
     logps = torch.tensor([[4.0, 0.25]]).log()
-    bounds = dict(low_start=0.5, low_max=0.9, low_step=0.2, high_start=1.5, high_max=3.0, high_step=1.5)
     advantages = torch.tensor([[1.0, -2.0]])
-    found = bapo(logps, torch.zeros(1, 2), advantages, torch.ones(1, 2), target=target, **bounds)
+    found = bapo(logps, torch.zeros(1, 2), advantages, torch.ones(1, 2), target=target, low_max=0.6)
     assert (found.clip_low, found.clip_high) == pytest.approx((low, high))
 
 

@@ -251,7 +251,7 @@ def test_eval_on_a_terminal(terminal, policy, problems, tmp_path):
     assert any(re.match(r"sampling: 100%\|█+\| 12 of 12 samples, .*/s, \d+ s, \d+ tokens/s", row) for row in rows)
     assert any(re.match(r"grading .*: 100%\|█+\| 12 of 12 samples", row) for row in rows)
     assert not any("starting" in row or "checking" in row for row in rows)
-    names = [tmp_path / "it's out" / name for name in ("scores.json", "scores.md", "scores.tex")]
+    names = [tmp_path / "it's out" / name for name in ("scores.json", "scores.md")]
     written, commands = closing("\n".join(rows))
     assert written == [str(path) for path in names] and all(path.is_file() for path in names)
     assert [shlex.split(line) for line in commands if line] == [["trl-miner", "report", str(tmp_path / "it's out")]]
@@ -352,10 +352,8 @@ def test_a_quiet_training_says_its_scores_alone(recipe, capfd):
     ],
 )
 def test_train_names_an_evaluation_of_its_kind(settings, words):
-    command = _eval_command(Path("run"), MinerScriptArguments(**settings), None)
+    command = _eval_command(Path("run"), MinerScriptArguments(**settings))
     assert shlex.join(command) == f"trl-miner eval --model run {words}"
-    asked = _eval_command(Path("run"), MinerScriptArguments(**settings), {"enable_thinking": False})
-    assert asked[4:6] == ["--chat-template-kwargs", '{"enable_thinking": false}']
 
 
 def test_metrics_that_a_log_lacks_are_left_out():

@@ -133,7 +133,7 @@ def test_resumed_even_inside_a_generation_cycle_the_ledger_is_the_uninterrupted_
     assert [batch.step for batch in again.batches] == [1, 4, 6] and not caplog.text
     # Other data: a line says so, and prompts keep their numbers.
     others = problems(51).select(range(3, 51))
-    found = parse_ledger(train(tmp_path / "a", str(checkpoint), others))
+    found = parse_ledger(train(tmp_path / "c", str(checkpoint), others, resume_with_changes=True))
     assert found.header["digest"] != again.header["digest"] and "their prompts differ" in caplog.text
     assert found.keys[:3] == again.keys[:3] and len(found.batches) == 3
     # A damaged file is set aside.

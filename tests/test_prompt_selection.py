@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 from datasets import IterableDataset
-from harness import call_on_ranks, config, crc, metrics_of, mixed_reward, problems, rollouts_by_place
+from harness import call_on_ranks, config, metrics_of, mixed_reward, problems, rollouts_by_place
 from torch.distributed import destroy_process_group
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
-from trl_miner.runs.prompt_ledger import FILE, Batch, find_home, parse_ledger, position_at, read_ledger, take_up
+from trl_miner.runs.prompt_ledger import FILE, Batch, find_home, position_at, read_ledger, take_up
 from trl_miner.trainer.batch_fill import PromptStream
 from trl_miner.trainer.prompt_selection import PromptSelection
 
@@ -25,8 +25,8 @@ def line(correct, *, prompts=None, skipped=(), new=(), scored=4, spread=None, ro
     return Batch(1, rollouts, [*prompts], correct, scored, reward, spread, new, (), skipped)
 
 
-def selection(name="greso", batches=(), **settings):
-    made = PromptSelection(name, seed=3, **settings)
+def selection(batches=(), **settings):
+    made = PromptSelection(seed=3, **settings)
     for batch in batches:
         made.observe(batch)
     return made
@@ -55,7 +55,7 @@ def test_the_draws_are_others_in_each_batch_and_for_each_seed():
     made = selection(batches=[batch])
     first = [made.passes_over(n, KEYS[n]) for n in range(64)]
     made.observe(line([2], prompts=[64], new=[["y", ""]]))
-    other = PromptSelection("greso", seed=4)
+    other = PromptSelection(seed=4)
     other.observe(batch)
     assert first != [made.passes_over(n, KEYS[n]) for n in range(64)]
     assert first != [other.passes_over(n, KEYS[n]) for n in range(64)]
@@ -78,20 +78,6 @@ def test_p_is_steered_towards_the_target_behind_the_first_pass():
     found = selection(batches=[line([4] * 1 + [0] * 1 + [2] * 10)]).p
     assert found == pytest.approx({"easy": 0.49, "hard": 0.51})
     assert selection(batches=[line([4] * 12)] * 60).p == pytest.approx({"easy": 0.05, "hard": 0.95})
-
-
-# Retirement
-
-
-def test_a_solved_prompt_is_left_out_and_looked_at_again_in_the_fifth_pass():
-    made = selection("retire", [line([10, 9, 8], rollouts=10, scored=10)])
-    for _ in range(4):
-        assert [made.passes_over(n, KEYS[n]) for n in range(3)] == [True, True, False]
-        made.observe(line([5], prompts=[2], skipped=[0, 1], rollouts=10, scored=10))
-    assert [made.passes_over(n, KEYS[n]) for n in range(3)] == [False, False, False]
-    assert (made.num_retired, made.num_saved) == (2, 80)
-    made.observe(line([10, 3], rollouts=10, scored=10))  # the second was forgotten
-    assert [made.passes_over(n, KEYS[n]) for n in range(2)] == [True, False] and made.num_retired == 1
 
 
 # The stream
@@ -129,8 +115,7 @@ def train(policy, folder, resume=None, rows=9, **settings):
 
 CASES = {
     "greso": dict(prompt_selection="greso"),
-    "retire": dict(prompt_selection="retire", prompt_selection_retire_passes=3),
-    "dynamic": dict(prompt_selection="retire", dynamic_sampling=True, advantage_estimator="grpo"),
+    "dynamic": dict(prompt_selection="greso", dynamic_sampling=True, advantage_estimator="grpo"),
 }
 
 
@@ -162,15 +147,6 @@ def test_what_is_passed_over_is_recorded_and_logged(runs, name):
     assert not any({*batch.skipped} & {*batch.prompts} for batch in ledger.batches)
     seen = {number for batch in ledger.batches for number in batch.prompts}
     assert seen == set(range(9))  # the first pass has all
-    if name == "retire":  # a prompt that is always right is passed over until its third pass
-        kinds = [crc(prompt) % 3 for prompt in sorted_prompts(ledger)]
-        solved = [number for number, kind in enumerate(kinds) if kind == 0]
-        assert any({*batch.skipped} & {*solved} for batch in ledger.batches)
-
-
-def sorted_prompts(ledger):
-    by_text = {" ".join(prompt.split()): prompt for prompt in problems(9)["prompt"]}
-    return [by_text[text] for text in ledger.texts]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -187,15 +163,15 @@ def test_two_processes_choose_as_one(policy, runs, tmp_path):
         assert list(read_ledger(tmp_path / name).batches) == list(ledger.batches), name
 
 
-def test_a_resumed_run_needs_its_own_ledger_or_asks_for_a_new_one(policy, runs, tmp_path, caplog):
-    trainer, _ = runs["retire"]
+def test_a_resumed_run_needs_its_own_ledger(policy, runs, tmp_path):
+    trainer, _ = runs["greso"]
     checkpoint = f"{trainer.args.output_dir}/checkpoint-3"
-    with pytest.raises(ValueError, match="it is of 9 rows, and the training set is 12 rows. .*prompt_selection_new"):
-        train(policy, tmp_path, checkpoint, rows=12, **CASES["retire"])
-    train(policy, tmp_path, checkpoint, rows=12, prompt_selection_new_ledger=True, **CASES["retire"])
-    assert "begins anew: it is of 9 rows" in caplog.text
+    case = CASES["greso"] | {"resume_with_changes": True}
+    with pytest.raises(ValueError, match="it is of 9 rows, and the training set is 12 rows. .*leave prompt_selection"):
+        train(policy, tmp_path / "refused", checkpoint, rows=12, **case)
     take_up(find_home(checkpoint, tmp_path), position_at(checkpoint))  # as the doctor looks for it
     copy = shutil.copytree(checkpoint, tmp_path / "elsewhere" / "checkpoint-3")
+    (copy.parent / FILE).write_bytes(b"{}\n")
     with pytest.raises(ValueError, match="is damaged or of another run"):
         take_up(find_home(copy, tmp_path), position_at(copy))
     old = shutil.copytree(f"{trainer.args.output_dir}/checkpoint-6", tmp_path / "old" / "checkpoint-6")
@@ -203,44 +179,24 @@ def test_a_resumed_run_needs_its_own_ledger_or_asks_for_a_new_one(policy, runs, 
     state = json.loads((old / "trainer_state.json").read_text())
     del state["stateful_callbacks"]["RunState"]["attributes"]["ledger"]
     (old / "trainer_state.json").write_text(json.dumps(state))
-    with pytest.raises(ValueError, match="of a training that kept none. .*prompt_selection_new"):
-        train(policy, tmp_path / "old", str(old), **CASES["retire"])
-    ledger = read_ledger(tmp_path)
-    assert ledger.header["rows"] == 12 and ledger.batches[0].step > 3
-    # Checkpoint 9 is behind prompt 6 of a pass. A new ledger begins a new pass, of fewer prompts too.
-    fewer = dict(rows=6, prompt_selection_new_ledger=True, max_steps=13)
-    train(policy, tmp_path / "fewer", f"{trainer.args.output_dir}/checkpoint-9", **fewer, **CASES["retire"])
-    first, second = read_ledger(tmp_path / "fewer").batches[:2]
-    assert sorted([*first.prompts, *second.prompts]) == [0, 1, 2, 3, 4, 5]
+    with pytest.raises(ValueError, match="of a training that kept none. .*leave prompt_selection out"):
+        train(policy, tmp_path / "old", str(old), **case)
 
 
-def test_where_selection_leaves_less_than_a_batch_the_retired_come_back(policy, tmp_path, caplog):
-    args = config(tmp_path, max_steps=3, prompt_selection="retire", advantage_estimator="grpo")
+def test_where_selection_leaves_less_than_a_batch_those_passed_over_come_back(policy, tmp_path, caplog):
+    args = config(tmp_path, max_steps=12, prompt_selection="greso", advantage_estimator="grpo", learning_rate=0.0)
     trainer = MinerGRPOTrainer(policy, lambda prompts, **kwargs: [1.0] * len(prompts), args, problems(6))
     trainer.train()
-    assert caplog.text.count("leaves fewer prompts than a batch takes: 3 of those") == 1
-    assert [sorted(batch.prompts) for batch in read_ledger(tmp_path).batches] == [[0, 1, 2], [3, 4, 5], [0, 1, 2]]
+    assert caplog.text.count("leaves fewer prompts than a batch takes") == 1
+    assert all(len({*batch.prompts}) == 3 for batch in read_ledger(tmp_path).batches)
 
 
 # Settings
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (dict(prompt_selection="gresso"), "prompt_selection must be one of none, greso, retire, temperature"),
-        (dict(prompt_selection_target=1.5), "prompt_selection_target"),
-        (
-            dict(prompt_selection="temperature", prompt_selection_heat=2.5, use_vllm=True),
-            "must be at most 2, which is vLLM's limit: got 1.0 x 2.5 = 2.5",
-        ),
-        (dict(prompt_selection_heat=0.9), "prompt_selection_heat must be at least 1"),
-        (dict(prompt_selection_retire_passes=0), "prompt_selection_retire_passes must be at least 1"),
-    ],
-)
-def test_wrong_settings_are_refused(tmp_path, settings, message):
-    with pytest.raises(ValueError, match=message):
-        config(tmp_path, cls=MinerGRPOConfig, **settings)
+def test_an_unknown_selection_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="prompt_selection must be one of none, greso: got 'gresso'"):
+        config(tmp_path, cls=MinerGRPOConfig, prompt_selection="gresso")
 
 
 def test_a_stream_and_too_few_prompts_are_refused(policy, tmp_path):
@@ -252,7 +208,6 @@ def test_a_stream_and_too_few_prompts_are_refused(policy, tmp_path):
         MinerGRPOTrainer(policy, mixed_reward, args, problems(5))
 
 
-def test_the_methods_are_named(tmp_path):
+def test_the_method_is_named(tmp_path):
     args = config(tmp_path, prompt_selection="greso")
-    assert args.methods[-1].arxiv == "2506.02177" and args.method_settings("greso")["prompt_selection_target"] == 0.25
-    assert json.dumps(args.method_settings("retire")) and parse_ledger(b"").batches == [] and FILE.endswith("jsonl")
+    assert args.methods[-1].arxiv == "2506.02177" and args.method_settings("greso") == {}

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from trl_miner.config import accumulation_steps
+from trl_miner.data.prompts import MATH_INSTRUCTION
 from trl_miner.doctor import examination, machine, memory, memory_checks
 from trl_miner.doctor.context import FAILED, Context
 from trl_miner.doctor.machine import GIB
@@ -172,7 +173,7 @@ PAPER = {
     "Llama-3.1-8B-Instruct": {"grpo", "miner"},
 }
 OFF_POLICY = {"dapo", "gspo", "bapo", "kl_cov", "clip_cov"}  # several updates for each generation, as their authors
-LARGE = [path for path in PATHS if path.relative_to(RECIPES).parts[0] in PAPER]
+LARGE = [p for p in PATHS if p.relative_to(RECIPES).parts[0] in PAPER and p.parent.name != "authors"]
 # Beside OF_THE_METHOD: how the same 2048 rollouts are cut, and DAPO's missing KL term.
 CUTS = {"generation_batch_size", "optimizer_batch_size", "num_iterations", "save_steps"}
 OF_LORA = {
@@ -252,6 +253,18 @@ def test_the_paper_s_batches_are_the_only_change_and_make_one_update_per_generat
     _, config, _, _ = make_parser().parse_args_and_config(["--config", str(path), *ON_CPU])
     updates = config.steps_per_generation * config.num_iterations / config.gradient_accumulation_steps
     assert (config.num_generations, config.generation_batch_size, updates) == (16, 128 * 16, 1)
+
+
+def test_the_authors_script_differs_from_the_paper_in_what_it_names():
+    path = RECIPES / "Qwen3-4B-Base" / "authors" / "miner.yaml"
+    authors, paper = (yaml.safe_load(file.read_text()) for file in (path, path.parent.parent / "miner.yaml"))
+    where = {"output_dir", "dataset_name", "dataset_prompt_column", "accelerate_config"}
+    assert different(authors, paper) == where | {
+        *("prompt_template", "max_steps", "vllm_max_model_length", "save_total_limit"),
+    }
+    assert authors["prompt_template"] == f"{MATH_INSTRUCTION} \nUser: {{question}}\nAssistant: "
+    assert authors["vllm_max_model_length"] == 1100 + authors["max_completion_length"]
+    assert authors["max_steps"] == 2 * paper["max_steps"]
 
 
 @large

@@ -2,12 +2,15 @@
 
 import contextlib
 import json
-import pickle
 import sys
 import time
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from harness import config
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from trl_miner import cli, redaction
 from trl_miner.launching.process import GuardedProcess
@@ -73,12 +76,61 @@ SHOWN = [
 ]
 
 
+HIDDEN += [
+    *("pwd: hunter22", "pwd=abc", '"pwd": "hunter2"', "pass: hunter2", "smtp_pass: abc", "auth: abc", "auth=me:abc"),
+    *("otp: 123456", "github_pat: abc", "GITLAB_PAT=abc", "bearer: abc", "session: abc", '"session": "abc"'),
+    *("tokens: ['a1b2c3d4e5f6g7h8']", "api_tokens: ['abc']", "https://h/x?a=1&auth=abc", "http://h/?pwd=abc#x"),
+    *("https://discord.com/api/webhooks/123456789012345678/a1-b2_c3", "sk_live_" + "a1" * 12, "rk_test_" + "a1" * 12),
+    *("https://acme.webhook.office.com/webhookb2/a1@b2/IncomingWebhook/c3/d4", "SG." + "a1" * 11 + "." + "b2_" * 14),
+    *("ya29." + "a0Af-_" * 6, "curl -u me:abc https://h", "curl -s --user 'me:abc' h", "curl -X POST h -u me:abc -v"),
+    *("https://hooks.zapier.com/hooks/catch/123456/a1b2c3/", "123456789:AA" + "b-" * 17, "webhook_url: https://h/abc"),
+    *(
+        "whsec_" + "a1" * 16,
+        "x-api-key: abc",
+        "cookie: abc",
+        "{pwd: abc, x: 1}",
+        "sessionToken=a1b2c3d4",
+        "pat=abc",
+        "--auth abc",
+    ),
+]
+SHOWN += [
+    *("max_tokens: 4096", "eos_token: endoftext", "pad_token: '<pad>'", "tokenizer: Qwen/Qwen3-4B", "num_tokens=12"),
+    *(
+        "pass@1: 0.5",
+        '"pass@1": "n/a"',
+        "pass@k of 8",
+        "author: Ada1843Lovelace",
+        "authors=['Ada1815']",
+        "compass=n0rth",
+    ),
+    *("path: /data/run1", "pattern='#### (.+)'", "session_id: a1b2c3d4e5f6", "PWD=/work/run1", "tokens: 123456"),
+    *("tokens: ['the', 'cat']", "forward_pass: 2", "the pass: 3 of 4", "passed=12", "patience: 3", "patch: a1b2c3d"),
+    *(
+        "use_auth: true",
+        "a session: it ends",
+        "author_email: a1b2c3@h.org",
+        "chown -u 1000:1000",
+        "otp: null",
+        "session: 12",
+        "OAuth: disabled",
+    ),
+    *(
+        "prompt_tokens=12, completion_tokens=34",
+        "bypass=a1b2c3",
+        "passage: a1b2c3",
+        "pathlib=a1b2",
+        "authored: a1b2c3",
+    ),
+]
+
+
 @pytest.mark.parametrize("text", HIDDEN)
 def test_a_secret_is_hidden_in_a_text(text):
     hidden = redact(text)
     assert "***" in hidden and redact(hidden) == hidden
     words = set(hidden.replace("'", " ").replace('"', " ").replace(":", " ").split())
-    assert not {"abc", "abcd", "hunter22", "pw@host/x", "ss@host/x", HEX, HUB} & words
+    assert not {"abc", "abcd", "me:abc", "hunter22", "hunter2", "pw@host/x", "ss@host/x", "123456", HEX, HUB} & words
 
 
 @pytest.mark.parametrize("text", SHOWN)
@@ -86,8 +138,93 @@ def test_what_only_looks_like_a_secret_stays(text):
     assert redact(text) == text
 
 
+PARTS = st.sampled_from(
+    [
+        *HIDDEN,
+        *SHOWN,
+        *"'\"=:,-?&@/ \n",
+        "***",
+        "--",
+        "token",
+        "pwd",
+        "auth: ",
+        "curl -u ",
+        "Bearer ",
+        "https://",
+        "a1b2c3",
+    ]
+)
+TEXTS = st.lists(PARTS, max_size=6).map("".join) | st.lists(PARTS, max_size=6).map(" ".join)
+NAMES = st.sampled_from(["hub_token", "tokens", "pwd", "auth", "session", "a", "env", "pass@1", "--key"]) | TEXTS
+SETTINGS = st.recursive(
+    TEXTS | st.integers() | st.none() | st.booleans(),
+    lambda inner: st.dictionaries(NAMES, inner, max_size=4) | st.lists(inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(SETTINGS)
+def test_what_is_redacted_stays_as_it_is(value):
+    hidden = redact(value)
+    assert redact(hidden) == hidden
+
+
+@pytest.mark.parametrize(
+    "name", ["pwd", "pass", "auth", "bearer", "pat", "session", "otp", "tokens", "db_pass", "token"]
+)
+def test_the_names_of_secrets_hide_what_stands_under_them(name):
+    assert redact({name: "a1b2c3d4e5f6g7h8"}) == {name: "***"}
+    assert redact({"x": [{name: "a1b2c3d4e5f6g7h8"}]}) == {"x": [{name: "***"}]}
+    assert redact([f"--{name}", "a1b2c3d4e5f6g7h8"]) == [f"--{name}", "***"]
+    assert find_secret(json.dumps({"top_p": 1.0, name: "a1b2c3d4e5f6g7h8"})) == f"a secret under {name}"
+
+
+def test_metrics_and_vocabularies_are_no_secrets():
+    kept = {
+        **{
+            "max_tokens": 4096,
+            "num_tokens": "12",
+            "eos_token": "endoftext",
+            "pad_token": "<pad>",
+            "tokens": ["a", "b"],
+        },
+        **{
+            "tokenizer": "Qwen/Qwen3-4B",
+            "pass@1": "0.5",
+            "eval_pass@8": 0.5,
+            "pass": 3,
+            "author": "Ada1843",
+            "path": "x1y2z3",
+        },
+        **{
+            "pattern": "a1b2c3d4e5f6",
+            "session_id": "a1b2c3d4e5f6",
+            "image_token": "<image>",
+            "think_token": "[THINK]",
+        },
+        **{
+            "eos_token_id": [1, 2],
+            "extra_special_tokens": {"image": "<image>", "video": "video_pad"},
+            "PWD": "/work/run1",
+        },
+    }
+    assert redact(kept) == kept and find_secret(json.dumps(kept)) is None
+
+
+def test_the_guides_the_recipes_and_the_templates_of_trl_hold_no_secret():
+    """What a training prints and pushes looks like these."""
+    own = Path(__file__).parents[1]
+    files = [*own.glob("*/README.md"), *own.glob("*/*/README.md"), *own.rglob("recipes/**/*.yaml"), own / "README.md"]
+    files += [*Path(find_spec("trl").origin).parent.glob("chat_templates/*.jinja")]
+    assert len(files) > 100
+    assert {path.name: find_secret(path.read_text(encoding="utf-8")) for path in files} == {
+        path.name: None for path in files
+    }
+
+
 def test_settings_and_command_lines_keep_everything_but_their_secrets():
-    settings = {
+    made = {
         **{"hub_token": 12345678, "tokens": {"hf": "c", "eos": "</s>"}, "hubtoken": "d", "hf_tok": "e"},
         **{"password": 1234, "env": {"WANDB_API_KEY": "a", "WANDB_PROJECT": "p"}, "api_keys": ["a"]},
         **{"model_init_kwargs": {"token": "abcdefgh", "use_auth_token": True}, "secrets": {"mine": ["b"]}},
@@ -101,7 +238,7 @@ def test_settings_and_command_lines_keep_everything_but_their_secrets():
         "hub_token": None,
     }
     assert redact(kept) == kept
-    assert redact(settings) == {
+    assert redact(made) == {
         **{"hub_token": "***", "tokens": {"hf": "***", "eos": "</s>"}, "hubtoken": "***", "hf_tok": "***"},
         **{"password": "***", "env": {"WANDB_API_KEY": "***", "WANDB_PROJECT": "p"}},
         **{"api_keys": ["***"], "model_init_kwargs": {"token": "***", "use_auth_token": True}},
@@ -133,7 +270,9 @@ def test_a_known_value_is_hidden_wherever_it_stands(monkeypatch):
     assert find_secret("xa long one, of over 16y") == "the value of MY_SERVICE_TOKEN"
 
 
-@pytest.mark.parametrize("text", ["token ", "a", "hf_", "eyJaaaaaa.", "://a:", "wandb key ", "sk-"])
+@pytest.mark.parametrize(
+    "text", ["token ", "a", "hf_", "eyJaaaaaa.", "://a:", "wandb key ", "sk-", "curl -u ", "?auth=", "auth: ", "pat"]
+)
 def test_no_text_takes_long(text):
     start = time.monotonic()
     redact(text * 50_000)
@@ -185,12 +324,11 @@ def test_files_hold_no_secret_and_those_of_earlier_versions_show_none(tmp_path):
     assert "tangerine" not in (tmp_path / "settings.json").read_text()
 
 
-def test_a_configuration_gives_its_secrets_to_no_pickle_and_no_tracker(tmp_path):
+def test_a_configuration_gives_its_secrets_to_no_tracker_and_no_terminal(tmp_path):
     made = config(tmp_path, hub_token=HUB, model_init_kwargs={"token": "tangerine-42", "revision": "main"})
-    shown = pickle.dumps(made) + json.dumps(made.to_dict()).encode() + made.to_json_string().encode()
-    assert HUB.encode() not in shown and b"tangerine" not in shown and made.hub_token == HUB
-    assert made.model_init_kwargs == {"token": "tangerine-42", "revision": "main"}
-    assert pickle.loads(pickle.dumps(made)).model_init_kwargs["revision"] == "main"
+    shown = f"{made.to_dict()} {made.to_json_string()} {made.to_sanitized_dict()} {made} {made!r}"
+    assert HUB not in shown and "tangerine" not in shown and "main" in shown
+    assert made.model_init_kwargs == {"token": "tangerine-42", "revision": "main"} and made.hub_token == HUB
 
 
 def test_errors_show_no_secret(tmp_path, capsys):

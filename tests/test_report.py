@@ -29,7 +29,7 @@ from trl_miner.viewing.charts import CHARTS, COMPLETIONS, Chart, Panel
 from trl_miner.viewing.completions import completions_history, read_completions
 from trl_miner.viewing.curves import draw_chart, read_runs
 from trl_miner.viewing.frame import read_metrics
-from trl_miner.viewing.grouping import ablation_of, group_methods, group_results
+from trl_miner.viewing.grouping import ablation_of, group_methods, group_results, standing_out
 from trl_miner.viewing.held_out_tables import scored_alike
 from trl_miner.viewing.material import read_material
 from trl_miner.viewing.method_tables import ablation_tables, dose_table, sensitivity_tables
@@ -655,7 +655,6 @@ def test_the_kinds_that_a_method_acts_on_are_those_of_its_record():
         ({"advantage_estimator": "grpo"}, "grpo none none"),
         ({"advantage_estimator": "ucas+miner"}, "ucas miner ucas"),
         ({"advantage_estimator": "ucas", "all_right": "none"}, "ucas none ucas"),
-        ({"advantage_estimator": "grpo", "all_right": "miner", "miner_nh_scale": 0.5}, "grpo miner miner"),
         ({"advantage_estimator": "rl_zvp", "all_wrong": "none"}, "grpo rl_zvp none"),
         ({"advantage_estimator": "my_lib.mine", "all_wrong": "ngrpo"}, "my_lib.mine my_lib.mine ngrpo"),
     ],
@@ -666,8 +665,9 @@ def test_settings_name_the_method_of_each_kind(settings, methods):
 
 
 def test_the_dose_asked_for_and_reached(tmp_path):
-    capped = {"miner/tau_ref": 400.0, "miner/tau_pos": 12.0, "miner/scale": 0.05}  # .05 * 12 / 400 = .0015
-    weak = capped | {"miner/tau_pos": 0.2, "miner/scale": 1.0}  # .0005
+    # Means over batches. Of two, one of which is not capped: mean scale .5 * mean tau_pos 12 / 400 = .015 is no dose.
+    capped = {"miner/tau_ref": 400.0, "miner/tau_pos": 12.0, "miner/scale": 0.5, "miner/l1_share": 0.0015}
+    weak = capped | {"miner/l1_share": 0.0005}
     held = {"dose/scale": 0.1, "dose/share": 0.04, "dose/target": 0.05}
     dosed = {"advantage_estimator": "grpo", "all_right": "unlikeliness", "dose": "gradient", "dose_target": 0.05}
     write_run(tmp_path / "a" / "seed1", [log(1, **capped), log(2, **weak)], recipe={})
@@ -684,6 +684,32 @@ def test_the_dose_asked_for_and_reached(tmp_path):
         "All-right against mixed prompts", "Share of the gradient", "Factor on the advantages"
     ]  # fmt: skip
     assert [line.get_linestyle() for line in figure.axes[1].get_lines()] == ["--", ":"]
+
+
+SPELLINGS = [
+    {"advantage_estimator": "grpo", "all_right": "miner"},
+    {"advantage_estimator": "grpo+miner"},
+    {"advantage_estimator": ["grpo", "miner"]},
+    {"advantage_estimator": " miner "},
+    {"all_right": "miner", "all_wrong": "none"},
+    {},
+]
+
+
+@pytest.mark.parametrize("recipe", SPELLINGS)
+def test_miner_is_miner_however_it_is_written(tmp_path, recipe):
+    write_run(tmp_path / "miner" / "seed1", [log(1)], recipe=recipe)
+    write_run(tmp_path / "grpo" / "seed1", [log(1)], recipe={"advantage_estimator": "grpo", "all_wrong": "none"})
+    methods = group_methods(read_material([tmp_path]).runs)
+    assert [ablation_of(method.runs[0]) for method in methods] == ["GRPO", "MINER"]
+    assert standing_out(methods) == ["grpo", "miner"]
+
+
+def test_miner_with_another_dose_is_miner(tmp_path):
+    dosed = {"advantage_estimator": "grpo", "all_right": "miner", "dose": "gradient", "miner_lambda_max": None}
+    write_run(tmp_path / "miner_1" / "seed1", [log(1)], recipe=dosed)
+    write_run(tmp_path / "grpo" / "seed1", [log(1)], recipe={"advantage_estimator": "grpo"})
+    assert standing_out(group_methods(read_material([tmp_path]).runs)) == ["grpo", "miner_1"]
 
 
 # the report

@@ -1,16 +1,19 @@
 """Which reward functions decide what is correct, and which rewards are refused."""
 
+import asyncio
+import functools
 import math
 import re
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from harness import crc, mixed_reward, trained
 
 from trl_miner.methods.compose import find_composition
 from trl_miner.methods.groups import group_kinds
-from trl_miner.reward_functions import check_rewards, find_verifier
+from trl_miner.reward_functions import check_rewards, checked, find_verifier, reward_list
 from trl_miner.trainer.correctness import BATCHES, RIGHT_PROMPTS, CorrectnessWatch
 
 NAN = math.nan
@@ -146,12 +149,12 @@ def test_a_reward_that_leaves_miner_nothing_is_said_once(caplog, estimator, tota
 @pytest.mark.parametrize(
     ("estimator", "rewards", "named"),
     [
-        ("sign", [-1.0, NAN, 1.0], "Sign is made for total rewards of at least 0 and at most 1: got -1 to 1. "),
+        ("w_reinforce", [-1.0, NAN, 1.0], "total rewards of at least 0 and at most 1: got -1 to 1. "),
         ("w_reinforce", [0.0, 1.25], "at least 0 and at most 1: got 0 to 1.25"),
         ("maxrl", [-0.5, 2.0], "MaxRL is made for total rewards of at least 0: got -0.5 to 2. "),
         ("ngrpo", [-1.0, 2.0], "NGRPO is made for total rewards of at most 1: got -1 to 2. "),
-        ("spo", [0.0, 1.0 + 1e-7], None),  # a rounded sum
-        ("sign", [NAN, NAN], None),
+        ("w_reinforce", [0.0, 1.0 + 1e-7], None),  # a rounded sum
+        ("w_reinforce", [NAN, NAN], None),
         ("grpo", [-1.0, 3.0], None),
     ],
 )
@@ -196,3 +199,74 @@ def test_rewards_that_begin_to_differ_late_are_said_then(policy, tmp_path, caplo
     trained(policy, tmp_path, reward=reward, max_steps=BATCHES + 3, max_completion_length=4)
     said = [record.message for record in caplog.records if "no rollout is correct" in record.message]
     assert len(said) == 1 and said[0].startswith(f"After {BATCHES + 2} generation batches")
+
+
+BAD = [
+    *((value, "a list of 2 numbers") for value in (1.0, None, 3, "ab", b"ab", {"a": 1, "b": 2}, {1.0, 2.0}, object())),
+    *((value, "1 values") for value in ([1.0], (1.0,), np.ones(1), torch.ones(1))),
+    *(([], "0 values"), ([1.0] * 3, "3 values"), (torch.tensor(1.0), "got 1.0")),
+    *(([1.0, value], "for completion 1") for value in ("1.0", [1.0], {}, 10**400, 1j, torch.ones(2))),
+    *((torch.ones(2, 1), "for completion 0") for _ in range(1)),
+]
+GOOD = [
+    [1.0, None],
+    (1, True),
+    np.array([1, 2]),
+    torch.ones(2, dtype=torch.bfloat16),
+    iter([0.5, 1]),
+    [np.float32(1), 0],
+]
+GOOD += [[torch.tensor(1.0), math.nan], np.ones(2, dtype=object)]
+
+
+@pytest.mark.parametrize(("returned", "said"), BAD)
+def test_what_is_no_list_of_rewards_is_named_with_its_function(returned, said):
+    with pytest.raises(ValueError, match=re.escape(said)) as raised:
+        reward_list("my_check", returned, 2)
+    assert "'my_check' must return a list of 2 numbers" in str(raised.value)
+
+
+@pytest.mark.parametrize("returned", GOOD)
+def test_what_can_be_taken_for_a_list_of_rewards_is(returned):
+    rewards = reward_list("my_check", returned, 2)
+    assert len(rewards) == 2 and all(reward is None or type(reward) is float for reward in rewards)
+
+
+def one_value(prompts, completions, **kwargs):
+    return 1.0
+
+
+async def one_value_later(prompts, completions, **kwargs):
+    return 1.0
+
+
+class OneValue:
+    async def __call__(self, completions, **kwargs):
+        return 1.0
+
+
+@pytest.mark.parametrize("function", [one_value_later, functools.partial(one_value_later), OneValue()])
+def test_an_async_reward_function_is_checked_too(function):
+    with pytest.raises(ValueError, match="'later' must return a list of 2 numbers"):
+        asyncio.run(checked("later", function)(prompts=["a", "b"], completions=["a", "b"]))
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, dict(dynamic_sampling=True, advantage_estimator="grpo"), dict(reward_weights=[1.0, 1.0])]
+)
+def test_a_reward_function_that_returns_one_value_ends_the_training_with_its_name(policy, tmp_path, settings):
+    reward = [mixed_reward, one_value] if "reward_weights" in settings else one_value
+    with pytest.raises(ValueError, match=r"'one_value' must return a list of 12 numbers.*got 1.0 \(float\)"):
+        trained(policy, tmp_path, reward=reward, max_steps=1, **settings)
+
+
+def test_async_rewards_count_as_ever(policy, tmp_path):
+    async def later(prompts, completions, **kwargs):
+        return mixed_reward(prompts, completions)
+
+    found = trained(policy, tmp_path / "later", reward=later, max_steps=2)
+    expected = trained(policy, tmp_path / "now", max_steps=2)
+    assert [log["reward"] for log in found.state.log_history[:2]] == [
+        log["reward"] for log in expected.state.log_history[:2]
+    ]
+    assert found.reward_funcs == [later]

@@ -46,7 +46,7 @@ def compared(trainer):
 def test_the_policys_log_probs_pass_and_cost_one_forward(sharp, tmp_path, temperature):
     trainer = trained(sharp, tmp_path, extra=sampler(), max_steps=3, temperature=temperature)
     assert trainer.forwarded == [12] and compared(trainer) == [pytest.approx(0, abs=1e-5)]
-    assert any(batch["advantages"].dim() == 2 for batch in trainer.batches)
+    assert trainer.has_credit
 
 
 @pytest.mark.parametrize("temperature", [0.7, 0.9, 1.2])
@@ -94,7 +94,7 @@ def test_what_rounding_does_not_explain_is_a_warning(sharp, tmp_path, caplog):
     ids=str,
 )
 def test_a_sampler_that_cuts_or_changes_probabilities_is_not_asked(sharp, tmp_path, caplog, settings):
-    """The policy's are without: in TRL's loss, of its reference, and collected while transformers samples."""
+    """The policy's are without: in TRL's loss and of its reference."""
     trainer = trained(sharp, tmp_path, extra=sampler(change=lambda logp: -9.0), max_steps=2, **settings)
     assert trainer.forwarded == [4, 4] and compared(trainer) == []
     (line,) = [r.getMessage() for r in caplog.records if "reuse_sampling_logps" in r.getMessage()]
@@ -107,6 +107,12 @@ def test_the_check_is_made_again_after_a_resume(sharp, tmp_path):
     again = Recording(sharp, mixed_reward, config(tmp_path, **settings), problems(), **sampler(1.0))
     with pytest.raises(ValueError, match="from those at temperature 1"):
         again.train(str(tmp_path / "checkpoint-2"))
+
+
+def test_the_check_is_made_again_when_a_trainer_trains_again(sharp, tmp_path):
+    trainer = trained(sharp, tmp_path, extra=sampler(), max_steps=1)
+    trainer.train()
+    assert len(compared(trainer)) == 1  # of this training's log: a new one begins with each
 
 
 def test_the_check_changes_nothing_and_drops_nothing_out(sharp, tmp_path, monkeypatch):

@@ -1,9 +1,13 @@
 """Tools and environments from a recipe: real calls in a real training, calls that fail, and credit for neither."""
 
 import asyncio
+import contextlib
 import importlib
 import json
+import re
+import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -12,9 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
+from datasets import Dataset
 from harness import Recording, call_on_ranks, config, leave, metrics_of, problems, weights
 
-from trl_miner import cli, tools, train
+from trl_miner import MinerGRPOTrainer, cli, tools, train
 from trl_miner.distributed import current_world
 from trl_miner.doctor import examination, machine
 from trl_miner.doctor.context import FAILED
@@ -96,6 +101,30 @@ def test_an_environment_has_a_state_for_each_rollout_and_its_own_reward(recipe, 
     assert trainer.evaluation["after"]["pass@1"] == pytest.approx(1 / 3)
 
 
+class Asking:
+    """Brings its own prompt."""
+
+    def reset(self, **row):
+        return "1 + 1"
+
+    def get_reward(self):
+        return 1.0
+
+
+@pytest.mark.parametrize("has_rows", [True, False])
+def test_an_environment_may_bring_the_prompt(has_rows, policy, tmp_path):
+    model = agents.teach_tools(policy, tmp_path / "model")
+    rows = Dataset.from_dict({"environment": ["asking"] * 6}) if has_rows else None
+    factory = {"asking": Asking} if has_rows else Asking
+    args = config(tmp_path / "run", max_steps=1, max_completion_length=5)
+    trainer = MinerGRPOTrainer(model, None, args, rows, environment_factory=factory)
+    trainer.train()
+    trainer.create_model_card()
+    assert (trainer.state.log_history[0]["reward"], trainer.state.log_history[0]["groups/ph"]) == (1.0, 1.0)
+    with pytest.raises(ValueError, match="column prompt"):
+        MinerGRPOTrainer(model, agents.reward, args, Dataset.from_dict({"question": ["a"] * 6}))
+
+
 WRONG = {
     "no such module": (dict(tools=["no_such.tool"]), "'no_such.tool' could not be imported"),
     "a typo": (dict(tools=["agents.ad"]), "Did you mean 'add'"),
@@ -107,7 +136,10 @@ WRONG = {
         dict(tools=["agents.add"], environment_factory="agents.Adder"), "'add' twice, in tools and as a method"
     ),
     "no time": (dict(tools=["agents.add"], tool_seconds=0), "tool_seconds must be above 0"),
-    "more time than the watchdog has": (dict(tools=["agents.add"], tool_seconds=999), "below watchdog_seconds"),
+    "more time than the watchdog has": (
+        dict(tools=["agents.add"], tool_seconds=9, watchdog_seconds=9),
+        "below watchdog_seconds",
+    ),
     "no iterations": (dict(tools=["agents.add"], max_tool_calling_iterations=0), "must be at least 1"),
     "plain text": (dict(tools=["agents.add"], dataset_name="trl_miner/arithmetic"), "prompt_style: chat"),
     "a model without": (dict(tools=["agents.add"], model_name_or_path="POLICY"), "whose chat template shows"),
@@ -146,6 +178,59 @@ def test_a_call_that_hangs_ends_in_time(tool):
         tools.limited(tool, 0.05)(1)
     assert tools.limited(agents.add, 0.5)(1, b=2) == "3"
     time.sleep(0.6)  # the alarm is off
+
+
+def with_own_alarm():
+    """As math-verify does."""
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.alarm(60)
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+    time.sleep(60)
+
+
+def blocking_signals():
+    signal.pthread_sigmask(signal.SIG_BLOCK, range(1, signal.NSIG))
+    while True:
+        pass
+
+
+def swallowing():
+    end = time.monotonic() + 1.5
+    while time.monotonic() < end:
+        with contextlib.suppress(BaseException):
+            time.sleep(0.05)
+
+
+def backtracking():
+    re.match("(a+)+$", "a" * 40 + "b")  # looks for signals, and lets no other thread run
+
+
+def calling_another():
+    with contextlib.suppress(TimeoutError):
+        tools.limited(blocking_signals, 0.2)()
+    time.sleep(60)
+
+
+@pytest.mark.parametrize("tool", [with_own_alarm, blocking_signals, swallowing, backtracking, calling_another])
+def test_no_tool_outlives_its_limit_or_changes_the_signals_of_the_run(tool):
+    alarm, mask = signal.getsignal(signal.SIGALRM), signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    start = time.monotonic()
+    with pytest.raises(TimeoutError, match=f"{tool.__name__} took longer than 0.5 seconds"):
+        tools.limited(tool, 0.5)()
+    assert time.monotonic() - start < 20
+    assert (signal.getsignal(signal.SIGALRM), signal.pthread_sigmask(signal.SIG_BLOCK, ())) == (alarm, mask)
+    time.sleep(0.01)  # nothing rings any more
+
+
+def test_the_limit_holds_in_another_thread_and_fails_what_comes_late():
+    def spin():
+        while True:
+            pass
+
+    for tool in (spin, lambda: time.sleep(1)):
+        with ThreadPoolExecutor(1) as thread, pytest.raises(TimeoutError):
+            thread.submit(tools.limited(tool, 0.3)).result(timeout=20)
 
 
 def test_an_async_tool_has_the_same_limit():

@@ -5,6 +5,8 @@ import wandb
 from harness import trained
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from trl_miner.train import main
+
 RECORDED = dict(log_token_credit=True, log_token_credit_steps=2, max_steps=4)
 METRICS = ("groups/ph", "miner/tau_pos", "miner/scale", "rollouts/recovered", "micro_batches/rows")
 
@@ -70,3 +72,53 @@ def test_wandb(policy, tmp_path, monkeypatch):
     wandb.finish()
     (page,) = (tmp_path / "wandb").rglob("*.html")
     assert page.read_bytes() == (tmp_path / "run" / "inspect.html").read_bytes()
+
+
+@pytest.fixture
+def logged_out(tmp_path, monkeypatch):
+    """A home without a login at Weights & Biases, and no session of an earlier test."""
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_IDENTITY_TOKEN_FILE", "NETRC"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    wandb.teardown()
+    yield tmp_path
+    wandb.teardown()
+
+
+def try_tracker(tracker, tmp_path):
+    """Start a training whose model is missing: which of the two does it say?"""
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        f"model_name_or_path: {tmp_path}/no_model\ndataset_name: trl_miner/arithmetic\nuse_cpu: true\nbf16: false\n"
+        f"output_dir: {tmp_path}/run\nreport_to: [{tracker}]\nnum_generations: 4\nper_device_train_batch_size: 4\n"
+    )
+    with pytest.raises(ValueError) as raised:
+        main(["--config", str(recipe)])
+    return str(raised.value)
+
+
+def test_wandb_without_a_login_is_refused_before_the_model_loads(logged_out, monkeypatch):
+    assert "report_to: wandb needs a login" in try_tracker("wandb", logged_out)
+    monkeypatch.setenv("WANDB_API_KEY", "short")
+    assert "report_to: wandb needs a login: WANDB_API_KEY invalid" in try_tracker("wandb", logged_out)
+
+
+@pytest.mark.parametrize("how", ["key", "netrc", "offline", "disabled"])
+def test_wandb_with_a_login_or_offline_is_not_refused(how, logged_out, monkeypatch):
+    key = "0123456789abcdef0123456789abcdef01234567"
+    if how == "key":
+        monkeypatch.setenv("WANDB_API_KEY", key)
+    elif how == "netrc":
+        (logged_out / ".netrc").write_text(f"machine api.wandb.ai\n  login user\n  password {key}\n")
+        (logged_out / ".netrc").chmod(0o600)
+    else:
+        monkeypatch.setenv("WANDB_MODE", how)
+    assert "no_model" in try_tracker("wandb", logged_out)
+
+
+@pytest.mark.parametrize(
+    ("tracker", "said"),
+    [("comet_ml", "are installed: got 'comet_ml'"), ("mlflow", "'mlflow'"), ("wandbb", "mean 'wandb'")],
+)
+def test_a_tracker_that_is_unknown_or_not_installed_is_refused_before_the_model_loads(tracker, said, tmp_path):
+    assert said in try_tracker(tracker, tmp_path)

@@ -390,7 +390,11 @@ def test_scores_that_cannot_be_had_are_refused(settings, named):
 def test_the_best_model_is_kept(policy, tmp_path, monkeypatch):
     """Right of 4 problems by a script, 1 3 2 3: the second is kept, and the equal fourth does not replace it."""
     scripted = iter([0, 1, 3, 2, 3])
-    counts = lambda self, n: torch.tensor([n] * (right := next(scripted)) + [0] * (4 - right))  # noqa: E731
+
+    def counts(self, n):
+        right = next(scripted)
+        return torch.tensor([n] * right + [0] * (4 - right)), torch.tensor([n] * 4)
+
     monkeypatch.setattr(EvaluationCallback, "count_correct", counts)
     weights = {}
     record = EvaluationCallback.record
@@ -471,8 +475,6 @@ def test_a_best_model_between_two_renames_is_found_again(policy, unscored, tmp_p
             patch.setattr(unscored, "save_model", lambda *_, **__: (tmp_path / "no" / "room").touch())
             callback._keep("step 2", {"pass@1": 0.75})
         assert callback.best == 0.5 and "of step 2, could not be kept: " in capsys.readouterr().out
-        with pytest.warns(FutureWarning, match="judge is now called reward_func"):
-            assert EvaluationCallback(unscored, None, judge=rewards.math_reward).reward_func is rewards.math_reward
     finally:
         unscored.args.output_dir = known
     assert [path.name for path in tmp_path.iterdir()] == ["best"]
@@ -487,7 +489,7 @@ def test_a_benchmark_can_be_what_is_scored(policy, tmp_path):
     assert trained.evaluation["after"].keys() == {"pass@1", "pass@2"}
     callback = next(c for c in trained.callback_handler.callbacks if isinstance(c, EvaluationCallback))
     assert callback.reward_func is rewards.math_reward and callback.problems["solution"] == ["1", "2", "3"]
-    assert "User: Compute 0 + 1." in callback.problems["prompt"][0]  # the evaluation's prompt
+    assert callback.problems["prompt"][0].strip() == "Compute 0 + 1."  # a bare question, as in the world's training
 
 
 def graded(trainer, rewards, *, prompts=("1 + 1",) * 2, texts=("a", "b"), **kwargs):

@@ -110,12 +110,6 @@ def test_a_beat_keeps_a_slow_phase_alive(watching):
             trl_miner.beat()
 
 
-def test_the_old_module_of_beat_still_works_and_warns():
-    with pytest.warns(FutureWarning, match=r"call trl_miner\.beat\(\)"):
-        from trl_miner.watchdog import beat
-    assert beat is trl_miner.beat
-
-
 @pytest.mark.slow
 def test_a_folder_that_grows_keeps_its_phase_alive(watching, tmp_path):
     dog = watching()
@@ -233,6 +227,23 @@ def test_a_hanging_reward_function_ends_training_with_an_error(policy, tmp_path)
     with pytest.raises(RunStopped, match=r"process 0 in phase 'rewards', step 2\."):
         trainer.train()
     assert not [t for t in threading.enumerate() if t.name == "trl_miner.launching.watchdog"]
+
+
+def slow_in_step_2(prompts, completions, trainer_state, **kwargs):
+    if trainer_state.global_step == 1:
+        time.sleep(3)
+    return mixed_reward(prompts, completions)
+
+
+def test_a_slow_reward_function_ends_no_training_that_did_not_ask_for_it(policy, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("trl_miner.trainer.watchdog.DEFAULT_SECONDS", 1.0)
+    for name, turn_on in (("plain", lambda trainer: None), ("train", MinerGRPOTrainer.watch_for_losses)):
+        trainer = MinerGRPOTrainer(policy, slow_in_step_2, config(tmp_path / name, max_steps=3), problems())
+        turn_on(trainer)
+        trainer.train()
+        assert trainer.state.global_step == 3
+        said = [r.getMessage() for r in caplog.records if "'rewards', step 2" in r.getMessage()]
+        assert len(said) == (name == "train")
 
 
 def test_grading_processes_that_cannot_start_are_named_with_the_step(policy, tmp_path, monkeypatch):

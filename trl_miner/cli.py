@@ -7,8 +7,13 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from .errors import TRACEBACK, tell
+from .errors import INTERRUPTED, TRACEBACK, tell
 from .importing import did_you_mean
+
+_AFTER_CTRL_C = {
+    "eval": "The samples so far are kept: the same command goes on.",
+    "sft": "Nothing was saved: the same command starts again.",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -71,6 +76,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except _UsageError as error:
         return tell(error, error.command)
     args.argv = words
+    if args.command in ("train", "launch", "compare"):
+        from .runs.accidents import remember_command
+
+        remember_command(words)
     quiet = getattr(args, "quiet", False) or "--quiet" in rest  # `train` passes it on
     if quiet or not sys.stderr.isatty():
         # Without a terminal the bars of Hugging Face libraries would fill a log with half lines. This turns them off
@@ -86,7 +95,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, ImportError) as error:  # bad input, the network, the disk, a missing package
         return tell(error, args.command)
     except KeyboardInterrupt:
-        return 130
+        print(
+            f"trl-miner {args.command}: stopped by Ctrl-C. {_AFTER_CTRL_C.get(args.command, '')}".rstrip(),
+            file=sys.stderr,
+        )
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

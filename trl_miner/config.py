@@ -1,11 +1,11 @@
 """`MinerGRPOConfig`: TRL's `GRPOConfig` with the settings of the trainer and the knobs of the methods."""
 
+import copy
 import functools
 import inspect
 import json
 import math
 import os
-import warnings
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -23,11 +23,11 @@ from .config_checks import (
 from .importing import did_you_mean
 from .methods import DYNAMIC_SAMPLING, ESTIMATORS, GSPO, METHODS, POLICY_LOSSES, SELECTIONS
 from .methods.compose import ALL_RIGHT, ALL_WRONG, Composition, estimators_of, find_composition
-from .methods.dose import DEFAULT_SHARE, L1
+from .methods.dose import DEFAULT_SHARE, GRADIENT, L1
 from .methods.fields import add_method_fields, list_methods
 from .methods.method import AdvantageEstimator, Method, PolicyLoss
 from .methods.own import own_knobs
-from .redaction import redact
+from .redaction import HIDDEN, redact
 
 C = TypeVar("C")
 
@@ -39,6 +39,7 @@ HEADINGS = {
     "policy_loss": "that control the loss",
     "optimizer_batch_size": "that control the batch",
     "length_aware_training": "that control the speed of a step, and change its gradient only by rounding",
+    "overwrite_output_dir": "that control how a run begins",
     "watchdog_seconds": "that control what happens when a part of the run stops",
     "log_token_credit": "that control what is recorded",
     "dynamic_sampling": "that control the sampling of prompts",
@@ -120,14 +121,13 @@ class MinerGRPOConfig(GRPOConfig):
         "l1",
         "What limits or holds the effect of the methods of all-right and all-wrong prompts. l1: a method's own cap, "
         "such as miner_lambda_max. gradient: a factor on the advantages of those prompts holds their share of the "
-        "policy gradient's norm, theirs / (theirs + the others'), at dose_target. entropy: the factor holds the mean "
-        "entropy of the tokens of rollouts with an advantage at dose_target; for methods that raise it. The last two "
-        "switch off miner_lambda_max and placebo_lambda_max.",
+        "policy gradient's norm, theirs / (theirs + the others'), at dose_target; it switches off "
+        "miner_lambda_max.",
     )
     dose_target: float | None = _setting(
         None,
-        "With dose: gradient, the share, at least 0 and below 1; default 0.01. With dose: entropy, the level in nats "
-        "per token, which has no default. 0 gives all-right and all-wrong prompts no advantage.",
+        "With dose: gradient, the share, at least 0 and below 1; default 0.01. 0 gives all-right and all-wrong "
+        "prompts no advantage.",
     )
     dose_steps: int = _setting(
         25,
@@ -165,13 +165,6 @@ class MinerGRPOConfig(GRPOConfig):
         "Cut the rollouts of an optimizer step into as few micro-batches as hold this many tokens each, prompts and "
         "padding included, instead of per_device_train_batch_size rollouts each. At least the longest rollout.",
     )
-    gradient_checkpointing_mode: str = _setting(
-        "all",
-        "Which layers gradient_checkpointing recomputes in the backward: all; or auto, as few as fit. With auto, "
-        "rollouts may go in more and smaller micro-batches, none of which takes more memory than the largest would "
-        "with all layers recomputed. What a layer takes is measured before the first step. With sharded weights "
-        "(FSDP, ZeRO-3) each micro-batch fetches all weights once more.",
-    )
     length_aware_scoring: bool = _setting(
         True, "Sort and trim likewise in the forwards without a gradient: old log-probs and reference."
     )
@@ -182,20 +175,32 @@ class MinerGRPOConfig(GRPOConfig):
     )
     reuse_sampling_logps: bool = _setting(
         True,
-        "MINER takes the log-probs that the sampler computed, instead of a forward over the all-right rollouts: of "
-        "vLLM or a rollout_func, where TRL computes none, and of transformers in float32. Once a training, those of "
-        "vLLM or a rollout_func are compared with the policy's, and the run ends if they differ.",
+        "MINER takes the log-probs of vLLM or a rollout_func, instead of a forward over the all-right rollouts, where "
+        "TRL computes none. Once a training they are compared with the policy's, and the run ends if they differ.",
     )
     vllm_group_port: int | None = _setting(
         None,
         "With a vLLM server: port of the machine that trains, over which the server receives the weights. Default: a "
         "free one below 32768. TRL's own default, 51216, may be taken by any outgoing connection.",
     )
-    watchdog_seconds: float = _setting(
-        300.0,
+    overwrite_output_dir: bool = _setting(
+        False,
+        "Delete what earlier runs have written into output_dir, and nothing else, before a run starts there. Without "
+        "it, a used folder is an error. A run that goes on from a checkpoint of the folder deletes nothing.",
+    )
+    resume_with_changes: bool = _setting(
+        False,
+        "Go on from a checkpoint although settings, model, data or reward functions have changed, which is an error "
+        "otherwise. The record and the model card keep the settings of each part of the run. The length of a run, "
+        "and what it logs, saves, pushes and evaluates, may change without it.",
+    )
+    watchdog_seconds: float | None = _setting(
+        None,
         "End a run that makes no progress for this many seconds, with an error that names the part and the "
         "step: the vLLM server does not answer or generates no token, a process is stopped or dead, no process makes "
-        "progress. 0: never.",
+        "progress, as in a reward function that takes longer. 0: never. Default: trl-miner train and launch end a run "
+        "whose server or process has not answered for 300 seconds, and only warn where all of them answer and none "
+        "makes progress; in Python, never.",
     )
     log_token_credit: bool = _setting(
         False,
@@ -209,17 +214,11 @@ class MinerGRPOConfig(GRPOConfig):
     )
     log_miner_update: bool = _setting(
         False,
-        "Log what an optimizer step did, separately for the rollouts of all-right (PH) prompts and for all others. Of "
-        "the gradient of the policy loss (without KL penalty, entropy bonus and router loss): miner/ph_gradient_norm, "
+        "Log how much of an optimizer step's gradient comes from the rollouts of all-right (PH) prompts: of the "
+        "policy loss (without KL penalty, entropy bonus and router loss), miner/ph_gradient_norm, "
         "miner/other_gradient_norm, miner/ph_gradient_share (PH / (PH + other)) and miner/gradient_cosine between the "
-        "two. Of what Adam makes of it, g / (sqrt(v) + eps): miner/ph_update_share and miner/update_cosine; while v "
-        "averages few gradients, in the first steps of a run, these two mostly show weights for which the two parts "
-        "cancel. And by how much the step raised the log-prob of a token, in nats: miner/ph_logp_gain in PH rollouts "
-        "with credit, miner/ph_logp_gain_others in those without, miner/ph_logp_gain_paid weighted by credit, "
-        "miner/he_logp_gain_right and miner/he_logp_gain_wrong in rollouts of mixed prompts with a positive and with "
-        "a negative advantage. Training stays the same, bit for bit. A measured step goes through the model once "
-        "more, makes two extra forwards, and keeps two more gradients of the trained weights. Not with DeepSpeed, "
-        "FSDP or fp16.",
+        "two. Training stays the same, bit for bit. A measured step goes through the model once more, and keeps two "
+        "more gradients of the trained weights. Not with DeepSpeed, FSDP or fp16.",
     )
     log_miner_update_steps: int = _setting(10, "Optimizer steps from one measurement to the next.")
     dynamic_sampling: bool = _setting(
@@ -231,63 +230,43 @@ class MinerGRPOConfig(GRPOConfig):
     dynamic_sampling_max_rounds: int = _setting(
         10, "Generations per batch, the first included, before it is filled up with the best prompts there are."
     )
-    dynamic_sampling_oversample: float = _setting(
-        1.0,
-        "A refill draws as many prompts as should fill the batch, going by the share of mixed ones so far, times "
-        "this; at least 1. Above 1, there are fewer rounds and more rollouts; a surplus mixed prompt waits for the "
-        "next batch, where it is generated again.",
-    )
-    dynamic_sampling_require_full: bool = _setting(
-        False, "Raise an error when a batch cannot be filled, instead of a warning."
-    )
     prompt_selection: str = _setting(
         "none",
-        "Which prompts to generate less often, or at a higher temperature, by how they came out before. greso (arXiv "
-        "2506.02177): less often with every visit in a row at which all rollouts were right, or all wrong. retire "
-        "(after ScaleRL, arXiv 2510.13786): less often if solved at the last visit. Others take their place, and all "
-        "come up again. With MINER these two leave out prompts that MINER learns from. temperature (the idea is "
-        "ERPO's, arXiv 2511.04800): at a higher temperature if solved at the last visit; it leaves none out.",
-    )
-    prompt_selection_target: float = _setting(
-        0.25,
-        "With greso: the share of generated prompts that may be all right or all wrong, a third and two thirds of it. "
-        "The chances to pass over such prompts are steered towards it.",
-    )
-    prompt_selection_retire_at: float = _setting(
-        0.9, "With retire and temperature: the pass rate from which a prompt counts as solved."
-    )
-    prompt_selection_retire_passes: int = _setting(
-        5,
-        "With retire: passes over the data from one visit of a solved prompt to the next. With 5, solved prompts cost "
-        "a fifth of the rollouts that they would cost otherwise, and one that is forgotten is found within 5 passes.",
-    )
-    prompt_selection_heat: float = _setting(
-        1.2,
-        "With temperature: the factor on temperature for solved prompts, at least 1, in sampling and in the loss. Not "
-        "with tools, environments, images, rollout_func, ucas, or a model that caps its logits or has a biased head.",
-    )
-    prompt_selection_new_ledger: bool = _setting(
-        False,
-        "With prompt_selection: begin a new prompt ledger where that of a resumed run is missing, damaged or of other "
-        "data, instead of ending with an error.",
+        "Which prompts to generate less often, by how they came out before. greso (arXiv 2506.02177): less often with "
+        "every visit in a row at which all rollouts were right, or all wrong. Others take their place, and all come "
+        "up again. With MINER it leaves out prompts that MINER learns from.",
     )
 
     def __post_init__(self) -> None:
         self._check_own_fields()
+        self._take_derived_batch()
         if self.optimizer_batch_size is not None:
             self._set_accumulation(self.num_processes)
         check_batches(self, self.num_processes)
-        check_device(self)
-        super().__post_init__()
+        try:
+            super().__post_init__()  # which may still choose the device
+        except ValueError:
+            check_device(self)
+            raise
+        self._check_placeholders()
         check_combinations(self)
 
-    def __getstate__(self) -> dict[str, Any]:
-        # transformers pickles its arguments into every checkpoint and run folder: a secret has no place there.
-        return {**redact(self.__dict__), "hub_token": None}
+    def without_secrets(self) -> "MinerGRPOConfig":
+        """Return a copy for a file: its secrets are `***`, and `hub_token` is None."""
+        public = copy.copy(self)
+        public.__dict__.update({**redact(vars(self)), "hub_token": None})
+        return public
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings without secrets: trackers get them so."""
-        return redact(super().to_dict())
+        shown = super(MinerGRPOConfig, self.without_secrets()).to_dict()
+        # transformers writes <HUB_TOKEN> where there is none, too
+        return {name: None if getattr(self, name, 0) is None else value for name, value in shown.items()}
+
+    def __str__(self) -> str:
+        return redact(super().__str__())
+
+    __repr__ = __str__
 
     def _check_own_fields(self) -> None:
         """Bring the fields that have several spellings into one, and check all."""
@@ -309,23 +288,37 @@ class MinerGRPOConfig(GRPOConfig):
         own_knobs(self._own_estimators(), self.advantage_estimator_kwargs)
         for method in METHODS.values():
             for name, knob in method.knobs.items():
-                if knob.is_optional and getattr(self, f"{method.name}_{name}") == math.inf:
+                if knob.is_optional and getattr(self, method.setting(name)) == math.inf:
                     # On a command line, inf is the only way to say "none".
-                    setattr(self, f"{method.name}_{name}", None)
+                    setattr(self, method.setting(name), None)
         check_fields(self)
-        self._set_dose()
+        if self.dose != L1:
+            check_dose(self, self._named.dosed)
 
-    def _set_dose(self) -> None:
-        """Give `dose_target` its default, and switch off the caps that another dose replaces."""
-        if self.dose == L1:
+    def _check_placeholders(self) -> None:
+        """Raise for a secret that `to_dict` or `without_secrets` has hidden: the run would log in with `***`."""
+        for name, value in vars(self).items():
+            may_hold_one = isinstance(value, dict) or name.endswith(("_token", "_url"))
+            if may_hold_one and (HIDDEN in str(value) or value == f"<{name.upper()}>"):
+                raise ValueError(
+                    f"{name} must hold the secret itself: got the placeholder that to_dict and saved files have in "
+                    f"its place. Give the secret again, or copy the configuration with copy.copy or "
+                    f"dataclasses.replace, which keep it."
+                )
+
+    def _take_derived_batch(self) -> None:
+        """Let TRL derive again what it has derived before, so that a configuration can be rebuilt from its fields."""
+        steps, batch = self.steps_per_generation, self.generation_batch_size
+        if steps is None or batch is None:
             return
-        dosed = self._named.dosed(self.knobs)
-        check_dose(self, dosed)
-        if self.dose_target is None:
-            self.dose_target = DEFAULT_SHARE
-        for method in dosed.values():
-            if "lambda_max" in method.knobs:
-                setattr(self, f"{method.name}_lambda_max", None)
+        derived = self.per_device_train_batch_size * self.num_processes * steps
+        if batch != derived:
+            raise ValueError(
+                f"generation_batch_size must be per_device_train_batch_size x processes x steps_per_generation: got "
+                f"{batch} and {self.per_device_train_batch_size} x {self.num_processes} x {steps}. Set one of "
+                f"generation_batch_size and steps_per_generation to None."
+            )
+        setattr(self, "generation_batch_size", None)  # noqa: B010 (mypy cannot see TRL's field)
 
     @property
     def num_processes(self) -> int:
@@ -350,16 +343,9 @@ class MinerGRPOConfig(GRPOConfig):
         return self.steps_per_generation * self.num_iterations / self.gradient_accumulation_steps
 
     @property
-    def optimiser_steps_per_generation(self) -> float:
-        """`optimizer_steps_per_generation` by its old name. Deprecated."""
-        message = "optimiser_steps_per_generation is now optimizer_steps_per_generation."
-        warnings.warn(message, FutureWarning, stacklevel=2)
-        return self.optimizer_steps_per_generation
-
-    @property
     def composition(self) -> Composition:
         """The advantage estimator of each kind of prompt; a dose of 0 pays nothing but mixed ones."""
-        return self._named.unpaid if self.dose_target == 0 else self._named
+        return self._named.unpaid if self.dose_level == 0 else self._named
 
     @property
     def _named(self) -> Composition:
@@ -368,7 +354,12 @@ class MinerGRPOConfig(GRPOConfig):
     @property
     def is_dosed(self) -> bool:
         """Whether the trainer scales what all-right and all-wrong prompts get."""
-        return self.dose != L1 and self.dose_target != 0
+        return self.dose != L1 and self.dose_level != 0
+
+    @property
+    def dose_level(self) -> float | None:
+        """`dose_target`, or its default; None: no dose."""
+        return DEFAULT_SHARE if self.dose == GRADIENT and self.dose_target is None else self.dose_target
 
     @property
     def estimators(self) -> tuple[AdvantageEstimator, ...]:
@@ -398,17 +389,22 @@ class MinerGRPOConfig(GRPOConfig):
         """Return the settings of one method, given its name or import path, by the names that its function takes."""
         if method not in METHODS:
             return own_knobs(self._own_estimators(), self.advantage_estimator_kwargs)[method]
-        return {name.removeprefix(f"{method}_"): value for name, value in self.method_settings(method).items()}
+        settings = self.method_settings(method)
+        return {name: settings[METHODS[method].setting(name)] for name in METHODS[method].knobs}
 
     def method_settings(self, method: str) -> dict[str, Any]:
-        """Return the settings of one method, given its name or import path, by the names of the fields."""
+        """Return the settings of one method, given its name or import path, by the names of the fields.
+
+        A cap is None where a dose takes its place.
+        """
         if method not in METHODS:
             return {"advantage_estimator_kwargs": self.knobs(method)}
-        names = [f"{method}_{name}" for name in METHODS[method].knobs]
-        of_the_trainer = {DYNAMIC_SAMPLING.name: "dynamic_sampling_", **dict.fromkeys(SELECTIONS, "prompt_selection_")}
-        if method in of_the_trainer:
-            names = [f.name for f in fields(self) if f.name.startswith(of_the_trainer[method])]
-        return {name: getattr(self, name) for name in names}
+        record = METHODS[method]
+        names = [record.setting(name) for name in record.knobs]
+        if method == DYNAMIC_SAMPLING.name:
+            names = [f.name for f in fields(self) if f.name.startswith("dynamic_sampling_")]
+        replaced = {record.setting("lambda_max")} if self.dose != L1 else set()
+        return {name: None if name in replaced else getattr(self, name) for name in names}
 
     def _own_estimators(self) -> list[AdvantageEstimator]:
         return [method for method in self._named.methods if method.name not in METHODS]

@@ -11,24 +11,20 @@ from typing import Any, get_type_hints
 import torch
 
 from .methods import (
-    GRESO,
     METHODS,
     POLICY_LOSSES,
     REINFORCE_PP_BASELINE,
-    RETIRE,
     SELECTIONS,
-    TEMPERATURE,
     AdvantageEstimator,
 )
 from .methods.compose import ALL_RIGHT, ALL_WRONG
-from .methods.dose import DEFAULT_SHARE, DOSES, ENTROPY, GRADIENT, L1
+from .methods.dose import DEFAULT_SHARE, DOSES, GRADIENT, L1
 from .methods.method import Kind, Knob
 from .setting import Setting, kinds_of
 
 logger = logging.getLogger("trl_miner.config")
 
 ALL_ROWS, ROWS_WITH_ADVANTAGE = "all", "rows_with_advantage"  # of kl_on
-CHECKPOINTING_AUTO = "auto"  # of gradient_checkpointing_mode
 
 # Lower bounds of the settings that belong to no method. TRL finds some of these out hours later, or never.
 _AT_LEAST = {
@@ -38,17 +34,14 @@ _AT_LEAST = {
     **dict.fromkeys(("learning_rate", "beta", "epsilon", "epsilon_high"), 0),
     "watchdog_seconds": 0,
     "dynamic_sampling_max_rounds": 1,
-    "dynamic_sampling_oversample": 1,
     "log_token_credit_steps": 1,
     "log_token_credit_rollouts": 1,
     "log_miner_update_steps": 1,
     "dose_steps": 1,
-    "prompt_selection_retire_passes": 1,
-    "prompt_selection_heat": 1,
 }
 # None is a value of these. (Their types do not tell: transformers' parser takes None out of them.)
 _OPTIONAL = {"steps_per_generation", "generation_batch_size", "max_completion_length", "epsilon_high", "min_p"}
-_OPTIONAL |= {"max_tool_calling_iterations"}
+_OPTIONAL |= {"max_tool_calling_iterations", "watchdog_seconds"}
 # The values that TRL takes, but looks at only once a batch has been generated, or the model loaded.
 ONE_OF = {
     "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
@@ -59,21 +52,13 @@ ONE_OF = {
     "dose": DOSES,
     "kl_on": (ALL_ROWS, ROWS_WITH_ADVANTAGE),
     "prompt_selection": ("none", *SELECTIONS),
-    "gradient_checkpointing_mode": ("all", CHECKPOINTING_AUTO),
     "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
 }
 # Settings that do something only where another one has one of these values.
 _ONLY_WITH: dict[str, tuple[str, Collection[Any]]] = {
-    "miner_gamma": ("miner_credit", ("focal", "inverse")),
-    "miner_constant_reward": ("miner_intrinsic", ("constant",)),
+    "miner_gamma": ("miner_credit", ("focal",)),
     "dose_steps": ("dose", (GRADIENT,)),
     "dynamic_sampling_max_rounds": ("dynamic_sampling", (True,)),
-    "dynamic_sampling_oversample": ("dynamic_sampling", (True,)),
-    "dynamic_sampling_require_full": ("dynamic_sampling", (True,)),
-    "prompt_selection_target": ("prompt_selection", (GRESO.name,)),
-    "prompt_selection_retire_at": ("prompt_selection", (RETIRE.name, TEMPERATURE.name)),
-    "prompt_selection_retire_passes": ("prompt_selection", (RETIRE.name,)),
-    "prompt_selection_heat": ("prompt_selection", (TEMPERATURE.name,)),
     "log_token_credit_steps": ("log_token_credit", (True,)),
     "log_miner_update_steps": ("log_miner_update", (True,)),
 }
@@ -141,13 +126,12 @@ def check_fields(args: Any) -> None:
     if args.output_dir == "":
         raise ValueError("output_dir must name a folder: got ''. Write runs/NAME, or . for the current folder.")
     for method in METHODS.values():
-        prefix = f"{method.name}_"
-        method.check({name: getattr(args, prefix + name) for name in method.knobs}, prefix)
+        method.check({name: getattr(args, method.setting(name)) for name in method.knobs}, method.setting(""))
     _check_trl_settings(args)
-    credited = args.composition.credited(args.knobs)
+    credited = args.composition.credited
     if args.dose == L1 and args.dose_target is not None:
         raise ValueError(
-            f"dose_target is a level for dose: gradient or dose: entropy: got dose_target={args.dose_target} with "
+            f"dose_target is a share for dose: gradient: got dose_target={args.dose_target} with "
             f"dose='l1'. Set dose too, or leave dose_target out."
         )
     _check_policy_loss(args)
@@ -160,11 +144,8 @@ def check_fields(args: Any) -> None:
 def _check_trl_settings(args: Any) -> None:
     own = type(args).__dataclass_fields__
     limits = [Knob(name=name, at_least=limit) for name, limit in _AT_LEAST.items()]
-    shares = ("top_p", "min_p", "prompt_selection_target", "prompt_selection_retire_at")
-    limits += [Knob(name=name, at_least=0, at_most=1) for name in shares]
+    limits += [Knob(name=name, at_least=0, at_most=1) for name in ("top_p", "min_p")]
     for knob in (*limits, *(Knob(name=name, one_of=values) for name, values in ONE_OF.items())):
-        if knob.name not in own:  # TRL 1.9 has fewer
-            continue
         value = getattr(args, knob.name)
         if knob.name == "scale_rewards" and isinstance(value, bool):
             value = "group" if value else "none"
@@ -235,12 +216,6 @@ def _check_dynamic_sampling(args: Any, credited: Mapping[Kind, AdvantageEstimato
                 f"dynamic_sampling out."
             )
     mixed = args.composition.mixed
-    if mixed.has_memory:
-        raise ValueError(
-            f"dynamic_sampling hides from {mixed.label} the prompts that it drops, so that its memory would hold "
-            f"mixed prompts alone: got {describe_estimators(args)}. Leave dynamic_sampling out, or choose another "
-            f"advantage_estimator."
-        )
     lost = sorted(mixed.acts_on - {"mixed"} - args.composition.homogeneous.keys())
     if lost and mixed.name not in METHODS:  # what one of the user's own does with them is not known
         logger.warning(
@@ -260,9 +235,8 @@ def _warn_of_selection(args: Any) -> None:
     """Warn where `prompt_selection` passes over prompts that a method pays."""
     composition = args.composition
     pays = {kind: composition.mixed for kind in composition.mixed.acts_on}
-    pays |= {**composition.homogeneous, **composition.credited(args.knobs)}
-    passed_over = (ALL_RIGHT,) if args.prompt_selection == RETIRE.name else (ALL_RIGHT, ALL_WRONG)
-    methods = {kind: pays[kind] for kind in passed_over if kind in pays and pays[kind].name in METHODS}
+    pays |= {**composition.homogeneous, **composition.credited}
+    methods = {kind: pays[kind] for kind in (ALL_RIGHT, ALL_WRONG) if kind in pays and pays[kind].name in METHODS}
     if methods:
         labels = dict.fromkeys(method.label for method in methods.values())
         logger.warning(
@@ -281,15 +255,10 @@ def check_dose(args: Any, dosed: Mapping[Kind, AdvantageEstimator]) -> None:
             f"ones: got {describe_estimators(args)}, which has none. Write advantage_estimator: grpo with all_right: "
             f"miner, or leave dose and dose_target out."
         )
-    if dose == GRADIENT and target is not None and not 0 <= target < 1:
+    if target is not None and not 0 <= target < 1:
         raise ValueError(
             f"dose_target must be at least 0 and below 1 with dose: gradient, as a share of the gradient's norm: got "
             f"{target}. The default is {DEFAULT_SHARE}; 0 gives all-right and all-wrong prompts nothing."
-        )
-    if dose == ENTROPY and (target is None or not 0 <= target < math.inf):
-        raise ValueError(
-            f"dose_target must be an entropy with dose: entropy, in nats per token, at least 0: got {target}. Choose "
-            f"it by the metric `entropy` of a run without a dose; 0 gives all-right and all-wrong prompts nothing."
         )
     for kind, method in dosed.items():
         if method is REINFORCE_PP_BASELINE:
@@ -300,7 +269,7 @@ def check_dose(args: Any, dosed: Mapping[Kind, AdvantageEstimator]) -> None:
                 f"{'miner' if kind == ALL_RIGHT else 'rl_zvp'}, or leave dose and dose_target out."
             )
         knob = method.knobs.get("lambda_max")
-        setting = f"{method.name}_lambda_max"
+        setting = method.setting("lambda_max")
         if knob is not None and (value := getattr(args, setting)) not in (None, knob.default):
             raise ValueError(
                 f"{setting} must be left out with dose: {dose}, which takes the place of this cap: got {value}. Leave "
@@ -355,21 +324,13 @@ def check_combinations(args: Any) -> None:
             f"policy_loss={loss.name} searches its bounds over a whole optimizer batch, which must lie in one "
             f"generation batch: got {shown}. Make steps_per_generation a multiple of gradient_accumulation_steps."
         )
-    if args.gradient_checkpointing_mode == CHECKPOINTING_AUTO:
-        _check_recomputation(args)
     if args.kl_on == ROWS_WITH_ADVANTAGE and args.beta == 0:
         logger.warning(
             f"kl_on={ROWS_WITH_ADVANTAGE} does nothing without a KL penalty: got beta={args.beta}. Set beta above 0, "
             f"or leave kl_on out."
         )
-    if args.prompt_selection in (GRESO.name, RETIRE.name):
+    if args.prompt_selection in SELECTIONS:
         _warn_of_selection(args)
-    hottest = args.temperature * args.prompt_selection_heat
-    if args.prompt_selection == TEMPERATURE.name and args.use_vllm and hottest > 2:
-        raise ValueError(
-            f"temperature times prompt_selection_heat must be at most 2, which is vLLM's limit: got "
-            f"{args.temperature} x {args.prompt_selection_heat} = {hottest:g}. Lower prompt_selection_heat."
-        )
     if args.dynamic_sampling and args.eval_strategy != "no":
         logger.warning(
             "dynamic_sampling is for training: evaluation drops no prompt, so that eval_reward and reward are not "
@@ -379,12 +340,12 @@ def check_combinations(args: Any) -> None:
 
 def _warn_of_unused(args: Any) -> None:
     """Warn of settings whose method or feature has no part in the run."""
-    taking_part = {method.name for method in args.methods}
+    used = {method.setting(name) for method in args.methods for name in method.knobs}
     unused = {
-        f"{method.name}_{name}": (knob.default, f"of {method.name}, which has no part in this run")
+        method.setting(name): (knob.default, f"of {method.name}, which has no part in this run")
         for method in METHODS.values()
-        if method.name not in taking_part
         for name, knob in method.knobs.items()
+        if not method.settings_of and method.setting(name) not in used
     }
     for setting, (other, values) in _ONLY_WITH.items():
         if setting not in unused and getattr(args, other) not in values:
@@ -408,19 +369,6 @@ def _warn_of_own_scaling(args: Any) -> None:
         logger.warning(
             f"{' and '.join(passed_over)} has no effect on {' and '.join(own)}, which scales the weighted sum of the "
             f"rewards in its own way. Use grpo or miner for it, or leave it out."
-        )
-
-
-def _check_recomputation(args: Any) -> None:
-    if not args.length_aware_training:
-        raise ValueError(
-            "gradient_checkpointing_mode=auto sorts rollouts by length: got length_aware_training=False. Leave one of "
-            "them out."
-        )
-    if not args.gradient_checkpointing:
-        logger.warning(
-            "gradient_checkpointing_mode=auto does nothing without checkpointing: got gradient_checkpointing=False. "
-            "Set gradient_checkpointing to true, or leave gradient_checkpointing_mode out."
         )
 
 

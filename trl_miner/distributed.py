@@ -5,8 +5,8 @@
 
 import io
 import pickle
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -14,6 +14,27 @@ from torch import Tensor
 
 # torch 2.13 renamed it and warns about the old name
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
+
+T = TypeVar("T")
+
+
+def decided_by_one(decide: Callable[[], T]) -> T:
+    """Return what `decide` returns on the main process. What it raises there, every process raises: each must call."""
+    from accelerate import PartialState
+    from accelerate.utils import broadcast_object_list
+
+    decided: list[Any] = [None, None]
+    failure: Exception | None = None
+    if PartialState().is_main_process:
+        try:
+            decided[0] = decide()
+        except Exception as error:  # the others wait
+            failure, decided[1] = error, str(error)
+    broadcast_object_list(decided)
+    if decided[1] is not None:
+        raise failure or ValueError(decided[1])
+    return decided[0]
 
 
 class World:

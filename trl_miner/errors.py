@@ -9,6 +9,7 @@ from .redaction import redact
 
 TRACEBACK = "TRL_MINER_TRACEBACK"  # the variable by which processes that a command starts know of the option
 EXIT_CODE = 2
+INTERRUPTED = 130  # the exit code after Ctrl-C, as a shell has it
 _PATIENCE_SECONDS = 5.0
 
 

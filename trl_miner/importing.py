@@ -8,10 +8,10 @@ from typing import Any
 
 
 def import_object(setting: str, path: str) -> Any:
-    """Import what a setting names, a dotted path, from an installed package or from the current folder."""
+    """Import what a setting names, a dotted path, from an installed package or else from the current folder."""
     module_name, _, name = path.rpartition(".")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    if not {"", os.getcwd()}.intersection(sys.path):  # a script or notebook of the user's has it first
+        sys.path.append(os.getcwd())
     failure = f"{setting}: '{path}' could not be imported from {os.getcwd()}: "
     try:
         module = importlib.import_module(module_name)
@@ -20,8 +20,15 @@ def import_object(setting: str, path: str) -> Any:
         raise ValueError(f"{failure}{error}. Check the path.") from error
     if not is_there:
         hint = did_you_mean(name, vars(module)) or " Check the path."
-        raise ValueError(f"{failure}module {module_name!r} has no attribute {name!r}.{hint}")
+        place = getattr(module, "__file__", None) or "built in"
+        raise ValueError(f"{failure}module {module_name!r} ({place}) has no attribute {name!r}.{hint}")
     return getattr(module, name)
+
+
+def current_folder_last() -> None:
+    """Move the current folder, which `python -m` puts first, to the end: its json.py must not replace Python's."""
+    here = os.getcwd()
+    sys.path[:] = [*(entry for entry in sys.path if entry not in ("", here)), here]
 
 
 def did_you_mean(name: str, known: Any) -> str:

@@ -16,7 +16,8 @@ from .config import HEADINGS as CONFIG_HEADINGS
 from .config import MinerGRPOConfig
 from .data.benchmarks import BENCHMARKS, split_entry
 from .data.own import Layout
-from .data.prompts import STYLES, PromptForm, Style, guess_style
+from .data.prompt_form import style_of
+from .data.prompts import STYLES, PromptForm, Style
 from .data.reasoning_gym import TRAIN_SIZE, benchmark_parts, is_task, read_parts
 from .data.worlds import WORLDS
 from .evaluation.seeded_sampling import DEFAULT_BATCH_SIZE
@@ -83,8 +84,8 @@ class MinerScriptArguments(ScriptArguments):
     task_seed: int = _setting(0, "Decides which problems reasoning-gym makes.")
     prompt_style: str = _setting(
         "auto",
-        "Prompts that are built here: plain text, chat messages, or auto, which guesses from the model's name and its "
-        "chat template. A prompt in a data set stays as it is.",
+        "Prompts that are built here: plain text, chat messages, or auto: as the model was trained, else guessed from "
+        "its name and chat template. A prompt in a data set stays as it is.",
     )
     reward_funcs: list[str] | None = _setting(
         None,
@@ -256,7 +257,8 @@ def settings_of(parser: TrlParser) -> dict[str, Setting]:
 
 def _groups() -> dict[str, str]:
     """Return, by the name of each setting of ours, the heading that the help shows it under."""
-    methods = {f"{method.name}_{knob}": f"of {method.label}" for method in METHODS.values() for knob in method.knobs}
+    own = [method for method in METHODS.values() if not method.settings_of]
+    methods = {method.setting(knob): f"of {method.label}" for method in own for knob in method.knobs}
     groups, heading = {}, ""
     for cls in (MinerScriptArguments, MinerGRPOConfig):
         for name in cls.__annotations__:
@@ -341,7 +343,7 @@ def find_style(prompt_style: str, model_args: Any, trusts: bool) -> Style:
     if prompt_style != "auto" or not model or model in WORLDS:  # no model: an error that is told later
         return "chat" if prompt_style == "chat" else "plain"
     tokenizer = AutoTokenizer.from_pretrained(model, revision=model_args.model_revision, trust_remote_code=trusts)
-    return guess_style(model, tokenizer)
+    return style_of(model, tokenizer, model_args.model_revision)
 
 
 def _load_reward_func(name: str, args: Any, config: Any) -> Callable[..., Any]:

@@ -4,11 +4,12 @@ By value: what stands in an environment variable with the name of a secret, and 
 wherever it appears. Texts of models and data sets are not settings, and stay as they are.
 """
 
+import json
 import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
@@ -17,57 +18,54 @@ HIDDEN = "***"
 # Characters of a value that is hidden inside of words, and of one that is hidden as a word of its own.
 _SHORTEST, _SHORTEST_ALONE = 16, 6
 _SHORTEST_TOKEN = 8  # characters of what stands under "token" alone, as words of a vocabulary do too
+# Words of a name. Under a secret one everything is hidden; under others only what follows from the words around them.
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_SECRET = {"password", "passwd", "passphrase", "secret", "secrets", "credential", "credentials", "authorization"}
-_SECRET |= {"webhook", "cookie"}
-# Tokens of a vocabulary, and keys of a table, are no secrets.
-_OF_VOCABULARY = {
-    *("eos", "bos", "pad", "unk", "sep", "cls", "mask", "eot", "eom", "boi", "eoi", "im", "special", "extra", "added"),
-    *("image", "audio", "video", "vision", "text", "word", "start", "stop", "begin", "end", "prefix", "suffix"),
-    *("decoder", "forced", "think", "thinking", "tool", "response", "user", "assistant", "system", "newline", "space"),
-    *("per", "each", "max", "min", "num", "new", "next", "last", "first", "any", "label", "placeholder", "separator"),
-    *("by", "answer", "reward", "correct"),
-}
-_OF_ACCESS = {
-    *("api", "access", "secret", "private", "auth", "account", "storage", "encryption", "signing", "ssh", "service"),
-    *("subscription", "wandb", "openai", "anthropic", "hf", "hub", "huggingface", "bearer", "refresh", "client"),
+_SECRET = {*"password passwd passphrase pwd secret secrets credential credentials authorization".split()}
+_SECRET |= {*"bearer webhook webhooks cookie cookies".split()}
+_SECRET_AT_THE_END = {*"auth oauth otp pat session".split()}
+_OF_ACCESS = {  # before token, key or pass
+    *"api access secret private auth account storage encryption signing ssh service subscription".split(),
+    *"hf hub huggingface wandb openai anthropic github gitlab slack discord telegram bot aws azure google".split(),
+    *"smtp mail ftp http proxy db database user admin root login deploy personal judge csrf".split(),
+    *"bearer refresh client my id".split(),
 }
 _RUN_TOGETHER = re.compile(  # HFTOKEN
-    rf"(?<![A-Za-z])({'|'.join(sorted(_OF_ACCESS))})(tokens?|keys?)(?![A-Za-z])", re.IGNORECASE
+    rf"(?<![A-Za-z])({'|'.join(sorted(_OF_ACCESS - {'id', 'my'}))})(tokens?|keys?|pass)(?![A-Za-z])", re.IGNORECASE
 )
-_HARMLESS = re.compile(r"|\*+|none|null|true|false|<[^<>]*>|\$.*", re.IGNORECASE | re.DOTALL)
+_FILES = r"[\w./-]*\.(?:json|jsonl|safetensors|py|ya?ml|txt|md|csv|parquet|bin)\.?"
+_PLAIN = "none|null|true|false|yes|no|on|off|enabled|disabled|required|optional"
+_HARMLESS = re.compile(rf"\s*|\*+|{_PLAIN}|<[^<>]*>|\[[^\[\]]*\]|\$.*|{_FILES}", re.IGNORECASE | re.DOTALL)
+_MIXED = re.compile(r"(?=.*\d)(?=.*[A-Za-z]).{6,}")
 _RANDOM = re.compile(r"(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{12,}")
-_PROSE = {
-    *("a", "an", "the", "this", "that", "it", "its", "your", "my", "no", "not", "nothing", "is", "was", "must", "may"),
-    *("got", "see", "set", "use", "give", "unset", "in", "of", "to", "for", "from", "with", "as", "or", "and", "if"),
-    *("default", "str", "string", "optional", "required", "missing", "invalid", "wrong", "unknown", "one", "either"),
-}
 _SHAPES = re.compile(
     r"(?<![A-Za-z0-9])(?:"
     r"hf_(?!x+\b|X+\b)(?:[A-Za-z0-9]{30,}|(?=[A-Za-z]*[0-9A-Z])[A-Za-z0-9]{10,})|api_org_[A-Za-z0-9]{20,}"
     r"|sk-(?=[\w-]{0,99}?[A-Za-z0-9]{12})(?:[\w-]{32,}|(?=[A-Za-z_-]*\d)[\w-]{16,})"
     r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
-    r"|(?:npm|gsk|r8)_[A-Za-z0-9]{30,}|(?:pypi|nvapi)-[\w-]{40,}|dckr_pat_[\w-]{20,}"
-    r"|hooks\.slack\.com/services/[\w/]{20,}"
-    r"|xox[a-z]-[\w-]{10,}|(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z])|AIza[\w-]{30,}|wandb_v1_\w{20,}"
-    r"|eyJ[\w-]{6,}\.eyJ[\w-]{4,}(?:\.[\w-]*)?"
+    r"|(?:npm|gsk|r8)_[A-Za-z0-9]{30,}|(?:pypi|nvapi)-[\w-]{40,}|dckr_pat_[\w-]{20,}|wandb_v1_\w{20,}"
+    r"|(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,}|whsec_[A-Za-z0-9]{20,}|SG\.[\w-]{10,}\.[\w-]{10,}"
+    r"|ya29\.[\w-]{10,}|AIza[\w-]{30,}|(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z])|xox[a-z]-[\w-]{10,}"
+    r"|\d{8,10}:AA[\w-]{30,}"  # Telegram
+    r"|hooks\.(?:slack|zapier)\.com/[\w/-]{20,}|discord(?:app)?\.com/api/(?:v\d+/)?webhooks/[\w/-]+"
+    r"|[\w.-]{1,99}\.webhook\.office\.com/[\w@/-]+|outlook\.office(?:365)?\.com/webhook/[\w@/-]+"  # Teams
+    r"|eyJ[\w-]{6,}\.eyJ[\w-]{4,}(?:\.[\w-]*)?"  # a JSON Web Token
     r")|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     re.DOTALL,
 )
 _URL_USER = re.compile(r"(?<=://)(?:([^\s/@:'\"]*):[^\s/'\"]+|[^\s/@:'\"]{16,})@")
-_URL_SIGNATURE = re.compile(r"(?<=[?&])((?:[\w-]{0,40}signature|sig)=)[^&\s\"']+", re.IGNORECASE)
-_HEADER = re.compile(
-    r"((?:authorization\\*[\"']?\s*[:=]\s*\\*[\"']?(?:[A-Za-z]+[ ]+)?)|\bbearer\s+(?=[^\s\"',;]*\d|[^\s\"',;]{20}))"
-    r"[^\s\"',;\\]+",
-    re.IGNORECASE,
-)
-_WANDB_KEY = re.compile(
-    r"(wandb.{0,60}?(?:key|password|login|token).{0,20}?)\b[0-9a-f]{40}\b", re.IGNORECASE | re.DOTALL
+# What follows such a text, or lies within it, is a secret.
+_AFTER = re.compile(
+    r"((?<=[?&])(?:[\w-]{0,40}(?:signature|token|password)|sig|auth|key|api_?key|pwd|pass|secret|session|otp)=)[^&\s\"']+"
+    r"|((?:authorization\\*[\"']?\s*[:=]\s*\\*[\"']?(?:[A-Za-z]+[ ]+)?)|\bbearer\s+(?=[^\s\"',;]*\d|[^\s\"',;]{20}))"
+    r"[^\s\"',;\\]+"
+    r"|(\bcurl\s[^\n|;]{0,400}?(?<=\s)(?:-u|--user)[\s=]*[\"']?[^\s:\"']{1,99}:)[^\s\"']+"
+    r"|(wandb.{0,60}?(?:key|password|login|token).{0,20}?)\b[0-9a-f]{40}\b",
+    re.IGNORECASE | re.DOTALL,
 )
 _NAMED = re.compile(
-    r"(?<![\w.-])(?P<dashes>-{0,2})(?P<name>[\w.-]{0,40}?(?:tok|key|secret|pass|credential|webhook|cookie)[\w.-]{0,40})"
-    r"(?P<close>\\*[\"'])?(?P<between>\s*[:=]\s*|,?\s+|,)(?P<open>[\[(]?(?:\\*[\"'])?)"
-    r"(?P<value>(?<=\")[^\"\n\\]*|(?<=')[^'\n\\]*|[^\s,;&\"'\\\])}]+)",
+    r"(?<![\w.@-])(?P<dashes>-{0,2})(?P<name>[\w.-]{0,40}?(?:tok|key|secret|pass|pwd|auth|bearer|pat|session|otp"
+    r"|credential|webhook|cookie)[\w.-]{0,40})(?P<close>\\*[\"'])?(?P<between>\s*[:=]\s*|,?\s+|,)"
+    r"(?P<open>[\[(]?(?:\\*[\"'])?)(?P<value>(?<=\")[^\"\n\\]*|(?<=')[^'\n\\]*|[^\s,;&\"'\\\])}]+)",
     re.IGNORECASE,
 )
 _PATH = re.compile(r"(?<![\w.:/~-])~?/(?:[^\s/=,'\"]+/)*([^\s/=,'\"]+)/?")
@@ -76,7 +74,8 @@ _learned: set[str] = set()
 
 def redact(value: Any) -> Any:
     """Return settings, a command line or a text without the secrets in them, each replaced by `***`."""
-    return _redact(value, _known_values())
+    known = _known_values()
+    return _walk(value, lambda text: _redact_text(text, known), [])
 
 
 def without_paths(value: Any) -> Any:
@@ -95,25 +94,47 @@ def learn(settings: Any) -> None:
 
 def is_secret(name: str, value: Any, *, is_option: bool = False) -> bool:
     """Return whether a value is a secret because of the name that it stands under, such as that of an option."""
-    if value is None or isinstance(value, bool | float) or _HARMLESS.fullmatch(str(value)):
+    if value is None or isinstance(value, bool | float) or _HARMLESS.fullmatch(text := str(value)):
+        return False
+    if "@" in name:  # pass@1
+        return False
+    *before, last = _words(name) or [""]
+    if last == "pwd" and text[0] in "/~.":  # the shell's current folder
         return False
     if is_option and name.lower() in ("token", "key", "pass"):
         return True
-    if isinstance(value, int) or (name.lower() == "token" and len(value) < _SHORTEST_TOKEN):  # rather a vocabulary's
-        *before, last = _words(name) or [""]
-        is_of_access = last in ("token", "key") and not _OF_ACCESS.isdisjoint(before[-1:])
-        return is_of_access or not _SECRET.isdisjoint([*before, last])
-    return _is_secret_name(name) or (name.lower().endswith("key") and _RANDOM.search(str(value)) is not None)
+    is_number = isinstance(value, int) or text.isdecimal()
+    if _is_secret_name(name) and not (is_number and last in ("auth", "session", "pat")):
+        return True
+    if is_number or "." in name:
+        return False
+    if last == "token" and not before:
+        return len(text) >= _SHORTEST_TOKEN
+    if last == "pass" and not before:
+        return True
+    is_mixed = _MIXED.fullmatch(text) is not None and not re.search(r"[<>|\[\]\s]", text)
+    return (last == "token" and is_mixed) or (last in ("tokens", "key", "keys") and bool(_RANDOM.search(text)))
 
 
-def find_secret(text: str, *, shapes: bool = True) -> str | None:
-    """Return what a text holds, "the value of HF_TOKEN" or "a secret"; None: no secret by value or by shape."""
+def find_secret(text: str, *, is_vocabulary: bool = False) -> str | None:
+    """Return what a text to be published holds, "the value of HF_TOKEN" or "a secret under pwd"; None: no secret.
+
+    A vocabulary is searched for known values alone: its words may have the shape of a secret.
+    """
     for name, value in _secrets_in(dict(os.environ)):
         if _is_known_value(value) and len(value) >= _SHORTEST and value in text:
             return f"the value of {name}"
-    if any(value in text for value in _learned if len(value) >= _SHORTEST) or (shapes and _SHAPES.search(text)):
+    if any(value in text for value in _learned if len(value) >= _SHORTEST):
         return "a secret"
-    return None
+    if is_vocabulary:
+        return None
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        content = text
+    for name, _ in _secrets_in(content):
+        return f"a secret under {name}"
+    return "a secret" if redact(content) != content else None
 
 
 def split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -128,9 +149,13 @@ def split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def hide_in_tracebacks() -> None:
-    """Show uncaught exceptions of this process without secrets: messages may quote settings."""
+    """Show uncaught exceptions of this process without secrets: messages may quote settings. Ctrl-C is one line."""
 
     def show(*error: Any) -> None:
+        if error[0] is KeyboardInterrupt:
+            if int(os.environ.get("RANK") or 0) == 0:
+                print("trl-miner: stopped by Ctrl-C.", file=sys.stderr)
+            return
         print(redact("".join(traceback.format_exception(*error))), end="", file=sys.stderr)
 
     sys.excepthook = show
@@ -142,20 +167,16 @@ def _words(name: str) -> list[str]:
 
 @lru_cache(10_000)
 def _is_secret_name(name: str) -> bool:
+    """Return whether all that stands under a name is a secret."""
     words = _words(name)
-    if not words or _SECRET.intersection(words):
-        return bool(words)
-    if words[-1] == "id" and words[-2:-1] == ["key"]:  # AWS_ACCESS_KEY_ID
+    if words[-1:] == ["id"] and words[-2:-1] == ["key"]:  # AWS_ACCESS_KEY_ID
         words.pop()
-    *before, last = words
-    qualifier = before[-1] if before else ""
-    if last == "token":
-        return qualifier not in _OF_VOCABULARY
-    if last in ("tokens", "keys", "tok", "toke"):  # an option may be abbreviated
-        return qualifier in _OF_ACCESS
-    if last in ("key", "pass", "pwd"):
-        return bool(before) and (qualifier in _OF_ACCESS or name.isupper())
-    return False
+    if not words or not _SECRET.isdisjoint(words) or words[-1] in _SECRET_AT_THE_END:
+        return bool(words)
+    is_of_access = not _OF_ACCESS.isdisjoint(words[-2:-1])
+    if words[-1] in ("token", "tokens", "tok", "toke", "keys"):  # an option may be abbreviated
+        return is_of_access
+    return words[-1] in ("key", "pass") and (is_of_access or (name.isupper() and len(words) > 1))
 
 
 def _known_values() -> re.Pattern[str] | None:
@@ -174,18 +195,50 @@ def _is_known_value(value: str) -> bool:
     return len(value) >= 8 and not (os.sep in value and os.path.exists(value))
 
 
-def _secrets_in(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield name and value of each secret that settings or a command line hold under its name."""
+def _secrets_in(settings: Any) -> list[tuple[str, str]]:
+    """Return name and value of each secret that settings or a command line hold under its name."""
+    found: list[tuple[str, str]] = []
+    _walk(settings, lambda text: text, found)
+    return found
+
+
+def _walk(value: Any, hide: Callable[[str], str], found: list[tuple[str, str]], name: str = "") -> Any:
+    """Return a value without the secrets under their names, which are added to `found`, and with `hide` of its texts.
+
+    `name` is that of the value; in a command line an option names the word after it.
+    """
     if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _secrets_in(inner, _inner_name(name, str(key)))
-    elif isinstance(value, list | tuple):
-        for before, inner in zip((None, *value), value, strict=False):
-            yield from _secrets_in(inner, _option_name(before) or name)
-            if isinstance(inner, str) and inner.startswith("--") and "=" in inner:
-                yield from _secrets_in(inner.partition("=")[2], _option_name(inner.partition("=")[0]) or "")
-    elif name and is_secret(name, value):
-        yield name, str(value)
+        return {key: _walk(inner, hide, found, _inner_name(name, str(key))) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        before = (None, *value)
+        words = [_walk_word(word, before[place], hide, found, name) for place, word in enumerate(value)]
+        if value and value[0] == "curl":
+            words = [_without_login(word, before[place]) for place, word in enumerate(words)]
+        return type(value)(words) if type(value) in (list, tuple) else words
+    if name and is_secret(name, value):
+        found.append((name, str(value)))
+        return HIDDEN
+    return hide(value) if isinstance(value, str) else value
+
+
+def _walk_word(word: Any, before: Any, hide: Callable[[str], str], found: list[tuple[str, str]], name: str) -> Any:
+    """Walk an item of a list, which may be `--name=value` or the value of the option before it."""
+    if not isinstance(word, str):
+        return _walk(word, hide, found, name)
+    is_set = re.match(r"--[\w.-]+=", word) is not None
+    option, _, value = word.partition("=") if is_set else (str(before), "", word)
+    if not re.fullmatch(r"--[\w.-]+", option) or (word[:2] == "--" and not is_set):
+        return _walk(word, hide, found, name)
+    if not is_secret(option.lstrip("-"), value, is_option=True):
+        return hide(word)
+    found.append((option.lstrip("-"), value))
+    return f"{option}={HIDDEN}" if is_set else HIDDEN
+
+
+def _without_login(word: Any, before: Any) -> Any:
+    """Return the word after curl's `-u` without the password."""
+    is_login = before in ("-u", "--user") and isinstance(word, str) and ":" in word
+    return f"{word.partition(':')[0]}:{HIDDEN}" if is_login else word
 
 
 def _inner_name(name: str, key: str) -> str:
@@ -196,64 +249,42 @@ def _inner_name(name: str, key: str) -> str:
     return f"{key}_{name}" if is_of_several else key
 
 
-def _option_name(word: Any) -> str | None:
-    """Return the name of an option whose value is the next word."""
-    is_option = isinstance(word, str) and word.startswith("--") and "=" not in word
-    return str(word).lstrip("-") if is_option else None
-
-
-def _redact(value: Any, known: re.Pattern[str] | None, name: str = "") -> Any:
-    if isinstance(value, Mapping):
-        return {
-            key: inner
-            if inner is None or isinstance(inner, float)
-            else _redact(inner, known, _inner_name(name, str(key)))
-            for key, inner in value.items()
-        }
-    if isinstance(value, list | tuple):
-        before = (None, *value)
-        words = [_redact_word(word, known, _option_name(before[place]), name) for place, word in enumerate(value)]
-        return type(value)(words) if type(value) in (list, tuple) else words
-    if name and is_secret(name, value):
-        return HIDDEN
-    return _redact_text(value, known) if isinstance(value, str) else value
-
-
-def _redact_word(word: Any, known: re.Pattern[str] | None, option: str | None, name: str) -> Any:
-    """Redact an item of a list, which may be the value of the option before it."""
-    if option and isinstance(word, str) and not word.startswith("--"):
-        return HIDDEN if is_secret(option, word, is_option=True) else _redact_text(word, known)
-    return _redact(word, known, name)
-
-
 def _redact_text(text: str, known: re.Pattern[str] | None) -> str:
+    """Hide until nothing is left to hide: what stands around a name decides, and may have been a secret itself."""
+    while (hidden := _redact_once(text, known)) != text:
+        text = hidden
+    return text
+
+
+def _redact_once(text: str, known: re.Pattern[str] | None) -> str:
     if known is not None:
         text = known.sub(HIDDEN, text)
     text = _SHAPES.sub(HIDDEN, text)
     if "://" in text:
         text = _URL_USER.sub(lambda match: f"{match[1]}:{HIDDEN}@" if match[1] is not None else f"{HIDDEN}@", text)
-        text = _URL_SIGNATURE.sub(rf"\1{HIDDEN}", text)
-    text = _WANDB_KEY.sub(rf"\1{HIDDEN}", _HEADER.sub(rf"\1{HIDDEN}", text))
+    text = _AFTER.sub(lambda match: f"{match[match.lastindex or 0]}{HIDDEN}", text)
     return _NAMED.sub(_redact_named, text)
-
-
-def _is_no_prose(name: str, value: str) -> bool:
-    """Return whether what follows a name and a colon is a value: "a secret: model.json holds it" has none."""
-    if len(_words(name)) > 1:
-        return value.lower().strip(".") not in _PROSE
-    if "password" in name.lower():
-        return len(value) >= _SHORTEST_ALONE and re.search(r"\d", value) is not None
-    return _RANDOM.search(value) is not None
 
 
 def _redact_named(match: re.Match[str]) -> str:
     """Hide the value of `name=value`, `"name": "value"` or `--name value`; prose such as `the token: got` stays."""
-    name, value, between = match["name"], match["value"], match["between"]
-    is_quoted = match["open"][-1:] in ("'", '"') and match["open"] != ""
-    if not between.strip(" \t\n") or between.strip() == ",":
-        is_value = match["dashes"] == "--" and not value.startswith("--") and value.lower() not in _PROSE
-    else:
-        is_value = is_quoted or not between[-1:].isspace() or _is_no_prose(name, value)
-    if not is_value or not is_secret(name, value, is_option=match["dashes"] == "--"):
+    is_option = match["dashes"] == "--"
+    if _is_prose(match) or not is_secret(match["name"], match["value"], is_option=is_option):
         return match[0]
     return match[0][: match.start("value") - match.start()] + HIDDEN
+
+
+def _is_prose(match: re.Match[str]) -> bool:
+    """Return whether a name and a word after it are parts of a sentence: "the secret: model.json holds it"."""
+    name, value, between = match["name"], match["value"], match["between"]
+    rest = match.string[match.end() :][:20]
+    goes_on = re.match(r"\.?[ ]+[A-Za-z]|\.$", rest) is not None and not _MIXED.fullmatch(value)
+    if between.strip() in ("", ","):
+        return match["dashes"] != "--" or value.startswith("--") or goes_on
+    if match["open"][-1:] in ("'", '"') and match["open"] or not between[-1:].isspace():
+        return False
+    starts_line = not match.string[: match.start()].rpartition("\n")[2].strip(" -\t{")
+    if len(_words(name)) > 1 or (starts_line and re.match(r"[ \t]*(?:[,;}\n]|$)", rest)):
+        return goes_on
+    is_password = name.lower() in ("password", "passwd", "passphrase", "pwd", "otp") and len(value) >= _SHORTEST_ALONE
+    return not (_RANDOM.search(value) or (is_password and re.search(r"\d", value)))

@@ -3,9 +3,11 @@
 # N rollouts of the global batch, F reward functions, D of them that decide
 """
 
+import functools
 import inspect
 import math
-from collections.abc import Callable, Collection, Sequence
+import reprlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,7 @@ OWN_REWARDS = ("math_reward", "choice_reward", "task_reward", "random_reward")
 TRL_REWARDS = ("accuracy_reward", "reasoning_accuracy_reward", "think_format_reward", "get_soft_overlong_punishment")
 # Ours and TRL's: 1 is right.
 KNOWN_VERIFIERS = ("math_reward", "choice_reward", "task_reward", "accuracy_reward", "reasoning_accuracy_reward")
+NEED_SOLUTION = {"math_reward", "choice_reward", "accuracy_reward", "reasoning_accuracy_reward"}
 # What TRL hands to every reward function besides the columns of the data set.
 REWARD_KWARGS = {
     *("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments")
@@ -129,6 +132,59 @@ def check_rewards(names: Sequence[str], rewards_NF: "Tensor", rewards_N: "Tensor
             )
 
 
+def checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a reward function that refuses what is no list of rewards; a reward model stays as it is."""
+    if hasattr(function, "named_parameters"):
+        return function
+    inner: Any = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(inner.__call__):
+
+        async def later(*, completions: Any, **kwargs: Any) -> list[float | None]:
+            return reward_list(name, await function(completions=completions, **kwargs), len(completions))
+
+        return later
+    return lambda *, completions, **kwargs: reward_list(
+        name, function(completions=completions, **kwargs), len(completions)
+    )
+
+
+def reward_list(name: str, returned: Any, count: int) -> list[float | None]:
+    """Return what a reward function returned as a list of numbers and None.
+
+    Args:
+        name: Of the reward function.
+        returned: A list, or what can be taken for one: a tuple, an array or a tensor (count,), a generator.
+        count: Number of completions.
+
+    Raises:
+        ValueError: It is something else, has another length, or holds what is no number.
+    """
+    wanted = f"The reward function '{name}' must return a list of {count} numbers, one for each completion, or None "
+    wanted += "for one that it cannot score: got "
+    if hasattr(returned, "tolist"):
+        returned = returned.tolist()
+    if isinstance(returned, str | bytes | Mapping | Set) or not isinstance(returned, Iterable):
+        raise ValueError(f"{wanted}{_shown(returned)}. Return a list.")
+    rewards = list(returned)
+    if len(rewards) != count:
+        raise ValueError(f"{wanted}{len(rewards)} values, {_shown(rewards)}. Return one for each completion.")
+    for place, reward in enumerate(rewards):
+        if isinstance(reward, str | bytes):  # float() takes "1.0"
+            raise ValueError(f"{wanted}{_shown(reward)} for completion {place}. Return a number.")
+        try:
+            rewards[place] = None if reward is None else float(reward)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"{wanted}{_shown(reward)} for completion {place}. Return a number.") from error
+    return rewards
+
+
+def _shown(value: Any) -> str:
+    kind = "" if value is None else f" ({type(value).__name__})"
+    return f"{reprlib.repr(value)}{kind}"
+
+
 def check_reward_name(name: str) -> None:
     """Raise ValueError for a name of `reward_funcs` that is neither known nor an import path."""
     known = OWN_REWARDS + TRL_REWARDS
@@ -139,9 +195,11 @@ def check_reward_name(name: str) -> None:
         )
 
 
-def check_reward_columns(names: Sequence[str], functions: Sequence[Any], columns: Collection[str]) -> None:
+def check_reward_columns(
+    names: Sequence[str], functions: Sequence[Any], columns: Collection[str], *, needs_prompt: bool = True
+) -> None:
     """Refuse a missing column now: it would show as a TypeError after the first generation, an hour into a job."""
-    if "prompt" not in columns:
+    if needs_prompt and "prompt" not in columns:
         raise ValueError(
             f"The training set must have a column prompt: got {', '.join(columns)}. Rename the column that holds the "
             f"prompts, or make the data set with `trl-miner data`."

@@ -1,4 +1,4 @@
-"""A table of text, shown as Markdown, CSV or LaTeX; the pages of `viewing` show it as HTML."""
+"""A table of text, shown as Markdown or CSV; the pages of `viewing` show it as HTML."""
 
 import csv
 import io
@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .text import for_markdown, one_line
-
-_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
-_LATEX |= {character: f"\\{character}" for character in "&%$#_{}"}
 
 
 class Link(str):
@@ -52,25 +49,6 @@ class Table:
         notes = "".join(f"- {for_markdown(note)}\n" for note in self.notes)
         return "".join(shown) + (f"\n{notes}" if notes else "")
 
-    def latex(self) -> str:
-        """Return a `table*` for a document that loads booktabs."""
-        lines = [
-            r"\begin{table*}",
-            r"\centering",
-            rf"\begin{{tabular}}{{l{'c' * (len(self.header) - 1)}}}",
-            r"\toprule",
-        ]
-        if self.groups:
-            spans = [rf"\multicolumn{{{width}}}{{c}}{{{_for_latex(heading)}}}" for heading, width in self.groups]
-            lines.append(f" & {' & '.join(spans)} \\\\")
-            ends = [1 + sum(width for _, width in self.groups[: at + 1]) for at in range(len(self.groups))]
-            rules = zip(ends, self.groups, strict=True)
-            lines.append(" ".join(rf"\cmidrule(lr){{{end - width + 1}-{end}}}" for end, (_, width) in rules))
-        head, *rows = (" & ".join(map(_for_latex, cells)) + r" \\" for cells in (self.header, *self.rows))
-        caption = _for_latex(" ".join([f"{self.title}.", *self.notes]))
-        lines += [head, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"]
-        return "\n".join([*lines, rf"\caption{{{caption}}}", r"\end{table*}"]) + "\n"
-
 
 def csv_of(tables: Sequence[Table]) -> str:
     """Return tables as one CSV with a line for each cell: its table, the name of its row, its column, its text."""
@@ -87,7 +65,3 @@ def csv_of(tables: Sequence[Table]) -> str:
 
 def _for_markdown(cell: str) -> str:
     return f"[{for_markdown(cell)}]({cell.address})" if isinstance(cell, Link) else for_markdown(cell)
-
-
-def _for_latex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in " ".join(text.split()))

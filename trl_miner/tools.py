@@ -6,16 +6,20 @@ the thread that TRL makes it in, so that it never outlives its limit, and an env
 """
 
 import asyncio
+import ctypes
 import inspect
 import logging
 import math
 import signal
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache, partial, wraps
+from itertools import chain, repeat
 from typing import Any
 
+from .alarm import kernel_alarm
 from .errors import first_line
 from .heartbeat import beat
 from .importing import import_object
@@ -25,6 +29,7 @@ logger = logging.getLogger(__name__)
 TOOL_SECONDS = 10.0
 MAX_CHARACTERS = 200_000  # of a result: no completion holds more, and TRL would tokenize all of it
 _AGAIN_SECONDS = 1.0  # to the next attempt, where a call has swallowed the first
+_PATIENCE = 10  # attempts before a warning
 _NOT_TOOLS = ("reset", "get_reward")  # methods of an environment that TRL calls itself
 
 
@@ -173,9 +178,10 @@ def _limited_class(environment: Any, seconds: float) -> type:
 def limited(tool: Callable[..., Any], seconds: float) -> Callable[..., Any]:
     """Return a tool whose calls end after some seconds, with an exception that TRL survives if they end badly.
 
-    Python's own code, sleep and waiting for files, sockets and processes are ended. A library's computation is not, as
-    in `9**9**9`: there the watchdog ends the run. The limit of an async tool holds where it awaits. Outside of the
-    main thread, which gets the signals, there is no limit.
+    Python's own code, sleep and waiting for files, sockets and processes are ended, whatever alarms the tool sets
+    itself. Not ended are a library's computation, such as `9**9**9`, a tool that swallows every exception, and sleep
+    and waiting outside of the main thread or with signals blocked: such a call fails once it returns. The limit of an
+    async tool holds where it awaits.
     """
     said: set[type] = set()  # what has been warned of
 
@@ -209,7 +215,7 @@ def limited(tool: Callable[..., Any], seconds: float) -> Callable[..., Any]:
     @wraps(tool)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            with _alarm(seconds):
+            with _alarm(tool.__name__, seconds):
                 return _as_content(tool(*args, **kwargs))
         except (Exception, _TimeIsUp, SystemExit) as error:
             raise survive(error) from error
@@ -236,24 +242,55 @@ def _as_content(result: Any) -> Any:
 
 
 @contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
-    """Raise _TimeIsUp in the block after some seconds, and again until it ends."""
-    if not math.isfinite(seconds) or threading.current_thread() is not threading.main_thread():
+def _alarm(name: str, seconds: float) -> Iterator[None]:
+    """Raise _TimeIsUp in the block after some seconds, again until it ends, and at its end if it was swallowed."""
+    if not math.isfinite(seconds):
         yield
         return
-    is_on = True
-
-    def ring(*_: Any) -> None:
-        if is_on:
-            raise _TimeIsUp
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_SECONDS)
+    end, mask = time.monotonic() + seconds, signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    is_main = threading.current_thread() is threading.main_thread()
     try:
-        try:
+        with _bell(name, seconds), kernel_alarm(seconds, _AGAIN_SECONDS, _TimeIsUp) if is_main else nullcontext():
             yield
-        finally:
-            is_on = False
+    finally:  # a call that was ended may have left signals blocked, Ctrl-C among them
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    if time.monotonic() >= end:
+        raise _TimeIsUp
+
+
+@contextmanager
+def _bell(name: str, seconds: float) -> Iterator[None]:
+    """Raise _TimeIsUp in this thread from another one: where signals are blocked, or do not arrive."""
+    thread_id, is_over, lock = threading.get_ident(), threading.Event(), threading.Lock()
+
+    def ring() -> None:
+        for number, wait in enumerate(chain([seconds + _AGAIN_SECONDS / 2], repeat(_AGAIN_SECONDS))):
+            if is_over.wait(wait):
+                return
+            with lock:
+                if not is_over.is_set():
+                    _raise_in(thread_id, _TimeIsUp)
+            if number == _PATIENCE:
+                logger.warning(
+                    f"The tool {name} does not end after {seconds:g} seconds (tool_seconds): it swallows every "
+                    f"exception, or is inside a library. The run waits for it. Leave the tool out, or bound its work."
+                )
+
+    def stop() -> None:
+        with lock:
+            is_over.set()
+            _raise_in(thread_id, None)  # what was raised and has not arrived
+
+    threading.Thread(target=ring, name="trl_miner.tools", daemon=True).start()
+    try:
+        yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        while not is_over.is_set():
+            with suppress(_TimeIsUp):
+                stop()
+
+
+def _raise_in(thread_id: int, error: type[BaseException] | None) -> None:
+    """Raise an exception in a thread, before its next step of Python; None: take back one that has not arrived."""
+    argument = None if error is None else ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), argument)

@@ -1,20 +1,29 @@
 """The training script behind `accelerate launch -m trl_miner.train` and `trl-miner train`."""
 
+if __name__ == "__main__":
+    from trl_miner.importing import current_folder_last
+    from trl_miner.redaction import hide_in_tracebacks
+
+    current_folder_last()
+    hide_in_tracebacks()  # Ctrl-C during the imports, too
+
+import atexit
 import contextlib
 import gc
-import json
 import os
 import shlex
+import signal
 import sys
 import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Sequence, Sized
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list
 from datasets import Dataset, disable_progress_bars, load_dataset
 from torch.distributed import is_initialized
 from transformers import AutoConfig, AutoTokenizer
@@ -26,10 +35,12 @@ from .config import MinerGRPOConfig
 from .data import base_model, reasoning_gym
 from .data.benchmarks import BENCHMARKS, find_benchmark, split_entry
 from .data.benchmarks import load as load_benchmark
-from .data.own import GRADERS, arrange, check_first_golds, file_arguments, why_unreadable
-from .data.prompts import PromptForm, build_prompt, guess_style
+from .data.own import GRADERS, arrange, check_answers, check_first_golds, file_arguments, why_unreadable
+from .data.prompt_form import QUESTION, ROWS, describe, form_of_rows, read_form, style_of
+from .data.prompts import PromptForm, build_prompt
 from .data.worlds import WORLDS
-from .errors import first_line, tell
+from .distributed import decided_by_one
+from .errors import INTERRUPTED, first_line, tell
 from .evaluation.in_training import EvaluationCallback
 from .hub.model_card import PICTURE
 from .importing import import_object
@@ -47,15 +58,19 @@ from .recipe import (
 )
 from .recipe_files import with_recipe_file
 from .redaction import hide_in_tracebacks, learn
-from .reward_functions import required_columns
+from .reward_functions import NEED_SOLUTION, OWN_REWARDS, TRL_REWARDS, required_columns
+from .runs.accidents import DiskFull, how_to_go_on, why_full
+from .runs.checkpoints import is_checkpoint, list_checkpoints
 from .runs.compare_folder import RUN
 from .runs.finished import mark_finished, say_finished
 from .runs.locks import check_run, hold_run
 from .runs.models import newest_checkpoint
+from .runs.run_folder import check_record, make_room
+from .runs.segments import continued, settings_of
 from .runs.trainer_state import last_step
-from .runs.training_record import prompts_are_chats, write_run_record
 from .threads import fitting_threads
 from .tools import check_prompts, check_template, load_environments, load_tools
+from .trackers import why_unusable
 from .trainer import MinerGRPOTrainer
 from .trainer.training_log import StepsFile, show_training
 from .viewing.curves import draw_training
@@ -69,11 +84,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         hide_in_tracebacks()
     arguments = [*sys.argv[1:], *take_options()] if argv is None else list(argv)
     learn(arguments)
+    output = ""
     try:
         arguments = with_recipe_file(arguments)
         parser = make_parser()
         check_recipe(arguments, parser)
         script_args, config, model_args, mixture = parser.parse_args_and_config(arguments)
+        output = str(config.output_dir)
         if script_args.quiet:
             disable_progress_bars()
             logging.disable_progress_bar()
@@ -83,6 +100,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         # An ordinary exit would wait for what hangs.
         sys.stdout.flush()
         os._exit(EXIT_CODE)
+    except KeyboardInterrupt:
+        if not output:
+            raise
+        raise KeyboardInterrupt(how_to_go_on(output)) from None
+    except Exception as error:
+        why = str(error) if isinstance(error, DiskFull) else why_full(error, output) if output else None
+        if why is None:
+            raise
+        raise DiskFull(f"{why[0].upper()}{why[1:].rstrip('.')}. Make room. {how_to_go_on(output)}") from error
     # Free the objects that hold the process group while the interpreter is still alive: one of gloo's threads may need
     # it for that, and aborts the process if it is finalized (one run in ten, measured with two CPU processes). The
     # thread must be done before, as it waits for the interpreter with a lock that freeing the group waits for: the
@@ -98,16 +124,18 @@ def run(
     """Train one recipe: score, train, score, save, draw. Return the trainer; None: the run had finished before."""
     output = Path(config.output_dir)
     place = PartialState()
-    said = [say_finished(config, is_scored=bool(args.score_problems)) if place.is_main_process else ""]
-    broadcast_object_list(said)
-    if said[0]:
-        place.print(said[0])
+    settings = settings_of(config, (args, model_args))
+    settings.pop("model_init_kwargs", None)  # which `build` completes
+    if said := decided_by_one(lambda: _say_finished(config, args, settings)):
+        place.print(said)
         place.wait_for_everyone()  # none may end while another still listens to it
         place.destroy_process_group()
         return None
+    decided_by_one(lambda: _check_trackers(config.report_to))
     grading.configure(args.judge_workers, args.judge_seconds)
     _check_writable(output)
     with hold_run(output):
+        decided_by_one(lambda: _make_room(config, model_args, settings))
         reward_funcs = load_reward_funcs(args, config)
         trusts = bool(getattr(config, "trust_remote_code", False))
         model = model_args.model_name_or_path
@@ -117,6 +145,35 @@ def run(
         trainer, scores = build(args, config, model_args, reward_funcs, data)
         with quietly(not trainer.is_world_process_zero()), fitting_threads(trainer.model):
             return _run(trainer, scores, args, model_args)
+
+
+def _check_trackers(trackers: Sequence[str]) -> None:
+    if why := why_unusable(trackers):
+        raise ValueError(why)
+
+
+def _say_finished(config: MinerGRPOConfig, args: MinerScriptArguments, settings: dict[str, str]) -> str:
+    """Return `say_finished`; raise ValueError where the run would have other settings, which would pass unnoticed."""
+    said = say_finished(config, is_scored=bool(args.score_problems))
+    if said and not config.resume_with_changes:
+        check_record(Path(config.output_dir), settings)
+    return said
+
+
+def _make_room(config: MinerGRPOConfig, model_args: ModelConfig, settings: dict[str, str]) -> None:
+    """Raise ValueError for other settings than the checkpoint's, and for a folder of another run unless it may be
+    cleared; before a model is loaded."""
+    output, wanted = Path(config.output_dir), config.resume_from_checkpoint
+    if wanted in (None, False, "false", "False"):
+        checkpoint = None
+    elif wanted in (True, "latest", "true", "True"):  # the trainer chooses, and judges once more
+        checkpoint = next(filter(is_checkpoint, reversed(list_checkpoints(output))), None)
+    else:
+        checkpoint = Path(str(wanted))
+    if checkpoint is not None and last_step(checkpoint) is not None:
+        continued(checkpoint, settings, (), 0, is_confirmed=config.resume_with_changes)
+    model = str(model_args.model_name_or_path or "")
+    make_room(config, settings, wanted=wanted, checkpoint=checkpoint, model=model)
 
 
 def load_data(
@@ -156,6 +213,7 @@ def _check_golds(args: MinerScriptArguments, data: Any) -> None:
     names, rows = reward_names(args), _split(data, "dataset_train_split", args)
     if args.dataset_name in WORLDS:
         return
+    _check_answers(args, data, names)
     for name in [name for name in names if name in GRADERS]:
         if not {*required_columns(getattr(rewards, name))} <= next(iter(rows)).keys():
             return  # the trainer says what is missing
@@ -164,6 +222,18 @@ def _check_golds(args: MinerScriptArguments, data: Any) -> None:
             raise ValueError(check.rejected)
         if check.accepted < check.graded and PartialState().is_main_process:
             warnings.warn(check.rejected, stacklevel=2)
+
+
+def _check_answers(args: MinerScriptArguments, data: Any, names: Sequence[str]) -> None:
+    """Raise for a row without an answer, unless a reward function of the user's may score that."""
+    if NEED_SOLUTION.isdisjoint(names) or not {*names} <= {*OWN_REWARDS, *TRL_REWARDS}:
+        return
+    settings = ["dataset_train_split"]
+    if args.score_problems and args.score_benchmark is None:
+        settings.append("dataset_test_split")
+    for rows in (_split(data, setting, args) for setting in settings):
+        if "solution" in next(iter(rows)):
+            check_answers(args.dataset_solution_column, rows)
 
 
 def _load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any:
@@ -204,6 +274,11 @@ def build(
     `trl-miner doctor` calls it too, with a small model in place of the recipe's: what it refuses must be found here.
     """
     trainer = _build_trainer(args, config, model_args, reward_funcs, data)
+    form = training_form(args, config, _split(data, "dataset_train_split", args))
+    if form is not None and trainer.generates_in_turns:  # tools and environments add words of their own
+        form = replace(form, is_known=False)
+    trainer.prompt_form = form
+    _compare_with_start(trainer, model_args)
     problems, reward_func = _held_out(args, data, trainer)
     scores = EvaluationCallback(
         trainer,
@@ -219,18 +294,56 @@ def build(
     return trainer, scores
 
 
+def training_form(args: MinerScriptArguments, config: MinerGRPOConfig, rows: Any) -> PromptForm | None:
+    """Return the form of the prompts of a training: that in which they are built here, or else that of the rows.
+
+    Args:
+        args: Of the recipe.
+        config: Of the recipe, for `chat_template_kwargs`.
+        rows: As the trainer takes them; the first are read.
+    """
+    found = form_of_rows(islice(rows, ROWS), config.chat_template_kwargs)
+    if found is None:
+        return None
+    if args.dataset_name in WORLDS:
+        return PromptForm(template=QUESTION)
+    is_task = reasoning_gym.is_task(args.dataset_name)
+    if (
+        not is_task
+        and not layout_of(args, PromptForm(found.style, args.system_prompt, args.prompt_template)).builds_prompts
+    ):
+        return found
+    has_words = is_task or "math_reward" in reward_names(args) or next(iter(rows)).get("options")
+    template = args.prompt_template or (None if has_words else QUESTION)
+    return PromptForm(found.style, args.system_prompt, template, found.template_kwargs)
+
+
+def _compare_with_start(trainer: MinerGRPOTrainer, model_args: ModelConfig) -> None:
+    """Say where a run goes on from a trained model in another form of prompt."""
+    before = read_form(str(model_args.model_name_or_path), model_args.model_revision)
+    now = trainer.prompt_form
+    if before is not None and now is not None and before != now and trainer.is_world_process_zero():
+        print(
+            f"{model_args.model_name_or_path} was trained on prompts in another form than this run's: "
+            f"{describe(before)}. This run's: {describe(now)}."
+        )
+
+
 def _run(
     trainer: MinerGRPOTrainer, scores: EvaluationCallback, args: MinerScriptArguments, model_args: ModelConfig
 ) -> MinerGRPOTrainer:
     config = trainer.args
     output = Path(config.output_dir)
-    about = {"dataset": args.dataset_name, "held_out": args.score_benchmark, "others": (args, model_args)}
-    write_run_record(trainer, **about)
+    about: dict[str, Any] = {
+        "dataset": args.dataset_name,
+        "held_out": args.score_benchmark,
+        "others": (args, model_args),
+    }
+    trainer.about = about
     checkpoint = trainer.find_checkpoint(config.resume_from_checkpoint)
-    if checkpoint is None and config.resume_from_checkpoint == "latest" and (steps := last_step(output)) is not None:
-        print(f"{output} holds a model of step {steps} but no checkpoint: the run starts over and replaces it.")
     if (output / RUN).is_file():  # started by `trl-miner compare`
         trainer.callback_handler.callbacks.insert(0, StepsFile(output))  # before the last step's scores
+    trainer.watch_for_losses()
     _train(trainer, scores, checkpoint)
     is_made = args.dataset_name in WORLDS or reasoning_gym.is_task(args.dataset_name)
     _publish(trainer, output, None if is_made else args.dataset_name)
@@ -241,8 +354,7 @@ def _run(
     if is_main:
         if trainer.state.global_step >= trainer.state.max_steps:  # else a callback has stopped it
             mark_finished(output, trainer.state.global_step, config.num_train_epochs if config.max_steps < 1 else None)
-        template_kwargs = config.chat_template_kwargs if prompts_are_chats(trainer) else None
-        _finish(output, args, template_kwargs)
+        _finish(output, args)
     return trainer
 
 
@@ -312,19 +424,12 @@ def _held_out(args: MinerScriptArguments, data: Any, trainer: MinerGRPOTrainer) 
     name, path = split_entry(args.score_benchmark)
     benchmark = find_benchmark(name, path)
     loaded = load_benchmark(benchmark, path or None)[: args.score_problems]
-    guessed = guess_style(trainer.model.config.name_or_path, trainer.processing_class)
-    style: Any = guessed if args.prompt_style == "auto" else args.prompt_style
-    form = PromptForm(style, args.system_prompt, args.prompt_template)
+    form = trainer.prompt_form or PromptForm(
+        style_of(trainer.model.config.name_or_path, trainer.processing_class), args.system_prompt, args.prompt_template
+    )
     rows = [
         {
-            "prompt": build_prompt(
-                benchmark.kind,
-                p.question,
-                p.options,
-                p.context,
-                style=style,
-                form=form if form.is_own else None,
-            ),
+            "prompt": build_prompt(benchmark.kind, p.question, p.options, p.context, form=form),
             **{"solution": p.solution, "options": list(p.options), "task": p.task},
             **({"level": p.level} if all(other.level is not None for other in loaded) else {}),
         }
@@ -392,7 +497,7 @@ def _load_tools(
     setting = "tools" if args.tools else "environment_factory" if args.environment_factory else None
     if setting is None:
         return {}
-    if 0 < config.watchdog_seconds <= args.tool_seconds:
+    if config.watchdog_seconds and config.watchdog_seconds <= args.tool_seconds:
         raise ValueError(
             f"tool_seconds must be below watchdog_seconds, or the watchdog ends the run first: got "
             f"{args.tool_seconds:g} and {config.watchdog_seconds:g}. Change one of them."
@@ -404,7 +509,7 @@ def _load_tools(
         loaded["environment_factory"] = load_environments(
             args.environment_factory, args.tool_seconds, columns, loaded["tools"]
         )
-    check_prompts(setting, next(iter(rows))["prompt"])
+    check_prompts(setting, next(iter(rows)).get("prompt"))
     trusts = bool(getattr(config, "trust_remote_code", False))
     revision = model_args.model_revision
     check_template(setting, AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=trusts))
@@ -435,24 +540,20 @@ def _check_writable(output: Path) -> None:
         ) from error
 
 
-def _finish(output: Path, args: MinerScriptArguments, template_kwargs: dict[str, Any] | None) -> None:
+def _finish(output: Path, args: MinerScriptArguments) -> None:
     """Print the closing lines: what the run wrote, and the commands that show it."""
     names = ("README.md", "trainer_state.json", PICTURE, "evaluation.json", "credit", "best")
     written = [output, *(path for name in names if (path := output / name).exists())]
     shows = ["report", "inspect"] if (output / "credit").is_dir() else ["report"]
     commands = [["trl-miner", show, str(output)] for show in shows]
     if not (args.tools or args.environment_factory or args.rollout_func):  # it calls none of these
-        commands.append(_eval_command(output, args, template_kwargs))
+        commands.append(_eval_command(output, args))
     finish(written, [shlex.join(command) for command in commands])
 
 
-def _eval_command(output: Path, args: MinerScriptArguments, template_kwargs: dict[str, Any] | None) -> list[str]:
+def _eval_command(output: Path, args: MinerScriptArguments) -> list[str]:
     """Return the `trl-miner eval` command for the run, on problems of the kind that it was trained for."""
-    own = {"--style": args.prompt_style, "--system-prompt": args.system_prompt}
-    own["--prompt-template"] = args.prompt_template
-    own["--chat-template-kwargs"] = json.dumps(template_kwargs) if template_kwargs else None
-    asked = [word for option, value in own.items() if value not in (None, "auto") for word in (option, str(value))]
-    command = ["trl-miner", "eval", "--model", str(output), *asked, "--benchmarks"]
+    command = ["trl-miner", "eval", "--model", str(output), "--benchmarks"]
     if not args.score_benchmark and reasoning_gym.is_task(args.dataset_name):
         parts = reasoning_gym.read_parts(str(args.dataset_name), args.task_config, args.tasks)
         return [*command, *dict.fromkeys(map(reasoning_gym.benchmark_name, parts))]
@@ -473,11 +574,25 @@ def _command(argv: Sequence[str] | None = None) -> int:
     gc.enable()
     try:
         main(argv)
+    except KeyboardInterrupt as end:
+        _end_interrupted(str(end))
     except Exception as error:
-        if any(frame.f_code is _train.__code__ for frame, _ in traceback.walk_tb(error.__traceback__)):
+        if not isinstance(error, DiskFull) and any(
+            frame.f_code is _train.__code__ for frame, _ in traceback.walk_tb(error.__traceback__)
+        ):
             raise
         return tell(error, "train")
     return 0
+
+
+def _end_interrupted(how: str) -> None:
+    """Say once what is kept, and end at once: an ordinary exit may wait for what the other processes held."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if int(os.environ.get("RANK") or 0) == 0:
+        print(f"trl-miner train: stopped by Ctrl-C. {how}".rstrip(), file=sys.stderr, flush=True)
+    atexit._run_exitfuncs()  # trackers
+    sys.stdout.flush()
+    os._exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

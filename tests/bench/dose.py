@@ -22,8 +22,7 @@ from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.data.base_model import BaseModelSettings, base_model
 from trl_miner.data.worlds import WORLDS
 from trl_miner.rewards import math_reward
-from trl_miner.trainer.gradient_parts import GradientMeasurement
-from trl_miner.trainer.update_metrics import compare_parts
+from trl_miner.trainer.gradient_parts import GradientMeasurement, compare_parts
 
 LEARNING_RATES = {"trl_miner/arithmetic": 1e-4}  # as in its recipes; else 2e-4
 METHODS = {

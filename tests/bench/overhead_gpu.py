@@ -54,7 +54,7 @@ class Turn:
         self.trainer = cls(model, self.reward, args, prompts, processing_class=tokenizer, rollout_func=self.rollouts)
         self.trainer.create_optimizer()
         if cls is MinerGRPOTrainer:
-            RunState.of(self.trainer).checked_heats = {1.0}  # its log-probs are nobody's
+            RunState.of(self.trainer).sampler_is_checked = True  # its log-probs are nobody's
         self.trainer.current_gradient_accumulation_steps = args.gradient_accumulation_steps
         self.batches = iter(self.trainer.get_train_dataloader())
 

@@ -4,7 +4,7 @@
     python tests/bench/step.py --gpu [--write] [--pairs 6] [--tables lengths each]
 
 All trainers of a table row live in one process and take turns, another one first in each round. They start from the
-same weights, learn at rate 0, and handle the same rollouts: random tokens, unless the model samples them itself.
+same weights, learn at rate 0, and handle the same rollouts: random tokens.
 A step is all training_step calls of an optimizer step and the optimizer.step() after them, less the generation. On a
 CPU its time is the processor's, which other work on the machine hardly moves. Peak memory is that of the process on a
 CPU; on a GPU, what the other trainers hold is left out.
@@ -19,15 +19,14 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from common import AS_TRL, machine, memory_mib, quartiles, report, reset_peak_memory, table, tensors_mib
+from common import machine, memory_mib, quartiles, report, reset_peak_memory, table
 from datasets import Dataset
 from overhead_gpu import SIZE as LARGE
 from peft import LoraConfig
-from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM, set_seed
+from transformers import Qwen3Config, Qwen3ForCausalLM, set_seed
 from trl import GRPOConfig, GRPOTrainer
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
@@ -37,7 +36,7 @@ TINY = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, vocab_si
 SMALL = dict(hidden_size=256, intermediate_size=768, num_hidden_layers=4, vocab_size=512)
 SMALL |= dict(num_attention_heads=4, num_key_value_heads=2, head_dim=64)
 OF_KL = dict(num_hidden_layers=2)  # 1.8 M parameters
-SWITCHES = tuple(AS_TRL)
+SWITCHES = ("length_aware_training", "length_aware_scoring", "skip_zero_advantages")
 TARGETS = {"heavy tail": 0.35, "uniform": 0.60, "constant": 1.01}  # of the ratio, by the distribution of the lengths
 WARM_UP = 10**6  # a seed that no round has
 
@@ -46,18 +45,12 @@ LENGTHS_TEXT = """## Lengths\n
 on; constant: all the longest. With length_aware_training alone the estimator is GRPO's and every group is mixed. With
 everything it is MINER's and half of the groups are all right, as for TRL, which computes the same whatever they are.
 """
-EACH_TEXT = """## What each of the four brings\n
+EACH_TEXT = """## What each of the three brings\n
 {} pairs a row, heavy tail, MINER, half of the groups all right. Seconds are of one optimizer step.
 """
 KL_TEXT = """## A KL penalty\n
 {} pairs a row, 1.8 M parameters, heavy tail, beta 0.001, half of the groups all right. The forward of the reference is
 part of the step, and with MINER its own forward.
-"""
-CHECKPOINTING_TEXT = """## Gradient checkpointing\n
-{} pairs a row, half of the groups all right, MINER's own forward included; TRL's step with gradient_checkpointing. The
-target of auto / all is 0.80. Without checkpointing a step has nothing to recompute: none / all is what auto could
-reach with all the memory that it wants. Peak memory is that of the process, and that of the tensors of one step, as
-PyTorch's allocator counts it.
 """
 GROWTH_TEXT = """## How the gain grows\n
 {} pairs a row, everything at its default, heavy tail; where the table does not change it, as above and half of the
@@ -76,7 +69,6 @@ class Case:
     accumulation: int = 8
     generations: int = 8
     steps: int = 1
-    is_sampled: bool = False
     lora: bool = False
 
 
@@ -93,7 +85,7 @@ DEFAULT = Variant("everything at its default")
 
 
 def switched(name: str, *on: str, estimator: str = "miner", all_right: float = 0.5) -> Variant:
-    """All four off but those named."""
+    """All three off but those named."""
     return Variant(name, {s: s in on for s in SWITCHES} | {"advantage_estimator": estimator}, all_right)
 
 
@@ -114,8 +106,6 @@ class Turn:
         )  # fmt: skip
         torch.manual_seed(0)
         model = Qwen3ForCausalLM(Qwen3Config(**case.size, pad_token_id=0, eos_token_id=1))
-        if case.is_sampled:  # untrained, it would hardly ever come to an end: let one token in 28 be one
-            model.generation_config = GenerationConfig(eos_token_id=[*range(1, case.size["vocab_size"], 28)])
         if "beta" in variant.settings:  # the reference is loaded from where the policy came from
             model.save_pretrained(f"{folder}/{variant.name}")
             model = Qwen3ForCausalLM.from_pretrained(f"{folder}/{variant.name}")
@@ -124,16 +114,14 @@ class Turn:
         self.trainer = cls(
             model.to(torch.bfloat16 if case.gpu else torch.float32), self.reward, args,
             Dataset.from_dict({"prompt": self.prompts}), processing_class=arithmetic.build_tokenizer(),
-            rollout_func=None if case.is_sampled else self.rollouts,
+            rollout_func=self.rollouts,
             peft_config=LoraConfig(target_modules="all-linear") if case.lora else None,
         )  # fmt: skip
         self.trainer.create_optimizer()
         if self.trainer.args.gradient_checkpointing:  # which train() does
             self.trainer.model.gradient_checkpointing_enable(self.trainer.args.gradient_checkpointing_kwargs)
         self.trainer.current_gradient_accumulation_steps = case.accumulation
-        generator = "_generate" if case.is_sampled else "rollout_func"
-        self.generate = getattr(self.trainer, generator)
-        setattr(self.trainer, generator, self.timed_generate)
+        self.generate, self.trainer.rollout_func = self.trainer.rollout_func, self.timed_generate
 
     def timed_generate(self, *args: Any) -> Any:
         start = self.clock()
@@ -191,7 +179,7 @@ class Turn:
             torch.cuda.synchronize()
         seconds = self.clock() - start
         peak = torch.cuda.max_memory_allocated() - others if case.gpu else memory_mib("VmHWM")
-        return {"whole": seconds / case.steps, "training": (seconds - self.generating) / case.steps, "peak": peak}
+        return {"training": (seconds - self.generating) / case.steps, "peak": peak}
 
 
 class Comparison:
@@ -203,8 +191,6 @@ class Comparison:
         variants: list[Variant],
         rounds: int,
         trl: dict[str, Any] | None = None,
-        *,
-        counts_tensors: bool = False,
     ):
         turns: list[Turn] = []
         with tempfile.TemporaryDirectory() as folder:
@@ -220,18 +206,17 @@ class Comparison:
                     self.taken[turn.variant.name].append(turn.run(seed))
                 if len({turn.trainer.state.num_input_tokens_seen for turn in turns}) > 1:
                     raise RuntimeError(f"The trainers did not handle the same rollouts in round {seed} of {case}.")
-        self.tensors = {turn.variant.name: tensors_mib(partial(turn.run, 0)) for turn in turns if counts_tensors}
         del turns, turn  # the next comparison wants the memory
         gc.collect()
         torch.cuda.empty_cache()
         self.seconds = f"{statistics.median(taken['training'] for taken in self.taken[TRL]):.2f}"
 
-    def quartiles(self, variant: Variant, what: str = "training", of: str = TRL) -> tuple[float, float, float]:
-        pairs = zip(self.taken[variant.name], self.taken[of], strict=True)
+    def quartiles(self, variant: Variant, what: str = "training") -> tuple[float, float, float]:
+        pairs = zip(self.taken[variant.name], self.taken[TRL], strict=True)
         return quartiles([own[what] / other[what] for own, other in pairs])
 
-    def ratio(self, variant: Variant, what: str = "training", of: str = TRL) -> str:
-        return "{1:.3f} ({0:.3f} to {2:.3f})".format(*self.quartiles(variant, what, of))
+    def ratio(self, variant: Variant, what: str = "training") -> str:
+        return "{1:.3f} ({0:.3f} to {2:.3f})".format(*self.quartiles(variant, what))
 
     def peak(self, variant: Variant) -> str:
         return f"{self.quartiles(variant, 'peak')[1]:.3f}"
@@ -252,19 +237,17 @@ def lengths_table(case: Case, rounds: int) -> str:
 
 
 def each_table(case: Case, rounds: int) -> str:
-    training, scoring, skipping, reuse = (switched(f"{name} alone", name) for name in SWITCHES)
-    off, sampled = switched("all four off"), replace(case, cap=min(case.cap, 64), is_sampled=True)
+    training, scoring, skipping = (switched(f"{name} alone", name) for name in SWITCHES)
+    off = switched("all three off")
     cases = {"as above": (case, [off, training, scoring, skipping, DEFAULT])}
     if not case.gpu:
         cases["two optimizer steps on each generation"] = (replace(case, steps=2), [off, scoring, DEFAULT])
-        cases[f"sampled by the model, up to {sampled.cap} tokens"] = (sampled, [off, reuse, DEFAULT])
     rows = []
     for name, (of_rows, variants) in cases.items():
         found = Comparison(of_rows, variants, rounds)
         for variant in variants:
-            whole = found.ratio(variant, "whole") if of_rows.is_sampled else ""
-            rows.append([name, found.seconds, variant.name, found.ratio(variant), whole, found.peak(variant)])
-    header = ["case", "TRL, s", "MinerGRPOTrainer with", "ratio", "the same with the generation", "peak memory"]
+            rows.append([name, found.seconds, variant.name, found.ratio(variant), found.peak(variant)])
+    header = ["case", "TRL, s", "MinerGRPOTrainer with", "ratio", "peak memory"]
     return f"{EACH_TEXT.format(rounds)}\n" + table(header, rows)
 
 
@@ -282,23 +265,6 @@ def kl_table(case: Case, rounds: int) -> str:
             rows.append([name, found.seconds, estimator, kl_on, target, ratio, peak])
     header = ["trained", "TRL, s", "advantage_estimator", "kl_on", "target", "ratio", "peak memory"]
     return f"{KL_TEXT.format(rounds)}\n" + table(header, rows)
-
-
-def checkpointing_table(case: Case, rounds: int) -> str:
-    given = {"gradient_checkpointing": True}
-    everywhere, auto = (Variant(mode, given | {"gradient_checkpointing_mode": mode}) for mode in ("all", "auto"))
-    none, rows = Variant("none"), []
-    for lengths in ("heavy tail", "constant"):
-        found = Comparison(
-            replace(case, lengths=lengths), [everywhere, auto, none], rounds, given, counts_tensors=True
-        )
-        rows.append([lengths, found.seconds, found.ratio(everywhere), found.ratio(auto)])
-        rows[-1] += [found.ratio(variant, of="all") for variant in (auto, none)]
-        rows[-1] += ["{1:.3f}".format(*found.quartiles(variant, "peak", of="all")) for variant in (auto, none)]
-        rows[-1] += [f"{found.tensors[variant.name] / found.tensors['all']:.3f}" for variant in (auto, none)]
-    header = ["lengths", "TRL, s", "mode all / TRL", "mode auto / TRL", "auto / all", "none / all"]
-    header += [f"{what}, {name} / all" for what in ("peak memory", "peak of tensors") for name in ("auto", "none")]
-    return f"{CHECKPOINTING_TEXT.format(rounds)}\n" + table(header, rows)
 
 
 def growth_tables(case: Case, rounds: int) -> str:
@@ -321,7 +287,6 @@ def growth_tables(case: Case, rounds: int) -> str:
 
 def main() -> None:
     builders = {"lengths": lengths_table, "each": each_table, "growth": growth_tables, "kl": kl_table}
-    builders["checkpointing"] = checkpointing_table
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the tables to tests/bench/results")
     parser.add_argument("--pairs", type=int, help="pairs of steps for each row: 20, or 6 with --gpu")
@@ -346,7 +311,7 @@ def main() -> None:
     text += f"{case.rows} rows x {case.accumulation} micro-batches, groups of {case.generations}, up to {case.cap} "
     text += "tokens. All ratios are to TRL: the median of the pairs (and their quartiles).\n"
     text += f"`python tests/bench/step.py {' '.join(sys.argv[1:])}`"
-    for name in options.tables or list(builders)[: 2 if options.gpu else 5]:
+    for name in options.tables or list(builders)[: 2 if options.gpu else 4]:
         text += "\n\n" + builders[name](case, options.growth_pairs if name == "growth" else pairs)
     report("_".join(["step_gpu" if options.gpu else "step", *(options.tables or [])]), text)
 

@@ -26,7 +26,7 @@ from trl_miner.rewards import math_reward
 from trl_miner.trainer import token_credit
 
 ROLLOUTS, GENERATIONS, REPEATS, STEPS = 64, 16, 5, 40
-KNOBS = dict(gamma=2.0, lambda_max=1.5e-3, credit="focal", intrinsic="nll", constant_reward=0.05, nh_scale=0.0)
+KNOBS = dict(gamma=2.0, lambda_max=1.5e-3, credit="focal", intrinsic="nll")
 
 
 def byte_level_tokenizer() -> PreTrainedTokenizerFast:

@@ -26,7 +26,6 @@ from harness import (
 from transformers import AutoModelForCausalLM
 
 from trl_miner.evaluation.in_training import EvaluationCallback
-from trl_miner.trainer import recomputation
 
 torch.set_num_threads(1)
 NUM_PROMPTS = 3
@@ -38,13 +37,8 @@ CASES = {
     "miner": dict(micro_batches=3),  # scores all-right rows in chunks: as many forwards on every process, or it hangs
     "as_trl": dict(micro_batches=3, **AS_TRL),
     "budget_small": dict(micro_batches=3, max_tokens_per_micro_batch=25),  # more than micro-batches: one rollout each
-    # Fewer: two micro-steps would be idle, but for what needs no recomputation.
-    "budget_large": dict(
-        micro_batches=3,
-        max_tokens_per_micro_batch=1000,
-        gradient_checkpointing=True,
-        gradient_checkpointing_mode="auto",
-    ),
+    # Fewer: two micro-steps are idle.
+    "budget_large": dict(micro_batches=3, max_tokens_per_micro_batch=1000, gradient_checkpointing=True),
     "ucas+miner": dict(advantage_estimator="ucas+miner"),  # reads the logits of a head that is sharded too
     # compares the sampler's log-probs with a forward, at its temperature and at 1
     "sampler": dict(micro_batches=3, temperature=0.7),
@@ -139,7 +133,6 @@ def main(policy, output):
     output = Path(output)
     CASES["sampler"]["sampler"] = AutoModelForCausalLM.from_pretrained(policy)  # whole: nothing is sharded yet
     shard_on_a_cpu()
-    recomputation._OVERHEAD_ON_CPU = 0  # or rows of a few tokens would share micro-batches
     results = {name: train(name, policy, output, **settings) for name, settings in CASES.items()}
     checkpoint = str(output / "saved" / "checkpoint-2")
     results["resumed"] = train("resumed", policy, output, resume=checkpoint, **CASES["saved"])

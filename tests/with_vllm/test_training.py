@@ -23,7 +23,6 @@ METHODS = {
     "grpo-uncorrected": {"advantage_estimator": "grpo", **UNCORRECTED},
     "miner-uncorrected": {"advantage_estimator": "miner", **UNCORRECTED},
     "control": {"advantage_estimator": "miner", "synced": False},
-    "hot": {"prompt_selection": "temperature", "prompt_selection_heat": 2.0, "rows": 6, "shuffle_dataset": False},
     "grpo-qlora": {"advantage_estimator": "grpo", "lora": True, "bits": 4},
 }
 # What a head changes is the weights that are sent, with adapters in them or not; all else is done with tied ones.
@@ -80,11 +79,6 @@ def test_the_sampler_has_the_trainers_weights_at_every_step(trained, head, metho
     steps = trained[f"{head}-{method}"]["steps"]
     assert len(steps) == 3 and all(step["grad_norm"] > 0 for step in steps)
     assert max(step[DIFFERENCE] for step in steps) < 1e-4
-
-
-def test_a_solved_prompt_is_sampled_hotter_at_its_next_visit(trained):
-    """The third step has the prompts of the first again. That the log-probs are equal, `CORRECTED` shows."""
-    assert [step["selection/hot"] for step in trained["tied-hot"]["steps"]] == [0, 0, pytest.approx(1 / 3)]
 
 
 def test_it_has_those_of_a_model_in_4_bits_in_full(trained):

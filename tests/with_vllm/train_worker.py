@@ -46,7 +46,7 @@ class SyncedOnce(Recording):
         return loss
 
 
-def train(name, model, folder, *, synced=True, lora=False, bits=None, rows=48, **settings):
+def train(name, model, folder, *, synced=True, lora=False, bits=None, **settings):
     num_processes = config(folder).world_size
     args = config(
         folder / name,
@@ -63,7 +63,7 @@ def train(name, model, folder, *, synced=True, lora=False, bits=None, rows=48, *
     adapters = {"peft_config": LoraConfig(r=4, target_modules="all-linear")} if lora else {}
     if bits:
         adapters["quantization_config"] = BitsAndBytesConfig(**{f"load_in_{bits}bit": True})
-    trainer = (Recording if synced else SyncedOnce)(model, every_other_right, args, problems(rows), **adapters)
+    trainer = (Recording if synced else SyncedOnce)(model, every_other_right, args, problems(48), **adapters)
     trainer.train()
     return {
         "num_processes": trainer.accelerator.num_processes,

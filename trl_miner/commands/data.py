@@ -185,12 +185,12 @@ def _train_command(args: argparse.Namespace, rest: list[str], output: Path) -> l
 def _options(args: argparse.Namespace) -> Any:
     from transformers import AutoTokenizer
 
-    from ..data.prompts import guess_style
+    from ..data.prompt_form import style_of
     from ..data.training_set import Options
 
     style = args.prompt_style
     if style == "auto":
-        style = guess_style(args.tokenizer, AutoTokenizer.from_pretrained(args.tokenizer))
+        style = style_of(args.tokenizer, AutoTokenizer.from_pretrained(args.tokenizer))
     return Options(args.tokenizer, style, args.max_prompt_tokens, args.decontaminate)
 
 

@@ -57,19 +57,19 @@ def add_model(parser: argparse.ArgumentParser, prefix: str = "") -> None:
     option(f"--{prefix}adapter", dest="adapter", metavar="ID", help="a LoRA adapter on top of the model")
     option(
         f"--{prefix}style", dest="style", choices=("auto", "plain", "chat"), default="auto",
-        help="plain text for base models, chat template for others (default: guessed from name and template)",
+        help="plain text, or the chat template (default: as it was trained, else guessed from name and template)",
     )  # fmt: skip
     option(
         f"--{prefix}system-prompt", dest="system_prompt", metavar="TEXT",
-        help="instead of the benchmark's instruction, as in a recipe",
+        help="instead of the training's, or of the benchmark's instruction; '' for the latter",
     )  # fmt: skip
     option(
         f"--{prefix}prompt-template", dest="prompt_template", metavar="TEXT",
-        help="a template with {question} in it, instead of the benchmark's prompt, as in a recipe",
+        help="a template with {question} in it, instead of the training's or the benchmark's; '' for the latter",
     )  # fmt: skip
     option(
         f"--{prefix}chat-template-kwargs", dest="chat_template_kwargs", metavar="JSON", type=_json_object,
-        help='what the chat template gets besides the messages, as in a recipe: \'{"enable_thinking": false}\'',
+        help='what the chat template gets instead of what it got in the training: \'{"enable_thinking": false}\'',
     )  # fmt: skip
     option = parser.add_argument_group("backend").add_argument
     option(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import options
+from ..errors import INTERRUPTED
 from ..progress import Progress, finish
 from ..recipe_files import say_which
 from ..redaction import redact
@@ -99,6 +100,8 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     logs = Path(plan.settings.output_dir or "trainer_output") / "logs"
     code = supervise(plan, logs, grace=args.grace, suffix=suffix)
     names = [name for name, command in (("server", plan.server), ("train", plan.train)) if command]
+    if code == INTERRUPTED:  # of which the training has told
+        return code
     finish([logs / f"{name}{suffix}.log" for name in names])
     return code
 

@@ -65,7 +65,7 @@ def score_and_print(folders: list[Path], args: argparse.Namespace, output: str |
             print((folder / "scores.md").read_text(encoding="utf-8"))
         else:
             print(*map(one_line, [f"{run_name(scores)} ({folder})", *score_sentences(scores)]), sep="\n", end="\n\n")
-    written = [folder / name for folder in folders for name in (SCORES, *TABLES)]
+    written = [folder / name for folder in folders for name in (SCORES, TABLES)]
     if len(folders) > 1:
         compared = compare_folders(folders, graded=graded, **common)
         text = comparison_markdown(compared)

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..precision import warn_of_slow_bf16
 from ..progress import finish, is_quiet
+from ..reward_functions import reward_list
 from . import set_run
 
 # Both task_reward and math_reward find the answer in the box. With one wording, all right answers to a prompt would be
@@ -46,9 +47,10 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..data.base_model import find_model
+    from ..data.prompt_form import write_form
     from ..recipe import check_recipe, load_reward_funcs, make_parser
     from ..recipe_files import with_recipe_file
-    from ..train import check_model, load_data
+    from ..train import check_model, load_data, training_form
 
     # TRL itself uses a name that transformers has renamed; whoever reads the log cannot change that
     warnings.filterwarnings("ignore", message=".*gradient_checkpointing. is deprecated", category=FutureWarning)
@@ -62,13 +64,18 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if script.dataset_streaming:
         raise ValueError("trl-miner sft needs all rows at hand: got dataset_streaming: true. Leave it out.")
     rows = load_data(script, mixture, model_args)[script.dataset_train_split]
+    form = training_form(script, config, rows)
     rows = rows.map(_add_completion, with_indices=True)
     _check_completions(rows.select(range(min(CHECKED, len(rows)))), load_reward_funcs(script, config)[0])
     folder.parent.mkdir(parents=True, exist_ok=True)
     # A folder under the name of the start is a whole one, whenever this command is ended
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}.building-", dir=folder.parent) as building:
         start = Path(building, "start")
-        _train(find_model(args.model), rows.select_columns(["prompt", "completion"]), start, config, args)
+        taught = rows.select_columns(["prompt", "completion"])
+        if form is not None and form.template_kwargs:
+            taught = taught.add_column("chat_template_kwargs", [dict(form.template_kwargs)] * len(taught))
+        _train(find_model(args.model), taught, start, config, args)
+        write_form(start, form)
         start.rename(folder)
     finish([folder], [f"trl-miner train --config {args.config}"])
     return 0
@@ -116,7 +123,8 @@ def _add_completion(row: dict[str, Any], index: int) -> dict[str, Any]:
 def _check_completions(rows: Any, reward: Any) -> None:
     """Raise if the verifier does not accept what the model is to be taught."""
     columns = {name: rows[name][:] for name in rows.column_names}
-    rewards = reward(**columns, prompts=columns["prompt"], completions=columns["completion"])
+    returned = reward(**columns, prompts=columns["prompt"], completions=columns["completion"])
+    rewards = reward_list(getattr(reward, "__name__", str(reward)), returned, len(rows))
     bad = [place for place, value in enumerate(rewards) if value != 1.0]
     if bad:
         raise ValueError(

@@ -117,7 +117,7 @@ def _run_training(settings: BaseModelSettings, building: Path) -> None:
     last_lines: deque[str] = deque(maxlen=20)
     with (
         subprocess.Popen(
-            [sys.executable, "-m", "trl_miner.data.base_model", *arguments],
+            [sys.executable, "-P", "-m", "trl_miner.data.base_model", *arguments],
             env=_clean_environment(os.environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

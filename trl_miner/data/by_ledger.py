@@ -32,8 +32,8 @@ def rows_to_keep(rows: Any, run: str | Path, keep: Collection[str]) -> tuple[lis
     ledger = read_ledger(run)
     if ledger is None:
         raise FileNotFoundError(
-            f"--ledger must be the folder of a run that has a {FILE}: {run} has none. It is of an earlier version, "
-            f"or has generated nothing yet; train again."
+            f"--ledger must be the folder of a run that has a {FILE}: {run} has none. It has "
+            f"generated nothing yet: train it first."
         )
     if damage := [note for note in ledger.notes if "damaged" in note or not ledger.header]:
         raise ValueError(

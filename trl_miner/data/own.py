@@ -132,13 +132,15 @@ def arrange(data: Any, layout: Layout, rewards: Collection[str]) -> Any:
     kind: Kind = "math" if "math_reward" in rewards else "verbatim"
     # `datasets` would take prompts of an earlier version of this package from its cache.
     afresh = {"load_from_cache_file": False} if hasattr(data, "__len__") else {}
-    return data.map(lambda row: _arranged(row, layout, kind), **afresh)
+    return data.map(lambda row, place: _arranged(row, place, layout, kind), with_indices=True, **afresh)
 
 
-def _arranged(row: Row, layout: Layout, kind: Kind) -> Row:
+def _arranged(row: Row, place: int, layout: Layout, kind: Kind) -> Row:
     """Return the columns of a row that are new."""
     new: Row = {}
     options: Sequence[str] = ()
+    # a row without one gets None: all rows must have the same columns
+    new |= {name: None for name in ("options", "solution") if getattr(layout, name) in row}
     if row.get(layout.options) is not None:
         options = new["options"] = list(c.options(layout.options)(row))
     if row.get(layout.solution) is not None:
@@ -151,8 +153,9 @@ def _arranged(row: Row, layout: Layout, kind: Kind) -> Row:
         question = row[layout.prompt]
         if not isinstance(question, str) or not question.strip():
             raise ValueError(
-                f"The column {layout.prompt} must hold a question as text: got {str(question)[:80]!r}. Drop the row; "
-                f"messages are prompts already, for which system_prompt and prompt_template are not made."
+                f"The column {layout.prompt} must hold a question as text: row {place}, counted from 0, has "
+                f"{str(question)[:80]!r}. Drop the row; messages are prompts already, for which system_prompt and "
+                f"prompt_template are not made."
             )
         new["prompt"] = build_prompt("choice" if options else kind, question, options, form=layout.form)
     return new
@@ -170,6 +173,17 @@ def _check_pattern(golds: Sequence[Any], layout: Layout) -> None:
             f"answer_pattern must find an answer in every row of the column {layout.solution}: "
             f"{layout.answer_pattern!r} finds none in {len(rows)} of {len(golds)}, such as row {rows[0]}, which ends "
             f"with {c.text(golds[rows[0]])[-80:]!r}. Correct it, or drop these rows."
+        )
+
+
+def check_answers(column: str, rows: Any) -> None:
+    """Raise if a row of a data set has no answer; of a stream, whose rows are for the training, if a first one has."""
+    values = list(rows["solution"] if hasattr(rows, "__len__") else (row["solution"] for row in islice(rows, GOLDS)))
+    empty = [place for place, value in enumerate(values) if value != value or not c.text(value)]
+    if empty:
+        raise ValueError(
+            f"The column {column} must hold an answer in every row: {len(empty)} of {len(values)} have none, such as "
+            f"row {', '.join(map(str, empty[:_SHOWN]))} (counted from 0, below the header). Add it, or drop the rows."
         )
 
 

@@ -11,8 +11,8 @@ Two styles: "plain" text for base models, "chat" messages for those with a chat 
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from string import ascii_uppercase
 from typing import Any, Literal, get_args
 
@@ -34,11 +34,21 @@ _REQUESTS = {"choice": CHOICE_INSTRUCTION, "task": TASK_INSTRUCTION}  # below th
 
 @dataclass(frozen=True)
 class PromptForm:
-    """How a user wants prompts: the style, a system prompt, and a template with {question} in it."""
+    """All that turns a question into the tokens of a prompt, besides the tokenizer with its chat template.
+
+    Attributes:
+        style: Plain text or chat messages.
+        system: A system prompt instead of the instruction of "math"; None: the kind of problem decides.
+        template: A template with {question} in it instead of all other words; None: the kind of problem decides.
+        template_kwargs: What the chat template gets besides the messages.
+        is_known: False where the words around the questions of a data set's own prompts are only inferred.
+    """
 
     style: Style = "plain"
     system: str | None = None
     template: str | None = None
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    is_known: bool = field(default=True, compare=False)
 
     def __post_init__(self) -> None:
         if self.template is not None and "{question}" not in self.template:
@@ -101,11 +111,11 @@ def build_prompt(
 
 
 def guess_style(model_name: str, tokenizer: Any) -> Style:
-    """Return the style that suits a model, by its tokenizer and its name (Hub id or path).
+    """Return the style that suits a base model, by its tokenizer and its name (Hub id or path).
 
     A chat template alone is no sign: many base models ship one too (Qwen3-4B-Base). So "plain" means that there is no
-    template, or that the last part of the name contains the word "base". A fine-tuned base model in a folder of
-    another name is guessed wrong, so let users choose.
+    template, or that the last part of the name contains the word "base". For a trained model this is wrong as often as
+    not: see `prompt_form.style_of`, which asks the model's own folder first.
     """
     last_part = model_name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
     is_base = re.search(r"(?<![a-z])base(?![a-z])", last_part, re.IGNORECASE) is not None

@@ -108,7 +108,7 @@ def write_training_set(
             f"A training set must have rows: all were dropped ({dict(dropped)}). Check the source and the limits."
         )
     records = [
-        {"prompt": row.prompt, "solution": row.problem.solution}
+        {"prompt": row.prompt, "question": row.problem.question, "solution": row.problem.solution}
         | ({"options": list(row.problem.options)} if grader == "choice" else {})
         | {"id": row.problem.id, "source": row.source}
         for row in rows
@@ -177,9 +177,8 @@ def _write_parquet(path: Path, records: list[dict[str, Any]], style: Style, grad
     message = pa.struct([("role", pa.string()), ("content", pa.string())])
     prompt = pa.string() if style == "plain" else pa.list_(message)
     options = [("options", pa.list_(pa.string()))] if grader == "choice" else []
-    schema = pa.schema(
-        [("prompt", prompt), ("solution", pa.string()), *options, ("id", pa.string()), ("source", pa.string())]
-    )
+    texts = [(name, pa.string()) for name in ("question", "solution", "id", "source")]
+    schema = pa.schema([("prompt", prompt), *texts[:2], *options, *texts[2:]])
     temporary = path.with_name(f".{path.name}.tmp")
     pq.write_table(pa.Table.from_pylist(records, schema=schema), temporary)
     os.replace(temporary, path)

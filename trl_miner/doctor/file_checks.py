@@ -13,8 +13,9 @@ from ..data.reasoning_gym import TEST_SIZE, TRAIN_SIZE, is_task, read_parts
 from ..data.reasoning_gym import load_dataset as load_tasks
 from ..recipe import layout_of, load_reward_funcs, prompt_form, reward_names
 from ..reward_functions import Verifier, find_verifier, required_columns
-from ..runs.checkpoints import agree_on, list_checkpoints
+from ..runs.checkpoints import agree_on
 from ..runs.prompt_ledger import find_home, position_at, refusal, take_up
+from ..runs.run_folder import what_to_clear
 from ..tools import load_environments, load_tools
 from . import memory
 from .context import Check, Context, Finding, failed, longest_prompt_allowed, not_checked, ok, warning
@@ -25,24 +26,21 @@ ROWS = 200  # of the data set are read
 
 
 def check_output(context: Context) -> Finding:
-    """Check that the output folder can be written, and holds no older run."""
+    """Check that the output folder can be written, and holds no other run."""
     folder = _output(context)
     if not context.machine.is_here:
         return not_checked(f"{folder} on a described machine.")
     parent = _existing(folder)
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         return failed(f"it must be a folder that can be written: got {folder}. Choose another one.")
-    checkpoints = list_checkpoints(folder)
     resumes = context.settings.resume_from_checkpoint
-    if checkpoints and not resumes:
-        return warning(
-            f"{folder} holds {checkpoints[-1].name}, but this run starts from scratch. To continue the older one, add "
-            f"--resume_from_checkpoint latest."
-        )
     try:
         checkpoint = agree_on(resumes, folder, only_model=bool(context.settings.save_only_model))
         if checkpoint is not None:
             _check_ledger(context, checkpoint, folder)
+        place = None if checkpoint is None else Path(checkpoint)
+        model = str(context.settings.model_name_or_path or "")
+        what_to_clear(context.settings, {}, wanted=resumes, checkpoint=place, model=model)
     except (ValueError, OSError) as error:
         return failed(str(error))
     return ok(f"{folder} can be written" + (f"; resumes from {resumes}." if resumes else "."))
@@ -51,7 +49,7 @@ def check_output(context: Context) -> Finding:
 def _check_ledger(context: Context, checkpoint: str, folder: Path) -> None:
     """Raise ValueError if prompts are to be selected by a ledger that does not go with the checkpoint."""
     settings = context.settings
-    if settings.prompt_selection == "none" or settings.prompt_selection_new_ledger:
+    if settings.prompt_selection == "none":
         return
     try:
         if position := position_at(checkpoint):
@@ -301,7 +299,8 @@ def _check_prompts(context: Context, rows: list[dict[str, Any]]) -> Finding:
     """Check the longest of the first prompts against the server's limit, and messages against a chat template."""
     from transformers import AutoTokenizer
 
-    from ..data.prompts import guess_style, prompt_text
+    from ..data.prompt_form import style_of
+    from ..data.prompts import prompt_text
 
     settings, about = context.settings, "prompts"
     model = readable_model(settings)
@@ -326,7 +325,8 @@ def _check_prompts(context: Context, rows: list[dict[str, Any]]) -> Finding:
             f"--max-prompt-tokens.",
             about,
         )
-    if not is_chat and settings.prompt_style != "plain" and guess_style(model, tokenizer) == "chat":
+    style = style_of(model, tokenizer, settings.model_revision)
+    if not is_chat and settings.prompt_style != "plain" and style == "chat":
         hint = "Set prompt_style to say which is meant; a data set with prompts must be made with --prompt-style chat."
         return warning(f"{text}, although {model} has a chat template. {hint}", about)
     return ok(f"{text}.", about)

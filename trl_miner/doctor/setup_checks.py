@@ -1,22 +1,21 @@
 """Checks of the machine, the installed packages and the batch sizes."""
 
-import netrc
-import os
 from collections.abc import Iterator
-from importlib import metadata, util
+from importlib import metadata
 
 from ..config_checks import check_quantized_for_vllm
 from ..launching.health import ask, is_port_free
 from ..launching.server import logprobs_mode
-from ..methods import ESTIMATORS, TEMPERATURE
+from ..methods import ESTIMATORS
 from ..methods.dose import GRADIENT
 from ..precision import is_bf16_slow, slow_bf16
+from ..trackers import why_unusable
 from .context import Check, Context, Finding, failed, not_checked, ok, sharding_of, warning
 from .machine import GIB
 from .parsing import said
 
 SERVER_SECONDS = 5.0  # to wait for a server's answer
-_MODULES = {"azure_ml": "azureml"}  # trackers whose module has another name
+_NO_NAMES = ("none", "all")  # of trackers
 
 
 def check_settings(context: Context) -> Iterator[Finding]:
@@ -192,8 +191,7 @@ def check_server(context: Context) -> Finding | tuple[()]:
     is_taken = settings.reuse_sampling_logps and any(
         name in f"{settings.advantage_estimator} {settings.all_right} {settings.all_wrong}" for name in takers
     )
-    is_always_1 = settings.temperature == 1 and settings.prompt_selection != TEMPERATURE.name
-    is_same = mode == "processed_logprobs" or (mode == "raw_logprobs" and is_always_1)
+    is_same = mode == "processed_logprobs" or (mode == "raw_logprobs" and settings.temperature == 1)
     if is_same or not (is_taken or settings.vllm_importance_sampling_correction):
         return ok(f"the vLLM server at {url} returns {mode}.")
     return failed(
@@ -204,33 +202,15 @@ def check_server(context: Context) -> Finding | tuple[()]:
 
 def check_trackers(context: Context) -> Iterator[Finding]:
     """Check that the trackers in `report_to` are installed, and that wandb has its key."""
-    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
-
     trackers = context.settings.report_to
-    for name in [trackers] if isinstance(trackers, str) else trackers or []:
-        if name in ("none", "all"):
-            continue
-        if name not in INTEGRATION_TO_CALLBACK:
-            known = ", ".join(sorted(INTEGRATION_TO_CALLBACK))
-            yield failed(f"report_to must name known trackers, or none: got {name}. Known: {known}.")
-            continue
-        if not context.machine.is_here:
-            yield not_checked(f"{name} on a described machine.")
-        elif util.find_spec(_MODULES.get(name, name)) is None:
-            yield failed(f"report_to: {name} must be installed: it is not. Run pip install {name}")
-        elif name == "wandb" and not _has_wandb_key():
-            yield failed("wandb must have a key: got none. Run `wandb login`, or set WANDB_MODE=offline.")
-        else:
-            yield ok(f"{name} is installed.")
-
-
-def _has_wandb_key() -> bool:
-    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_MODE", "online") in ("offline", "disabled"):
-        return True
-    try:
-        return any("wandb" in host for host in netrc.netrc().hosts)
-    except (OSError, netrc.NetrcParseError):
-        return False
+    names = [name for name in ([trackers] if isinstance(trackers, str) else trackers or []) if name not in _NO_NAMES]
+    if why := why_unusable(names, is_here=context.machine.is_here):
+        yield failed(why)
+    elif names:
+        shown = ", ".join(names)
+        yield (
+            ok(f"{shown}: installed.") if context.machine.is_here else not_checked(f"{shown} on a described machine.")
+        )
 
 
 def check_remote_code(context: Context) -> Iterator[Finding]:

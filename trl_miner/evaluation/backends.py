@@ -34,6 +34,7 @@ class Request:
     ids: tuple[int, ...]  # the same as token ids, with the special tokens
     offset: int  # how many of the ids, at the end, were sampled before
     budget: int  # tokens that may still be sampled; backends get at least 1
+    is_text_enough: bool = True  # whether a server's tokenizer makes these ids of the text
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,8 @@ class ServerBackend:
             executor.shutdown(wait=False, cancel_futures=True)
 
     def _complete(self, request: Request, temperature: float, top_p: float) -> Completion:
-        body = {"model": self.model, "prompt": request.text, "max_tokens": request.budget, "temperature": temperature}
+        prompt = request.text if request.is_text_enough else list(request.ids)
+        body = {"model": self.model, "prompt": prompt, "max_tokens": request.budget, "temperature": temperature}
         body |= {"top_p": top_p, "seed": request.seed, **self.extra}
         answer = self._request("POST", "completions", body)
         choice = answer["choices"][0]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.benchmarks import BENCHMARKS, find_benchmark, load_with_record, split_entry, user_benchmark
+from ..data.prompt_form import find_file
 from ..data.reasoning_gym import is_task
 from ..data.worlds import WORLDS
 from ..redaction import learn
@@ -22,6 +23,7 @@ from ..runs.manifest import FILE as MANIFEST
 from ..runs.models import ADAPTER
 from ..runs.shapes import TEXT
 from ..runs.trainer_state import FILE as STATE
+from .asked_form import choose_form
 from .backends import Backend, ModelSource, ServerBackend, TransformersBackend, VLLMBackend
 from .generate import ProblemSet, PromptRenderer, Sampling, generate
 
@@ -148,8 +150,8 @@ def evaluate(output: str | Path, model: ModelOptions, problem_sets: Sequence[Pro
         "fingerprint": fingerprint,
         "versions": _versions(model.backend_name),
     }
-    own = model.system_prompt, model.prompt_template, model.chat_template_kwargs
-    renderer = PromptRenderer(tokenizer, model.style, model.model, *own)
+    options = model.style, model.system_prompt, model.prompt_template, model.chat_template_kwargs
+    renderer = PromptRenderer(tokenizer, choose_form(model.model, source, tokenizer, *options))
     return generate(output, problem_sets, load, renderer, sampling, settings)
 
 
@@ -179,10 +181,11 @@ def _resolve(model: ModelOptions) -> ModelSource:
 def _load_tokenizer(model: ModelOptions, source: ModelSource) -> Any:
     from transformers import AutoTokenizer
 
-    # An adapter's folder may lack the tokenizer; the base model always has it.
-    name = model.tokenizer or source.model
+    name, revision = model.tokenizer or source.model, None if model.tokenizer else source.revision
+    if not model.tokenizer and source.adapter and find_file(source.adapter, "tokenizer_config.json"):
+        name, revision = source.adapter, None  # the chat template of its training
     try:
-        return AutoTokenizer.from_pretrained(name, revision=None if model.tokenizer else source.revision)
+        return AutoTokenizer.from_pretrained(name, revision=revision)
     except (OSError, ValueError) as error:
         raise ValueError(
             f"--model must be a folder with a model and its tokenizer, or a reachable model on the Hub: could not "

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.problems import Benchmark, Problem, fingerprint
-from ..data.prompts import PromptForm, build_prompt, guess_style, prompt_text
+from ..data.prompts import PromptForm, build_prompt, prompt_text
 from ..progress import Progress
 from ..runs import eval_folder
 from ..runs.samples import Key, SampleWriter
@@ -62,33 +62,21 @@ class ProblemSet:
 
 
 class PromptRenderer:
-    """Turns problems into the prompts that the model sees. The style "auto" is guessed from the model's name.
+    """Turns problems into the prompts that the model sees, in a form."""
 
-    `chat_template_kwargs` are what the chat template gets besides the messages, as in a recipe.
-    """
-
-    def __init__(
-        self,
-        tokenizer: Any,
-        style: str,
-        model: str,
-        system: str | None = None,
-        template: str | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.tokenizer, self.template_kwargs = tokenizer, dict(chat_template_kwargs or {})
-        chosen: Any = guess_style(model, tokenizer) if style == "auto" else style
-        self.form = PromptForm(chosen, system, template)
-        if chosen == "chat" and not getattr(tokenizer, "chat_template", None):
+    def __init__(self, tokenizer: Any, form: PromptForm) -> None:
+        self.tokenizer, self.form, self.template_kwargs = tokenizer, form, dict(form.template_kwargs)
+        if form.style == "chat" and not getattr(tokenizer, "chat_template", None):
             raise ValueError("--style chat needs a tokenizer with a chat template: this one has none. Use plain.")
-        if chosen == "plain" and self.template_kwargs:
+        if form.style == "plain" and self.template_kwargs:
             raise ValueError(
                 f"--chat-template-kwargs is for prompts in a chat template: got "
                 f"{json.dumps(self.template_kwargs)} with the style plain. Leave it out, or set --style chat."
             )
         # Some tokenizers add a begin of sequence that their chat template does not write: in a chat, as in training,
         # only the template's word counts.
-        self._adds_special = chosen == "plain" or self._begins_with(tokenizer.bos_token or "")
+        self._adds_special = form.style == "plain" or self._begins_with(tokenizer.bos_token or "")
+        self.is_text_enough = self._adds_special or not tokenizer("")["input_ids"]
 
     def _begins_with(self, begin: str) -> bool:
         text = self.tokenizer.apply_chat_template([{"role": "user", "content": "1"}], tokenize=False)
@@ -102,10 +90,8 @@ class PromptRenderer:
 
     def text(self, benchmark: Benchmark, problem: Problem) -> str:
         """Return the text of a prompt, without the begin-of-sequence token that the tokenizer adds by itself."""
-        form = self.form if self.form.is_own else None
-        prompt = build_prompt(
-            benchmark.kind, problem.question, problem.options, problem.context, style=self.form.style, form=form
-        )
+        asked = problem.question, problem.options, problem.context
+        prompt = build_prompt(benchmark.kind, *asked, form=self.form)
         return prompt_text(prompt, self.tokenizer, **self.template_kwargs)
 
     def ids(self, text: str) -> tuple[int, ...]:
@@ -189,7 +175,8 @@ def _requests(
             # A server does not return token ids, and the tokenizer may split the text differently from the model.
             before = tuple(begun.get("token_ids") or renderer.ids(text + begun["text"])[len(ids) :])
             text, ids, offset = text + begun["text"], ids + before, len(before)
-        requests.append(Request(key, sample_seed(sampling.seed, *key), text, ids, offset, budget))
+        seed = sample_seed(sampling.seed, *key)
+        requests.append(Request(key, seed, text, ids, offset, budget, renderer.is_text_enough))
     return requests
 
 

@@ -27,8 +27,9 @@ _RIGHT = 0  # all right answers to a problem are one answer
 class Graded:
     """The graded samples of one benchmark, with `benchmark.json` as `about`, and warnings for a reader of its scores.
 
-    Not judged is not correct; answers are equal numbers where they are equal, and NO_ANSWER where there is none.
-    `no_answer` counts the samples that were judged and hold no answer, `not_judged` the others by their reason.
+    A sample that was not judged is not correct; a problem none of whose samples was judged is left out. Answers are
+    equal numbers where they are equal, and NO_ANSWER where there is none. `no_answer` counts the samples that were
+    judged and hold no answer, `not_judged` the others by their reason.
     """
 
     name: str
@@ -41,6 +42,11 @@ class Graded:
     no_answer: int
     not_judged: Mapping[str, int]
     warnings: Sequence[str]
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether any sample was judged."""
+        return bool(self.problems)
 
     @property
     def num_samples(self) -> int:
@@ -148,9 +154,16 @@ def _grade_benchmark(
     ids = _answer_ids([str(problem["id"]) for problem, _ in pairs], verdicts)
     not_judged = Counter(str(verdict.reason) for verdict in verdicts if verdict.is_correct is None)
     warnings = list(warnings)
+    is_judged_PN = np.array([verdict.is_correct is not None for verdict in verdicts]).reshape(shape)
+    kept = np.flatnonzero(is_judged_PN.any(axis=1)).tolist()
     if not_judged:
         reasons = ", ".join(f"{count} ({reason})" for reason, count in sorted(not_judged.items()))
-        warnings.append(f"{not_judged.total()} of {len(pairs)} samples were not judged and count as wrong: {reasons}.")
+        left = len(problems) - len(kept)
+        warnings.append(
+            f"{not_judged.total()} of {len(pairs)} samples were not judged: {reasons}. {left} of {len(problems)} "
+            f"problems without any that was are left out; of the others, they count as wrong."
+            + ("" if len(kept) else " There is no score: n/a.")
+        )
     no_answer = sum(
         verdict.is_correct is not None and number == NO_ANSWER for verdict, number in zip(verdicts, ids, strict=True)
     )
@@ -159,11 +172,11 @@ def _grade_benchmark(
     return Graded(
         name=name,
         about=about,
-        problems=problems,
-        correct_PN=np.array([verdict.is_correct is True for verdict in verdicts]).reshape(shape),
-        answers_PN=np.array(ids).reshape(shape),
-        tokens_PN=np.array([sample["tokens"] for _, sample in pairs]).reshape(shape),
-        truncated_PN=np.array([bool(sample["truncated"]) for _, sample in pairs]).reshape(shape),
+        problems=[problems[place] for place in kept],
+        correct_PN=np.array([verdict.is_correct is True for verdict in verdicts]).reshape(shape)[kept],
+        answers_PN=np.array(ids).reshape(shape)[kept],
+        tokens_PN=np.array([sample["tokens"] for _, sample in pairs]).reshape(shape)[kept],
+        truncated_PN=np.array([bool(sample["truncated"]) for _, sample in pairs]).reshape(shape)[kept],
         no_answer=no_answer,
         not_judged=dict(sorted(not_judged.items())),
         warnings=warnings,

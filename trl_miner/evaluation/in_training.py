@@ -16,7 +16,7 @@ from datasets import Dataset
 from transformers import Trainer, TrainerCallback
 from trl.models import unwrap_model_for_generation
 
-from ..reward_functions import KNOWN_VERIFIERS, check_rewards, parameters_of
+from ..reward_functions import KNOWN_VERIFIERS, check_rewards, parameters_of, reward_list
 from ..runs import models
 from ..runs.evaluation import read_evaluation, until, write_evaluation
 from ..runs.held_out import HeldOut, Moment, read_held_out, write_held_out
@@ -44,11 +44,11 @@ class EvaluationCallback(TrainerCallback):
         every: Optimizer steps between two scores during training; 0 for none.
         reward_func: The reward function that grades the completions, at `correct_threshold` (a known verifier at 1);
             by default those of the trainer that decide what is correct there. It gets completions as in training:
-            conversations where the prompts are messages.
+            conversations where the prompts are messages. Answers for which it returns None have no verdict: they are
+            left out of the scores, which Pass@k then takes over the problems with k verdicts.
         keep_best: Keep the model with the highest Pass@1 so far in `best/` of the run folder.
         batch_size: Completions per call of `generate`.
         final_samples: Completions per problem after training, for a larger K of Pass@K; `num_samples` by default.
-        judge: The old name of `reward_func`, deprecated.
     """
 
     def __init__(
@@ -62,11 +62,7 @@ class EvaluationCallback(TrainerCallback):
         keep_best: bool = False,
         batch_size: int = DEFAULT_BATCH_SIZE,
         final_samples: int | None = None,
-        judge: Callable[..., Any] | None = None,
     ) -> None:
-        if judge is not None:
-            warnings.warn("judge is now called reward_func: pass it by that name.", FutureWarning, stacklevel=2)
-            reward_func = judge
         self.trainer, self.problems, self.num_samples, self.every = trainer, problems, num_samples, every
         self.reward_func = reward_func
         deciding = [trainer.reward_funcs[column] for column in trainer.verifier.columns]
@@ -90,8 +86,8 @@ class EvaluationCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Log the scores before training; transformers passes `args`, `state` and `control`."""
-        if "before" in self.evaluation and state.global_step == 0:
-            self._log(self.evaluation["before"])
+        if (scores := self.evaluation.get("before")) and state.global_step == 0:
+            self._log(scores)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Score every `every` steps and after the last; transformers passes `args`, `state` and `control`."""
@@ -110,29 +106,35 @@ class EvaluationCallback(TrainerCallback):
             return
         trainer = self.trainer
         num_samples = self.final_samples if moment == "after" else self.num_samples
-        num_correct = self.count_correct(num_samples)
-        scores = {f"pass@{k}": pass_at_k(num_samples, num_correct, k).mean().item() for k in sorted({1, num_samples})}
-        self.evaluation[moment] = scores
-        self.held_out[moment] = Moment(trainer.state.global_step, num_samples, tuple(num_correct.tolist()))
+        num_correct, num_scored = self.count_correct(num_samples)
+        scores = self.evaluation[moment] = _scores(num_correct, num_scored, num_samples)
+        if scores:
+            self.held_out[moment] = Moment(
+                trainer.state.global_step,
+                num_samples,
+                tuple(num_correct.tolist()),
+                tuple(num_scored.tolist()) if (num_scored < num_samples).any() else None,
+            )
         title = moment if moment.startswith("step") else f"{moment} training"
-        shown = ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
+        shown = ", ".join(f"{name} {value:.3f}" for name, value in scores.items()) or "n/a"
+        shown += _say_unscored(num_scored, num_samples)
         trainer.accelerator.print(f"{title}, on {len(self.problems)} held-out problems: {shown}")
-        if moment != "before":  # the trackers have not started yet: see `on_train_begin`
+        if scores and moment != "before":  # the trackers have not started yet: see `on_train_begin`
             self._log(scores)
         if trainer.is_world_process_zero():
             write_evaluation(self.folder, self.evaluation)
             write_held_out(self.folder, HeldOut(self.held_out, **self._about_problems))
-        if self.keep_best and moment != "before" and scores["pass@1"] > self.best:
+        if self.keep_best and moment != "before" and scores.get("pass@1", -1.0) > self.best:
             self._keep(moment, scores)
 
-    def count_correct(self, num_samples: int) -> torch.Tensor:
+    def count_correct(self, num_samples: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Sample the trainer's model and grade the completions. Every process must call it, and all get the result.
 
         Args:
             num_samples: Completions per problem.
 
         Returns:
-            (P,) right completions of each problem.
+            (P,) right completions of each problem, and (P,) those that were scored, right or wrong.
         """
         accelerator = self.trainer.accelerator
         size, processes = len(self.problems), accelerator.num_processes
@@ -142,13 +144,13 @@ class EvaluationCallback(TrainerCallback):
         more = [0] * (-(-size // processes) - len(indices))
         rows = [*share, *self.problems.select(more)]
         rewards_N = self._score([*indices, *more], rows, num_samples, len(indices))
-        is_right_N = rewards_N >= self._threshold  # False for NaN
-        counts = is_right_N.view(len(indices), num_samples).sum(dim=1).tolist()
+        judged_N2 = torch.stack([rewards_N >= self._threshold, ~rewards_N.isnan()], dim=1)  # NaN is not right
+        counts = judged_N2.view(len(indices), num_samples, 2).sum(dim=1).tolist()
         # Each process had every `processes`-th problem: put the gathered counts back into the problems' order.
         order = [index for first in range(processes) for index in range(first, size, processes)]
-        num_correct_P = torch.empty(size, dtype=torch.int64)
-        num_correct_P[order] = torch.tensor(gather_object(counts))
-        return num_correct_P
+        counts_P2 = torch.empty(size, 2, dtype=torch.int64)
+        counts_P2[order] = torch.tensor(gather_object(counts))
+        return counts_P2[:, 0], counts_P2[:, 1]
 
     def _score(self, indices: Sequence[int], rows: Sequence[Any], num_samples: int, num_graded: int) -> torch.Tensor:
         """Return (num_graded * num_samples,) the rewards that decide what is correct, of samples of the first rows."""
@@ -190,6 +192,7 @@ class EvaluationCallback(TrainerCallback):
         more: dict[str, Any] = {"completion_ids": ids, "trainer_state": trainer.state}  # TRL passes them too
         more |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
         more |= {"environments": getattr(trainer, "environments", None)}
+        names = trainer.verifier.names if self.reward_func is None else ["reward_func"]
         rewards_ND = torch.full((len(completions), len(self._reward_funcs)), torch.nan)
         for place, function in enumerate(self._reward_funcs if completions else []):  # a process may have none
             own = {name: more[name] for name in more.keys() & parameters_of(function)}
@@ -197,14 +200,15 @@ class EvaluationCallback(TrainerCallback):
             if inspect.isawaitable(rewards):  # in a thread of its own: a notebook's has a running loop
                 with ThreadPoolExecutor(1) as thread:
                     rewards = thread.submit(asyncio.run, _awaited(rewards)).result()
+            rewards = reward_list(names[place], rewards, len(completions))
             rewards_ND[:, place] = torch.tensor([torch.nan if reward is None else reward for reward in rewards])
-        check_rewards(trainer.verifier.names if self.reward_func is None else ["reward_func"], rewards_ND)
+        check_rewards(names, rewards_ND)
         return trainer.verifier.smallest(rewards_ND)
 
     def _sample(self, seeds: Sequence[int], prompts: Sequence[Sequence[int]]) -> list[list[int]]:
         """Return a completion of each prompt, in tokens."""
         trainer = self.trainer
-        # It turns gradient checkpointing off and on again: with the same settings, where this TRL takes them (1.9 does
+        # It turns gradient checkpointing off and on again: with the same settings, where TRL takes them (1.14 does
         # not, nor in its own generation, so there too scoring changes nothing).
         kwargs = {"gradient_checkpointing_kwargs": trainer.args.gradient_checkpointing_kwargs}
         kwargs = kwargs if kwargs.keys() <= inspect.signature(unwrap_model_for_generation).parameters.keys() else {}
@@ -305,6 +309,28 @@ class EvaluationCallback(TrainerCallback):
             )
         else:
             self.best = scores["pass@1"]
+
+
+def _scores(num_correct_P: torch.Tensor, num_scored_P: torch.Tensor, num_samples: int) -> dict[str, float]:
+    """Return Pass@1 and Pass@n from the scored samples, each over the problems that have as many; else without it."""
+    scores = {}
+    for k in sorted({1, num_samples}):
+        has_enough_P = num_scored_P >= k
+        if has_enough_P.any():
+            passes = pass_at_k(num_scored_P[has_enough_P], num_correct_P[has_enough_P], k)
+            scores[f"pass@{k}"] = passes.mean().item()
+    return scores
+
+
+def _say_unscored(num_scored_P: torch.Tensor, num_samples: int) -> str:
+    """Return in words how many samples have no verdict; empty: all have one."""
+    total = len(num_scored_P) * num_samples
+    missing = total - int(num_scored_P.sum())
+    without = int((num_scored_P == 0).sum())
+    if not missing:
+        return ""
+    left = f", {without} problems without any" if without else ""
+    return f" ({missing} of {total} answers unscored, as the reward is None{left}: left out)"
 
 
 async def _awaited(rewards: Awaitable[Any]) -> Any:

@@ -34,9 +34,10 @@ def pass_at_k(num_samples: Any, num_correct: Any, k: int) -> Any:
             f"k must be between 1 and the number of samples: got k={k} for {int(samples.min())} samples. Sample more, "
             f"or ask for a smaller k."
         )
-    if ((correct < 0) | (correct > samples)).any():
+    if not ((correct >= 0) & (correct <= samples)).all():  # False for NaN
         raise ValueError(
-            "num_correct must be between 0 and num_samples: got a problem outside. Count each sample once."
+            "num_correct must be between 0 and num_samples: got a problem outside. Count each sample once, "
+            "and leave out problems without a verdict."
         )
     # C(n-c, k) / C(n, k) is the product of (n-c-i) / (n-i) over i < k, and 0 where fewer than k samples are wrong
     drawn = np.arange(k)

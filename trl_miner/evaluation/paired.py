@@ -52,7 +52,10 @@ def compare_folders(
     _check_fingerprints(paths, wanted)
     if graded is None:
         graded = [read_graded(path, k=k, partial=partial, only=wanted) for path in paths]
-    graded = [[one for one in several if one.name in wanted] for several in graded]
+    scored = set.intersection(*({one.name for one in several if one.is_scored} for several in graded)) & wanted
+    if not scored:
+        raise ValueError(f"The folders must share a benchmark with judged samples: got none of {', '.join(wanted)}.")
+    graded = [[one for one in several if one.name in scored] for several in graded]
     pairs = [
         (path, first, second)
         for path, several in zip(paths[1:], graded[1:], strict=True)

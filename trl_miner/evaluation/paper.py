@@ -28,7 +28,8 @@ def known_base_model(name: str) -> str | None:
 
 
 def paper_rows(base_model: str, benchmarks: Sequence[str]) -> dict[str, dict[str, list[float | None]]]:
-    """Return the paper's scores for a base model and the methods that train it.
+    """Return the paper's scores for a base model and the methods that train it: those of the main table, then those
+    that only the tables of the ablation, of exploration and of lambda have.
 
     Args:
         base_model: As the paper writes it, or an id on the Hub.
@@ -44,7 +45,9 @@ def paper_rows(base_model: str, benchmarks: Sequence[str]) -> dict[str, dict[str
     if known is None:
         names = ", ".join(load_paper()["main"])
         raise ValueError(f"The paper's rows exist for {names}: got {base_model}. Name one of them, or none.")
-    rows = load_paper()["main"][known]
+    tables = [load_paper()[name].get(known, {}) for name in ("main", "ablation", "exploration", "sensitivity")]
+    rows = {method: row for table in reversed(tables) for method, row in table.items()}  # the main table's row counts
+    rows = {method: rows[method] for table in tables for method in table}
     return {method: {title: row.get(title, [None, None]) for title in benchmarks} for method, row in rows.items()}
 
 

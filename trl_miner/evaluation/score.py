@@ -17,7 +17,7 @@ from .majority import maj_at_k
 from .metrics import bootstrap_interval, powers_of_two
 from .paired import compare_folders, comparison_markdown
 from .paper import known_base_model, paper_rows
-from .score_tables import scores_latex, scores_markdown
+from .score_tables import scores_markdown
 
 __all__ = ["compare_folders", "comparison_markdown", "score_folder"]
 
@@ -33,7 +33,7 @@ def score_folder(
     paper: str | None = None,
     graded: Sequence[Graded] | None = None,
 ) -> dict[str, Any]:
-    """Score a result folder, and write `scores.json`, `scores.md` and `scores.tex` into it.
+    """Score a result folder, and write `scores.json` and `scores.md` into it.
 
     Args:
         folder: The output of `trl-miner eval`: `settings.json` and a folder per benchmark.
@@ -60,16 +60,19 @@ def score_folder(
         paper_rows(paper, ())  # an unknown name is an error before the grading, which may take minutes
     if graded is None:
         graded = read_graded(folder, k=k, partial=partial)
-    tracked = track(graded, f"scoring {folder}", unit="benchmarks", leave=False)
+    warnings = [f"{one.name}: {warning}" for one in graded for warning in one.warnings]
+    if not any(one.is_scored for one in graded):
+        raise ValueError(f"{folder} must hold samples that can be judged. {' '.join(warnings)}")
+    tracked = track([one for one in graded if one.is_scored], f"scoring {folder}", unit="benchmarks", leave=False)
     scores: dict[str, Any] = {
         "settings": settings,
         "repeats": repeats,
         "resamples": resamples,
         "seed": seed,
         "benchmarks": {one.name: _summary(one, k, repeats, resamples, seed) for one in tracked},
-        "warnings": [f"{one.name}: {warning}" for one in graded for warning in one.warnings],
+        "warnings": warnings,
     }
-    write_scores(folder, scores, (scores_markdown(scores, paper), scores_latex(scores, paper)))
+    write_scores(folder, scores, scores_markdown(scores, paper))
     return scores
 
 

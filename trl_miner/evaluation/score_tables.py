@@ -1,4 +1,4 @@
-"""The scores of a result folder as tables: `scores.md` and `scores.tex`, beside the paper's own rows."""
+"""The scores of a result folder as tables: `scores.md`, beside the paper's own rows."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -41,13 +41,6 @@ def score_sentences(scores: Mapping[str, Any]) -> list[str]:
         of = f"{one['problems']} problems, {one['samples']} samples of each"
         sentences.append(f"{one['title']}: {', '.join(numbers)}. {of}.")
     return [*sentences, *(f"Warning: {warning}" for warning in scores["warnings"])]
-
-
-def scores_latex(scores: Mapping[str, Any], paper: str | None = None) -> str:
-    """Return the content of `scores.tex`: the main table and the tables by K. For the arguments see
-    `scores_markdown`."""
-    tables = [main_table(scores, paper), *scale_tables(scores, paper)]
-    return "% needs \\usepackage{booktabs}\n" + "\n".join(table.latex() for table in tables)
 
 
 def main_table(scores: Mapping[str, Any], paper: str | None = None) -> Table:

@@ -6,7 +6,6 @@ No answer can hang or crash the caller.
 integers, missing boxes, exact matches and repeated answers are decided here, and only once.
 """
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
@@ -34,12 +33,6 @@ class Verdict:
     answer: str | None = None  # for votes: a canonical form, the same for all right answers to a gold; None: no answer
     reason: str | None = None  # why it was not graded
     reward: float | None = None  # for "task", what the scorer gives, 0 to 1
-
-    @property
-    def score(self) -> float | None:
-        """`is_correct` by its old name, as 1.0, 0.0 or None. Deprecated."""
-        warnings.warn("Verdict.score is now Verdict.is_correct, a bool or None.", FutureWarning, stacklevel=2)
-        return None if self.is_correct is None else float(self.is_correct)
 
 
 def grade(

@@ -11,9 +11,11 @@ import re
 from collections.abc import Sequence
 from string import ascii_uppercase
 
+from . import notation
+
 ANSWER = re.compile(r"the answer is(?!\w)", re.IGNORECASE)
-_STOP = re.compile(r"\s*(?:$|\.(?=\s|$))")
-_MARKUP = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\s*(?=\{)|[*`$_{}\"“”‘’]|(?<!\w)'|'(?!\w)")
+_STOP = re.compile(r"\s*[,;!?]*(?:$|\.(?=\s|$))")
+_MARKUP = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\s*(?=\{)|\\[()]|[*`$_{}\"“”‘’]|(?<!\w)'|'(?!\w)")
 _LEAD = re.compile(r"[\s:,=]*(?:(?:the )?(?:option|choice)\s+)?", re.IGNORECASE)
 # Longer than any option; what comes later is not part of the answer.
 _MAX_CHARACTERS = 2_000
@@ -47,7 +49,7 @@ def _named_first(answer: str, options: Sequence[str]) -> tuple[int | None, int]:
     for index, option in enumerate(options):
         letter, text = ascii_uppercase[index].casefold(), _normalized(option)
         names = [letter, f"({letter})", f"{letter})", text, f"{text} ({letter})"]
-        names += [f"{mark} {text}" for mark in (letter, f"{letter}.", f"{letter}:", f"{letter})", f"({letter})")]
+        names += [f"{mark} {text}" for mark in _marks(letter)]
         for name in names:
             if name and answer.startswith(name) and _STOP.match(answer, len(name)):
                 ends[index] = max(ends.get(index, 0), len(name))
@@ -56,6 +58,10 @@ def _named_first(answer: str, options: Sequence[str]) -> tuple[int | None, int]:
     return (named[0], longest) if len(named) == 1 else (None, 0)
 
 
+def _marks(letter: str) -> list[str]:
+    return [letter, *(letter + sign for sign in (".", ":", ",", " -")), f"{letter})", f"({letter})", f"({letter}):"]
+
+
 def _normalized(text: str) -> str:
-    """Return a text in one case, without markup, repeated blanks and the last full stop."""
-    return " ".join(_MARKUP.sub("", text).casefold().split()).rstrip(". ")
+    """Return a text in one case and plain characters, without markup, repeated blanks and the last full stop."""
+    return " ".join(_MARKUP.sub("", notation.characters(text)).casefold().split()).rstrip(". ")

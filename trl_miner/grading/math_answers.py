@@ -1,4 +1,4 @@
-r"""Whether a mathematical answer agrees with the gold. math-verify has the last word; the obvious is decided here.
+r"""Whether a mathematical answer agrees with the gold. The obvious is decided here, the rest by math-verify.
 
 The rule follows the evaluation of arXiv 2601.04731: the gold is wrapped in `\boxed{}` unless it already is, the answer
 must contain a `\boxed{}`, and several boxes that disagree are wrong. "Disagree" is decided by value here, so that
@@ -14,6 +14,8 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+from . import notation, words
+
 # Boxes that are longer together are no answer: the longest gold of the benchmarks has about 200 characters, and
 # parsing takes more than linear time. It also bounds what is sent to a worker.
 MAX_CHARACTERS = 10_000
@@ -23,19 +25,12 @@ TAIL_CHARACTERS = 2_000
 BOX = re.compile(r"\\boxed\s*\{")
 # Nine digits are far from any rounding inside math-verify. Leading zeros and "-0" are left to math-verify.
 PLAIN_INTEGER = re.compile(r"-?[1-9][0-9]{0,8}|0")
-_NESTED_BOX = re.compile(r"\\(?:boxed|fbox)\b")
-_WORDS = re.compile(
-    r"\\(?:text(?:normal|bf|it|rm)?|mbox|math(?:rm|it|bf))\s*\{([^{}]*)\}(?:\^-?\d|\^\{-?\d+\}|\{\^\d\})?"
-)
-_COMMAND = re.compile(r"\\[A-Za-z]+")
 _BASE = re.compile(r"\d\s*_\s*(?:\{\s*)?(\d+)")
-_EXPONENT = re.compile(r"\^\s*\{?\s*-?\d+")
-_DIGIT = re.compile(r"\d")
-_KEPT = re.compile(r"\d|^\s*(?:and|or)\s*$")
-_BLANK = r"(?:[\s~]|\\[,;: ])"
-_THOUSANDS = re.compile(rf"(?<![\w.^])[1-9]\d{{0,2}}(?:{_BLANK}+\d{{3}})+(?!\d)")
-_MIXED = re.compile(rf"(?<![\w.^])([1-9]\d*){_BLANK}+([1-9]\d*)\s*/\s*([1-9]\d*)")
 _SIDE_BY_SIDE = re.compile(r"(?:[A-Za-z]\s*=)?\s*[-+]?(?:[\d\s.~$(){}\[\]]|\\[,;: {}]|\\q?quad)*")
+_INEQUALITY = re.compile(r"[<>]|\\(?:[lg]eq?|[lg]t)(?![A-Za-z])")
+_OR = re.compile(r",?\s*(?:\\(?:lor|vee)(?![A-Za-z])|\\text\s*\{\s*or\s*\}|(?<![\\A-Za-z])or(?![A-Za-z]))")
+_AND = re.compile(r",?\s*(?:\\(?:land|wedge)(?![A-Za-z])|\\text\s*\{\s*and\s*\}|(?<![\\A-Za-z])and(?![A-Za-z]))")
+_PERCENT = re.compile(r"\s*\\?%\s*$")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
@@ -79,22 +74,47 @@ def is_correct_as_text(boxes: Sequence[str], expected: str) -> bool | None:
 
 
 def is_correct(boxes: Sequence[str], tail: str, expected: str) -> bool | None:
-    """Grade an answer with math-verify: every box must equal the gold. None: the gold cannot be parsed.
+    """Grade an answer: every box must equal the gold. None: the gold cannot be parsed.
 
-    Without boxes, math-verify looks for a final answer in `tail`. A gold that sympy cannot read, but that is
-    well-formed, is compared as text, as math-verify does. There is no time limit.
+    Words decide where they can (`words.py`), else math-verify. Without boxes, math-verify looks for a final answer in
+    `tail`. A gold that sympy cannot read, but that is well-formed, is compared as text, as math-verify does. There is
+    no time limit.
     """
-    gold = _parse_box(expected)
-    if not gold:
+    gold = notation.plain(expected)
+    if not (parsed := _parse(gold)):
         return None
+    if not boxes:
+        return _is_equal(parsed, _parse_tail(tail))
     # Lazy: the last box first, and no further than the first wrong one.
-    answers = map(_parse_box, boxes) if boxes else map(_parse_tail, [tail])
-    return all(_is_equal(gold, answer) for answer in answers)
+    return all(_agrees(gold, parsed, notation.plain(box)) for box in boxes)
+
+
+def _agrees(gold: str, parsed: Sequence[Any], answer: str) -> bool:
+    if (verdict := words.compare(gold, answer)) is not None:
+        return verdict
+    shares = _PERCENT.sub("", gold), _PERCENT.sub("", answer)
+    if shares == (gold, answer):
+        return _is_equal(parsed, _parse(answer))
+    both = [_parse(share) for share in shares]
+    if shares[0] == gold or shares[1] == answer:
+        index = int(shares[0] == gold)
+        both[index] = _percent(both[index])
+    return _is_equal(*both)
+
+
+def _percent(parsed: Sequence[Any]) -> tuple[Any, ...]:
+    """Return what 25%, given as 25, may be written as: 0.25, and 25 with the sign left out; but 0.5% is no 0.5."""
+
+    def readings(part: Any) -> list[Any]:
+        return [part / 100, part] if abs(part) >= 1 else [part / 100]
+
+    nothing: list[Any] = []  # a text or a set has no percentage
+    return tuple(value for part in parsed for value in _attempt(partial(readings, part), nothing))
 
 
 def vote(boxes: Sequence[str], tail: str) -> str | None:
     """Return a canonical form of a wrong answer, so that equal ones can be counted. There is no time limit."""
-    forms = {_form(_parse_box(box)) or box for box in boxes} if boxes else {_form(_parse_tail(tail))}
+    forms = {_form(_parse_plain(box)) or box for box in boxes} if boxes else {_form(_parse_tail(tail))}
     return forms.pop() if len(forms) == 1 else None
 
 
@@ -127,48 +147,34 @@ def _closing_brace(text: str, start: int) -> int | None:
     return None
 
 
-def _parse_box(content: str) -> tuple[Any, ...]:
-    """Return the expressions and the text in a box; empty if math-verify fails in any way."""
+def _parse(text: str) -> tuple[Any, ...]:
+    """Return the expressions and the text in a box in plain notation; empty if math-verify fails in any way."""
+    for joint, function in ((_OR, "Union"), (_AND, "Intersection")):
+        parts = joint.split(text)
+        if len(parts) > 1 and all(map(_INEQUALITY.search, parts)):
+            return _attempt(partial(_combined, function, parts), ()) or _parse_one(text)
+    return _parse_one(text)
+
+
+def _combined(function: str, parts: Sequence[str]) -> tuple[Any, ...]:
+    import sympy
+
+    from .values import solution_set
+
+    return (getattr(sympy, function)(*(solution_set(_parse_one(part)[0]) for part in parts)),)
+
+
+def _parse_one(text: str) -> tuple[Any, ...]:
     from math_verify import LatexExtractionConfig, parse
 
     target = LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)
     # `fallback_mode="first_match"` keeps the text as well, so that a gold that sympy cannot read still equals itself.
     modes: dict[str, Any] = {"fallback_mode": "first_match", "extraction_mode": "first_match"}
-    content = _with_whole_numbers(_with_all_numbers(content))
+    content = notation.bare(words.split_unit(text)[0])
     if _SIDE_BY_SIDE.fullmatch(content) and re.search(r"\d[^\d.]+\d", content):
         return (" ".join(content.split()),)  # sympy would add them up
     boxed = "\\boxed{" + content + "}"
     return _attempt(lambda: tuple(parse(boxed, extraction_config=[target], parsing_timeout=None, **modes)), ())
-
-
-def _with_all_numbers(content: str) -> str:
-    r"""Rewrite what math-verify would cut down to 5: `5\text{ or 6}`, `5\text{ m} + 6\text{ m}`, `6\fbox{5}`.
-
-    It takes everything from the first `\text` to the last one for a unit, and a box within the box for the answer.
-    """
-    content = _NESTED_BOX.sub("", content)
-    first = _WORDS.search(content)
-    if first is None or not re.search(r"\w", _COMMAND.sub("", content[: first.start()])):
-        return content
-
-    def kept(match: re.Match[str]) -> str:
-        words = _EXPONENT.sub("", match[1])  # the 2 of cm^2 is no number
-        return f" {words} " if _KEPT.search(words) else " "
-
-    rest = _WORDS.sub(kept, content[first.start() :])
-    # Between "60 minutes = 1 hour" the words are what makes it true.
-    return content[: first.start()] + rest if _DIGIT.search(rest) and "=" not in rest else content
-
-
-def _with_whole_numbers(content: str) -> str:
-    r"""Rewrite what sympy would take for several numbers: `10\,000`, and `1 1/2`, of which 1 would remain."""
-
-    def as_fraction(match: re.Match[str]) -> str:
-        whole, above, below = match.groups()
-        is_proper = max(len(above), len(below)) < 5 and int(above) < int(below)
-        return rf"{whole}\frac{{{above}}}{{{below}}}" if is_proper else match[0]
-
-    return _THOUSANDS.sub(lambda match: re.sub(r"\D", "", match[0]), _MIXED.sub(as_fraction, content))
 
 
 def _parse_tail(text: str) -> tuple[Any, ...]:
@@ -188,6 +194,10 @@ def _is_equal(gold: Sequence[Any], answer: Sequence[Any]) -> bool:
         return False
     pairs = product(gold, without_lost_infinity(answer))
     return any(_attempt(partial(are_equal, *pair), False) for pair in pairs)
+
+
+def _parse_plain(content: str) -> tuple[Any, ...]:
+    return _parse(notation.plain(content))
 
 
 def _attempt(function: Callable[[], Any], default: Any) -> Any:

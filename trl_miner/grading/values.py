@@ -26,11 +26,96 @@ def are_equal(gold: Any, answer: Any) -> bool:
         return isinstance(gold, str) and isinstance(answer, str) and gold.strip() == answer.strip() != ""
     if gold == answer:
         return True
+    gold, answer = _ranges(_canonical(gold), _canonical(answer))
     if gold in _INFINITIES:
         return (answer.rhs if isinstance(answer, sympy.Eq) else answer).doit() == gold
     if not (is_finite(gold) and is_finite(answer)) or _is_false(answer):
         return False
-    return verify([gold], [answer], timeout_seconds=None) and _are_near(gold, answer)
+    if _names_several(gold) != _names_several(answer) and not (gold.has(sympy.Eq) and answer.has(sympy.Eq)):
+        gold, answer = _in_order(gold), _in_order(answer)
+    return (verify([gold], [answer], timeout_seconds=None) and _are_near(gold, answer)) or _agree_in_six_decimals(
+        gold, answer
+    )
+
+
+def _canonical(expression: Any) -> Any:
+    """Turn 17 = n into n = 17, and make one of the two kinds of symbols that math-verify reads; i is imaginary."""
+    if isinstance(expression, sympy.Eq):
+        left, right = expression.args
+        if right.is_Symbol and not left.is_Symbol or (_is_number(left) and not _is_number(right)):
+            left, right = right, left
+        return sympy.Eq(_with_one_kind(left) if not left.is_Symbol else left, _with_one_kind(right), evaluate=False)
+    return _with_one_kind(expression)
+
+
+def _with_one_kind(expression: Any) -> Any:
+    symbols = {
+        symbol: sympy.I if symbol.name == "i" else sympy.Symbol(symbol.name, real=True)
+        for symbol in getattr(expression, "free_symbols", ())
+        if symbol.name == "i" or not symbol.is_real
+    }
+    if not symbols:
+        return expression
+    if hasattr(expression, "_unsorted_args"):  # math-verify's own And and FiniteSet, which keep their written order
+        return type(expression)(*map(_with_one_kind, expression._unsorted_args))
+    return expression.xreplace(symbols)
+
+
+def _is_number(expression: Any) -> bool:
+    return getattr(expression, "is_number", False) is True
+
+
+def _ranges(gold: Any, answer: Any) -> tuple[Any, Any]:
+    """Return the ranges that inequalities in one variable describe, where the other side is one too, or a set."""
+    if isinstance(answer, sympy.Eq) and isinstance(answer.rhs, sympy.Set) and not isinstance(gold, sympy.Eq):
+        answer = answer.rhs
+    is_relation = _is_inequality(gold), _is_inequality(answer)
+    is_set = isinstance(gold, sympy.Set), isinstance(answer, sympy.Set)
+    if is_relation == (True, True):
+        has_ranges = gold.free_symbols == answer.free_symbols
+    else:
+        has_ranges = is_relation[0] and is_set[1] or is_relation[1] and is_set[0]
+    if not has_ranges:
+        return gold, answer
+    try:
+        return solution_set(gold), solution_set(answer)
+    except NotImplementedError:
+        return gold, answer
+
+
+def _is_inequality(expression: Any) -> bool:
+    parts = expression.args if isinstance(expression, sympy.And) else (expression,)
+    return all(isinstance(part, (*_INEQUALITIES, sympy.Ne)) for part in parts) and len(expression.free_symbols) == 1
+
+
+def solution_set(expression: Any) -> Any:
+    """Return the set of real numbers that an inequality, or a chain of them, allows; a set is its own."""
+    if isinstance(expression, sympy.Set):
+        return expression
+    parts = expression.args if isinstance(expression, sympy.And) else (expression,)
+    return sympy.Intersection(*(_with_one_kind(part).doit().as_set() for part in parts))
+
+
+def _names_several(answer: Any) -> bool:
+    """Return whether an answer gives values to several unknowns, as in x = 2, y = -2; x_1 and x_2 count as one."""
+    if not (isinstance(answer, sympy.FiniteSet) and all(isinstance(part, sympy.Eq) for part in answer)):
+        return False
+    return len({str(part.lhs).partition("_")[0] for part in answer}) > 1
+
+
+def _in_order(expression: Any) -> Any:
+    r"""Return the tuple (2, -2) of x = 2, y = -2, and of 2, -2 as they are written."""
+    if not isinstance(expression, sympy.FiniteSet):
+        return expression
+    parts = getattr(expression, "_unsorted_args", expression.args)
+    return sympy.Tuple(*(part.rhs if isinstance(part, sympy.Eq) else part for part in parts))
+
+
+def _agree_in_six_decimals(gold: Any, answer: Any) -> bool:
+    """Extend math-verify's tolerance from a decimal to an expression that contains one."""
+    if not (_is_number(gold) and _is_number(answer) and answer.has(sympy.Float)):
+        return False
+    return bool(abs(gold.evalf() - answer.evalf()) < 5e-7) and _are_near(gold, answer)
 
 
 def without_lost_infinity(parsed: Sequence[Any]) -> list[Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..data.prompt_form import FILE as PROMPT_FORM
 from ..redaction import find_secret, learn
 from ..runs.evaluation import AFTER, read_evaluation, until, write_evaluation
 from ..runs.files import read_optional, write_json
@@ -23,13 +24,11 @@ _FILES = (
     *("config.json", "generation_config.json", "adapter_config.json", "tokenizer.json", "tokenizer_config.json"),
     *("*.model", "*.tiktoken", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt"),
     *("merges.txt", "*.jinja", "additional_chat_templates/*.jinja", "chat_template.json"),
-    *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"),
+    *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json", PROMPT_FORM),
 )
-# A vocabulary may hold what has the shape of a secret; the log is written without any.
-_WITHOUT_SHAPES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt", "log_history.json")
+# A vocabulary may hold what has the name or the shape of a secret; the log is written without any.
+_VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json", "log_history.json")
 _UNSEARCHED = (".safetensors", ".png", ".model", ".tiktoken")
-_MOST_ALIASES = 20  # in the metadata of a card: each may double what it stands for
-_DEEPEST = 20  # brackets within brackets there: at each one, PyYAML looks at all that are open
 
 
 def assemble(
@@ -132,7 +131,7 @@ def adapter_warning(weights: Path) -> str:
 
 
 def check_secrets(folder: Path, suffixes: tuple[str, ...] | None = None) -> None:
-    """Raise ValueError if a file to be published holds a token or key, by its value or by its shape.
+    """Raise ValueError if a file to be published holds a secret, by its value, its shape or its name.
 
     Without `suffixes`, all files but weights, pictures and binary vocabularies are searched.
     """
@@ -140,7 +139,7 @@ def check_secrets(folder: Path, suffixes: tuple[str, ...] | None = None) -> None
         is_searched = path.suffix in suffixes if suffixes else path.suffix not in _UNSEARCHED
         if path.is_file() and is_searched:
             text = path.read_text(encoding="utf-8", errors="replace")
-            if found := find_secret(text, shapes=path.name not in _WITHOUT_SHAPES):
+            if found := find_secret(text, is_vocabulary=path.name in _VOCABULARIES):
                 raise ValueError(
                     f"A file to be published must not hold a secret: {path.name} has {found}. Remove it there, and "
                     f"replace the secret if the file was shared."
@@ -195,19 +194,11 @@ def _read_card(model: Model) -> str:
 
 
 def _has_metadata(card: str) -> bool:
-    """Return whether a card's metadata can be read soon, and is small also when all its aliases are written out."""
+    """Return whether a card's metadata can be read."""
     import yaml
     from huggingface_hub import ModelCard
-    from huggingface_hub.repocard import REGEX_YAML_BLOCK
 
     try:
-        block = REGEX_YAML_BLOCK.search(card)
-        aliases = depth = 0
-        for event in yaml.parse(block[2], Loader=yaml.SafeLoader) if block else ():
-            aliases += isinstance(event, yaml.AliasEvent)
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if aliases > _MOST_ALIASES or depth > _DEEPEST:
-                return False
         ModelCard(card, ignore_metadata_errors=True)
     except (ValueError, RecursionError, yaml.YAMLError):
         return False

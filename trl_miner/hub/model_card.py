@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..redaction import redact
 from ..runs.dose import KINDS, dose_of, dose_reached
 from ..runs.history import RunHistory
+from ..runs.segments import told
 from ..runs.settings import clean_settings
 from ..runs.training_record import HUB_ID, papers_of, read_run_record, run_record
 from ..text import code_for_markdown, for_markdown, one_line
@@ -92,10 +93,10 @@ def describe_run(
 ) -> str:
     """Return TRL's model card, completed for a run that has just ended; `is_chat`: its prompts are conversations."""
     folder = Path(args.output_dir)
-    record = read_run_record(folder)
-    if record is None:  # a script of the user's own: at most TRL knows the data set
-        match = re.search(r" on the \[([^\]]*)\]", card)
-        record = run_record(args, base_model=base_model, dataset=match[1] if match else None, held_out=None)
+    match = re.search(r" on the \[([^\]]*)\]", card)  # of a script of the user's own at most TRL knows the data set
+    own = run_record(args, base_model=base_model, dataset=match[1] if match else None, held_out=None)
+    record = read_run_record(folder) or own
+    record["dataset"] = record.get("dataset") or own["dataset"]
     hub_model_id = getattr(args, "hub_model_id", None) if getattr(args, "push_to_hub", False) else None
     facts = RunFacts(
         record={**record, "is_chat": is_chat},
@@ -120,7 +121,6 @@ def complete_card(card: str, facts: RunFacts) -> str:
         "What became of the rollouts": _prompts(facts),
         "Evaluation": _scores(facts.evaluation) + _benchmark_scores(facts.benchmarks),
         "License": _license(facts.record),
-        "Licence": "",  # the section's title in earlier versions
     }
     for title, body in sections.items():
         if body or title != "Settings":  # without a record, keep the settings that the card shows
@@ -232,7 +232,22 @@ def _settings(record: Mapping[str, Any] | None) -> str:
         listed += f"- {for_markdown(label)}{paper}\n"
     settings = record.get("settings") or {}
     rows = [[code_for_markdown(name), code_for_markdown(value)] for name, value in settings.items()]
-    return f"{listed}\n{_table(['Setting', 'Value'], rows)}"
+    return f"{listed}\n{_segments(record)}{_table(['Setting', 'Value'], rows)}"
+
+
+def _segments(record: Mapping[str, Any]) -> str:
+    """Return what has changed within the run; empty: it had the same settings from its start to its end."""
+    rows = [
+        [str(step), code_for_markdown(name), code_for_markdown(was), code_for_markdown(now)]
+        for step, found in told(record.get("segments") or ())
+        for name, (was, now) in sorted((found or {"all": ("not known", "below")}).items())
+    ]
+    if not rows:
+        return ""
+    return (
+        f"The settings changed within the run. The second table has those of its last part.\n\n"
+        f"{_table(['After step', 'Setting', 'Before', 'From there on'], rows)}\n"
+    )
 
 
 def _prompts(facts: RunFacts) -> str:
@@ -251,7 +266,8 @@ def _dose(facts: RunFacts) -> str:
     if not settings:
         return ""
     logs = [log for log in facts.log_history if "step" in log]
-    dose = dose_of(RunHistory(Path(), "", logs, settings=clean_settings(settings)))
+    since = max((segment["step"] for segment in (facts.record or {}).get("segments") or ()), default=0)
+    dose = dose_of(RunHistory(Path(), "", logs, settings=clean_settings(settings), since=since))
     named = [f"{kind.replace('_', '-')} prompts: {code_for_markdown(dose.methods[kind])}" for kind in KINDS]
     text = f"Methods by the kind of prompt. {'; '.join(named).capitalize()}."
     mean, ends = dose_reached([dose])
@@ -264,7 +280,7 @@ def _scores(evaluation: Mapping[str, Mapping[str, float]]) -> str:
     evaluation = {moment: scores for moment, scores in evaluation.items() if not moment.startswith("step ")}
     if not evaluation:
         return ""
-    metrics = list(dict.fromkeys(metric for scores in evaluation.values() for metric in scores))
+    metrics = list(dict.fromkeys(metric for scores in evaluation.values() for metric in scores)) or ["pass@1"]
     rows = [
         [for_markdown(metric), *(_share(scores.get(metric)) for scores in evaluation.values())] for metric in metrics
     ]

@@ -11,17 +11,19 @@ import argparse
 import logging
 import os
 import runpy
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 
-from ..errors import EXIT_CODE, tell
+from ..errors import EXIT_CODE, INTERRUPTED, tell
 from .signals import end_as, how_it_ended
 
 
 def launch(words: Sequence[str]) -> int:
     """Run `accelerate launch` with these words, and return its exit code, negative for a signal."""
     from accelerate.commands import launch as launcher
+    from torch.distributed.elastic.agent.server import api as agent
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
@@ -29,7 +31,8 @@ def launch(words: Sequence[str]) -> int:
     start_another = launcher.simple_launcher
     single: list[argparse.Namespace] = []
     # its report of a failed process is a page; below is a line
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    for name in ("torch.distributed.elastic", agent.__name__):  # which has a level of its own
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     if args.module and not args.mpirun_hostfile:
         # decided when accelerate has read its file, which may name GPUs, too
         launcher.simple_launcher = lambda args: (
@@ -44,11 +47,13 @@ def launch(words: Sequence[str]) -> int:
     except ChildFailedError as error:  # raised with several: report the first that failed
         rank, failure = error.get_first_failure()
         code = failure.exitcode
-        if code != EXIT_CODE:  # of bad input, of which the process has told
+        if code not in (EXIT_CODE, INTERRUPTED):  # of bad input and of Ctrl-C the process has told
             print(f"Process {rank} was the first to fail: it ended {how_it_ended(code)}.", file=sys.stderr)
         return code
     except SignalException as error:
-        return -int(error.sigval)
+        return INTERRUPTED if error.sigval == signal.SIGINT else -int(error.sigval)
+    except KeyboardInterrupt:  # one process, of which this is the parent
+        return INTERRUPTED
     finally:
         launcher.simple_launcher = start_another
     if single:

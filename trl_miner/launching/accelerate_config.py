@@ -9,7 +9,7 @@ from typing import Any
 
 from ..recipe_files import shipped
 
-LAUNCHER = (sys.executable, "-m", "trl_miner.launching.accelerate")
+LAUNCHER = (sys.executable, "-P", "-m", "trl_miner.launching.accelerate")
 CPU_FILE = "recipes/accelerate/cpu_2_processes.yaml"
 
 

@@ -30,12 +30,16 @@ class SignsOfLife:
         if seconds > 0:
             self._seen = {source: seen + seconds for source, seen in self._seen.items()}
 
-    def reason_to_end(self, now: float, server_url: str | None) -> str | None:
-        """Return why the run must end, or None."""
-        silence = {source: now - seen for source, seen in self._seen.items()}
-        progress = [seconds for source, seconds in silence.items() if source[0] == "progress"]
-        lost = {source: seconds for source, seconds in silence.items() if source[0] != "progress"}
-        if max(lost.values(), default=0.0) < self.limit and min(progress, default=0.0) < self.limit:
+    def is_idle(self, now: float) -> bool:
+        """Return whether no process has made progress for so long, whether or not all are there."""
+        return min((now - seen for source, seen in self._seen.items() if source[0] == "progress"), default=0.0) >= (
+            self.limit
+        )
+
+    def reason_to_end(self, now: float, server_url: str | None, *, ends_idle: bool = True) -> str | None:
+        """Return why the run must end, or None; with `ends_idle`, also where all that answers makes no progress."""
+        lost = {source: now - seen for source, seen in self._seen.items() if source[0] != "progress"}
+        if max(lost.values(), default=0.0) < self.limit and not (ends_idle and self.is_idle(now)):
             return None
         # Processes that wait for a lost one stopped a little after it, so look at half the limit for the culprit.
         for kind, rank in sorted(lost):
@@ -47,6 +51,10 @@ class SignsOfLife:
                 )
         if lost.get(SERVER, 0.0) >= self.limit / 2:
             return f"The vLLM server at {server_url} does not answer; process 0 was {self._place(0)}."
+        return self.idleness(server_url)
+
+    def idleness(self, server_url: str | None) -> str:
+        """Return where the processes are that make no progress."""
         places = ", ".join(f"process {rank} {self._place(rank)}" for rank in sorted(self.states))
         is_waiting_for_server = server_url is not None and self.states[0]["phase"] == GENERATION
         server = f" The vLLM server at {server_url} answers, but generates nothing." * is_waiting_for_server

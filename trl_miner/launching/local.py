@@ -24,7 +24,7 @@ from .accelerate import launch
 from .accelerate_config import CPU_FILE, cpu_threads, find_file, is_single_process
 from .signals import end_as
 
-STARTER = (sys.executable, "-m", "trl_miner.launching.local")
+STARTER = (sys.executable, "-P", "-m", "trl_miner.launching.local")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -32,9 +32,9 @@ def main(arguments: Sequence[str]) -> int:
     # Until the training begins: the imports make half a million objects that stay, through which the collector would
     # go again and again.
     gc.disable()
+    hide_in_tracebacks()
     import torch
 
-    hide_in_tracebacks()
     learn(arguments)
     try:
         with quietly("--quiet" in arguments), Progress("loading TRL", unit="", leave=False):

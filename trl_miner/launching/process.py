@@ -91,7 +91,7 @@ class GuardedProcess:
             self._file.write(started.encode())
             self._start_of_output = self._file.tell()
             output = subprocess.PIPE
-        guard = [sys.executable, "-m", "trl_miner.launching.guard", str(os.getpid()), str(self.grace)]
+        guard = [sys.executable, "-P", "-m", "trl_miner.launching.guard", str(os.getpid()), str(self.grace)]
         self._process = subprocess.Popen(
             [*guard, *self.command],
             env=os.environ | self.env,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..errors import INTERRUPTED
 from ..progress import Progress, duration, is_quiet
 from .guard import adopt_orphans, descendants, kill_descendants
 from .health import HealthMonitor, check_port
@@ -13,6 +14,7 @@ from .local import STARTER
 from .plan import Plan
 from .process import GRACE_SECONDS, POLL_SECONDS, GuardedProcess, end_all, print_message
 from .signals import collect_signals, shell_code, signal_name
+from .watchdog import DEFAULT_SECONDS
 
 SERVER_NOT_READY, SERVER_ENDED, SERVER_SILENT = 10, 11, 12  # exit codes besides the training's own
 
@@ -72,7 +74,8 @@ def _run(server: GuardedProcess | None, training: GuardedProcess | None, plan: P
             kill_descendants(spared)
             for process in processes:
                 process.close()
-    if outcome.message:
+    has_told = training is not None and outcome.code == training.exit_code == INTERRUPTED
+    if outcome.message and not has_told:
         print_message(outcome.message + ".")
     if outcome.process is not None and (tail := outcome.process.tail()):
         print_message(f"the last lines of {outcome.process.log}:\n{tail}")
@@ -87,7 +90,7 @@ def _start_server(server: GuardedProcess | None, plan: Plan, received: list[int]
     if not is_quiet():
         where = "which runs elsewhere" if server is None else f"whose log is {server.log}"
         print_message(f"waiting for the vLLM server at {plan.server_url}, {where}")
-    patience = plan.settings.watchdog_seconds or float("inf")
+    patience = _patience(plan) or float("inf")
     health = HealthMonitor(plan.server_url, interval=min(2.0, patience / 5), patience=patience)
     start = time.monotonic()
     with Progress("waiting for the vLLM server", unit="", leave=False) as progress:
@@ -106,6 +109,12 @@ def _start_server(server: GuardedProcess | None, plan: Plan, received: list[int]
     return health
 
 
+def _patience(plan: Plan) -> float:
+    """Return for how many seconds the server may be silent; 0: for ever."""
+    seconds = plan.settings.watchdog_seconds
+    return DEFAULT_SECONDS if seconds is None else float(seconds)
+
+
 def _check(server: GuardedProcess | None, received: list[int]) -> None:
     """Raise `EndOfRun` if a signal has arrived or the server has ended."""
     if received:
@@ -122,7 +131,7 @@ def _watch(
     plan: Plan | None,
 ) -> None:
     """Watch until something ends, and raise `EndOfRun`."""
-    patience = plan.settings.watchdog_seconds if plan is not None else 0.0
+    patience = _patience(plan) if plan is not None else 0.0
     while True:
         code = None if training is None else training.exit_code
         if code == 0 and not received:  # the server may end together with the training, which counts as success

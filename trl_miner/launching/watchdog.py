@@ -29,6 +29,7 @@ from .peers import Peers, Unreachable
 logger = logging.getLogger(__name__)
 
 EXIT_CODE = 75  # EX_TEMPFAIL in sysexits.h: trying again may help
+DEFAULT_SECONDS = 300.0  # for a server or process that is gone, where no time was asked for
 GRACE_SECONDS = 20.0  # for the main thread to end by an exception, before the process is ended
 
 
@@ -46,18 +47,28 @@ class Watchdog:
 
     Attributes:
         message: Why the run was ended; None while it runs.
+        ends_idle: Whether a run ends in which everything answers, but nothing makes progress; else a warning says so.
     """
 
     def __init__(self, limit: float, *, server_url: str | None = None, where: Callable[[], str] = str) -> None:
         self.limit, self.server_url, self.where = limit, server_url, where
+        self.ends_idle = True
         self.message: str | None = None
-        self._interval = min(5.0, limit / 8)
-        self._patience = min(5.0, max(1.0, limit / 4))  # seconds for one answer of the server or the store
         self._phases: list[tuple[str, Path | None]] = []
         self._beats = 0
         self._peers: Peers | None = None
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
+
+    @property
+    def _interval(self) -> float:
+        """Seconds between two looks."""
+        return min(5.0, self.limit / 8)
+
+    @property
+    def _patience(self) -> float:
+        """Seconds for one answer of the server or the store."""
+        return min(5.0, max(1.0, self.limit / 4))
 
     @contextlib.contextmanager
     def phase(self, name: str, growing: Path | None = None) -> Iterator[None]:
@@ -120,7 +131,7 @@ class Watchdog:
 
     def _watch(self) -> None:
         signs = SignsOfLife(self.limit)
-        woke = time.monotonic()
+        woke, has_warned = time.monotonic(), False
         while not self._stop.wait(self._interval):
             now = time.monotonic()
             # Ctrl-Z or a suspended machine: if this process was stopped, the others may have been stopped too.
@@ -131,12 +142,27 @@ class Watchdog:
             self._look_at_processes(signs, now)
             # The lowest rank that still can reports; the others wait a little, as they would say the same.
             late = 0.0 if self._peers is None else min(self._peers.rank, 4) * self._interval
-            reason = signs.reason_to_end(now - late, self.server_url)
+            if not self.ends_idle:
+                has_warned = self._warn_of_idleness(signs, now, has_warned)
+            reason = signs.reason_to_end(now - late, self.server_url, ends_idle=self.ends_idle)
             if reason is not None and not self._stop.is_set():
                 for state in signs.lost_processes(now):
                     _kill_sibling(state)
                 self._end(reason)
                 return
+
+    def _warn_of_idleness(self, signs: SignsOfLife, now: float, has_warned: bool) -> bool:
+        """Warn once of each time in which nothing makes progress, and return whether this one is warned of."""
+        if not signs.is_idle(now):
+            return False
+        if not has_warned and (self._peers is None or self._peers.rank == 0):
+            logger.warning(
+                "%s It has been so for %g s, and the run goes on. If that is how long a step or a reward function "
+                "takes, all is well. Set watchdog_seconds to end such a run.",
+                signs.idleness(self.server_url),
+                self.limit,
+            )
+        return True
 
     def _look_at_folder(self, signs: SignsOfLife) -> None:
         growing = self._phases[-1][1] if self._phases else None

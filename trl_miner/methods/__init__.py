@@ -15,7 +15,7 @@ from .rollouts import Surrogate as Surrogate
 # A line per file. Their knobs appear in this order in `trl-miner train --help`.
 from .miner import MINER as MINER
 from .grpo import CLIP as CLIP, DYNAMIC_SAMPLING as DYNAMIC_SAMPLING, GRPO as GRPO, GSPO as GSPO
-from .grpo import GRESO as GRESO, RETIRE as RETIRE, TEMPERATURE as TEMPERATURE
+from .grpo import GRESO as GRESO
 from .reinforce_pp import REINFORCE_PP as REINFORCE_PP, REINFORCE_PP_BASELINE as REINFORCE_PP_BASELINE
 from .ucas import UCAS as UCAS
 from .entropy_adv import ENTROPY_ADV as ENTROPY_ADV
@@ -23,8 +23,6 @@ from .ngrpo import NGRPO as NGRPO
 from .maxrl import MAXRL as MAXRL
 from .quantile import QUANTILE as QUANTILE
 from .w_reinforce import W_REINFORCE as W_REINFORCE
-from .sign import SIGN as SIGN
-from .spo import SPO as SPO
 from .unlikeliness import UNLIKELINESS as UNLIKELINESS
 from .rl_zvp import RL_ZVP as RL_ZVP
 from .length import LENGTH as LENGTH
@@ -38,5 +36,5 @@ from .bapo import BAPO as BAPO
 
 METHODS = {method.name: method for method in list(globals().values()) if isinstance(method, Method)}
 ESTIMATORS = {name: method for name, method in METHODS.items() if isinstance(method, AdvantageEstimator)}
-SELECTIONS = {method.name: method for method in (GRESO, RETIRE, TEMPERATURE)}  # values of `prompt_selection`
+SELECTIONS = {method.name: method for method in (GRESO,)}  # values of `prompt_selection`
 POLICY_LOSSES = {name: method for name, method in METHODS.items() if isinstance(method, PolicyLoss)}

@@ -14,6 +14,9 @@ from ..distributed import World, accumulation_dtype
 from .method import Knob, PolicyLoss
 from .rollouts import Surrogate
 
+_LOW_START, _LOW_STEP = 0.5, 0.05  # of the bounds that the search tries, as in the paper
+_HIGH_START, _HIGH_STEP = 1.5, 0.1
+
 
 def bapo(
     logps_BT: Tensor,
@@ -22,12 +25,8 @@ def bapo(
     mask_BT: Tensor,
     *,
     target: float = 1.0,
-    low_start: float = 0.5,
     low_max: float = 0.95,
-    low_step: float = 0.05,
-    high_start: float = 1.5,
     high_max: float = 3.0,
-    high_step: float = 0.1,
     world: World | None = None,
 ) -> Surrogate:
     """Raise the clipping bounds until positive tokens contribute their share.
@@ -40,8 +39,8 @@ def bapo(
         logps_BT, old_logps_BT, advantages_BT, mask_BT: As in `clip_cov`.
         target: Positive over negative contribution, at least 0. The paper of MINER asks for a positive share of 50 %,
             which is a ratio of 1.
-        low_start, low_max, low_step: Of the lower bound of the ratio pi / pi_old.
-        high_start, high_max, high_step: Of the upper bound.
+        low_max: Last lower bound of the ratio pi / pi_old, at least 0.5.
+        high_max: Last upper bound, at least 1.5.
         world: The processes that share the batch; every one must call.
 
     Returns:
@@ -49,7 +48,7 @@ def bapo(
 
     Source: arXiv 2510.18927; WooooDyy/BAPO @ 7287044; the paper of MINER, appendix on the exploration baselines.
     """
-    lows, highs = _steps(low_start, low_max, low_step), _steps(high_start, high_max, high_step)
+    lows, highs = _steps(_LOW_START, low_max, _LOW_STEP), _steps(_HIGH_START, high_max, _HIGH_STEP)
     # All bounds that the search could try, at once: one look at the tokens and one collective for the whole of it.
     is_token_BT = mask_BT.bool()
     ratios = (logps_BT.detach() - old_logps_BT)[is_token_BT].clamp(-20.0, 20.0).exp()
@@ -85,7 +84,7 @@ def bapo(
 
 def _steps(start: float, stop: float, step: float) -> list[float]:
     steps = [start]
-    while step > 0 and steps[-1] < stop:
+    while steps[-1] < stop:
         steps.append(min(steps[-1] + step, stop))
     return steps
 
@@ -101,11 +100,7 @@ BAPO = PolicyLoss(
         "target": Knob(
             "BAPO: ratio of positive to negative contribution to reach; 1: a positive share of one half.", at_least=0
         ),
-        "low_start": Knob("BAPO: first lower bound of the probability ratio.", at_least=0),
-        "low_max": Knob("BAPO: last lower bound.", at_least="low_start", at_most=1),
-        "low_step": Knob("BAPO: step of the lower bound.", at_least=0),
-        "high_start": Knob("BAPO: first upper bound of the probability ratio.", at_least=1),
-        "high_max": Knob("BAPO: last upper bound.", at_least="high_start"),
-        "high_step": Knob("BAPO: step of the upper bound.", at_least=0),
+        "low_max": Knob("BAPO: last lower bound of the probability ratio.", at_least=_LOW_START, at_most=1),
+        "high_max": Knob("BAPO: last upper bound of the probability ratio.", at_least=_HIGH_START),
     },
 )

@@ -20,8 +20,7 @@ ALL_WRONG: Kind = "all_wrong"
 
 
 def _pay_nothing(rollouts: Rollouts) -> Estimate:
-    zeros_N = torch.zeros_like(rollouts.advantages_N)
-    return Estimate(rollouts.local(zeros_N), zeros_N)
+    return Estimate.of_rollouts(rollouts, torch.zeros_like(rollouts.advantages_N))
 
 
 NONE = AdvantageEstimator(
@@ -52,30 +51,17 @@ class Composition:
         """The same methods of mixed prompts, and nothing for those that another method pays here."""
         return Composition(self.mixed, dict.fromkeys(self.homogeneous, NONE))
 
-    def credited(self, knobs: Callable[[str], Mapping[str, Any]]) -> dict[Kind, AdvantageEstimator]:
-        """Return the methods that pay homogeneous prompts in place of `mixed`, those included that a knob adds.
-
-        Args:
-            knobs: Returns the settings of a method, given its name.
-
-        Raises:
-            ValueError: Two methods pay the same prompts.
-        """
-        credited = dict(self.homogeneous)
-        for method in _distinct(self.homogeneous):
-            for name, kind in method.acts_when.items():
-                if knobs(method.name)[name] > 0 and credited.setdefault(kind, method).name != method.name:
-                    raise ValueError(
-                        f"{kind} must be left out where {method.name}_{name} is above 0, because {method.label} then "
-                        f"pays {_words(kind)} prompts: got {kind}={credited[kind].name!r}. Set one of them alone."
-                    )
+    @property
+    def credited(self) -> dict[Kind, AdvantageEstimator]:
+        """The methods of homogeneous prompts that replace the advantages of `mixed`."""
         # GRPO gives homogeneous prompts nothing anyway. Its own zeros keep the loss TRL's bit for bit.
         needless = {self.mixed.name, NONE.name} if self.mixed is GRPO else {self.mixed.name}
-        return {kind: method for kind, method in credited.items() if method.name not in needless}
+        return {kind: method for kind, method in self.homogeneous.items() if method.name not in needless}
 
-    def dosed(self, knobs: Callable[[str], Mapping[str, Any]]) -> dict[Kind, AdvantageEstimator]:
-        """Return those of the `credited` methods that a dose can scale: all but "none"."""
-        return {kind: method for kind, method in self.credited(knobs).items() if method.name != NONE.name}
+    @property
+    def dosed(self) -> dict[Kind, AdvantageEstimator]:
+        """Those of the `credited` methods that a dose can scale: all but "none"."""
+        return {kind: method for kind, method in self.credited.items() if method.name != NONE.name}
 
 
 def find_composition(estimator: Any, all_right: Any = None, all_wrong: Any = None) -> Composition:
@@ -118,12 +104,9 @@ def find_composition(estimator: Any, all_right: Any = None, all_wrong: Any = Non
             continue
         method = _find(kind, setting, str(setting).strip())
         if kind not in method.acts_on:
-            knobs = [
-                f" {method.name}_{knob} above 0 does." for knob, other in method.acts_when.items() if other == kind
-            ]
             raise ValueError(
                 f"{kind} must name a method that acts on {_words(kind)} prompts: got {setting!r}, which gives them "
-                f"nothing.{''.join(knobs)} Write {kind}: none, or one of {', '.join(estimators_of(kind))}."
+                f"nothing. Write {kind}: none, or one of {', '.join(estimators_of(kind))}."
             )
         if homogeneous.setdefault(kind, method).name != method.name:
             kept = "".join(f" and {other}: {homogeneous[other].name}" for other in homogeneous if other != kind)
@@ -182,8 +165,9 @@ def estimate(composition: Composition, rollouts: Rollouts, knobs: Callable[[str]
         rollouts: The batch.
         knobs: Returns the settings of a method, given its name.
     """
-    result = base = composition.mixed.estimate(rollouts, **knobs(composition.mixed.name))
-    credited = composition.credited(knobs)
+    result = composition.mixed.estimate(rollouts, **knobs(composition.mixed.name))
+    base = None if composition.mixed is GRPO else result
+    credited = composition.credited
     for method in _distinct(credited):
         own_kinds = [kind for kind in credited if credited[kind].name == method.name]
         seen = replace(rollouts, base=base, is_own_N=rows_of(rollouts.kinds, own_kinds))
@@ -200,16 +184,8 @@ def rows_of(kinds: GroupKinds, names: Iterable[Kind]) -> Tensor:
 
 def _take_rows(result: Estimate, own: Estimate, is_own_N: Tensor, rollouts: Rollouts) -> Estimate:
     """Return `result` with some rows, and all metrics, of `own`."""
-    metrics = {**result.metrics, **own.metrics}
-    if result.advantages is None and own.advantages is None:
-        return replace(result, metrics=metrics)
-    pair = [rollouts.local(one.advantages_N) if one.advantages is None else one.advantages for one in (result, own)]
-    is_own = rollouts.local(is_own_N)
-    if any(advantages.dim() == 2 for advantages in pair):
-        is_own, is_token_BT = is_own.unsqueeze(1), rollouts.mask_BT.bool()
-        pair = [one if one.dim() == 2 else one.unsqueeze(1) * is_token_BT for one in pair]
     return Estimate(
-        torch.where(is_own, pair[1], pair[0]),
+        torch.where(rollouts.local(is_own_N).unsqueeze(1), own.advantages_BT, result.advantages_BT),
         torch.where(is_own_N, own.advantages_N, result.advantages_N),
-        metrics,
+        {**result.metrics, **own.metrics},
     )

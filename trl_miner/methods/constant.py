@@ -1,17 +1,20 @@
 """Constant credit: every rollout of an all-right prompt gets the same advantage. A control for what credit chooses.
 
+It is MINER with miner_intrinsic: constant, miner_credit: uniform and no cap.
+
 # N = P*G rollouts of the global batch
 """
 
 import torch
 
-from .method import AdvantageEstimator, Knob
+from .method import AdvantageEstimator
+from .miner import CONSTANT_REWARD
 from .rollouts import Estimate, Rollouts
 
 
-def _estimate(rollouts: Rollouts, *, credit: float = 0.05) -> Estimate:
-    advantages_N = torch.full_like(rollouts.advantages_N, credit)
-    return Estimate(rollouts.local(advantages_N), advantages_N)
+def _estimate(rollouts: Rollouts) -> Estimate:
+    advantages_N = torch.full_like(rollouts.advantages_N, CONSTANT_REWARD)
+    return Estimate.of_rollouts(rollouts, advantages_N)
 
 
 CONSTANT = AdvantageEstimator(
@@ -19,11 +22,4 @@ CONSTANT = AdvantageEstimator(
     label="Constant credit on all-right prompts",
     estimate=_estimate,
     acts_on=frozenset({"all_right"}),
-    knobs={
-        "credit": Knob(
-            "Advantage of every rollout of an all-right prompt. It is MINER with miner_intrinsic: constant, "
-            "miner_credit: uniform and no cap.",
-            at_least=0,
-        )
-    },
 )

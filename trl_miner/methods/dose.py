@@ -5,7 +5,7 @@ One scale multiplies the advantages of all credited rows, those of the prompts t
     scale = odds * m_other / m_credited
 
 m is the mass of a part of the batch: the L2 norm of its advantages over its tokens. So the scale follows every batch,
-and only the odds are steered: by measured gradients (`dose: gradient`), or by the policy's entropy (`dose: entropy`).
+and only the odds are steered, by measured gradients.
 
 # N = P*G rollouts of the global batch; B of this process or of one of its micro-batches; T padded completion tokens
 """
@@ -18,12 +18,10 @@ from torch import Tensor
 
 from .rollouts import Estimate, Rollouts, sum_tokens
 
-L1, GRADIENT, ENTROPY = DOSES = ("l1", "gradient", "entropy")
+L1, GRADIENT = DOSES = ("l1", "gradient")
 DEFAULT_SHARE = 0.01  # harmless in both worlds of recipes/forks, where 5 % was not
 NEWEST_WEIGHT = 0.2  # of a measurement in the running mean, once there are five; single steps scatter
 MOST_SCALE = 1e5  # advantages that need more are rounding errors, as where all rollouts of a group are the same text
-START_ODDS, LEAST_ODDS, MOST_ODDS = 0.05, 1e-6, 1.0  # of dose: entropy
-ENTROPY_GAIN, ENTROPY_RATE = 2.0, 0.1  # log-odds for a relative error of 1: at once, and more with every step
 
 
 @dataclass(frozen=True)
@@ -35,30 +33,27 @@ class DoseState:
         scale: The factor of the credited rows in the newest batch that had some.
         other_mass: The mass of the other rows in the newest batch that had some; 0: none so far.
         measurements: How many there were.
-        error: dose: entropy: log of target over entropy in the newest measurement.
     """
 
     log_odds: float
     scale: float = 0.0
     other_mass: float = 0.0
     measurements: int = 0
-    error: float = 0.0
 
 
-def start_dose(dose: str, target: float) -> DoseState:
+def start_dose(target: float) -> DoseState:
     """Return the state of a run that begins: before the first measurement, a share is taken for one of the masses."""
-    return DoseState(_logit(target) if dose == GRADIENT else math.log(START_ODDS))
+    return DoseState(_logit(target))
 
 
-def squared_masses(advantages: Tensor, mask_BT: Tensor, is_credited_B: Tensor) -> Tensor:
+def squared_masses(advantages_BT: Tensor, mask_BT: Tensor, is_credited_B: Tensor) -> Tensor:
     """Return (2,), the sums of squared advantages over the tokens of credited rows and of the others.
 
     Args:
-        advantages: (B, T) or (B,).
+        advantages_BT: (B, T).
         mask_BT: (B, T), non-zero where a token counts.
         is_credited_B: (B,) bool.
     """
-    advantages_BT = advantages if advantages.dim() == 2 else advantages.unsqueeze(1).expand(mask_BT.shape)
     sums_B = sum_tokens(advantages_BT.square(), mask_BT.bool())
     return torch.stack([sums_B[is_credited_B].sum(), sums_B[~is_credited_B].sum()])
 
@@ -77,20 +72,17 @@ def give_dose(
         is_credited_N: (N,) bool, the rows that the dose is for.
         state: The state so far.
     """
-    if estimate.advantages is None:  # TRL's own: no row is credited
-        return estimate, state
     is_credited_B = rollouts.local(is_credited_N)
-    squares_2 = rollouts.world.sum(squared_masses(estimate.advantages, rollouts.mask_BT, is_credited_B))
+    squares_2 = rollouts.world.sum(squared_masses(estimate.advantages_BT, rollouts.mask_BT, is_credited_B))
     credited, other = squares_2.sqrt().tolist()
     if 0 < other < math.inf:
         state = replace(state, other_mass=other)
     if 0 < credited < math.inf:
         scale = math.exp(state.log_odds) * state.other_mass / credited
         state = replace(state, scale=min(MOST_SCALE, scale))
-    factors_N = torch.where(is_credited_N, state.scale, 1.0).to(estimate.advantages.dtype)
-    factors_B = rollouts.local(factors_N)
-    scaled = estimate.advantages * (factors_B.unsqueeze(1) if estimate.advantages.dim() == 2 else factors_B)
-    return replace(estimate, advantages=scaled, advantages_N=estimate.advantages_N * factors_N), state
+    factors_N = torch.where(is_credited_N, state.scale, 1.0).to(estimate.advantages_BT.dtype)
+    scaled_BT = estimate.advantages_BT * rollouts.local(factors_N).unsqueeze(1)
+    return replace(estimate, advantages_BT=scaled_BT, advantages_N=estimate.advantages_N * factors_N), state
 
 
 def steer_share(
@@ -113,23 +105,6 @@ def steer_share(
     weight = max(NEWEST_WEIGHT, 1 / (state.measurements + 1))
     k = (1 - weight) * math.exp(_logit(target) - state.log_odds) + weight * math.exp(gradient - mass)
     return replace(state, log_odds=_logit(target) - math.log(k), measurements=state.measurements + 1)
-
-
-def steer_entropy(state: DoseState, target: float, entropy: float) -> DoseState:
-    """Return the state after an optimizer step whose rollouts had some entropy.
-
-    The odds rise while it is too low. Their logarithm is moved by the change of the error, and a little by the error
-    itself: a proportional-integral controller. It stays within `LEAST_ODDS` and `MOST_ODDS`.
-
-    Args:
-        state: The state so far.
-        target: Wanted mean entropy of a token, in nats, above 0.
-        entropy: The mean entropy of the step's tokens, in nats.
-    """
-    error = max(-1.0, min(1.0, math.log(target / entropy))) if entropy > 0 else 1.0
-    log_odds = state.log_odds + ENTROPY_GAIN * (error - state.error) + ENTROPY_RATE * error
-    log_odds = max(math.log(LEAST_ODDS), min(math.log(MOST_ODDS), log_odds))
-    return replace(state, log_odds=log_odds, error=error, measurements=state.measurements + 1)
 
 
 def _log_ratio(credited_square: float, other_square: float) -> float | None:

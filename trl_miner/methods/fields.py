@@ -25,10 +25,10 @@ def add_method_fields(after: Mapping[str, Iterable[Method]], headings: Mapping[s
         for own, annotation in cls.__annotations__.items():
             annotations[own] = annotation
             for method in after.get(own, ()):
-                for knob in method.knobs.values():
-                    annotations[f"{method.name}_{knob.name}"] = knob.type
+                for knob in () if method.settings_of else method.knobs.values():
+                    annotations[method.setting(knob.name)] = knob.type
                     added = field(default=knob.default, metadata={"help": knob.help})
-                    setattr(cls, f"{method.name}_{knob.name}", added)
+                    setattr(cls, method.setting(knob.name), added)
         cls.__annotations__ = annotations
         lines = []
         for name, annotation in annotations.items():

@@ -32,8 +32,8 @@ def group_relative_advantages(rewards_N: Tensor, num_generations: int, *, std_ep
 
 
 def keep(rollouts: Rollouts) -> Estimate:
-    """Return an estimate that keeps TRL's own advantages, so that the loss is TRL's bit for bit."""
-    return Estimate(None, rollouts.advantages_N)
+    """Return TRL's own advantages: the same at every token of a rollout, so that the loss is TRL's bit for bit."""
+    return Estimate.of_rollouts(rollouts, rollouts.advantages_N)
 
 
 GRPO = AdvantageEstimator(
@@ -41,12 +41,9 @@ GRPO = AdvantageEstimator(
     label="GRPO",
     arxiv="2402.03300",
     estimate=keep,
-    keeps_trl=True,
     acts_on=frozenset({"mixed"}),
 )
 CLIP = PolicyLoss(name="clip", label="Clipped loss", arxiv="2402.03300")
 GSPO = Method(name="gspo", label="GSPO", arxiv="2507.18071")
 GRESO = Method(name="greso", label="GRESO", arxiv="2506.02177")
-RETIRE = Method(name="retire", label="Retired prompts (ScaleRL)", arxiv="2510.13786")
-TEMPERATURE = Method(name="temperature", label="Hotter sampling of solved prompts (ERPO)", arxiv="2511.04800")
 DYNAMIC_SAMPLING = Method(name="dynamic_sampling", label="Dynamic sampling (DAPO)", arxiv="2503.14476")

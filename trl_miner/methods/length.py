@@ -33,7 +33,7 @@ def _estimate(rollouts: Rollouts, *, weight: float) -> Estimate:
         return keep(rollouts)
     tokens_N = rollouts.world.gather(rollouts.mask_BT.bool().sum(dim=1))
     advantages_N = length_advantages(tokens_N, rollouts.num_generations, weight=weight)
-    return Estimate(rollouts.local(advantages_N), advantages_N)
+    return Estimate.of_rollouts(rollouts, advantages_N)
 
 
 LENGTH = AdvantageEstimator(

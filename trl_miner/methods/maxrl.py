@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .groups import group_mean
 from .method import AdvantageEstimator
-from .rollouts import Estimate, Rollouts
+from .rollouts import per_rollout
 
 
 def maxrl_advantages(rewards_N: Tensor, num_generations: int) -> Tensor:
@@ -26,17 +26,12 @@ def maxrl_advantages(rewards_N: Tensor, num_generations: int) -> Tensor:
     return ((rewards_N - mean_N) / mean_N).masked_fill(~(mean_N > 0), 0.0).nan_to_num(nan=0.0)
 
 
-def _estimate(rollouts: Rollouts) -> Estimate:
-    advantages_N = maxrl_advantages(rollouts.rewards_N, rollouts.num_generations)
-    return Estimate(rollouts.local(advantages_N), advantages_N)
-
-
 MAXRL = AdvantageEstimator(
     name="maxrl",
     label="MaxRL",
     arxiv="2602.02710",
     function=maxrl_advantages,
-    estimate=_estimate,
+    estimate=per_rollout(maxrl_advantages),
     from_total_rewards=True,
     acts_on=frozenset({"mixed"}),
     reward_range=(0.0, None),

@@ -95,6 +95,7 @@ class Method:
 
     Attributes:
         name: The value of the setting, and the prefix of the knobs and metrics.
+        settings_of: The name of another method whose settings its knobs are; empty: they are its own.
         label: The name as papers write it.
         arxiv: The arXiv id; None: no paper.
         function: The function of tensors, whose signature states the knobs' defaults and types; None: that of
@@ -107,6 +108,11 @@ class Method:
     arxiv: str | None = None
     function: Callable[..., Any] | None = None
     knobs: Mapping[str, Knob] = field(default_factory=dict)
+    settings_of: str = ""
+
+    def setting(self, knob: str) -> str:
+        """Return the name of the configuration's field that holds a knob."""
+        return f"{self.settings_of or self.name}_{knob}"
 
     def __post_init__(self) -> None:
         if self.knobs:
@@ -128,33 +134,27 @@ class AdvantageEstimator(Method):
     Attributes:
         estimate: `estimate(rollouts, **knobs)` returns an `Estimate`. Of prompts on which it does not act, or that
             another method pays, its rows are not used.
-        keeps_trl: Whether it leaves TRL's advantages as they are.
         scores: What it asks of every row. The trainer takes these from a forward that TRL makes anyway.
         wants_sampler_logps: Whether the log-probs found while sampling spare it a forward.
         per_token: Whether advantages differ from token to token within a rollout.
         uniform_when: The knob values at which they do not.
         acts_on: The kinds of prompts to which it can give an advantage. GRPO or another method does the rest.
-        acts_when: Further kinds, by the knob that must be above 0.
         reward_range: The smallest and the largest total reward that it is made for: a number, or the name of a knob;
             None: any.
         from_total_rewards: Whether it makes its advantages of the weighted sum of the rewards, in place of TRL's.
-        has_memory: Whether it keeps something of each prompt in `Rollouts.memory`, for when the prompt comes back.
         explain_credit: `explain_credit(rewards_N, old_logps_NT, mask_NT, advantages_NT, *, kinds, advantages_N,
             num_generations, **knobs)` returns what the token records show: a `CreditExplanation`.
         recorded_knobs, recorded_metrics: The knobs and metrics that the token records state.
     """
 
     estimate: Callable[..., Estimate]
-    keeps_trl: bool = False
     scores: frozenset[Score] = frozenset()
     wants_sampler_logps: bool = False
     per_token: bool = False
     uniform_when: Mapping[str, Any] = field(default_factory=dict)
     acts_on: frozenset[Kind] = frozenset({"mixed", "all_right", "all_wrong"})
-    acts_when: Mapping[str, Kind] = field(default_factory=dict)
     reward_range: tuple[float | None, float | str | None] = (None, None)
     from_total_rewards: bool = False
-    has_memory: bool = False
     explain_credit: Callable[..., CreditExplanation] | None = None
     recorded_knobs: tuple[str, ...] = ()
     recorded_metrics: tuple[str, ...] = ()

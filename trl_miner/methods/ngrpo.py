@@ -46,7 +46,7 @@ def _estimate(rollouts: Rollouts, *, max_reward: float, virtual: int) -> Estimat
     advantages_N = ngrpo_advantages(
         rollouts.rewards_N, rollouts.num_generations, max_reward=max_reward, virtual=virtual
     )
-    return Estimate(rollouts.local(advantages_N), advantages_N)
+    return Estimate.of_rollouts(rollouts, advantages_N)
 
 
 NGRPO = AdvantageEstimator(

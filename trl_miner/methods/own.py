@@ -90,56 +90,49 @@ def _checked(path: str, function: Callable[..., Any]) -> Callable[..., Estimate]
     def estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
         result = function(rollouts, **knobs)
         problem = _problem(result, rollouts)
-        advantages = result.advantages if isinstance(result, Estimate) else result
         # Every process raises, so that none waits for the others.
-        own = [problem is not None, isinstance(result, Estimate), advantages is None]
-        is_W3 = rollouts.world.gather(torch.tensor([own], device=rollouts.mask_BT.device))
-        if is_W3[:, 0].any():
+        own = [problem is not None, isinstance(result, Estimate)]
+        is_W2 = rollouts.world.gather(torch.tensor([own], device=rollouts.mask_BT.device))
+        if is_W2[:, 0].any():
             raise ValueError(f"advantage_estimator={path} {problem or 'failed on another process, which says why.'}")
-        if (is_W3 != is_W3[0]).any():
+        if (is_W2 != is_W2[0]).any():
             raise ValueError(
-                f"advantage_estimator={path} must return the same kind of result on every process: some returned "
-                f"a tensor, an Estimate or an Estimate without advantages, others not. Decide by what is global, such "
-                f"as rollouts.kinds."
+                f"advantage_estimator={path} must return the same kind of result on every process: some returned a "
+                f"tensor, others an Estimate. Decide by what is global, such as rollouts.kinds."
             )
-        if advantages is None:
-            return result
-        advantages = advantages.detach().to(rollouts.advantages_N.dtype)
-        if advantages.dim() == 2:
-            advantages = advantages.masked_fill(~rollouts.mask_BT.bool(), 0.0)
+        given_BT = result.advantages_BT if isinstance(result, Estimate) else result
+        advantages_BT = given_BT.detach().to(rollouts.advantages_N.dtype).masked_fill(~rollouts.mask_BT.bool(), 0.0)
         if isinstance(result, Estimate):
-            return replace(result, advantages=advantages)
-        gather = rollouts.token_means if advantages.dim() == 2 else rollouts.world.gather
-        return Estimate(advantages, gather(advantages))
+            return replace(result, advantages_BT=advantages_BT)
+        return Estimate(advantages_BT, rollouts.token_means(advantages_BT))
 
     return estimate
 
 
 def _problem(result: Any, rollouts: Rollouts) -> str | None:
     """Return what is wrong with the result of an estimator."""
-    advantages, mask_BT = result, rollouts.mask_BT.bool()
+    advantages_BT, mask_BT = result, rollouts.mask_BT.bool()
     if isinstance(result, Estimate):
-        advantages = result.advantages
+        advantages_BT = result.advantages_BT
         if result.advantages_N.shape != rollouts.advantages_N.shape:
             return (
                 f"must state a mean advantage for each rollout of the global batch: got advantages_N of shape "
                 f"{tuple(result.advantages_N.shape)} for {len(rollouts.advantages_N)} rollouts. Use "
                 f"rollouts.token_means."
             )
-        if advantages is None:
-            return None
-    if not isinstance(advantages, Tensor):
-        return f"must return a tensor or an Estimate: got {type(advantages).__name__}."
-    if advantages.shape not in (mask_BT.shape, mask_BT.shape[:1]):
+    if not isinstance(advantages_BT, Tensor):
+        return f"must return a tensor or an Estimate: got {type(advantages_BT).__name__}."
+    if advantages_BT.shape != mask_BT.shape:
         return (
-            f"must return the advantages of this process's rollouts, of shape (B,) or (B, T): got "
-            f"{tuple(advantages.shape)} for B, T = {tuple(mask_BT.shape)}. rollouts.local(values_N) cuts out its rows."
+            f"must return the advantages of the tokens of this process's rollouts, of shape (B, T) = "
+            f"{tuple(mask_BT.shape)}: got {tuple(advantages_BT.shape)}. rollouts.to_tokens(values_N) makes them of "
+            f"one value per rollout of the global batch."
         )
-    is_bad = ~advantages.isfinite() & (mask_BT if advantages.dim() == 2 else True)
-    if not is_bad.any():
+    is_bad_BT = ~advantages_BT.isfinite() & mask_BT
+    if not is_bad_BT.any():
         return None
-    place = is_bad.nonzero()[0].tolist()
+    place = is_bad_BT.nonzero()[0].tolist()
     return (
-        f"must return finite advantages: got {advantages[tuple(place)].item()} at {place} ({int(is_bad.sum())} such). "
-        f"An unscorable rollout, whose reward is NaN, gets 0."
+        f"must return finite advantages: got {advantages_BT[tuple(place)].item()} at {place} "
+        f"({int(is_bad_BT.sum())} such). An unscorable rollout, whose reward is NaN, gets 0."
     )

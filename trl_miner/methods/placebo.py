@@ -6,7 +6,6 @@
 import torch
 from torch import Tensor
 
-from .grpo import keep
 from .method import AdvantageEstimator
 from .miner import MINER
 from .rollouts import Estimate, Rollouts
@@ -38,19 +37,14 @@ def _estimate(rollouts: Rollouts, *, gamma: float = 2.0, lambda_max: float | Non
         lambda_max=lambda_max,
         credit="focal",
         intrinsic="nll",
-        constant_reward=0.0,
-        nh_scale=0.0,
     )
     metrics = {name.replace(MINER.name, "placebo", 1): value for name, value in mined.metrics.items()}
-    if mined.advantages is None:  # MINER pays nothing in this batch
-        result = keep(rollouts)
-        return Estimate(result.advantages, result.advantages_N, metrics)
     tokens_N = rollouts.world.gather(rollouts.mask_BT.bool().sum(dim=1))
     mass_N = deal_credit(
         mined.advantages_N * tokens_N, rollouts.prompt_keys(), rollouts.num_generations, rollouts.seed
     )
     advantages_N = torch.where(tokens_N > 0, mass_N / tokens_N.clamp(min=1), 0.0)
-    return Estimate(rollouts.local(advantages_N), advantages_N, metrics)
+    return Estimate.of_rollouts(rollouts, advantages_N, metrics)
 
 
 PLACEBO = AdvantageEstimator(
@@ -60,4 +54,5 @@ PLACEBO = AdvantageEstimator(
     wants_sampler_logps=True,
     acts_on=frozenset({"all_right"}),
     knobs={name: MINER.knobs[name] for name in ("gamma", "lambda_max")},
+    settings_of=MINER.name,
 )

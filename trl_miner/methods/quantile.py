@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .groups import group_mean, grouped
 from .method import AdvantageEstimator, Knob
-from .rollouts import Estimate, Rollouts
+from .rollouts import per_rollout
 
 
 def quantile_advantages(rewards_N: Tensor, num_generations: int, *, k: float = 0.4, std_eps: float = 1e-8) -> Tensor:
@@ -39,17 +39,12 @@ def quantile_advantages(rewards_N: Tensor, num_generations: int, *, k: float = 0
     return ((rewards_N - baseline_N) / (std_N + std_eps)).nan_to_num(nan=0.0)
 
 
-def _estimate(rollouts: Rollouts, *, k: float) -> Estimate:
-    advantages_N = quantile_advantages(rollouts.rewards_N, rollouts.num_generations, k=k)
-    return Estimate(rollouts.local(advantages_N), advantages_N)
-
-
 QUANTILE = AdvantageEstimator(
     name="quantile",
     label="Quantile baseline (QAE)",
     arxiv="2509.22611",
     function=quantile_advantages,
-    estimate=_estimate,
+    estimate=per_rollout(quantile_advantages),
     from_total_rewards=True,
     acts_on=frozenset({"mixed"}),
     knobs={"k": Knob("QAE: the quantile of the prompt's rewards that is the baseline.", at_least=0, at_most=1)},

@@ -51,7 +51,7 @@ def _estimate(rollouts: Rollouts, *, subtract_group_mean: bool = False) -> Estim
     advantages_N = reinforce_pp_advantages(
         rollouts.rewards_N, tokens_N, rollouts.num_generations, subtract_group_mean=subtract_group_mean
     )
-    return Estimate(rollouts.local(advantages_N), advantages_N)
+    return Estimate.of_rollouts(rollouts, advantages_N)
 
 
 def _estimate_with_baseline(rollouts: Rollouts) -> Estimate:

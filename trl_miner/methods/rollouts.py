@@ -37,14 +37,12 @@ class Rollouts:
             tokens that have all of them. It may cost a forward over those rows, so ask late and for few rows. Every
             process must ask.
         world: The processes that share the batch.
-        base: For a method of homogeneous prompts: the estimate of the method of mixed ones. None: GRPO's.
+        base: For a method of homogeneous prompts: the estimate of the method of mixed ones. None: GRPO.
         is_own_N: (N,) bool, or one True for all: the rows that are taken from the method.
         prompt_keys: Returns (N,), an integer for each prompt, the same whenever it comes. Every process must call it.
         texts: Returns the text of each of this process's B rollouts: that of the tokens in `mask_BT`, without
             special ones.
         seed: For random choices of this batch, which the processes must make alike; no two batches share it.
-        memory: What a method keeps from batch to batch, the same on every process: values that JSON can hold. Every
-            checkpoint has it.
     """
 
     rewards_N: Tensor
@@ -59,17 +57,29 @@ class Rollouts:
     prompt_keys: Callable[[], Tensor] = field(default_factory=lambda: _no_keys)
     texts: Callable[[], list[str]] = field(default_factory=lambda: _no_texts)
     seed: int = 0
-    memory: dict[str, Any] = field(default_factory=dict)
 
     def local(self, values_N: Tensor) -> Tensor:
         """Return (B,), this process's rows of a vector of the global batch."""
         return values_N[self.world.local_slice(self.mask_BT.shape[0])]
+
+    def to_tokens(self, values_N: Tensor) -> Tensor:
+        """Return (B, T), each value at every token of its rollout, for this process's rows; 0 at padding."""
+        return self.local(values_N).unsqueeze(1) * self.mask_BT.bool()
 
     def token_means(self, values_BT: Tensor) -> Tensor:
         """Return (N,) the means over the tokens of each rollout, 0 for one without. Every process must call it."""
         is_token_BT = self.mask_BT.bool()
         means_B = sum_tokens(values_BT, is_token_BT) / is_token_BT.sum(dim=1).clamp(min=1)
         return self.world.gather(means_B.to(self.advantages_N.dtype))
+
+
+def per_rollout(function: Callable[..., Tensor]) -> Callable[..., "Estimate"]:
+    """Return the `estimate` of a method whose `function(rewards_N, num_generations, **knobs)` returns (N,)."""
+
+    def estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
+        return Estimate.of_rollouts(rollouts, function(rollouts.rewards_N, rollouts.num_generations, **knobs))
+
+    return estimate
 
 
 def sum_tokens(values_BT: Tensor, is_token_BT: Tensor) -> Tensor:
@@ -82,14 +92,21 @@ class Estimate:
     """The advantages of a generation batch.
 
     Attributes:
-        advantages: (B, T) or (B,) for this process; None: TRL's own, unchanged.
+        advantages_BT: (B, T) for this process, 0 at padding.
         advantages_N: (N,) their means over each rollout's tokens, for the logs.
         metrics: Numbers to log, by full name.
     """
 
-    advantages: Tensor | None
+    advantages_BT: Tensor
     advantages_N: Tensor
     metrics: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of_rollouts(
+        cls, rollouts: Rollouts, advantages_N: Tensor, metrics: Mapping[str, float] | None = None
+    ) -> "Estimate":
+        """Return the estimate in which every token of a rollout has the rollout's advantage."""
+        return cls(rollouts.to_tokens(advantages_N), advantages_N, {**(metrics or {})})
 
 
 @dataclass(frozen=True, eq=False)

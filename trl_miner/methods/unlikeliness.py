@@ -48,7 +48,7 @@ def _estimate(rollouts: Rollouts, *, beta: float) -> Estimate:
     logps_N = rollouts.world.gather(means_B.to(rollouts.advantages_N.dtype))  # one without tokens ranks last
     advantages_N = unlikeliness_advantages(rollouts.rewards_N, logps_N, rollouts.num_generations, beta=beta)
     advantages_N = advantages_N.masked_fill(~is_ranked_N, 0.0)
-    return Estimate(rollouts.local(advantages_N), advantages_N)
+    return Estimate.of_rollouts(rollouts, advantages_N)
 
 
 UNLIKELINESS = AdvantageEstimator(

@@ -28,7 +28,7 @@ def signed_advantages(rewards_N: Tensor, *, positive: float = 0.1, negative: flo
 
 def _estimate(rollouts: Rollouts, *, positive: float, negative: float) -> Estimate:
     advantages_N = signed_advantages(rollouts.rewards_N, positive=positive, negative=negative)
-    return Estimate(rollouts.local(advantages_N), advantages_N)
+    return Estimate.of_rollouts(rollouts, advantages_N)
 
 
 W_REINFORCE = AdvantageEstimator(

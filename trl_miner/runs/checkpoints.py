@@ -9,6 +9,7 @@ transformers writes all files of a checkpoint but two: `save_rollouts` adds `rol
 import logging
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,11 @@ def list_checkpoints(run: str | Path) -> list[Path]:
     return [steps[step] for step in sorted(steps)]
 
 
+def is_checkpoint(folder: Path) -> bool:
+    """Return whether a folder is a checkpoint, damaged or not, and not what a kill has left of one."""
+    return (folder / MANIFEST).is_file() or last_step(folder) is not None
+
+
 def holds_whole_model(folder: Path) -> bool:
     """Return whether the model of a checkpoint is whole; this reads up to 1 GiB."""
     return last_step(folder) is not None and not any(fault.is_of_model for fault in find_faults(folder))
@@ -47,6 +53,17 @@ def holds_whole_model(folder: Path) -> bool:
 def newest(run: str | Path) -> Path | None:
     """Return the newest checkpoint of a run folder that lacks nothing, or None."""
     return next((folder for folder in reversed(list_checkpoints(run)) if not find_faults(folder)), None)
+
+
+def check_newest(run: Path, checkpoint: Path) -> None:
+    """Raise ValueError if a run folder holds later checkpoints than one from which it goes on with other settings."""
+    step = step_of(checkpoint) or last_step(checkpoint) or 0
+    later = [folder.name for folder in list_checkpoints(run) if (step_of(folder) or 0) > step]
+    if later:
+        raise ValueError(
+            f"A run that goes on with other settings must not leave later checkpoints beside its own: {run} holds "
+            f"{', '.join(later)} of the earlier ones. Give another output_dir, or delete them."
+        )
 
 
 def agree_on(wanted: str | bool | None, output_dir: str | Path, *, only_model: bool = False) -> str | None:
@@ -188,11 +205,14 @@ def save_rollouts(folder: Path, rank: int, size: int, batches: list[dict[str, An
     torch.save({"size": size, "batches": batches, **place}, folder / ROLLOUTS.format(rank=rank))
 
 
-def load_rollouts(folder: Path, rank: int, size: int, device: "torch.device") -> dict[str, Any] | None:
+def load_rollouts(
+    folder: Path, rank: int, size: int, device: "torch.device", settings: Mapping[str, str]
+) -> dict[str, Any] | None:
     """Return what `save_rollouts` kept, on every process or on none. Every process must call it.
 
-    It is None where the checkpoint lies at the end of a generation cycle, or another number of processes wrote it.
-    Then all generate again, as TRL does; a process that generated alone would wait for the others forever.
+    It is None where the checkpoint lies at the end of a generation cycle, or where another number of processes or
+    other `settings` made the rollouts. Then all generate again, as TRL does; a process that generated alone would wait
+    for the others forever.
     """
     import torch
     from accelerate.utils import gather_object, send_to_device
@@ -206,9 +226,8 @@ def load_rollouts(folder: Path, rank: int, size: int, device: "torch.device") ->
             kept = send_to_device(torch.load(path, map_location="cpu", weights_only=True), device)
         except Exception as error:  # torn by a full disk, or of a kind that cannot be read without pickle
             why = f"{path.name} cannot be read ({error})"
-        made_by = size if kept is None else kept["size"]
-        if made_by != size:
-            kept, why = None, f"it was made by {made_by} processes, and there are {size}"
+        if kept is not None and (why := _differences(kept, size, settings)):
+            kept = None
     elif any(folder.glob(ROLLOUTS.format(rank="*"))):
         why = "it was made by another number of processes"
     everywhere = gather_object([(kept is not None, why)])
@@ -221,3 +240,12 @@ def load_rollouts(folder: Path, rank: int, size: int, device: "torch.device") ->
             f"generated again, so that this run will differ from an uninterrupted one."
         )
     return None
+
+
+def _differences(kept: Mapping[str, Any], size: int, settings: Mapping[str, str]) -> str:
+    """Return why rollouts do not fit a run, or an empty text."""
+    if kept["size"] != size:
+        return f"it was made by {kept['size']} processes, and there are {size}"
+    before = kept.get("settings", {})
+    changed = [f"{name} was {before.get(name)}, is {now}" for name, now in settings.items() if before.get(name) != now]
+    return "; ".join(changed)

@@ -14,15 +14,13 @@ from typing import Any
 
 from .files import read_object, write_json, write_whole
 from .locks import lock_folder
-from .settings import current_names
 from .shapes import COUNT, LIST, MORE_THAN_0, OBJECT, TEXT, Maybe
 
 RUN, LOG = "run.json", "log.txt"
 COMPARISON, TABLE = "comparison.json", "comparison.md"
-_STEPS = Maybe(MORE_THAN_0)
 RUN_SHAPE = {
     **{"method": TEXT, "recipe": Maybe(OBJECT), "options": Maybe(LIST), "seed": Maybe(COUNT)},
-    **{"optimizer_steps_per_step": _STEPS, "optimiser_steps_per_step": _STEPS},
+    "optimizer_steps_per_step": Maybe(MORE_THAN_0),
 }
 _ADVICE = "Give the folder of a finished run of `trl-miner compare`."
 
@@ -59,7 +57,7 @@ def write_run(folder: Path, settings: Mapping[str, Any]) -> None:
 
 def read_run_settings(folder: Path) -> dict[str, Any]:
     """Read `run.json`."""
-    return current_names(read_object(folder / RUN, _ADVICE, RUN_SHAPE))
+    return read_object(folder / RUN, _ADVICE, RUN_SHAPE)
 
 
 def write_table(output: Path, comparison: Mapping[str, Any], table: str) -> None:

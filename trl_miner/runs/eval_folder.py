@@ -4,7 +4,7 @@ settings.json               how everything in the folder is sampled
 BENCHMARK/benchmark.json    the benchmark and where it comes from
 BENCHMARK/problems.jsonl    its problems, so that scoring needs no network
 BENCHMARK/samples.jsonl     the samples: see `samples`
-scores.json                 the scores, from `trl-miner score`; scores.md and scores.tex show them as tables
+scores.json                 the scores, from `trl-miner score`; scores.md shows them as tables
 """
 
 import json
@@ -33,7 +33,7 @@ from .shapes import (
     one_of,
 )
 
-SETTINGS, SCORES, TABLES = "settings.json", "scores.json", ("scores.md", "scores.tex")
+SETTINGS, SCORES, TABLES = "settings.json", "scores.json", "scores.md"
 BENCHMARK, PROBLEMS, SAMPLES = "benchmark.json", "problems.jsonl", "samples.jsonl"
 _SETTINGS = {
     **{name: Maybe(TEXT) for name in ("model", "revision", "adapter", "backend", "dtype", "tokenizer", "style")},
@@ -134,11 +134,10 @@ def read_problems(folder: Path) -> list[dict[str, Any]]:
     return problems
 
 
-def write_scores(folder: Path, scores: Mapping[str, Any], tables: Iterable[str]) -> None:
-    """Write `scores.json`, and the tables that show it: Markdown and LaTeX."""
+def write_scores(folder: Path, scores: Mapping[str, Any], tables: str) -> None:
+    """Write `scores.json`, and `scores.md`, which shows it as tables."""
     write_json(folder / SCORES, scores, indent=1, allow_nan=False)
-    for name, table in zip(TABLES, tables, strict=True):
-        write_whole(folder / name, table)
+    write_whole(folder / TABLES, tables)
 
 
 def read_scores(folder: Path) -> dict[str, dict[str, Any]]:

@@ -25,7 +25,9 @@ _COUNTS = Kind(
 _LEVELS = Maybe(Each(SCALAR, list))
 _SHAPE = {
     "problems": {"fingerprint": Maybe(TEXT), "level": _LEVELS, "trained_levels": _LEVELS},
-    "moments": Each({"step": COUNT, "num_samples": POSITIVE, "num_correct": _COUNTS}),
+    "moments": Each(
+        {"step": COUNT, "num_samples": POSITIVE, "num_correct": _COUNTS, "num_scored": Maybe(Each(COUNT, list))}
+    ),
 }
 
 
@@ -36,6 +38,13 @@ class Moment:
     step: int  # optimizer steps done
     num_samples: int  # n, of each problem
     num_correct: tuple[int, ...]  # c of each problem, in the problems' order
+    num_scored: tuple[int, ...] | None = None  # samples of each problem that had a verdict; None: all n
+
+    @property
+    def whole(self) -> set[int]:
+        """The places of the problems whose samples all had a verdict."""
+        scored = self.num_scored or (self.num_samples,) * len(self.num_correct)
+        return {place for place, count in enumerate(scored) if count == self.num_samples}
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,12 @@ class HeldOut:
                 "trained_levels": None if self.trained_levels is None else list(self.trained_levels),
             },
             "moments": {
-                name: {"step": m.step, "num_samples": m.num_samples, "num_correct": _counts(m, is_compact)}
+                name: {
+                    "step": m.step,
+                    "num_samples": m.num_samples,
+                    "num_correct": _counts(m, is_compact),
+                    **({} if m.num_scored is None else {"num_scored": list(m.num_scored)}),
+                }
                 for name, m in self.moments.items()
             },
         }
@@ -117,10 +131,11 @@ def clean_held_out(content: Mapping[str, Any]) -> HeldOut | None:
 
 
 def _moment(name: str, scoring: Mapping[str, Any]) -> Moment:
-    moment = Moment(scoring["step"], scoring["num_samples"], tuple(map(int, scoring["num_correct"])))
-    if not all(count <= moment.num_samples for count in moment.num_correct):
-        raise ValueError(f"{name} must hold counts between 0 and {moment.num_samples}")
-    return moment
+    size, right = scoring["num_samples"], tuple(map(int, scoring["num_correct"]))
+    scored = tuple(scoring.get("num_scored") or [size] * len(right))
+    if len(scored) != len(right) or not all(c <= n <= size for c, n in zip(right, scored, strict=True)):
+        raise ValueError(f"{name} must hold counts between 0 and {size}")
+    return Moment(scoring["step"], size, right, scored if scoring.get("num_scored") else None)
 
 
 def _counts(moment: Moment, is_compact: bool) -> str | list[int]:

@@ -18,7 +18,8 @@ from .evaluation import FILE as EVALUATION
 from .files import read_optional
 from .held_out import HeldOut, read_held_out
 from .places import only_within
-from .settings import DEFAULTS, clean_settings, current_names, read_options
+from .segments import sentences
+from .settings import DEFAULTS, clean_settings, read_options
 from .shapes import number
 from .trainer_state import FILE as STATE
 from .trainer_state import SHAPE as STATE_SHAPE
@@ -46,6 +47,7 @@ class RunHistory:
         per_step: Optimizer steps per generation batch; None: not recorded.
         finished: Whether all planned steps are done, and the run was scored after training if it was scored at all.
         notes: Sentences for the reader of its curves.
+        since: Optimizer steps before the settings became those of `settings`.
         held_out: Right samples of each held-out problem; None: not recorded.
         versions: Versions of the packages, and "git", this package's commit; empty: not recorded.
     """
@@ -62,6 +64,7 @@ class RunHistory:
     per_step: float | None = None
     finished: bool = True
     notes: Sequence[str] = ()
+    since: int = 0
     held_out: HeldOut | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     _points: dict[str, "np.ndarray"] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -105,12 +108,14 @@ def read_run(folder: str | Path) -> RunHistory:
 
 def _read_run(folder: Path) -> RunHistory:
     state, notes = _read_state(folder)
-    facts = current_names(read_optional(folder / RUN, notes, RUN_SHAPE))
-    record = current_names(read_optional(folder / RECORD, notes, RECORD_SHAPE))
+    facts = read_optional(folder / RUN, notes, RUN_SHAPE)
+    record = read_optional(folder / RECORD, notes, RECORD_SHAPE)
+    segments = record.get("segments") or []
+    changed = sentences(segments)
     logs = clean_logs(state.get("log_history"), notes)
     steps = int(number(state.get("global_step")) or (logs[-1]["step"] if logs else 0))
     planned = number(state.get("max_steps"))
-    evaluation = read_evaluation(folder, notes)
+    evaluation, held_out = read_evaluation(folder, notes), read_held_out(folder, notes)
     finished = (not planned or steps >= planned) and (not evaluation or AFTER in evaluation)
     known = facts or record
     seed = number(known.get("seed"))
@@ -120,14 +125,15 @@ def _read_run(folder: Path) -> RunHistory:
         logs=logs,
         method=str(facts["method"]) if facts.get("method") is not None else None,
         seed=None if seed is None else int(seed),
-        settings=_settings(facts, record),
+        settings=_settings(facts, record) | ({"segments": " ".join(changed)} if changed else {}),
         scores=clean_scores(evaluation, steps),
         steps=steps,
         planned=int(planned) if planned and planned > 0 else None,
         per_step=number(known.get("optimizer_steps_per_step")) or None,
         finished=finished,
-        notes=notes,
-        held_out=read_held_out(folder, notes),
+        notes=[*changed, *notes],
+        since=segments[-1]["step"] if segments else 0,
+        held_out=held_out,
         versions=_dict(record, "versions") | ({"git": record["git"]} if record.get("git") else {}),
     )
 

@@ -53,7 +53,7 @@ class Fault:
 def write_manifest(folder: Path, processes: int) -> None:
     """Write `manifest.json` of a checkpoint that `processes` processes have written."""
     paths = needed_files(folder)
-    files = {path.relative_to(folder).as_posix(): _measure(path, len(paths)) for path in paths}
+    files = {path.relative_to(folder).as_posix(): measure(path, len(paths)) for path in paths}
     write_json(folder / FILE, {"format": FORMAT, "processes": processes, "files": files})
 
 
@@ -91,7 +91,7 @@ def has_optimizer(folder: Path) -> bool:
     return any(_OPTIMIZER.match(name) for name in names)
 
 
-def _measure(path: Path, num_files: int) -> dict[str, int]:
+def measure(path: Path, num_files: int) -> dict[str, int]:
     """Return the size and the checksum of one of a checkpoint's files, of a large one that of its pieces."""
     size, checksum = path.stat().st_size, 0
     pieces = min(_PIECES, max(2, _PIECES_OF_ALL // num_files))
@@ -114,7 +114,7 @@ def _compare(folder: Path, name: str, num_files: int, size: int, checksum: int) 
             return Fault(name, f"has {found:,} bytes instead of {size:,}", is_of_model=of_model, is_change=True)
         if problem := fault(path):
             return Fault(name, f"must not be read: {problem}", is_of_model=of_model)
-        if _measure(path, num_files)["crc32"] != checksum:
+        if measure(path, num_files)["crc32"] != checksum:
             reason = "is not as it was written (its checksum differs)"
             return Fault(name, reason, is_of_model=of_model, is_change=True)
     except FileNotFoundError:

@@ -70,9 +70,12 @@ def _newest_model(run: Path) -> Model:
 
 def _is_run(folder: Path) -> bool:
     """Return whether a folder with a checkpoint is that of its run: else nothing of it belongs to the model."""
-    card = folder / CARD
-    is_trls = card.is_file() and not fault(card, folder, largest=LARGEST_CARD) and TRLS_CARD in card.read_bytes()
-    return is_trls or any((folder / name).is_file() for name in (RECORD, EVALUATION))
+    return is_trls_card(folder / CARD) or any((folder / name).is_file() for name in (RECORD, EVALUATION))
+
+
+def is_trls_card(card: Path) -> bool:
+    """Return whether a file, which need not exist, is a model card that TRL has written."""
+    return card.is_file() and not fault(card, card.parent, largest=LARGEST_CARD) and TRLS_CARD in card.read_bytes()
 
 
 def _is_newer(weights: Path, checkpoint: Model) -> bool:

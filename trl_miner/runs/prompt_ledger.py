@@ -320,7 +320,7 @@ def refusal(selection: str, problem: str) -> str:
     """Return the error of a run that selects prompts by a ledger that it cannot take up."""
     return (
         f"prompt_selection: {selection} needs the prompt ledger of the run that it resumes: {problem}. Resume with "
-        f"the data and the ledger of the first start, or set prompt_selection_new_ledger: true to begin a new one."
+        f"the data and the ledger of the first start, or leave prompt_selection out."
     )
 
 

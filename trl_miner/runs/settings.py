@@ -1,4 +1,4 @@
-"""The settings that runs record, in one spelling, whichever file and version they come from."""
+"""The settings that runs record, in one spelling, whichever file they come from."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -16,12 +16,6 @@ DEFAULTS = {
     "miner_credit": "focal",
     "miner_intrinsic": "nll",
 }
-_RENAMED = {"optimiser_steps_per_step": "optimizer_steps_per_step"}
-
-
-def current_names(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a `training.json` or `run.json` with the names that today's version writes."""
-    return {_RENAMED.get(name, name): value for name, value in record.items()}
 
 
 def clean_settings(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -30,11 +24,19 @@ def clean_settings(settings: Mapping[str, Any]) -> dict[str, str]:
     shown = {str(name): _spell(value) for name, value in settings.items()}
     if shown.get("miner_lambda_max") == "inf":
         shown["miner_lambda_max"] = "None"
-    if shown.get("all_right") == "miner":  # as the short forms have it: miner, ucas+miner
-        names = shown.get("advantage_estimator", DEFAULTS["advantage_estimator"]).split("+")
-        others = [name for name in names if name not in ("grpo", shown["all_right"])]
-        shown["advantage_estimator"] = "+".join([*others, shown.pop("all_right")])
+    is_on_top = shown.get("all_right") == "miner"
+    if is_on_top or "advantage_estimator" in shown:  # as the short forms have it: miner, ucas+miner
+        names = estimator_names(settings.get("advantage_estimator", DEFAULTS["advantage_estimator"]))
+        if is_on_top:
+            names = [*(name for name in names if name != "miner"), shown.pop("all_right")]
+        shown["advantage_estimator"] = "+".join(names[1:] if names[0] == "grpo" and len(names) > 1 else names)
     return shown
+
+
+def estimator_names(estimator: Any) -> list[str]:
+    """Return the names in `advantage_estimator`, which a recipe writes as a list or joined by "+"."""
+    names = estimator if isinstance(estimator, list | tuple) else str(estimator).split("+")
+    return [str(name).strip() for name in names] or [DEFAULTS["advantage_estimator"]]
 
 
 def read_options(options: Iterable[Any]) -> dict[str, Any]:

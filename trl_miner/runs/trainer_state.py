@@ -15,8 +15,17 @@ SHAPE = {"global_step": Maybe(NUMBER), "max_steps": Maybe(NUMBER), "log_history"
 
 def last_step(folder: Path) -> int | None:
     """Return the optimizer steps done by a run folder or checkpoint; None: its state is missing or damaged."""
+    return _count(folder, "global_step")
+
+
+def planned_steps(folder: Path) -> int | None:
+    """Return the optimizer steps that the run of a checkpoint was to make; None: its state is missing or damaged."""
+    return _count(folder, "max_steps")
+
+
+def _count(folder: Path, name: str) -> int | None:
     try:
-        step = number(read_object(folder / FILE).get("global_step"))
+        step = number(read_object(folder / FILE).get(name))
     except (OSError, ValueError):
         return None
     return None if step is None else int(step)

@@ -1,4 +1,4 @@
-"""`training.json` of a run folder: what the model card says of the run.
+"""`training.json` of a run folder: what the model card says of the run, and with which settings it began.
 
 It holds neither paths of the machine nor secrets: of a local folder it keeps the last name, and of the settings those
 that decide on the training.
@@ -9,14 +9,14 @@ import dataclasses
 import json
 import re
 import subprocess
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from ..redaction import redact, without_paths
 from .files import FORMAT, read_object, read_optional, write_json
-from .settings import current_names
+from .segments import SHAPE as SEGMENTS
 from .shapes import COUNT, FLAG, MORE_THAN_0, TEXT, Each, Kind, Maybe, misfit
 
 RECORD = "training.json"
@@ -36,7 +36,8 @@ RECORD_SHAPE = {
         "other_settings": Maybe(Each(TEXT)),
     },
     **{"seed": Maybe(COUNT), "license": Maybe(Each(TEXT)), "versions": Maybe(Each(TEXT)), "git": Maybe(TEXT)},
-    **{"optimizer_steps_per_step": Maybe(MORE_THAN_0), "optimiser_steps_per_step": Maybe(MORE_THAN_0)},
+    "segments": SEGMENTS,
+    "optimizer_steps_per_step": Maybe(MORE_THAN_0),
 }
 _PACKAGES = ("trl", "transformers", "torch", "vllm")
 _SHOWN_OF_ALL = (
@@ -45,21 +46,30 @@ _SHOWN_OF_ALL = (
 )
 # Where a run is written and who may: other places say it, or none should.
 _NOT_OF_METHOD = {"output_dir", "logging_dir", "run_name", "hub_token", "resume_from_checkpoint", "deepspeed"}
+_NOT_OF_METHOD |= {"overwrite_output_dir", "resume_with_changes"}
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 def write_run_record(
-    trainer: Any, *, dataset: str | None = None, held_out: str | None = None, others: Iterable[Any] = ()
+    trainer: Any,
+    *,
+    segments: Sequence[Mapping[str, Any]] = (),
+    dataset: str | None = None,
+    held_out: str | None = None,
+    others: Iterable[Any] = (),
 ) -> None:
-    """Write `training.json` of a `MinerGRPOTrainer` into the run folder, before its training; one process writes.
+    """Write `training.json` of a `MinerGRPOTrainer` into the run folder, before its training, on one process.
 
-    `dataset` is a Hub id or a folder; `held_out` is a Hub id, the name of a benchmark or NAME=PATH, by default
-    the data set. `others` are further dataclasses of settings, such as TRL's `ModelConfig`.
+    `segments` are those of the run, the one that begins included. `dataset` is a Hub id or a folder; `held_out` is a
+    Hub id, the name of a benchmark or NAME=PATH, by default the data set. `others` are further dataclasses of
+    settings, such as TRL's `ModelConfig`.
     """
-    if not trainer.is_world_process_zero():
-        return
     base_model = trainer.model.config._name_or_path
     record = run_record(trainer.args, base_model=base_model, dataset=dataset, held_out=held_out)
+    record["segments"] = list(segments)
+    earlier = [name for segment in segments for name in segment["methods"]]
+    record["methods"] = [*dict.fromkeys([*earlier, *record["methods"]])]
+    record["papers"] |= {name: [*papers_of([name], None)[0]] for name in earlier if name not in record["papers"]}
     record["is_chat"] = prompts_are_chats(trainer)
     record["verifier"] = {"names": list(trainer.verifier.names), "all_must_score": trainer.verifier.is_guess}
     # so that runs that differ in any of them are not taken for one method
@@ -75,22 +85,23 @@ def write_run_record(
         record["settings"]["tools"] = ", ".join(tool.__name__ for tool in trainer.tools)
     if record["base_model"] is not None and record["base_model"]["hub"]:
         record["license"] = license_of(record["base_model"]["name"])
-    write_json(Path(trainer.args.output_dir) / RECORD, record)
+    path = Path(trainer.args.output_dir) / RECORD
+    if read_optional(path, []) != record:  # a run without a step left changes nothing
+        write_json(path, record)
 
 
 def prompts_are_chats(trainer: Any) -> bool:
-    """Return whether a trainer's prompts are conversations, judged by the first; of a stream, whose rows are for the
-    training alone, whether its tokenizer has a chat template."""
-    rows = trainer.train_dataset
-    if isinstance(rows, Sized) and len(rows):
-        return not isinstance(rows[0]["prompt"], str)  # type: ignore[index]
+    """Return whether a trainer's prompts are conversations; of a stream that has not begun, whether its tokenizer has
+    a chat template."""
+    if trainer.prompt_form is not None:
+        return trainer.prompt_form.style == "chat"
     return getattr(trainer.processing_class, "chat_template", None) is not None
 
 
 def read_run_record(run: Path) -> dict[str, Any] | None:
     """Read `training.json` of a run folder; None: there is none."""
     path = run / RECORD
-    return current_names(read_object(path, "Delete it to go without.", RECORD_SHAPE)) if path.is_file() else None
+    return read_object(path, "Delete it to go without.", RECORD_SHAPE) if path.is_file() else None
 
 
 def read_verifier(run: Path) -> tuple[list[str], bool] | None:
@@ -159,7 +170,7 @@ def _settings(args: Any) -> dict[str, str]:
     shown |= {"gate_on_correctness": True} if args.gate_on_correctness else {}
     shown |= {"prompt_selection": args.prompt_selection} if args.prompt_selection != "none" else {}
     if args.dose != "l1":
-        shown |= {"dose": args.dose, "dose_target": args.dose_target}
+        shown |= {"dose": args.dose, "dose_target": args.dose_level}
     shown |= {name: value for name in ("all_right", "all_wrong") if (value := getattr(args, name)) is not None}
     for method in args.methods:
         shown |= args.method_settings(method.name)

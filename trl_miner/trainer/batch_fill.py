@@ -131,9 +131,6 @@ class BatchFill:
     num_groups: int  # prompts of a full batch
     multiple: int = 1  # every round holds a multiple of so many prompts, so that the processes get equal shares
     max_rounds: int = 10  # rounds in all, the first included
-    # factor on the prompts of a refill, which are those that the share kept so far asks for. (Drawing only what is
-    # missing would take ten rounds and not suffice.)
-    oversample: float = 1.0
     _taken: set[int] = field(default_factory=set)
     _rounds: list[_Round] = field(default_factory=list)
 
@@ -142,8 +139,9 @@ class BatchFill:
         while len(self._rounds) < self.max_rounds and (missing := self.num_groups - self.num_kept) > 0:
             wanted = missing
             if self._rounds:
+                # As many as the share kept so far asks for: what is missing alone would take ten rounds, not suffice.
                 num_drawn = sum(len(each.indices) for each in self._rounds)
-                wanted = math.ceil(missing * num_drawn / max(1, self.num_kept) * self.oversample)
+                wanted = math.ceil(missing * num_drawn / max(1, self.num_kept))
             wanted = min(self.num_groups, math.ceil(wanted / self.multiple) * self.multiple)
             indices = self.stream.draw(wanted, self._taken)
             usable = len(indices) // self.multiple * self.multiple  # fewer, where the batch takes the last prompts

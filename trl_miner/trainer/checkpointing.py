@@ -1,17 +1,29 @@
 """Checkpoints that are whole or not there at all, and what a run takes up from them, inside a generation cycle too."""
 
+import logging
+import math
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
+from torch.utils.data import IterableDataset
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import TrainOutput, rotate_checkpoints
 
+from ..distributed import decided_by_one
 from ..runs import checkpoints
-from ..runs.locks import check_run
+from ..runs.accidents import DiskFull, why_full
+from ..runs.locks import check_run, hold_run
+from ..runs.run_folder import forget_after, make_room
+from ..runs.segments import Segment, continued, settings_of, trainer_settings
 from ..runs.trainer_state import FILE as STATE
+from ..runs.trainer_state import last_step, planned_steps
+from ..runs.training_record import write_run_record
+
+logger = logging.getLogger(__name__)
 
 
 class RunState(TrainerCallback, ExportableState):
@@ -25,13 +37,12 @@ class RunState(TrainerCallback, ExportableState):
         self.ledger: dict[
             str, Any
         ] = {}  # where the prompt ledger is, at the end of a generation cycle; empty: nowhere
-        self.memory: dict[str, Any] = {}  # what estimators keep from batch to batch, by method
         self.dose: dict[str, Any] = {}  # what was asked for, and a `DoseState`; empty: not begun
+        self.segments: list[Segment] = []  # the settings of each part of the run: see `runs.segments`
         self.has_begun = False  # whether training has begun (again) since this was last set to False
-        # The factors on the temperature at which this training has compared the sampler's log-probs with its own, and
-        # the sums of each comparison: see `sampler_check.compare`.
-        self.checked_heats: set[float] = set()
-        self.sampler_sums: dict[float, Tensor] = {}
+        # Whether this training has compared the sampler's log-probs with its own, and `sampler_check.compare`'s sums.
+        self.sampler_is_checked = False
+        self.sampler_sums: Tensor | float = 0.0
 
     @classmethod
     def of(cls, trainer: Any) -> "RunState":
@@ -40,15 +51,59 @@ class RunState(TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, in transformers' form."""
-        names = ("generated", "used", "tokens", "stream", "ledger", "memory", "dose")
+        names = ("generated", "used", "tokens", "stream", "ledger", "dose", "segments")
         return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, *, train_dataloader: Any = None, **kwargs: Any
+    ) -> None:
         # transformers restores callbacks on request alone (restore_callback_states_from_checkpoint); the order of the
         # data is not a matter of choice.
         for name, value in state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).items():
-            setattr(self, name, value)
-        self.has_begun, self.checked_heats, self.sampler_sums = True, set(), {}
+            if name != "segments":  # which those of this training have gone on from
+                setattr(self, name, value)
+        self.has_begun, self.sampler_is_checked, self.sampler_sums = True, False, 0.0
+        if state.global_step and not isinstance(train_dataloader.dataset, IterableDataset):
+            skip_passes(train_dataloader, state.global_step, args.gradient_accumulation_steps)
+        elif state.global_step and state.epoch > 1 and state.is_world_process_zero:
+            logger.warning(
+                "A streaming training set can be taken up within its first pass alone: the checkpoint lies later. The "
+                "run begins the second pass, so that it will differ from an uninterrupted one. Load the set without "
+                "streaming to go on exactly."
+            )
+
+
+def skip_passes(dataloader: Any, steps: int, accumulation: int) -> None:
+    """Go to the pass over the data in which a resumed run goes on; transformers skips batches inside that pass.
+
+    TRL's sampler draws the order of every pass from one generator, which begins anew in a resumed run, so the orders
+    of the earlier passes are drawn here and dropped. A sampler with `set_epoch` is told the pass; transformers tells
+    it on one process alone, where it also skips batches.
+
+    Args:
+        dataloader: As accelerate has prepared it.
+        steps: Optimizer steps that the run has done.
+        accumulation: Micro-batches of an optimizer step. The last step of a pass may have fewer.
+    """
+    passes = steps // max(math.ceil(len(dataloader) / accumulation), 1)
+    sampler = dataloader
+    while (inner := getattr(sampler, "batch_sampler", None) or getattr(sampler, "sampler", None)) is not None:
+        sampler = inner  # of a process's share of the batches, or of batches
+    if hasattr(sampler, "set_epoch"):
+        sampler.set_epoch(passes)
+        return
+    for _ in range(passes):
+        deque(sampler, maxlen=0)
+
+
+def settings_of_rollouts(args: Any) -> dict[str, str]:
+    """Return the settings that a generation cycle depends on: its rollouts, and what the loss reads of them.
+
+    All that a resume tells, the batches of a process, and what marks the rollouts for a measurement. To generate again
+    costs one generation.
+    """
+    own = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation", "log_miner_update")
+    return settings_of(args) | {name: str(getattr(args, name)) for name in own}
 
 
 class NothingLeft(Exception):  # noqa: N818
@@ -64,22 +119,63 @@ class Checkpointing(TrainerCallback):
         trainer.callback_handler.callbacks.insert(0, self)
         self.is_saving = False  # whether a checkpoint is being written, in its unfinished folder
         self._resumed_from: Path | None = None  # until its rollouts are taken up
+        self._prepared: tuple[str | bool | None, ...] = ()  # what `prepare` has returned, until a training takes it
+        self._segments: list[Segment] = []
 
     def resume(self, wanted: str | bool | None) -> str | None:
-        """Return the checkpoint to resume from, the same on every process. Every process must call it.
+        """Return the checkpoint that a training resumes from: `prepare`, once for each training."""
+        checkpoint = self.prepare(wanted)
+        self._prepared = ()
+        return checkpoint
 
-        It looks for it once: the path that it has returned may be passed in again.
+    def prepare(self, wanted: str | bool | None) -> str | None:
+        """Return the checkpoint to resume from, the same on every process, and make the run folder ready for the run.
+
+        Every process must call it. It does so once: what it has returned may be passed in again.
+
+        Raises:
+            ValueError: There is no whole checkpoint, it has other settings, or the folder is another run's.
         """
+        if (wanted or None) in self._prepared:
+            return None if self._prepared[0] is None else str(self._prepared[0])
+        with hold_run(self._trainer.args.output_dir):
+            checkpoint = self._choose(wanted)
+            self._segments = decided_by_one(lambda: self._begin(wanted, checkpoint))
+        self._resumed_from = None if checkpoint is None else Path(checkpoint)
+        self._prepared = checkpoint, wanted or None
+        return checkpoint
+
+    def _begin(self, wanted: str | bool | None, checkpoint: str | None) -> list[Segment]:
+        """Judge the settings and the folder, clear it, and write `training.json`, on one process; return the segments
+        of the run."""
+        trainer, args, place = self._trainer, self._trainer.args, None if checkpoint is None else Path(checkpoint)
+        about = trainer.about
+        settings, methods = trainer_settings(trainer, about.get("others", ())), [one.name for one in args.methods]
+        folder, confirmed = Path(args.output_dir), args.resume_with_changes
+        segments: list[Segment] = [{"step": 0, "methods": methods, "settings": settings}]
+        if place is not None:
+            step = last_step(place) or 0
+            segments, warning = continued(place, settings, methods, step, is_confirmed=confirmed)
+            if warning:
+                logger.warning(warning)
+                checkpoints.check_newest(folder, place)
+        make_room(args, settings, wanted=wanted, checkpoint=place, model=trainer.model.config._name_or_path)
+        if place is not None:
+            forget_after(folder, step)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_run_record(trainer, segments=segments, **about)
+        except OSError as error:  # as with the lock: a training that saves nothing can do without
+            logger.warning(f"{folder} cannot be written ({error}): no file will say what this run was.")
+        return segments
+
+    def _choose(self, wanted: str | bool | None) -> str | None:
         trainer = self._trainer
-        if self._resumed_from is not None and wanted == str(self._resumed_from):
-            return str(wanted)
         if trainer.accelerator.is_local_main_process:
             checkpoints.recover(trainer.args.output_dir)
         trainer.accelerator.wait_for_everyone()
         only_model = trainer.args.save_only_model
-        checkpoint = checkpoints.agree_on(wanted, trainer.args.output_dir, only_model=only_model)
-        self._resumed_from = None if checkpoint is None else Path(checkpoint)
-        return checkpoint
+        return checkpoints.agree_on(wanted, trainer.args.output_dir, only_model=only_model)
 
     @property
     def resumed_from(self) -> Path | None:
@@ -88,11 +184,30 @@ class Checkpointing(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """End the training if the checkpoint, which is loaded by now, has done all steps: see `end_at_once`."""
+        RunState.of(self._trainer).segments = self._segments
+        self._warn_of_schedule(args, state.max_steps)
         if self._resumed_from is not None and state.global_step >= state.max_steps:
             raise NothingLeft
 
+    def _warn_of_schedule(self, args: Any, steps: int) -> None:
+        """Warn where a new length moves the learning rate of the steps that are left."""
+        planned = steps if self._resumed_from is None else planned_steps(self._resumed_from)
+        schedule = str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type))
+        if planned in (None, steps) or schedule.startswith("constant") or not self._trainer.is_world_process_zero():
+            return
+        logger.warning(
+            f"The run was planned for {planned} steps and now has {steps}: with lr_scheduler_type={schedule} the "
+            f"learning rate of the steps that are left is that of a run of {steps}."
+        )
+
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Check, before anything is written, that the run folder is still there and nobody else's."""
+        if not self._trainer.has_stepped:
+            raise ValueError(
+                f"training_step must call super().training_step(...), which counts micro-steps for checkpoints and "
+                f"the prompt ledger: that of {type(self._trainer).__name__} does not. Call it, and change the loss in "
+                f"compute_loss, and gradients after it."
+            )
         check_run(args.output_dir)
 
     def end_at_once(self) -> TrainOutput:
@@ -116,11 +231,11 @@ class Checkpointing(TrainerCallback):
         trainer, folder = self._trainer, self._resumed_from
         self._resumed_from = None
         place = trainer.accelerator.process_index, trainer.accelerator.num_processes
-        rollouts = checkpoints.load_rollouts(folder, *place, trainer.accelerator.device)
+        settings = settings_of_rollouts(trainer.args)
+        rollouts = checkpoints.load_rollouts(folder, *place, trainer.accelerator.device, settings)
         if rollouts is not None:
             trainer._step, trainer._buffered_inputs = rollouts["micro_step"], rollouts["batches"]
-            RunState.of(trainer).stream = rollouts["stream"]
-            RunState.of(trainer).ledger = rollouts.get("ledger", {})  # earlier versions kept none
+            RunState.of(trainer).stream, RunState.of(trainer).ledger = rollouts["stream"], rollouts["ledger"]
 
     def save(self, folder: Path, write: Callable[[], None]) -> Path:
         """Write a checkpoint in an unfinished folder, then move it to its place. Every process must call it."""
@@ -138,11 +253,12 @@ class Checkpointing(TrainerCallback):
                 self._name_best(folder, unfinished)
             self._finish(folder, unfinished)
         except Exception as error:
+            full = why_full(error, folder)
             if is_local_main:
                 checkpoints.discard(folder)
             last = checkpoints.newest(folder)
-            raise RuntimeError(
-                f"{name} could not be written in {folder}: {error}. The run can go on from "
+            raise (DiskFull if full else RuntimeError)(
+                f"{name} could not be written in {folder}: {full or error}. The run can go on from "
                 f"{last.name if last else 'the start: there is no other checkpoint'}."
             ) from error
         finally:
@@ -167,6 +283,7 @@ class Checkpointing(TrainerCallback):
                 unfinished,
                 *place,
                 trainer._buffered_inputs,
+                settings=settings_of_rollouts(trainer.args),
                 micro_step=trainer._step,
                 stream=trainer.prompt_stream_state(),
                 ledger=trainer.ledger_position(),

@@ -4,46 +4,32 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 from transformers import TrainerCallback
 
-from ..distributed import accumulation_dtype, current_world
+from ..distributed import current_world
 from ..methods import Estimate, Rollouts
 from ..methods.compose import ALL_RIGHT, ALL_WRONG, rows_of
-from ..methods.dose import GRADIENT, DoseState, give_dose, squared_masses, start_dose, steer_entropy, steer_share
-from ..methods.rollouts import sum_tokens
+from ..methods.dose import DoseState, give_dose, squared_masses, start_dose, steer_share
 from .checkpointing import RunState
-from .gradient_parts import KINDS, GradientMeasurement, GradientParts
-from .micro_batches import rows_with_effect
+from .gradient_parts import KINDS, NH, PH, GradientMeasurement, GradientParts, compare_parts
 from .padding import loss_mask
-from .row_layout import uses_liger_loss
-from .update_metrics import NH, PH, compare_parts
 
 FIRST_STEPS = 8  # are all measured: one says little
 
 
 class Dose(TrainerCallback):
-    """Steers the dose of a trainer: `dose: gradient` or `dose: entropy`.
+    """Steers the dose of a trainer: `dose: gradient`.
 
     As a callback it is called between the optimizer's step and the end of its gradients.
     """
 
     def __init__(self, trainer: Any) -> None:
         self._trainer, args = trainer, trainer.args
-        self._credited = args.composition.dosed(args.knobs)
-        self.gradient: GradientMeasurement | None = None
+        self._credited = args.composition.dosed
         device = trainer.accelerator.device
-        # of the optimizer step under way: the sum over tokens of their entropies, and the number of tokens
-        self._entropy_2 = torch.zeros(2, dtype=accumulation_dtype(device), device=device)
-        if args.dose == GRADIENT:
-            rows = {ALL_RIGHT: PH, ALL_WRONG: NH}
-            self._rows = torch.tensor([rows[kind] for kind in self._credited], device=device)
-            self.gradient = GradientMeasurement(trainer, "dose: gradient", self._rows)
-        elif uses_liger_loss(trainer):
-            raise ValueError(
-                "dose: entropy needs entropies, which Liger's loss does not have: got use_liger_kernel=True with TRL "
-                "below 1.14. Leave that out, or leave dose: entropy out."
-            )
+        rows = {ALL_RIGHT: PH, ALL_WRONG: NH}
+        self._rows = torch.tensor([rows[kind] for kind in self._credited], device=device)
+        self.gradient = GradientMeasurement(trainer, "dose: gradient", self._rows)
 
     def give(self, estimate: Estimate, rollouts: Rollouts) -> Estimate:
         """Return the estimate of a generation batch with its dose. Every process must call it."""
@@ -57,62 +43,42 @@ class Dose(TrainerCallback):
         """Add one of TRL's micro-batches, before its loss, in an optimizer step that is measured."""
         step = self._trainer.state.global_step + 1
         is_due = is_measured(step, self._trainer.args.dose_steps) or self._state.measurements == 0
-        if self.gradient is not None and is_due:
+        if is_due:
             self.gradient.add(inputs, is_first=is_first, is_trimmed=is_trimmed)
-
-    def see_entropies(self, inputs: dict[str, Any], entropies_BT: Tensor) -> None:
-        """Take the entropies of a forward of the loss; of rollouts with an advantage, which are in every such loss."""
-        if self.gradient is None:
-            is_paid_B = torch.from_numpy(rows_with_effect(inputs, has_kl=False)).to(entropies_BT.device)
-            is_token_BT = loss_mask(inputs).bool() & is_paid_B.unsqueeze(1)
-            sums = [sum_tokens(values_BT, is_token_BT).sum() for values_BT in (entropies_BT.detach(), is_token_BT)]
-            self._entropy_2 = self._entropy_2 + torch.stack(sums)
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Log the dose of the optimizer step that has just been made, and steer. Every process must call it."""
         log = self._trainer.log_train_metric
         log("dose/scale", self._state.scale)
-        if self.gradient is None:
-            measured = self._steer_by_entropy()
-        else:
-            parts = self.gradient.take()
-            measured = {} if parts is None else self._steer_by_share(parts)
+        parts = self.gradient.take()
+        measured = {} if parts is None else self._steer_by_share(parts)
         for name, value in measured.items():
             log(f"dose/{name}", value)
         if measured:
-            log("dose/target", args.dose_target)
+            log("dose/target", args.dose_level)
 
     @property
     def _state(self) -> DoseState:
         kept, args = RunState.of(self._trainer).dose, self._trainer.args
-        if (kept.get("dose"), kept.get("target")) != (args.dose, args.dose_target):  # none, or another run's
-            return start_dose(args.dose, args.dose_target)
+        if (kept.get("dose"), kept.get("target")) != (args.dose, args.dose_level):  # none, or another run's
+            return start_dose(args.dose_level)
         return DoseState(**kept["state"])
 
     @_state.setter
     def _state(self, state: DoseState) -> None:
         args = self._trainer.args
-        RunState.of(self._trainer).dose = {"dose": args.dose, "target": args.dose_target, "state": asdict(state)}
+        RunState.of(self._trainer).dose = {"dose": args.dose, "target": args.dose_level, "state": asdict(state)}
 
     def _steer_by_share(self, parts: GradientParts) -> dict[str, float]:
         gradients_3 = parts.overlap()
         masses_2 = torch.zeros_like(gradients_3[:2])
-        for batch, _ in parts.batches:
+        for batch in parts.batches:
             masses_2 += squared_masses(batch["advantages"], loss_mask(batch), torch.isin(batch[KINDS], self._rows))
         masses_2 = current_world().sum(masses_2)
         squares = (*gradients_3[:2].tolist(),), (*masses_2.tolist(),)
-        self._state = steer_share(self._state, self._trainer.args.dose_target, *squares)
+        self._state = steer_share(self._state, self._trainer.args.dose_level, *squares)
         compared = compare_parts(gradients_3)
         return {"share": compared["share"]} if "cosine" in compared else {}  # with both parts there
-
-    def _steer_by_entropy(self) -> dict[str, float]:
-        total, tokens = current_world().sum(self._entropy_2).tolist()
-        self._entropy_2 = torch.zeros_like(self._entropy_2)
-        if not tokens:
-            return {}
-        entropy = total / tokens
-        self._state = steer_entropy(self._state, self._trainer.args.dose_target, entropy)
-        return {"entropy": entropy}
 
 
 def is_measured(step: int, interval: int) -> bool:

@@ -31,7 +31,7 @@ class DynamicSampling:
     def __init__(self, trainer: Any, source: PromptSource) -> None:
         self._trainer, self._source = trainer, source
         images = {"image", "images"} & set(getattr(trainer.train_dataset, "column_names", ()))
-        if trainer.tools or getattr(trainer, "environment_factories", None) or images:
+        if trainer.tools or trainer.environment_factories or images:
             raise ValueError(
                 "dynamic_sampling works on prompts of text alone: got tools, environments or images. Leave "
                 "dynamic_sampling out."
@@ -49,7 +49,6 @@ class DynamicSampling:
             num_groups,
             multiple=world.size // math.gcd(world.size, trainer.num_generations),
             max_rounds=trainer.args.dynamic_sampling_max_rounds,
-            oversample=trainer.args.dynamic_sampling_oversample,
         )
         rounds = []
         for indices in fill:
@@ -77,7 +76,6 @@ class DynamicSampling:
         trainer = self._trainer
         rows = self._source.rows(indices)
         prompts = [row["prompt"] for row in rows]
-        batch.heats = trainer.ledger.heats(rows)
         generated = trainer._generate(prompts)
         fields = generated[EXTRA_FIELDS] or {}  # TRL would write one round's into the rows of the batch
         generated = (*generated[:EXTRA_FIELDS], {}, *generated[EXTRA_FIELDS + 1 :])
@@ -102,18 +100,12 @@ class DynamicSampling:
             trainer.log_train_metric(f"dynamic_sampling/{name}", float(value))
         if filled.num_kept == num_groups:
             return
-        message = (
-            f"Dynamic sampling found {filled.num_kept} mixed prompts for a batch of {num_groups}, in "
-            f"{filled.num_rounds} rounds and {filled.num_generated} prompts. "
-        )
-        if trainer.args.dynamic_sampling_require_full:
-            problem = trainer._watch.problem()
-            raise RuntimeError(
-                message + "dynamic_sampling_require_full does not allow filling it up. Use harder or easier prompts, "
-                "or raise dynamic_sampling_max_rounds." + (f" Of the rewards so far: {problem}" if problem else "")
-            )
         if trainer.is_world_process_zero():
-            logger.warning(message + "The rest of the batch is made up of prompts that do not differ.")
+            logger.warning(
+                f"Dynamic sampling found {filled.num_kept} mixed prompts for a batch of {num_groups}, in "
+                f"{filled.num_rounds} rounds and {filled.num_generated} prompts. The rest of the batch is made up of "
+                f"prompts that do not differ."
+            )
 
 
 def without_gaps(generated: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -16,7 +16,6 @@ from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid, use_adapter
 
 from ..distributed import current_world
-from .heat import HEAT, dividing
 from .logits import RAW_LOGPS, STATISTICS, check_logits, watch_logits
 from .micro_batches import fewest_micro_batches, micro_batch_limits, partition
 from .row_layout import AS_TRL, RowLayout
@@ -36,7 +35,6 @@ class Forwards:
         self.layout: RowLayout = AS_TRL
         self._wanted: set[str] = set()  # what the next forward is to find out: "entropies", those of `logits`
         self._probed: dict[str, Tensor] = {}  # where it puts that, (rows, T) each
-        self._heat: Tensor | None = None  # of the rows of the next forward
 
     def run(
         self,
@@ -72,30 +70,20 @@ class Forwards:
         finally:
             self._wanted, self._probed = set(), {}
 
-    @contextmanager
-    def heated(self, heat_B: Tensor | None) -> Iterator[None]:
-        """Have the forwards meanwhile divide the logits of their rows by these, besides the temperature."""
-        before, self._heat = self._heat, heat_B
-        try:
-            yield
-        finally:
-            self._heat = before
-
     def policy(self, batch: dict[str, Any], batch_size: int | None = None, **wanted: Any) -> tuple[Any, ...]:
         """Return what TRL's forward of the policy returns for a batch: log-probs (B, T), entropies, ..."""
         return self._of_batch(self._trainer.model, batch, batch_size, **wanted)
 
     def _of_batch(self, model: Any, batch: dict[str, Any], batch_size: int | None, **wanted: Any) -> tuple[Any, ...]:
-        with self.heated(batch.get(HEAT)):
-            result: tuple[Any, ...] = self._trainer._get_per_token_logps_and_entropies(
-                model,
-                torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
-                torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
-                batch["completion_ids"].shape[1],
-                batch_size=batch_size,
-                **{name: batch[name] for name in MULTIMODAL_KEYS if name in batch},
-                **wanted,
-            )
+        result: tuple[Any, ...] = self._trainer._get_per_token_logps_and_entropies(
+            model,
+            torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
+            torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
+            batch["completion_ids"].shape[1],
+            batch_size=batch_size,
+            **{name: batch[name] for name in MULTIMODAL_KEYS if name in batch},
+            **wanted,
+        )
         return result
 
     @torch.no_grad()
@@ -184,8 +172,10 @@ class Forwards:
         if not names.isdisjoint({*STATISTICS, RAW_LOGPS}):
             completions = input_ids[:, -logits_to_keep:], attention_mask[:, -logits_to_keep:]
             watch = self._watch_logits(*completions, batch_size or len(input_ids), names)
-        with watch as statistics, dividing(self._trainer.accelerator.unwrap_model(model), self._heat):
-            result = self._trainer.trl_forward(model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs)
+        with watch as statistics:
+            # (by name: TRL 1.14 takes all before it as *args)
+            kwargs["batch_size"] = batch_size
+            result = self._trainer.trl_forward(model, input_ids, attention_mask, logits_to_keep, **kwargs)
         return result, {**statistics, **({"entropies": result[1]} if "entropies" in names else {})}
 
     def _forward_by_length(
@@ -212,8 +202,7 @@ class Forwards:
             before, after = lengths[rows].max(axis=0).tolist()
             places = torch.tensor(rows, device=input_ids.device)
             tokens = slice(num_prompt - before, num_prompt + after)
-            with self.heated(None if self._heat is None else self._heat[places]):
-                result, probed = forward(input_ids[places, tokens], attention_mask[places, tokens], after, None)
+            result, probed = forward(input_ids[places, tokens], attention_mask[places, tokens], after, None)
             for name, value in (*enumerate(result), *probed.items()):
                 if value is None or not chunk:
                     continue

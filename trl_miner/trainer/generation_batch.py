@@ -61,7 +61,6 @@ class GenerationBatch:
     prepared: GeneratedRound | None = None  # what dynamic sampling has generated and scored; None: TRL does both
     num_tokens: int = 0  # tokens that the model has generated for it on this process
     rewards_NF: Tensor | None = None  # (N, F) gathered rewards, by reward function
-    heats: list[float] | None = None  # of this process's rows, or of those of the round under way; None: as in TRL
     visits: Visits = field(default_factory=Visits)  # how its prompts came out
 
 

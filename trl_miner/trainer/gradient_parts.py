@@ -8,6 +8,7 @@ TRL's metrics and the random state.
 # B rows of one of TRL's micro-batches, K of a chunk of them, T padded completion tokens
 """
 
+import math
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,14 +22,19 @@ from ..distributed import accumulation_dtype, current_world
 from ..heartbeat import beat
 from ..methods.groups import GroupKinds
 from .forwards import is_multimodal, select_rows
+from .hooks import refuse_own_loss
 from .micro_batches import fewest_micro_batches, partition
-from .row_layout import uses_liger_loss
-from .update_metrics import overlap, row_kinds
 
-KINDS = "miner_kinds"  # (B,) in a batch of TRL's, from the advantages to the loss
+KINDS = "miner_kinds"  # (B,) in a batch of TRL's, from the advantages to the loss: `PH`, `HE` or `NH`
+PH, HE, NH = range(3)
 SHARDED = {DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM}
 NOT_IN_FP16 = "does not follow the loss scaling of fp16: got fp16=True. Use bf16"
 _OTHER_TERMS = ("beta", "_entropy_bonus_enabled")  # of the loss; the router's is no function of log-probs
+
+
+def row_kinds(kinds: GroupKinds) -> Tensor:
+    """Return (N,) of `PH`, `HE` (or unscorable), `NH`: one number per row, which a batch can carry along."""
+    return torch.stack([kinds.is_ph_N, kinds.is_grpo_N, kinds.is_nh_N]).int().argmax(dim=0)
 
 
 def mark(batch: dict[str, Any], kinds: GroupKinds) -> dict[str, Any]:
@@ -36,27 +42,43 @@ def mark(batch: dict[str, Any], kinds: GroupKinds) -> dict[str, Any]:
     return {**batch, KINDS: row_kinds(kinds)[current_world().local_slice(len(batch["advantages"]))]}
 
 
+def overlap(first: Tensor, other: Tensor) -> Tensor:
+    """Return (3,), the sums |first|^2, |other|^2 and <first, other> over the elements of two tensors of one shape."""
+    wide = accumulation_dtype(first.device)
+    first, other = first.float(), other.float()
+    return torch.stack([(a * b).sum(dtype=wide) for a, b in ((first, first), (other, other), (first, other))])
+
+
+def compare_parts(overlap_3: Tensor) -> dict[str, float]:
+    """Return two vectors' L2 norms, the first's share of the sum, and their cosine, from `overlap`."""
+    first_square, other_square, dot = overlap_3.tolist()
+    first_norm, other_norm = math.sqrt(first_square), math.sqrt(other_square)
+    values = {"first_norm": first_norm, "other_norm": other_norm}
+    if first_norm + other_norm > 0:
+        values["share"] = first_norm / (first_norm + other_norm)
+    if first_norm > 0 and other_norm > 0:
+        values["cosine"] = max(-1.0, min(1.0, dot / first_norm / other_norm))
+    return values
+
+
 @dataclass
 class GradientParts:
     """Both parts of one optimizer step's gradient."""
 
-    parameters: list[tuple[Tensor, dict[str, Any]]]  # those that are trained, each with its group in the optimizer
+    parameters: list[Tensor]  # those that are trained
     first: list[Tensor | None]  # this process's part of each gradient from rows of the kinds; None: 0
     other: list[Tensor | None]  # from the other rows
-    # TRL's micro-batches so far, with the log-probs before the step
-    batches: list[tuple[dict[str, Any], Tensor]] = field(default_factory=list)
+    batches: list[dict[str, Any]] = field(default_factory=list)  # TRL's micro-batches so far
 
     @torch.no_grad()
-    def pairs(self) -> Iterator[tuple[Tensor, dict[str, Any], Tensor, Tensor]]:
-        """Yield each parameter with a gradient, its group, and both parts over all processes; each part is freed.
-
-        Every process must call it.
-        """
-        world, parts = current_world(), (self.first, self.other)
-        device = self.parameters[0][0].device
+    def overlap(self) -> Tensor:
+        """Return (3,), `overlap` of both parts over all processes; each gradient is freed on the way. Every process
+        must call it."""
+        world, parts, device = current_world(), (self.first, self.other), self.parameters[0].device
+        sums_3 = torch.zeros(3, dtype=accumulation_dtype(device), device=device)
         has_part_2P = torch.tensor([[g is not None for g in part] for part in parts], device=device).int()
         has_part_P2 = (world.sum(has_part_2P) > 0).T.tolist()
-        for i, (parameter, group) in enumerate(self.parameters):
+        for i, parameter in enumerate(self.parameters):
             if not any(has_part_P2[i]):
                 continue
             pair = []
@@ -64,15 +86,7 @@ class GradientParts:
                 own, part[i] = part[i], None
                 gradient = torch.zeros_like(parameter) if own is None else own
                 pair.append(world.sum(gradient) / world.size if is_there else gradient)  # the processes' mean, as DDP
-            yield parameter, group, pair[0], pair[1]
-
-    def overlap(self) -> Tensor:
-        """Return (3,), the squared norms of both parts and their product: see `update_metrics.overlap`. Every process
-        must call it."""
-        device = self.parameters[0][0].device
-        sums_3 = torch.zeros(3, dtype=accumulation_dtype(device), device=device)
-        for _, _, first, other in self.pairs():
-            sums_3 += overlap(first, other)
+            sums_3 += overlap(*pair)
         return sums_3
 
 
@@ -88,14 +102,16 @@ class GradientMeasurement:
     def __init__(self, trainer: Any, setting: str, kinds: Collection[int]) -> None:
         self._trainer, self._kinds = trainer, torch.tensor(sorted(kinds), device=trainer.accelerator.device)
         self._parts: GradientParts | None = None  # of the step being measured
+        self._setting = setting
         check_measurable(trainer, setting)
 
     def add(self, inputs: dict[str, Any], *, is_first: bool, is_trimmed: bool) -> None:
         """Add one of TRL's micro-batches, before its loss; the first of an optimizer step begins a measurement."""
         trainer = self._trainer
         if is_first:
+            refuse_own_loss(trainer, self._setting)  # again: an instance may have got a method of its own
             groups = trainer.optimizer.param_groups
-            parameters = [(p, group) for group in groups for p in group["params"] if p.requires_grad]
+            parameters = [p for group in groups for p in group["params"] if p.requires_grad]
             self._parts = GradientParts(parameters, [None] * len(parameters), [None] * len(parameters))
         if KINDS not in inputs:  # rollouts of a checkpoint that was written without the option
             self._parts = None
@@ -109,21 +125,21 @@ class GradientMeasurement:
         return parts
 
     def _add_batch(self, step: GradientParts, batch: dict[str, Any]) -> None:
-        with self.leaving_no_trace():
-            logps_BT, entropies_BT = self.logps_without_dropout(batch)
+        with self._leaving_no_trace():
+            logps_BT, entropies_BT = self._logps_without_dropout(batch)
             slopes_BT = self._loss_slopes(batch, logps_BT, entropies_BT)
             is_first_B = torch.isin(batch[KINDS], self._kinds)
             has_slope_B = (slopes_BT != 0).any(dim=1)
             for total, is_row_B in ((step.first, is_first_B), (step.other, ~is_first_B)):
                 for rows_K in self._chunks(batch, (is_row_B & has_slope_B).nonzero().squeeze(1)):
                     self._add_gradient(total, step.parameters, batch, rows_K, slopes_BT)
-        step.batches.append((batch, logps_BT))
+        step.batches.append(batch)
 
     @contextmanager
-    def leaving_no_trace(self) -> Iterator[None]:
+    def _leaving_no_trace(self) -> Iterator[None]:
         """Drop metrics and random draws meanwhile, and reduce the loss to its policy term."""
         trainer = self._trainer
-        kept = {name: getattr(trainer, name) for name in _OTHER_TERMS if hasattr(trainer, name)}
+        kept = {name: getattr(trainer, name) for name in _OTHER_TERMS}
         for name in kept:
             setattr(trainer, name, 0.0)
         try:
@@ -134,7 +150,7 @@ class GradientMeasurement:
                 setattr(trainer, name, value)
 
     @torch.no_grad()
-    def logps_without_dropout(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    def _logps_without_dropout(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
         """Return (B, T) log-probs under the policy as it is, and entropies where the loss reads them, else zeros."""
         trainer = self._trainer
         rows_B = torch.arange(len(batch["completion_ids"]), device=batch["completion_ids"].device)
@@ -184,7 +200,7 @@ class GradientMeasurement:
     def _add_gradient(
         self,
         total: list[Tensor | None],
-        parameters: list[tuple[Tensor, dict[str, Any]]],
+        parameters: list[Tensor],
         batch: dict[str, Any],
         rows_K: Tensor,
         slopes_BT: Tensor,
@@ -192,7 +208,7 @@ class GradientMeasurement:
         beat()
         logps_KT = self._trainer.forwards.policy(self._take(batch, rows_K))[0]
         slopes_KT = slopes_BT[rows_K, : logps_KT.shape[1]].to(logps_KT.dtype)
-        gradients = torch.autograd.grad(logps_KT, [p for p, _ in parameters], slopes_KT, allow_unused=True)
+        gradients = torch.autograd.grad(logps_KT, parameters, slopes_KT, allow_unused=True)
         for i, gradient in enumerate(gradients):
             before = total[i]
             if gradient is not None:
@@ -206,12 +222,11 @@ def needs_whole_gradients(kind: str) -> str:
 
 def check_measurable(trainer: Any, setting: str) -> None:
     """Refuse a launch or a configuration whose optimizer steps cannot be measured."""
+    refuse_own_loss(trainer, setting)
     reason, args = None, trainer.args
     checkpointing = args.gradient_checkpointing_kwargs or {}
     if trainer.accelerator.distributed_type in SHARDED:
         reason = needs_whole_gradients(trainer.accelerator.distributed_type.value)
-    elif uses_liger_loss(trainer):
-        reason = "does not reach Liger's loss: got use_liger_kernel=True with TRL below 1.14. Leave that out"
     elif trainer.accelerator.mixed_precision == "fp16":
         reason = NOT_IN_FP16
     elif args.gradient_checkpointing and checkpointing.get("use_reentrant"):

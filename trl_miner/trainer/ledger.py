@@ -88,14 +88,6 @@ class PromptLedger(TrainerCallback):
             self._passed_over[key] = number is not None and bool(selection and selection.passes_over(number, key))
         return self._passed_over[key]
 
-    def heats(self, rows: Sequence[Mapping[str, Any]]) -> list[float] | None:
-        """Return the factors on the temperature of this process's rows, which the next generation is for; None where
-        `prompt_selection` sets none. Every process must call it."""
-        if self.selection is None or not self.selection.heats:
-            return None
-        self.open()
-        return [self.selection.heat(self._numbers.get(key_text(prompt_key(row)))) for row in rows]
-
     def record(self, visits: Visits) -> None:
         """Write the batch, once it is whole."""
         assert self._writer is not None, "`see` opens it"
@@ -118,8 +110,7 @@ class PromptLedger(TrainerCallback):
         if self.selection is not None:
             self._warn_of_those_that_came_back([key for key in skipped if key in visits.keys])
             self.selection.observe(batch)
-            if not self.selection.heats:
-                self._trainer.log_train_metric("selection/skipped", float(len(batch.skipped)))
+            self._trainer.log_train_metric("selection/skipped", float(len(batch.skipped)))
             for name, value in self.selection.metrics().items():
                 self._trainer._metrics["train"][name] = [value]  # not appended: TRL logs the mean of what it finds
         self._passed_over.clear()
@@ -165,8 +156,6 @@ class PromptLedger(TrainerCallback):
         self.selection = make_selection(trainer.args)
         self._passed_over.clear()
         if self.selection is not None:
-            if not ledger.batches and RunState.of(trainer).ledger:  # begun anew: the prompts are, too
-                RunState.of(trainer).stream = None
             for batch in ledger.batches:
                 self.selection.observe(batch)
 
@@ -183,13 +172,12 @@ class PromptLedger(TrainerCallback):
                 position_at(self._resumed_from)  # raises an error where there was no ledger
         except (ValueError, OSError) as error:  # other processes wait for what this one finds
             kept, problem = b"", str(error)
-        if problem and self.selection is not None and not args.prompt_selection_new_ledger:
+        if problem and self.selection is not None:
             return b"", refusal(args.prompt_selection, problem)
         if not problem:
             return kept or new, ""
-        is_continued = kept and self.selection is None
-        logger.warning(f"The prompt ledger {'goes on with other data' if is_continued else 'begins anew'}: {problem}.")
-        if is_continued:
+        logger.warning(f"The prompt ledger {'goes on with other data' if kept else 'begins anew'}: {problem}.")
+        if kept:
             return kept + new, ""
         set_aside(args.output_dir)
         return new, ""

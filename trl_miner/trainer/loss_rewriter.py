@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ..distributed import current_world
 from ..methods import Surrogate
+from .hooks import refuse_own_loss
 from .micro_batches import MicroBatchPlan
 from .padding import loss_mask
-from .row_layout import uses_liger_loss
 
 _READ = ("completion_mask", "tool_mask", "advantages", "old_per_token_logps")
 
@@ -23,11 +23,6 @@ class LossRewriter:
     def __init__(self, trainer: Any) -> None:
         self._trainer, self._method = trainer, trainer.args.policy_loss_method
         self._of_step: Surrogate | None = None  # of all rows of the optimizer step under way
-        if uses_liger_loss(trainer):
-            raise ValueError(
-                f"policy_loss={self._method.name} does not reach Liger's loss: got use_liger_kernel=True with TRL "
-                f"below 1.14. Leave use_liger_kernel out, or upgrade TRL."
-            )
 
     def prepare(self, plan: MicroBatchPlan | None) -> None:
         """Where a method must see the whole optimizer step, show it all rows before the first micro-step.
@@ -43,6 +38,7 @@ class LossRewriter:
             return
         if trainer._step % accumulation:
             return
+        refuse_own_loss(trainer, f"policy_loss={self._method.name} with several micro-batches")
         first = trainer._step % trainer.args.steps_per_generation
         batches = trainer._buffered_inputs[first : first + accumulation]
         inputs = {name: torch.cat([batch[name] for batch in batches]) for name in _READ if name in batches[0]}
@@ -76,12 +72,12 @@ class LossRewriter:
         return {name: known[name] for name in self._method.context}
 
     def _compute(self, logps_BT: Tensor, inputs: dict[str, Any]) -> Surrogate:
-        mask_BT, advantages = loss_mask(inputs), inputs["advantages"]
+        mask_BT = loss_mask(inputs)
         old_logps_BT = inputs.get("old_per_token_logps")
         surrogate: Surrogate = self._method.function(
             logps_BT,
             logps_BT.detach() if old_logps_BT is None else old_logps_BT,
-            advantages if advantages.dim() == 2 else advantages.unsqueeze(1).expand(mask_BT.shape),
+            inputs["advantages"].view(len(mask_BT), -1).expand(mask_BT.shape),
             mask_BT,
             **self.context(),
             **self._trainer.args.knobs(self._method.name),

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from ..distributed import World
 from .padding import PaddingTrim, loss_mask, padded_length, shorten
-from .recomputation import LayerMemory
 from .row_layout import ROW_MEAN, TOKEN_MEAN
 
 # A plan costs a second pass over TRL's loss arithmetic, for its metrics: not worth it for less than this share.
@@ -50,7 +49,6 @@ class MicroBatchPlan:
     trim: PaddingTrim  # the padding that can go
     parts: list[list[Row]]  # the rows of each micro-batch of the plan
     loss_type: str  # TRL's; it decides what keeps the gradient
-    plain_layers: list[int]  # of each part, how many of the last layers need no checkpointing
     is_worth_it: bool = True  # whether the plan saves enough, or holds a number of tokens that was asked for
     trimmed_share: float = 1.0  # the share of TRL's tokens that remains when its micro-batches are trimmed
     num_tokens: int = 0  # tokens of the micro-batches built so far, padding included
@@ -74,9 +72,8 @@ class MicroBatchPlan:
         if rows and self.loss_type in TOKEN_MEAN:
             count = float(loss_mask(inputs).sum().clamp(min=1))
             factors = torch.tensor([count / self._counts[batch] for batch, _ in rows])
-            advantages = inputs["advantages"]
-            factors = factors.to(advantages.device).view(-1, *[1] * (advantages.dim() - 1))
-            inputs["advantages"] = advantages * factors
+            advantages = inputs["advantages"].view(len(rows), -1)
+            inputs["advantages"] = advantages * factors.to(advantages.device).unsqueeze(1)
         return MicroBatch(rows, inputs, weight)
 
     def _join(self, rows: list[Row]) -> dict[str, Any]:
@@ -162,7 +159,6 @@ def plan_micro_batches(
     skips_rows: bool,
     has_kl: bool,
     max_tokens: int | None,
-    layers: LayerMemory | None,
     loss_type: str,
     least: int,
     world: World,
@@ -170,9 +166,8 @@ def plan_micro_batches(
     """Group the rows of an optimizer step into micro-batches, equally many on every process. Every process must call.
 
     With `by_length`, rows may share a micro-batch with those of TRL's others; there are at least `least`, of at most
-    `max_tokens` padded tokens each (None: no more than TRL's have). With `layers` there may be more and smaller ones,
-    and each leaves as many layers out of checkpointing as the memory of the largest allows. With `skips_rows`, rows
-    without effect are left out, unless all are: TRL's metrics need some.
+    `max_tokens` padded tokens each (None: no more than TRL's have). With `skips_rows`, rows without effect are
+    left out, unless all are: TRL's metrics need some.
     """
     device, size = trl_batches[0]["advantages"].device, len(trl_batches)
     lengths = [trim.lengths(batch) for batch in trl_batches]
@@ -182,65 +177,29 @@ def plan_micro_batches(
         if world.sum(torch.tensor(sum(used.sum() for used in with_effect), device=device)) > 0:
             is_used = with_effect
     rows = [(batch, int(row)) for batch, used in enumerate(is_used) for row in used.nonzero()[0]]
-    plain_layers: list[int] = []
     if by_length:
         lengths_n2 = np.array([lengths[batch][row] for batch, row in rows], dtype=np.int64).reshape(-1, 2)
         wanted = min(size, len(rows)) if max_tokens is None else fewest_micro_batches(lengths_n2, max_tokens)
         count = max(least, int(world.gather(torch.tensor([wanted], device=device)).max()))
         limits = micro_batch_limits(len(is_used[0]), padded_length(trl_batches[0]), max_tokens)
-        split = partition(lengths_n2, count, **limits)
-        if layers is not None:
-            most = max(_padded_tokens(lengths_n2, part) for part in split)
-            split, plain_layers = _split_by_memory(lengths_n2, most, layers, least, world, device)
-        parts = [[rows[i] for i in part] for part in split]
+        parts = [[rows[i] for i in part] for part in partition(lengths_n2, count, **limits)]
     else:
         parts = [[(batch, row) for batch, row in rows if batch == number] for number in range(size)]
-    plain_layers = plain_layers or [0] * len(parts)
-    plan = MicroBatchPlan(trl_batches, lengths, is_used, trim, parts, loss_type, plain_layers)
+    plan = MicroBatchPlan(trl_batches, lengths, is_used, trim, parts, loss_type)
     trimmed_tokens = sum(len(lengths_B2) * int(lengths_B2.max(axis=0).sum()) for lengths_B2 in lengths)
     sizes = [plan.planned_tokens(), trimmed_tokens, plan.padded_tokens()]
     planned, trimmed, padded = world.sum(torch.tensor(sizes, device=device)).tolist()
     # TRL's own micro-batches, trimmed, are as good where lengths are alike, and need no second look at its loss.
-    plan.is_worth_it = max_tokens is not None or any(plain_layers) or planned < WORTH_REGROUPING * trimmed
+    plan.is_worth_it = max_tokens is not None or planned < WORTH_REGROUPING * trimmed
     plan.trimmed_share = trimmed / padded
     return plan
-
-
-def _split_by_memory(
-    lengths_n2: np.ndarray, most: int, layers: LayerMemory, least: int, world: World, device: torch.device
-) -> tuple[list[list[int]], list[int]]:
-    """Return the cheapest split of the rows, and how many layers of each micro-batch need no checkpointing to take no
-    more memory than `most` padded tokens do with it.
-
-    There are as many micro-batches on every process, and as many such layers, because a sharded layer is fetched once
-    more to be recomputed.
-    """
-    order = _by_length(lengths_n2)
-    ends = [0]
-    if len(order):
-        costs = layers.costs(_tokens_of_parts(lengths_n2[order], most // int(lengths_n2.sum(axis=1).min())), most)
-        ends = _cheapest_ends(costs)
-    count = max(least, int(world.gather(torch.tensor([len(ends) - 1], device=device)).max()))
-    if len(order) and count >= len(ends):
-        ends = _best_ends(costs, min(count, len(order)))
-    parts = [order[start:end].tolist() for start, end in itertools.pairwise(ends)]
-    parts += [[] for _ in range(count - len(parts))]
-    tokens = [_padded_tokens(lengths_n2, part) for part in parts]
-    own = [int(layers.plain_layers(number, most)) if number else layers.num_layers for number in tokens]
-    of_all: list[int] = world.gather(torch.tensor([own], device=device)).amin(dim=0).tolist()
-    return parts, of_all
-
-
-def _padded_tokens(lengths_n2: np.ndarray, part: list[int]) -> int:
-    return len(part) * int(lengths_n2[part].max(axis=0).sum()) if part else 0
 
 
 def rows_with_effect(batch: dict[str, Any], *, has_kl: bool) -> np.ndarray:
     """Return (B,) bool: the rows with a token that moves the policy, by its advantage or by the KL penalty."""
     mask_BT = loss_mask(batch).bool()
     if not has_kl:
-        advantages = batch["advantages"]
-        mask_BT = mask_BT & ((advantages if advantages.dim() == 2 else advantages.unsqueeze(1)) != 0)
+        mask_BT = mask_BT & (batch["advantages"].view(len(mask_BT), -1) != 0)  # a subclass may have made them (B,)
     return mask_BT.any(dim=1).cpu().numpy()
 
 
@@ -325,21 +284,6 @@ def _best_ends(costs_nk: np.ndarray, count: int) -> list[int]:
     ends = [0]
     for choice in reversed(choices):
         ends.append(ends[-1] + int(choice[ends[-1]]) + 1)
-    return ends
-
-
-def _cheapest_ends(costs_nk: np.ndarray) -> list[int]:
-    """Return the same for the number of parts that costs least."""
-    num_rows = len(costs_nk)
-    after = _after(costs_nk)
-    fewest, choices = np.zeros(num_rows + 1), np.zeros(num_rows, dtype=int)
-    for row in reversed(range(num_rows)):
-        totals = costs_nk[row] + fewest[after[row]]
-        choices[row] = totals.argmin()
-        fewest[row] = totals[choices[row]]
-    ends = [0]
-    while ends[-1] < num_rows:
-        ends.append(ends[-1] + int(choices[ends[-1]]) + 1)
     return ends
 
 

@@ -6,27 +6,29 @@
 import logging
 import textwrap
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import IterableDataset
+from datasets import Dataset
 from torch import Tensor
 from trl import GRPOTrainer
 
 from ..config import MinerGRPOConfig
+from ..data.prompt_form import ROWS, form_of_rows, write_form
+from ..data.prompts import PromptForm
 from ..distributed import current_world
 from ..hub.model_card import describe_run
 from ..launching.liveness import GENERATION
-from ..methods import TEMPERATURE, Estimate, Rollouts
+from ..methods import GRPO, Estimate, Rollouts
 from ..methods.compose import estimate
 from ..methods.groups import GroupKinds, gate_on_correctness, group_kinds
 from ..progress import is_quiet
-from ..reward_functions import check_reward_columns, check_rewards, find_verifier
+from ..reward_functions import check_reward_columns, check_rewards, checked, find_verifier
 from ..runs.training_record import prompts_are_chats
 from .checkpointing import RunState
 from .correctness import CorrectnessWatch
@@ -44,15 +46,15 @@ from .generation_batch import (
     total_rewards,
 )
 from .gradient_parts import mark
-from .heat import HEAT, check_heat, sampling
 from .ledger import PromptLedger
 from .logits import check_logits
 from .padding import loss_mask
 from .prompt_source import PromptSource
 from .quantized_sync import full_weights_for_vllm
 from .reference import add_reference, is_scored_late, without_reference
+from .replaced import replaced
 from .run_trainer import RunTrainer
-from .sampled_logps import by_row, choose_source, collect_logps
+from .sampler_check import takes_sampler_logps
 from .token_credit import CreditRecorder
 from .tool_turns import ToolTurns
 from .trackers import CreditPageCallback
@@ -68,8 +70,8 @@ class MinerGRPOTrainer(RunTrainer):
 
     Takes the arguments of [`~trl.GRPOTrainer`], with a [`MinerGRPOConfig`] as `args` (a plain `GRPOConfig` gets
     MINER's defaults). Generation, rewards, loss and evaluation are TRL's own; what changes are the advantages of a
-    training batch, which become (B, T) where an all-right prompt has something to teach, and stay TRL's (B,) where
-    not. `policy_loss` and `dynamic_sampling` change more, and are off by default. Evaluation is always plain GRPO.
+    training batch, one for each token. `policy_loss` and `dynamic_sampling` change more, and are off by default.
+    Evaluation is always plain GRPO.
 
     Which rollout is correct is decided at `correct_threshold` by the reward function that `correct_reward_func` names,
     else by the only one, else by the known verifier among them, else, with a warning, by all together. The log-probs
@@ -110,13 +112,13 @@ class MinerGRPOTrainer(RunTrainer):
     # As in `RunTrainer`: what a trainer without `__init__` has.
     _batch: GenerationBatch | None = None  # the one under way
     uses_sampler_logps = False  # whether those that come with the rollouts stand for the policy's
-    _collects_logps = False
     _scores_reference_late = False  # once the advantages are known
     _prompts: PromptSource | None = None  # in the place of TRL's dataloader
     _sampling: DynamicSampling | None = None
     _credit: CreditRecorder | None = None
     _turns: ToolTurns | None = None
     ledger: PromptLedger | None = None
+    prompt_form: PromptForm | None = None  # goes into the folder of every model that is saved; None: not known yet
     _sampler: Sampler | None = None  # in `sample_held_out`
     _is_sampling_alone = False  # there, too
 
@@ -130,26 +132,23 @@ class MinerGRPOTrainer(RunTrainer):
         self._choose_verifier()
         columns = getattr(self.train_dataset, "column_names", None)
         if columns is not None and self.rollout_func is None:  # a stream's are unknown; a rollout adds its own
-            check_reward_columns(self.reward_func_names, self.reward_funcs, columns)
+            needs_prompt = not getattr(self, "environment_factories", None)  # an environment may bring its own
+            check_reward_columns(self.reward_func_names, self.reward_funcs, columns, needs_prompt=needs_prompt)
+        if isinstance(self.train_dataset, Dataset):  # a stream's is seen in its first batch
+            self._find_form(self.train_dataset.select(range(min(ROWS, len(self.train_dataset)))))
         self.ledger = PromptLedger(self)
         self.add_callback(self.ledger)
-        self.uses_sampler_logps, self._collects_logps = choose_source(self)
+        self.uses_sampler_logps = takes_sampler_logps(self)
         self._scores_reference_late = is_scored_late(self)
         for method in args.estimators:
             if method.reads_logits:
                 check_logits(self.model, method.name)
-            if method.has_memory and isinstance(self.train_dataset, IterableDataset):
-                raise ValueError(
-                    f"{method.name} keeps a memory of each prompt, so that prompts must come back: got a streaming "
-                    f"training set. Load it without streaming, or choose another estimator."
-                )
         if args.dynamic_sampling or self.ledger.selection is not None:
-            if args.prompt_selection == TEMPERATURE.name:
-                check_heat(self)
             self._prompts = PromptSource(self)
             self._sampling = DynamicSampling(self, self._prompts) if args.dynamic_sampling else None
         self._turns = ToolTurns(self)
         self.num_generations_eval: int
+        self.reward_funcs: list[Any]
         if args.log_token_credit:
             self._credit = CreditRecorder(self)
             # before the trackers' own callbacks, which close them at the end
@@ -182,17 +181,24 @@ class MinerGRPOTrainer(RunTrainer):
         into PH, HE and NH and lets the methods replace advantages.
         """
         forwards = self.forwards
-        if forwards is None or self.ledger is None or not self.model.training:  # evaluation is plain GRPO
+        if forwards is None or self.ledger is None:
             return super()._generate_and_score_completions(inputs)
+        with self._observing():
+            if not self.model.training:  # evaluation is plain GRPO
+                return super()._generate_and_score_completions(inputs)
+            return self._make_batch(inputs, forwards, self.ledger)
+
+    def _make_batch(self, inputs: Any, forwards: Forwards, ledger: PromptLedger) -> dict[str, Any]:
         self._batch = GenerationBatch(num_generated=len(inputs) * current_world().size)
         try:
             if self._sampling is not None:
                 inputs = self._sampling.fill(self._batch, len(inputs))
             elif self._prompts is not None:
                 inputs = self._prompts.draw_rows(len(inputs))
-            self._batch.heats = self.ledger.heats(inputs)
+            if self.prompt_form is None:
+                self._find_form(inputs)
             output, scores = self._roll_out(inputs, forwards)
-            self.ledger.record(self._batch.visits)
+            ledger.record(self._batch.visits)
             self._count_generated(self._batch)
             self._watch.end_batch()
             output = self._estimate_advantages(output, scores, self._batch.rewards_NF)
@@ -205,27 +211,30 @@ class MinerGRPOTrainer(RunTrainer):
         # What an estimator asks of every row comes for next to nothing with TRL's own forward, where TRL makes one.
         wanted = {name for method in self.args.estimators for name in method.scores}
         late_reference = without_reference(self) if self._scores_reference_late else nullcontext()
-        heats = None if self._batch is None else self._batch.heats
-        heat_B = None if heats is None else torch.tensor(heats, device=self.accelerator.device)
-        with forwards.probing(wanted) as probed, late_reference, forwards.heated(heat_B):
+        with forwards.probing(wanted) as probed, late_reference:
             output = super()._generate_and_score_completions(list(inputs))  # of rows that are read now
-        if heat_B is not None:
-            output[HEAT] = heat_B
-            self.log_train_metric("selection/hot", current_world().gather((heat_B > 1).float()).mean().item())
-        if self._collects_logps and "sampling_per_token_logps" in output:  # ours, which TRL's loss knows nothing of
-            known = {"old_logps": output.pop("sampling_per_token_logps")}
-        elif "old_per_token_logps" in output:
+        if "old_per_token_logps" in output:
             known = {**probed, "old_logps": output["old_per_token_logps"]}
         else:  # what the probe saw was the reference model
             known = {}
         return output, PolicyScores(self, output, known)
 
-    def _generate(self, prompts: Any) -> tuple[Any, ...]:
+    @contextmanager
+    def _observing(self) -> Iterator[None]:
+        """See the rollouts and the rewards that TRL itself gets, from whoever overrides its methods."""
+        generate, score = self._generate, self._calculate_rewards
+        with (
+            replaced(self, "_generate", partial(self._observe_rollouts, generate)),
+            replaced(self, "_calculate_rewards", partial(self._observe_rewards, score)),
+        ):
+            yield
+
+    def _observe_rollouts(self, generate: Callable[..., tuple[Any, ...]], *args: Any) -> tuple[Any, ...]:
         batch = self._batch
         if batch is not None and batch.prepared is not None:  # dynamic sampling has generated
             return batch.prepared.generated
         with self.watching(GENERATION):
-            generated: tuple[Any, ...] = super()._generate(prompts)
+            generated = generate(*args)
         if self._is_sampling_alone:
             raise _Sampled(generated)
         if batch is not None:
@@ -243,34 +252,35 @@ class MinerGRPOTrainer(RunTrainer):
             return self._sampler(args[0]), None
         if self._turns is not None:
             self._turns.announce()
-        with sampling(self, None if self._batch is None else self._batch.heats):
-            return self._sample(*args, **kwargs)
-
-    def _sample(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         if self.use_vllm or self.rollout_func is not None:
             return super()._generate_single_turn(*args, **kwargs)
         with self.casting_once():
-            if not (self._collects_logps and self.model.training):
-                return super()._generate_single_turn(*args, **kwargs)
-            with collect_logps(self.accelerator.unwrap_model(self.model_wrapped), self.temperature) as collected:
-                completion_ids, _ = super()._generate_single_turn(*args, **kwargs)
-        return completion_ids, by_row(collected, completion_ids)
+            return super()._generate_single_turn(*args, **kwargs)
 
-    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
+    def _observe_rewards(self, score: Callable[..., Tensor], inputs: Any, *args: Any) -> Tensor:
         batch = self._batch
         if batch is not None and batch.prepared is not None:  # dynamic sampling has scored
             rewards_NF = batch.prepared.rewards_NF
         else:
-            with self._watchdog.phase("rewards"):
-                rewards_NF = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-            if self.forwards is not None:
-                check_rewards(self.reward_func_names, rewards_NF, total_rewards(rewards_NF, self.reward_weights))
+            with self._watchdog.phase("rewards"), self._checked_reward_funcs():
+                rewards_NF = score(inputs, *args)
+            check_rewards(self.reward_func_names, rewards_NF, total_rewards(rewards_NF, self.reward_weights))
             if batch is not None and self.ledger is not None:
                 self._watch.observe(rewards_NF)
                 self.ledger.see(batch.visits, inputs, rewards_NF)
         if batch is not None:
             batch.rewards_NF = rewards_NF
         return rewards_NF
+
+    @contextmanager
+    def _checked_reward_funcs(self) -> Iterator[None]:
+        """Meanwhile a reward function that returns no list is named: TRL iterates over whatever it gets."""
+        own: list[Any] = self.reward_funcs
+        self.reward_funcs = [*map(checked, self.reward_func_names, own)]
+        try:
+            yield
+        finally:
+            self.reward_funcs = own
 
     def _estimate_advantages(
         self, output: dict[str, Any], scores: PolicyScores, rewards_NF: Tensor | None
@@ -305,7 +315,6 @@ class MinerGRPOTrainer(RunTrainer):
             prompt_keys=lambda: prompt_keys(output),
             texts=lambda: completion_texts(output, self.processing_class),
             seed=args.seed * 2**40 + RunState.of(self).generated,
-            memory=RunState.of(self).memory,
         )
         result = estimate(args.composition, rollouts, args.knobs)
         if self._dose is not None:
@@ -315,14 +324,8 @@ class MinerGRPOTrainer(RunTrainer):
             output = mark(output, kinds)
         if self._credit is not None:
             self._credit.record(output, replace(rollouts, **ungated), verifier_rewards_N, result)
-        if result.advantages is None:
-            return output  # TRL's own (B,): bit for bit GRPO, metrics included
         self._replace_logged_advantages(result.advantages_N)
-        advantages = result.advantages
-        if advantages.dim() == 2:
-            # At padding TRL's own number: TRL 1.9 averages "luspo" over it, and must find what it would have there.
-            advantages = torch.where(mask_BT.bool(), advantages, output["advantages"].unsqueeze(1))
-        return {**output, "advantages": advantages}
+        return {**output, "advantages": result.advantages_BT}
 
     def _gate(
         self, rewards_N: Tensor, advantages_N: Tensor, verifier_rewards_N: Tensor, output: dict[str, Any]
@@ -343,7 +346,7 @@ class MinerGRPOTrainer(RunTrainer):
     @property
     def generates_in_turns(self) -> bool:
         """Whether tools, environments or a `rollout_func` take part in rollouts: one call of `generate` draws none."""
-        return bool(self.tools or getattr(self, "environment_factories", None) or self.rollout_func)
+        return bool(self.tools or self.environment_factories or self.rollout_func)
 
     def sample_held_out(
         self, rows: list[dict[str, Any]], num_samples: int, seed: int, sampler: Sampler | None
@@ -367,7 +370,7 @@ class MinerGRPOTrainer(RunTrainer):
         try:
             with self.evaluating(), self.dropping_metrics(), self.undoing_draws():
                 torch.manual_seed(seed)
-                super()._generate_and_score_completions(rows)
+                self._generate_and_score_completions(rows)
         except _Sampled as sampled:
             (generated,) = sampled.args
             return generated[COMPLETIONS], generated[COMPLETION_IDS], generated[EXTRA_FIELDS] or {}
@@ -375,7 +378,25 @@ class MinerGRPOTrainer(RunTrainer):
             self.num_generations_eval, self._is_sampling_alone, self._sampler = kept, False, None
         raise RuntimeError("TRL must generate its rollouts by _generate: it has not.")
 
-    # What the run says of its generation batches.
+    # What the run says of its prompts and generation batches.
+
+    def _find_form(self, rows: Any) -> None:
+        form = form_of_rows(rows, self.args.chat_template_kwargs)
+        if form is not None and self.generates_in_turns:  # tools and environments add words of their own
+            form = replace(form, is_known=False)
+        self.prompt_form = form
+
+    def save_model(self, output_dir: str | None = None, *args: Any, **kwargs: Any) -> None:
+        """Save the model as transformers does, and beside it the form of its prompts. Every process must call it.
+
+        Args:
+            output_dir: The folder; None: that of the run.
+            *args: Of transformers' `Trainer.save_model`.
+            **kwargs: Likewise.
+        """
+        super().save_model(output_dir, *args, **kwargs)
+        if self.args.should_save:
+            write_form(Path(output_dir or self.args.output_dir), self.prompt_form)
 
     def _count_generated(self, batch: GenerationBatch) -> None:
         state, num_tokens = RunState.of(self), torch.tensor(batch.num_tokens, device=self.accelerator.device)
@@ -399,7 +420,7 @@ class MinerGRPOTrainer(RunTrainer):
         metrics["rollouts/tokens_total"] = [float(state.tokens)]
         for name, value in result.metrics.items():
             metrics[name].append(value)
-        if not self.args.estimators[-1].keeps_trl:
+        if self.args.estimators[-1] is not GRPO:
             metrics[f"{self.args.estimators[-1].metric_prefix}/seconds"].append(seconds)
 
     def _replace_logged_advantages(self, advantages_N: Tensor) -> None:

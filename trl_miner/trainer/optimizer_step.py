@@ -14,9 +14,9 @@ from ..config_checks import ALL_ROWS
 from ..distributed import current_world
 from ..heartbeat import beat
 from .forwards import is_multimodal
+from .hooks import FORWARD, LOSS_HOOKS, overridden
 from .micro_batches import MicroBatchPlan, plan_micro_batches
 from .padding import NO_TRIM
-from .recomputation import checkpointing_less
 from .reference import average_kl
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class OptimizerStep:
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
-        self._has_warned_of_images = False
+        self._has_warned = False
         self.reset()
 
     def reset(self) -> None:
@@ -38,6 +38,7 @@ class OptimizerStep:
         self.micro_step = 0  # micro-steps that are done
         self.plan: MicroBatchPlan | None = None  # of those under way; None: TRL's own micro-batches
         self._first = self._end = 0  # the micro-steps that the plan spans, as TRL counts them
+        self._is_overridden = False  # a hook of the user's gets TRL's micro-batches as they are
 
     def end_micro_step(self) -> None:
         """Count a micro-step that is done."""
@@ -50,7 +51,8 @@ class OptimizerStep:
         """
         if not self._first <= self._trainer._step < self._end:
             self._make_plan()
-        if self.plan is None and self._trainer.args.length_aware_training and not is_multimodal(inputs):
+        is_trimmed = self.plan is None and self._trainer.args.length_aware_training and not self._is_overridden
+        if is_trimmed and not is_multimodal(inputs):
             inputs = self._trainer.forwards.layout.trim.trim(inputs)
         return inputs
 
@@ -60,15 +62,15 @@ class OptimizerStep:
         size = min(trainer.current_gradient_accumulation_steps - self.micro_step, args.steps_per_generation - start)
         size = max(size, 1)
         self._first, self._end, self.plan = trainer._step, trainer._step + size, None
+        hooks = overridden(trainer, (*LOSS_HOOKS, FORWARD))
+        self._is_overridden = bool(hooks)
+        if hooks:
+            return self._warn(f"{type(trainer).__name__} overrides {', '.join(hooks)}")
         if not self._trainer.forwards.layout.can_regroup:
             return
         batches = trainer._buffered_inputs[start : start + size]
         if not trainer.forwards.can_sort(batches):
-            if not self._has_warned_of_images:
-                names = "length_aware_training, skip_zero_advantages, max_tokens_per_micro_batch"
-                logger.warning(f"{names}: with images, micro-batches stay TRL's.")
-            self._has_warned_of_images = True
-            return
+            return self._warn("these have images")
         plan = plan_micro_batches(
             batches,
             trim=self._trainer.forwards.layout.trim if args.length_aware_training else NO_TRIM,
@@ -76,7 +78,6 @@ class OptimizerStep:
             skips_rows=args.skip_zero_advantages,
             has_kl=trainer.beta != 0.0 and args.kl_on == ALL_ROWS,
             max_tokens=args.max_tokens_per_micro_batch,
-            layers=self._trainer.forwards.layout.layers,
             loss_type=trainer.loss_type,
             least=size if self._is_deepspeed else 1,  # it counts backwards that reach no weight, and gets lost
             world=current_world(),
@@ -85,6 +86,15 @@ class OptimizerStep:
             self.plan = plan
         else:
             self._log_shares(1.0, plan.trimmed_share)
+
+    def _warn(self, reason: str) -> None:
+        """Say once what the run asks for and cannot have."""
+        args = self._trainer.args
+        wanted = [name for name in ("length_aware_training", "skip_zero_advantages") if getattr(args, name)]
+        wanted += ["max_tokens_per_micro_batch"] * (args.max_tokens_per_micro_batch is not None)
+        if wanted and not self._has_warned and self._trainer.is_world_process_zero():
+            logger.warning(f"{', '.join(wanted)}: micro-batches stay TRL's, because {reason}.")
+        self._has_warned = True
 
     def compute_loss(self, model: Any, plan: MicroBatchPlan) -> Tensor:
         """Return the loss of this micro-step's share of the plan; all but its last micro-batch are already backward.
@@ -114,7 +124,7 @@ class OptimizerStep:
         trainer, micro_batch = self._trainer, plan.build(number)
         accelerator, trainer.accelerator = trainer.accelerator, _LocalAccelerator(trainer.accelerator)
         try:
-            with trainer.dropping_metrics(), checkpointing_less(model, plan.plain_layers[number]):
+            with trainer.dropping_metrics():
                 loss: Tensor = trainer.call_loss(
                     model, micro_batch.inputs, keep=lambda *said: plan.keep(micro_batch, *said)
                 )

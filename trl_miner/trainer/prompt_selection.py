@@ -1,4 +1,4 @@
-"""`prompt_selection`: which prompts a generation batch passes over or samples hotter, by how they came out before.
+"""`prompt_selection: greso`: which prompts a generation batch passes over, by how they came out before.
 
 Decisions alone, without a model. They follow from the lines of the prompt ledger, so that every process, and a resumed
 run, makes the same ones. A prompt that is passed over comes up again in the next pass over the data; none is lost.
@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..methods import GRESO, RETIRE, SELECTIONS, TEMPERATURE
+from ..methods import SELECTIONS
 from ..runs.prompt_ledger import Batch
 
 # Of GRESO's published code, Infini-AI-Lab/GRESO @ b277843, verl/trainer/ppo/ray_trainer.py and its scripts.
 _P_START, _P_STEP, _P_LOW, _P_HIGH = 0.5, 0.01, 0.05, 0.95
-_EASY_SHARE = 1 / 3  # of the target; the rest is for hard prompts, which are likelier to change
+# Share of the generated prompts that may teach nothing: hard ones are likelier to change.
+_TARGETS = {"easy": 0.25 / 3, "hard": 0.5 / 3}
 LEAST_KEPT = 0.01  # probability with which the most hopeless prompt is generated: presampling_selector.py
 
 
@@ -23,47 +24,27 @@ LEAST_KEPT = 0.01  # probability with which the most hopeless prompt is generate
 class _Past:
     """What a prompt's visits came to."""
 
-    pass_rate: float = 0.0  # at the last visit
     kind: str = ""  # "easy" or "hard" if that taught nothing
     streak: int = 0  # visits of that kind in a row
-    skips: int = 0  # batches that have passed over it since
 
 
 class PromptSelection:
     """The decisions of one run.
 
     Attributes:
-        p: GRESO's probability to generate a prompt again after one visit that taught nothing, easy or hard.
+        p: Probability to generate a prompt again after one visit that taught nothing, easy or hard.
         num_saved: Rollouts of all prompts passed over so far.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        seed: int,
-        by_correctness: bool = False,
-        target: float = 0.25,
-        retire_at: float = 0.9,
-        retire_passes: int = 5,
-        heat: float = 1.2,
-    ) -> None:
+    def __init__(self, *, seed: int, by_correctness: bool = False) -> None:
         """Make the decisions of a run without a past.
 
         Args:
-            name: "greso", "retire" or "temperature".
             seed: Of the draws.
             by_correctness: Whether rollouts that are all right, or all wrong, teach nothing though their rewards
                 differ: with dynamic sampling, or behind the gate on correctness.
-            target: GRESO: share of generated prompts that may teach nothing, from 0 to 1.
-            retire_at: Retirement and temperature: the pass rate at the last visit from which a prompt is solved.
-            retire_passes: Retirement: every so many passes over the data a retired prompt is generated all the same.
-            heat: Temperature: the factor on the temperature for solved prompts.
         """
-        self._heat = heat
-        self._name, self._seed, self._by_correctness = name, seed, by_correctness
-        self._targets = {"easy": _EASY_SHARE * target, "hard": (1 - _EASY_SHARE) * target}
-        self._retire_at, self._retire_passes = retire_at, retire_passes
+        self._seed, self._by_correctness = seed, by_correctness
         self.p = dict.fromkeys(("easy", "hard"), _P_START)
         self._pasts: dict[int, _Past] = defaultdict(_Past)
         self._num_batches = 0
@@ -80,53 +61,31 @@ class PromptSelection:
             kind = "" if is_told_apart else "easy" if easy else "hard" if hard else ""
             before = self._pasts[number]
             streak = before.streak + 1 if kind and kind == before.kind else int(bool(kind))
-            self._pasts[number] = _Past(correct / batch.rollouts, kind, streak)
+            self._pasts[number] = _Past(kind, streak)
             kinds.append(kind)
-        for number in batch.skipped:
-            self._pasts[number].skips += 1
         self.num_saved += len(batch.skipped) * batch.rollouts
         self._num_batches += 1
         if kinds and not batch.new:  # behind the first pass over the data, in which nothing is skipped
-            for kind, target in self._targets.items():
+            for kind, target in _TARGETS.items():
                 step = -_P_STEP if kinds.count(kind) / len(kinds) >= target else _P_STEP
                 self.p[kind] = min(max(self.p[kind] + step, _P_LOW), _P_HIGH)
 
     def passes_over(self, number: int, key: str) -> bool:
         """Return whether the batch that comes next passes over a prompt, by its number and key in the ledger."""
         past = self._pasts.get(number)
-        if past is None or self.heats:
-            return False
-        if self._name == RETIRE.name:
-            return past.pass_rate >= self._retire_at and past.skips < self._retire_passes - 1
-        if not past.kind:
+        if past is None or not past.kind:
             return False
         return self._draw(key) >= max(self.p[past.kind] ** past.streak, LEAST_KEPT)
 
     @property
-    def heats(self) -> bool:
-        """Whether it passes over nothing, and has solved prompts sampled hotter."""
-        return self._name == TEMPERATURE.name
-
-    def heat(self, number: int | None) -> float:
-        """Return the factor on the temperature for a prompt, by its number in the ledger; None: it is new."""
-        past = None if number is None else self._pasts.get(number)
-        return self._heat if self.heats and past is not None and past.pass_rate >= self._retire_at else 1.0
-
-    @property
     def num_retired(self) -> int:
-        """The prompts that are passed over, always or at times."""
-        if self._name == RETIRE.name:
-            return sum(past.pass_rate >= self._retire_at for past in self._pasts.values())
+        """The prompts that are passed over at times."""
         return sum(bool(past.kind) for past in self._pasts.values())
 
     def metrics(self) -> Mapping[str, float]:
         """Return what is logged of the run so far."""
-        if self.heats:
-            return {}
         found = {"selection/retired": float(self.num_retired), "selection/saved_rollouts": float(self.num_saved)}
-        if self._name == GRESO.name:
-            found |= {f"selection/p_{kind}": p for kind, p in self.p.items()}
-        return found
+        return found | {f"selection/p_{kind}": p for kind, p in self.p.items()}
 
     def _draw(self, key: str) -> float:
         """Return a number from 0 to 1 that depends on the seed, the prompt and the batch."""
@@ -138,12 +97,4 @@ def make_selection(args: Any) -> PromptSelection | None:
     """Return the selection that the settings ask for; None: none."""
     if args.prompt_selection not in SELECTIONS:
         return None
-    return PromptSelection(
-        args.prompt_selection,
-        seed=args.seed,
-        by_correctness=args.dynamic_sampling or args.gate_on_correctness,
-        target=args.prompt_selection_target,
-        retire_at=args.prompt_selection_retire_at,
-        retire_passes=args.prompt_selection_retire_passes,
-        heat=args.prompt_selection_heat,
-    )
+    return PromptSelection(seed=args.seed, by_correctness=args.dynamic_sampling or args.gate_on_correctness)

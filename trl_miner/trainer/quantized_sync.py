@@ -36,11 +36,6 @@ class FullWeights(vllm_generation.VLLMGeneration):
             is_sharded=self._dist.is_fsdp or self._dist.is_zero3,
             has_dora=any(getattr(adapter, "use_dora", False) for adapter in adapters),
         )
-        if not hasattr(vllm_generation.VLLMGeneration, "_iter_named_params"):
-            raise ValueError(
-                "vLLM with load_in_4bit needs TRL 1.16: this one cannot send it full weights. Run "
-                "pip install 'trl_miner[vllm]', or leave out load_in_4bit."
-            )
         with replaced(vllm_generation, "is_bitsandbytes_available", bool):  # false: else vLLM's are quantized, too
             return super()._init_vllm()
 

@@ -18,7 +18,6 @@ from ..distributed import current_world
 from .micro_batches import rows_with_effect
 from .padding import loss_mask
 from .replaced import replaced
-from .row_layout import uses_liger_loss
 
 REFERENCE = "ref_per_token_logps"  # TRL's name
 HAS_REFERENCE = "miner_has_reference"  # (B,) in a batch of TRL's, from the advantages to the loss
@@ -26,14 +25,7 @@ HAS_REFERENCE = "miner_has_reference"  # (B,) in a batch of TRL's, from the adva
 
 def is_scored_late(trainer: Any) -> bool:
     """Return whether the reference waits for the advantages, to score rows with one alone."""
-    if trainer.args.kl_on != ROWS_WITH_ADVANTAGE or trainer.beta == 0.0:
-        return False
-    if uses_liger_loss(trainer):
-        raise ValueError(
-            f"kl_on={ROWS_WITH_ADVANTAGE} does not reach Liger's loss: got use_liger_kernel=True with TRL below 1.14. "
-            f"Leave use_liger_kernel or kl_on out, or upgrade TRL."
-        )
-    return True
+    return bool(trainer.args.kl_on == ROWS_WITH_ADVANTAGE and trainer.beta != 0.0)
 
 
 @contextmanager

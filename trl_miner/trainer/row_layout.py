@@ -4,12 +4,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
-import trl
-from packaging.version import Version
-
-from ..config_checks import CHECKPOINTING_AUTO
 from .padding import NO_TRIM, PaddingTrim
-from .recomputation import LayerMemory, measure_layers
 from .sight import UNKNOWN, ask_model, rounding_error, unseen_padding
 
 logger = logging.getLogger(__name__)
@@ -18,8 +13,6 @@ logger = logging.getLogger(__name__)
 SUMMED = {"cispo", "dapo", "vespo"}  # by tokens of the whole generation batch: nothing to do
 ROW_MEAN = {"dr_grpo", "grpo", "luspo", "sapo"}  # by rows: weight a micro-batch by its rows
 TOKEN_MEAN = {"bnpo"}  # by tokens: weight a row by the tokens of the micro-batch that it comes from
-
-_MASKS_LUSPO = Version(trl.__version__) >= Version("1.10")
 
 
 @dataclass(frozen=True)
@@ -30,7 +23,6 @@ class RowLayout:
     # whether rows may share a micro-batch with others than TRL's, or be left out, and it is asked for
     can_regroup: bool
     token_budget: int | None  # tokens of a micro-batch at most, padding included; None: no limit but TRL's
-    layers: LayerMemory | None = None  # what they keep; None: checkpointing stays as it is
 
 
 AS_TRL = RowLayout(NO_TRIM, can_regroup=False, token_budget=None)  # until the model has been asked
@@ -46,24 +38,21 @@ def choose_layout(trainer: Any) -> RowLayout:
         "length_aware_training": args.length_aware_training,
         "skip_zero_advantages": args.skip_zero_advantages,
         "max_tokens_per_micro_batch": args.max_tokens_per_micro_batch is not None,
-        "gradient_checkpointing_mode": args.gradient_checkpointing_mode == CHECKPOINTING_AUTO,
     }
     wanted = [name for name in is_wanted if is_wanted[name]]
     reason = _reason_to_keep_micro_batches(trainer)
     trim = NO_TRIM
-    if not uses_liger_loss(trainer) and (wanted or args.length_aware_scoring):
+    if wanted or args.length_aware_scoring:
         trim, sees_rows = _model_trim(trainer)
         reason = reason or sees_rows
-    if method.keeps_padding or (trainer.loss_type == "luspo" and not _MASKS_LUSPO):
+    if method.keeps_padding:
         trim = NO_TRIM
     if reason and wanted and trainer.is_world_process_zero():
         is_trimmed = args.length_aware_training and trim.completions
         less = ", less the padding that none of its rows needs" if is_trimmed else ""
         logger.warning(f"{', '.join(wanted)}: micro-batches stay TRL's{less}, because {reason}.")
     can_regroup = not reason and bool(wanted)
-    if not can_regroup:
-        return RowLayout(trim, can_regroup, token_budget=None)
-    return RowLayout(trim, can_regroup, args.max_tokens_per_micro_batch, measure_layers(trainer))
+    return RowLayout(trim, can_regroup, args.max_tokens_per_micro_batch if can_regroup else None)
 
 
 def _model_trim(trainer: Any) -> tuple[PaddingTrim, str | None]:
@@ -81,12 +70,8 @@ def _model_trim(trainer: Any) -> tuple[PaddingTrim, str | None]:
 
 def _reason_to_keep_micro_batches(trainer: Any) -> str | None:
     """Return why the gradient is not a sum over rows whatever micro-batch they are in; None: it is."""
-    if uses_liger_loss(trainer):
-        return "Liger's loss takes TRL's micro-batches"
     if trainer.args.policy_loss_method.fixed_micro_batches:
         return str(trainer.args.policy_loss_method.fixed_micro_batches)
-    if trainer.loss_type == "luspo" and not _MASKS_LUSPO:
-        return "this version of TRL averages loss_type=luspo over padding too; 1.10 does not"
     if trainer.loss_type not in SUMMED | ROW_MEAN | TOKEN_MEAN:
         return f"loss_type={trainer.loss_type} is not known here"
     if trainer.loss_type in TOKEN_MEAN and trainer.beta != 0.0:
@@ -98,8 +83,3 @@ def _reason_to_keep_micro_batches(trainer: Any) -> str | None:
     if trainer.aux_loss_enabled:
         return "the router's loss is a mean over the tokens of a micro-batch"
     return None
-
-
-def uses_liger_loss(trainer: Any) -> bool:
-    """Return whether TRL computes another loss than `_compute_loss`: until TRL 1.13, Liger's."""
-    return bool(getattr(trainer, "use_liger_kernel", False))

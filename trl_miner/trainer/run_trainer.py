@@ -2,9 +2,8 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,23 +21,15 @@ from ..runs.locks import hold_run
 from .checkpointing import Checkpointing, NothingLeft, RunState
 from .dose import Dose
 from .forwards import Forwards
-from .heat import HEAT
+from .hooks import FORWARD
 from .loss_rewriter import LossRewriter
 from .optimizer_step import OptimizerStep
 from .prompt_rows import PromptRows
 from .reference import average_kl, fill_reference
+from .replaced import replaced
 from .row_layout import AS_TRL, choose_layout
 from .update import UpdateMeasurement
 from .watchdog import TRAINING_STEP, TrainingWatchdog
-
-
-@dataclass
-class LossCall:
-    """One call of TRL's loss, and what happens around the forward inside it."""
-
-    inputs: dict[str, Any]  # what TRL's loss reads; `policy_loss` replaces some of it after the forward
-    replayed: tuple[Any, ...] | None  # what the forward returns instead of asking the model; None: it asks the model
-    keep: Callable[[Tensor, Tensor], None] | None  # gets the log-probs and entropies of the forward, without a graph
 
 
 class RunTrainer(GRPOTrainer):
@@ -49,6 +40,7 @@ class RunTrainer(GRPOTrainer):
     tests do: it has no collaborators and behaves as TRL's.
     """
 
+    args: Any  # a MinerGRPOConfig
     forwards: Forwards | None = None
     _optimizer_step: OptimizerStep | None = None
     _rewriter: LossRewriter | None = None
@@ -56,7 +48,9 @@ class RunTrainer(GRPOTrainer):
     _dose: Dose | None = None
     _checkpoints: Checkpointing | None = None
     _watchdog = TrainingWatchdog()
-    _loss_call: LossCall | None = None
+    # What `training.json` says beside what the trainer knows: see `write_run_record`. `trl_miner.train` sets it.
+    about: Mapping[str, Any] = {}
+    has_stepped = False  # whether `training_step` has been called
 
     def __init__(self, model: Any, reward_funcs: Any, args: Any, *rest: Any, **kwargs: Any) -> None:
         _set_group_port(args)
@@ -95,16 +89,17 @@ class RunTrainer(GRPOTrainer):
         """Return the checkpoint that `train(wanted)` would resume from, which it also takes. Every process must call.
 
         Raises:
-            ValueError: There is no whole checkpoint.
+            ValueError: There is no whole checkpoint, it has other settings, or output_dir is another run's.
         """
-        return None if self._checkpoints is None else self._checkpoints.resume(wanted)
+        return None if self._checkpoints is None else self._checkpoints.prepare(wanted)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Train as transformers does; `resume_from_checkpoint` may also be "latest": the newest whole checkpoint, or
         none. A checkpoint that has done all steps is loaded, and no more are made.
 
         Raises:
-            ValueError: Another training holds the run folder, or there is no whole checkpoint to resume from.
+            ValueError: Another training holds the run folder or has used it, there is no whole checkpoint to resume
+                from, or it has other settings.
             RunStopped: Nothing has moved for `watchdog_seconds`. (With several processes they end at once, with exit
                 code 75, since a collective cannot be left by an exception.)
         """
@@ -122,6 +117,7 @@ class RunTrainer(GRPOTrainer):
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         with self._watchdog.phase(TRAINING_STEP):
             loss = super().training_step(*args, **kwargs)
+        self.has_stepped = True
         if self._optimizer_step is not None:
             self._optimizer_step.end_micro_step()
         return loss
@@ -139,6 +135,11 @@ class RunTrainer(GRPOTrainer):
             if measuring is not None:
                 measuring.measure_gradient(inputs, is_first=step.micro_step == 0, is_trimmed=step.plan is None)
         return inputs
+
+    def watch_for_losses(self) -> None:
+        """Have the training end where its vLLM server or one of its processes is gone, unless `watchdog_seconds` says
+        otherwise: `trl-miner train` calls it. No reward function, however slow, ends the training then."""
+        self._watchdog.watch_for_losses()
 
     def watching(self, phase: str) -> AbstractContextManager[None]:
         """Name a phase of the run to the watchdog; each forward of the model in it is a sign of life."""
@@ -170,34 +171,38 @@ class RunTrainer(GRPOTrainer):
         replayed: tuple[Any, ...] | None = None,
         keep: Callable[[Tensor, Tensor], None] | None = None,
     ) -> Tensor:
-        """Return TRL's loss of some rows, as `policy_loss` changes it."""
-        self._loss_call = LossCall(dict(inputs), replayed, keep)
+        """Return TRL's loss of some rows, as `policy_loss` changes it.
+
+        Args:
+            model: The policy.
+            inputs: The rows.
+            replayed: What stands in for the forward inside the loss; None: it asks the model.
+            keep: Gets the log-probs and entropies of the forward, without a graph.
+        """
+        inputs = dict(inputs)
+        ask: Callable[..., tuple[Any, ...]] = getattr(self, FORWARD)
+
+        def forward(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+            """Return what TRL's loss gets, overrides included; it looks for all else in `inputs` after this."""
+            result = ask(*args, **kwargs) if replayed is None else replayed
+            if keep is not None:
+                keep(result[0].detach(), result[1].detach())
+            fill_reference(inputs, result[0])
+            if self._rewriter is not None:
+                self._rewriter.rewrite(inputs, result[0])
+            return result
+
         bounds = self.epsilon_low, self.epsilon_high
         try:
-            with nullcontext() if self.forwards is None else self.forwards.heated(inputs.get(HEAT)):
-                loss: Tensor = super()._compute_loss(model, self._loss_call.inputs)
+            with replaced(self, FORWARD, forward):
+                loss: Tensor = super()._compute_loss(model, inputs)
             return loss
         finally:
-            self._loss_call = None
             self.epsilon_low, self.epsilon_high = bounds
 
     def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        call = self._loss_call
-        if call is not None and call.replayed is not None:
-            result = call.replayed
-        elif self.forwards is not None:
-            result = self.forwards.run(model, *args, **kwargs)
-        else:
-            result = self.trl_forward(model, *args, **kwargs)
-        if call is not None and call.keep is not None:
-            call.keep(result[0].detach(), result[1].detach())
-        if call is not None and call.replayed is None and self._dose is not None:
-            self._dose.see_entropies(call.inputs, result[1])
-        if call is not None:  # TRL looks for the reference, advantages, old log-probs and bounds after its forward
-            fill_reference(call.inputs, result[0])
-            if self._rewriter is not None:
-                self._rewriter.rewrite(call.inputs, result[0])
-        return result
+        run = self.trl_forward if self.forwards is None else self.forwards.run
+        return run(model, *args, **kwargs)
 
     def trl_forward(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Return what TRL's own forward returns: log-probs (B, T), entropies or None, and an auxiliary loss."""
@@ -251,6 +256,14 @@ class RunTrainer(GRPOTrainer):
         folder: str = super()._get_output_dir(trial)
         is_saving = self._checkpoints is not None and self._checkpoints.is_saving
         return str(Path(folder, UNFINISHED)) if is_saving else folder
+
+    def _save(self, *args: Any, **kwargs: Any) -> None:
+        # pickles the settings into `training_args.bin` of every checkpoint and run folder
+        own, self.args = self.args, self.args.without_secrets()
+        try:
+            super()._save(*args, **kwargs)
+        finally:
+            self.args = own
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         write = partial(super()._save_checkpoint, model, trial)

@@ -1,5 +1,4 @@
-"""Whether the sampler's log-probs are those of the policy: checked on a few rollouts, once per training, and with
-`prompt_selection: temperature` once more on the first that were sampled hotter.
+"""Whether the sampler's log-probs are those of the policy: checked on a few rollouts, once per training.
 
 # N rollouts of the global batch, B of this process, T padded completion tokens
 """
@@ -15,7 +14,6 @@ from torch import Tensor
 
 from ..distributed import World, accumulation_dtype, current_world
 from .checkpointing import RunState
-from .heat import HEAT
 from .logits import RAW_LOGPS, changes_of_logits
 from .padding import loss_mask
 
@@ -28,6 +26,36 @@ METRIC = "sampling/sampling_logp_difference/mean"  # as TRL calls it where it co
 # the guide has what else comes to how much, and how much of the credit that moves.
 NEGLIGIBLE, SUSPICIOUS, TOO_FAR = 0.005, 0.1, 0.2
 _FORWARD = "set reuse_sampling_logps: false, and each batch makes a forward over the rollouts that are scored"
+
+
+# Settings of vLLM's sampling that change no log-prob.
+_HARMLESS = {
+    *("seed", "stop", "stop_token_ids", "include_stop_str_in_output", "ignore_eos", "max_tokens"),
+    *("detokenize", "skip_special_tokens", "spaces_between_special_tokens"),
+}
+
+
+def takes_sampler_logps(trainer: Any) -> bool:
+    """Return whether log-probs that come with the rollouts, from vLLM or a `rollout_func`, stand for the policy's.
+
+    One warning says why not, where that costs a method a forward.
+    """
+    args = trainer.args
+    if not args.reuse_sampling_logps or not (trainer.use_vllm or trainer.rollout_func is not None):
+        return False
+    off = {"top_p": (None, 1.0), "top_k": (None, 0, -1), "min_p": (None, 0.0), "repetition_penalty": (None, 1.0)}
+    changes = [name for name, values in off.items() if getattr(args, name) not in values]
+    changes += [f"generation_kwargs[{name!r}]" for name in args.generation_kwargs or () if name not in _HARMLESS]
+    changes += ["vllm_structured_outputs_regex"] if args.vllm_structured_outputs_regex else []
+    is_aligned = args.gradient_accumulation_steps % (args.steps_per_generation * trainer.num_iterations) == 0
+    has_trls = not is_aligned or (trainer.use_vllm and args.vllm_importance_sampling_correction)
+    takers = [method.label for method in args.estimators if method.wants_sampler_logps and not has_trls]
+    if changes and takers:
+        logger.warning(
+            f"reuse_sampling_logps: {takers[0]} makes a forward over the rows that it scores, because the sampler's "
+            f"log-probs are changed by {', '.join(changes)}, the policy's are not."
+        )
+    return not changes
 
 
 @dataclass(frozen=True)
@@ -66,34 +94,30 @@ def compare(sampled_BT: Tensor, policy_BT: Tensor, raw_BT: Tensor | None, is_tok
 
 
 def check_sampler(trainer: Any, batch: dict[str, Any], sampled_BT: Tensor) -> bool:
-    """Return whether the sampler's log-probs stand for the policy's: once a training for each temperature, a forward
-    over a few rollouts finds out, or over those of several batches where they are short. Every process must call it.
+    """Return whether the sampler's log-probs stand for the policy's: once a training, a forward over a few rollouts
+    finds out, or over those of several batches where they are short. Every process must call it.
 
     Raises:
         ValueError: They are of another distribution, and a method of this run would be given them. (Where only records
             or an estimator of one's own ask, that is a warning, and they get a forward's.)
     """
     state, world = RunState.of(trainer), current_world()
-    num_rows = world.size * len(sampled_BT)
-    heat_N = world.gather(batch[HEAT]) if HEAT in batch else torch.ones(num_rows, device=sampled_BT.device)
-    heat = heat_N.max().item()
-    if heat in state.checked_heats:
+    if state.sampler_is_checked:
         return True
     is_token_BT = loss_mask(batch).bool() & sampled_BT.isfinite()  # vLLM returns NaN where it could not say
-    is_token_BT &= (heat_N == heat)[world.local_slice(len(sampled_BT))].unsqueeze(1)
     if not (num_tokens := int(world.sum(is_token_BT.sum()))):
         return True
-    is_row_N = _choose_rows(heat_N == heat, num_tokens, world)
-    policy_BT, raw_BT = _score(trainer, batch, is_row_N, heat)
+    is_row_N = _choose_rows(world.size * len(sampled_BT), num_tokens, sampled_BT.device, world)
+    policy_BT, raw_BT = _score(trainer, batch, is_row_N)
     is_token_BT &= is_row_N[world.local_slice(len(sampled_BT))].unsqueeze(1)
-    sums = compare(sampled_BT, policy_BT, raw_BT, is_token_BT, world) + state.sampler_sums.get(heat, 0)
-    state.sampler_sums[heat] = sums
+    sums = compare(sampled_BT, policy_BT, raw_BT, is_token_BT, world) + state.sampler_sums
+    state.sampler_sums = sums
     found = Agreement.of(sums)
     if found.num_tokens < ENOUGH_TOKENS and not found.num_positive:
         return True
-    state.checked_heats.add(heat)
+    state.sampler_is_checked = True
     trainer.log_train_metric(METRIC, found.difference)
-    fault = find_fault(found, trainer.temperature * heat)
+    fault = find_fault(found, trainer.temperature)
     if fault is not None and any(method.wants_sampler_logps for method in trainer.args.estimators):
         raise ValueError(fault)
     trainer.uses_sampler_logps = fault is None
@@ -108,24 +132,19 @@ def check_sampler(trainer: Any, batch: dict[str, Any], sampled_BT: Tensor) -> bo
     return bool(trainer.uses_sampler_logps)
 
 
-def _choose_rows(is_candidate_N: Tensor, num_tokens: int, world: World) -> Tensor:
-    """Return (N,) bool, some of the candidates, on every process where all are: few where they are long."""
-    places = is_candidate_N.nonzero().squeeze(1)
-    wanted = max(NUM_ROWS, world.size, -(-NUM_TOKENS * len(places) // num_tokens))
-    is_row_N = torch.zeros_like(is_candidate_N)
-    is_row_N[places[:: -(-len(places) // wanted)]] = True
+def _choose_rows(num_rows: int, num_tokens: int, device: torch.device, world: World) -> Tensor:
+    """Return (N,) bool, some of the rows, on every process where all are: few where they are long."""
+    wanted = max(NUM_ROWS, world.size, -(-NUM_TOKENS * num_rows // num_tokens))
+    is_row_N = torch.zeros(num_rows, dtype=torch.bool, device=device)
+    is_row_N[:: -(-num_rows // wanted)] = True
     return is_row_N
 
 
-def _score(trainer: Any, batch: dict[str, Any], is_row_N: Tensor, heat: float) -> tuple[Tensor, Tensor | None]:
-    """Return the policy's (B, T) log-probs of some rows of one heat, and those at temperature 1 where they differ."""
-    is_raw_other = trainer.temperature * heat != 1 and not changes_of_logits(trainer.model)
-    names = {RAW_LOGPS} if is_raw_other else set()
+def _score(trainer: Any, batch: dict[str, Any], is_row_N: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Return the policy's (B, T) log-probs of some rows, and those at temperature 1 where they differ."""
+    is_raw_other = trainer.temperature != 1 and not changes_of_logits(trainer.model)
     with _without_dropout(trainer.model):
-        scores = trainer.forwards.of_rows(batch, is_row_N, names)
-        if is_raw_other and heat != 1:  # the head has seen what the heat divides
-            cold = {name: value for name, value in batch.items() if name != HEAT}
-            scores |= {RAW_LOGPS: trainer.forwards.of_rows(cold, is_row_N, names)[RAW_LOGPS]}
+        scores = trainer.forwards.of_rows(batch, is_row_N, {RAW_LOGPS} if is_raw_other else set())
     return scores["old_logps"], scores.get(RAW_LOGPS)
 
 

@@ -4,6 +4,7 @@
 """
 
 import math
+import random
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ class Sight(NamedTuple):
 
 
 UNKNOWN = Sight(*[math.inf] * 5)
-_TEXT = "The sum of 12 and 30 is 42, and 7 times 8 is 56. What do you get if you add 19 to 23 and take away 6?"
+_MOST_IDS = 32
 _LENGTHS = ((5, 9), (3, 6))  # of prompt and completion of the rows that are forwarded
 _PADDING = 40  # on each side at most: a recurrent state takes some tokens to fill
 
@@ -39,19 +40,23 @@ def measure_sight(logps: Callable[[dict[str, Any]], Tensor], ids: Sequence[int],
 
     Args:
         logps: Returns (B, T) log-probs of the completions of a batch such as TRL's.
-        ids: Token ids to make the rows of.
+        ids: Token ids to make the rows of, each once; with fewer than two nothing is known.
         pad_id: The id of padding.
         longest: Tokens of a row at most, padding included.
     """
     padding = min(_PADDING, (longest - sum(map(max, zip(*_LENGTHS, strict=True)))) // 2)
-    if padding < 4 or len(set(ids)) < 8:
+    if padding < 4 or len(ids) < 2:
         return UNKNOWN
     batch = _padded_batch(ids, pad_id, padding)
     is_token_BT = batch["completion_mask"].bool()
 
     def changed(name: str, where: Tensor) -> dict[str, Any]:
         """Return the batch with other tokens in some places."""
-        others = torch.tensor(ids)[torch.arange(where.numel()) % len(ids)].view_as(where).flip(1)
+        # A token of `ids` becomes the next of them, and so another; all padding has one id.
+        places = (batch[name].unsqueeze(-1) == torch.tensor(ids)).int().argmax(dim=-1)
+        drawn = torch.arange(where.numel()).view_as(where).flip(1)
+        is_token = batch[name.replace("_ids", "_mask")].bool()
+        others = torch.tensor(ids)[torch.where(is_token, places + 1, drawn) % len(ids)]
         return {**batch, name: torch.where(where, others, batch[name])}
 
     def counted(batch: dict[str, Any]) -> Tensor:
@@ -91,6 +96,19 @@ def _padded_batch(ids: Sequence[int], pad_id: int, padding: int) -> dict[str, An
     return batch
 
 
+def plain_ids(tokenizer: Any, config: Any) -> list[int]:
+    """Return some ids of a vocabulary, the same in every process, none of which is special to tokenizer or model."""
+    size = min(len(tokenizer), config.get_text_config().vocab_size)
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    special = {*tokenizer.all_special_ids, *(id for id, token in added.items() if token.special)}
+    for settings in (config, config.get_text_config()):  # such as an image's place, which a text alone does not have
+        values = [value for name, value in vars(settings).items() if "_token_" in name]
+        special |= {id for value in values for id in (value if isinstance(value, list) else [value]) if id is not None}
+    # Sampled from a range, since a vocabulary may have a quarter of a million ids.
+    drawn = random.Random(0).sample(range(size), min(size, _MOST_IDS + len(special)))
+    return [id for id in drawn if id not in special][:_MOST_IDS]
+
+
 def ask_model(trainer: Any) -> tuple[Sight, str]:
     """Return what the trainer's model sees, the same on every process, and, where it could not be asked, why.
 
@@ -105,7 +123,7 @@ def ask_model(trainer: Any) -> tuple[Sight, str]:
         with torch.no_grad(), trainer.undoing_draws(), trainer.evaluating():
             sight = measure_sight(
                 lambda batch: trainer.forwards.policy({name: rows.to(device) for name, rows in batch.items()})[0],
-                tokenizer(_TEXT, add_special_tokens=False)["input_ids"],
+                plain_ids(tokenizer, trainer.model.config),
                 tokenizer.pad_token_id,
                 int(min(longest, 200)),
             )

@@ -33,10 +33,9 @@ class CreditRecorder:
         if step is None:
             return
         is_chosen_N = choose_rollouts(rollouts.kinds, trainer.num_generations, args.log_token_credit_rollouts)
-        advantages = batch["advantages"] if estimate.advantages is None else estimate.advantages
         # With dropout a forward draws numbers, and recording must not change what is trained.
         with trainer.undoing_draws():
-            own = _own_rows(batch, rollouts, advantages, is_chosen_N)
+            own = _own_rows(batch, rollouts, estimate.advantages_BT, is_chosen_N)
         chosen = gather_object(own)
         if not trainer.is_world_process_zero():
             return
@@ -76,18 +75,16 @@ def choose_rollouts(kinds: GroupKinds, num_generations: int, limit: int) -> Tens
 
 
 def _own_rows(
-    batch: dict[str, Any], rollouts: Rollouts, advantages: Tensor, is_chosen_N: Tensor
+    batch: dict[str, Any], rollouts: Rollouts, advantages_BT: Tensor, is_chosen_N: Tensor
 ) -> list[dict[str, Any]]:
     """Return the chosen rollouts of this process without padding; log-probs that are not known are NaN."""
     scores = rollouts.score(("old_logps",), is_chosen_N)
     old_logps_BT = scores["old_logps"].masked_fill(~scores["mask"].bool(), torch.nan)
-    if advantages.dim() == 1:
-        advantages = advantages.unsqueeze(1).expand(rollouts.mask_BT.shape)
     columns = {
         "token_ids": batch["completion_ids"],
         "counts": rollouts.mask_BT.bool(),
         "old_logps": old_logps_BT.float(),
-        "advantages": advantages.float(),
+        "advantages": advantages_BT.float(),
     }
     first_row, rows = rollouts.world.local_slice(len(rollouts.mask_BT)).start, []
     for row in rollouts.local(is_chosen_N).nonzero().squeeze(1).tolist():

@@ -7,25 +7,36 @@ from typing import Any
 from accelerate.utils import gather_object
 from transformers import TrainerCallback
 
-from ..launching.watchdog import RunStopped, Watchdog
+from ..launching.watchdog import DEFAULT_SECONDS, RunStopped, Watchdog
 
 TRAINING_STEP = "training step"
 
 
 class TrainingWatchdog(Watchdog, TrainerCallback):
-    """Ends a training in which nothing moves for `watchdog_seconds`. It starts when the training does."""
+    """Ends a training in which nothing moves for `watchdog_seconds`. It starts when the training does.
+
+    Off where that is None or 0, unless `watch_for_losses` turns it on.
+    """
 
     def __init__(self, trainer: Any = None) -> None:
         self._trainer = trainer
         if trainer is None:
             super().__init__(0.0)
             return
-        super().__init__(trainer.args.watchdog_seconds, server_url=_server_url(trainer), where=self._place_in_run)
+        super().__init__(
+            trainer.args.watchdog_seconds or 0.0, server_url=_server_url(trainer), where=self._place_in_run
+        )
         if self.limit > 0:
             trainer.add_callback(self)
         engine = getattr(getattr(getattr(trainer, "vllm_generation", None), "llm", None), "llm_engine", None)
         if engine is not None:  # vLLM in this process: each of its steps is a sign of life
             engine.step = _with_beat(engine.step, self)
+
+    def watch_for_losses(self) -> None:
+        """Where `watchdog_seconds` says nothing, end a training whose server or process is gone, and no other."""
+        if self._trainer.args.watchdog_seconds is None:
+            self.limit, self.ends_idle = DEFAULT_SECONDS, False
+            self._trainer.add_callback(self)
 
     @contextmanager
     def watching(self, name: str) -> Iterator[None]:

@@ -100,13 +100,11 @@ DOSE = Chart(
             rare=True,
             target="dose/target",
         ),
-        Panel("dose/entropy", "Entropy", "nats per token", rare=True, target="dose/target"),
         Panel("dose/scale", "Factor on the advantages", "factor", log=True, rare=True),
     ),
     "How strongly the methods of all-right and all-wrong prompts acted beside that of mixed ones: in sums of "
-    "|advantage|, which MINER's cap limits, or in what dose: gradient or dose: entropy measured. Dotted: what was "
-    "asked for.",
-    recorded_by="all_right: miner; or dose: gradient or dose: entropy",
+    "|advantage|, which MINER's cap limits, or in what dose: gradient measured. Dotted: what was asked for.",
+    recorded_by="all_right: miner; or dose: gradient",
     of_miner=True,
     columns=2,
 )
@@ -151,16 +149,12 @@ OVERHEAD = Chart(
 )
 UPDATE = Chart(
     "update",
-    "What PH prompts did to the update",
+    "PH prompts in the gradient",
     (
         Panel("miner/ph_gradient_share", "Share of the gradient", "norm of PH / (PH + others)", log=True),
-        Panel("miner/ph_update_share", "Share after Adam", "norm of PH / (PH + others)", log=True),
-        Panel("miner/ph_logp_gain_paid", "Paid tokens of PH rollouts", "gain of log-prob, nats per token"),
-        Panel("miner/he_logp_gain_right", "Right rollouts of HE prompts", "gain of log-prob, nats per token"),
+        Panel("miner/gradient_cosine", "Direction", "cosine between both parts"),
     ),
-    "Top: how much of the gradient comes from PH prompts, and how much after Adam has divided each weight's by what "
-    "is usual for it. Bottom: by how much the step raised the log-prob of the tokens that MINER paid, and, for scale, "
-    "of those of right rollouts in HE prompts.",
+    "How much of the policy loss's gradient comes from PH prompts, and how it lies to that of the others.",
     recorded_by="log_miner_update: true",
     of_miner=True,
     columns=2,

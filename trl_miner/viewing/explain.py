@@ -20,7 +20,7 @@ def kind_names(kinds: Any) -> list[str]:
     """Return the kind of each rollout's group, by name.
 
     Args:
-        kinds: `GroupKinds` or `MinerAdvantages`.
+        kinds: `GroupKinds`, such as `MinerAdvantages.kinds`.
 
     Returns:
         N times "PH", "HE", "NH" or "unscorable".
@@ -175,7 +175,6 @@ def draw_cap(tau_ref: float, tau_pos: float, lambda_max: float) -> Any:
 
 def _new_figure(width: float, height: float, rows: int = 1) -> tuple[Any, Any]:
     figure, panels = new_figure(rows, columns=1, size=(width, height), sharex=True)
-    figure.set_dpi(80)
     for axes in panels:
         axes.grid(visible=False)
     return figure, panels

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..runs.dose import NONE, methods_by_kind
 from ..runs.history import RunHistory
 from ..runs.settings import DEFAULTS
 from .material import EvalResult
 
 # Neither where a run is written nor what is logged of it makes it another method.
 _BESIDES = re.compile(
-    r"seed|data_seed|output_dir|run_name|report_to|config|resume_from_checkpoint|overwrite_output_dir|trackio_.*|"
+    r"seed|data_seed|output_dir|run_name|report_to|config|resume_.*|overwrite_output_dir|trackio_.*|"
     r"(logging|save|score|hub|log|eval|dataloader|ddp|vllm_server|vllm_group)_.*|"
     r"push_to_hub|watchdog_seconds|num_completions_to_print|disable_tqdm"
 )
@@ -23,6 +24,7 @@ _ABLATIONS = {  # intrinsic reward, credit, whether calibrated: recipes/Qwen3-4B
     ("nll", "focal", False): "w/o AC",
 }
 
+_MINER = ("grpo", "miner", NONE)  # by kind of prompt
 _SAMPLING = ("temperature", "top_p", "max_tokens", "style")
 
 
@@ -88,13 +90,15 @@ def group_results(
 
 def is_grpo(run: RunHistory) -> bool:
     """Return whether it is plain GRPO, the baseline of the table of methods."""
-    wanted = {"advantage_estimator": "grpo", "policy_loss": "clip", "dynamic_sampling": "False"}
-    wanted |= {"prompt_selection": "none"}
-    is_wanted = all(run.setting(name) == value for name, value in wanted.items())
-    is_gated = run.settings.get("gate_on_correctness") == "True"
-    return (
-        is_wanted and not is_gated and all(run.setting(name) in (None, "None") for name in ("all_right", "all_wrong"))
-    )
+    wanted = {"policy_loss": "clip", "dynamic_sampling": "False", "prompt_selection": "none"}
+    is_plain = all(run.setting(name) == value for name, value in wanted.items())
+    return is_plain and run.settings.get("gate_on_correctness") != "True" and _methods(run) == ("grpo", NONE, NONE)
+
+
+def _methods(run: RunHistory) -> tuple[str, ...] | None:
+    """Return the methods of mixed, all-right and all-wrong prompts; None: no settings were recorded."""
+    is_recorded = run.settings or run.method is not None
+    return tuple(methods_by_kind(run.settings).values()) if is_recorded else None
 
 
 def baseline_of(methods: Sequence[Method]) -> Method | None:
@@ -106,20 +110,28 @@ def baseline_of(methods: Sequence[Method]) -> Method | None:
 def standing_out(methods: Sequence[Method]) -> list[str]:
     """Return the labels of the baseline and of MINER; none unless both are there."""
     baseline = baseline_of(methods)
-    found = [method.label for method in methods if ablation_of(method.runs[0]) == "MINER"]
+    found = [method.label for method in methods if is_whole_miner(method.runs[0])]
     return [] if baseline is None or not found else [baseline.label, *found]
 
 
 def is_miner(run: RunHistory) -> bool:
     """Return whether it was trained with MINER, alone or on top of another method."""
-    return "miner" in (run.setting("advantage_estimator") or "").split("+")
+    return "miner" in (_methods(run) or ())
+
+
+def is_whole_miner(run: RunHistory) -> bool:
+    """Return whether it is the paper's method on top of GRPO, with its cap or another dose in the cap's place."""
+    if run.settings.get("dose", "l1") == "l1":
+        return ablation_of(run) == "MINER"
+    parts = run.setting("miner_intrinsic"), run.setting("miner_credit"), True
+    return _methods(run) == _MINER and _ABLATIONS.get(parts) == "MINER"  # type: ignore[arg-type]
 
 
 def ablation_of(run: RunHistory) -> str | None:
     """Return MINER, w/o IR, w/o FW, w/o AC or GRPO, as the paper's ablation names it; None: none of these."""
     if is_grpo(run):
         return "GRPO" if run.setting("importance_sampling_level") == "token" else None
-    if run.setting("advantage_estimator") != "miner" or run.setting("all_wrong") not in (None, "None"):
+    if _methods(run) not in (_MINER, (*_MINER[:2], "miner")):  # the last with miner_nh_scale
         return None
     if run.settings.get("dose", "l1") != "l1":  # which has no cap either, but is limited otherwise
         return None

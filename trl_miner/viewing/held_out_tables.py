@@ -11,7 +11,7 @@ from ..runs.history import RunHistory
 from ..tables import Table
 from .cells import NOT_AVAILABLE, show_spread, spread
 from .effects import TEST, Effect, crossed_difference, holm
-from .grouping import Method, ablation_base, ablation_of, baseline_of
+from .grouping import Method, ablation_base, ablation_of, baseline_of, is_whole_miner
 
 _SHOWN = (1, 4, 16, 64)  # K of the table, and the largest that all runs have
 
@@ -19,18 +19,20 @@ _SHOWN = (1, 4, 16, 64)  # K of the table, and the largest that all runs have
 @dataclass(frozen=True)
 class Scored:
     """Finished runs that were scored on the same problems: methods by label with those of their runs, places of the
-    problems by range of levels, the largest K that every run has samples for, and runs scored on other problems."""
+    problems by range of levels, the largest K that every run has samples for, runs scored on other problems, and the
+    number of problems that some run has unscored samples of, which are in no range."""
 
     methods: Mapping[str, Method]
     baseline: str | None
     ranges: Mapping[str, Sequence[int]]
     largest_k: int
     left_out: Sequence[str]
+    num_unscored: int = 0
 
     @property
     def miner(self) -> str | None:
         """The label of MINER, of several with other knobs the one called miner; None: it is not there."""
-        labels = [label for label, method in self.methods.items() if ablation_of(method.runs[0]) == "MINER"]
+        labels = [label for label, method in self.methods.items() if is_whole_miner(method.runs[0])]
         return "miner" if "miner" in labels else next(iter(labels), None)
 
 
@@ -63,13 +65,22 @@ def scored_alike(methods: Sequence[Method]) -> Scored | None:
     left_out = [run.name for run in finished if _problems(_counts(run)) != _problems(reference)]
     alike = [replace(method, runs=[run for run in method.runs if run.name not in left_out]) for method in having]
     alike = [method for method in alike if method.runs]
+    moments = [moment for method in alike for run in method.runs for moment in _ends(run)]
+    whole = set.intersection(*(moment.whole for moment in moments))
+    ranges = {name: [place for place in places if place in whole] for name, places in reference.ranges().items()}
     return Scored(
         methods={method.label: method for method in alike},
         baseline=None if baseline is None else baseline.label,
-        ranges=reference.ranges(),
+        ranges={name: places for name, places in ranges.items() if places},
         largest_k=min(after(run).num_samples for method in alike for run in method.runs),
         left_out=left_out,
+        num_unscored=len(moments[0].num_correct) - len(whole),
     )
+
+
+def _ends(run: RunHistory) -> list[Moment]:
+    """Return the scorings before and after training, as far as there are some."""
+    return [moment for name, moment in _counts(run).moments.items() if name in ("before", "after")]
 
 
 def after(run: RunHistory) -> Moment:
@@ -150,6 +161,8 @@ def pass_tables(scored: Scored) -> list[Table]:
             f"{len(places)} problems. Percent, mean ± sample standard deviation over the runs; Pass@K unbiased, from "
             f"all samples of each problem."
         ]
+        if scored.num_unscored:
+            notes.append(f"Left out, with unscored samples in some run: {scored.num_unscored} problems.")
         if before:
             notes.append("Before training: all runs. Where it had fewer samples, a larger K is n/a.")
         tables.append(Table(f"Pass@K, {name}", ["Method", "Runs", *(f"Pass@{k}" for k in ks)], rows, notes))

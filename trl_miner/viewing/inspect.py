@@ -22,7 +22,7 @@ from .credit import prompts_of, read_credit
 from .inspect_data import Words, find_words, head, pack_json, pack_pieces, plan_pieces
 from .templates import asset, template
 
-MOST_TOKENS = 1_500_000  # of a page unless asked for more: 19 to 38 MB, which open in a second
+MOST_TOKENS = 1_500_000  # of a page unless asked for more: 18 to 37 MB, which open in a second
 _CHARACTERS = 4  # of a token of a prompt, or more
 
 _SCRIPTS = ("inspect_data.js", "inspect_text.js", "inspect_paid.js", "inspect_find.js", "inspect.js")

@@ -1,0 +1,241 @@
+"""Whatever method of TRL's trainer a user overrides, in whatever way, has its whole effect or is refused by name."""
+
+import random
+from functools import partial
+
+import pytest
+import torch
+from harness import call_on_ranks, config, leave, metrics_of, mixed_reward, problems, trl_metrics, weights
+from trl import GRPOConfig, GRPOTrainer
+
+from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
+from trl_miner.runs.prompt_ledger import read_ledger
+
+FOUR_PARTS = dict(per_device_train_batch_size=6, gradient_accumulation_steps=4, max_steps=2)
+FORWARD = "_get_per_token_logps_and_entropies"
+
+
+# What a user may write around a method of TRL's: each gets the method and the arguments of the call.
+
+
+def double(method, *args, **kwargs):
+    return 2 * method(*args, **kwargs)
+
+
+def double_advantages(method, model, inputs):
+    return method(model, {**inputs, "advantages": inputs["advantages"] * 2})
+
+
+def hand_on_double(method, *args):
+    inputs = method(*args)
+    return {**inputs, "advantages": inputs["advantages"] * 2}
+
+
+def flip(method, *args):
+    rewards = method(*args)
+    rewards.neg_().add_(1)  # in place
+    return rewards
+
+
+def pay_length(method, inputs, prompts, completions, ids):
+    lengths = torch.tensor([float(len(row)) for row in ids])
+    # the rewards are those of all processes, the completions those of this one
+    return method(inputs, prompts, completions, ids) + lengths.unsqueeze(1) / 10
+
+
+def shift(method, *args, **kwargs):
+    logps, *others = method(*args, **kwargs)
+    return 1.5 * logps - 0.1, *others
+
+
+def square_by_row(method, *args, **kwargs):
+    logps, *others = method(*args, **kwargs)
+    return logps * (1 + logps.detach().mean()), *others  # depends on what else is in the micro-batch
+
+
+def cut(method, *args, **kwargs):
+    ids, logps = method(*args, **kwargs)
+    return [row[:4] for row in ids], logps
+
+
+def shrink_gradients(trainer, method, *args, **kwargs):
+    loss = method(*args, **kwargs)
+    for parameter in trainer.model.parameters():
+        parameter.grad *= 0.5
+    return loss
+
+
+EFFECTS = [
+    ("compute_loss", double),
+    ("_compute_loss", double),
+    ("_compute_loss", double_advantages),
+    ("_prepare_inputs", hand_on_double),
+    ("_generate_and_score_completions", hand_on_double),
+    ("_calculate_rewards", flip),
+    ("_calculate_rewards", pay_length),
+    (FORWARD, shift),
+    (FORWARD, square_by_row),
+    ("_generate_single_turn", cut),
+    ("training_step", shrink_gradients),
+]
+
+
+def override(base, name, effect):
+    """Return a subclass of `base` with an effect around one of its methods."""
+    wants_trainer = effect is shrink_gradients
+
+    def method(self, *args, **kwargs):
+        given = (self,) if wants_trainer else ()
+        return effect(*given, getattr(super(cls, self), name), *args, **kwargs)
+
+    cls = type("Mine", (base,), {name: method})
+    return cls
+
+
+def build(how, name, effect, base, *args):
+    """Return a trainer of class `base` whose method is overridden in a subclass, a mixin or on the instance."""
+    if how == "instance":
+        trainer = base(*args)
+        given = (trainer,) if effect is shrink_gradients else ()
+        setattr(trainer, name, partial(effect, *given, getattr(trainer, name)))
+        return trainer
+    if how == "mixin":  # behind ours in the order of the classes, where it is a class of its own
+        other = override(GRPOTrainer, name, effect)
+        return (other if base is GRPOTrainer else type("Both", (base, other), {}))(*args)
+    return override(base, name, effect)(*args)
+
+
+def in_parts(reward, **settings):
+    """Return what `build` takes to make a trainer of ours and one of TRL's, both of GRPO."""
+
+    def arguments(base, policy, folder):
+        own = (
+            dict(cls=MinerGRPOConfig, advantage_estimator="grpo") if base is MinerGRPOTrainer else {"cls": GRPOConfig}
+        )
+        return policy, reward, config(folder, **own, optim="sgd", **{**FOUR_PARTS, **settings}), problems()
+
+    return arguments
+
+
+def half(completions, **kwargs):
+    return [0.5 * (len(text) % 2) for text in completions]
+
+
+LAYOUTS = {
+    "micro-batches": in_parts(mixed_reward),
+    "two functions": in_parts([mixed_reward, half], reward_weights=[1.0, 0.3]),
+    "two iterations": in_parts(mixed_reward, num_iterations=2),
+    "off-policy": in_parts(mixed_reward, steps_per_generation=8, learning_rate=0.1),
+    "KL": in_parts(mixed_reward, beta=0.1, num_iterations=2, learning_rate=0.1),
+    "bnpo": in_parts(mixed_reward, loss_type="bnpo"),
+}
+
+
+@pytest.mark.parametrize("seed", range(11))
+def test_an_override_drawn_at_random_does_what_it_does_in_trls_trainer(seed, policy, tmp_path):
+    draw = random.Random(seed)
+    name, effect = EFFECTS[seed % len(EFFECTS)]
+    how, layout = draw.choice(["subclass", "instance", "mixin"]), draw.choice(sorted(LAYOUTS))
+    print(f"{name}: {effect.__name__}, {how}, {layout}")
+    trained, started = [], []
+    for base in (MinerGRPOTrainer, GRPOTrainer):
+        arguments = LAYOUTS[layout](base, policy, tmp_path / base.__name__)
+        trainer = build(how, name, effect, base, *arguments)
+        started.append(weights(trainer))
+        trainer.train()
+        trained.append(trainer)
+    moved = [
+        torch.cat([(p - start[n]).flatten() for n, p in weights(trainer).items()])
+        for trainer, start in zip(trained, started, strict=True)
+    ]
+    assert moved[1].abs().max() > 0
+    assert torch.allclose(*moved, rtol=1e-4, atol=1e-4 * moved[1].abs().max())
+    for found, expected in zip(*map(trl_metrics, trained), strict=True):
+        assert all(found[key] == pytest.approx(value, rel=1e-3, abs=1e-6) for key, value in expected.items())
+
+
+def test_a_training_step_that_does_all_itself_is_refused(policy, tmp_path):
+    class Mine(MinerGRPOTrainer):
+        def training_step(self, model, inputs, num_items_in_batch=None):
+            loss = 3 * self.compute_loss(model, self._prepare_inputs(inputs))
+            self.accelerator.backward(loss)
+            self._step += 1
+            return loss.detach()
+
+    with pytest.raises(ValueError, match="super\\(\\).training_step"):
+        Mine(policy, mixed_reward, config(tmp_path), problems()).train()
+
+
+@pytest.mark.parametrize("settings", [dict(dose="gradient"), dict(log_miner_update=True, log_miner_update_steps=1)])
+@pytest.mark.parametrize("how", ["subclass", "instance"])
+def test_what_measures_trls_loss_is_refused_beside_another_loss(policy, tmp_path, settings, how):
+    arguments = policy, mixed_reward, config(tmp_path, **settings), problems()
+    with pytest.raises(ValueError, match="overrides compute_loss"):
+        build(how, "compute_loss", double, MinerGRPOTrainer, *arguments).train()
+
+
+# Rewards that somebody changes reach the kinds of prompts, the ledger and MINER.
+
+
+def kinds_and_ledger(trainer):
+    kinds = [[log[f"groups/{kind}"] for kind in ("ph", "he", "nh")] for log in metrics_of(trainer) if "loss" in log]
+    return kinds, [batch.correct for batch in read_ledger(trainer.args.output_dir).batches]
+
+
+@pytest.mark.parametrize("how", ["subclass", "instance", "mixin"])
+@pytest.mark.parametrize("settings", [{}, dict(dynamic_sampling=True, advantage_estimator="grpo")], ids=str)
+def test_rewards_that_are_changed_decide_what_is_right(how, settings, policy, tmp_path):
+    """As if the reward function had returned them."""
+
+    def flipped(prompts, completions, **kwargs):
+        return [1 - reward for reward in mixed_reward(prompts, completions)]
+
+    flipped.__name__ = "mixed_reward"
+    trainers = []
+    for folder, reward in (("override", mixed_reward), ("function", flipped)):
+        args = policy, reward, config(tmp_path / folder, max_steps=2, **settings), problems()
+        once = reward is mixed_reward
+        trainers.append(
+            build(how, "_calculate_rewards", flip, MinerGRPOTrainer, *args) if once else MinerGRPOTrainer(*args)
+        )
+        trainers[-1].train()
+    found, expected = trainers
+    assert kinds_and_ledger(found) == kinds_and_ledger(expected)
+    assert all(torch.equal(weights(found)[name], weight) for name, weight in weights(expected).items())
+
+
+def test_rollouts_that_are_changed_are_changed_once_with_dynamic_sampling(policy, tmp_path):
+    class Mine(MinerGRPOTrainer):
+        def _generate(self, prompts):
+            ids, completion_ids, *others = super()._generate(prompts)
+            return ids, [row + row[-1:] for row in completion_ids], *others  # a token more
+
+    lengths = {}
+    for cls in (Mine, MinerGRPOTrainer):
+        settings = dict(max_steps=1, dynamic_sampling=True, advantage_estimator="grpo", learning_rate=0.0)
+        trainer = cls(policy, mixed_reward, config(tmp_path / cls.__name__, **settings), problems())
+        trainer.train()
+        lengths[cls] = [int(b["completion_mask"].sum()) for b in trainer._buffered_inputs]
+    assert lengths[Mine] == [n + 12 for n in lengths[MinerGRPOTrainer]]  # 12 rollouts
+
+
+@pytest.mark.slow
+def test_rewards_that_are_changed_on_two_processes_are_those_of_one(policy, tmp_path):
+    train_flipped(policy, tmp_path / "one", 12)
+    call_on_ranks(2, train_flipped, policy, tmp_path / "two", 6)
+    one, two = (torch.load(tmp_path / name / "found", weights_only=False) for name in ("one", "two"))
+    assert one == two
+
+
+def train_flipped(policy, folder, batch_size):
+    args = config(folder, max_steps=2, per_device_train_batch_size=batch_size, learning_rate=0.0)
+    from harness import rollouts_by_place
+
+    trainer = override(MinerGRPOTrainer, "_calculate_rewards", flip)(
+        policy, mixed_reward, args, problems(), rollout_func=rollouts_by_place
+    )
+    trainer.train()
+    if trainer.is_world_process_zero():
+        torch.save(kinds_and_ledger(trainer), folder / "found")
+    if batch_size == 6:
+        leave()

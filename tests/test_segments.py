@@ -1,0 +1,273 @@
+"""Where a run goes on with other settings, it says so, or does not go on."""
+
+import copy
+import dataclasses
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from harness import call_on_ranks, config, mixed_reward, never_all_right, problems
+from peft import LoraConfig
+from transformers import AutoModelForCausalLM, TrainingArguments
+from trl import GRPOTrainer, ModelConfig
+
+from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
+from trl_miner.recipe import MinerScriptArguments
+from trl_miner.runs.history import read_run
+from trl_miner.runs.segments import HARMLESS
+from trl_miner.runs.training_record import read_run_record
+from trl_miner.train import main
+
+SAVED = dict(max_steps=2, save_strategy="steps", save_steps=2)
+
+
+def trainer(policy, folder, reward=mixed_reward, rows=48, peft=None, **settings):
+    args = config(folder, **{**SAVED, **settings})
+    return MinerGRPOTrainer(policy, reward, args, problems(rows), peft_config=peft)
+
+
+@pytest.fixture(scope="module")
+def trained(policy, tmp_path_factory):
+    """A trainer of two steps, and its folder with checkpoint-2."""
+    made = trainer(policy, tmp_path_factory.mktemp("run"))
+    made.train()
+    return made
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy of its folder."""
+    return Path(shutil.copytree(trained.args.output_dir, tmp_path / "run"))
+
+
+# Any setting that is changed at random before a resume is told.
+
+VALUES = [True, False, 1, 2, 3, 5, 12, 24, 0.25, 0.5, 0.9, 2.5, "a", "no", {"a": 1}, ["a"]]
+WORDS = {  # of settings that take certain words alone
+    **{"lr_scheduler_type": "cosine", "optim": "sgd", "loss_type": "bnpo", "kl_on": "rows_with_advantage"},
+    **{"advantage_estimator": "ucas+miner", "all_right": "constant", "all_wrong": "rl_zvp", "dose": "gradient"},
+    **{"policy_loss": "clip_cov", "prompt_selection": "greso", "scale_rewards": "batch", "miner_credit": "uniform"},
+    **{"importance_sampling_level": "sequence", "miner_intrinsic": "constant", "save_strategy": "epoch"},
+    **{"report_to": "tensorboard", "prompt_style": "chat", "dataset_name": "trl_miner/forks"},
+    **{"optimizer_batch_size": 24},  # 12 is what it is
+}
+QUIET = {name for names in HARMLESS.values() for name in names.split()}
+
+
+OF_TRANSFORMERS = {field.name for field in dataclasses.fields(TrainingArguments)}
+
+
+def given(settings):
+    """Return the arguments of a dataclass that are not at their default and that it has not derived itself."""
+    kind = type(settings)
+    if kind is not MinerGRPOConfig:
+        return {field.name: getattr(settings, field.name) for field in dataclasses.fields(kind)}
+    with pytest.MonkeyPatch.context() as patch:
+        found = {}
+        patch.setattr(MinerGRPOConfig, "__init__", lambda self, **arguments: found.update(arguments))
+        config(settings.output_dir, **SAVED)
+    return found
+
+
+def changed(settings, arguments, name, draw):
+    """Return the settings with another valid value of one; None: there is none among the `VALUES`."""
+    before = getattr(settings, name)
+    numbers = [before * 2, before + 1, before / 2] if type(before) in (int, float) else []
+    words = [WORDS[name]] if name in WORDS else []
+    values = [not before] if isinstance(before, bool) else [*words, *numbers, *draw.sample(VALUES, len(VALUES))]
+    if name in OF_TRANSFORMERS:  # to make such settings may change the process: its devices, its random numbers
+        made = copy.copy(settings)
+        setattr(made, name, next(value for value in values if value != before))
+        return made
+    for value in values:
+        try:
+            made = type(settings)(**{**arguments, name: value})
+        except Exception:  # of whichever library checks it
+            continue
+        if getattr(made, name) != before:
+            return made
+    return None
+
+
+def is_told(made, name):
+    try:
+        made.train(resume_from_checkpoint="latest")
+    except ValueError as error:
+        assert "resume_with_changes" in str(error)
+        return name in str(error)
+    return False
+
+
+@pytest.mark.parametrize("kind", [MinerGRPOConfig, MinerScriptArguments, ModelConfig])
+def test_any_setting_that_is_changed_before_a_resume_is_told(policy, tmp_path, monkeypatch, kind):
+    made = trainer(policy, tmp_path)
+    others = MinerScriptArguments(dataset_name="a/b"), ModelConfig("a/b")
+    made.about = {"others": others}
+    made.train()
+    monkeypatch.setattr(GRPOTrainer, "train", lambda self, *_, **__: None)  # what is told is told before
+    monkeypatch.setattr("trl_miner.runs.training_record.git_revision", lambda: None)
+    draw, args, tried, missed = random.Random(20261124), made.args, 0, []
+    settings = next(one for one in (args, *others) if type(one) is kind)
+    arguments = given(settings)
+    for name in [field.name for field in dataclasses.fields(kind) if field.init and field.name != "output_dir"]:
+        other = changed(settings, arguments, name, draw)
+        if other is None or name == "resume_with_changes":
+            continue
+        made.args = other if kind is MinerGRPOConfig else args
+        made.about = {"others": [other if type(one) is kind else one for one in others]}
+        tried += 1
+        if is_told(made, name) == (name in QUIET):
+            missed.append((name, getattr(settings, name), getattr(other, name)))
+    assert missed == []
+    assert tried > 0.8 * len(dataclasses.fields(kind))
+
+
+# What the trainer was given is compared, too.
+
+OTHERS = {
+    "train_dataset": dict(rows=24),
+    "reward functions": dict(reward=never_all_right),
+    "adapter": dict(peft=LoraConfig(r=2, target_modules=["q_proj"])),
+    "optimizer_batch_size": dict(gradient_accumulation_steps=2),
+    "generation_batch_size": dict(steps_per_generation=2),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("wanted", ["latest", True, "checkpoint-2"])
+def test_what_the_trainer_was_given_is_told(policy, run, name, wanted):
+    wanted = str(run / wanted) if wanted == "checkpoint-2" else wanted
+    with pytest.raises(ValueError, match=f"(?s){name}.*resume_with_changes"):
+        trainer(policy, run, max_steps=4, **OTHERS[name]).train(resume_from_checkpoint=wanted)
+
+
+def test_the_same_adapter_is_no_change(policy, tmp_path):
+    lora = dict(r=2, target_modules=["q_proj", "v_proj", "o_proj"])
+    trainer(policy, tmp_path, peft=LoraConfig(**lora)).train()
+    again = trainer(policy, tmp_path, max_steps=3, peft=LoraConfig(**lora))
+    again.train(resume_from_checkpoint="latest")
+    assert again.state.global_step == 3
+    with pytest.raises(ValueError, match="adapter"):
+        trainer(policy, tmp_path, max_steps=4, peft=LoraConfig(**lora, lora_alpha=99)).train("latest")
+
+
+def test_another_model_of_the_same_name_is_told(policy, run, tmp_path):
+    other = AutoModelForCausalLM.from_pretrained(policy)
+    other.lm_head.weight.data += 1
+    moved = tmp_path / "elsewhere" / Path(policy).name
+    shutil.copytree(policy, moved)
+    trainer(str(moved), run, max_steps=3).train(resume_from_checkpoint="latest")  # the same elsewhere is the same
+    other.save_pretrained(moved)
+    with pytest.raises(ValueError, match="model: "):
+        trainer(str(moved), run, max_steps=4).train(resume_from_checkpoint="latest")
+
+
+def test_a_checkpoint_of_another_run_folder_is_compared(policy, run, tmp_path):
+    with pytest.raises(ValueError, match="learning_rate: 0.001 -> 0.01"):
+        trainer(policy, tmp_path / "new", learning_rate=0.01).train(resume_from_checkpoint=str(run / "checkpoint-2"))
+    assert not (tmp_path / "new" / "training.json").exists()
+
+
+def test_a_checkpoint_that_does_not_say_its_settings_is_told(policy, run):
+    path = run / "checkpoint-2" / "trainer_state.json"
+    state = json.loads(path.read_text())
+    del state["stateful_callbacks"]["RunState"]["attributes"]["segments"]
+    path.write_text(json.dumps(state))
+    (run / "checkpoint-2" / "manifest.json").unlink()
+    with pytest.raises(ValueError, match="resume_with_changes"):
+        trainer(policy, run, max_steps=4).train(resume_from_checkpoint="latest")
+
+
+def test_another_number_of_processes_is_no_change_where_the_batches_stay(policy, tmp_path):
+    settings = dict(per_device_train_batch_size=6, optimizer_batch_size=12, num_generations=2, **SAVED)
+    call_on_ranks(2, on_a_rank, policy, str(tmp_path), settings)
+    again = MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, **settings | {"max_steps": 4}), problems())
+    again.train(resume_from_checkpoint="latest")
+    assert again.state.global_step == 4
+    del settings["optimizer_batch_size"]
+    with pytest.raises(ValueError, match="rollouts per optimizer step .*: 12 -> 6"):
+        MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, **settings | {"max_steps": 6}), problems()).train(
+            "latest"
+        )
+
+
+def on_a_rank(policy, folder, settings):
+    MinerGRPOTrainer(policy, mixed_reward, config(folder, **settings), problems()).train()
+
+
+def refused(policy, folder, said):
+    args = config(folder, per_device_train_batch_size=6, max_steps=4, learning_rate=0.01)
+    with pytest.raises(ValueError, match="learning_rate") as error:
+        MinerGRPOTrainer(policy, mixed_reward, args, problems()).train("latest")
+    Path(said, os.environ["RANK"]).write_text(str(error.value))
+
+
+def test_every_process_raises_alike(policy, run, tmp_path):
+    (tmp_path / "said").mkdir()
+    call_on_ranks(2, refused, policy, str(run), str(tmp_path / "said"))
+    first, second = (path.read_text() for path in (tmp_path / "said").iterdir())
+    assert first == second
+
+
+# Confirmed, it goes on, and record, card and report tell both parts.
+
+
+def test_record_card_and_report_tell_both_parts(policy, run):
+    changes = dict(learning_rate=0.01, advantage_estimator="grpo", num_generations=6, resume_with_changes=True)
+    made = trainer(policy, run, max_steps=4, **changes)
+    made.train(resume_from_checkpoint="latest")
+    made.save_state()
+    made.create_model_card()
+    record = read_run_record(run)
+    assert [segment["step"] for segment in record["segments"]] == [0, 2]
+    assert record["methods"] == ["miner", "grpo"]
+    assert [segment["settings"]["learning_rate"] for segment in record["segments"]] == ["0.001", "0.01"]
+    card = (run / "README.md").read_text()
+    assert "| 2 | `learning_rate` | `0.001` | `0.01` |" in card
+    assert "| 2 | `advantage_estimator` | `miner` | `grpo` |" in card and "arXiv 2601.04731" in card
+    assert any("After step 2" in note and "learning_rate: 0.001 -> 0.01" in note for note in read_run(run).notes)
+    with pytest.raises(ValueError, match="learning_rate: 0.01 -> 0.001"):  # the last part counts
+        trainer(policy, run, max_steps=6).train(resume_from_checkpoint="latest")
+    assert read_run_record(run)["segments"] == record["segments"]
+
+
+def test_the_same_settings_make_no_second_part(policy, run):
+    settings = dict(max_steps=4, logging_steps=2, save_steps=4, report_to="none", resume_with_changes=True)
+    made = trainer(policy, run, **settings)
+    made.train(resume_from_checkpoint="latest")
+    assert made.state.global_step == 4 and len(read_run_record(run)["segments"]) == 1
+
+
+def test_other_settings_from_an_earlier_checkpoint_leave_no_later_one_beside_them(policy, run):
+    trainer(policy, run, max_steps=4).train(resume_from_checkpoint="latest")
+    with pytest.raises(ValueError, match="checkpoint-4"):
+        trainer(policy, run, learning_rate=0.01, resume_with_changes=True).train(str(run / "checkpoint-2"))
+
+
+# The command line.
+
+
+def test_a_finished_run_asked_for_with_other_settings_is_told(policy, tmp_path):
+    recipe = ["--config", "arithmetic/miner", "--model_name_or_path", policy, "--output_dir", str(tmp_path)]
+    recipe += "--use_cpu true --bf16 false --score_problems 0 --task_size 12 --quiet true".split()
+    recipe += "--save_strategy steps --save_steps 1".split()
+    recipe += "--max_steps 1 --num_generations 4 --per_device_train_batch_size 12 --max_completion_length 8".split()
+    recipe += ["--resume_from_checkpoint", "latest"]
+    main(recipe)
+    main(recipe)  # has finished, and stays as it is
+    for more in ("--learning_rate 1e-3", "--learning_rate 1e-3 --max_steps 2", "--max_steps 2 --task_seed 5"):
+        with pytest.raises(ValueError, match=more.split()[-2 if "seed" in more else 0].strip("-")):
+            main([*recipe, *more.split()])
+    main([*recipe, *"--learning_rate 1e-3 --max_steps 2 --resume_with_changes true".split()])
+    assert [segment["step"] for segment in read_run_record(tmp_path)["segments"]] == [0, 1]
+
+
+def test_a_new_length_that_moves_the_learning_rate_is_warned_of(policy, run, caplog):
+    trainer(policy, run, max_steps=3).train(resume_from_checkpoint="latest")
+    assert "lr_scheduler_type=linear" in caplog.text
+    caplog.clear()
+    trainer(policy, run, max_steps=3).train(resume_from_checkpoint="latest")
+    assert "lr_scheduler_type" not in caplog.text  # the length is that of the newest checkpoint, the third

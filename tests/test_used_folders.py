@@ -1,0 +1,163 @@
+"""A run starts in a folder that no other run has used, or says what to do."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from harness import call_on_ranks, config, mixed_reward, problems
+from transformers import TrainerCallback
+
+from trl_miner import MinerGRPOTrainer
+from trl_miner.runs.run_folder import clear, is_used
+from trl_miner.train import main
+
+SAVED = dict(max_steps=2, save_strategy="steps", save_steps=2, log_token_credit=True, log_token_credit_steps=2)
+OWN = (
+    "notes.md",
+    "data/rows.jsonl",
+    "credit/mine.txt",
+    "best/idea.txt",
+    "checkpoint-new/a",
+    "checkpoint-9/b",
+    "README.md",
+)
+
+
+class Dying(TrainerCallback):
+    """Ends a run at a step as a kill would."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            raise KeyboardInterrupt
+
+
+def trainer(policy, folder, *callbacks, **settings):
+    args = config(folder, **{**SAVED, "overwrite_output_dir": False, **settings})
+    return MinerGRPOTrainer(policy, mixed_reward, args, problems(), callbacks=list(callbacks))
+
+
+@pytest.fixture(scope="module")
+def used(policy, tmp_path_factory):
+    made = trainer(policy, tmp_path_factory.mktemp("used"))
+    made.train()
+    made.save_model()
+    made.save_state()
+    return Path(made.args.output_dir)
+
+
+@pytest.fixture
+def run(used, tmp_path):
+    return Path(shutil.copytree(used, tmp_path / "run"))
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_used_folder_is_an_error_that_names_three_ways_out(policy, run):
+    before = contents(run)
+    with pytest.raises(ValueError, match="resume_from_checkpoint latest.*another output_dir.*overwrite_output_dir"):
+        trainer(policy, run, advantage_estimator="grpo").train()
+    assert {name: at for name, at in contents(run).items() if not name.startswith(".training")} == {
+        name: at for name, at in before.items() if not name.startswith(".training")
+    }
+
+
+@pytest.mark.parametrize(
+    "left", ["training.json", "prompt_ledger.jsonl", "credit/credit_00002.parquet", "checkpoint-2/trainer_state.json"]
+)
+def test_what_is_left_of_a_run_makes_a_folder_used(policy, used, tmp_path, left):
+    (tmp_path / left).parent.mkdir(exist_ok=True)
+    shutil.copy(used / left, tmp_path / left)
+    with pytest.raises(ValueError, match="overwrite_output_dir"):
+        trainer(policy, tmp_path).train()
+
+
+def test_overwriting_clears_what_runs_write_and_nothing_else(policy, run):
+    for name in OWN:
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).write_text("mine")
+    os.symlink(run.parent, run / "checkpoint-7")
+    trainer(policy, run, advantage_estimator="grpo", save_strategy="no", overwrite_output_dir=True).train()
+    assert [(run / name).read_text() for name in OWN] == ["mine"] * len(OWN)
+    left = {name for name in contents(run) if name not in OWN and not name.startswith(".training")}
+    assert left == {"training.json", "prompt_ledger.jsonl", "credit/credit_00002.parquet"} or left == {
+        "training.json", "prompt_ledger.jsonl",
+    }  # fmt: skip
+    assert json.loads((run / "training.json").read_text())["methods"] == ["grpo"]
+
+
+def test_clearing_follows_no_link(used, tmp_path):
+    run = Path(shutil.copytree(used, tmp_path / "run"))
+    (run / "credit").rename(tmp_path / "elsewhere")
+    (run / "checkpoint-2").rename(tmp_path / "kept")
+    os.symlink(tmp_path / "elsewhere", run / "credit")
+    os.symlink(tmp_path / "kept", run / "checkpoint-2")
+    clear(run)
+    assert not is_used(run) and not (run / "credit").exists()
+    assert list((tmp_path / "elsewhere").iterdir()) and (tmp_path / "kept" / "model.safetensors").is_file()
+
+
+def test_overwriting_spares_the_model_that_the_run_starts_from(policy, run):
+    with pytest.raises(ValueError, match="the model that the run starts from"):
+        trainer(str(run / "checkpoint-2"), run, overwrite_output_dir=True).train()
+    assert (run / "checkpoint-2" / "model.safetensors").is_file() and (run / "model.safetensors").is_file()
+
+
+def test_a_run_that_died_before_its_first_checkpoint_starts_anew_with_latest(policy, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        trainer(policy, tmp_path, Dying(1), log_token_credit_steps=1).train()
+    assert (tmp_path / "credit" / "credit_00001.parquet").is_file()
+    with pytest.raises(ValueError, match="resume_from_checkpoint latest"):
+        trainer(policy, tmp_path).train()
+    with pytest.raises(ValueError, match="learning_rate: 0.001 -> 0.01"):
+        trainer(policy, tmp_path, learning_rate=0.01).train(resume_from_checkpoint="latest")
+    again = trainer(policy, tmp_path)
+    again.train(resume_from_checkpoint="latest")
+    assert again.state.global_step == 2
+    assert [path.name for path in (tmp_path / "credit").iterdir()] == ["credit_00002.parquet"]
+
+
+def test_latest_does_not_take_up_the_records_of_another_run(policy, run):
+    shutil.rmtree(run / "checkpoint-2")
+    with pytest.raises(ValueError, match="advantage_estimator"):
+        trainer(policy, run, advantage_estimator="grpo").train(resume_from_checkpoint="latest")
+
+
+def test_a_checkpoint_of_another_folder_needs_a_folder_of_its_own(policy, used, run, tmp_path):
+    trainer(policy, tmp_path / "new").train(resume_from_checkpoint=str(used / "checkpoint-2"))
+    with pytest.raises(ValueError, match="overwrite_output_dir"):
+        trainer(policy, run).train(resume_from_checkpoint=str(used / "checkpoint-2"))
+
+
+def test_a_second_training_of_one_trainer_is_a_second_run(policy, tmp_path):
+    made = trainer(policy, tmp_path, max_steps=1)
+    made.train()
+    with pytest.raises(ValueError, match="overwrite_output_dir"):
+        made.train()
+
+
+def refused(policy, folder, said):
+    made = MinerGRPOTrainer(policy, mixed_reward, config(folder, overwrite_output_dir=False), problems())
+    with pytest.raises(ValueError, match="overwrite_output_dir") as error:
+        made.train()
+    Path(said, f"{os.environ['RANK']}").write_text(str(error.value))
+
+
+def test_every_process_is_refused_alike(policy, run, tmp_path):
+    (tmp_path / "said").mkdir()
+    call_on_ranks(2, refused, policy, str(run), str(tmp_path / "said"))
+    first, second = (path.read_text() for path in (tmp_path / "said").iterdir())
+    assert first == second
+
+
+def test_the_command_line_refuses_before_it_loads_a_model(run, monkeypatch):
+    monkeypatch.setattr("trl_miner.train.build", lambda *_: pytest.fail("a model was loaded"))
+    arguments = ["--config", "arithmetic/miner", "--output_dir", str(run), "--use_cpu", "true", "--bf16", "false"]
+    with pytest.raises(ValueError, match="overwrite_output_dir"):
+        main(arguments)

@@ -1,0 +1,161 @@
+r"""What words decide about an answer: names, times, dates and units, of which mathematics knows nothing.
+
+math-verify takes words for units and drops them, so that 3:45 PM is 3:45 AM and 20 June is 20 July.
+"""
+
+import re
+from collections import Counter
+
+from .notation import TRIGONOMETRIC
+
+MAX_CHARACTERS = 300  # longer than any name, time, date or quantity
+_WRAPPER = re.compile(r"\\text\s*(?=\{)|\\[,;:! ]|\\q?quad(?![A-Za-z])|[{}~*\"$]")
+_BLANKS = re.compile(r"(?:[\s~]|\\[,;:! ])+$")
+_FILLER = re.compile(r"^(?:(?:the|an?|in|on|at|option|choice|answer|is|it)\s+)+(?=\S)")
+_LETTERS = re.compile(r"\(?[^\W\d_](?:[^\W\d_]|[' .,()-])*")
+_TIME = re.compile(r"(?:at )?(\d{1,2})(?::(\d\d))?(?::00)?\s*(?:([ap])\.?\s*m\.?|(noon|midnight)|o'clock)?")
+_MONTHS = "january february march april may june july august september october november december".split()
+_DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
+_LIST = re.compile(r"\s*,\s*(?:and\s+)?|\s+and\s+")
+_SYNONYMS = {"dne": "does not exist", "undefined": "does not exist", "none of these": "none of the above"}
+_UNITS = {
+    name: words.split()[0]
+    for words in (
+        "mm millimeter millimetre;cm centimeter centimetre;m meter metre;km kilometer kilometre;inch in inches;"
+        "foot ft feet;yard yd;mile mi;mg milligram;g gram gramme gm;kg kilogram kilo;ton tonne;pound lb gbp;ounce oz;"
+        "ml milliliter millilitre;l liter litre;gallon gal;second s sec;minute min;hour h hr;day;week;month;year yr;"
+        "dollar usd buck;cent;euro eur;yen;rupee;degree deg;radian rad;am;pm;newton;joule;watt;kw;volt;amp;hz;pa"
+    ).split(";")
+    for name in words.split()
+}
+_COMPOUND = {"mph": ("mile", "hour"), "kmh": ("km", "hour"), "kph": ("km", "hour"), "kmph": ("km", "hour")}
+_CURRENCY = re.compile(r"\\?\$|\\(pounds|euro|yen|rupee)(?![A-Za-z])")
+_UNIT_TOKEN = re.compile(r"[a-z]+|\^\s*(-?\d+)|\S")
+_BARE_UNIT = re.compile(
+    r"(?<=[\d}\s])\s*([A-Za-z]{2}[A-Za-z./^{}\d ]*|[A-Za-z]/[A-Za-z][/^{}\d]*)$|(?<=\d)\s*[mshgl]$"
+)
+_BOUND = re.compile(
+    r"\b(?:or|and) (?:more|less|fewer|greater|higher|lower|above|below)|\b(?:at (?:least|most)|up to)\b"
+)
+
+Unit = dict[str, int]
+
+
+def compare(gold: str, answer: str) -> bool | None:
+    """Return whether an answer in plain notation says what the gold says; None where mathematics decides."""
+    if max(len(gold), len(answer)) > MAX_CHARACTERS:
+        return None
+    first, second = _flat(gold), _flat(answer)
+    times = _time(first), _time(second)
+    if all(times) and any(re.search("[a-z]", text) for text in (first, second)):
+        return not times[0].isdisjoint(times[1])
+    if (date := _date(first)) is not None:
+        return _is_date(date, _date(second))
+    if _LETTERS.fullmatch(first) and _LETTERS.fullmatch(second):
+        names = [[_name(name) for name in _LIST.split(text)] for text in (first, second)]
+        if names[0] == names[1] or (" and " in first and sorted(names[0]) == sorted(names[1])):
+            return True
+        is_text = "\\text" in gold and all(len(word) > 1 for name in names[0] for word in name.split())
+        return False if is_text else None  # x or y is mathematics
+    if bool(_BOUND.search(first)) != bool(_BOUND.search(second)):
+        return False
+    units = split_unit(gold)[1], split_unit(answer)[1]
+    return False if all(units) and units[0] != units[1] else None
+
+
+def split_unit(text: str) -> tuple[str, Unit | None]:
+    r"""Return `5` and km of `5\text{ km}`, with exponents; the text and None where no known unit ends it."""
+    if len(text) > MAX_CHARACTERS:
+        return text, None
+    signs = {match[1] or "dollar" for match in _CURRENCY.finditer(text)}
+    if len(signs) == 1 and "\\text" not in text:
+        return _CURRENCY.sub("", text).strip(), {signs.pop().removesuffix("s"): 1}
+    start = text.find("\\text")
+    if text.endswith("^\\circ") and not TRIGONOMETRIC.search(text):
+        return text[: text.rindex("^")], {"degree": 1}
+    if re.search(r"\d(?:'|\^\{?\\prime\}?)$", text):
+        return text[: text.index("'")] if "'" in text else text, {"foot": 1}  # which is no degree either
+    if start < 0:
+        match = _BARE_UNIT.search(text)
+        start = match.start() if match else 0
+    unit = _unit(_flat(text[start:])) if re.search(r"\d|\\pi", text[:start]) else None
+    return (_BLANKS.sub("", text[:start]), unit) if unit else (text, None)
+
+
+def _unit(text: str) -> Unit | None:
+    exponents: Counter[str] = Counter()
+    last, sign, power = "", 1, 1
+    for match in _UNIT_TOKEN.finditer(text):
+        token = match[0]
+        name = next((_UNITS[form] for form in (token, token.removesuffix("s")) if form in _UNITS), None)
+        if token in ("/", "per"):
+            sign = -1
+        elif token in ("square", "sq", "cubic", "cu"):
+            power = 2 if token.startswith("sq") else 3
+        elif last and (match[1] or token in ("squared", "cubed")):
+            exponents[last] = sign * int(match[1] or {"squared": 2, "cubed": 3}[token])
+        elif token in _COMPOUND:
+            exponents.update({_COMPOUND[token][0]: 1, _COMPOUND[token][1]: -1})
+        elif name:
+            exponents[name] += sign * power
+            last, power = name, 1
+        elif token not in (".", "\\", "cdot"):
+            return None
+    return dict(exponents)
+
+
+def _flat(text: str) -> str:
+    return " ".join(_WRAPPER.sub(" ", text).casefold().split()).strip(" .,;")
+
+
+def _name(text: str) -> str:
+    text = _FILLER.sub("", text)
+    text = " ".join(re.sub(r"[().'-]", " ", text).split())
+    return _SYNONYMS.get(text, text)
+
+
+def _time(text: str) -> set[int]:
+    """Return the minutes since midnight that a text may mean; without am or pm, 3:45 may be either."""
+    if text in ("noon", "midnight"):
+        return {720 if text == "noon" else 0}
+    match = _TIME.fullmatch(text)
+    if match is None or not (match[2] or text[len(match[1]) :]):
+        return set()
+    hour, minute = int(match[1]), int(match[2] or 0)
+    if hour > 23 or minute > 59:
+        return set()
+    if not (match[3] or match[4]):
+        return {hour * 60 + minute} | (
+            {(hour % 12 + 12 * half) * 60 + minute for half in (0, 1)} if hour < 13 else set()
+        )
+    is_late = match[3] == "p" or match[4] == "noon"
+    return {(hour % 12 + 12 * is_late) * 60 + minute} if hour < 13 else set()
+
+
+def _date(text: str) -> dict[str, int] | None:
+    """Return the parts of a date, or of a day of the week; None if the text has neither, or other words."""
+    parts: dict[str, int] = {}
+    for token in re.findall(r"[a-z]+|\d+|[^\w\s]", _FILLER.sub("", text)):
+        if token in (",", ".", "(", ")", "of", "the", "on", "in", "st", "nd", "rd", "th"):
+            continue
+        kind, value = _date_part(token)
+        if not kind or kind in parts:
+            return None
+        parts[kind] = value
+    return parts if {"month", "weekday"} & parts.keys() else None
+
+
+def _date_part(token: str) -> tuple[str, int]:
+    if token.isdecimal():
+        return ("year" if int(token) > 31 else "day"), int(token)
+    for kind, names in (("month", _MONTHS), ("weekday", _DAYS)):
+        for index, name in enumerate(names):
+            if token == name or token in (name[:3], name[:4]):
+                return kind, index
+    return "", 0
+
+
+def _is_date(gold: dict[str, int], answer: dict[str, int] | None) -> bool:
+    if answer is None or ("day" in answer and "day" not in gold and "month" in gold):
+        return False
+    return all(answer.get(part) == value for part, value in gold.items())

@@ -1,0 +1,154 @@
+"""A run folder that a run has used before: what is a run's in it, and whether another one may begin there."""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .checkpoints import UNFINISHED, is_checkpoint, list_checkpoints
+from .evaluation import FILE as EVALUATION
+from .files import read_optional
+from .held_out import FILE as HELD_OUT
+from .models import BEST, CARD, INDEX, NEW_BEST, OLD_BEST, is_trls_card
+from .prompt_ledger import FILE as LEDGER
+from .prompt_ledger import SET_ASIDE
+from .segments import changes, table
+from .trainer_state import FILE as STATE
+from .training_record import RECORD, RECORD_SHAPE
+
+_RECORDS = (RECORD, STATE, EVALUATION, HELD_OUT, LEDGER)
+_BY_STEP = ("credit", "completions")  # folders of NAME_STEP.parquet
+_WEIGHTS = ("model.safetensors", INDEX, "model-*-of-*.safetensors", "adapter_model.safetensors")
+_BESIDE_WEIGHTS = (
+    *("adapter_config.json", "config.json", "generation_config.json", "chat_template.jinja", "training_args.bin"),
+    *("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "merges.txt", "processor_config.json", "preprocessor_config.json"),
+)
+_CLEARED = {"all": "records, checkpoints and models", "records": "records of steps that are made again"}
+
+
+def is_used(folder: Path) -> bool:
+    """Return whether a folder, which need not exist, holds what a run has written."""
+    return any((folder / name).is_file() for name in _RECORDS) or any(_checkpoints(folder)) or any(_steps(folder))
+
+
+def make_room(config: Any, settings: Mapping[str, str], *, wanted: Any, checkpoint: Path | None, model: str) -> None:
+    """Clear the run folder of a run that is about to begin of what must not stay: see `what_to_clear`."""
+    folder = Path(config.output_dir)
+    if what := what_to_clear(config, settings, wanted=wanted, checkpoint=checkpoint, model=model):
+        clear(folder, what)
+        print(f"{folder} is cleared of what an earlier run has written: {_CLEARED[what]}.", flush=True)
+
+
+def what_to_clear(
+    config: Any, settings: Mapping[str, str], *, wanted: Any, checkpoint: Path | None, model: str
+) -> str:
+    """Return what a run that is about to begin must clear first: "all", "records", or "" for nothing.
+
+    Args:
+        config: With `output_dir` and `overwrite_output_dir`.
+        settings: Of the run, as far as they are known: see `segments.settings_of`.
+        wanted: `resume_from_checkpoint`.
+        checkpoint: What the run resumes from; None: it starts from scratch.
+        model: A folder, or a Hub id.
+
+    Raises:
+        ValueError: The folder is another run's, or the run would delete its own model.
+    """
+    folder = Path(config.output_dir or "trainer_output")
+    if (checkpoint is not None and checkpoint.resolve().parent == folder.resolve()) or not is_used(folder):
+        return ""
+    if config.overwrite_output_dir:
+        if model and Path(model).exists() and Path(model).resolve().is_relative_to(folder.resolve()):
+            raise ValueError(
+                f"overwrite_output_dir must not delete the model that the run starts from: got {model} in {folder}. "
+                f"Give another output_dir."
+            )
+        return "all"
+    holds, go_on = "holds a run.", "To go on with it, add --resume_from_checkpoint latest; or "
+    if checkpoint is None and wanted == "latest":
+        why = _why_another(folder, settings)
+        if not why:
+            return "records"  # the same run, which died before its first checkpoint
+        holds, go_on = f"holds a run without a checkpoint to go on from, {why}\n", "To start anew, "
+    raise ValueError(
+        f"output_dir must be new to a run: {folder} {holds} {go_on}give another output_dir; or add "
+        f"--overwrite_output_dir, which deletes what runs have written there, and nothing else."
+    )
+
+
+def _why_another(folder: Path, settings: Mapping[str, str]) -> str:
+    """Return why a run that starts anew would not repeat that of the folder, as the end of a sentence."""
+    record = read_optional(folder / RECORD, [], RECORD_SHAPE)
+    known = (record.get("segments") or [{}])[-1].get("settings")
+    if not known:
+        return f"and {RECORD} does not say with which settings."
+    if found := changes(known, settings):
+        return f"and with other settings:{table(found)}."
+    return "and it has finished." if record.get("finished") else ""
+
+
+def check_record(folder: Path, settings: Mapping[str, str]) -> None:
+    """Raise ValueError if a finished run, which is asked for again, has other settings."""
+    record = read_optional(folder / RECORD, [], RECORD_SHAPE)
+    if found := changes((record.get("segments") or [{}])[-1].get("settings") or {}, settings):
+        raise ValueError(
+            f"A run must go on with the settings that it has: {folder} holds a finished run with others:"
+            f"{table(found)}.\nGive the same, start anew in another output_dir, or add --overwrite_output_dir "
+            f"without --resume_from_checkpoint, which deletes that run."
+        )
+
+
+def clear(folder: Path, what: str = "all") -> None:
+    """Delete "all" that runs have written into a folder, or all but models ("records"), and nothing else.
+
+    Links are deleted, not followed.
+    """
+    for path in [*_written(folder, with_models=what == "all")]:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    for name in _BY_STEP:
+        _remove_if_empty(folder / name)
+    (folder / RECORD).unlink(missing_ok=True)  # the last, so that a folder that is cleared in part is still a run's
+
+
+def forget_after(folder: Path, step: int) -> None:
+    """Delete the records of single steps after a checkpoint's, from which a run of that folder goes on."""
+    for path in [*_steps(folder)]:
+        if int(path.stem.rpartition("_")[2]) > step:
+            path.unlink(missing_ok=True)
+
+
+def _written(folder: Path, *, with_models: bool) -> Iterator[Path]:
+    """Everything that runs write into a folder, but for `RECORD`."""
+    yield from _checkpoints(folder)
+    links = [path for name in _BY_STEP if (path := folder / name).is_symlink()]
+    yield from (path for path in _steps(folder) if path.parent not in links)
+    yield from links if any(_steps(folder)) else []
+    if with_models and any(any(folder.glob(name)) for name in _WEIGHTS):
+        for name in (*_WEIGHTS, *_BESIDE_WEIGHTS):
+            yield from folder.glob(name)
+    for name in (BEST, NEW_BEST, OLD_BEST):
+        if (folder / name / EVALUATION).is_file() or any((folder / name).glob("*.safetensors")):
+            yield folder / name
+    others = (UNFINISHED, *_RECORDS[1:], SET_ASIDE, "training.png")
+    yield from (path for name in others if (path := folder / name).exists() or path.is_symlink())
+    if is_trls_card(folder / CARD):
+        yield folder / CARD
+
+
+def _checkpoints(folder: Path) -> Iterator[Path]:
+    return filter(is_checkpoint, list_checkpoints(folder))
+
+
+def _steps(folder: Path) -> Iterator[Path]:
+    for name in _BY_STEP:
+        files = (folder / name).glob(f"{name}_*.parquet")
+        yield from (path for path in files if path.stem.rpartition("_")[2].isdecimal())
+
+
+def _remove_if_empty(folder: Path) -> None:
+    if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
+        folder.rmdir()

@@ -1,0 +1,187 @@
+"""The segments of a run: from one start to the next with other settings. Checkpoints and `training.json` keep them.
+
+{"step": 40, "methods": ["grpo"], "settings": {"learning_rate": "0.001", "train_dataset": "48 rows, 9f0c...", ...}}
+
+`settings` holds whatever decides on the training, as text: the fields of the trainer's configuration and of a recipe
+but for those of `HARMLESS`, and what the trainer was given beside them. Where a run goes on, those that both sides
+know are compared.
+"""
+
+import json
+import os
+import zlib
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from ..redaction import redact, without_paths
+from .files import read_object
+from .manifest import measure
+from .prompt_ledger import header_of
+from .shapes import COUNT, TEXT, Each, Maybe, Shape
+from .trainer_state import FILE as STATE
+
+Segment = dict[str, Any]
+Changes = dict[str, tuple[str, str]]  # by setting, what it was and what it is
+SHAPE: Shape = Maybe(Each({"step": COUNT, "methods": Each(TEXT, list), "settings": Each(TEXT)}, list))
+_STATE_SHAPE: Shape = {"segments": SHAPE}
+for _name in ("attributes", "RunState", "stateful_callbacks"):
+    _STATE_SHAPE = {_name: Maybe(_STATE_SHAPE)}
+
+# Settings that may differ where a run goes on, by the reason. All others are told.
+HARMLESS = {
+    "how long the run is": "max_steps num_train_epochs",
+    "what is logged and shown": "logging_strategy logging_steps logging_first_step logging_nan_inf_filter "
+    "log_on_each_node log_level log_level_replica log_completions log_completions_hub_repo log_multimodal "
+    "log_unique_prompts num_completions_to_print log_token_credit log_token_credit_steps log_token_credit_rollouts "
+    "log_miner_update log_miner_update_steps include_num_input_tokens_seen skip_memory_metrics disable_tqdm quiet",
+    "which trackers get it": "report_to run_name project trackio_space_id trackio_bucket_id trackio_static_space_id",
+    "when and where it is saved": "output_dir overwrite_output_dir save_strategy save_steps save_total_limit "
+    "save_only_model save_on_each_node enable_jit_checkpoint",
+    "how it is resumed": "resume_from_checkpoint resume_with_changes prompt_selection_new_ledger",
+    "what is pushed": "push_to_hub hub_model_id hub_token hub_strategy hub_private_repo hub_always_push hub_revision",
+    "when and how it is evaluated": "do_train do_eval do_predict eval_strategy eval_steps eval_delay eval_on_start "
+    "per_device_eval_batch_size eval_accumulation_steps eval_do_concat_batches eval_use_gather_object "
+    "prediction_loss_only include_for_metrics batch_eval_metrics num_generations_eval bf16_full_eval fp16_full_eval "
+    "score_steps score_final_samples score_batch_size score_keep_best",
+    "where servers and workers are, and how long they are waited for": "vllm_server_base_url vllm_server_host "
+    "vllm_server_port vllm_server_timeout vllm_group_port vllm_gpu_memory_utilization local_rank ddp_timeout "
+    "watchdog_seconds judge_workers dataloader_num_workers dataloader_pin_memory dataloader_persistent_workers "
+    "dataloader_prefetch_factor torch_empty_cache_steps",
+}
+_HARMLESS = {name for names in HARMLESS.values() for name in names.split()}
+# What these make of the number of processes is compared, and named by them.
+_STEP = "rollouts per optimizer step (optimizer_batch_size, gradient_accumulation_steps)"
+_BATCH = "rollouts per generation batch (generation_batch_size, steps_per_generation)"
+_PER_PROCESS = {
+    "gradient_accumulation_steps",
+    "optimizer_batch_size",
+    "generation_batch_size",
+    "steps_per_generation",
+}
+
+
+def settings_of(config: Any, others: Iterable[Any] = ()) -> dict[str, str]:
+    """Return what a trainer's configuration and other dataclasses, a recipe's, say of the training."""
+    found: dict[str, Any] = {}
+    for one in (*others, config):
+        found |= {field.name: getattr(one, field.name) for field in fields(one) if field.init}
+    size = config.per_device_train_batch_size * config.world_size
+    found |= {_STEP: size * config.gradient_accumulation_steps, _BATCH: size * config.steps_per_generation}
+    kept = {name: value for name, value in found.items() if name not in _HARMLESS | _PER_PROCESS}
+    texts = redact({name: value for name, value in kept.items() if not isinstance(value, int | float)})
+    return without_paths({name: _text(value) for name, value in (kept | texts).items()})  # a number is no secret
+
+
+def trainer_settings(trainer: Any, others: Iterable[Any] = ()) -> dict[str, str]:
+    """Return `settings_of` a `MinerGRPOTrainer`, and what it was given: model, data, functions and adapter."""
+    rows = trainer.train_dataset if isinstance(trainer.train_dataset, Sized) else None
+    header = header_of(rows, trainer.args.correct_threshold)
+    given = {
+        "model": trainer.model.config._name_or_path or type(trainer.model).__name__,
+        "train_dataset": "a stream" if rows is None else f"{header['rows']} rows, {header['digest']}",
+        "reward functions": ", ".join(trainer.reward_func_names),
+        "tool functions": ", ".join(_name_of(tool) for tool in trainer.tools or ()) or "none",
+        "environments": ", ".join(map(_name_of, getattr(trainer, "environment_factories", None) or ())) or "none",
+        "rollout function": _name_of(trainer.rollout_func) if trainer.rollout_func else "none",
+        "adapter": "none",
+    }
+    for adapter in (getattr(trainer.model, "peft_config", None) or {}).values():
+        own = {name: value for name, value in adapter.to_dict().items() if name not in _NOT_OF_ADAPTER}
+        given["adapter"] = own
+    return settings_of(trainer.args, others) | without_paths({name: _text(value) for name, value in given.items()})
+
+
+_MANY = 512  # files, of which `measure` reads little: training moves every weight
+_NOT_OF_ADAPTER = ("base_model_name_or_path", "inference_mode", "revision", "peft_version")
+
+
+def changes(before: Mapping[str, str], now: Mapping[str, str]) -> Changes:
+    """Return the settings that differ, of those that both sides know."""
+    return {name: (before[name], now[name]) for name in before.keys() & now.keys() if before[name] != now[name]}
+
+
+def table(found: Changes) -> str:
+    """Return a line for each setting that differs; where lines are joined, they can still be told apart."""
+    shown = sorted((name, *map(_short, values)) for name, values in found.items())
+    return "".join(f"\n  {name}: {was} -> {now};" for name, was, now in shown).removesuffix(";")
+
+
+def read_segments(checkpoint: Path) -> list[Segment]:
+    """Return the segments up to a checkpoint; empty: it keeps none, as those of other trainers."""
+    state = read_object(checkpoint / STATE, shape=_STATE_SHAPE)
+    for name in ("stateful_callbacks", "RunState", "attributes"):
+        state = state.get(name) or {}
+    return list(state.get("segments") or [])
+
+
+def continued(
+    checkpoint: Path, settings: Mapping[str, str], methods: Sequence[str], step: int, *, is_confirmed: bool
+) -> tuple[list[Segment], str]:
+    """Return the segments of a run that goes on from a checkpoint of `step`, and what to warn of.
+
+    Raises:
+        ValueError: Settings differ, and nobody has confirmed it.
+    """
+    known = read_segments(checkpoint)
+    found = changes(known[-1]["settings"], settings) if known else {}
+    if known and not found:
+        return known, ""
+    differs = f"differ:{table(found)}" if known else "are not known: it keeps none."
+    if not is_confirmed:
+        raise ValueError(
+            f"A run must go on with the settings of its checkpoint: those of {checkpoint} {differs}\n"
+            f"Give the same, start anew in another output_dir, or set resume_with_changes: true to go on with these."
+        )
+    new = {"step": step, "methods": [*methods], "settings": dict(settings)}
+    return [*(known or [{"step": 0, "methods": [], "settings": {}}]), new], (
+        f"{checkpoint.name} goes on with other settings, as resume_with_changes says. Its own {differs}"
+    )
+
+
+def told(segments: Sequence[Mapping[str, Any]]) -> list[tuple[int, Changes | None]]:
+    """Return the steps before each later segment, and what differs from the one before; None: nobody knows."""
+    pairs = zip(segments, segments[1:], strict=False)
+    return [
+        (now["step"], changes(before["settings"], now["settings"]) if before["settings"] else None)
+        for before, now in pairs
+    ]
+
+
+def sentences(segments: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence on each change of settings within a run."""
+    return [
+        f"After step {step} the run went on with other settings: "
+        + ("those before are not known." if found is None else f"{' '.join(table(found).split())}.")
+        for step, found in told(segments)
+    ]
+
+
+def _text(value: Any) -> str:
+    """Return a value as text, the same at every start. Of a local file or folder it is its name and what it holds."""
+    value = getattr(value, "value", value)  # of an Enum
+    if isinstance(value, str):
+        return _local(Path(value)) if os.sep in value and os.path.exists(value) else value
+    return json.dumps(value, default=_plain, sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, set | frozenset):
+        return sorted(map(str, value))
+    return _name_of(value) if callable(value) else str(getattr(value, "value", value))
+
+
+def _local(path: Path) -> str:
+    paths = sorted([*path.glob("*.safetensors"), *path.glob("*.bin")]) if path.is_dir() else [path]
+    sums = [measure(one, _MANY)["crc32"] for one in paths if one.is_file()]
+    digest = zlib.crc32(repr(sums).encode())
+    return f"{path.resolve().name} [{digest:08x}]" if sums else path.resolve().name
+
+
+def _name_of(function: Any) -> str:
+    return str(getattr(function, "__qualname__", None) or getattr(function, "__name__", type(function).__name__))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
