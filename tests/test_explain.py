@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from trl_miner import miner_advantages
-from trl_miner.methods.groups import group_kinds
+from trl_miner.methods.groups import GroupKinds, group_kinds
+from trl_miner.prompt_kinds import PromptKind
 from trl_miner.viewing.explain import draw_by_rollout, draw_cap, draw_focus, draw_tokens, kind_names
 
 G = 2
@@ -19,9 +20,10 @@ def texts(axes):
 
 
 def test_kinds_have_their_names():
+    assert [f"is_{kind.lower()}_N" for kind in PromptKind] == [*GroupKinds._fields]
     assert kind_names(group_kinds(REWARDS, G)) == NAMES
     found = miner_advantages(REWARDS, torch.zeros(6, 2), MASK, num_generations=G)
-    assert kind_names(found) == NAMES
+    assert kind_names(found.kinds) == NAMES
 
 
 def test_every_token_that_counts_has_its_number_and_padding_has_none():

@@ -11,11 +11,12 @@ from studies import FINAL_SAMPLES, RECIPES, write_study
 
 from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import write_runs
+from trl_miner.viewing.frame import read_metrics
 from trl_miner.viewing.grouping import group_methods
-from trl_miner.viewing.held_out_curves import draw_against, draw_by_k, held_out_plans, highlighted
+from trl_miner.viewing.held_out_curves import draw_against, held_out_plans, plan_by_k
 from trl_miner.viewing.held_out_tables import against_tables, pass_tables, scored_alike
 from trl_miner.viewing.material import read_material
-from trl_miner.viewing.method_tables import training_table
+from trl_miner.viewing.method_tables import METRICS, training_table
 from trl_miner.viewing.report import write_report
 
 
@@ -52,7 +53,7 @@ def plain_pass_at_k(n, c, k):
 
 
 def test_the_numbers_of_a_report_follow_from_the_raw_file_alone(tmp_path):
-    write_study(tmp_path / "study", per_log=lambda method, seed, step: {"rollouts/tokens_total": 5e3 * step + seed})
+    write_study(tmp_path / "study")
     path = write_runs(read_material([tmp_path / "study"]).runs, tmp_path / "runs.jsonl")
     report = write_report([path], tmp_path / "report", quiet=True).with_name("report.md")
     shown = tables_of_markdown(report.read_text())
@@ -187,7 +188,7 @@ def test_counts_that_are_damaged_are_left_out_with_a_note(tmp_path):
 def test_what_training_did(tmp_path):
     folders = write_study(tmp_path)
     edit(folders[-1] / "trainer_state.json", lambda state: state.update(global_step=50))
-    table = training_table(methods_of(tmp_path))
+    table = training_table(read_metrics(methods_of(tmp_path), METRICS))
     assert table.header[2:] == [
         *("Entropy", "Prompts all right", "Rollouts with a gradient", "tau_pos / tau_ref", "Cap binds"),
         *("Time for MINER", "Runs not finished"),
@@ -203,18 +204,17 @@ def test_what_training_did(tmp_path):
 # Pictures, and what is not there
 
 
-def test_few_methods_have_bands_and_many_stand_back(tmp_path, monkeypatch):
+def test_few_methods_have_bands_and_of_many_those_that_stand_out(tmp_path, monkeypatch):
     for at in range(5):
         monkeypatch.setitem(RECIPES, f"other{at}", {"advantage_estimator": "ucas", "beta": at})
     write_study(tmp_path / "few", problems=16)
-    few = scored_alike(methods_of(tmp_path / "few"))
-    assert [len(axes.collections) for axes in draw_by_k(few).axes] == [3, 3]  # a band of each method
     write_study(tmp_path / "many", problems=16, after={f"other{at}": 0.6 for at in range(5)})
-    many = scored_alike(methods_of(tmp_path / "few", tmp_path / "many"))
-    assert highlighted(many) == ["grpo", "miner"]
-    figure = draw_by_k(many)
-    assert [len(axes.collections) for axes in figure.axes] == [2, 2]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["grpo", "miner", "6 other methods"]
+    for folders, bands in ([tmp_path / "few"], 3), ([tmp_path / "few", tmp_path / "many"], 2):
+        plan = plan_by_k(scored_alike(methods_of(*folders)))
+        figure = plan.draw()
+        assert [len(axes.collections) for axes in figure.axes] == [bands] * 2
+        assert ("only grpo and miner have bands" in plan.caption) == (bands == 2)
+    assert len(figure.legends[0].get_texts()) == 8
     (x, y) = figure.axes[0].get_lines()[0].get_data()
     assert list(x) == [1, 2, 4, 8, 16, 32, FINAL_SAMPLES] and all(b >= a for a, b in zip(y, y[1:], strict=False))
 
@@ -233,19 +233,13 @@ def test_differences_are_drawn_with_their_intervals(tmp_path):
 def test_runs_that_did_not_record_it_have_none_of_it(tmp_path):
     for folder in write_study(tmp_path):
         (folder / "held_out.json").unlink()
-        edit(
-            folder / "trainer_state.json",
-            lambda state: [log.pop("rollouts/tokens_total") for log in state["log_history"]],
-        )
-    methods = methods_of(tmp_path)
-    assert scored_alike(methods) is None
+    assert scored_alike(methods_of(tmp_path)) is None
     text = write_report([tmp_path], quiet=True).with_name("report.md").read_text()
     assert "Held-out problems" not in text and "## Training" in text
 
 
 def test_one_method_alone_has_its_pass_at_k(tmp_path):
     write_study(tmp_path, after={"miner": 0.7}, seeds=1)
-    methods = methods_of(tmp_path)
-    scored = scored_alike(methods)
+    scored = scored_alike(methods_of(tmp_path))
     assert against_tables(scored) == [] and [table.title[:6] for table in pass_tables(scored)] == ["Pass@K"] * 2
     assert [plan.name for plan in held_out_plans(scored)] == ["held_out_by_k"]

@@ -280,13 +280,16 @@ def test_any_float32_survives(tmp_path):
             "PH", tokens, [-1] * 9, index=0, old_logps=odd, advantages=odd, advantages_before=weird, weights=weird
         ),
         rollout("PH", tokens, [-1] * 9, index=1, weights=odd, advantages=weird, advantages_before=odd),
+        rollout(
+            "PH", tokens, [-1] * 9, index=2, weights=weird, advantages=weird[::-1], advantages_before=weird[1:] + [0]
+        ),
         rollout("unscorable", ["x"], [-1], group=1, index=0, reward=None, nll=math.nan, old_logps=[None]),
     ]
     write_credit(tmp_path, rows, tau_pos=math.nan)
     path = write_inspect_page(tmp_path)
     with open_page(path) as page:
         opened(page)
-        assert "Not scored 1" in page.inner_text("#kinds")
+        assert "Unscorable 1" in page.inner_text("#kinds")
         for row in read_credit(tmp_path).table.to_pylist():
             found = numbers(page, 10, row["group"], row["rollout"])
             for name in ("old_logps", "weights", "advantages_before", "advantages"):

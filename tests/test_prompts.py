@@ -12,6 +12,7 @@ from test_report import log, write_run
 from trl_miner.runs.history import read_run
 from trl_miner.runs.prompt_ledger import Batch, header_line, read_ledger
 from trl_miner.runs.prompt_outcomes import ALL_RIGHT, ALL_WRONG, MIXED, UNSEEN, outcomes_of
+from trl_miner.viewing.frame import read_metrics
 from trl_miner.viewing.grouping import group_methods
 from trl_miner.viewing.prompt_tables import prompt_tables
 from trl_miner.viewing.prompts import prompt_plans, read_prompts
@@ -61,7 +62,7 @@ def test_shares_are_of_the_training_set_or_of_what_a_stream_has_shown(tmp_path, 
 @pytest.mark.filterwarnings("error")
 def test_the_first_batch_of_a_stream_is_drawn_without_a_warning(run):
     histories = [read_run(write_ledger(run, VISITS[:1], rows=None))]
-    (plan,) = prompt_plans(group_methods(histories), read_prompts(histories)[0])
+    (plan,) = prompt_plans(read_metrics(group_methods(histories), ()), read_prompts(histories)[0])
     assert plan.draw().axes
 
 
@@ -73,7 +74,7 @@ def test_seeds_are_drawn_as_their_mean_and_methods_side_by_side(tmp_path):
         for name, beta, seed, n in (("a", 0, 1, 1), ("a", 0, 2, 2), ("b", 1, 1, 1))
     ]
     histories = [read_run(path) for path in runs]
-    figure = prompt_plans(group_methods(histories), read_prompts(histories)[0])[0].draw()
+    figure = prompt_plans(read_metrics(group_methods(histories), ()), read_prompts(histories)[0])[0].draw()
     assert [axes.get_title() for axes in figure.axes] == ["a", "b"]
     red = next(area for area in figure.axes[0].collections if area.get_label() == "all wrong")
     corners = {tuple(corner) for corner in red.get_paths()[0].vertices.round(3).tolist()}
@@ -88,8 +89,11 @@ def test_the_only_method_that_passed_over_prompts_is_named(tmp_path):
         for name, size in (("every", 1), ("choosy", 3))
     ]
     histories = [read_run(path) for path in runs]
-    _, passed_over = prompt_plans(group_methods(histories), read_prompts(histories)[0])
+    _, passed_over = prompt_plans(read_metrics(group_methods(histories), ()), read_prompts(histories)[0])
     assert passed_over.caption.endswith("This is choosy; the others passed over nothing.")
+    # batches of 2, 2 and 2 + 1 passed over, at steps 1, 3 and 5; saved of all so far: 1 of 7
+    lines = [dict(zip(*line.get_data(), strict=True)) for axes in passed_over.draw().axes for line in axes.get_lines()]
+    assert lines == [pytest.approx({1: 0, 3: 0, 5: 1 / 3}), pytest.approx({1: 0, 3: 0, 5: 1 / 7})]
 
 
 def test_prompts_that_were_never_solved_or_forgotten_are_listed(tmp_path, run):

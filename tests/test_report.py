@@ -1,11 +1,10 @@
-"""`trl-miner report`: run folders with known numbers, the pictures drawn from them, the page in a browser."""
+"""`trl-miner report`: run folders with known numbers, the pictures and tables made of them, the page in a browser."""
 
-import gc
+import csv
 import json
 import math
 import re
 import xml.etree.ElementTree as ElementTree
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from browser import needs_browser, open_page
+from hypothesis import given
+from hypothesis import strategies as st
 from studies import write_study
 
 from trl_miner.cli import main
@@ -22,11 +23,12 @@ from trl_miner.methods import ESTIMATORS
 from trl_miner.runs.dose import ACTS_ON, KINDS, methods_by_kind
 from trl_miner.runs.history import RunHistory, read_run
 from trl_miner.runs.settings import DEFAULTS, clean_settings, read_options
-from trl_miner.tables import Table
-from trl_miner.viewing import curves, lines, pass_curves
-from trl_miner.viewing.charts import CHARTS, COMPLETIONS
+from trl_miner.tables import Table, csv_of
+from trl_miner.viewing import figures, method_tables, pass_curves
+from trl_miner.viewing.charts import CHARTS, COMPLETIONS, Chart, Panel
 from trl_miner.viewing.completions import completions_history, read_completions
-from trl_miner.viewing.curves import draw_chart
+from trl_miner.viewing.curves import draw_chart, read_runs
+from trl_miner.viewing.frame import read_metrics
 from trl_miner.viewing.grouping import ablation_of, group_methods, group_results, standing_out
 from trl_miner.viewing.held_out_tables import scored_alike
 from trl_miner.viewing.material import read_material
@@ -34,7 +36,6 @@ from trl_miner.viewing.method_tables import ablation_tables, dose_table, sensiti
 from trl_miner.viewing.notes import comparison_warnings, missing_notes
 from trl_miner.viewing.pages import Section, html_page
 from trl_miner.viewing.report import write_report
-from trl_miner.viewing.spreads import known_values
 from trl_miner.viewing.verdicts import verdicts
 
 PLANTED = "<script>document.title='planted'</script>"
@@ -95,8 +96,14 @@ def history(values, **more):
     return RunHistory(Path("run"), "run", logs, **more)
 
 
-def line_of(axes):
-    return [line for line in axes.get_lines() if len(line.get_xdata())]
+def metrics_of(*folders):
+    keys = [panel.key for chart in CHARTS for panel in chart.panels]
+    return read_metrics(group_methods(read_material(folders).runs), [*keys, *method_tables.METRICS])
+
+
+def lines_of(axes):
+    """x and y of each line that was drawn."""
+    return [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.get_lines() if len(line.get_xdata())]
 
 
 # reading
@@ -137,23 +144,6 @@ def test_of_several_states_only_those_that_may_have_gone_furthest_are_read(tmp_p
     (run / "trainer_state.json").unlink()
     write_run(run / "checkpoint-2", [log(1), log(2)])
     assert read_run(run).steps == 2 and len(read_run(run).notes) == 1  # checkpoint-3
-
-
-def test_the_log_is_gone_through_once_for_each_metric(tmp_path):
-    class Logs(list):
-        times = 0
-
-        def __iter__(self):
-            self.times += 1
-            return super().__iter__()
-
-    logs = Logs(log(step) | {"flag": step == 1} for step in (1, 2, 3))
-    run = replace(read_run(write_run(tmp_path / "run", logs)), logs=logs)
-    logs.times = 0
-    assert [run.values("reward") for _ in range(9)] == [[(1.0, 0.5), (2.0, 0.5), (3.0, 0.5)]] * 9
-    assert known_values(run, "flag") == [] and known_values(run, "none") == []
-    assert logs.times == 3
-    assert replace(run, logs=[log(7)]).values("reward") == [(7.0, 0.5)]
 
 
 def test_each_kind_of_folder_is_known(tmp_path):
@@ -283,8 +273,8 @@ def compared(tmp_path, variants, model="m"):
 
 
 def test_the_ablation_shows_what_was_measured(tmp_path):
-    material = compared(tmp_path, {"a_miner": {}, "b_ac": {"miner_lambda_max": None}})
-    (table,) = ablation_tables(group_methods(material.runs))
+    compared(tmp_path, {"a_miner": {}, "b_ac": {"miner_lambda_max": None}})
+    (table,) = ablation_tables(metrics_of(tmp_path))
     # .5 and .7: mean .6, sample deviation .2 / sqrt(2) = .141
     assert table.rows == [
         ["MINER", "2", "0.600 ± 0.141", "0.900 ± 0.000"],
@@ -292,25 +282,24 @@ def test_the_ablation_shows_what_was_measured(tmp_path):
     ]
 
 
-def test_other_caps_and_focuses_are_no_part_of_the_ablation(tmp_path):
-    recipes = {
+@pytest.mark.parametrize("names", [["a_miner", "b_ac", "c", "d"], ["b_ac", "c"]])
+def test_other_caps_and_focuses_are_no_part_of_the_ablation_but_where_none_has_the_default(tmp_path, names):
+    knobs = {
         "a_miner": {},
         "b_ac": {"miner_lambda_max": None},
         "c": {"miner_lambda_max": 0.1},
         "d": {"miner_gamma": 4},
     }
-    (table,) = ablation_tables(group_methods(compared(tmp_path / "all", recipes).runs))
+    compared(tmp_path, {name: knobs[name] for name in names})
+    (table,) = ablation_tables(metrics_of(tmp_path))
     assert [row[0] for row in table.rows] == ["MINER", "w/o AC"]
-    (table,) = ablation_tables(group_methods(compared(tmp_path / "few", dict(list(recipes.items())[1:3])).runs))
-    assert [row[0] for row in table.rows] == ["MINER", "w/o AC"]  # none has the default
 
 
 @pytest.mark.parametrize(("model", "shown"), [("Qwen/Qwen3-4B-Base", True), ("Qwen/Qwen3-8B-Base", False)])
 def test_the_papers_ablation_stands_beside_its_own_model_alone(tmp_path, model, shown):
     compared(tmp_path / "cmp", {"a_miner": {}, "b_ac": {"miner_lambda_max": None}}, model)
-    result = write_result(tmp_path / "eval", tmp_path / "cmp" / "a_miner" / "seed1")
-    material = read_material([tmp_path / "cmp", result])
-    (table,) = ablation_tables(group_methods(material.runs), material.results)
+    folders = [tmp_path / "cmp", write_result(tmp_path / "eval", tmp_path / "cmp" / "a_miner" / "seed1")]
+    (table,) = ablation_tables(metrics_of(*folders), read_material(folders).results)
     assert table.header[-2:] == ["AIME2024 P@1", "AIME2024 P@4"] and table.rows[0][-2:] == ["50.00", "50.00"]
     paper = [row for row in table.rows if row[0].startswith("Paper")]
     # the paper's MINER: 25.86, and Pass@128, which is not this result's Pass@4
@@ -321,9 +310,10 @@ def test_sensitivity_is_by_value(tmp_path):
     values = {"a": 3e-3, "b": 1.5e-3, "c": None}
     variants = {name: {"miner_lambda_max": value} for name, value in values.items()}
     variants |= {"d": {"miner_gamma": 1.0}, "e": {"miner_gamma": 1.0, "learning_rate": 1.0}}
-    tables = sensitivity_tables(group_methods(compared(tmp_path, variants).runs))
+    compared(tmp_path, variants)
+    tables = sensitivity_tables(metrics_of(tmp_path))
     assert [[row[0] for row in table.rows] for table in tables] == [["0.0015", "0.003", "no cap"], ["1.0", "2.0"]]
-    # b, the second: .6 and .8
+    # b, the second: .6 and .8; the factor is .5 in all logs
     assert tables[0].rows[0][1:5] == ["2", "0.700 ± 0.141", "0.900 ± 0.000", "0.500 ± 0.000"]
 
 
@@ -334,50 +324,58 @@ def test_seeds_become_their_mean_with_a_band(tmp_path):
     for seed, rewards in ((1, (0.2, 0.4, 0.6)), (2, (0.4, math.nan, 1.0))):
         logs = [log(step, reward) for step, reward in enumerate(rewards, 1)]
         write_run(tmp_path / "miner" / f"seed{seed}", logs, recipe={}, seed=seed)
-    figure = draw_chart("reward", read_material([tmp_path]).runs)
-    (line,) = line_of(figure.axes[0])
+    (axes,) = draw_chart("reward", tmp_path).axes
     # .2 .4 -> .3; .4 alone; .6 1 -> .8
-    assert line.get_ydata() == pytest.approx([0.3, 0.4, 0.8]) and list(line.get_xdata()) == [1, 2, 3]
-    (band,) = figure.axes[0].collections
-    assert band.get_paths()[0].get_extents().y0 == 0.2 and band.get_paths()[0].get_extents().y1 == 1.0
+    assert lines_of(axes) == [([1, 2, 3], pytest.approx([0.3, 0.4, 0.8]))]
+    extents = axes.collections[0].get_paths()[0].get_extents()
+    assert (extents.y0, extents.y1) == (0.2, 1.0)
+
+
+def test_seeds_that_logged_at_other_steps_are_read_between_their_own(tmp_path):
+    for seed, points in ((1, {2: 0.2, 4: 0.4}), (2, {1: 1.0, 3: 0.0})):
+        write_run(tmp_path / "m" / f"seed{seed}", [log(*point) for point in points.items()], recipe={}, seed=seed)
+    # step 1: 1; 2: .2 and (1 + 0) / 2; 3: (.2 + .4) / 2 and 0; 4: .4
+    (line,) = lines_of(draw_chart("reward", tmp_path).axes[0])
+    assert line == ([1, 2, 3, 4], pytest.approx([1.0, 0.35, 0.15, 0.4]))
 
 
 def test_steps_are_generation_batches_where_all_runs_say_so(tmp_path):
-    four = read_run(write_run(tmp_path / "gspo" / "seed1", [log(8)], recipe={}, per_step=4.0))
-    one = read_run(write_run(tmp_path / "miner" / "seed1", [log(2)], recipe={}))
-    axes = draw_chart("reward", [four, one]).axes[0]
-    assert [list(line.get_xdata()) for line in line_of(axes)] == [[2.0], [2.0]]
-    assert "generation batches" in axes.get_xlabel()
-    unknown = read_run(write_run(tmp_path / "unknown", [log(8)]))
-    axes = draw_chart("reward", [four, unknown]).axes[0]
-    assert [list(line.get_xdata()) for line in line_of(axes)] == [[8.0], [8.0]] and "optimizer" in axes.get_xlabel()
+    write_run(tmp_path / "gspo" / "seed1", [log(8)], recipe={}, per_step=4.0)
+    write_run(tmp_path / "miner" / "seed1", [log(2)], recipe={})
+    axes = draw_chart("reward", tmp_path).axes[0]
+    assert [x for x, _ in lines_of(axes)] == [[2], [2]] and "generation batches" in axes.get_xlabel()
+    unknown = write_run(tmp_path / "unknown", [log(8)])
+    axes = draw_chart("reward", [tmp_path / "gspo" / "seed1", unknown]).axes[0]
+    assert [x for x, _ in lines_of(axes)] == [[8], [8]] and "optimizer" in axes.get_xlabel()
 
 
-def test_overhead_is_a_share_of_the_whole_step(tmp_path):
+def test_the_overhead_is_a_share_of_the_whole_step(tmp_path):
     # 0.5 s per generation batch of 4 optimizer steps of 2 s: 0.5 / 8
-    run = read_run(write_run(tmp_path / "miner" / "seed1", [log(4)], recipe={}, per_step=4.0))
-    assert curves.overhead(run) == [(4.0, 0.0625)]
+    run = write_run(tmp_path / "miner" / "seed1", [log(4)], recipe={}, per_step=4.0)
+    assert lines_of(draw_chart("overhead", run).axes[0]) == [([1], [0.0625])]
 
 
-def test_a_trailing_mean_keeps_gaps():
+def test_smoothing_is_a_trailing_mean_that_keeps_gaps():
     # 1, (1+3)/2, gap, (3)/1, (5+4)/2
-    assert lines.moving_mean(np.array([1, 3, math.nan, 5, 4]), 2) == pytest.approx(
-        [1, 2, math.nan, 5, 4.5], nan_ok=True
-    )
-    assert list(lines.moving_mean(np.array([1.0, math.inf]), 1))[0] == 1.0
+    (line,) = lines_of(draw_chart("reward", history([1, 3, math.inf, 5, 4]), smooth=2).axes[0])
+    assert line[1] == pytest.approx([1, 2, math.nan, 5, 4.5], nan_ok=True)
 
 
-def test_thinning_keeps_the_extremes():
-    x = np.arange(100_000.0)
-    y = np.sin(x / 5000)
-    y[40_123], y[70_456] = 9.0, -9.0
-    y[10_000:30_000] = math.nan
-    kept = lines.thin(x, y, 100)
-    assert len(kept) <= 202 and {40_123, 70_456, 0, 99_999} <= set(kept) and np.isnan(y[kept]).any()
-    for place in range(100):  # of 1000 points each; of equal ones the first
-        part = y[1000 * place : 1000 * (place + 1)]
-        ends = {0} if np.isnan(part).all() else {int(np.nanargmin(part)), int(np.nanargmax(part))}
-        assert ends == {at % 1000 for at in kept if at // 1000 == place} - ({0, 999} - ends)
+values = st.lists(st.one_of(st.floats(-1e6, 1e6, width=32), st.just(math.nan)), min_size=1, max_size=400)
+
+
+@given(values, st.integers(1, 60))
+def test_thinning_keeps_both_ends_and_the_extremes_of_every_column(y, columns):
+    x, y = np.arange(float(len(y))), np.array(y)
+    kept = figures.thin(x, y, columns)
+    assert len(kept) <= max(len(x), 2 * columns + 2) and {0, len(x) - 1} <= set(kept) and (np.diff(kept) > 0).all()
+    place = np.minimum((x / max(x[-1], 1) * columns).astype(int), columns - 1)
+    for part in np.unique(place):
+        own, shown = y[place == part], y[kept[place[kept] == part]]
+        if np.isfinite(own).any():
+            assert np.nanmin(shown) == np.nanmin(own) and np.nanmax(shown) == np.nanmax(own)
+        else:
+            assert len(shown)  # a gap
 
 
 @pytest.mark.parametrize(
@@ -387,16 +385,14 @@ def test_thinning_keeps_the_extremes():
         pytest.param([0.5], id="one step"),
         pytest.param([math.nan, "nan", None], id="no number"),
         pytest.param([0.0, -1.0], id="not above zero"),
-        pytest.param(np.full(100_000, 0.5).tolist(), id="100,000 steps", marks=pytest.mark.slow),
+        pytest.param(np.random.default_rng(0).normal(size=100_000).tolist(), id="long", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("name", DRAWN)
 def test_every_picture_bears_every_history(tmp_path, name, values):
-    chart = next((c for c in CHARTS if c.name == name), None)
-    keys = [panel.key for panel in chart.panels] if chart else []
-    wild = np.random.default_rng(0).normal(size=len(values)).tolist() if len(values) > 1000 else values
+    keys = [panel.key for chart in CHARTS if chart.name == name for panel in chart.panels]
     logs = [{"step": step, "reward": value, "miner/seconds": value, "step_time": 1.0} | dict.fromkeys(keys, value)
-            for step, value in enumerate(wild, 1)]  # fmt: skip
+            for step, value in enumerate(values, 1)]  # fmt: skip
     scores = {float(step): {"pass@1": value} for step, value in enumerate(values, 1) if isinstance(value, float)}
     runs = [RunHistory(tmp_path / str(seed), f"r{seed}", logs, "m", seed, {"a": "1"}, scores) for seed in (1, 2)]
     draw_chart(name, runs, tmp_path / "p.svg")
@@ -404,38 +400,72 @@ def test_every_picture_bears_every_history(tmp_path, name, values):
     assert 1000 < (tmp_path / "p.svg").stat().st_size < 300_000
 
 
-def test_charts_are_known_by_name():
-    assert draw_chart("reward", history([0.1])).axes[0].get_title() == "Reward"
-    with pytest.raises(ValueError, match="must be one of reward, .*completions: got 'rewards'"):
-        draw_chart("rewards", history([0.1]))
+def test_a_chart_is_drawn_by_name_or_as_one_of_your_own():
+    own = Chart("own", "Mine", (Panel("mine", "Mine", "apples", log=True),), "How to read it.")
+    run = RunHistory(Path("run"), "run", [log(step, mine=step) for step in (1, 2)])
+    axes = draw_chart(own, [run]).axes[0]
+    assert lines_of(axes) == [([1, 2], [1, 2])] and (axes.get_ylabel(), axes.get_yscale()) == ("apples", "log")
+    with pytest.raises(ValueError, match="reward, .*completions: got 'rewards'"):
+        draw_chart("rewards", run)
+    with pytest.raises(ValueError, match=r"\.png or a \.svg"):
+        draw_chart("reward", run, "picture.pdf")
+    assert draw_chart("reward", run)._repr_png_()[:4] == b"\x89PNG"  # what Jupyter asks for
+
+
+def test_a_picture_takes_the_folder_of_a_comparison_and_the_same_run_twice(tmp_path):
+    compared(tmp_path, {"a": {}, "b": {"miner_gamma": 1.0}})
+    assert len(lines_of(draw_chart("reward", tmp_path).axes[0])) == 2
+    assert [run.name for run in read_runs([tmp_path / "a" / "seed1"] * 2)] == ["seed1", "seed1 (2)"]
+    with pytest.raises(FileNotFoundError, match="no trainer_state.json"):
+        draw_chart("reward", write_result(tmp_path / "result"))
 
 
 def test_a_lone_point_is_seen():
-    (line,) = line_of(draw_chart("reward", history([0.1, None, 0.3, None, 0.5, 0.6])).axes[0])
+    (line,) = draw_chart("reward", history([0.1, None, 0.3, None, 0.5, 0.6])).axes[0].get_lines()
     assert set(line.get_markevery()) >= {0, 2}
 
 
+def test_unscorable_prompts_get_a_panel_where_there_are_some():
+    older = history([0.5])
+    none, some = (RunHistory(Path("run"), "run", [log(1, **{"groups/unscorable": share})]) for share in (0.0, 0.1))
+    last = [draw_chart("prompt_kinds", runs).axes[-1].get_title() for runs in (older, none, [older, some])]
+    assert last == ["All wrong (NH)", "All wrong (NH)", "Unscorable"]
+
+
 def test_methods_differ_in_color_and_dash():
-    styles = [lines.style(place) for place in range(20)]
+    styles = [figures.style(place) for place in range(20)]
     assert len({(color, dash) for color, dash, _ in styles}) == 20
     assert all(a[0] != b[0] and a[1] != b[1] for a, b in zip(styles, styles[1:], strict=False))
 
 
-def test_pass_at_k_has_its_intervals_and_a_logarithmic_axis(tmp_path):
-    figure = pass_curves.draw_pass_at_k(
-        [write_result(tmp_path / "one"), write_result(tmp_path / "old", intervals=False)]
-    )
-    axes = figure.axes[0]
+def test_long_names_that_are_cut_to_the_same_both_have_an_entry(tmp_path):
+    runs = [write_run(tmp_path / f"{'x' * 60}{middle}{'x' * 60}", [log(1)]) for middle in "ab"]
+    (legend,) = draw_chart("reward", runs).legends
+    assert len(legend.get_texts()) == 2
+
+
+def test_pass_at_k_has_its_intervals_and_maj_at_k_its_deviation(tmp_path):
+    folders = [write_result(tmp_path / "one"), write_result(tmp_path / "without", intervals=False)]
+    axes = pass_curves.draw_pass_at_k(folders).axes[0]
     assert axes.get_xscale() == "log" and [text.get_text() for text in axes.get_xticklabels()] == ["1", "2", "4"]
-    with_band, without = line_of(axes)
-    assert list(with_band.get_xdata()) == [1, 2, 4] and list(without.get_xdata()) == [1, 2, 3, 4]
+    assert lines_of(axes) == [([1, 2, 4], [0.5, 0.6, 0.75]), ([1, 2, 3, 4], [0.5, 0.6, 0.7, 0.75])]
     assert len(axes.collections) == 1
-
-
-def test_maj_at_k_has_a_deviation_over_draws(tmp_path):
-    axes = pass_curves.draw_maj_at_k(write_result(tmp_path / "one")).axes[0]
-    extents = axes.collections[0].get_paths()[0].get_extents()
+    extents = pass_curves.draw_maj_at_k(folders[0]).axes[0].collections[0].get_paths()[0].get_extents()
     assert (extents.y0, extents.y1) == pytest.approx((0.4, 0.6))  # .5 -+ .1
+
+
+def test_results_of_one_method_are_one_line_at_the_k_that_all_have(tmp_path):
+    compared(tmp_path / "cmp", {"a": {}})
+    for seed, scores in ((1, {"1": 0.4, "2": 0.6, "4": 0.9}), (2, {"1": 0.2, "4": 0.7})):
+        path = write_result(tmp_path / f"e{seed}", tmp_path / "cmp" / "a" / f"seed{seed}") / "scores.json"
+        content = json.loads(path.read_text())
+        content["benchmarks"]["aime24"] |= {"pass@k": scores, "pass@k_intervals": {}}
+        path.write_text(json.dumps(content))
+    material = read_material([tmp_path / "cmp", tmp_path / "e1", tmp_path / "e2"])
+    (axes,) = pass_curves.draw_pass_at_k(material.results, methods=group_methods(material.runs)).axes
+    assert lines_of(axes) == [([1, 4], pytest.approx([0.3, 0.8]))]
+    extents = axes.collections[0].get_paths()[0].get_extents()
+    assert (extents.y0, extents.y1) == pytest.approx((0.2, 0.9))
 
 
 def test_results_without_levels_still_make_a_picture(tmp_path):
@@ -444,10 +474,19 @@ def test_results_without_levels_still_make_a_picture(tmp_path):
     assert titles == ["Pass@1, AIME2024", "Pass@4, AIME2024"]
 
 
-def test_a_figure_shows_itself_in_a_notebook():
-    assert draw_chart("reward", history([0.1]))._repr_png_()[:4] == b"\x89PNG"
-    with pytest.raises(ValueError, match=r"\.png or a \.svg"):
-        draw_chart("reward", history([0.1]), "picture.pdf")
+def test_results_keep_the_color_of_their_run(tmp_path):
+    compared(tmp_path / "cmp", {"a": {}, "b": {"miner_gamma": 1.0}})
+    run_of_b = tmp_path / "cmp" / "b" / "seed1"
+    folders = [write_result(tmp_path / "base"), write_result(tmp_path / "of_b", run_of_b)]
+    folders += [write_result(tmp_path / "of_b2", run_of_b.with_name("seed2")), write_result(tmp_path / "again")]
+    material = read_material([tmp_path / "cmp", *folders])
+    series = group_results(material.results, group_methods(material.runs))
+    # two methods: the results of the runs of b are one line in its place, 1; the others come after them
+    assert [(method.label, method.place, len(own)) for method, own in series] == [
+        ("base (base)", 2, 1),
+        ("b", 1, 2),
+        ("base (again)", 3, 1),
+    ]
 
 
 # the answer
@@ -577,13 +616,6 @@ def test_completions_are_right_by_the_reward_that_decides(tmp_path, record, rewa
     assert reward in found.last[0]
 
 
-def test_unscorable_prompts_get_a_panel_where_there_are_some():
-    older = history([0.5])
-    none, some = (RunHistory(Path("run"), "run", [log(1, **{"groups/unscorable": share})]) for share in (0.0, 0.1))
-    last = [draw_chart("prompt_kinds", runs).axes[-1].get_title() for runs in (older, none, [older, some])]
-    assert last == ["All wrong (NH)", "All wrong (NH)", "Unscorable"]
-
-
 def test_a_damaged_file_gives_the_rows_that_can_be_read(tmp_path):
     run = write_run(tmp_path / "run", [log(1)])
     whole = write_completions(run, 1, [("p", "text", 1.0)] * 4)
@@ -699,31 +731,23 @@ def test_runs_of_a_method_are_named_by_what_their_names_share(tmp_path):
     for name in ("tests_s1", "tests_s2"):
         run = write_run(tmp_path / name, [log(1)])
         (run / "training.json").write_text(json.dumps(record))
-    (method,) = group_methods(curves.read_runs([tmp_path / "tests_s1", tmp_path / "tests_s2"]))
+    (method,) = group_methods(read_runs([tmp_path / "tests_s1", tmp_path / "tests_s2"]))
     assert (method.label, len(method.runs)) == ("tests", 2)
-
-
-def test_a_picture_takes_the_folder_of_a_comparison(tmp_path):
-    compared(tmp_path, {"a": {}, "b": {"miner_gamma": 1.0}})
-    assert len(line_of(draw_chart("reward", tmp_path).axes[0])) == 2
-    with pytest.raises(FileNotFoundError, match="no trainer_state.json"):
-        draw_chart("reward", write_result(tmp_path / "result"))
 
 
 def test_what_grpo_cannot_record_is_not_asked_of_it(tmp_path):
     compared(tmp_path, {"a_miner": {}, "b_grpo": {"advantage_estimator": "grpo"}})
-    notes = "\n".join(missing_notes(group_methods(read_material([tmp_path]).runs)))
+    notes = "\n".join(missing_notes(metrics_of(tmp_path)))
     assert "What MINER costs" not in notes and "Norm of the gradient: not recorded. To record it: logging" in notes
 
 
-def test_a_report_replaces_an_older_one_and_keeps_frozen_what_its_caller_froze(tmp_path):
+def test_a_report_replaces_an_older_one(tmp_path):
     run = write_run(tmp_path / "run", [log(1, kl=0.1)])
     write_report([run], quiet=True)
     assert (run / "report" / "figures" / "kl.png").is_file()
     write_run(run, [log(1)])
     write_report([run], quiet=True)
     assert not (run / "report" / "figures" / "kl.png").exists()
-    assert gc.get_freeze_count()  # conftest.py froze what the imports made
 
 
 def test_results_that_were_not_measured_alike_are_warned_of(tmp_path):
@@ -751,21 +775,24 @@ def test_runs_scored_otherwise_are_warned_of(tmp_path):
     ]
 
 
-def test_old_scores_are_drawn_without_a_band_and_noted(tmp_path):
-    folder = write_result(tmp_path / "old", intervals=False)
-    text = write_report([folder], quiet=True).with_name("report.md").read_text()
-    assert f"trl-miner score {folder}" in text.replace("\\", "") and "## Notes" in text
-
-
-def test_names_are_escaped_in_markdown():
-    table = Table(
-        "t", ["", "x"], [["a|b", PLANTED], ["[x](javascript:1)", "`*_a_*\n#"], ["$\x00\u202e", "snake_case"]]
-    )
+def test_a_table_is_the_same_as_markdown_page_and_csv():
+    rows = [["a|b", PLANTED], ["[x](javascript:1)", "`*_a_*\n#"], ["$\x00\u202e", "snake_case"], ["half", "\ud800"]]
+    table = Table("t", ["", "x"], rows)
     shown = table.markdown()
     assert "<" not in shown and "a\\|b" in shown and "\\[x](" in shown and "snake_case" in shown
-    assert "\x00" not in shown and "\u202e" not in shown and len(shown.splitlines()) == 5
+    assert "\x00" not in shown and "\u202e" not in shown and len(shown.splitlines()) == 6
     page = html_page("t", "", [Section("s", [table])])
     assert "<script" not in page and "&lt;script&gt;" in page and "\x00" not in page and "\u202e" not in page
+    grouped = Table("g", ["", "p", "q"], [["r", "1", "2"]], groups=[("A", 2)])
+    found = [*csv.reader(csv_of([table, grouped]).splitlines())]
+    assert found[0] == ["table", "row", "column", "cell"] and found[1] == ["t", "a|b", "x", PLANTED]
+    assert found[-2:] == [["g", "r", "A, p", "1"], ["g", "r", "A, q", "2"]] and len(found) == 7
+
+
+def test_the_tables_of_a_report_are_one_csv(tmp_path):
+    page = write_report([write_run(tmp_path / "run", [log(1), log(2, 0.75)])], quiet=True)
+    table = pandas.read_csv(page.with_name("tables.csv"), keep_default_na=False).set_index(["table", "row", "column"])
+    assert table.loc[("Runs", "run", "Reward"), "cell"] == "0.500 → 0.750"
 
 
 def hostile_material(tmp_path):
@@ -820,27 +847,6 @@ def test_every_picture_of_a_report_is_whole(tmp_path):
     for path in page.parent.glob("figures/*.svg"):
         ElementTree.parse(path)
     assert not [path for path in page.parent.rglob(".*")]
-
-
-def test_results_keep_the_color_of_their_run(tmp_path):
-    material = compared(tmp_path / "cmp", {"a": {}, "b": {"miner_gamma": 1.0}})
-    run_of_b = tmp_path / "cmp" / "b" / "seed1"
-    folders = [write_result(tmp_path / "base"), write_result(tmp_path / "of_b", run_of_b)]
-    folders += [write_result(tmp_path / "of_b2", run_of_b.with_name("seed2")), write_result(tmp_path / "again")]
-    material = read_material([tmp_path / "cmp", *folders])
-    series = group_results(material.results, group_methods(material.runs))
-    # two methods: the results of the runs of b are one line in its place, 1; the others come after them
-    assert [(method.label, method.place, len(own)) for method, own in series] == [
-        ("base (base)", 2, 1),
-        ("b", 1, 2),
-        ("base (again)", 3, 1),
-    ]
-
-
-def test_long_names_that_are_cut_to_the_same_both_have_an_entry(tmp_path):
-    runs = [write_run(tmp_path / f"{'x' * 60}{middle}{'x' * 60}", [log(1)]) for middle in "ab"]
-    (legend,) = draw_chart("reward", runs).legends
-    assert len(legend.get_texts()) == 2
 
 
 def test_scores_have_the_intervals_that_the_curves_need(tmp_path):

@@ -2,7 +2,7 @@
 
     python tests/bench/report.py [--write]
 
-The whole command, imports included. Targets: 5 and 20 seconds.
+The whole command, imports included. Targets: 5 and 15 seconds of processor time.
 """
 
 import json
@@ -85,8 +85,7 @@ def main():
     header = ["logged steps", "runs", "trainer_state.json, MB", "figures", "page, MB", "processor, s", "elapsed, s"]
     text = (
         f"The whole command, imports included, for runs with {len(METRICS)} metrics at every logged step. Targets:\n"
-        "5 seconds for 2,000 steps and 20 for 200,000, elapsed on a machine that does nothing else; where it does,\n"
-        "processor seconds come closer."
+        "5 seconds of processor time for 2,000 steps and 15 for 200,000."
     )
     report_table("report", "`trl-miner report`", text, header, rows)
 

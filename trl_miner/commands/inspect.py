@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
     option("--output", metavar="FILE", help="file of the page (default: RUN/inspect.html)")
     option(
         "--max-rollouts", type=int, metavar="N",
-        help="show at most N rollouts, as whole prompts spread over steps and kinds (default: as many as have two "
+        help="show at most N rollouts, as whole prompts spread over steps and kinds (default: as many as have 1.5 "
         "million tokens)",
     )  # fmt: skip
     option("--steps", nargs="+", type=int, metavar="STEP", help="show these recorded steps alone (default: all)")

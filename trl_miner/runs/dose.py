@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from ..prompt_kinds import PromptKind
 from .history import RunHistory
 from .settings import DEFAULTS
 from .shapes import number
 
-KINDS = ("mixed", "all_right", "all_wrong")
+KINDS = tuple(kind.setting for kind in (PromptKind.MIXED, PromptKind.ALL_RIGHT, PromptKind.ALL_WRONG))
 # The kinds of prompts on which each estimator acts, where not on all; its record, which needs torch, says the same.
 ACTS_ON = {
     **dict.fromkeys(("grpo", "entropy_adv", "maxrl", "quantile"), ("mixed",)),

@@ -115,7 +115,7 @@ def _read_run(folder: Path) -> RunHistory:
     logs = clean_logs(state.get("log_history"), notes)
     steps = int(number(state.get("global_step")) or (logs[-1]["step"] if logs else 0))
     planned = number(state.get("max_steps"))
-    evaluation = read_evaluation(folder, notes)
+    evaluation, held_out = read_evaluation(folder, notes), read_held_out(folder, notes)
     finished = (not planned or steps >= planned) and (not evaluation or AFTER in evaluation)
     known = facts or record
     seed = number(known.get("seed"))
@@ -133,7 +133,7 @@ def _read_run(folder: Path) -> RunHistory:
         finished=finished,
         notes=[*changed, *notes],
         since=segments[-1]["step"] if segments else 0,
-        held_out=read_held_out(folder, notes),
+        held_out=held_out,
         versions=_dict(record, "versions") | ({"git": record["git"]} if record.get("git") else {}),
     )
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..prompt_kinds import PromptKind
 from .prompt_ledger import Ledger
 
-KINDS = ("all right", "mixed", "all wrong")
 ALL_RIGHT, MIXED, ALL_WRONG = range(3)
+KINDS = tuple(kind.words for kind in (PromptKind.ALL_RIGHT, PromptKind.MIXED, PromptKind.ALL_WRONG))
 UNSEEN = -1
 
 

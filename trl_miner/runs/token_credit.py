@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..prompt_kinds import PromptKind
 from .checkpoints import list_checkpoints
 from .compare_folder import RUN
 from .completions import FOLDER as COMPLETIONS
@@ -26,7 +27,7 @@ from .training_record import RECORD, papers_of, read_run_record
 logger = logging.getLogger(__name__)
 
 FOLDER = "credit"  # in the run folder
-KINDS = ("PH", "HE", "NH", "unscorable")  # in the order of `GroupKinds`
+KINDS = tuple(PromptKind)
 METADATA = b"trl_miner"
 # A training that diverged has written NaN or an infinity.
 _MEASURED = Kind("a number", lambda value: isinstance(value, float) or number(value) is not None)

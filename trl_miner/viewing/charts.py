@@ -1,7 +1,7 @@
-"""The charts of training: what each shows, how to read it, and which setting makes a run record it."""
+"""The pictures of a report: what each shows, how to read it, and which setting makes a run record it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..runs.history import RunHistory
 
@@ -28,8 +28,8 @@ class Panel:
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture of training: panels, how to read them, the setting that makes a run record them, whether only MINER
-    has them, and how many stand in a row (None: all)."""
+    """A picture: panels, if they are known before its data, how to read them, the setting that makes a run record
+    them, whether only MINER has them, and how many stand in a row (None: all)."""
 
     name: str
     title: str
@@ -174,6 +174,75 @@ COMPLETIONS = Chart(
 CHARTS = (REWARD, PROMPT_KINDS, ROLLOUTS, CALIBRATION, DOSE, UPDATE, ENTROPY, KL, GRAD_NORM, LENGTH, OVERHEAD)
 
 
+_HELD_OUT = Chart(
+    HELD_OUT,
+    "Scores on held-out problems",
+    (),
+    "Measured on problems that the run does not train on; step 0 is before training. Pass@k: the chance that at least "
+    "one of k samples is right.",
+    recorded_by="score_problems (and score_steps for scores along the way)",
+)
+PASS_AT_K = Chart(
+    "pass_at_k",
+    "Pass@K against K",
+    (),
+    "Share of problems that at least one of K samples solves, the unbiased estimate from all samples. Logarithmic "
+    "axis, base 2. The left end is how good one answer is; the right end is what the model can reach at all. "
+    "Band: 95 % bootstrap interval over the problems.",
+    columns=3,
+)
+MAJ_AT_K = Chart(
+    "maj_at_k",
+    "Maj@K against K",
+    (),
+    "Share of problems whose most frequent answer among K samples is right, mean over draws of K samples. "
+    "Logarithmic axis, base 2. Band: ± 1 standard deviation of the score over the draws.",
+    columns=3,
+)
+LEVELS = Chart(
+    "levels",
+    "Scores by level of difficulty",
+    (),
+    "Scores by the benchmark's own levels of difficulty; below each level its number of problems. Few problems: "
+    "wide intervals. Bars: 95 % bootstrap interval over the problems of the level.",
+)
+BY_K = Chart(
+    "held_out_by_k",
+    "Pass@K on held-out problems, after training",
+    (),
+    "After training: the share of problems that at least one of K samples solves, the unbiased estimate from all "
+    "samples. Logarithmic axis, base 2.",
+)
+AGAINST = Chart(
+    "against_baseline",
+    "Differences from {0}",
+    (),
+    "Pass@K of each method minus that of {0}, in percentage points, with its 95 % interval over seeds and problems; "
+    "of one seed, over problems alone. Filled: several seeds, and p below 0.05 after Holm's adjustment for the "
+    "methods of the panel. Without a bar: no run differs at any problem.",
+)
+PROMPTS = Chart(
+    "prompts",
+    "All prompts over the training",
+    (),
+    "Every prompt of the training set, by how its rollouts came out when the run last generated for it. Mixed: "
+    "some were right and some wrong. Unseen: not generated for yet, or the verifier could not judge it. "
+    "Of several rows with the same prompt, one counts as seen and the others as unseen.",
+)
+SKIPPED = Chart(
+    "prompts_skipped",
+    "Prompts passed over",
+    (
+        Panel("skipped", "Passed over", "share of drawn prompts", share=True),
+        Panel("saved", "Rollouts saved so far", "share of rollouts", share=True),
+    ),
+    "What prompt_selection passed over. Left: of the prompts that were drawn for a generation batch. Right: of all "
+    "rollouts that those drawn so far would have taken, num_generations for each prompt.",
+)
+OF_SCORES = (PASS_AT_K, MAJ_AT_K, LEVELS, BY_K, AGAINST)
+OF_PROMPTS = (PROMPTS, SKIPPED)
+
+
 def held_out_chart(runs: Sequence[RunHistory]) -> Chart:
     """Return the chart of the runs' scores on held-out problems: a panel for the smallest and the largest k."""
     scored = [list(run.scores.values()) for run in runs]
@@ -182,16 +251,9 @@ def held_out_chart(runs: Sequence[RunHistory]) -> Chart:
     names = {name for name in names if any(sum(name in one for one in scores) > 1 for scores in scored)} or names
     ks = sorted(int(name[5:]) for name in names if name[5:].isdigit()) or [1]
     panels = tuple(Panel(f"eval:pass@{k}", f"Pass@{k}", "share of problems") for k in dict.fromkeys((ks[0], ks[-1])))
-    return Chart(
-        HELD_OUT,
-        "Scores on held-out problems",
-        panels,
-        "Measured on problems that the run does not train on; step 0 is before training. Pass@k: the chance that at "
-        "least one of k samples is right.",
-        recorded_by="score_problems (and score_steps for scores along the way)",
-    )
+    return replace(_HELD_OUT, panels=panels)
 
 
 def charts_of(runs: Sequence[RunHistory]) -> dict[str, Chart]:
-    """Return all charts by name, in the order of a report."""
+    """Return the charts of training by name, in the order of a report."""
     return {chart.name: chart for chart in (*CHARTS, held_out_chart(runs), COMPLETIONS)}

@@ -11,11 +11,11 @@ from typing import Any
 
 from ..runs.compare_folder import read_run_settings
 from ..runs.evaluation import AFTER, read_evaluation
-from ..runs.history import RunHistory, number, read_run
+from ..runs.history import RunHistory, read_run
 from ..runs.trainer_state import FILE as STATE
 from ..runs.trainer_state import last_step
 from ..tables import Table
-from .spreads import NOT_AVAILABLE, counted, known_values, show_spread, spread, with_count
+from .cells import NOT_AVAILABLE, counted, show_spread, spread, with_count
 
 _ROUNDING = 1e-9  # the mean of equal scores may be a little above each of them
 
@@ -50,8 +50,7 @@ def summarize_run(folder: str | Path) -> RunSummary:
 def summary_of(run: RunHistory, method: str) -> RunSummary:
     """Return the numbers of a run that was scored after training, for the row of a method."""
     per_step, seconds = run.per_step or 1.0, mean_step_time(run)
-    totals = [known_values(run, f"rollouts/{name}_total") for name in ("generated", "used")]
-    generated, used = (values[-1] if values else None for values in totals)
+    generated, used = (_last(run, f"rollouts/{name}_total") for name in ("generated", "used"))
     return RunSummary(
         method=method,
         seed=run.seed or 0,
@@ -69,14 +68,14 @@ def is_scored(run: RunHistory) -> bool:
 
 def mean_step_time(run: RunHistory) -> float | None:
     """Return the seconds of an optimizer step, without the scoring; None: not recorded."""
+    import numpy as np
+
     # A log holds the mean since the log before, so that it counts for as many optimizer steps.
-    seconds, steps, before = 0.0, 0, 0
-    for log in run.logs:
-        if number(log.get("step_time")) is not None:
-            seconds += log["step_time"] * (log["step"] - before)
-            steps += log["step"] - before
-        before = log["step"]
-    return seconds / steps if steps else None
+    logged = np.array([log["step"] for log in run.logs], dtype=float)
+    points = run.points("step_time")
+    points = points[np.isfinite(points[:, 1])]
+    weights = np.diff(logged, prepend=0.0)[np.searchsorted(logged, points[:, 0])]
+    return float(points[:, 1] @ weights / weights.sum()) if weights.sum() else None
 
 
 def compare_runs(runs: Sequence[RunSummary], methods: Mapping[str, int], *, baseline: str | None) -> dict[str, Any]:
@@ -138,6 +137,12 @@ def target_of(runs: Sequence[RunSummary]) -> dict[str, float] | None:
 def steps_to(run: RunSummary, wanted: float) -> float | None:
     """Return the first scored step whose Pass@1 is at least `wanted`; None: there is none."""
     return next((step for step in sorted(run.scores) if run.scores[step]["pass@1"] >= wanted - _ROUNDING), None)
+
+
+def _last(run: RunHistory, metric: str) -> float | None:
+    values = run.points(metric)[:, 1]
+    known = values[values == values]  # NaN where it is no finite number
+    return float(known[-1]) if len(known) else None
 
 
 def _name(row: Mapping[str, Any], *, is_even: bool) -> str:

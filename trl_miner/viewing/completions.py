@@ -13,8 +13,8 @@ from ..runs.files import read_parquet
 from ..runs.history import RunHistory, number
 from ..runs.places import only_within
 from ..runs.training_record import read_verifier
+from .cells import as_number
 from .charts import MOST_COMPLETION_FILES
-from .spreads import as_number
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -2,13 +2,17 @@
 
 import html
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..runs.token_credit import KINDS, NULL_BITS, Credit, groups_of, has_list, read_credit, token_counts, token_numbers
 from ..tables import Table
 from ..text import visible
+from .figures import new_figure
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 __all__ = [
     "Credit",
@@ -20,6 +24,7 @@ __all__ = [
     "rollout_html",
 ]
 
+_NUMBERS = ("old_logps", "weights", "advantages_before", "advantages")
 BLUE, ORANGE = (0, 114, 178), (230, 159, 0)  # Okabe-Ito, told apart by color-blind readers
 
 
@@ -37,32 +42,29 @@ def paid_tokens(credit: Credit, kind: str = "PH") -> list[dict[str, Any]]:
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}: got {kind!r}.")
-    texts, counts, credits = paid_by_text(credit, kind)
-    total = credits.sum()
-    rows = [
-        {
-            "token": texts[at],
-            "count": int(counts[at]),
-            "credit": float(credits[at]),
-            "share": float(credits[at] / total) if total > 0 else float("nan"),
-            "mean": float(credits[at] / counts[at]),
-        }
-        for at in np.flatnonzero(counts)
-    ]
-    return sorted(rows, key=lambda row: (-row["credit"], -row["count"], row["token"]))
+    paid = paid_by_text(credit, kind)
+    total = paid["credit"].sum()
+    paid["share"] = paid["credit"] / (total if total > 0 else np.nan)
+    paid["mean"] = paid["credit"] / paid["count"]
+    return (
+        paid.drop(columns="text")
+        .sort_values(["credit", "count", "token"], ascending=[False, False, True])
+        .to_dict("records")
+    )
 
 
-def paid_by_text(credit: Credit, kind: str) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Return the distinct texts of tokens in a `credit`, how often each occurs in prompts of the `kind`, and its
-    summed abs(advantage) there."""
-    texts = token_texts(credit.table)
+def paid_by_text(credit: Credit, kind: str) -> "DataFrame":
+    """Return a row for each text of a token in prompts of the `kind`: "text", its place among the distinct texts;
+    "token"; "count", how often it occurs; "credit", its summed abs(advantage)."""
+    import pandas as pd
+
+    texts, advantages = token_texts(credit.table), token_numbers(credit.table, "advantages")
     is_kind = np.repeat(credit.table["kind"].to_numpy() == kind, token_counts(credit.table))
-    advantages = token_numbers(credit.table, "advantages")
     is_kind &= advantages.view(np.uint32) != NULL_BITS  # a tool's
-    codes, size = texts.indices.to_numpy()[is_kind], len(texts.dictionary)
-    paid = absolute(advantages[is_kind])
-    counts, credits = np.bincount(codes, minlength=size), np.bincount(codes, weights=paid, minlength=size)
-    return texts.dictionary.to_pylist(), counts, credits
+    tokens = pd.DataFrame({"text": texts.indices.to_numpy()[is_kind], "paid": absolute(advantages[is_kind])})
+    paid = tokens.groupby("text")["paid"].agg(count="size", credit="sum").reset_index()
+    paid.insert(1, "token", pd.Series(texts.dictionary.to_pylist(), dtype=object).reindex(paid["text"]).to_numpy())
+    return paid
 
 
 def token_texts(table: Any) -> Any:
@@ -123,6 +125,31 @@ def credit_sums(credit: Credit) -> list[dict[str, Any]]:
     return sums
 
 
+def prompts_of(table: Any) -> "DataFrame":
+    """Return a row for each prompt of the `table` of a `Credit`.
+
+    Columns: "step", "group", "kind"; "first", its first row, and "size", its rollouts; "tokens"; "reward", their mean,
+    NaN where none is known; "paid", rollouts with an advantage; "credit", the sum and "largest", the largest
+    abs(advantage) of a token.
+    """
+    import pandas as pd
+
+    rows = table.select(["step", "group", "kind", "reward"]).to_pandas()
+    rows["tokens"] = token_counts(table)
+    paid = pd.Series(absolute(token_numbers(table, "advantages")))
+    of_row = paid.groupby(np.repeat(np.arange(table.num_rows), rows["tokens"]))
+    rows["credit"], rows["largest"] = (of_row.agg(what).reindex(rows.index, fill_value=0.0) for what in ("sum", "max"))
+    starts, sizes = groups_of(table)
+    rows["prompt"] = np.repeat(np.arange(len(starts)), sizes)
+    rows["paid"], rows["reward"] = rows["largest"] > 0, rows["reward"].astype(float)
+    first = rows.groupby("prompt")[["step", "group", "kind"]].first()
+    sums = rows.groupby("prompt")[["tokens", "paid", "credit"]].sum()
+    return first.join(sums).assign(
+        first=starts, size=sizes,
+        reward=rows.groupby("prompt")["reward"].mean(), largest=rows.groupby("prompt")["largest"].max(),
+    )  # fmt: skip
+
+
 def absolute(advantages: np.ndarray) -> np.ndarray:
     """Return abs(advantages) in float64, 0 where it is not finite."""
     return np.where(np.isfinite(advantages), np.abs(advantages.astype(np.float64)), 0.0)
@@ -142,12 +169,10 @@ def draw_paid_tokens(
     Returns:
         The path written, or without one the `matplotlib.figure.Figure`, which a notebook shows.
     """
-    from matplotlib.figure import Figure  # the object interface: no display, no global state
-
     credit = run if isinstance(run, Credit) else read_credit(run)
     rows = [row for row in paid_tokens(credit, kind) if row["credit"] > 0][:num_tokens]
-    figure = Figure(figsize=(9, 1.3 + 0.27 * max(len(rows), 4)), layout="constrained")
-    shares, means = figure.subplots(1, 2, sharey=True)
+    size = (9, 1.3 + 0.27 * max(len(rows), 4))
+    figure, (shares, means) = new_figure(2, size=size, sharey=True)
     figure.suptitle(f"Which tokens are paid ({kind} prompts, {_in_font(visible(credit.name[:60]))})", parse_math=False)
     if not rows:
         figure.text(0.5, 0.4, f"No token of a {kind} prompt has an advantage.", ha="center")
@@ -159,9 +184,7 @@ def draw_paid_tokens(
         axes.set_xlim(left=0)
         axes.locator_params(axis="x", nbins=5)
         axes.xaxis.set_major_formatter("{x:.3g}")
-        axes.grid(axis="x", alpha=0.3)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(visible=False, axis="y")
     labels = [f"{_label(row['token'])}  ({row['count']:,}×)" for row in rows]
     shares.set_yticks(places, labels, parse_math=False)
     shares.set_ylim(max(len(rows), 1) - 0.4, -0.6)
@@ -188,30 +211,22 @@ def rollout_html(credit: Credit, step: int, group: int, rollout: int) -> str:
     Raises:
         ValueError: There is no such record; the message says which there are.
     """
-    table = credit.table
-    starts, sizes = groups_of(table)
-    steps, groups = (table[name].to_numpy()[starts] for name in ("step", "group"))
-    found = np.flatnonzero((steps == step) & (groups == group))
+    prompts = prompts_of(credit.table)
+    of_step = prompts[prompts["step"] == step]
+    found = of_step[of_step["group"] == group]
     if not len(found):
-        here = ", ".join(map(str, groups[steps == step][:20])) or f"none; steps: {', '.join(map(str, credit.metas))}"
+        here = ", ".join(map(str, of_step["group"][:20])) or f"none; steps: {', '.join(map(str, credit.metas))}"
         raise ValueError(f"step {step} must have a record of group {group}: it has {here}.")
-    prompt = table.slice(int(starts[found[0]]), int(sizes[found[0]]))
-    numbers = prompt["rollout"].to_pylist()
-    if rollout not in numbers:
-        raise ValueError(f"group {group} of step {step} must have rollout {rollout}: it has {numbers}.")
-    one = prompt.slice(numbers.index(rollout), 1)
-    largest = float(absolute(token_numbers(prompt, "advantages")).max(initial=0.0))
-    columns = [token_numbers(one, name) for name in ("old_logps", "weights", "advantages_before", "advantages")]
-    texts, ids = one["tokens"][0].as_py() or [], one["token_ids"][0].as_py() or []
-    spans = [
-        _span(text, token_id, [column[i] for column in columns], largest)
-        for i, (text, token_id) in enumerate(zip(texts, ids, strict=True))
-    ]
-    facts = [f"step {step}, prompt {group}, rollout {rollout}", str(one["kind"][0])]
-    for title, name in (("reward", "reward"), ("NLL", "nll"), ("advantage", "advantage")):
-        value = one[name][0].as_py()
-        facts.append(f"{title} {'not known' if value is None else f'{value:.4g}'}")
-    facts.append(f"{one['length'][0]} tokens")
+    prompt = found.iloc[0]
+    rows = {row["rollout"]: row for row in credit.table.slice(prompt["first"], prompt["size"]).to_pylist()}
+    if rollout not in rows:
+        raise ValueError(f"group {group} of step {step} must have rollout {rollout}: it has {[*rows]}.")
+    one, largest = rows[rollout], prompt["largest"]
+    texts = one["tokens"] or []
+    columns = [one[name] or [None] * len(texts) for name in _NUMBERS]
+    spans = [_span(largest, *token) for token in zip(texts, one["token_ids"] or [], *columns, strict=True)]
+    facts = [f"step {step}, prompt {group}, rollout {rollout}", one["kind"], f"reward {_shown(one['reward'])}"]
+    facts += [f"NLL {_shown(one['nll'])}", f"advantage {_shown(one['advantage'])}", f"{one['length']} tokens"]
     return (
         '<div style="background:#fff;color:#111;border:1px solid #bbb;border-radius:6px;padding:10px 14px;'
         'font:14px/1.7 ui-monospace,monospace;unicode-bidi:isolate">'
@@ -221,23 +236,24 @@ def rollout_html(credit: Credit, step: int, group: int, rollout: int) -> str:
     )
 
 
-def _span(text: str | None, token_id: int, numbers: list[Any], largest: float) -> str:
-    logp, weight, before, after = numbers
-    titles = [f"token {visible(text or '', spaces=True)}  id {token_id}"]
-    titles.append(f"log-prob {_shown(logp)} (probability {_shown(np.exp(np.minimum(logp, 0)))})")
-    credited = "none" if np.float32(weight).view(np.uint32) == NULL_BITS else _shown(weight)
-    titles.append(f"weight {credited}, advantage {_shown(before)} before calibration, {_shown(after)} after")
-    style = "border-radius:2px"
-    if np.float32(after).view(np.uint32) == NULL_BITS:
-        titles[1:] = ["not the model's token, but a tool's"]
+def _span(largest: float, text: str | None, token_id: int, logp: Any, weight: Any, before: Any, after: Any) -> str:
+    shown, style = visible(text or "", spaces=True), "border-radius:2px"
+    titles = [f"token {shown}  id {token_id}"]
+    if after is None:
+        titles.append("not the model's token, but a tool's")
         style += ";color:#666;font-style:italic"
-    darkness = min(1.0, abs(float(after)) / largest) if largest > 0 and not np.isnan(after) else 0.0
+    else:
+        probability = None if logp is None else float(np.exp(np.minimum(logp, 0)))
+        titles.append(f"log-prob {_shown(logp)} (probability {_shown(probability)})")
+        credited = "none" if weight is None else _shown(weight)
+        titles.append(f"weight {credited}, advantage {_shown(before)} before calibration, {_shown(after)} after")
+    is_shaded = after is not None and not np.isnan(after) and largest > 0
+    darkness = min(1.0, abs(after) / largest) if is_shaded else 0.0
     if darkness > 0:
         style += _paint(darkness, BLUE if after > 0 else ORANGE)
         style += "" if after > 0 else ";text-decoration:underline"
-    return (
-        f'<span style="{style}" title="{html.escape(chr(10).join(titles))}">{html.escape(visible(text or ""))}</span>'
-    )
+    title = html.escape("\n".join(titles))
+    return f'<span style="{style}" title="{title}">{html.escape(visible(text or ""))}</span>'
 
 
 def _paint(darkness: float, color: tuple[int, int, int]) -> str:
@@ -249,11 +265,9 @@ def _paint(darkness: float, color: tuple[int, int, int]) -> str:
     return f";background:rgb({','.join(f'{channel:.1f}' for channel in mixed)});color:{text}"
 
 
-def _shown(number: Any) -> str:
-    """Return 4 significant digits; what the file does not know is "not known"."""
-    if np.float32(number).view(np.uint32) == NULL_BITS:
-        return "not known"
-    return f"{float(number):.4g}"
+def _shown(number: float | None) -> str:
+    """Return 4 significant digits."""
+    return "not known" if number is None else f"{number:.4g}"
 
 
 def _label(text: str) -> str:

@@ -4,23 +4,55 @@ Runs of one method, that is with the same settings but for the seed, become one 
 smallest to the largest.
 """
 
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ..runs.dose import dose_of
 from ..runs.history import RunHistory, read_run
 from .charts import COMPLETIONS, HELD_OUT, UNSCORABLE, Chart, charts_of
-from .completions import completions_history
+from .completions import Completions, completions_history
+from .figures import (
+    INK,
+    MOST_BANDS,
+    add_legend,
+    draw_lines,
+    finish_axes,
+    metric_lines,
+    new_figure,
+    save,
+    scale_by_two,
+    style,
+)
+from .frame import SAMPLES, Metrics, read_metrics
 from .grouping import Method, group_methods, standing_out
-from .lines import INK, MOST_BANDS, add_legend, draw_lines, finish_axes, method_line, new_figure, save, style
-from .material import read_material
-from .spreads import known_values
+from .material import read_material, tell_apart
+from .pages import Plan
 
 Runs = str | Path | RunHistory | Sequence[str | Path | RunHistory]
+
+_OVERVIEW = (  # title, unit, and of each line the metric, its label and its color
+    ("Reward", "mean reward", [("reward", "mean reward", 0)]),
+    (
+        "Kinds of prompt",
+        "share of prompts",
+        [
+            ("groups/ph", "all right (PH)", 2),
+            ("groups/he", "mixed (HE)", 3),
+            ("groups/nh", "all wrong (NH)", 1),
+            (UNSCORABLE, "unscorable", 4),
+        ],
+    ),
+    (
+        "Rollouts that teach",
+        "share of rollouts",
+        [
+            ("rollouts/grpo", "under GRPO", 3),
+            ("rollouts/used", "in this run", 0),
+            ("rollouts/recovered", "recovered from PH", 2),
+        ],
+    ),
+)
 
 
 def draw_chart(chart: str | Chart, runs: Runs, path: str | Path | None = None, *, smooth: int = 1) -> Any:
@@ -47,47 +79,82 @@ def draw_chart(chart: str | Chart, runs: Runs, path: str | Path | None = None, *
             raise ValueError(f"chart must be one of {', '.join(charts)}: got {chart!r}.")
         histories = [completions_history(run) for run in histories] if chart == COMPLETIONS.name else histories
         chart = charts[chart]
-    methods = group_methods(histories)
-    xlabel, per_step = step_axis(histories)
-    shown = [panel for panel in chart.panels if not panel.rare or _occurs(panel.key, histories)] or chart.panels[:1]
+    return save(draw_metrics(chart, read_metrics(group_methods(histories), keys_of([chart])), smooth), path)
+
+
+def draw_metrics(chart: Chart, metrics: Metrics, smooth: int = 1) -> Any:
+    """Draw a chart of metrics that have been read: the figure of all lines over steps, and of scores by K."""
+    methods, is_by_k = metrics.methods, metrics.axis == SAMPLES
+    shown = [panel for panel in chart.panels if not panel.rare or metrics.occurs(panel.key)] or chart.panels[:1]
+    front = _front(metrics)
     figure, panels = new_figure(len(shown), len(methods), columns=chart.columns)
     for axes, panel in zip(panels, shown, strict=True):
-        points_of = _points_of(panel.key, per_step)
-        lines = [line for method in methods if (line := method_line(method, points_of, smooth)) is not None]
-        draw_lines(axes, lines, panels=len(panels), bands=len(methods) <= MOST_BANDS, front=standing_out(methods))
+        lines = metric_lines(metrics.rows, panel.key, methods, smooth)
+        draw_lines(axes, lines, panels=len(panels), bands=len(methods) <= MOST_BANDS, front=front)
         for method in methods if panel.target else ():
-            dosed = [run for run in method.runs if run.has(panel.key) and run.has(panel.target)]
-            for target in {known_values(run, panel.target)[-1] for run in dosed}:
+            dosed = [run for run in method.runs if metrics.has(panel.key, run)]
+            for target in set(metrics.of(dosed, panel.target, "last")):
                 axes.axhline(target, color=style(method.place)[0], linestyle=":", linewidth=1.2)
-        if panel.share:
-            axes.set_ylim(-0.03, 1.03)
-        percent = panel.unit.startswith("share")
-        mark_steps(axes)
-        finish_axes(axes, title=panel.title, xlabel=xlabel, ylabel=panel.unit, percent=percent, log=panel.log)
+        if is_by_k:
+            scale_by_two(axes, int(max((line.x.max() for line in lines), default=1)))
+        finish_axes(axes, title=panel.title, xlabel=metrics.axis, ylabel=panel.unit, share=panel.share,
+                    percent=panel.unit.startswith("share"), log=panel.log, steps=not is_by_k)  # fmt: skip
     add_legend(figure, panels)
-    return save(figure, path)
+    return figure
 
 
-def has_chart(chart: Chart, run: RunHistory) -> bool:
-    """Return whether a run recorded anything of a chart."""
-    if chart.name == HELD_OUT:
-        return bool(run.scores)
-    return any(np.isfinite(_points_of(panel.key, None)(run)[:, 1]).any() for panel in chart.panels)
+def plan_chart(chart: Chart, metrics: Metrics, smooth: int = 1, *, has_means: bool = False) -> Plan:
+    """Return the picture of a chart, which is yet to be drawn, with a caption that tells means, bands and smoothing.
+
+    Lines are means where a method has several runs, or `has_means` says so.
+    """
+    caption = [chart.caption]
+    if has_means or any(len(method.runs) > 1 for method in metrics.methods):
+        caption.append("A line of several runs is their mean, its band from the smallest to the largest.")
+    if len(metrics.methods) > MOST_BANDS:
+        front = " and ".join(_front(metrics))
+        what = f"only {front} have bands" if front else "there are no bands"
+        caption.append(f"Above {MOST_BANDS} methods {what}: give fewer runs to see them.")
+    if smooth > 1:
+        caption.append(f"Trailing mean over {smooth} logs of each run.")
+    return Plan(chart.name, chart.title, " ".join(caption), lambda: draw_metrics(chart, metrics, smooth))
 
 
-def _occurs(key: str, runs: Sequence[RunHistory]) -> bool:
-    """Return whether a metric is a number other than 0 in some log of some run."""
-    return any(np.nan_to_num(_points_of(key, None)(run)[:, 1]).any() for run in runs)
+def _front(metrics: Metrics) -> list[str]:
+    return standing_out([method for method in metrics.methods if method.runs])
 
 
-def overhead(run: RunHistory) -> list[tuple[float, float]]:
-    """Return the share of a step's time that MINER's advantages took in a run, by optimizer step."""
-    # `step_time` is the time of an optimizer step, `miner/seconds` that of a generation batch
-    per_step = run.per_step or 1.0
-    times = dict(run.values("step_time"))
+def training_plans(metrics: Metrics, completions: Mapping[str, Completions], smooth: int) -> list[Plan]:
+    """Return the charts of which at least one run has something; scores and completions are never smoothed."""
+    runs = [run for method in metrics.methods for run in method.runs]
+    plans = []
+    for chart in charts_of(runs).values():
+        own = metrics
+        if chart is COMPLETIONS:
+            own = read_metrics(_of_completions(metrics.methods, completions), keys_of([chart]))
+        if any(has_chart(chart, own, run) for method in own.methods for run in method.runs):
+            plans.append(plan_chart(chart, own, 1 if chart.name in (HELD_OUT, COMPLETIONS.name) else smooth))
+    return plans
+
+
+def _of_completions(methods: Sequence[Method], completions: Mapping[str, Completions]) -> list[Method]:
+    """Return the methods with the runs that have completions, whose logs are the measures of these."""
+    kept = [[run for run in method.runs if str(run.folder) in completions] for method in methods]
     return [
-        (step, seconds / (times[step] * per_step)) for step, seconds in run.values("miner/seconds") if times.get(step)
+        replace(method, runs=[completions_history(run, completions[str(run.folder)]) for run in runs])
+        for method, runs in zip(methods, kept, strict=True)
+        if runs
     ]
+
+
+def keys_of(charts: Iterable[Chart]) -> list[str]:
+    """Return the metrics that charts need."""
+    return [key for chart in charts for panel in chart.panels for key in (panel.key, panel.target) if key]
+
+
+def has_chart(chart: Chart, metrics: Metrics, run: RunHistory) -> bool:
+    """Return whether a run recorded anything of a chart."""
+    return bool(run.scores) if chart.name == HELD_OUT else any(metrics.has(panel.key, run) for panel in chart.panels)
 
 
 def read_runs(runs: Runs) -> list[RunHistory]:
@@ -98,7 +165,7 @@ def read_runs(runs: Runs) -> list[RunHistory]:
             histories.append(run)
         else:
             histories += read_material([run]).runs or [read_run(run)]
-    return histories
+    return tell_apart(histories)
 
 
 def draw_training(run: str | Path, path: str | Path | None = None) -> Path:
@@ -116,46 +183,21 @@ def draw_training(run: str | Path, path: str | Path | None = None) -> Path:
     return path
 
 
-_OVERVIEW = (  # title, unit, and of each line the metric, its label and its color
-    ("Reward", "mean reward", [("reward", "mean reward", 0)]),
-    (
-        "Kinds of prompt",
-        "share of prompts",
-        [
-            ("groups/ph", "all right (PH)", 2),
-            ("groups/he", "mixed (HE)", 3),
-            ("groups/nh", "all wrong (NH)", 1),
-            (UNSCORABLE, "unscorable", 4),
-        ],
-    ),
-    (
-        "Rollouts that teach",
-        "share of rollouts",
-        [
-            ("rollouts/grpo", "under GRPO", 3),
-            ("rollouts/used", "in this run", 0),
-            ("rollouts/recovered", "recovered from PH", 2),
-        ],
-    ),
-)
-
-
 def _overview(run: RunHistory) -> Any:
-    figure, panels = new_figure(len(_OVERVIEW))
-    figure.set_size_inches(12, 3.6)
+    whole = Method(run.name, [run])
+    metrics = read_metrics([whole], [key for _, _, series in _OVERVIEW for key, _, _ in series])
+    figure, panels = new_figure(len(_OVERVIEW), size=(12, 3.6))
     for axes, (title, unit, series) in zip(panels, _OVERVIEW, strict=True):
         is_share = unit.startswith("share")
-        title += _use(run) if series[0][0] == "rollouts/grpo" else ""
-        every = [
-            method_line(Method(label, [run], place), _points_of(key, None))
+        title += _use(run, metrics) if series[0][0] == "rollouts/grpo" else ""
+        lines = [
+            replace(line, label=label, place=place)
             for key, label, place in series
-            if key != UNSCORABLE or _occurs(key, [run])
+            if key != UNSCORABLE or metrics.occurs(key)
+            for line in metric_lines(metrics.rows, key, [whole])
         ]
-        lines = [line for line in every if line is not None]
         draw_lines(axes, lines, panels=len(_OVERVIEW), bands=False)
-        axes.set_ylim((-0.02, 1.02) if is_share else None)
-        mark_steps(axes)
-        finish_axes(axes, title=title, xlabel="step", ylabel=unit, percent=is_share)
+        finish_axes(axes, title=title, xlabel="step", ylabel=unit, share=is_share, percent=is_share, steps=True)
         if is_share and lines:  # below, where no line can run through it
             axes.legend(
                 frameon=False,
@@ -171,47 +213,7 @@ def _overview(run: RunHistory) -> Any:
     return figure
 
 
-def _use(run: RunHistory) -> str:
+def _use(run: RunHistory, metrics: Metrics) -> str:
     """Return the mean shares of rollouts that taught something, for the title of their panel."""
-    used, under_grpo = (known_values(run, f"rollouts/{name}") for name in ("used", "grpo"))
-    if not used or not under_grpo:
-        return ""
-    return f": {100 * statistics.fmean(used):.0f} % used, {100 * statistics.fmean(under_grpo):.0f} % under GRPO"
-
-
-def mark_steps(axes: Any) -> None:
-    """Put whole numbers on the axis of steps of `axes`, matplotlib's."""
-    from matplotlib.ticker import MaxNLocator
-
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
-
-
-def step_axis(runs: Sequence[RunHistory]) -> tuple[str, Mapping[str, float] | None]:
-    """Return the title of the axis for `runs`, and by folder what optimizer steps are divided by (None: nothing).
-
-    The axis counts generation batches where each run says how many optimizer steps one has, so that methods with
-    several stand beside those with one; else it counts optimizer steps.
-    """
-    if runs and all(run.per_step for run in runs):
-        return "step (generation batches)", {str(run.folder): run.per_step or 1.0 for run in runs}
-    return "step (of the optimizer)", None
-
-
-def _points_of(key: str, per_step: Mapping[str, float] | None) -> Callable[[RunHistory], np.ndarray]:
-    """Return a function that gives a run's (points, 2) of a panel, on the axis of `step_axis`."""
-
-    def points(run: RunHistory) -> np.ndarray:
-        if key == "overhead":
-            found = np.array(overhead(run)).reshape(-1, 2)
-        elif key == "l1_share":
-            dose = dose_of(run)
-            found = np.array(dose.reached if dose.unit in ("cap", "none") else []).reshape(-1, 2)
-        elif key.startswith("eval:"):
-            name = key.removeprefix("eval:")
-            scored = [(step, scores[name]) for step, scores in run.scores.items() if name in scores]
-            found = np.array(scored, dtype=float).reshape(-1, 2)
-        else:
-            found = run.points(key)
-        return found / [1.0 if per_step is None else per_step[str(run.folder)], 1.0]
-
-    return points
+    shares = [value for name in ("used", "grpo") for value in metrics.of([run], f"rollouts/{name}")]
+    return f": {100 * shares[0]:.0f} % used, {100 * shares[1]:.0f} % under GRPO" if len(shares) == 2 else ""

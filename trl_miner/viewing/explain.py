@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ..prompt_kinds import PromptKind
+from .figures import new_figure
+
 # Okabe-Ito colors, told apart by color-blind readers; the kind is written beside each group as well.
-KIND_COLORS = {"PH": "#009E73", "HE": "#E69F00", "NH": "#D55E00", "unscorable": "#999999"}
+KIND_COLORS: dict[str, str] = dict(zip(PromptKind, ("#009E73", "#E69F00", "#D55E00", "#999999"), strict=True))
 UP, DOWN, GREY = "#0072B2", "#D55E00", "#999999"
 
 
@@ -17,7 +20,7 @@ def kind_names(kinds: Any) -> list[str]:
     """Return the kind of each rollout's group, by name.
 
     Args:
-        kinds: `GroupKinds` or `MinerAdvantages`.
+        kinds: `GroupKinds`, such as `MinerAdvantages.kinds`.
 
     Returns:
         N times "PH", "HE", "NH" or "unscorable".
@@ -171,12 +174,9 @@ def draw_cap(tau_ref: float, tau_pos: float, lambda_max: float) -> Any:
 
 
 def _new_figure(width: float, height: float, rows: int = 1) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), dpi=80, layout="constrained")
-    panels = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
+    figure, panels = new_figure(rows, columns=1, size=(width, height), sharex=True)
     for axes in panels:
-        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(visible=False)
     return figure, panels
 
 

@@ -9,9 +9,9 @@ from ..evaluation.metrics import pass_at_k
 from ..runs.held_out import HeldOut, Moment
 from ..runs.history import RunHistory
 from ..tables import Table
+from .cells import NOT_AVAILABLE, show_spread, spread
 from .effects import TEST, Effect, crossed_difference, holm
 from .grouping import Method, ablation_base, ablation_of, baseline_of, is_whole_miner
-from .spreads import NOT_AVAILABLE, show_spread, spread
 
 _SHOWN = (1, 4, 16, 64)  # K of the table, and the largest that all runs have
 

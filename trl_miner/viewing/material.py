@@ -64,21 +64,25 @@ def read_material(folders: Sequence[str | Path]) -> Material:
             results.append(folder)
         else:
             raise FileNotFoundError(no_state(folder))
-    runs = _tell_apart(runs)
+    runs = tell_apart(runs)
     return Material(runs, [read_result(folder, runs) for folder in results], notes)
 
 
-def _tell_apart(runs: Sequence[RunHistory]) -> list[RunHistory]:
-    """Put the folders above in front of equal names, until they differ."""
-    names = [run.name for run in runs]
+def tell_apart(runs: Sequence[RunHistory]) -> list[RunHistory]:
+    """Put the folders above in front of equal names until they differ, and number those of one folder."""
+    names, folders = [run.name for run in runs], [run.folder.resolve() for run in runs]
     for depth in range(2, 12):
-        if len(set(names)) == len(names):
+        of_name: dict[str, set[Path]] = {}
+        for name, folder in zip(names, folders, strict=True):
+            of_name.setdefault(name, set()).add(folder)
+        if all(len(named) == 1 for named in of_name.values()):
             break
-        twice = {name for name in names if names.count(name) > 1}
         names = [
-            "/".join(run.folder.resolve().parts[-depth:]) if name in twice else name
-            for run, name in zip(runs, names, strict=True)
+            "/".join(folder.parts[-depth:]) if len(of_name[name]) > 1 else name
+            for folder, name in zip(folders, names, strict=True)
         ]
+    counts = [names[: at + 1].count(name) for at, name in enumerate(names)]
+    names = [name if count == 1 else f"{name} ({count})" for name, count in zip(names, counts, strict=True)]
     return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
 
 

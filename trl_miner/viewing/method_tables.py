@@ -1,9 +1,7 @@
-"""Tables with a row per method: the comparison, what training did, the ablation, what a setting changes."""
+"""Tables of a report with a row per method, run, result of `trl-miner eval`, or rollout."""
 
 import math
-import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..evaluation.paper import known_base_model, load_paper
@@ -11,8 +9,11 @@ from ..runs.dose import KINDS, dose_of, dose_reached
 from ..runs.history import RunHistory, number
 from ..runs.settings import DEFAULTS
 from ..tables import Table
-from .comparison import compare_runs, comparison_table, is_scored, summary_of
-from .curves import overhead
+from ..text import one_line
+from .cells import NOT_AVAILABLE, as_number, show_spread, spread
+from .comparison import compare_runs, comparison_table, is_scored, mean_step_time, summary_of
+from .completions import Completions
+from .frame import Metrics
 from .grouping import (
     Method,
     ablation_base,
@@ -24,25 +25,39 @@ from .grouping import (
     settings_except,
 )
 from .material import EvalResult
-from .spreads import NOT_AVAILABLE, as_number, known_values, show_spread, spread
 
 _VARIANTS = ("GRPO", "MINER", "w/o IR", "w/o FW", "w/o AC")
 _SWEPT = {"miner_lambda_max": "the cap lambda_max", "miner_gamma": "the focus gamma"}
-
-
-@dataclass(frozen=True)
-class _Column:
-    """A column of `training_table`: of each run some numbers, each of which is averaged over the runs."""
-
-    title: str
-    form: str
-    of: Callable[[RunHistory], Sequence[float]]
-    note: str = ""
-
-    def cell(self, method: Method) -> str:
-        numbers = [values for run in method.runs if (values := self.of(run))]
-        means = map(statistics.fmean, zip(*numbers, strict=True))
-        return " → ".join(map(self.form.format, means)) or NOT_AVAILABLE
+_ENDS = ("first", "last")
+_TRAINING = (  # of a column: title, metric, how it is shown, what of each run, and a note
+    ("Entropy", "entropy", "{:.3f}", _ENDS, "Entropy: nats per completion token."),
+    ("KL", "kl", "{:.4f}", _ENDS, "KL to the reference model: nats per completion token."),
+    ("Prompts all right", "groups/ph", "{:.0%}", _ENDS, ""),
+    (
+        "Rollouts with a gradient",
+        "used_share",
+        "{:.1%}",
+        ("last",),
+        "Rollouts with a gradient: of all that were generated.",
+    ),
+    (
+        "tau_pos / tau_ref",
+        "tau_ratio",
+        "{:.1e}",
+        ("median",),
+        "tau_pos / tau_ref: MINER's signal against GRPO's before the cap, median over the logs.",
+    ),
+    ("Cap binds", "miner/cap_binds", "{:.0%}", ("mean",), "Cap binds: share of the logged steps."),
+    (
+        "Time for MINER",
+        "overhead",
+        "{:.2%}",
+        ("mean",),
+        "Time for MINER: of its advantages, as a share of the step's time.",
+    ),
+)
+_OUTCOME = {"reward": ("last", "{:.3f}"), "miner/scale": ("mean", "{:.3f}"), "rollouts/recovered": ("mean", "{:.1%}")}
+METRICS = (*(metric for _, metric, *_ in _TRAINING), *_OUTCOME, "eval:pass@1")
 
 
 def methods_table(methods: Sequence[Method]) -> Table | None:
@@ -82,24 +97,83 @@ def dose_table(methods: Sequence[Method]) -> Table | None:
     return Table("Methods by kind of prompt, and their dose", header, rows, notes, is_text=True) if rows else None
 
 
-def training_table(methods: Sequence[Method]) -> Table | None:
+def training_table(metrics: Metrics) -> Table | None:
     """Return entropy, KL, kinds of prompt, MINER's cap, its time, and runs that stopped, by method; None: no runs."""
-    columns = [column for column in _COLUMNS if any(column.of(run) for method in methods for run in method.runs)]
+    every = [run for method in metrics.methods for run in method.runs]
+    columns = [column for column in _TRAINING if metrics.of(every, column[1])]
     if not columns:
         return None
     rows = []
-    for method in methods:
-        unfinished = sum(not run.finished for run in method.runs)
-        rows.append([method.label, str(len(method.runs)), *(one.cell(method) for one in columns), str(unfinished)])
-    header = ["Method", "Runs", *(column.title for column in columns), "Runs not finished"]
+    for method in metrics.methods:
+        cells = [metrics.cell(method.runs, metric, form, *whats) for _, metric, form, whats, _ in columns]
+        rows.append([method.label, str(len(method.runs)), *cells, str(sum(not run.finished for run in method.runs))])
+    header = ["Method", "Runs", *(title for title, *_ in columns), "Runs not finished"]
     notes = ["Means over the runs. First → last: the first and the last logged value."]
-    return Table("What training did", header, rows, [*notes, *(column.note for column in columns if column.note)])
+    return Table("What training did", header, rows, [*notes, *(note for *_, note in columns if note)])
 
 
-def ablation_tables(methods: Sequence[Method], results: Sequence[EvalResult] = ()) -> list[Table]:
+def runs_table(runs: Sequence[RunHistory], metrics: Metrics) -> Table:
+    """Return one row per run: how far it went, and what it logged first and last."""
+    header = ["Run", "Steps", "Reward", "Prompts all right", "Rollouts recovered", "Pass@1, held out"]
+    header += ["Seconds per step", "MINER's share of the time"]
+    columns = (
+        ("reward", "{:.3f}"),
+        ("groups/ph", "{:.0%}"),
+        ("rollouts/recovered", "{:.0%}"),
+        ("eval:pass@1", "{:.3f}"),
+    )
+    rows = []
+    for run in runs:
+        seconds = mean_step_time(run)
+        per_step = NOT_AVAILABLE if seconds is None else f"{seconds * (run.per_step or 1.0):.2f}"
+        cells = [metrics.cell([run], metric, form, *_ENDS) for metric, form in columns]
+        rows.append([run.name, steps_done(run), *cells, per_step, metrics.cell([run], "overhead", "{:.1%}", "mean")])
+    notes = ["First logged value → last one. Held out: measured before → after the last training step scored."]
+    notes += ["Steps of the optimizer. Seconds per generation batch, where the run recorded how many steps it has."]
+    return Table("Runs", header, rows, notes)
+
+
+def steps_done(run: RunHistory) -> str:
+    """Return the steps of a run, and of how many."""
+    done = f"{run.steps} of {run.planned}" if run.planned else str(run.steps)
+    return done if run.finished else f"{done}, unfinished"
+
+
+def results_table(results: Sequence[EvalResult], methods: Sequence[Method] = ()) -> Table:
+    """Return one row per result and benchmark, with intervals."""
+    rows = []
+    for method, own in group_results(results, methods):
+        for result in own:
+            name = method.label if len(own) == 1 else result.name
+            for one in result.benchmarks.values():
+                counts = [str(one.get(key, NOT_AVAILABLE)) for key in ("problems", "samples", "k")]
+                measured = [_interval(one, metric) for metric in ("pass@1", "pass@k", "maj@k")]
+                rows.append([name, str(one.get("title")), *counts, *measured])
+    header = ["Model", "Benchmark", "Problems", "Samples", "K", "Pass@1", "Pass@K", "Maj@K"]
+    notes = ["Percent. In brackets: 95 % bootstrap interval over the problems."]
+    return Table("Scores of benchmarks", header, rows, notes)
+
+
+def completions_table(run: RunHistory, completions: Completions) -> Table:
+    """Return a few rollouts to read."""
+    reward = completions.reward or "reward"
+    rows = [
+        [
+            str(at),
+            one_line(row["prompt"], 300),
+            one_line(row["completion"], 600),
+            "unscorable" if row.get(reward) is None else f"{row[reward]:g}",
+        ]
+        for at, row in enumerate(completions.last, 1)
+    ]
+    title = f"Some rollouts of step {completions.last[0]['step']} of {run.name}"
+    return Table(title, ["", "Prompt", "Completion", reward], rows, is_text=True)
+
+
+def ablation_tables(metrics: Metrics, results: Sequence[EvalResult] = ()) -> list[Table]:
     """Return the paper's ablation, where MINER and a variant of it are there and share everything else."""
     groups: dict[Any, list[tuple[str, Method]]] = {}
-    for method in methods:
+    for method in metrics.methods:
         variant = ablation_of(method.runs[0])
         if variant is not None:
             groups.setdefault(ablation_base(method.runs[0]), []).append((variant, method))
@@ -108,16 +182,16 @@ def ablation_tables(methods: Sequence[Method], results: Sequence[EvalResult] = (
         variants = {variant for variant, _ in group}
         if "MINER" in variants and variants & {"w/o IR", "w/o FW", "w/o AC"}:
             ordered = sorted(_without_sweeps(group), key=lambda pair: _VARIANTS.index(pair[0]))
-            tables.append(_ablation_table(ordered, methods, results))
+            tables.append(_ablation_table(ordered, metrics, results))
     return tables
 
 
-def sensitivity_tables(methods: Sequence[Method]) -> list[Table]:
+def sensitivity_tables(metrics: Metrics) -> list[Table]:
     """Return the scores by the value of each setting of MINER in which alone some methods differ."""
     tables = []
     for name, title in _SWEPT.items():
         groups: dict[Any, list[Method]] = {}
-        for method in methods:
+        for method in metrics.methods:
             if is_miner(method.runs[0]):
                 groups.setdefault(settings_except(method.runs[0], name), []).append(method)
         for group in groups.values():
@@ -125,7 +199,7 @@ def sensitivity_tables(methods: Sequence[Method]) -> list[Table]:
             if len(set(values.values())) > 1:
                 group.sort(key=lambda method: as_number(values[method.label], math.inf))  # no cap comes last
                 shown = {label: "no cap" if value == "None" else str(value) for label, value in values.items()}
-                rows = [[shown[method.label], *_outcome(method)] for method in group]
+                rows = [[shown[method.label], *_outcome(metrics, method)] for method in group]
                 header = [name, "Runs", "Pass@1", "Pass@K", "Reward", "Factor on PH advantages", "Rollouts recovered"]
                 notes = ["The methods differ in this setting alone. Pass@1 and Pass@K: held-out problems, last score."]
                 notes += ["Reward: last log. The other two: mean over all logs. Mean ± sample deviation over runs."]
@@ -144,11 +218,9 @@ def _without_sweeps(group: Sequence[tuple[str, Method]]) -> list[tuple[str, Meth
     return kept if any(variant == "MINER" for variant, _ in kept) else list(group)
 
 
-def _ablation_table(
-    group: Sequence[tuple[str, Method]], methods: Sequence[Method], results: Sequence[EvalResult]
-) -> Table:
+def _ablation_table(group: Sequence[tuple[str, Method]], metrics: Metrics, results: Sequence[EvalResult]) -> Table:
     variants = [variant for variant, _ in group]
-    results_of = {method.label: several for method, several in group_results(results, methods)}
+    results_of = {method.label: several for method, several in group_results(results, metrics.methods)}
     benchmarks = {
         name: (one.get("title"), one.get("k"))
         for _, method in group
@@ -162,7 +234,7 @@ def _ablation_table(
         own = results_of.get(method.label, ())
         name = variant if variants.count(variant) == 1 else f"{variant} ({method.label})"
         scores = [_score(own, benchmark, metric) for benchmark in benchmarks for metric in ("pass@1", "pass@k")]
-        rows.append([name, *_outcome(method)[:3], *scores])
+        rows.append([name, *_outcome(metrics, method)[:3], *scores])
     notes = [
         "w/o IR: a constant instead of the intrinsic reward. w/o FW: every token the same weight. w/o AC: no cap."
     ]
@@ -190,20 +262,14 @@ def _paper_rows(run: RunHistory, benchmarks: Mapping[str, tuple[Any, Any]]) -> l
     return rows
 
 
-def _outcome(method: Method) -> list[str]:
+def _outcome(metrics: Metrics, method: Method) -> list[str]:
     """Return runs, Pass@1, Pass@K, reward, factor and recovered rollouts of a method."""
     finals = [run.scores[max(run.scores)] for run in method.runs if run.scores]
     ks = [int(name[5:]) for final in finals for name in final if name.startswith("pass@") and name[5:].isdigit()]
-    keys = ("reward", "miner/scale", "rollouts/recovered")
-    logged = {key: [values for run in method.runs if (values := known_values(run, key))] for key in keys}
-    measured: list[tuple[list[float | None], str]] = [
-        ([final.get("pass@1") for final in finals], "{:.3f}"),
-        ([final.get(f"pass@{max(ks, default=1)}") for final in finals], "{:.3f}"),
-        ([*(values[-1] for values in logged["reward"])], "{:.3f}"),
-        ([*map(statistics.fmean, logged["miner/scale"])], "{:.3f}"),
-        ([*map(statistics.fmean, logged["rollouts/recovered"])], "{:.1%}"),
-    ]
-    return [str(len(method.runs)), *(show_spread(spread(values), form) for values, form in measured)]
+    scores = [spread([final.get(f"pass@{k}") for final in finals]) for k in (1, max(ks, default=1))]
+    logged = [(spread(metrics.of(method.runs, key, what)), form) for key, (what, form) in _OUTCOME.items()]
+    cells = [(score, "{:.3f}") for score in scores] + logged
+    return [str(len(method.runs)), *(show_spread(*cell) for cell in cells)]
 
 
 def _score(results: Sequence[EvalResult], benchmark: str, metric: str) -> str:
@@ -212,50 +278,8 @@ def _score(results: Sequence[EvalResult], benchmark: str, metric: str) -> str:
     return show_spread(spread([None if share is None else 100 * share for share in shares]), "{:.2f}")
 
 
-def _ends(key: str) -> Callable[[RunHistory], Sequence[float]]:
-    return lambda run: (known[0], known[-1]) if (known := known_values(run, key)) else ()
-
-
-def _mean(key: str) -> Callable[[RunHistory], Sequence[float]]:
-    return lambda run: (statistics.fmean(known),) if (known := known_values(run, key)) else ()
-
-
-def _with_gradient(run: RunHistory) -> Sequence[float]:
-    used = summary_of(run, run.name).used
-    return () if used is None else (used,)
-
-
-def _overhead(run: RunHistory) -> Sequence[float]:
-    shares = [share for _, share in overhead(run) if number(share) is not None]
-    return (statistics.fmean(shares),) if shares else ()
-
-
-def _signal(run: RunHistory) -> Sequence[float]:
-    """Return the median over the logs of tau_pos / tau_ref, where there was an HE prompt."""
-    references = {step: value for step, value in run.values("miner/tau_ref") if number(value)}
-    ratios = [
-        value / references[step]
-        for step, value in run.values("miner/tau_pos")
-        if step in references and number(value) is not None
-    ]
-    return (statistics.median(ratios),) if ratios else ()
-
-
-_COLUMNS = (
-    _Column("Entropy", "{:.3f}", _ends("entropy"), "Entropy: nats per completion token."),
-    _Column("KL", "{:.4f}", _ends("kl"), "KL to the reference model: nats per completion token."),
-    _Column("Prompts all right", "{:.0%}", _ends("groups/ph")),
-    _Column(
-        "Rollouts with a gradient", "{:.1%}", _with_gradient, "Rollouts with a gradient: of all that were generated."
-    ),
-    _Column(
-        "tau_pos / tau_ref",
-        "{:.1e}",
-        _signal,
-        "tau_pos / tau_ref: MINER's signal against GRPO's before the cap, median over the logs.",
-    ),
-    _Column("Cap binds", "{:.0%}", _mean("miner/cap_binds"), "Cap binds: share of the logged steps."),
-    _Column(
-        "Time for MINER", "{:.2%}", _overhead, "Time for MINER: of its advantages, as a share of the step's time."
-    ),
-)
+def _interval(one: Mapping[str, Any], metric: str) -> str:
+    measured = one.get("intervals", {}).get(metric)
+    if not measured:
+        return NOT_AVAILABLE
+    return "{:.1f} ({:.1f} to {:.1f})".format(*(100 * measured[part] for part in ("mean", "low", "high")))

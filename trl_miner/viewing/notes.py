@@ -8,9 +8,10 @@ from ..runs.token_credit import FOLDER as CREDIT
 from .charts import COMPLETIONS, charts_of
 from .completions import Completions
 from .curves import has_chart
+from .frame import Metrics
 from .grouping import Method, is_miner
 from .material import EvalResult, Material
-from .run_tables import steps_done
+from .method_tables import steps_done
 
 _HELD_OUT_SETTINGS = (
     *("temperature", "top_p", "top_k", "max_completion_length"),
@@ -48,12 +49,12 @@ def unfinished_notes(runs: Sequence[RunHistory], methods: Sequence[Method]) -> l
     ]
 
 
-def missing_notes(methods: Sequence[Method]) -> list[str]:
+def missing_notes(metrics: Metrics) -> list[str]:
     """Name the charts that no run, or only some, recorded, and the setting that records each."""
     notes = []
     for chart in charts_of([]).values():
-        able = [m for m in methods if not chart.of_miner or not m.runs[0].settings or is_miner(m.runs[0])]
-        lacking = [m for m in able if not any(has_chart(chart, run) for run in m.runs)]
+        able = [m for m in metrics.methods if not chart.of_miner or not m.runs[0].settings or is_miner(m.runs[0])]
+        lacking = [m for m in able if not any(has_chart(chart, metrics, run) for run in m.runs)]
         if chart is not COMPLETIONS and (lacking or not able):
             whose = "" if len(lacking) == len(able) else f" by {_some([method.label for method in lacking])}"
             notes.append(f"{chart.title}: not recorded{whose}. To record it: {chart.recorded_by}.")
@@ -76,18 +77,11 @@ def missing_text_notes(runs: Sequence[RunHistory], completions: Mapping[str, Com
 
 
 def reading_notes(material: Material, completions: Mapping[str, Completions]) -> list[str]:
-    """Say what could not be read, or was read in another way than a reader may think."""
-    notes = list(material.notes)
-    notes += [f"{run.name}: {note}" for run in material.runs for note in run.notes]
+    """Say what could not be read of the runs, or was read in another way than a reader may think."""
+    notes = [f"{run.name}: {note}" for run in material.runs for note in run.notes]
     for run in material.runs:
         if str(run.folder) in completions:
             notes += [f"{run.name}: {note}" for note in completions[str(run.folder)].notes]
-    notes += [
-        f"{result.name} ({result.folder.name}) was scored before Pass@K had intervals: its line has no band. Score it "
-        f"again: trl-miner score {result.folder}"
-        for result in material.results
-        if any(not one.get("pass@k_intervals") for one in result.benchmarks.values())
-    ]
     unknown = [run.name for run in material.runs if not run.settings]
     if unknown:
         notes.append(f"No settings are recorded of {', '.join(unknown)}: each is a method of its own.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..runs.files import write_whole
 from ..tables import Table
 from ..text import for_markdown, one_line
-from .lines import COLORS, GRID, INK, PAPER, as_png, as_svg
+from .figures import COLORS, GRID, INK, PAPER, as_png, as_svg
 from .templates import asset, template
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Section:
     """A part of a report; a list among its blocks is one of points."""
 
     title: str
-    blocks: Sequence[list[str] | Table | Picture]
+    blocks: Sequence[list[str] | Table | Plan | Picture]
     is_warning: bool = False
 
     @property
@@ -87,7 +87,8 @@ def markdown_page(title: str, lead: str, sections: Sequence[Section]) -> str:
     return "\n".join(parts)
 
 
-def _markdown_block(block: list[str] | Table | Picture) -> str:
+def _markdown_block(block: list[str] | Table | Plan | Picture) -> str:
+    assert not isinstance(block, Plan), "a picture is drawn before its page"
     if isinstance(block, Table):
         return f"### {for_markdown(block.title)}\n\n{block.markdown()}"
     if isinstance(block, Picture):

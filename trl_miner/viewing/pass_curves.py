@@ -1,29 +1,27 @@
 """Scores of `trl-miner eval` as pictures: Pass@K and Maj@K against K, and by level of difficulty."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..runs.history import number
 from ..text import for_picture
+from .charts import LEVELS, MAJ_AT_K, PASS_AT_K, Chart, Panel
+from .curves import draw_metrics, plan_chart
+from .figures import INK, add_legend, finish_axes, new_figure, save, style
+from .frame import SAMPLES, Metrics, as_rows
 from .grouping import Method, group_results
-from .lines import (
-    INK,
-    MOST_BANDS,
-    Line,
-    add_legend,
-    draw_lines,
-    finish_axes,
-    method_line,
-    new_figure,
-    save,
-    scale_by_two,
-    style,
-)
 from .material import EvalResult, read_result
+from .pages import Plan
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Results = str | Path | EvalResult | Sequence[str | Path | EvalResult]
-_Curve = Callable[[Mapping[str, Any], Method], Line | None]
+_Series = Sequence[tuple[Method, Sequence[EvalResult]]]
 
 
 def draw_pass_at_k(results: Results, path: str | Path | None = None, *, methods: Sequence[Method] = ()) -> Any:
@@ -41,18 +39,18 @@ def draw_pass_at_k(results: Results, path: str | Path | None = None, *, methods:
         FileNotFoundError: A folder is not scored.
         ValueError: A file cannot be read.
     """
-    return _draw_by_k(results, path, "Pass@K", _pass_curve, methods)
+    return save(draw_metrics(*_by_k(PASS_AT_K, _read_results(results), methods)), path)
 
 
 def draw_maj_at_k(results: Results, path: str | Path | None = None, *, methods: Sequence[Method] = ()) -> Any:
     """Draw Maj@K against K, one panel per benchmark. For the arguments see `draw_pass_at_k`."""
-    return _draw_by_k(results, path, "Maj@K", _maj_curve, methods)
+    return save(draw_metrics(*_by_k(MAJ_AT_K, _read_results(results), methods)), path)
 
 
 def draw_levels(results: Results, path: str | Path | None = None, *, methods: Sequence[Method] = ()) -> Any:
     """Draw Pass@1 and Pass@K by level, for the benchmarks that have them. For the arguments see `draw_pass_at_k`."""
     read = _read_results(results)
-    names = [name for name in _benchmark_names(read) if any(_levels_of(result, name) for result in read)]
+    names = [name for name in _benchmarks(read) if any(_levels_of(result, name) for result in read)]
     series = group_results(read, methods)
     figure, panels = new_figure(2 * max(1, len(names)), len(series), columns=2)
     for place, (name, metric) in enumerate((name, metric) for name in names for metric in ("pass@1", "pass@k")):
@@ -63,8 +61,64 @@ def draw_levels(results: Results, path: str | Path | None = None, *, methods: Se
     return save(figure, path)
 
 
-def _levels_of(result: EvalResult, name: str) -> Mapping[str, Mapping[str, Any]]:
-    return result.benchmarks.get(name, {}).get("levels") or {}
+def result_plans(results: Sequence[EvalResult], methods: Sequence[Method]) -> list[Plan]:
+    """Return the pictures of results of `trl-miner eval`, in the colors of the methods that they are of."""
+    has_means = any(len(own) > 1 for _, own in group_results(results, methods))
+    charts = (PASS_AT_K, MAJ_AT_K) if results else ()
+    plans = [plan_chart(*_by_k(chart, results, methods), has_means=has_means) for chart in charts]
+    if any(one.get("levels") for result in results for one in result.benchmarks.values()):
+        plans.append(Plan(LEVELS.name, LEVELS.title, LEVELS.caption, lambda: draw_levels(results, methods=methods)))
+    return plans
+
+
+def _by_k(chart: Chart, results: Sequence[EvalResult], methods: Sequence[Method]) -> tuple[Chart, Metrics]:
+    """Return a chart of scores by K with a panel for each benchmark, and its data."""
+    series, metric = group_results(results, methods), chart.title.partition(" ")[0]
+    panels = [Panel(name, f"{metric}, {_title(results, name)}", "share of problems") for name in _benchmarks(results)]
+    rows = _rows_by_k(series, metric.lower())
+    return (
+        replace(chart, panels=tuple(panels or [Panel("", metric, "share of problems")])),
+        Metrics([method for method, _ in series], rows, SAMPLES),
+    )
+
+
+def _rows_by_k(series: _Series, metric: str) -> "DataFrame":
+    """Return tidy rows: K as step, benchmarks as metrics, results as runs; of one result the band is its own.
+
+    Of the results of a method only the K that all have are kept: no value is made up between two K.
+    """
+    keys, points = [], []
+    for method, own in series:
+        for at, result in enumerate(own):
+            for name, one in result.benchmarks.items():
+                keys.append((name, method.label, str(at), None))
+                points.append(_points(one, metric))
+    rows = as_rows(keys, [own[:, :2] for own in points])
+    rows["low"], rows["high"] = np.concatenate([np.empty((0, 4)), *points])[:, 2:].T
+    runs = rows.groupby(["metric", "method"], observed=True)["run"].transform("nunique")
+    return rows[rows.groupby(["metric", "method", "step"], observed=True)["run"].transform("count") == runs]
+
+
+def _points(one: Mapping[str, Any], metric: str) -> np.ndarray:
+    """Return (n, 4) K ascending, scores and the edges of their band, NaN where it is not known.
+
+    The band of Pass@K is its interval over the problems, and the K are those that have one; that of Maj@K is one
+    standard deviation over the draws.
+    """
+    scores = {k: value for k, value in (one.get(metric) or {}).items() if k.isdecimal()}
+    if metric == "pass@k":
+        intervals = one.get("pass@k_intervals") or dict.fromkeys(scores, {})
+        bands = {k: (value, *map(intervals[k].get, ("low", "high"))) for k, value in scores.items() if k in intervals}
+    else:
+        bands = {
+            k: _with_deviation(number(value.get("mean")), number(value.get("std"))) for k, value in scores.items()
+        }
+    points = [(int(k), *band) for k, band in bands.items() if number(band[0]) is not None]
+    return np.array(sorted(points), dtype=float).reshape(-1, 4)
+
+
+def _with_deviation(mean: float | None, std: float | None) -> tuple[float | None, ...]:
+    return mean, *((None, None) if mean is None or std is None else (mean - std, mean + std))  # one draw has none
 
 
 def _read_results(results: Results) -> list[EvalResult]:
@@ -72,76 +126,17 @@ def _read_results(results: Results) -> list[EvalResult]:
     return [one if isinstance(one, EvalResult) else read_result(one) for one in several]
 
 
-def _benchmark_names(results: Sequence[EvalResult]) -> list[str]:
+def _benchmarks(results: Sequence[EvalResult]) -> list[str]:
     """Return each benchmark once, in order of appearance."""
     return list(dict.fromkeys(name for result in results for name in result.benchmarks))
 
 
-def _draw_by_k(
-    results: Results, path: str | Path | None, metric: str, curve: _Curve, methods: Sequence[Method]
-) -> Any:
-    read = _read_results(results)
-    series, names = group_results(read, methods), _benchmark_names(read)
-    figure, panels = new_figure(max(1, len(names)), len(series), columns=3)
-    for axes, name in zip(panels, names or [""], strict=True):
-        lines = [line for method, own in series if (line := _line(method, own, name, curve)) is not None]
-        draw_lines(axes, lines, panels=len(panels), bands=len(series) <= MOST_BANDS)
-        largest = max((x for line in lines for x in line.x), default=1)
-        scale_by_two(axes, [2**power for power in range(int(largest).bit_length())])
-        title = f"{metric}, {_title(read, name)}" if name else metric
-        finish_axes(axes, title=title, xlabel="K (samples of each problem)", ylabel="share of problems", percent=True)
-    add_legend(figure, panels)
-    return save(figure, path)
+def _levels_of(result: EvalResult, name: str) -> Mapping[str, Mapping[str, Any]]:
+    return result.benchmarks.get(name, {}).get("levels") or {}
 
 
-def _line(method: Method, results: Sequence[EvalResult], name: str, curve: _Curve) -> Line | None:
-    """Return one result with its own band; of several the mean, and a band from the smallest to the largest."""
-    every = [curve(one.benchmarks[name], method) for one in results if name in one.benchmarks]
-    lines = [line for line in every if line is not None]
-    if len(lines) < 2:
-        return lines[0] if lines else None
-    ks = set.intersection(*(set(line.x) for line in lines))  # no value is made up between two K
-    several = [[(x, y) for x, y in zip(line.x, line.y, strict=True) if x in ks] for line in lines]
-    return method_line(Method(method.label, several, method.place), lambda points: points)  # type: ignore[arg-type]
-
-
-def _pass_curve(one: Mapping[str, Any], method: Method) -> Line | None:
-    points = _by_k(one.get("pass@k"), lambda value: value)
-    intervals = one.get("pass@k_intervals") or {}
-    known = {k: (intervals[str(k)]["low"], intervals[str(k)]["high"]) for k, _ in points if str(k) in intervals}
-    if known:
-        points = [(k, value) for k, value in points if k in known]
-    return _banded(points, known, method)
-
-
-def _maj_curve(one: Mapping[str, Any], method: Method) -> Line | None:
-    points = _by_k(one.get("maj@k"), lambda value: value.get("mean"))
-    spreads = dict(_by_k(one.get("maj@k"), lambda value: value.get("std")))  # a single draw has none
-    return _banded(points, {k: (y - spreads[k], y + spreads[k]) for k, y in points if k in spreads}, method)
-
-
-def _banded(
-    points: Sequence[tuple[int, float]], bands: Mapping[int, tuple[float, float]], method: Method
-) -> Line | None:
-    if not points:
-        return None
-    x, y = map(list, zip(*points, strict=True))
-    if len(bands) < len(points):
-        return Line(method.label, method.place, x, y)
-    return Line(method.label, method.place, x, y, low=[bands[k][0] for k in x], high=[bands[k][1] for k in x])
-
-
-def _by_k(scores: Mapping[str, Any] | None, value_of: Callable[[Any], Any]) -> list[tuple[int, float]]:
-    pairs = ((int(k), number(value_of(value))) for k, value in (scores or {}).items())
-    return sorted((k, value) for k, value in pairs if value is not None)
-
-
-def _draw_level_panel(
-    axes: Any, series: Sequence[tuple[Method, Sequence[EvalResult]]], name: str, metric: str
-) -> None:
+def _draw_level_panel(axes: Any, series: _Series, name: str, metric: str) -> None:
     """Draw one line per model over the levels, which are categories; the models stand a little apart."""
-    import numpy as np
-
     series = [(method, own) for method, own in series if any(_levels_of(result, name) for result in own)]
     results = [result for _, own in series for result in own]
     problems: dict[str, int] = {}
@@ -166,10 +161,9 @@ def _draw_level_panel(
             label=for_picture(method.label),
         )
     axes.set_xticks(range(len(problems)), [f"{level}\n({count})" for level, count in problems.items()], color=INK)
-    axes.set_ylim(-0.03, 1.03)
     k = 1 if metric == "pass@1" else next(one.benchmarks[name].get("k") for one in results if name in one.benchmarks)
     title = f"Pass@{k}, {_title(results, name)}"
-    finish_axes(axes, title=title, xlabel="level (problems)", ylabel="score", percent=True)
+    finish_axes(axes, title=title, xlabel="level (problems)", ylabel="score", share=True, percent=True)
 
 
 def _level_scores(results: Sequence[EvalResult], name: str, level: str, metric: str) -> tuple[float, float, float]:

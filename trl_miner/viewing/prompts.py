@@ -5,8 +5,8 @@
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,13 @@ from ..runs.places import only_within
 from ..runs.prompt_ledger import Ledger, read_ledger
 from ..runs.prompt_outcomes import ALL_RIGHT, KINDS, Outcomes, outcomes_of
 from ..text import for_picture
-from .curves import mark_steps, step_axis
+from .charts import PROMPTS, SKIPPED
+from .curves import plan_chart
+from .figures import COLORS, GRID, PAPER, add_legend, finish_axes, new_figure
+from .frame import Metrics, as_rows
 from .grouping import Method
-from .lines import COLORS, GRID, MOST_BANDS, PAPER, add_legend, draw_lines, finish_axes, method_line, new_figure
 from .pages import Plan
 
-PICTURES = ("prompts", "prompts_skipped")
 _AREAS = ((*KINDS, "unseen"), (COLORS[2], COLORS[3], COLORS[1], GRID))  # names and colors, from below
 _MOST_PANELS = 9
 _PLACES = 200  # of a panel's areas
@@ -114,33 +115,25 @@ def read_prompts(runs: Sequence[RunHistory]) -> tuple[dict[str, Prompts], list[s
     return found, notes
 
 
-def prompt_plans(methods: Sequence[Method], prompts: Mapping[str, Prompts]) -> list[Plan]:
+def prompt_plans(metrics: Metrics, prompts: Mapping[str, Prompts]) -> list[Plan]:
     """Return the pictures: all prompts over the training, and what `prompt_selection` left out."""
-    having = _having(methods, prompts)
+    having = _having(metrics.methods, prompts)
     if not having:
         return []
-    caption = (
-        "Every prompt of the training set, by how its rollouts came out when the run last generated for it. Mixed: "
-        "some were right and some wrong. Unseen: not generated for yet, or the verifier could not judge it. "
-        "Of several rows with the same prompt, one counts as seen and the others as unseen."
-    )
+    caption = PROMPTS.caption
     if any(prompts[str(run.folder)].total is None for method in having for run in method.runs):
         caption += " Of a stream: shares of the prompts seen so far."
     if any(len(method.runs) > 1 for method in having):
         caption += " Mean over the runs of a method."
     if len(having) > _MOST_PANELS:
         caption += f" The first {_MOST_PANELS} of {len(having)} methods are shown: give fewer runs to see the others."
-    first, second = PICTURES
-    plans = [Plan(first, "All prompts over the training", caption, lambda: draw_prompts(having, prompts))]
-    choosing = _having(methods, {name: own for name, own in prompts.items() if own.skipped_B.any()})
+    plans = [Plan(PROMPTS.name, PROMPTS.title, caption, lambda: draw_prompts(having, prompts, metrics))]
+    choosing = _having(metrics.methods, {name: own for name, own in prompts.items() if own.skipped_B.any()})
     if choosing:
-        caption = (
-            "What prompt_selection passed over. Left: of the prompts that were drawn for a generation batch. Right: "
-            "of all rollouts that those drawn so far would have taken, num_generations for each prompt."
-        )
-        if len(choosing) == 1 < len(having):  # one line has no legend
-            caption += f" This is {choosing[0].label}; the others passed over nothing."
-        plans.append(Plan(second, "Prompts passed over", caption, lambda: draw_skipped(choosing, prompts)))
+        alone = len(choosing) == 1 < len(having)  # one line has no legend
+        more = f" This is {choosing[0].label}; the others passed over nothing." if alone else ""
+        own = replace(metrics, methods=choosing, rows=_selection_rows(choosing, prompts, metrics))
+        plans.append(plan_chart(replace(SKIPPED, caption=SKIPPED.caption + more), own))
     return plans
 
 
@@ -150,58 +143,36 @@ def _having(methods: Sequence[Method], prompts: Mapping[str, Prompts]) -> list[M
     return [Method(m.label, runs, m.place) for m, runs in zip(methods, kept, strict=True) if runs]
 
 
-def draw_prompts(methods: Sequence[Method], prompts: Mapping[str, Prompts]) -> Any:
+def _selection_rows(methods: Sequence[Method], prompts: Mapping[str, Prompts], metrics: Metrics) -> Any:
+    """Return tidy rows of the share of drawn prompts that were passed over, and of the rollouts saved so far."""
+    keys, points = [], []
+    for metric, summed in (("skipped", np.asarray), ("saved", np.cumsum)):
+        for method in methods:
+            for run in method.runs:
+                own = prompts[str(run.folder)]
+                skipped, visited = (summed(values * own.rollouts_B) for values in (own.skipped_B, own.visited_B))
+                keys.append((metric, method.label, run.name, run.seed))
+                points.append(np.stack([own.steps_B / metrics.divisor(run), skipped / (skipped + visited)], axis=1))
+    return as_rows(keys, points)
+
+
+def draw_prompts(methods: Sequence[Method], prompts: Mapping[str, Prompts], metrics: Metrics) -> Any:
     """Draw the shares of all prompts over the steps as stacked areas, a panel for each method."""
     shown = methods[:_MOST_PANELS]
     figure, panels = new_figure(len(shown), len(_AREAS[0]), columns=min(3, len(shown)))
-    xlabel, per_step = step_axis([run for method in shown for run in method.runs])
     for axes, method in zip(panels, shown, strict=True):
-        x, shares = _mean_shares([(prompts[str(run.folder)], _divisor(run, per_step)) for run in method.runs])
+        x, shares = _mean_shares([(prompts[str(run.folder)], metrics.divisor(run)) for run in method.runs])
         edges = np.vstack([np.zeros(len(x)), np.cumsum(shares, axis=0)])
         for low, high, name, color in zip(edges[:-1], edges[1:], *_AREAS, strict=True):
             if (high > low).any():
                 axes.fill_between(x, low, high, color=color, linewidth=0, label=name)
                 axes.plot(x, high, color=PAPER, linewidth=0.7)
+        title = for_picture(method.label) if len(methods) > 1 else ""
+        finish_axes(axes, title=title, xlabel=metrics.axis, ylabel="share of prompts", percent=True, steps=True)
         axes.set(ylim=(0, 1))
         axes.margins(x=0)
-        mark_steps(axes)
-        title = for_picture(method.label) if len(methods) > 1 else ""
-        finish_axes(axes, title=title, xlabel=xlabel, ylabel="share of prompts", percent=True)
     add_legend(figure, panels)
     return figure
-
-
-def draw_skipped(methods: Sequence[Method], prompts: Mapping[str, Prompts]) -> Any:
-    """Draw the share of drawn prompts that were passed over, and the share of rollouts saved so far."""
-    figure, panels = new_figure(2, len(methods))
-    xlabel, per_step = step_axis([run for method in methods for run in method.runs])
-    parts: tuple[tuple[str, str, Callable[[np.ndarray], np.ndarray]], ...] = (
-        ("Passed over", "share of drawn prompts", lambda values: values),
-        ("Rollouts saved so far", "share of rollouts", np.cumsum),
-    )
-    for axes, (title, unit, summed) in zip(panels, parts, strict=True):
-
-        def points_of(run: RunHistory, summed: Callable[[np.ndarray], np.ndarray] = summed) -> np.ndarray:
-            own = prompts[str(run.folder)]
-            skipped, visited = (summed(values * own.rollouts_B) for values in (own.skipped_B, own.visited_B))
-            return np.stack([own.steps_B / _divisor(run, per_step), skipped / (skipped + visited)], axis=1)
-
-        _draw_share(axes, methods, points_of, panels=len(panels))
-        finish_axes(axes, title=title, xlabel=xlabel, ylabel=unit, percent=True)
-    add_legend(figure, panels)
-    return figure
-
-
-def _draw_share(axes: Any, methods: Sequence[Method], points_of: Callable[[RunHistory], Any], *, panels: int) -> None:
-    """Draw a share of each method over the training, from 0 to 100 %."""
-    lines = [line for method in methods if (line := method_line(method, points_of)) is not None]
-    draw_lines(axes, lines, panels=panels, bands=len(methods) <= MOST_BANDS)
-    axes.set_ylim(-0.03, 1.03)
-    mark_steps(axes)
-
-
-def _divisor(run: RunHistory, per_step: Mapping[str, float] | None) -> float:
-    return 1.0 if per_step is None else per_step[str(run.folder)]
 
 
 def _mean_shares(runs: Sequence[tuple[Prompts, float]]) -> tuple[np.ndarray, np.ndarray]:

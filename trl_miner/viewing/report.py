@@ -1,9 +1,7 @@
 """`trl-miner report`: what happened in one run or several, from their folders alone."""
 
-import contextlib
-import gc
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..progress import track
@@ -11,50 +9,42 @@ from ..runs.completions import completions_files
 from ..runs.files import write_whole
 from ..runs.places import check_target
 from ..runs.runs_file import is_runs_file
-from ..tables import Table
-from . import held_out_curves
-from .charts import charts_of
+from ..tables import Table, csv_of
+from .cells import counted
+from .charts import OF_PROMPTS, OF_SCORES, charts_of
 from .completions import Completions, read_completions
-from .grouping import Method, group_methods
+from .curves import keys_of, training_plans
+from .frame import Metrics, read_metrics
+from .grouping import group_methods
+from .held_out_curves import held_out_plans
 from .held_out_tables import against_tables, pass_tables, scored_alike
 from .material import Material, read_material
 from .method_tables import (
+    METRICS,
     ablation_tables,
+    completions_table,
     dose_table,
     methods_table,
+    results_table,
+    runs_table,
     sensitivity_tables,
     settings_table,
     training_table,
 )
 from .notes import comparison_warnings, missing_notes, missing_text_notes, reading_notes, unfinished_notes
-from .pages import Picture, Plan, Section, html_page, markdown_page
-from .plans import SCORES, result_plans, training_plans
+from .pages import Plan, Section, html_page, markdown_page
+from .pass_curves import result_plans
 from .prompt_tables import prompt_tables
-from .prompts import PICTURES, Prompts, prompt_plans, read_prompts
-from .run_tables import completions_table, results_table, runs_table
-from .spreads import counted
+from .prompts import prompt_plans, read_prompts
 from .verdicts import verdicts
 
 _READ_OUT = 3  # runs whose completions are shown as text
 
 
-@dataclass(frozen=True)
-class _Content:
-    """The content of a report: completions and prompts by run folder, pictures by section."""
-
-    material: Material
-    methods: Sequence[Method]
-    completions: Mapping[str, Completions]
-    prompts: Mapping[str, Prompts]
-    answer: Sequence[str]
-    problem_tables: Sequence[Table]
-    plans: Mapping[str, Sequence[Plan]]
-
-
 def write_report(
     folders: Sequence[str | Path], output: str | Path | None = None, *, smooth: int = 1, quiet: bool = False
 ) -> Path:
-    """Write a report: `index.html`, `report.md`, and each picture as PNG and SVG in `figures`.
+    """Write a report: `index.html`, `report.md`, `tables.csv`, and each picture as PNG and SVG in `figures`.
 
     Args:
         folders: Training runs, outputs of `trl-miner compare` or their `runs.jsonl`, and result folders of
@@ -73,28 +63,10 @@ def write_report(
     if smooth < 1:
         raise ValueError(f"--smooth must be at least 1: got {smooth}. It counts logs; 1 is no smoothing.")
     material = read_material(folders)
-    with _left_out_of_collections():  # a long log is 200,000 objects and more
-        return _write(_read(material, smooth, quiet), folders, output, quiet)
-
-
-@contextlib.contextmanager
-def _left_out_of_collections() -> Iterator[None]:
-    """Keep the collector from going through the objects that are there, again and again.
-
-    A caller that has frozen objects keeps them frozen: Python can only unfreeze all at once.
-    """
-    if gc.get_freeze_count():
-        yield
-        return
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
-def _write(content: _Content, folders: Sequence[str | Path], output: str | Path | None, quiet: bool) -> Path:
+    methods = group_methods(material.runs)
+    metrics = read_metrics(methods, [*keys_of(charts_of(material.runs).values()), *METRICS])
     target = default_output(folders) if output is None else Path(output)
+    sections = _sections(material, metrics, target, smooth, quiet)
     figures = target / "figures"
     if output is None and len(folders) == 1:
         check_target(figures, target.parent)
@@ -102,14 +74,12 @@ def _write(content: _Content, folders: Sequence[str | Path], output: str | Path 
         figures.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f"--output must be a folder that can be written: {target} cannot ({error}).") from error
-    plans = [plan for several in content.plans.values() for plan in several]
-    written = [plan.write(figures) for plan in track(plans, "drawing", unit="figures", quiet=quiet)]
-    pictures = {picture.name: picture for picture in written}
-    _delete_others(figures, pictures)
-    sections = _sections(content, pictures, target)
-    title, lead = _title(content)
+    sections = _draw(sections, figures, quiet)
+    title, lead = _title(material, metrics)
     write_whole(target / "report.md", markdown_page(title, lead, sections))
     write_whole(target / "index.html", html_page(title, lead, sections))
+    tables = [block for section in sections for block in section.blocks if isinstance(block, Table)]
+    write_whole(target / "tables.csv", csv_of(tables))
     return target / "index.html"
 
 
@@ -121,64 +91,63 @@ def default_output(folders: Sequence[str | Path]) -> Path:
     return (only.parent if is_runs_file(only) else only) / "report"
 
 
-def _read(material: Material, smooth: int, quiet: bool) -> _Content:
-    runs, methods = material.runs, group_methods(material.runs)
+def _sections(material: Material, metrics: Metrics, target: Path, smooth: int, quiet: bool) -> list[Section]:
+    """Return the parts of the report that hold something; pictures are yet to be drawn."""
+    runs, results, methods = material.runs, material.results, metrics.methods
     having = [run for run in runs if completions_files(run.folder)]
     tracked = track(having, "reading completions", unit="runs", quiet=quiet) if having else ()
     completions = {str(run.folder): read_completions(run) for run in tracked}
-    prompts, notes = read_prompts(runs)
-    material = replace(material, notes=[*material.notes, *notes])
+    ledgers, ledger_notes = read_prompts(runs)
     scored = scored_alike(methods)
-    plans = {
-        "Held-out problems": [] if scored is None else held_out_curves.held_out_plans(scored),
-        "Training": training_plans(runs, methods, completions, smooth),
-        "Prompts": prompt_plans(methods, prompts),
-        "Evaluation": result_plans(material.results, methods),
-    }
-    problem_tables = [] if scored is None else [*against_tables(scored), *pass_tables(scored)]
-    answer = verdicts(methods, scored, material.results)
-    return _Content(material, methods, completions, prompts, answer, problem_tables, plans)
-
-
-def _delete_others(figures: Path, pictures: Mapping[str, Picture]) -> None:
-    """Delete the pictures of a report that this one replaces."""
-    known = {*charts_of([]), *SCORES, *PICTURES, held_out_curves.BY_K, held_out_curves.AGAINST}
-    for name in known - pictures.keys():
-        for suffix in (".png", ".svg"):
-            (figures / f"{name}{suffix}").unlink(missing_ok=True)
-
-
-def _sections(content: _Content, pictures: Mapping[str, Picture], target: Path) -> list[Section]:
-    material, methods, completions = content.material, content.methods, content.completions
-    runs, results = material.runs, material.results
-    drawn = {title: [pictures[plan.name] for plan in plans] for title, plans in content.plans.items()}
+    held_out = [] if scored is None else held_out_plans(scored)
+    of_problems = [] if scored is None else [*against_tables(scored), *pass_tables(scored)]
+    missing = (missing_notes(metrics) if runs else []) + missing_text_notes(runs, completions)
     warnings = comparison_warnings(runs, results) + unfinished_notes(runs, methods)
-    missing = (missing_notes(methods) if runs else []) + missing_text_notes(runs, completions)
-    notes = reading_notes(material, completions)
     sections = [
-        Section("Result", [list(content.answer)] if content.answer else []),
-        Section("Warnings", [warnings] if warnings else [], is_warning=True),
-        Section("Held-out problems", [*drawn["Held-out problems"], *content.problem_tables]),
-        Section("Evaluation", [*drawn["Evaluation"], *([results_table(results, methods)] if results else [])]),
-        Section("Training", drawn["Training"]),
-        Section("Prompts", [*drawn["Prompts"], *prompt_tables(runs, content.prompts, target)]),
-        Section("Tables", _tables(material, methods)),
+        Section("Result", _points(verdicts(methods, scored, results))),
+        Section("Warnings", _points(warnings), is_warning=True),
+        Section("Held-out problems", [*held_out, *of_problems]),
+        Section(
+            "Evaluation", [*result_plans(results, methods), *([results_table(results, methods)] if results else [])]
+        ),
+        Section("Training", training_plans(metrics, completions, smooth)),
+        Section("Prompts", [*prompt_plans(metrics, ledgers), *prompt_tables(runs, ledgers, target)]),
+        Section("Tables", _tables(material, metrics)),
         Section("Completions", _texts(material, completions)),
-        Section("Not recorded", [missing] if missing else []),
-        Section("Notes", [notes] if notes else []),
+        Section("Not recorded", _points(missing)),
+        Section("Notes", _points([*material.notes, *ledger_notes, *reading_notes(material, completions)])),
     ]
     return [section for section in sections if section.blocks]
 
 
-def _tables(material: Material, methods: Sequence[Method]) -> list[Table]:
+def _points(sentences: Sequence[str]) -> list[list[str]]:
+    return [list(sentences)] if sentences else []
+
+
+def _draw(sections: Sequence[Section], figures: Path, quiet: bool) -> list[Section]:
+    """Return the sections with their pictures drawn, and delete those of a report that this one replaces."""
+    plans = [block for section in sections for block in section.blocks if isinstance(block, Plan)]
+    drawn = {plan.name: plan.write(figures) for plan in track(plans, "drawing", unit="figures", quiet=quiet)}
+    known = {*charts_of([]), *(chart.name for chart in (*OF_SCORES, *OF_PROMPTS))}
+    for name in known - drawn.keys():
+        for suffix in (".png", ".svg"):
+            (figures / f"{name}{suffix}").unlink(missing_ok=True)
+    return [
+        replace(section, blocks=[drawn[block.name] if isinstance(block, Plan) else block for block in section.blocks])
+        for section in sections
+    ]
+
+
+def _tables(material: Material, metrics: Metrics) -> list[Table]:
+    methods = metrics.methods
     tables = [
         methods_table(methods),
         dose_table(methods),
         settings_table(methods),
-        *ablation_tables(methods, material.results),
-        *sensitivity_tables(methods),
-        training_table(methods),
-        runs_table(material.runs) if material.runs else None,
+        *ablation_tables(metrics, material.results),
+        *sensitivity_tables(metrics),
+        training_table(metrics),
+        runs_table(material.runs, metrics) if material.runs else None,
     ]
     return [table for table in tables if table is not None]
 
@@ -189,12 +158,12 @@ def _texts(material: Material, completions: Mapping[str, Completions]) -> list[T
     return [completions_table(run, completions[str(run.folder)]) for run in having[:_READ_OUT]]
 
 
-def _title(content: _Content) -> tuple[str, str]:
-    runs, results, counts = content.material.runs, content.material.results, []
+def _title(material: Material, metrics: Metrics) -> tuple[str, str]:
+    runs, results, methods, counts = material.runs, material.results, metrics.methods, []
     if runs:
-        counts.append(f"{counted(len(runs), 'run')} of {counted(len(content.methods), 'method')}")
+        counts.append(f"{counted(len(runs), 'run')} of {counted(len(methods), 'method')}")
     if results:
         counts.append(f"{counted(len(results), 'result')} of trl-miner eval")
-    names = [method.label for method in content.methods] or [result.name for result in results]
+    names = [method.label for method in methods] or [result.name for result in results]
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return f"Report: {shown}", f"{', '.join(counts)}. Written by trl-miner report from the files in their folders."

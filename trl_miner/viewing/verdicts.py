@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from ..evaluation.metrics import effect_text, interval_text
 from ..runs.history import number
+from .cells import counted, show_spread, spread, with_count
 from .grouping import Method
 from .held_out_tables import Comparison, Scored, compare_with, families, ks_of
 from .material import EvalResult
-from .spreads import counted, show_known
 
 _MOST = 3  # methods with a sentence each, where none of them is MINER
 _OF_ONE_SEED = "no verdict from one seed"
@@ -67,10 +67,13 @@ def _before_and_after(method: Method) -> list[str]:
     names = [name for name in (ends[0][1] if ends else ()) if all(name in score for pair in ends for score in pair)]
     sentences = []
     for name in names:
-        first, last = (
-            show_known([None if (v := number(pair[at][name])) is None else 100 * v for pair in ends], "{:.1f}")
-            for at in (0, 1)
-        )
+        first, last = (_mean_percent([number(pair[at][name]) for pair in ends]) for at in (0, 1))
         of = f"{method.label}, {name.capitalize()} on held-out problems"
         sentences.append(f"{of}: {first} % at first, {last} % at last.")
     return sentences or ["No verdict: no run was scored on held-out problems before and after. Set score_problems."]
+
+
+def _mean_percent(shares: Sequence[float | None]) -> str:
+    measured = spread([None if share is None else 100 * share for share in shares])
+    cell = show_spread(measured, "{:.1f}")
+    return cell if measured is None else with_count(cell, measured["runs"], len(shares))

@@ -1,10 +1,9 @@
 // The view "Prompts", the keys, and the start.
 
-const KIND_NAMES = { PH: "All right", HE: "Mixed", NH: "All wrong", unscorable: "Not scored" };
 const KEYS = [
   ["j k", "next, previous prompt"], ["l h", "next, previous rollout (or arrows)"],
   ["Enter", "from a rollout into its tokens; there arrows move, Escape leaves"],
-  ["1 2 3 4", "show or hide prompts that are all right, mixed, all wrong, not scored"], ["/", "search; Escape leaves"], ["n", "next prompt with the marked token"],
+  ["1 2 3 4", "show or hide prompts that are all right, mixed, all wrong, unscorable"], ["/", "search; Escape leaves"], ["n", "next prompt with the marked token"],
   ["v", "next view"], ["t", "light or dark"], ["?", "these keys"],
 ];
 const ALL_AT_ONCE = 20000; // tokens; the rest of a prompt follows frame by frame
@@ -59,7 +58,7 @@ function markChosen() {
 async function choose(group) {
   chosen = group;
   const turn = ++state.turn, rows = Array.from({ length: group.size }, (_, i) => group.first + i);
-  const worth = (row, bits) => numberAt(bits, row) ?? -Infinity, order = (bits) => (a, b) => Number(worth(b, bits)) - Number(worth(a, bits)) || 0;
+  const worth = (list, row) => numberAt(list, row) ?? -Infinity, order = (list) => (a, b) => worth(list, b) - worth(list, a) || 0;
   rows.sort((a, b) => order(records.reward)(a, b) || order(records.advantage)(a, b)); // the best, then the best paid, first
   markChosen();
   hideTip();
@@ -90,14 +89,14 @@ async function fill(turn) {
       left = ALL_AT_ONCE;
     }
     left -= one.tokens.words.length;
-    const advantages = floats(one.tokens.advantages), blocks = [make("div", "lines")];
+    const blocks = [make("div", "lines")];
     let size = 0, endsLine = false; // of the last block
     for (let i = 0; i < one.tokens.words.length; i++) {
       const span = make("span", "t"), text = records.textAt(one.tokens, i);
       span.dataset.i = i;
       span.tabIndex = i ? -1 : 0;
       writeText(span, text);
-      paint(span, advantageAt(one, advantages, i), state.largest);
+      paint(span, numberAt(one.tokens.advantages, i), state.largest);
       if (size >= LONGEST || (size >= LONG && endsLine)) {
         blocks.push(make("div", "lines"));
         size = 0;
@@ -115,7 +114,7 @@ async function fill(turn) {
 function card(tokens, group) {
   const element = make("article", "card"), text = make("div", "text"), { row } = tokens, head = make("p", "facts");
   element.tabIndex = -1;
-  const fact = (title, bits) => [`${title} `, make("b", "", show(numberAt(bits, row))), " \u00b7 "];
+  const fact = (title, list) => [`${title} `, make("b", "", show(numberAt(list, row))), " \u00b7 "];
   const [total, verifier] = [numberAt(records.reward, row), numberAt(records.verifier_reward, row)];
   head.append("reward ", make("b", "", total === null ? "unscorable" : show(total)), " \u00b7 ");
   if (!Object.is(total, verifier)) head.append(...fact("verifier's", records.verifier_reward));
@@ -158,15 +157,11 @@ function setScale() {
   $("swatch-down").style.background = `linear-gradient(to right, ${colorsFor(0, false)[0]}, ${colorsFor(1, false)[0]})`;
 }
 
-// null: the token is not the model's.
-function advantageAt(one, advantages, i) { return one.tokens.advantages[i] === NULL_BITS ? null : advantages[i]; }
-
 function repaint() {
   if (!chosen) return;
   setScale();
   for (const one of state.cards) {
-    const advantages = floats(one.tokens.advantages);
-    for (const span of one.spans) paint(span, advantageAt(one, advantages, span.dataset.i), state.largest);
+    for (const span of one.spans) paint(span, numberAt(one.tokens.advantages, span.dataset.i), state.largest);
   }
 }
 

@@ -75,8 +75,6 @@ function paint(span, advantage, largest) {
   if (darkness > 0) [span.style.background, span.style.color] = colorsFor(darkness, advantage > 0);
 }
 
-function floats(bits) { return new Float32Array(bits.buffer, bits.byteOffset, bits.length); }
-
 // The numbers of one token beside it; data-* hold them to the last digit.
 function showTip(tip, span, card) {
   const { records, tokens } = card, i = Number(span.dataset.i);

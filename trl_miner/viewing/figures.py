@@ -1,4 +1,4 @@
-"""Lines with bands on matplotlib axes: several runs as one, long histories thinned, figures written whole.
+"""The figure of every picture: panels, lines with bands, one legend; written whole as PNG and SVG.
 
 matplotlib's object interface: no display, no pyplot, no state that outlives a call.
 """
@@ -8,7 +8,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,8 @@ from ..runs.files import write_whole
 from ..text import for_picture
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from .grouping import Method
 
 INK, PAPER, GRID = "#1b1f24", "#ffffff", "#c9ced6"
@@ -30,6 +32,8 @@ MOST_BANDS = 6  # beyond, bands hide the lines
 _MARKED = 12  # of a line with so many points each has a marker
 _POINTS = 12_000  # of one figure: some 200 kB as SVG
 _COLUMNS = 600  # more than the pixels of a panel show
+_WIDTHS = {1: 6.6, 2: 10.0, 3: 13.0}  # inches, by panels in a row
+_LEGEND_COLUMNS = {1: 3, 2: 4}  # by panels in a row
 _NUMBER = re.compile(r"(\d\.\d{2})\d+")
 
 
@@ -46,26 +50,38 @@ class Line:
     high: Any = None
 
 
-def method_line(
-    method: "Method", points_of: Callable[[Any], np.ndarray | Sequence[tuple[float, float]]], smooth: int = 1
-) -> Line | None:
-    """Return the mean over the runs of a method, with a band from the smallest to the largest; None: no finite value.
+def metric_lines(rows: "DataFrame", metric: str, methods: Sequence["Method"], smooth: int = 1) -> list[Line]:
+    """Return a line for each method that has known values of a metric in tidy `rows`: see `mean_line`."""
+    own = rows[rows["metric"] == metric]
+    by_method = dict(tuple(own.groupby("method", observed=True, sort=False)))
+    lines = [
+        mean_line(method, by_method[method.label].groupby("run", observed=True, sort=False), smooth)
+        for method in methods
+        if method.label in by_method
+    ]
+    return [line for line in lines if line is not None]
+
+
+def mean_line(method: "Method", runs: Iterable[tuple[str, "DataFrame"]], smooth: int = 1) -> Line | None:
+    """Return the mean over the runs of a method, with a band from the smallest to the largest; None: no known value.
 
     Runs that logged at different steps are interpolated between their own; at a step that only some have reached the
-    mean is over those. `points_of` gives (x, y) of a run, x ascending; `smooth` points make a trailing mean of it.
+    mean is over those. `smooth` points make a trailing mean of each run. One run has the band of its columns "low" and
+    "high", if it has these.
     """
-    curves = []
-    for run in method.runs:
-        points = np.asarray(points_of(run), dtype=float).reshape(-1, 2)
-        points = points[np.isfinite(points[:, 0])]
-        if np.isfinite(points[:, 1]).any():
-            curves.append((points[:, 0], moving_mean(points[:, 1], smooth)))
+    curves = [
+        (own["step"].to_numpy(), moving_mean(own["value"], smooth), own)
+        for _, own in runs
+        if np.isfinite(own["value"]).any()
+    ]
     if not curves:
         return None
     if len(curves) == 1:
-        return Line(method.label, method.place, *curves[0])
-    x = np.unique(np.concatenate([own for own, _ in curves]))
-    values = np.stack([np.interp(x, *curve, left=math.nan, right=math.nan) for curve in curves])
+        x, y, own = curves[0]
+        has_band = "low" in own and own["low"].notna().all()
+        return Line(method.label, method.place, x, y, *([own["low"], own["high"]] if has_band else []))
+    x = np.unique(np.concatenate([own for own, _, _ in curves]))
+    values = np.stack([np.interp(x, steps, y, left=math.nan, right=math.nan) for steps, y, _ in curves])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a step at which no run has a value is a gap
         edges = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
@@ -74,13 +90,10 @@ def method_line(
 
 def moving_mean(values: Any, width: int) -> Any:
     """Return the trailing mean of up to `width` values, without those that are no number, which are gaps."""
-    values = np.where(np.isfinite(values), values, np.nan)
-    if width <= 1:
-        return values
     import pandas as pd
 
-    means = pd.Series(values).rolling(width, min_periods=1).mean().to_numpy()
-    return np.where(np.isnan(values), np.nan, means)
+    known = pd.Series(values, dtype=float).where(np.isfinite(values))
+    return (known.rolling(width, min_periods=1).mean().where(known.notna()) if width > 1 else known).to_numpy()
 
 
 def thin(x: Any, y: Any, columns: int) -> Any:
@@ -106,7 +119,8 @@ def draw_lines(
     """Put lines on axes, told apart by color and dash, and by markers at points that are few or alone.
 
     Lines that coincide stay visible: gaps in dashes show what lies below, and of those with the same dash a later one
-    is thinner. Those with a label in `front` stand out. The panels of a figure share its number of points.
+    is thinner. Those with a label in `front` stand out, and have bands in any case. The panels of a figure share its
+    number of points.
     """
     columns = max(12, min(_COLUMNS, _POINTS // (2 * max(1, len(lines)) * panels * (3 if bands else 1))))
     drawn: list[tuple[str, bool]] = []
@@ -115,17 +129,16 @@ def draw_lines(
         is_behind = bool(front) and line.label not in front
         width = (1.2 if is_behind else 2.6) * 0.6 ** min(2, drawn.count((dash, is_behind)))
         drawn.append((dash, is_behind))
+        if (bands or line.label in front) and line.low is not None and line.high is not None:
+            edges = (np.asarray(own, dtype=float) for own in (line.x, line.low, line.high))
+            at, low, high = _thin_band(columns, *edges)
+            axes.fill_between(at, low, high, color=color, alpha=0.18, linewidth=0)
         x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
-        if bands and line.low is not None and line.high is not None:
-            low, high = np.asarray(line.low, dtype=float), np.asarray(line.high, dtype=float)
-            at, lows, highs = _thin_band(x, low, high, columns)
-            axes.fill_between(at, lows, highs, color=color, alpha=0.18, linewidth=0)
-        at = thin(x, y, columns)
-        x, y = x[at], y[at]
-        marked = _marked(y)
+        shown = thin(x, y, columns)
+        marked = _marked(y[shown])
         axes.plot(
-            x,
-            y,
+            x[shown],
+            y[shown],
             dash,
             color=color,
             linewidth=width,
@@ -143,14 +156,24 @@ def style(place: int) -> tuple[str, str, str]:
     return COLORS[place % 7], _DASHES[place % 4], _MARKERS[place % 5]
 
 
-def new_figure(panels: int, legend_entries: int = 0, *, columns: int | None = None) -> tuple[Any, list[Any]]:
-    """Return a figure, which Jupyter shows, and its axes: rows of `columns` panels, with room for a legend below."""
+def new_figure(
+    panels: int,
+    legend_entries: int = 0,
+    *,
+    columns: int | None = None,
+    size: tuple[float, float] | None = None,
+    **options: Any,
+) -> tuple[Any, list[Any]]:
+    """Return a figure, which Jupyter shows, and its axes: rows of `columns` panels, with room for a legend below.
+
+    `size` is in inches; `options` are those of `Figure.subplots`.
+    """
     columns = min(panels, columns or panels)
     rows = math.ceil(panels / columns)
-    wide = {1: 6.6, 2: 10.0}.get(columns, 13.0)
-    legend_rows = math.ceil(legend_entries / _legend_columns(columns)) if legend_entries > 1 else 0
-    figure = _figure_class()(figsize=(wide, 3.3 * rows + 0.24 * legend_rows), layout="constrained", facecolor=PAPER)
-    every = list(figure.subplots(rows, columns, squeeze=False).flat)
+    legend_rows = math.ceil(legend_entries / _LEGEND_COLUMNS.get(columns, 6)) if legend_entries > 1 else 0
+    size = size or (_WIDTHS.get(columns, 13.0), 3.3 * rows + 0.24 * legend_rows)
+    figure = _figure_class()(figsize=size, layout="constrained", facecolor=PAPER)
+    every = list(figure.subplots(rows, columns, squeeze=False, **options).flat)
     for axes in every[panels:]:
         axes.remove()
     for axes in every[:panels]:
@@ -163,14 +186,28 @@ def new_figure(panels: int, legend_entries: int = 0, *, columns: int | None = No
     return figure, every[:panels]
 
 
-def finish_axes(axes: Any, *, title: str, xlabel: str, ylabel: str, percent: bool = False, log: bool = False) -> None:
+def finish_axes(
+    axes: Any,
+    *,
+    title: str,
+    xlabel: str,
+    ylabel: str,
+    share: bool = False,
+    percent: bool = False,
+    log: bool = False,
+    steps: bool = False,
+) -> None:
     """Set titles and units; where nothing was drawn, the panel says so.
 
-    With `percent` values are shares, shown as percent; with `log` the vertical axis is logarithmic, where a value is
-    above 0.
+    With `share` the vertical axis is from 0 to 1, with `percent` it is shown as percent, with `log` it is logarithmic,
+    where a value is above 0. With `steps` the horizontal one has whole numbers.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
+    if share:
+        axes.set_ylim(-0.03, 1.03)
+    if steps:
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     if log and axes.has_data() and axes.dataLim.y1 > 0:
         axes.set_yscale("log", nonpositive="mask")
         low, high = axes.get_ylim()
@@ -188,17 +225,19 @@ def finish_axes(axes: Any, *, title: str, xlabel: str, ylabel: str, percent: boo
         axes.set(xticks=[], yticks=[])
 
 
-def scale_by_two(axes: Any, ticks: Sequence[float]) -> None:
-    """Make the x-axis logarithmic, base 2, with these ticks alone, shown as plain numbers."""
+def scale_by_two(axes: Any, largest: int) -> None:
+    """Make the x-axis logarithmic, base 2, with its powers up to `largest`, and that where there is room."""
     from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
+    ticks = [2**power for power in range(largest.bit_length())]
+    ticks += [largest] if largest > 1.3 * ticks[-1] else []
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(ScalarFormatter())
 
 
-def add_legend(figure: Any, panels: Sequence[Any]) -> None:
+def add_legend(figure: Any, panels: Sequence[Any], **options: Any) -> None:
     """Add one legend for all panels, below them, where no line can run through it. One line needs none."""
     entries: dict[tuple[str, int], Any] = {}
     for axes in panels:
@@ -207,16 +246,10 @@ def add_legend(figure: Any, panels: Sequence[Any]) -> None:
             entries.setdefault((label, seen.count(label)), handle)  # two long names may be cut to the same
             seen.append(label)
     if len(entries) > 1:
-        figure.legend(
-            list(entries.values()),
-            [label for label, _ in entries],
-            loc="outside lower center",
-            ncols=_legend_columns(len(panels)),
-            frameon=False,
-            fontsize="small",
-            labelcolor=INK,
-            handlelength=3.4,
-        )
+        columns = _LEGEND_COLUMNS.get(len(panels), 6)
+        options = {"loc": "outside lower center", "ncols": columns, "handlelength": 3.4} | options
+        labels = [label for label, _ in entries]
+        figure.legend(list(entries.values()), labels, frameon=False, fontsize="small", labelcolor=INK, **options)
 
 
 def save(figure: Any, path: str | Path | None) -> Any:
@@ -226,8 +259,7 @@ def save(figure: Any, path: str | Path | None) -> Any:
         if path.suffix not in (".png", ".svg"):
             raise ValueError(f"A picture must be a .png or a .svg: got {path}.")
         path.parent.mkdir(parents=True, exist_ok=True)
-        content = as_svg(figure, path.stem) if path.suffix == ".svg" else [as_png(figure)]
-        write_whole(path, content)
+        write_whole(path, as_svg(figure, path.stem) if path.suffix == ".svg" else [as_png(figure)])
     return figure
 
 
@@ -248,14 +280,13 @@ def as_svg(figure: Any, name: str) -> str:
     with warnings.catch_warnings(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure.savefig(target, format="svg", metadata={"Date": None, "Creator": None})
-    text = re.sub(
-        r'\b(?:d|points)="[^"]*"', lambda path: _NUMBER.sub(r"\1", path[0]).replace(" \n", "\n"), target.getvalue()
-    )
+    shorter: Callable[[re.Match[str]], str] = lambda path: _NUMBER.sub(r"\1", path[0]).replace(" \n", "\n")  # noqa: E731
+    text = re.sub(r'\b(?:d|points)="[^"]*"', shorter, target.getvalue())
     text = re.sub(r'\bid="', f'id="{name}-', text)
     return re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", text)
 
 
-def _thin_band(x: Any, low: Any, high: Any, columns: int) -> tuple[Any, Any, Any]:
+def _thin_band(columns: int, x: Any, low: Any, high: Any) -> tuple[Any, Any, Any]:
     """Return the hull of a band in each column."""
     if len(x) <= 2 * columns:
         return x, low, high
@@ -272,10 +303,6 @@ def _marked(y: Any) -> list[int]:
         is_known &= ~padded[:-2] & ~padded[2:]
     places: list[int] = np.flatnonzero(is_known).tolist()
     return places
-
-
-def _legend_columns(panels: int) -> int:
-    return {1: 3, 2: 4}.get(panels, 6)
 
 
 @functools.cache
