@@ -50,7 +50,7 @@ def worker(size: int, folder: Path) -> None:
     # TRL pads each process to its own longest completion: cut the columns that this one does not use
     width = int(mask[local].sum(dim=1).max())
     results = {}
-    for name, change in {"plain": {}, "uncapped": {"lambda_max": None}, "rank": {"credit": "rank"}}.items():
+    for name, change in {"plain": {}, "uncapped": {"lambda_max": None}, "uniform": {"credit": "uniform"}}.items():
         found = miner_advantages(
             rewards,
             logps[local, :width],
@@ -120,7 +120,7 @@ def results(tmp_path_factory):
 
 
 @pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize("case", ["plain", "uncapped", "rank"])
+@pytest.mark.parametrize("case", ["plain", "uncapped", "uniform"])
 def test_advantages_do_not_depend_on_the_number_of_processes(results, size, case):
     alone, alone_means, *alone_scalars = results[1][0][case]
     assert alone.abs().sum() > 0
