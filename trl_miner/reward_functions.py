@@ -136,7 +136,7 @@ def checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a reward function that refuses what is no list of rewards; a reward model stays as it is."""
     if hasattr(function, "named_parameters"):
         return function
-    inner = function
+    inner: Any = function
     while isinstance(inner, functools.partial):
         inner = inner.func
     if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(inner.__call__):
