@@ -2,9 +2,10 @@
 
 if __name__ == "__main__":
     from trl_miner.importing import current_folder_last
-    from trl_miner.redaction import hide_in_tracebacks
 
     current_folder_last()
+    from trl_miner.redaction import hide_in_tracebacks
+
     hide_in_tracebacks()  # Ctrl-C during the imports, too
 
 import atexit

@@ -41,6 +41,7 @@ class RunTrainer(GRPOTrainer):
     """
 
     args: Any  # a MinerGRPOConfig
+    reward_funcs: list[Any]
     forwards: Forwards | None = None
     _optimizer_step: OptimizerStep | None = None
     _rewriter: LossRewriter | None = None
