@@ -170,7 +170,10 @@ def test_a_run_that_has_done_its_steps_makes_no_more(policy, tmp_path, length, u
             assert torch.equal(found, expected)
     assert f"No step is left: checkpoint-{steps} has done {steps} of {steps}." in capsys.readouterr().out
     after = stamps(folder)
-    assert {path for path in before | after if before.get(path) != after.get(path)} <= {folder / ".training.lock", folder / "training.json"}
+    assert {path for path in before | after if before.get(path) != after.get(path)} <= {
+        folder / ".training.lock",
+        folder / "training.json",
+    }
 
 
 # A checkpoint that is not whole.

@@ -71,7 +71,6 @@ HALVES = dict(per_device_train_batch_size=3, steps_per_generation=4, max_steps=6
         dict(num_generations=6),
         dict(num_iterations=2),
         dict(beta=0.1),
-        dict(log_miner_update=True),
         dict(advantage_estimator="grpo"),
     ],
     ids=str,

@@ -2,7 +2,7 @@
 
 import pytest
 import wandb
-from harness import trained
+from harness import mixed_reward, trained
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from trl_miner.train import main
@@ -57,9 +57,14 @@ def test_checkpoints_send_the_page_while_that_costs_little_and_the_end_sends_it_
 @pytest.mark.parametrize("tracker", ["trackio", "tensorboard"])
 def test_a_page_that_cannot_be_made_does_not_end_the_training(policy, tmp_path, tracker, caplog, monkeypatch):
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tensorboard"))
-    (tmp_path / "run" / "credit").mkdir(parents=True)
-    (tmp_path / "run" / "credit" / "credit_00001.parquet").write_text("no Parquet")
-    trainer = trained(policy, tmp_path / "run", report_to=tracker, log_token_credit=True, max_steps=2)
+
+    def damaging_reward(prompts, completions, **kwargs):
+        (tmp_path / "run" / "credit").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "run" / "credit" / "credit_00001.parquet").write_text("no Parquet")
+        return mixed_reward(prompts, completions)
+
+    settings = dict(report_to=tracker, log_token_credit=True, max_steps=2)
+    trainer = trained(policy, tmp_path / "run", reward=damaging_reward, **settings)
     assert trainer.state.global_step == 2
     assert f"did not reach {tracker}" in caplog.text
 

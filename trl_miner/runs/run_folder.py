@@ -133,7 +133,7 @@ def _written(folder: Path, *, with_models: bool) -> Iterator[Path]:
     for name in (BEST, NEW_BEST, OLD_BEST):
         if (folder / name / EVALUATION).is_file() or any((folder / name).glob("*.safetensors")):
             yield folder / name
-    others = (UNFINISHED, *_RECORDS[1:], SET_ASIDE, "training.png")
+    others = (UNFINISHED, *_RECORDS[1:], SET_ASIDE, "prompt_form.json", "training.png")
     yield from (path for name in others if (path := folder / name).exists() or path.is_symlink())
     if is_trls_card(folder / CARD):
         yield folder / CARD
