@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import math
 import multiprocessing
 import pickle
 
@@ -24,7 +23,6 @@ BATCHES = [{}, dict(steps_per_generation=2), dict(generation_batch_size=24), dic
 BATCHES += [dict(gradient_accumulation_steps=4)]
 OTHERS = dict(
     miner_gamma=st.sampled_from([0, "2", 3.5]),
-    miner_lambda_max=st.sampled_from([None, math.inf, 0.0, "1e-3"]),
     correct_reward_func=st.sampled_from([None, ["math_reward", "choice_reward"]]),
     report_to=st.sampled_from(["none", "tensorboard", ["tensorboard", "wandb"]]),
     eval_strategy=st.sampled_from(["no", "steps"]),
