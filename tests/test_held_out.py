@@ -172,6 +172,19 @@ def test_problems_with_unscored_samples_are_compared_in_no_run(tmp_path):
     assert "1 problems" in " ".join(pass_tables(scored)[0].notes)
 
 
+def test_where_every_problem_has_an_unscored_sample_nothing_is_compared(tmp_path):
+    for folder in write_study(tmp_path):
+        edit(folder / "held_out.json", lambda content: lose_one_sample(content["moments"]["after"]))
+    scored = scored_alike(methods_of(tmp_path))
+    assert scored.num_unscored == 80
+    assert [plan.draw() for plan in held_out_plans(scored)] == pass_tables(scored) == against_tables(scored) == []
+
+
+def lose_one_sample(counts):
+    counts["num_scored"] = [counts["num_samples"] - 1] * 80
+    counts["num_correct"] = [min(pair) for pair in zip(counts["num_correct"], counts["num_scored"], strict=True)]
+
+
 def test_counts_that_are_damaged_are_left_out_with_a_note(tmp_path):
     first, second, third, *_ = write_study(tmp_path)
     (first / "held_out.json").write_text('{"problems": ')

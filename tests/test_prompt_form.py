@@ -334,6 +334,13 @@ def test_a_damaged_file_is_an_error_and_no_guess(base, tmp_path, capsys, content
     assert FILE in capsys.readouterr().err
 
 
+def test_words_of_the_first_part_of_a_data_set_are_not_those_of_all():
+    """200 prompts in one form, then 40 in another, as of two data sets one after the other."""
+    rows = [{"q": f"{n} + {n}", "prompt": f"Q: {n} + {n}" if n < 200 else f"{n} + {n} = ?"} for n in range(240)]
+    assert form_of_rows(Dataset.from_list(rows[:200])).is_known
+    assert not form_of_rows(Dataset.from_list(rows)).is_known
+
+
 def test_the_words_of_prompts_are_found_or_said_not_to_be():
     texts = [f"Solve: {row['problem']}\nEnd." for row in PROBLEMS]
     form = form_of_rows({"prompt": text} for text in texts)

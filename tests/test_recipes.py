@@ -70,7 +70,15 @@ ON_CPU_RUNS = [*((ARITHMETIC, name) for name in METHODS), *((STUDY, name) for na
 on_cpu = pytest.mark.parametrize(("folder", "name"), ON_CPU_RUNS, ids=lambda value: getattr(value, "name", value))
 # What a method may set; everything else is the same in all of them.
 OF_THE_METHOD = {
-    *("advantage_estimator", "miner_intrinsic", "miner_credit", "miner_lambda_max", "policy_loss", "dynamic_sampling"),
+    *(
+        "advantage_estimator",
+        "all_right",
+        "miner_intrinsic",
+        "miner_credit",
+        "miner_lambda_max",
+        "policy_loss",
+        "dynamic_sampling",
+    ),
     *("epsilon", "epsilon_high", "delta", "loss_type", "importance_sampling_level"),
     *("reward_funcs", "soft_overlong_cache", "gate_on_correctness", "output_dir"),
     # how the same rollouts are cut into optimizer steps: see the next test

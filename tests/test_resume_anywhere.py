@@ -40,6 +40,18 @@ def test_a_run_goes_on_in_the_order_of_its_pass(policy, tmp_path, saved):
     assert_same_end(resumed, whole)
 
 
+def test_a_reference_that_moves_goes_on_from_where_it_was(policy, tmp_path, caplog):
+    moving = dict(beta=0.5, sync_ref_model=True, ref_model_sync_steps=1, max_steps=4)
+    whole = train(policy, tmp_path / "whole", **moving)
+    train(policy, tmp_path / "cut", **moving, callbacks=[At(2, stop_training)])
+    assert_same_end(train(policy, tmp_path / "cut", **moving, resume="latest"), whole)
+    assert "reference" not in caplog.text
+    only_model = moving | dict(save_only_model=True)
+    train(policy, tmp_path / "bare", **only_model, callbacks=[At(2, stop_training)])
+    train(policy, tmp_path / "bare", **only_model, resume="latest")
+    assert "does not hold the reference model" in caplog.text
+
+
 def test_a_stream_goes_on_within_its_first_pass_and_says_that_it_cannot_later(policy, tmp_path, caplog):
     """Seven prompts in threes: two steps a pass."""
 

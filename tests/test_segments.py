@@ -17,7 +17,7 @@ from trl import GRPOTrainer, ModelConfig
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.recipe import MinerScriptArguments
 from trl_miner.runs.history import read_run
-from trl_miner.runs.segments import HARMLESS
+from trl_miner.runs.segments import HARMLESS, changes, settings_of
 from trl_miner.runs.training_record import read_run_record
 from trl_miner.train import main
 
@@ -165,6 +165,53 @@ def test_another_model_of_the_same_name_is_told(policy, run, tmp_path):
         trainer(str(moved), run, max_steps=4).train(resume_from_checkpoint="latest")
 
 
+def test_the_same_model_by_another_path_is_no_change(policy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(policy, "model")
+    trainer("model", "run").train()
+    trainer(str(tmp_path / "model"), "run", max_steps=3).train(resume_from_checkpoint="latest")
+    Path("model").rename("renamed")
+    trainer("./renamed", "run", max_steps=4).train(resume_from_checkpoint="latest")
+    model = AutoModelForCausalLM.from_pretrained("renamed")
+    model.lm_head.weight.data += 1
+    model.save_pretrained("renamed")
+    with pytest.raises(ValueError, match="model: "):
+        trainer("renamed", "run", max_steps=5).train(resume_from_checkpoint="latest")
+
+
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        (dict(beta=0, temperature=1, reward_weights=[1]), dict(beta=0.0, temperature=1.0, reward_weights=[1.0])),
+        (dict(lr_scheduler_kwargs={}, chat_template_kwargs={}), {}),
+        (dict(generation_kwargs={"processor": object()}), dict(generation_kwargs={"processor": object()})),
+        (dict(optimizer_batch_size=12), dict(optimizer_batch_size=12, per_device_train_batch_size=6)),
+    ],
+    ids=str,
+)
+def test_another_spelling_of_a_setting_is_no_change(tmp_path, first, second):
+    assert changes(settings_of(config(tmp_path, **first)), settings_of(config(tmp_path, **second))) == {}
+
+
+def test_keys_of_several_types_are_recorded(policy, tmp_path):
+    for steps in (2, 3):
+        made = trainer(policy, tmp_path, max_steps=steps)
+        made.args.model_init_kwargs = {"max_memory": {0: "1GB", "cpu": "3GB"}}
+        made.train(resume_from_checkpoint="latest")
+    assert made.state.global_step == 3 and "cpu" in read_run_record(tmp_path)["other_settings"]["model_init_kwargs"]
+
+
+def test_an_adapter_of_a_peft_that_knows_more_fields_is_no_change(policy, tmp_path):
+    @dataclasses.dataclass
+    class NewerConfig(LoraConfig):
+        new_field: bool = False
+
+    trainer(policy, tmp_path, peft=LoraConfig(r=2, target_modules=["q_proj"])).train()
+    again = trainer(policy, tmp_path, max_steps=3, peft=NewerConfig(r=2, target_modules=["q_proj"]))
+    again.train(resume_from_checkpoint="latest")
+    assert again.state.global_step == 3
+
+
 def test_a_checkpoint_of_another_run_folder_is_compared(policy, run, tmp_path):
     with pytest.raises(ValueError, match="learning_rate: 0.001 -> 0.01"):
         trainer(policy, tmp_path / "new", learning_rate=0.01).train(resume_from_checkpoint=str(run / "checkpoint-2"))
@@ -194,8 +241,15 @@ def test_another_number_of_processes_is_no_change_where_the_batches_stay(policy,
         )
 
 
-def on_a_rank(policy, folder, settings):
-    MinerGRPOTrainer(policy, mixed_reward, config(folder, **settings), problems()).train()
+def on_a_rank(policy, folder, settings, resume=None):
+    MinerGRPOTrainer(policy, mixed_reward, config(folder, **settings), problems()).train(resume)
+
+
+def test_more_processes_with_smaller_batches_each_are_no_change(policy, tmp_path):
+    trainer(policy, tmp_path, optimizer_batch_size=12).train()
+    halves = dict(per_device_train_batch_size=6, optimizer_batch_size=12, **SAVED | {"max_steps": 4})
+    call_on_ranks(2, on_a_rank, policy, str(tmp_path), halves, "latest")
+    assert (tmp_path / "checkpoint-4").is_dir() and len(read_run_record(tmp_path)["segments"]) == 1
 
 
 def refused(policy, folder, said):

@@ -109,6 +109,31 @@ def test_overwriting_spares_the_model_that_the_run_starts_from(policy, run):
     assert (run / "checkpoint-2" / "model.safetensors").is_file() and (run / "model.safetensors").is_file()
 
 
+def test_a_model_beside_the_run_is_no_obstacle_and_stays(policy, tmp_path, monkeypatch):
+    """In the current folder: the start of the run, and a run in it."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(policy, "base")
+    trainer("./base", ".").train()
+    trainer("./base", ".", overwrite_output_dir=True).train()
+    assert Path("base/model.safetensors").is_file()
+
+
+def test_overwriting_spares_a_base_model_in_whose_folder_a_run_was(policy, tmp_path):
+    run = Path(shutil.copytree(policy, tmp_path / "model"))
+    trainer(str(run), run).train()
+    trainer(policy, run, overwrite_output_dir=True).train()
+    assert {path.name for path in Path(policy).iterdir()} <= {path.name for path in run.iterdir()}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_checkpoint_that_is_a_link_is_the_runs_own(policy, run, tmp_path, overwrite):
+    (run / "checkpoint-2").rename(tmp_path / "where there is room")
+    os.symlink(tmp_path / "where there is room", run / "checkpoint-2")
+    again = trainer(policy, run, max_steps=3, overwrite_output_dir=overwrite)
+    again.train(resume_from_checkpoint="latest")
+    assert again.state.global_step == 3 and (run / "checkpoint-2").is_symlink()
+
+
 def test_a_run_that_died_before_its_first_checkpoint_starts_anew_with_latest(policy, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         trainer(policy, tmp_path, Dying(1), log_token_credit_steps=1).train()

@@ -20,7 +20,6 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ from .data import base_model, reasoning_gym
 from .data.benchmarks import BENCHMARKS, find_benchmark, split_entry
 from .data.benchmarks import load as load_benchmark
 from .data.own import GRADERS, arrange, check_answers, check_first_golds, file_arguments, why_unreadable
-from .data.prompt_form import QUESTION, ROWS, describe, form_of_rows, read_form, style_of
+from .data.prompt_form import QUESTION, describe, form_of_rows, read_form, style_of
 from .data.prompts import PromptForm, build_prompt
 from .data.worlds import WORLDS
 from .distributed import decided_by_one
@@ -301,9 +300,9 @@ def training_form(args: MinerScriptArguments, config: MinerGRPOConfig, rows: Any
     Args:
         args: Of the recipe.
         config: Of the recipe, for `chat_template_kwargs`.
-        rows: As the trainer takes them; the first are read.
+        rows: As the trainer takes them; some are read.
     """
-    found = form_of_rows(islice(rows, ROWS), config.chat_template_kwargs)
+    found = form_of_rows(rows, config.chat_template_kwargs)
     if found is None:
         return None
     if args.dataset_name in WORLDS:

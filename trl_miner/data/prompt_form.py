@@ -9,7 +9,7 @@ template of a data set's own prompts is found in its rows.
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -108,16 +108,17 @@ def describe(form: PromptForm) -> str:
 
 
 def form_of_rows(rows: Iterable[Row], template_kwargs: Mapping[str, Any] | None = None) -> PromptForm | None:
-    """Return the form of a data set's own prompts, found in its first rows; None: they have no column `prompt`.
+    """Return the form of a data set's own prompts, found in some rows; None: they have no column `prompt`.
 
     Prompts in the words of `build_prompt` have its form. Else the template is what stands around the text of another
     column, if that is the same in all rows: then it is known. Else it is what all prompts begin and end with.
 
     Args:
-        rows: With the column `prompt`, text or messages.
+        rows: With the column `prompt`, text or messages: all of a data set, since it may have several parts. Of a
+            stream the first are read.
         template_kwargs: What the chat template gets besides messages.
     """
-    seen = [row for row in islice(rows, ROWS) if row.get("prompt") is not None]
+    seen = [row for row in _some(rows) if row.get("prompt") is not None]
     if not seen:
         return None
     parts = [_split(row["prompt"]) for row in seen]
@@ -136,6 +137,14 @@ def form_of_rows(rows: Iterable[Row], template_kwargs: Mapping[str, Any] | None 
     if template is not None:
         return PromptForm(style, system, template, kwargs)
     return PromptForm(style, system, _common_words(texts), kwargs, is_known=False)
+
+
+def _some(rows: Iterable[Row]) -> Iterable[Row]:
+    """Return up to `ROWS` rows, evenly spaced; of a stream the first."""
+    if not isinstance(rows, Sized):
+        return islice(rows, ROWS)
+    at: Any = rows
+    return (at[place] for place in range(0, len(rows), -(-len(rows) // ROWS) or 1))
 
 
 def _split(prompt: Any) -> tuple[str | None, str] | None:

@@ -18,11 +18,12 @@ from .training_record import RECORD, RECORD_SHAPE
 
 _RECORDS = (RECORD, STATE, EVALUATION, HELD_OUT, LEDGER)
 _BY_STEP = ("credit", "completions")  # folders of NAME_STEP.parquet
+_OF_TRAINING = "training_args.bin"  # beside each model that transformers' trainer saves, and no other
 _WEIGHTS = ("model.safetensors", INDEX, "model-*-of-*.safetensors", "adapter_model.safetensors")
 _BESIDE_WEIGHTS = (
-    *("adapter_config.json", "config.json", "generation_config.json", "chat_template.jinja", "training_args.bin"),
+    *("adapter_config.json", "config.json", "generation_config.json", "chat_template.jinja", _OF_TRAINING),
     *("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json"),
-    *("vocab.json", "merges.txt", "processor_config.json", "preprocessor_config.json"),
+    *("vocab.json", "merges.txt", "processor_config.json", "preprocessor_config.json", "prompt_form.json"),
 )
 _CLEARED = {"all": "records, checkpoints and models", "records": "records of steps that are made again"}
 
@@ -56,10 +57,10 @@ def what_to_clear(
         ValueError: The folder is another run's, or the run would delete its own model.
     """
     folder = Path(config.output_dir or "trainer_output")
-    if (checkpoint is not None and checkpoint.resolve().parent == folder.resolve()) or not is_used(folder):
+    if (checkpoint is not None and _is_of(checkpoint, folder)) or not is_used(folder):
         return ""
     if config.overwrite_output_dir:
-        if model and Path(model).exists() and Path(model).resolve().is_relative_to(folder.resolve()):
+        if model and Path(model).exists() and _clears(folder, Path(model).resolve()):
             raise ValueError(
                 f"overwrite_output_dir must not delete the model that the run starts from: got {model} in {folder}. "
                 f"Give another output_dir."
@@ -75,6 +76,18 @@ def what_to_clear(
         f"output_dir must be new to a run: {folder} {holds} {go_on}give another output_dir; or add "
         f"--overwrite_output_dir, which deletes what runs have written there, and nothing else."
     )
+
+
+def _is_of(checkpoint: Path, folder: Path) -> bool:
+    """Return whether a checkpoint is a run folder's own; it may be a link to where there is more room."""
+    return folder.resolve() in (checkpoint.absolute().parent.resolve(), checkpoint.resolve().parent)
+
+
+def _clears(folder: Path, model: Path) -> bool:
+    """Return whether clearing a run folder deletes a model, whose place is resolved."""
+    places = [path.resolve() for path in _written(folder, with_models=True)]
+    is_there = any(path.parent == model and path.suffix == ".safetensors" for path in places)
+    return is_there or any(model.is_relative_to(path) for path in places)
 
 
 def _why_another(folder: Path, settings: Mapping[str, str]) -> str:
@@ -127,7 +140,7 @@ def _written(folder: Path, *, with_models: bool) -> Iterator[Path]:
     links = [path for name in _BY_STEP if (path := folder / name).is_symlink()]
     yield from (path for path in _steps(folder) if path.parent not in links)
     yield from links if any(_steps(folder)) else []
-    if with_models and any(any(folder.glob(name)) for name in _WEIGHTS):
+    if with_models and (folder / _OF_TRAINING).is_file():
         for name in (*_WEIGHTS, *_BESIDE_WEIGHTS):
             yield from folder.glob(name)
     for name in (BEST, NEW_BEST, OLD_BEST):

@@ -9,9 +9,11 @@ know are compared.
 
 import json
 import os
+import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import fields
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +54,10 @@ HARMLESS = {
 }
 _HARMLESS = {name for names in HARMLESS.values() for name in names.split()}
 # What these make of the number of processes is compared, and named by them.
-_STEP = "rollouts per optimizer step (optimizer_batch_size, gradient_accumulation_steps)"
+_STEP = "rollouts per optimizer step (optimizer_batch_size, per_device_train_batch_size, gradient_accumulation_steps)"
 _BATCH = "rollouts per generation batch (generation_batch_size, steps_per_generation)"
 _PER_PROCESS = {
+    "per_device_train_batch_size",
     "gradient_accumulation_steps",
     "optimizer_batch_size",
     "generation_batch_size",
@@ -71,7 +74,7 @@ def settings_of(config: Any, others: Iterable[Any] = ()) -> dict[str, str]:
     found |= {_STEP: size * config.gradient_accumulation_steps, _BATCH: size * config.steps_per_generation}
     kept = {name: value for name, value in found.items() if name not in _HARMLESS | _PER_PROCESS}
     texts = redact({name: value for name, value in kept.items() if not isinstance(value, int | float)})
-    return without_paths({name: _text(value) for name, value in (kept | texts).items()})  # a number is no secret
+    return _as_texts(kept | texts)  # a number is no secret
 
 
 def trainer_settings(trainer: Any, others: Iterable[Any] = ()) -> dict[str, str]:
@@ -88,18 +91,36 @@ def trainer_settings(trainer: Any, others: Iterable[Any] = ()) -> dict[str, str]
         "adapter": "none",
     }
     for adapter in (getattr(trainer.model, "peft_config", None) or {}).values():
-        own = {name: value for name, value in adapter.to_dict().items() if name not in _NOT_OF_ADAPTER}
-        given["adapter"] = own
-    return settings_of(trainer.args, others) | without_paths({name: _text(value) for name, value in given.items()})
+        given["adapter"] = _of_adapter(adapter)
+    return settings_of(trainer.args, others) | _as_texts(given)
 
 
+def _of_adapter(adapter: Any) -> dict[str, Any]:
+    """Return what is said of an adapter and not the default: another version of PEFT knows other fields."""
+    known = {name: value for name, value in adapter.to_dict().items() if name not in _NOT_OF_ADAPTER}
+    return {
+        field.name: value
+        for field in fields(adapter)
+        if (value := known.get(field.name)) != field.default and value not in (None, {}, [])
+    }
+
+
+_DIGEST = re.compile(r" \[[0-9a-f]{8}\]$")  # of `_local`
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object, another one in each process
 _MANY = 512  # files, of which `measure` reads little: training moves every weight
 _NOT_OF_ADAPTER = ("base_model_name_or_path", "inference_mode", "revision", "peft_version")
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> Changes:
     """Return the settings that differ, of those that both sides know."""
-    return {name: (before[name], now[name]) for name in before.keys() & now.keys() if before[name] != now[name]}
+    pairs = {name: (before[name], now[name]) for name in before.keys() & now.keys()}
+    return {name: pair for name, pair in pairs.items() if not _are_same(*pair)}
+
+
+def _are_same(before: str, now: str) -> bool:
+    """Return whether two texts of `_text` say the same: those of a folder that was renamed do."""
+    digests = [_DIGEST.search(text) for text in (before, now)]
+    return before == now or (None not in digests and len({digest[0] for digest in digests if digest}) == 1)
 
 
 def table(found: Changes) -> str:
@@ -158,18 +179,33 @@ def sentences(segments: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _text(value: Any) -> str:
+def _as_texts(settings: Mapping[str, Any]) -> dict[str, str]:
+    return without_paths({name: _text(name, value) for name, value in settings.items()})
+
+
+def _text(name: str, value: Any) -> str:
     """Return a value as text, the same at every start. Of a local file or folder it is its name and what it holds."""
-    value = getattr(value, "value", value)  # of an Enum
-    if isinstance(value, str):
-        return _local(Path(value)) if os.sep in value and os.path.exists(value) else value
-    return json.dumps(value, default=_plain, sort_keys=True)
+    value = plain(value)
+    if not isinstance(value, str):
+        return json.dumps(value, sort_keys=True)
+    is_path = os.sep in value or "." in value or name.startswith("model")  # another word may be a folder's by chance
+    return _local(Path(value)) if is_path and os.path.exists(value) else value
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, set | frozenset):
-        return sorted(map(str, value))
-    return _name_of(value) if callable(value) else str(getattr(value, "value", value))
+def plain(value: Any) -> Any:
+    """Return a value of a setting in terms of JSON, and in one spelling: 1 and 1.0 are one, and so are {} and None."""
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, Mapping):
+        return {str(name): plain(inner) for name, inner in value.items()} or None
+    if isinstance(value, list | tuple | set | frozenset):
+        inner = map(plain, value)
+        return (sorted(inner, key=str) if isinstance(value, set | frozenset) else [*inner]) or None
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return _name_of(value) if callable(value) else _ADDRESS.sub("", str(value))
 
 
 def _local(path: Path) -> str:

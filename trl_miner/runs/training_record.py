@@ -17,6 +17,7 @@ from typing import Any
 from ..redaction import redact, without_paths
 from .files import FORMAT, read_object, read_optional, write_json
 from .segments import SHAPE as SEGMENTS
+from .segments import plain
 from .shapes import COUNT, FLAG, MORE_THAN_0, TEXT, Each, Kind, Maybe, misfit
 
 RECORD = "training.json"
@@ -188,7 +189,7 @@ def _changed(settings: Any) -> dict[str, str]:
         value, default = (getattr(one, "value", one) for one in (value, default))  # of an Enum
         is_plain = value is None or isinstance(value, str | int | float | list | tuple | dict)
         if field.init and is_plain and value != default and field.name not in _NOT_OF_METHOD:
-            changed[field.name] = value if isinstance(value, str) else json.dumps(value, default=str, sort_keys=True)
+            changed[field.name] = value if isinstance(value, str) else json.dumps(plain(value), sort_keys=True)
     return changed
 
 

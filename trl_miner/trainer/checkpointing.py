@@ -22,6 +22,7 @@ from ..runs.segments import Segment, continued, settings_of, trainer_settings
 from ..runs.trainer_state import FILE as STATE
 from ..runs.trainer_state import last_step, planned_steps
 from ..runs.training_record import write_run_record
+from .reference import restore_reference, save_reference
 
 logger = logging.getLogger(__name__)
 
@@ -187,6 +188,8 @@ class Checkpointing(TrainerCallback):
         self._warn_of_schedule(args, state.max_steps)
         if self._resumed_from is not None and state.global_step >= state.max_steps:
             raise NothingLeft
+        if self._resumed_from is not None:
+            restore_reference(self._trainer, self._resumed_from)
 
     def _warn_of_schedule(self, args: Any, steps: int) -> None:
         """Warn where a new length moves the learning rate of the steps that are left."""
@@ -248,6 +251,7 @@ class Checkpointing(TrainerCallback):
             self.is_saving = True
             write()
             self._save_rollouts(unfinished)
+            save_reference(trainer, unfinished)
             if trainer.state.best_global_step and trainer.args.should_save:
                 self._name_best(folder, unfinished)
             self._finish(folder, unfinished)

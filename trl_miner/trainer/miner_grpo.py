@@ -19,7 +19,7 @@ from torch import Tensor
 from trl import GRPOTrainer
 
 from ..config import MinerGRPOConfig
-from ..data.prompt_form import ROWS, form_of_rows, write_form
+from ..data.prompt_form import form_of_rows, write_form
 from ..data.prompts import PromptForm
 from ..distributed import current_world
 from ..hub.model_card import describe_run
@@ -135,7 +135,7 @@ class MinerGRPOTrainer(RunTrainer):
             needs_prompt = not getattr(self, "environment_factories", None)  # an environment may bring its own
             check_reward_columns(self.reward_func_names, self.reward_funcs, columns, needs_prompt=needs_prompt)
         if isinstance(self.train_dataset, Dataset):  # a stream's is seen in its first batch
-            self._find_form(self.train_dataset.select(range(min(ROWS, len(self.train_dataset)))))
+            self._find_form(self.train_dataset)
         self.ledger = PromptLedger(self)
         self.add_callback(self.ledger)
         self.uses_sampler_logps = takes_sampler_logps(self)

@@ -1,4 +1,5 @@
-"""`kl_on: rows_with_advantage`: a KL penalty on those rows alone, and a reference that scores no others.
+"""The reference model: `kl_on: rows_with_advantage`, a KL penalty on those rows alone, and a reference that scores no
+others; and in checkpoints, where `sync_ref_model` moves it.
 
 TRL's penalty of a token is exp(r - p) - (r - p) - 1, with the log-probs r of the reference and p of the policy. Where
 r is p, the penalty and its slope are exactly 0. So for every other row TRL's loss gets the policy's own log-probs.
@@ -6,8 +7,10 @@ r is p, the penalty and its slope are exactly 0. So for every other row TRL's lo
 # B rows of one of TRL's batches, T padded completion tokens
 """
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +22,9 @@ from .micro_batches import rows_with_effect
 from .padding import loss_mask
 from .replaced import replaced
 
+logger = logging.getLogger(__name__)
+
+FILE = "reference.pt"  # of a checkpoint
 REFERENCE = "ref_per_token_logps"  # TRL's name
 HAS_REFERENCE = "miner_has_reference"  # (B,) in a batch of TRL's, from the advantages to the loss
 
@@ -64,3 +70,25 @@ def average_kl(trainer: Any, inputs: dict[str, Any]) -> None:
     counts_2 = torch.stack([counts_B.sum(), counts_B[inputs[HAS_REFERENCE]].sum()])
     counted, kept = current_world().sum(counts_2).tolist()
     trainer._metrics["train"]["kl"][-1] *= counted / kept if kept else torch.nan
+
+
+def save_reference(trainer: Any, checkpoint: Path) -> None:
+    """Save the reference model in a checkpoint where the training moves it; TRL's own checkpoints do not have it."""
+    args, is_sharded = trainer.args, trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled
+    if args.sync_ref_model and args.should_save and not (args.save_only_model or is_sharded):
+        torch.save(trainer.accelerator.unwrap_model(trainer.ref_model).state_dict(), checkpoint / FILE)
+
+
+def restore_reference(trainer: Any, checkpoint: Path) -> None:
+    """Take up what `save_reference` kept, or warn that there is none. Every process must call it."""
+    if not trainer.args.sync_ref_model:
+        return
+    if (checkpoint / FILE).is_file():
+        weights = torch.load(checkpoint / FILE, map_location="cpu", weights_only=True)
+        trainer.accelerator.unwrap_model(trainer.ref_model).load_state_dict(weights)
+    elif trainer.is_world_process_zero():
+        logger.warning(
+            f"{checkpoint.name} does not hold the reference model, which sync_ref_model moves (a checkpoint of "
+            f"DeepSpeed, FSDP or save_only_model never does): it starts anew, so that this run will differ from an "
+            f"uninterrupted one."
+        )

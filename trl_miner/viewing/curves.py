@@ -83,7 +83,16 @@ def draw_chart(chart: str | Chart, runs: Runs, path: str | Path | None = None, *
 
 
 def draw_metrics(chart: Chart, metrics: Metrics, smooth: int = 1) -> Any:
-    """Draw a chart of metrics that have been read: the figure of all lines over steps, and of scores by K."""
+    """Draw a chart of metrics that have been read: the figure of all lines over steps, and of scores by K.
+
+    Args:
+        chart: The chart.
+        metrics: Of the runs, read for this chart's keys at least.
+        smooth: Logs of a trailing mean over each run; 1: none.
+
+    Returns:
+        The matplotlib figure.
+    """
     methods, is_by_k = metrics.methods, metrics.axis == SAMPLES
     shown = [panel for panel in chart.panels if not panel.rare or metrics.occurs(panel.key)] or chart.panels[:1]
     front = _front(metrics)
@@ -106,7 +115,14 @@ def draw_metrics(chart: Chart, metrics: Metrics, smooth: int = 1) -> Any:
 def plan_chart(chart: Chart, metrics: Metrics, smooth: int = 1, *, has_means: bool = False) -> Plan:
     """Return the picture of a chart, which is yet to be drawn, with a caption that tells means, bands and smoothing.
 
-    Lines are means where a method has several runs, or `has_means` says so.
+    Args:
+        chart: The chart.
+        metrics: Of the runs, read for this chart's keys at least.
+        smooth: Logs of a trailing mean over each run; 1: none.
+        has_means: Whether lines are means although each method has one run.
+
+    Returns:
+        The picture, drawn when it is asked for.
     """
     caption = [chart.caption]
     if has_means or any(len(method.runs) > 1 for method in metrics.methods):
@@ -125,7 +141,16 @@ def _front(metrics: Metrics) -> list[str]:
 
 
 def training_plans(metrics: Metrics, completions: Mapping[str, Completions], smooth: int) -> list[Plan]:
-    """Return the charts of which at least one run has something; scores and completions are never smoothed."""
+    """Return the charts of which at least one run has something; scores and completions are never smoothed.
+
+    Args:
+        metrics: Of all runs.
+        completions: Of the runs that have some, by run folder.
+        smooth: Logs of a trailing mean over each run; 1: none.
+
+    Returns:
+        A picture for each chart, yet to be drawn.
+    """
     runs = [run for method in metrics.methods for run in method.runs]
     plans = []
     for chart in charts_of(runs).values():

@@ -18,6 +18,8 @@ _SIGNIFICANT = 0.05
 
 def held_out_plans(scored: Scored) -> list[Plan]:
     """Return the pictures of a report that these runs have."""
+    if not scored.ranges:  # each problem has an answer without a verdict
+        return []
     plans = [plan_by_k(scored)] if scored.largest_k > 1 else []
     reference = next(iter(families(scored)), None)
     if reference is not None:
