@@ -20,6 +20,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.runs.prompt_ledger import read_ledger
+from trl_miner.trainer.hooks import MICRO_BATCH_HOOKS, overridden
 
 FOUR_PARTS = dict(per_device_train_batch_size=6, gradient_accumulation_steps=4, max_steps=2)
 FORWARD = "_get_per_token_logps_and_entropies"
@@ -186,6 +187,11 @@ def test_what_the_loss_asks_of_a_micro_batch_gets_those_of_trl(name, settings, p
         trained[-1].train()
     ours, trls = map(weights, trained)
     assert all(torch.allclose(ours[name], weight, rtol=1e-4, atol=1e-6) for name, weight in trls.items())
+
+
+def test_trls_own_trainer_is_nobodys_override(policy, tmp_path):
+    trainer = MinerGRPOTrainer(policy, mixed_reward, config(tmp_path), problems())
+    assert overridden(trainer, MICRO_BATCH_HOOKS) == []
 
 
 def test_a_training_step_that_does_all_itself_is_refused(policy, tmp_path):

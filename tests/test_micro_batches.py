@@ -148,7 +148,7 @@ def trl_batches(draw):
 
 def toy_loss(batch, loss_type, of=torch.Tensor.double):
     """Of each kind of average that TRL has, over a number that each token's id decides."""
-    mask, advantages = loss_mask(batch), batch["advantages"].double().unsqueeze(1)
+    mask, advantages = loss_mask(batch), batch["advantages"].double().view(len(batch["advantages"]), -1)
     per_token = of(torch.sin(batch["completion_ids"].double()) * advantages * mask)
     if loss_type == "dapo":
         return per_token.sum() / batch["num_items_in_batch"]

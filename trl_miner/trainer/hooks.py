@@ -19,8 +19,11 @@ def overridden(trainer: Any, names: Collection[str]) -> list[str]:
 
 
 def _is_foreign(method: Any) -> bool:
+    function = getattr(method, "__func__", method)
     # Not `__module__`, which a decorator copies from what it wraps.
-    module = getattr(getattr(method, "__func__", method), "__globals__", {}).get("__name__", "")
+    module = getattr(function, "__globals__", {}).get("__name__", "")
+    if module.startswith("torch.") and hasattr(function, "__wrapped__"):  # torch.no_grad is nobody's override
+        return _is_foreign(function.__wrapped__)
     return module.split(".")[0] not in _PACKAGES or module.startswith("trl.experimental.")
 
 
