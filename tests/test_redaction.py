@@ -330,6 +330,13 @@ def test_no_text_takes_long(text):
     assert time.monotonic() - start < 10
 
 
+def test_no_long_value_takes_long():
+    start = time.monotonic()
+    redact("key: " + "a" * 50_000)
+    redact({"key": "a" * 50_000})
+    assert time.monotonic() - start < 5
+
+
 CHILD = """
 import sys, time
 from trl_miner.launching.process import take_options

@@ -42,7 +42,7 @@ _CODE += r"|empty|(?:hf_)?\.{2,}|hf_x+|my[a-z_ -]*key|your[a-z_ -]*|<your"
 _HARMLESS = re.compile(rf"\s*|\*+|{_PLAIN}|<[^<>]*>|\[[^\[\]]*\]|\$.*|{_FILES}|{_CODE}", re.IGNORECASE | re.DOTALL)
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:%|/\d+)?")  # a metric's, such as a rate of passes
 _MIXED = re.compile(r"(?=.*\d)(?=.*[A-Za-z]).{6,}")
-_RANDOM = re.compile(r"(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{12,}")
+_RANDOM = re.compile(r"(?<![A-Za-z0-9])(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{12,}")
 _SHAPES = re.compile(
     r"(?<![A-Za-z0-9])(?:"
     r"hf_(?!x+\b|X+\b)(?:[A-Za-z0-9]{30,}|(?=[A-Za-z]*[0-9A-Z])[A-Za-z0-9]{10,})|api_org_[A-Za-z0-9]{20,}"
