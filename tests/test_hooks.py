@@ -5,11 +5,22 @@ from functools import partial
 
 import pytest
 import torch
-from harness import call_on_ranks, config, leave, metrics_of, mixed_reward, problems, trl_metrics, weights
+from harness import (
+    call_on_ranks,
+    config,
+    leave,
+    metrics_of,
+    mixed_reward,
+    never_all_right,
+    problems,
+    trl_metrics,
+    weights,
+)
 from trl import GRPOConfig, GRPOTrainer
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.runs.prompt_ledger import read_ledger
+from trl_miner.trainer.hooks import MICRO_BATCH_HOOKS, overridden
 
 FOUR_PARTS = dict(per_device_train_batch_size=6, gradient_accumulation_steps=4, max_steps=2)
 FORWARD = "_get_per_token_logps_and_entropies"
@@ -154,6 +165,35 @@ def test_an_override_drawn_at_random_does_what_it_does_in_trls_trainer(seed, pol
         assert all(found[key] == pytest.approx(value, rel=1e-3, abs=1e-6) for key, value in expected.items())
 
 
+def every_second(method, *args, **kwargs):
+    mask = method(*args, **kwargs).clone()
+    mask[1::2] = 0  # by the place in the micro-batch
+    return mask
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("get_off_policy_mask", dict(off_policy_mask_threshold=5.0, num_iterations=2)),
+        ("get_gamma_weights", dict(loss_type="vespo")),
+    ],
+)
+def test_what_the_loss_asks_of_a_micro_batch_gets_those_of_trl(name, settings, policy, tmp_path):
+    trained = []
+    for base in (MinerGRPOTrainer, GRPOTrainer):
+        arguments = in_parts(mixed_reward, **settings)(base, policy, tmp_path / base.__name__)
+        cls = type("Mine", (base,), {name: staticmethod(partial(every_second, getattr(GRPOTrainer, name)))})
+        trained.append(cls(*arguments))
+        trained[-1].train()
+    ours, trls = map(weights, trained)
+    assert all(torch.allclose(ours[name], weight, rtol=1e-4, atol=1e-6) for name, weight in trls.items())
+
+
+def test_trls_own_trainer_is_nobodys_override(policy, tmp_path):
+    trainer = MinerGRPOTrainer(policy, mixed_reward, config(tmp_path), problems())
+    assert overridden(trainer, MICRO_BATCH_HOOKS) == []
+
+
 def test_a_training_step_that_does_all_itself_is_refused(policy, tmp_path):
     class Mine(MinerGRPOTrainer):
         def training_step(self, model, inputs, num_items_in_batch=None):
@@ -202,6 +242,29 @@ def test_rewards_that_are_changed_decide_what_is_right(how, settings, policy, tm
     found, expected = trainers
     assert kinds_and_ledger(found) == kinds_and_ledger(expected)
     assert all(torch.equal(weights(found)[name], weight) for name, weight in weights(expected).items())
+
+
+def test_own_rewards_may_call_the_functions_as_they_are(policy, tmp_path):
+    class Mine(MinerGRPOTrainer):
+        def _calculate_rewards(self, inputs, prompts, completions, ids):
+            by_name = {function.__name__: function(prompts, completions) for function in self.reward_funcs}
+            return self.accelerator.gather(torch.tensor([*by_name.values()]).T)
+
+    runs = []
+    for cls in (Mine, MinerGRPOTrainer):
+        runs.append(cls(policy, [mixed_reward, never_all_right], config(tmp_path, max_steps=1), problems()))
+        runs[-1].train()
+    assert all(torch.equal(weights(runs[0])[name], weight) for name, weight in weights(runs[1]).items())
+
+
+def test_a_dataloader_of_ones_own_is_refused_where_the_trainer_draws_prompts(policy, tmp_path):
+    class Mine(MinerGRPOTrainer):
+        def get_train_dataloader(self):
+            return torch.utils.data.DataLoader(super().get_train_dataloader().dataset, batch_size=12, collate_fn=list)
+
+    args = config(tmp_path, dynamic_sampling=True, advantage_estimator="grpo")
+    with pytest.raises(ValueError, match="get_train_dataloader"):
+        Mine(policy, mixed_reward, args, problems()).train()
 
 
 def test_rollouts_that_are_changed_are_changed_once_with_dynamic_sampling(policy, tmp_path):

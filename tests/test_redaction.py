@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import sys
 import time
 from importlib.util import find_spec
@@ -123,6 +124,56 @@ SHOWN += [
         "authored: a1b2c3",
     ),
 ]
+
+IN_LISTS = [
+    *(
+        "api_keys: [abc, abcd]",
+        "api_keys:\n  - abc\n  - abcd\nseed: 1",
+        "API_KEYS=abc,abcd",
+        "passwords: ['abc', 'abcd']",
+    ),
+    *(
+        "env:\n- name: HF_TOKEN\n  value: abc",
+        '[{"name": "pwd", "value": "hunter22"}]',
+        r"{\"key\": \"pwd\", \"value\": \"abc\"}",
+    ),
+    *("os.environ['HF_TOKEN'] = 'abc'", 'os.environ["HF_TOKEN"]="abc"', "xai-" + "a1" * 12, "pplx-" + "a1" * 12),
+]
+HIDDEN += IN_LISTS
+SHOWN += [
+    *('api_key=os.environ.get("OPENAI_API_KEY")', 'api_key=os.environ["OPENAI_API_KEY"],', "OpenAI(api_key=api_key)"),
+    *(
+        "login(token=hf_token)",
+        "hub_token=args.hub_token",
+        "token=get_token()",
+        "def f(api_key: str, hub_token: str):",
+    ),
+    *(
+        "hub_token: Optional[str] = None",
+        "export HF_TOKEN=<your token>",
+        "HF_TOKEN=your_token_here",
+        "HF_TOKEN=hf_...",
+    ),
+    *(
+        'OpenAI(api_key="EMPTY")',
+        "session=requests.Session()",
+        "pass: 0.4",
+        "pass: 40%",
+        "pass: 12/20",
+        "key: name\nvalue: 3",
+    ),
+    *("sort_keys: [a, b]", "stop_tokens:\n- the\n- cat", "name: a\nvalue: abc1"),
+]
+
+
+@pytest.mark.parametrize("text", IN_LISTS)
+def test_no_item_of_a_list_is_left(text):
+    assert not {"abc", "abcd", "hunter22"} & set(re.findall(r"\w+", redact(text)))
+
+
+def test_an_environment_of_names_and_values_hides_the_values():
+    given = [{"name": "HF_TOKEN", "value": "abc"}, {"name": "SEED", "value": "abc"}, {"key": "pwd", "value": "abcd"}]
+    assert [item["value"] for item in redact({"env": given})["env"]] == ["***", "abc", "***"]
 
 
 @pytest.mark.parametrize("text", HIDDEN)
@@ -277,6 +328,13 @@ def test_no_text_takes_long(text):
     start = time.monotonic()
     redact(text * 50_000)
     assert time.monotonic() - start < 10
+
+
+def test_no_long_value_takes_long():
+    start = time.monotonic()
+    redact("key: " + "a" * 50_000)
+    redact({"key": "a" * 50_000})
+    assert time.monotonic() - start < 5
 
 
 CHILD = """

@@ -242,6 +242,17 @@ def test_an_async_tool_has_the_same_limit():
     with pytest.raises(TimeoutError, match="slow took longer"):
         asyncio.run(tools.limited(slow, 0.01)(60))
 
+    async def never_awaiting():
+        time.sleep(0.2)
+
+    async def going_on():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+
+    for tool in (never_awaiting, going_on):  # what comes late fails
+        with pytest.raises(TimeoutError):
+            asyncio.run(tools.limited(tool, 0.1)())
+
 
 def test_a_result_that_no_model_reads_is_a_failed_call():
     with pytest.raises(ValueError, match="the result has 10000000 characters, and may have 200000"):

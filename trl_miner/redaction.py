@@ -20,7 +20,9 @@ _SHORTEST, _SHORTEST_ALONE = 16, 6
 _SHORTEST_TOKEN = 8  # characters of what stands under "token" alone, as words of a vocabulary do too
 # Words of a name. Under a secret one everything is hidden; under others only what follows from the words around them.
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_SECRET = {*"password passwd passphrase pwd secret secrets credential credentials authorization".split()}
+_SECRET = {
+    *"password passwords passwd passphrase passphrases pwd secret secrets credential credentials authorization".split()
+}
 _SECRET |= {*"bearer webhook webhooks cookie cookies".split()}
 _SECRET_AT_THE_END = {*"auth oauth otp pat session".split()}
 _OF_ACCESS = {  # before token, key or pass
@@ -34,15 +36,19 @@ _RUN_TOGETHER = re.compile(  # HFTOKEN
 )
 _FILES = r"[\w./-]*\.(?:json|jsonl|safetensors|py|ya?ml|txt|md|csv|parquet|bin)\.?"
 _PLAIN = "none|null|true|false|yes|no|on|off|enabled|disabled|required|optional"
-_HARMLESS = re.compile(rf"\s*|\*+|{_PLAIN}|<[^<>]*>|\[[^\[\]]*\]|\$.*|{_FILES}", re.IGNORECASE | re.DOTALL)
+# Code that reads or declares a secret, up to its first quote or bracket, and what guides write in its place.
+_CODE = r"str|bytes|(?:Optional|Union)\[.*|[a-z_][a-z_.]*[(\[]|\{+\w*\}*"
+_CODE += r"|empty|(?:hf_)?\.{2,}|hf_x+|my[a-z_ -]*key|your[a-z_ -]*|<your"
+_HARMLESS = re.compile(rf"\s*|\*+|{_PLAIN}|<[^<>]*>|\[[^\[\]]*\]|\$.*|{_FILES}|{_CODE}", re.IGNORECASE | re.DOTALL)
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:%|/\d+)?")  # a metric's, such as a rate of passes
 _MIXED = re.compile(r"(?=.*\d)(?=.*[A-Za-z]).{6,}")
-_RANDOM = re.compile(r"(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{12,}")
+_RANDOM = re.compile(r"(?<![A-Za-z0-9])(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{12,}")
 _SHAPES = re.compile(
     r"(?<![A-Za-z0-9])(?:"
     r"hf_(?!x+\b|X+\b)(?:[A-Za-z0-9]{30,}|(?=[A-Za-z]*[0-9A-Z])[A-Za-z0-9]{10,})|api_org_[A-Za-z0-9]{20,}"
     r"|sk-(?=[\w-]{0,99}?[A-Za-z0-9]{12})(?:[\w-]{32,}|(?=[A-Za-z_-]*\d)[\w-]{16,})"
     r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
-    r"|(?:npm|gsk|r8)_[A-Za-z0-9]{30,}|(?:pypi|nvapi)-[\w-]{40,}|dckr_pat_[\w-]{20,}|wandb_v1_\w{20,}"
+    r"|(?:xai|pplx)-[A-Za-z0-9]{20,}|tgp_v1_[\w-]{20,}|lsv2_[a-z]{2}_\w{20,}|(?:npm|gsk|r8)_[A-Za-z0-9]{30,}|(?:pypi|nvapi)-[\w-]{40,}|dckr_pat_[\w-]{20,}|wandb_v1_\w{20,}"
     r"|(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,}|whsec_[A-Za-z0-9]{20,}|SG\.[\w-]{10,}\.[\w-]{10,}"
     r"|ya29\.[\w-]{10,}|AIza[\w-]{30,}|(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z])|xox[a-z]-[\w-]{10,}"
     r"|\d{8,10}:AA[\w-]{30,}"  # Telegram
@@ -64,9 +70,21 @@ _AFTER = re.compile(
 )
 _NAMED = re.compile(
     r"(?<![\w.@-])(?P<dashes>-{0,2})(?P<name>[\w.-]{0,40}?(?:tok|key|secret|pass|pwd|auth|bearer|pat|session|otp"
-    r"|credential|webhook|cookie)[\w.-]{0,40})(?P<close>\\*[\"'])?(?P<between>\s*[:=]\s*|,?\s+|,)"
+    r"|credential|webhook|cookie)[\w.-]{0,40})(?P<close>\\*[\"']\]?)?(?P<between>\s*[:=]\s*|,?\s+|,)"
     r"(?P<open>[\[(]?(?:\\*[\"'])?)(?P<value>(?<=\")[^\"\n\\]*|(?<=')[^'\n\\]*|[^\s,;&\"'\\\])}]+)",
     re.IGNORECASE,
+)
+_LISTED = re.compile(
+    r"(?<![\w.@-])(?P<name>[\w.-]{0,40}?(?:tok|key|secret|pass|pwd|auth|credential|cookie)[\w.-]{0,40})\\*[\"']?\s*"
+    r"[:=](?P<items>\s*[\[(][^\[\]()\n]*[\])]|(?:[ \t]*\n[ \t]*- [^\n:]+)+"
+    r"|\s*[^\s,;\"'()\[\]{}]+(?:,[^\s,;\"'()\[\]{}]+)+)",
+    re.IGNORECASE,
+)
+_ITEM = re.compile(r"(?<![^\s,\[(\"'=])(?!-\s)[^\s,\[\](){}\"'\\]+(?![^\s,\])\"'\\])")
+_QUOTE = r"\\*[\"']?"
+_NAME_AND_VALUE = re.compile(  # of an environment in YAML
+    rf"(\b(?:name|key){_QUOTE}\s*[:=]\s*{_QUOTE}(?P<name>[\w.-]{{1,80}}){_QUOTE}\s*,?\s*"
+    rf"{_QUOTE}value{_QUOTE}\s*[:=]\s*{_QUOTE})(?P<value>[^\s,;\"'\\\]}})]+)"
 )
 _PATH = re.compile(r"(?<![\w.:/~-])~?/(?:[^\s/=,'\"]+/)*([^\s/=,'\"]+)/?")
 _learned: set[str] = set()
@@ -103,7 +121,9 @@ def is_secret(name: str, value: Any, *, is_option: bool = False) -> bool:
         return False
     if is_option and name.lower() in ("token", "key", "pass"):
         return True
-    is_number = isinstance(value, int) or text.isdecimal()
+    if _is_variable(name, text):
+        return False
+    is_number = isinstance(value, int) or _NUMBER.fullmatch(text) is not None
     if _is_secret_name(name) and not (is_number and last in ("auth", "session", "pat")):
         return True
     if is_number or "." in name:
@@ -135,6 +155,14 @@ def find_secret(text: str, *, is_vocabulary: bool = False) -> str | None:
     for name, _ in _secrets_in(content):
         return f"a secret under {name}"
     return "a secret" if redact(content) != content else None
+
+
+def _is_variable(name: str, text: str) -> bool:
+    """Return whether a value only repeats its name, as in `login(token=hf_token)` or `hub_token=args.hub_token`."""
+    if not re.fullmatch(r"[A-Za-z_.]+", text):
+        return False
+    own, last = name.lower().lstrip("-").replace("-", "_"), text.lower().rpartition(".")[2]
+    return own.endswith(last) or last.endswith(own)
 
 
 def split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -208,7 +236,11 @@ def _walk(value: Any, hide: Callable[[str], str], found: list[tuple[str, str]], 
     `name` is that of the value; in a command line an option names the word after it.
     """
     if isinstance(value, Mapping):
-        return {key: _walk(inner, hide, found, _inner_name(name, str(key))) for key, inner in value.items()}
+        named = {"value": str(value.get("name", value.get("key")))} if "value" in value else {}  # an `env` of YAML
+        return {
+            key: _walk(inner, hide, found, _inner_name(name, named.get(str(key), str(key))))
+            for key, inner in value.items()
+        }
     if isinstance(value, list | tuple):
         before = (None, *value)
         words = [_walk_word(word, before[place], hide, found, name) for place, word in enumerate(value)]
@@ -263,7 +295,19 @@ def _redact_once(text: str, known: re.Pattern[str] | None) -> str:
     if "://" in text:
         text = _URL_USER.sub(lambda match: f"{match[1]}:{HIDDEN}@" if match[1] is not None else f"{HIDDEN}@", text)
     text = _AFTER.sub(lambda match: f"{match[match.lastindex or 0]}{HIDDEN}", text)
-    return _NAMED.sub(_redact_named, text)
+    text = _NAME_AND_VALUE.sub(
+        lambda match: match[1] + (HIDDEN if is_secret(match["name"], match["value"]) else match["value"]), text
+    )
+    return _NAMED.sub(_redact_named, _LISTED.sub(_redact_listed, text))
+
+
+def _redact_listed(match: re.Match[str]) -> str:
+    """Hide the secrets of `api_keys: [a, b]`, of a list of YAML and of `api_keys: a,b`."""
+    name, start = match["name"], match.start("items") - match.start()
+    if _words(name)[-1:] not in (["tokens"], ["keys"]) and not _is_secret_name(name):
+        return match[0]
+    items = _ITEM.sub(lambda item: HIDDEN if is_secret(name, item[0]) else item[0], match[0][start:])
+    return match[0][:start] + items
 
 
 def _redact_named(match: re.Match[str]) -> str:

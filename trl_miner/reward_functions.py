@@ -133,21 +133,27 @@ def check_rewards(names: Sequence[str], rewards_NF: "Tensor", rewards_N: "Tensor
 
 
 def checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a reward function that refuses what is no list of rewards; a reward model stays as it is."""
+    """Return a reward function that refuses what is no list of rewards, called as TRL does, with `completions` by
+    name; a reward model stays as it is."""
     if hasattr(function, "named_parameters"):
         return function
     inner: Any = function
     while isinstance(inner, functools.partial):
         inner = inner.func
-    if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(inner.__call__):
 
-        async def later(*, completions: Any, **kwargs: Any) -> list[float | None]:
-            return reward_list(name, await function(completions=completions, **kwargs), len(completions))
+    def check(returned: Any, completions: Any = None, **_: Any) -> Any:
+        return returned if completions is None else reward_list(name, returned, len(completions))
 
-        return later
-    return lambda *, completions, **kwargs: reward_list(
-        name, function(completions=completions, **kwargs), len(completions)
-    )
+    @functools.wraps(function)  # somebody's own `_calculate_rewards` may look at it, and call it otherwise
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return check(function(*args, **kwargs), **kwargs)
+
+    @functools.wraps(function)
+    async def call_async(*args: Any, **kwargs: Any) -> Any:
+        return check(await function(*args, **kwargs), **kwargs)
+
+    is_async = inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(inner.__call__)
+    return call_async if is_async else call
 
 
 def reward_list(name: str, returned: Any, count: int) -> list[float | None]:

@@ -180,8 +180,8 @@ def limited(tool: Callable[..., Any], seconds: float) -> Callable[..., Any]:
 
     Python's own code, sleep and waiting for files, sockets and processes are ended, whatever alarms the tool sets
     itself. Not ended are a library's computation, such as `9**9**9`, a tool that swallows every exception, and sleep
-    and waiting outside of the main thread or with signals blocked: such a call fails once it returns. The limit of an
-    async tool holds where it awaits.
+    and waiting outside of the main thread or with signals blocked: such a call fails once it returns. An async tool
+    is ended where it awaits.
     """
     said: set[type] = set()  # what has been warned of
 
@@ -203,9 +203,13 @@ def limited(tool: Callable[..., Any], seconds: float) -> Callable[..., Any]:
 
         @wraps(tool)
         async def call_async(*args: Any, **kwargs: Any) -> Any:
+            end = time.monotonic() + seconds
             try:
-                return _as_content(await asyncio.wait_for(tool(*args, **kwargs), seconds))
-            except (Exception, SystemExit) as error:
+                result = _as_content(await asyncio.wait_for(tool(*args, **kwargs), seconds))
+                if time.monotonic() >= end:  # it never awaited, or went on after it was cancelled
+                    raise _TimeIsUp
+                return result
+            except (Exception, _TimeIsUp, SystemExit) as error:
                 raise survive(error) from error
             finally:
                 beat()

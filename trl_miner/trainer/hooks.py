@@ -6,6 +6,9 @@ from typing import Any
 # Where a micro-batch becomes a gradient. Who overrides one of these sees the micro-batches that TRL would hand to it.
 LOSS_HOOKS = ("training_step", "_prepare_inputs", "compute_loss", "_compute_loss")
 FORWARD = "_get_per_token_logps_and_entropies"
+# What that loss asks of the rows of a micro-batch together.
+_ROW_HOOKS = (FORWARD, "get_high_entropy_mask", "get_off_policy_mask", "get_gamma_weights")
+MICRO_BATCH_HOOKS = (*LOSS_HOOKS, *_ROW_HOOKS)
 _PACKAGES = {"trl_miner", "trl", "transformers"}
 
 
@@ -16,8 +19,11 @@ def overridden(trainer: Any, names: Collection[str]) -> list[str]:
 
 
 def _is_foreign(method: Any) -> bool:
+    function = getattr(method, "__func__", method)
     # Not `__module__`, which a decorator copies from what it wraps.
-    module = getattr(getattr(method, "__func__", method), "__globals__", {}).get("__name__", "")
+    module = getattr(function, "__globals__", {}).get("__name__", "")
+    if module.startswith("torch.") and hasattr(function, "__wrapped__"):  # torch.no_grad is nobody's override
+        return _is_foreign(function.__wrapped__)
     return module.split(".")[0] not in _PACKAGES or module.startswith("trl.experimental.")
 
 

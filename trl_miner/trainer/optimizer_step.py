@@ -14,7 +14,7 @@ from ..config_checks import ALL_ROWS
 from ..distributed import current_world
 from ..heartbeat import beat
 from .forwards import is_multimodal
-from .hooks import FORWARD, LOSS_HOOKS, overridden
+from .hooks import MICRO_BATCH_HOOKS, overridden
 from .micro_batches import MicroBatchPlan, plan_micro_batches
 from .padding import NO_TRIM
 from .reference import average_kl
@@ -62,7 +62,7 @@ class OptimizerStep:
         size = min(trainer.current_gradient_accumulation_steps - self.micro_step, args.steps_per_generation - start)
         size = max(size, 1)
         self._first, self._end, self.plan = trainer._step, trainer._step + size, None
-        hooks = overridden(trainer, (*LOSS_HOOKS, FORWARD))
+        hooks = overridden(trainer, MICRO_BATCH_HOOKS)
         self._is_overridden = bool(hooks)
         if hooks:
             return self._warn(f"{type(trainer).__name__} overrides {', '.join(hooks)}")

@@ -12,6 +12,7 @@ from ..distributed import current_world
 from ..runs.prompt_ledger import key_text, prompt_key
 from .batch_fill import PromptStream
 from .checkpointing import RunState
+from .hooks import overridden
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +76,12 @@ class PromptSource:
         trainer, state = self._trainer, RunState.of(self._trainer)
         trainer.ledger.open()
         if self._stream is None or state.has_begun:
+            if overridden(trainer, ("get_train_dataloader",)):
+                raise ValueError(
+                    f"{self._setting} draws prompts in the place of the dataloader: got {type(trainer).__name__}, "
+                    f"which overrides get_train_dataloader. Change the training set instead, or leave "
+                    f"{self._setting} out."
+                )
             sampler = trainer._get_train_sampler(self.prompt_rows)
             if not isinstance(sampler, RepeatSampler):
                 raise ValueError(
