@@ -178,7 +178,7 @@ def keys_of(charts: Iterable[Chart]) -> list[str]:
 
 
 def has_chart(chart: Chart, metrics: Metrics, run: RunHistory) -> bool:
-    """Return whether a run recorded anything of a chart."""
+    """Return whether a run recorded anything of a chart, by the `metrics` of several runs."""
     return bool(run.scores) if chart.name == HELD_OUT else any(metrics.has(panel.key, run) for panel in chart.panels)
 
 
