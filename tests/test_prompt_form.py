@@ -334,6 +334,18 @@ def test_a_damaged_file_is_an_error_and_no_guess(base, tmp_path, capsys, content
     assert FILE in capsys.readouterr().err
 
 
+def test_a_finished_run_on_a_stream_that_is_started_again_keeps_its_form(base, tmp_path):
+    rows = [{"prompt": own_prompt("chat", "Be brief.", "Q {question}", row["problem"])} | row for row in PROBLEMS]
+    folder = tmp_path / "own"
+    shape = dict(max_steps=1, num_generations=2, per_device_train_batch_size=24, max_completion_length=2)
+    for _ in range(2):
+        args = config(folder, save_strategy="steps", save_steps=1, **shape)
+        trainer = MinerGRPOTrainer(base, any_reward, args, Dataset.from_list(rows).to_iterable_dataset())
+        trainer.train(resume_from_checkpoint="latest")
+        trainer.save_model()
+        assert (read_form(folder).style, read_form(folder).system) == ("chat", "Be brief.")
+
+
 def test_words_of_the_first_part_of_a_data_set_are_not_those_of_all():
     """200 prompts in one form, then 40 in another, as of two data sets one after the other."""
     rows = [{"q": f"{n} + {n}", "prompt": f"Q: {n} + {n}" if n < 200 else f"{n} + {n} = ?"} for n in range(240)]

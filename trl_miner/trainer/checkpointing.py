@@ -13,6 +13,7 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import TrainOutput, rotate_checkpoints
 
+from ..data.prompt_form import read_form
 from ..distributed import decided_by_one
 from ..runs import checkpoints
 from ..runs.accidents import DiskFull, why_full
@@ -217,6 +218,8 @@ class Checkpointing(TrainerCallback):
         trainer, state, folder = self._trainer, self._trainer.state, self._resumed_from
         self._resumed_from = None
         assert folder is not None
+        if trainer.prompt_form is None:  # a stream's is seen in its first batch, and there is none
+            trainer.prompt_form = read_form(str(folder))
         trainer.accelerator.print(
             f"No step is left: {folder.name} has done {state.global_step} of {state.max_steps}. Raise max_steps or "
             f"num_train_epochs to train on."
