@@ -132,6 +132,19 @@ def test_infinities_tiny_numbers_false_statements_words_and_blanks(answer, gold,
     assert math_answers.is_correct((answer,), "", gold) is verdict
 
 
+@pytest.mark.parametrize(
+    ("answer", "gold", "verdict"),
+    [
+        ("y = 4, x = 3", "(3, 4)", True),
+        ("y = 4, x = 3", "(4, 3)", False),
+        ("z = 1, y = 2, x = 3", "(3, 2, 1)", True),
+        ("m = 2, b = 5", "(2, 5)", True),  # of other unknowns the order as written is all that is known
+    ],
+)
+def test_x_y_and_z_stand_in_their_order_however_they_are_written(answer, gold, verdict):
+    assert math_answers.is_correct((answer,), "", gold) is verdict
+
+
 def test_verdicts_agree_with_a_fair_reader_on_a_third_of_the_table():
     lines = (GOLDEN / "answers.tsv").read_text(encoding="utf-8").splitlines()[1:]
     rows = [line.split("\t") for line in lines[1::3]]

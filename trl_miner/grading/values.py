@@ -104,10 +104,13 @@ def _names_several(answer: Any) -> bool:
 
 
 def _in_order(expression: Any) -> Any:
-    r"""Return the tuple (2, -2) of x = 2, y = -2, and of 2, -2 as they are written."""
+    r"""Return the tuple (2, -2) of x = 2, y = -2, and of 2, -2 as they are written; of y = -2, x = 2 as x, y, z are
+    ordered, since no order of the other unknowns is certain."""
     if not isinstance(expression, sympy.FiniteSet):
         return expression
     parts = getattr(expression, "_unsorted_args", expression.args)
+    if all(isinstance(part, sympy.Eq) and str(part.lhs) in ("x", "y", "z") for part in parts):
+        parts = sorted(parts, key=lambda part: str(part.lhs))
     return sympy.Tuple(*(part.rhs if isinstance(part, sympy.Eq) else part for part in parts))
 
 
