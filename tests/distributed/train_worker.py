@@ -109,13 +109,9 @@ CASES = {
     "budget_small": dict(micro_batches=3, max_tokens_per_micro_batch=25),  # more than micro-batches: one rollout each
     "budget_large": dict(micro_batches=3, max_tokens_per_micro_batch=1000),  # fewer: two micro-steps are idle
     "recomputed": dict(micro_batches=3, gradient_checkpointing=True),
-    "recorded": dict(
-        micro_batches=3, log_token_credit=True, log_token_credit_steps=1, log_token_credit_rollouts=8, miner_gamma=1.0
-    ),
-    "measured": dict(
-        micro_batches=3, log_miner_update=True, log_miner_update_steps=1, adam_epsilon=1e-3, learning_rate=1e-2
-    ),
-    "dosed": dict(micro_batches=3, dose="gradient", dose_target=0.2, dose_steps=1, all_wrong="rl_zvp"),
+    "recorded": dict(micro_batches=3, log_token_credit=1, miner_gamma=1.0),
+    "measured": dict(micro_batches=3, log_gradient_share=1, adam_epsilon=1e-3, learning_rate=1e-2),
+    "dosed": dict(micro_batches=3, dose_share=0.2, all_wrong="rl_zvp"),
     "kl_where_paid": dict(
         kl_on="rows_with_advantage", beta=0.1, num_iterations=3, learning_rate=3e-2, max_tokens_per_micro_batch=60
     ),

@@ -99,10 +99,9 @@ def skip_passes(dataloader: Any, steps: int, accumulation: int) -> None:
 def settings_of_rollouts(args: Any) -> dict[str, str]:
     """Return the settings that a generation cycle depends on: its rollouts, and what the loss reads of them.
 
-    All that a resume tells, the batches of a process, and what marks the rollouts for a measurement. To generate again
-    costs one generation.
+    All that a resume tells, and the batches of a process. To generate again costs one generation.
     """
-    own = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation", "log_miner_update")
+    own = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
     return settings_of(args) | {name: str(getattr(args, name)) for name in own}
 
 
