@@ -13,6 +13,7 @@ from accelerate.utils import gather_object
 from harness import AS_TRL, OWN_METRICS, WithImages, config, crc, logps_of, metrics_of, mixed_reward, problems
 
 from trl_miner import MinerGRPOTrainer
+from trl_miner.trainer import token_credit
 
 GLOBAL_BATCH = 12
 # In this order the first batch has a mixed prompt, which the off-policy cases train on alone.
@@ -97,6 +98,7 @@ def train(policy, folder, *, source="forward", micro_batches=1, cls=Counting, re
 
 COMPARED = ("loss", "grad_norm", "reward", *OWN_METRICS)
 # They are of a process as much as of the run.
+token_credit.MOST_ROLLOUTS = 8  # of 12: some prompts of the batch
 OF_THE_SHAPES = {"micro_batches/tokens"}
 # Off-policy from the second step on, with one micro-batch: which rows share one depends on TRL's shuffling.
 OFF_POLICY = dict(num_iterations=3, learning_rate=3e-2, advantage_estimator="grpo")
