@@ -18,7 +18,7 @@ SECRETS = dict(
     model_init_kwargs={"token": "tangerine-42", "revision": "main"},
     vllm_server_base_url="http://me:mandarin-42@host:8000",
 )
-DOSES = [{}, dict(dose="gradient"), dict(dose="gradient", dose_target=0.05)]
+DOSES = [{}, dict(dose_share=0.01), dict(dose_share="0.05")]
 BATCHES = [{}, dict(steps_per_generation=2), dict(generation_batch_size=24), dict(optimizer_batch_size=24)]
 BATCHES += [dict(gradient_accumulation_steps=4)]
 OTHERS = dict(
@@ -51,7 +51,7 @@ def knobs_of(args):
 
 def assert_same(found, expected):
     assert found == expected and type(found) is type(expected)
-    assert knobs_of(found) == knobs_of(expected) and found.dose_level == expected.dose_level
+    assert knobs_of(found) == knobs_of(expected)
 
 
 @settings(max_examples=60, deadline=None)
@@ -60,7 +60,7 @@ def test_a_copy_is_the_same_configuration(args):
     pickled = pickle.loads(pickle.dumps(args))
     for found in (copy.copy(args), copy.deepcopy(args), pickled, dataclasses.replace(args), rebuilt(args)):
         assert_same(found, args)
-    without_dose = dataclasses.replace(args, dose="l1", dose_target=None)
+    without_dose = dataclasses.replace(args, dose_share=None)
     given_to_another = {name: value for name, value in vars(args).items() if name.endswith("lambda_max")}
     assert {name: getattr(without_dose, name) for name in given_to_another} == given_to_another
     assert without_dose.knobs("miner")["lambda_max"] == args.miner_lambda_max

@@ -195,15 +195,15 @@ def test_the_optimizer_needs_cpu_memory_when_it_is_offloaded(recipe, tmp_path):
         assert found(recipe(gpu=True, accelerate_config=str(config)), str(file))["CPU memory"][0] == status
 
 
-@pytest.mark.parametrize("setting", [{"log_miner_update": True}, {"dose": "gradient"}], ids=["log", "dose"])
+@pytest.mark.parametrize("setting", [{"log_gradient_share": 10}, {"dose_share": 0.01}], ids=["log", "dose"])
 def test_what_measures_gradients_needs_a_launch_that_keeps_them_whole(recipe, setting):
     status, text = found(recipe(gpu=True, **setting), "3x80GB")["measuring"]  # with DeepSpeed's ZeRO-3
     assert status == "FAILED" and "each process: got DEEPSPEED. Launch without it, or leave" in text
     setting = {**setting, "fp16": True, "bf16": False, "accelerate_config": "multi_gpu"}
     status, text = found(recipe(gpu=True, **setting), "3x80GB")["measuring"]
     assert status == "FAILED" and "got fp16=True. Use bf16, or leave" in text
-    status, text = found(recipe(gpu=True, dose="gradient", dose_target=1.0), "3x80GB")["settings"]
-    assert status == "FAILED" and "dose_target must be at least 0 and below 1" in text
+    status, text = found(recipe(gpu=True, dose_share=1.0), "3x80GB")["settings"]
+    assert status == "FAILED" and "dose_share must be above 0 and below 1" in text
 
 
 def test_the_batch_says_how_far_off_policy_it_is(recipe):

@@ -28,7 +28,7 @@ WRONG = {
     "typo in a key of a method": {"miner_gama": 2},
     "text for a float": {"learning_rate": "lots"},
     "text for an int": {"max_steps": "many"},
-    "text for a bool": {"log_token_credit": "perhaps"},
+    "text for a bool": {"dynamic_sampling": "perhaps"},
     "list for an int": {"num_generations": [4]},
     "mapping for a float": {"temperature": {"a": 1}},
     "a knob's text": {"miner_lambda_max": "lots"},

@@ -1,11 +1,11 @@
-"""`dose`: the factor on the credit of all-right and all-wrong prompts, and what steers it."""
+"""`dose_share`: the factor on the credit of all-right and all-wrong prompts, and what steers it."""
 
 import math
 from dataclasses import replace
 
 import pytest
 import torch
-from harness import config, trained, trl_metrics, weights
+from harness import config, trained, weights
 from test_estimators import batch, run
 from torch import tensor
 
@@ -14,11 +14,9 @@ from trl_miner.methods.compose import estimators_of, rows_of
 from trl_miner.methods.dose import DoseState, give_dose, squared_masses, start_dose, steer_share
 from trl_miner.methods.groups import group_kinds
 from trl_miner.trainer.checkpointing import RunState
-from trl_miner.trainer.dose import is_measured
 
 RIGHT, MIXED, WRONG = [1.0, 1.0], [1.0, 0.0], [0.0, 0.0]
 NO_CREDIT = "reinforce_pp_baseline"  # refused: all its credit there is the batch's offset
-EVERY_STEP = dict(dose="gradient", dose_steps=1)
 
 
 def rollouts(rewards, mask):
@@ -86,7 +84,7 @@ def test_a_batch_without_all_right_prompts_stands_in_for_the_next():
     _, mask, scores = batch()
     rewards = torch.tensor([1.0, 0.0, 0.0, 0.0] * 6)
     kinds = group_kinds(rewards, 4)
-    advantages = run("miner", rewards, mask, scores, dose="gradient")
+    advantages = run("miner", rewards, mask, scores, dose_share=0.1)
     known = Rollouts(rewards, rewards, mask, kinds, 4, score=None)
     _, state = give_dose(Estimate(advantages, advantages.mean(dim=1)), known, kinds.is_ph_N, DoseState(0.0))
     assert state.other_mass == pytest.approx(advantages.square().sum().sqrt().item())
@@ -112,7 +110,7 @@ def test_one_measured_share_gives_the_odds():
 )
 def test_every_credited_method_gets_its_dose(kind, name):
     rewards, mask, scores = batch()
-    unscaled = run("grpo", rewards, mask, scores, dose="gradient", **{kind: name})
+    unscaled = run("grpo", rewards, mask, scores, dose_share=0.1, **{kind: name})
     kinds = group_kinds(rewards, 4)
     is_credited = rows_of(kinds, [kind])
     estimate, known = Estimate(unscaled, unscaled.mean(dim=1)), Rollouts(rewards, rewards, mask, kinds, 4, score=None)
@@ -128,11 +126,6 @@ def test_a_part_that_is_zero_or_not_finite_says_nothing(squares):
     assert steer_share(state, 0.2, squares, (1.0, 1.0)) == steer_share(state, 0.2, (1.0, 1.0), squares) == state
 
 
-def test_the_first_steps_are_measured_more_often():
-    assert [step for step in range(1, 30) if is_measured(step, 10)] == [*range(1, 9), 10, 20]
-    assert [step for step in range(1, 5) if is_measured(step, 1)] == [1, 2, 3, 4]
-
-
 # --- In the trainer
 
 
@@ -141,9 +134,9 @@ def logs_of(trainer):
 
 
 SETTINGS = {
-    "accumulated": dict(per_device_train_batch_size=4, gradient_accumulation_steps=3, dose_target=0.05),
-    "LoRA, both sides": dict(all_right="rl_zvp", all_wrong="rl_zvp", advantage_estimator="grpo", dose_target=0.2),
-    "two generations a step": dict(steps_per_generation=1, gradient_accumulation_steps=2, dose_target=0.01),
+    "accumulated": dict(per_device_train_batch_size=4, gradient_accumulation_steps=3, dose_share=0.05),
+    "LoRA, both sides": dict(all_right="rl_zvp", all_wrong="rl_zvp", advantage_estimator="grpo", dose_share=0.2),
+    "two generations a step": dict(steps_per_generation=1, gradient_accumulation_steps=2, dose_share=0.01),
 }
 
 
@@ -152,10 +145,10 @@ def test_the_share_of_the_gradient_is_the_target(policy, tmp_path, name):
     from peft import LoraConfig
 
     extra = {"peft_config": LoraConfig(r=4, target_modules="all-linear")} if "LoRA" in name else {}
-    settings = dict(EVERY_STEP, max_steps=8, log_miner_update=True, log_miner_update_steps=1, **SETTINGS[name])
+    settings = dict(max_steps=8, log_gradient_share=1, **SETTINGS[name])
     logs = logs_of(trained(policy, tmp_path, extra=extra, **settings))
     shares = [log["dose/share"] for log in logs if "dose/share" in log]
-    target = settings["dose_target"]
+    target = settings["dose_share"]
     assert all(log["dose/scale"] > 0 for log in logs) and len(shares) >= 6
     assert sum(shares[2:]) / len(shares[2:]) == pytest.approx(target, rel=0.2)
     assert {log["dose/target"] for log in logs if "dose/share" in log} == {target}
@@ -163,55 +156,63 @@ def test_the_share_of_the_gradient_is_the_target(policy, tmp_path, name):
         assert shares == pytest.approx([log["miner/ph_gradient_share"] for log in logs if "dose/share" in log])
 
 
-def test_a_dose_of_0_is_grpo(policy, tmp_path):
-    grpo = trained(policy, tmp_path / "grpo", advantage_estimator="grpo", max_steps=3)
-    none = trained(policy, tmp_path / "none", all_wrong="rl_zvp", dose="gradient", dose_target=0.0, max_steps=3)
-    assert all(torch.equal(weights(none)[name], weight) for name, weight in weights(grpo).items())
-    assert trl_metrics(none) == trl_metrics(grpo) and RunState.of(none).dose == {}
+def test_the_first_steps_are_measured_and_then_every_25th(policy, tmp_path):
+    logs = logs_of(trained(policy, tmp_path, dose_share=0.05, max_steps=26))
+    assert [i for i, log in enumerate(logs, 1) if "dose/target" in log] == [*range(1, 9), 25]
+
+
+def test_what_is_logged_does_not_change_the_dose(policy, tmp_path):
+    """Neither what it measures nor when, which `log_gradient_share` does at other steps."""
+    settings = dict(dose_share=0.2, all_wrong="rl_zvp", max_steps=11)
+    alone = trained(policy, tmp_path / "alone", **settings)
+    both = trained(policy, tmp_path / "both", log_gradient_share=2, **settings)
+    assert all(torch.equal(weights(both)[name], weight) for name, weight in weights(alone).items())
+    assert RunState.of(both).dose == RunState.of(alone).dose != {}
 
 
 def test_a_resumed_run_goes_on_with_its_dose(policy, tmp_path):
     """The checkpoint lies between the two steps of a generation."""
     halves = dict(per_device_train_batch_size=6, steps_per_generation=2, save_strategy="steps", save_steps=3)
-    halves |= dict(dose="gradient", dose_steps=2)
+    halves |= dict(dose_share=0.01)
     whole = trained(policy, tmp_path, max_steps=5, **halves)
     args = config(tmp_path, max_steps=5, **halves)
     resumed = type(whole)(policy, whole.reward_funcs[0], args, whole.train_dataset)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
     assert RunState.of(resumed).dose == RunState.of(whole).dose != {}
-    assert resumed._dose._state.measurements > 0
-    resumed.args.dose_target = 0.5  # what was steered to another target is of no use
-    assert resumed._dose._state == start_dose(0.5)
+    assert RunState.of(resumed).dose["state"]["measurements"] > 0
+    resumed.args.dose_share = 0.5  # what was steered to another target is of no use
+    assert resumed._gradient_share._state == start_dose(0.5)
     assert all(torch.equal(weights(resumed)[name], weight) for name, weight in weights(whole).items())
 
 
-def test_another_dose_switches_the_cap_off_and_leaves_the_settings_as_they_were_given(tmp_path):
-    args = config(tmp_path, all_wrong="rl_zvp", dose="gradient")
-    assert (args.knobs("miner")["lambda_max"], args.dose_level) == (None, 0.01)
-    assert (args.miner_lambda_max, args.dose_target) == (1.5e-3, None)
-    capped = config(tmp_path)
-    assert (capped.knobs("miner")["lambda_max"], capped.dose_level) == (1.5e-3, None)
+def test_a_share_switches_the_cap_off_and_leaves_the_settings_as_they_were_given(tmp_path):
+    args = config(tmp_path, all_wrong="rl_zvp", dose_share="1e-2")  # as YAML reads it
+    assert (args.knobs("miner")["lambda_max"], args.dose_share, args.miner_lambda_max) == (None, 0.01, 1.5e-3)
+    assert config(tmp_path).knobs("miner")["lambda_max"] == 1.5e-3
+
+
+SHARE = dict(dose_share=0.05)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (dict(dose="l2"), "dose must be one of l1, gradient: got 'l2'"),
-        (dict(dose_target=0.1), "dose_target is a share .* got dose_target=0.1 with dose='l1'. Set dose too"),
-        (dict(dose="gradient", dose_target=1.0), "below 1 with dose: gradient.*got 1.0. The default is 0.01"),
-        (dict(dose="gradient", dose_target=-0.1), "at least 0 and below 1 .*: got -0.1"),
-        (dict(dose="gradient", dose_target=math.nan), "at least 0 and below 1 .*: got nan"),
-        (dict(dose="gradient", dose_steps=0), "dose_steps must be at least 1: got 0"),
-        (dict(dose="gradient", miner_lambda_max=1e-3), "miner_lambda_max must be left out with dose: gradient.*0.001"),
-        (dict(dose="gradient", advantage_estimator="grpo"), "got advantage_estimator='grpo', which has none. Write"),
-        (dict(dose="gradient", advantage_estimator="w_reinforce"), "beside another method of mixed ones: got"),
-        (dict(dose="gradient", advantage_estimator="grpo", all_right="none"), "all_right='none', which has none"),
-        (dict(dose="gradient", advantage_estimator="maxrl", all_right="none"), "all_right='none', which has none"),
+        (dict(dose_share=0.0), "above 0 and below 1.*got 0.0.*grpo alone"),
+        (dict(dose_share=1), "above 0 and below 1.*got 1"),
+        (dict(dose_share=-0.1), "above 0 and below 1.*got -0.1"),
+        (dict(dose_share=math.nan), "above 0 and below 1.*got nan"),
+        (dict(dose_share=True), "dose_share must be .*got True"),
+        (dict(dose_share="gradient"), "dose_share must be .*got 'gradient'"),
+        (dict(SHARE, miner_lambda_max=1e-3), "miner_lambda_max must be left out with dose_share.*0.001"),
+        (dict(SHARE, advantage_estimator="grpo"), "got advantage_estimator='grpo', which has none. Write"),
+        (dict(SHARE, advantage_estimator="w_reinforce"), "beside another method of mixed ones: got"),
+        (dict(SHARE, advantage_estimator="grpo", all_right="none"), "all_right='none', which has none"),
+        (dict(SHARE, advantage_estimator="maxrl", all_right="none"), "all_right='none', which has none"),
         (
-            dict(dose="gradient", advantage_estimator="grpo", all_right="reinforce_pp_baseline"),
+            dict(SHARE, advantage_estimator="grpo", all_right="reinforce_pp_baseline"),
             "all_right: reinforce_pp_baseline, which .* leaves an all-right prompt nothing but the batch's offset",
         ),
-        (dict(dose="gradient", dynamic_sampling=True), "dynamic_sampling drops the all-right prompts that MINER"),
+        (dict(SHARE, dynamic_sampling=True), "dynamic_sampling drops the all-right prompts that MINER"),
     ],
 )
 def test_what_a_dose_cannot_act_on_is_an_error(tmp_path, settings, message):

@@ -206,7 +206,7 @@ def test_a_training_step_that_does_all_itself_is_refused(policy, tmp_path):
         Mine(policy, mixed_reward, config(tmp_path), problems()).train()
 
 
-@pytest.mark.parametrize("settings", [dict(dose="gradient"), dict(log_miner_update=True, log_miner_update_steps=1)])
+@pytest.mark.parametrize("settings", [dict(dose_share=0.01), dict(log_gradient_share=1)])
 @pytest.mark.parametrize("how", ["subclass", "instance"])
 def test_what_measures_trls_loss_is_refused_beside_another_loss(policy, tmp_path, settings, how):
     arguments = policy, mixed_reward, config(tmp_path, **settings), problems()

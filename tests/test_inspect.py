@@ -136,7 +136,7 @@ def test_folders_that_are_no_run_are_told_apart(tmp_path):
     with pytest.raises(FileNotFoundError, match="is no run: it holds none of trainer_state.json"):
         read_credit(tmp_path)
     (tmp_path / "trainer_state.json").write_text("{}")
-    with pytest.raises(FileNotFoundError, match="Train with log_token_credit: true"):
+    with pytest.raises(FileNotFoundError, match="Train with log_token_credit: 10"):
         read_credit(tmp_path)
 
 
@@ -384,7 +384,7 @@ def test_credit_in_the_page_sums_to_tau_pos_after_scaling(run):
 @needs_browser
 def test_a_training_run_is_shown_with_all_of_its_credit(policy, tmp_path):
     """The file that a trainer writes, not the tests: its batch of 12 rollouts is recorded whole."""
-    trainer = trained(policy, tmp_path, log_token_credit=True, log_token_credit_steps=2, max_steps=2)
+    trainer = trained(policy, tmp_path, log_token_credit=2, max_steps=2)
     (log,) = (log for log in trainer.state.log_history if log.get("step") == 2 and "miner/tau_pos" in log)
     (given,) = [*trainer.token_advantages][1:]
     with open_page(write_inspect_page(tmp_path)) as page:

@@ -641,7 +641,7 @@ def test_a_damaged_file_gives_the_rows_that_can_be_read(tmp_path):
 def test_a_dosed_run_is_not_the_ablation_without_a_cap():
     settings = {"advantage_estimator": "miner", "miner_lambda_max": "None"}
     assert ablation_of(history([0.5], settings=settings)) == "w/o AC"
-    assert ablation_of(history([0.5], settings=settings | {"dose": "gradient"})) is None
+    assert ablation_of(history([0.5], settings=settings | {"dose_share": "0.01"})) is None
 
 
 def test_the_kinds_that_a_method_acts_on_are_those_of_its_record():
@@ -669,7 +669,7 @@ def test_the_dose_asked_for_and_reached(tmp_path):
     capped = {"miner/tau_ref": 400.0, "miner/tau_pos": 12.0, "miner/scale": 0.5, "miner/l1_share": 0.0015}
     weak = capped | {"miner/l1_share": 0.0005}
     held = {"dose/scale": 0.1, "dose/share": 0.04, "dose/target": 0.05}
-    dosed = {"advantage_estimator": "grpo", "all_right": "unlikeliness", "dose": "gradient", "dose_target": 0.05}
+    dosed = {"advantage_estimator": "grpo", "all_right": "unlikeliness", "dose_share": 0.05}
     write_run(tmp_path / "a" / "seed1", [log(1, **capped), log(2, **weak)], recipe={})
     write_run(tmp_path / "b" / "seed1", [log(1, **held), log(2, **held | {"dose/share": 0.06})], recipe=dosed)
     write_run(tmp_path / "c" / "seed1", [log(1)], recipe={"advantage_estimator": "grpo", "all_right": "constant"})
@@ -703,7 +703,7 @@ def test_miner_is_miner_however_it_is_written(tmp_path, recipe):
 
 
 def test_miner_with_another_dose_is_miner(tmp_path):
-    dosed = {"advantage_estimator": "grpo", "all_right": "miner", "dose": "gradient", "miner_lambda_max": None}
+    dosed = {"advantage_estimator": "grpo", "all_right": "miner", "dose_share": 0.01, "miner_lambda_max": None}
     write_run(tmp_path / "miner_1" / "seed1", [log(1)], recipe=dosed)
     write_run(tmp_path / "grpo" / "seed1", [log(1)], recipe={"advantage_estimator": "grpo"})
     assert standing_out(group_methods(read_material([tmp_path]).runs)) == ["grpo", "miner_1"]
@@ -720,7 +720,7 @@ def test_the_command_says_what_comes_next_and_the_report_what_is_missing(tmp_pat
     out = capsys.readouterr().out.splitlines()
     assert out[:2] == ["Wrote", f"  {run}/report/index.html"] and out[-1] == f"  trl-miner eval --model {run}"
     text = (run / "report" / "report.md").read_text()
-    for option in ("beta above 0", "score_problems", "log_completions: true", "log_token_credit: true"):
+    for option in ("beta above 0", "score_problems", "log_completions: true", "log_token_credit: 10"):
         assert option in text.split("## Not recorded")[1]
     assert "run is not finished: 2 of 9 steps." in text and not (run / "report" / "figures" / "kl.png").exists()
     assert (run / "report" / "figures" / "reward.svg").is_file()

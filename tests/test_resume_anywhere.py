@@ -119,8 +119,8 @@ METHODS = [
     dict(advantage_estimator=name)
     for name in ("miner", "miner", "grpo", "ucas", "reinforce_pp", "unlikeliness", "placebo")
 ]
-EXTRAS = [{}, {}, dict(dose="gradient"), dict(gate_on_correctness=True), dict(log_miner_update=True), dict(lora=True)]
-EXTRAS += [dict(log_token_credit=True, log_token_credit_steps=1), dict(logging_steps=2), dict(dropout=True)]
+EXTRAS = [{}, {}, dict(dose_share=0.01), dict(gate_on_correctness=True), dict(log_gradient_share=10), dict(lora=True)]
+EXTRAS += [dict(log_token_credit=1), dict(logging_steps=2), dict(dropout=True)]
 EXTRAS += [dict(dataloader_num_workers=1), dict(eval_strategy="steps", eval_steps=2, per_device_eval_batch_size=12)]
 MOMENTS = ("on_step_begin", "on_optimizer_step", "on_step_end", "on_save")
 

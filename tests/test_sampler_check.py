@@ -65,9 +65,9 @@ def test_without_the_samplers_log_probs_a_forward_scores_every_batch(sharp, tmp_
 
 
 def test_where_only_a_record_asks_the_run_goes_on_with_a_forward(sharp, tmp_path, caplog):
-    settings = dict(max_steps=2, temperature=0.7, advantage_estimator="grpo", log_token_credit=True)
-    trained(sharp, tmp_path / "a", extra=sampler(1.0), **settings, log_token_credit_steps=1)
-    trained(sharp, tmp_path / "b", extra=sampler(), **settings, log_token_credit_steps=1)
+    settings = dict(max_steps=2, temperature=0.7, advantage_estimator="grpo")
+    trained(sharp, tmp_path / "a", extra=sampler(1.0), **settings, log_token_credit=1)
+    trained(sharp, tmp_path / "b", extra=sampler(), **settings, log_token_credit=1)
     assert sum("from those at temperature 1" in record.getMessage() for record in caplog.records) == 1
     for name in ("credit_00001.parquet", "credit_00002.parquet"):
         found, expected = (pd.read_parquet(tmp_path / run / "credit" / name)["old_logps"] for run in "ab")

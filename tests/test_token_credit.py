@@ -14,7 +14,7 @@ from trl_miner.methods.groups import GroupKinds
 from trl_miner.runs.token_credit import METADATA
 from trl_miner.trainer.token_credit import TokenTexts, choose_rollouts
 
-EVERY_STEP = dict(log_token_credit=True, log_token_credit_steps=1)
+EVERY_STEP = dict(log_token_credit=1)
 
 
 def records(folder):
@@ -124,17 +124,17 @@ def test_with_rewards_at_half_nothing_is_all_right(policy, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (dict(log_token_credit_steps=2), [2, 4]),
-        (dict(log_token_credit_steps=3), [3]),
+        (dict(log_token_credit=2), [2, 4]),
+        (dict(log_token_credit=3), [3]),
         # a generation for two steps: 1-2, 3-4, 5-6
-        (dict(log_token_credit_steps=3, steps_per_generation=2, per_device_train_batch_size=6), [3]),
-        (dict(log_token_credit_steps=1, steps_per_generation=2, per_device_train_batch_size=6), [1, 3, 5]),
+        (dict(log_token_credit=3, steps_per_generation=2, per_device_train_batch_size=6), [3]),
+        (dict(log_token_credit=1, steps_per_generation=2, per_device_train_batch_size=6), [1, 3, 5]),
         # two generations for one step: the first is recorded
-        (dict(log_token_credit_steps=2, steps_per_generation=1, gradient_accumulation_steps=2), [2, 4]),
+        (dict(log_token_credit=2, steps_per_generation=1, gradient_accumulation_steps=2), [2, 4]),
     ],
 )
 def test_every_so_many_steps(policy, tmp_path, settings, expected):
-    trained(policy, tmp_path, log_token_credit=True, **settings)
+    trained(policy, tmp_path, **settings)
     assert list(records(tmp_path)) == [f"credit_{step:05d}.parquet" for step in expected]
 
 
@@ -185,9 +185,9 @@ def test_a_prompt_is_a_row_group(policy, tmp_path):
     assert pq.ParquetFile(tmp_path / "credit" / "credit_00001.parquet").num_row_groups == 3
 
 
-def test_at_most_so_many_rollouts_of_whole_prompts(policy, tmp_path):
-    settings = dict(log_token_credit_rollouts=9, max_steps=1, **EVERY_STEP)  # two prompts of four
-    trained(policy, tmp_path, **settings)
+def test_at_most_so_many_rollouts_of_whole_prompts(policy, tmp_path, monkeypatch):
+    monkeypatch.setattr("trl_miner.trainer.token_credit.MOST_ROLLOUTS", 9)  # two prompts of four
+    trained(policy, tmp_path, max_steps=1, **EVERY_STEP)
     ((rows, about),) = records(tmp_path).values()
     assert (about["rollouts_logged"], about["rollouts_in_batch"]) == (8, 12)
     assert [row["kind"] for row in sorted(rows, key=lambda row: row["kind"])] == ["HE"] * 4 + ["PH"] * 4
@@ -207,10 +207,10 @@ def test_a_disk_that_takes_nothing_does_not_end_the_training(policy, tmp_path, c
     assert trainer.state.global_step == 2 and "could not be written" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["log_token_credit_steps", "log_token_credit_rollouts"])
-def test_a_wrong_number_is_an_error(tmp_path, name):
-    with pytest.raises(ValueError, match=f"{name} must be at least 1: got 0"):
-        config(tmp_path, **{name: 0})
+@pytest.mark.parametrize("value", [-1, True, 2.5, "often"])
+def test_a_wrong_number_is_an_error(tmp_path, value):
+    with pytest.raises(ValueError, match=f"log_token_credit must be .*: got {value!r}"):
+        config(tmp_path, log_token_credit=value)
 
 
 TEXTS = ["So 7 + 5 is 12.\nChecking: 12", "naïve café 🤖🇩🇪 日本語 \t end", "  two  spaces "]

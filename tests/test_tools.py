@@ -56,7 +56,7 @@ TOOLS = ["agents.add", "agents.hang", "agents.leave", "agents.puzzle"]
 def test_a_training_calls_tools_survives_those_that_fail_and_pays_none_of_their_results(recipe, monkeypatch):
     monkeypatch.setattr(train, "MinerGRPOTrainer", Recording)
     changes = dict(tools=TOOLS, tool_seconds=0.5, rollout_func="agents.rollouts", reward_funcs=["agents.reward"])
-    changes |= dict(log_token_credit=True, log_token_credit_steps=1, max_tool_calling_iterations=1)
+    changes |= dict(log_token_credit=1, max_tool_calling_iterations=1)
     changes |= dict(score_problems=3, score_samples=5)
     path = recipe(**changes)
     trainer = train.run(*make_parser().parse_args_and_config(["--config", str(path)]))
@@ -291,9 +291,7 @@ def train_twice(policy, folder, num_processes=1):
     found = []
     for token in (50, 60):
         settings = dict(advantage_estimator="ucas", all_right="miner", all_wrong="rl_zvp", policy_loss="kl_cov")
-        settings |= dict(
-            num_iterations=2, log_miner_update=True, log_miner_update_steps=1, beta=0.1, learning_rate=1e-2
-        )
+        settings |= dict(num_iterations=2, log_gradient_share=1, beta=0.1, learning_rate=1e-2)
         args = config(folder / str(token), per_device_train_batch_size=12 // num_processes, max_steps=4, **settings)
         rollout_func = partial(with_results, token=token)
         trainer = Recording(policy, by_row, args, problems(), rollout_func=rollout_func)

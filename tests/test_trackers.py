@@ -7,7 +7,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from trl_miner.train import main
 
-RECORDED = dict(log_token_credit=True, log_token_credit_steps=2, max_steps=4)
+RECORDED = dict(log_token_credit=2, max_steps=4)
 METRICS = ("groups/ph", "miner/tau_pos", "miner/scale", "rollouts/recovered", "micro_batches/rows")
 
 
@@ -49,7 +49,7 @@ def test_checkpoints_send_the_page_while_that_costs_little_and_the_end_sends_it_
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tensorboard"))
     monkeypatch.setattr("trl_miner.trainer.trackers._SHARE", share)
     settings = dict(report_to="tensorboard", save_strategy="steps", save_steps=1)
-    trained(policy, tmp_path / "run", **settings, **{**RECORDED, "log_token_credit_steps": 1})
+    trained(policy, tmp_path / "run", **settings, **{**RECORDED, "log_token_credit": 1})
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     assert [text.step for text in events.Tensors("token_credit/text_summary")] == steps
 
@@ -63,7 +63,7 @@ def test_a_page_that_cannot_be_made_does_not_end_the_training(policy, tmp_path, 
         (tmp_path / "run" / "credit" / "credit_00001.parquet").write_text("no Parquet")
         return mixed_reward(prompts, completions)
 
-    settings = dict(report_to=tracker, log_token_credit=True, max_steps=2)
+    settings = dict(report_to=tracker, log_token_credit=10, max_steps=2)
     trainer = trained(policy, tmp_path / "run", reward=damaging_reward, **settings)
     assert trainer.state.global_step == 2
     assert f"did not reach {tracker}" in caplog.text

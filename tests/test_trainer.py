@@ -209,8 +209,8 @@ def test_a_differing_second_reward_is_never_overridden(policy, tmp_path):
 
 def test_behind_the_gate_a_second_reward_pushes_no_prompt_and_miner_pays_the_all_right_ones(policy, tmp_path):
     """The table of completions shows what the loss was given, and the token records what was rewarded."""
-    settings = dict(reward_weights=[1.0, 0.1], gate_on_correctness=True, log_completions=True, log_token_credit=True)
-    settings |= dict(num_completions_to_print=0, log_token_credit_steps=1, max_steps=2)
+    settings = dict(reward_weights=[1.0, 0.1], gate_on_correctness=True, log_completions=True)
+    settings |= dict(num_completions_to_print=0, log_token_credit=1, max_steps=2)
     settings["correct_reward_func"] = "mixed_reward"
     trainer = trained(policy, tmp_path, reward=[mixed_reward, length_reward], **settings)
     logs = [log for log in trainer.state.log_history if "reward" in log]

@@ -13,7 +13,7 @@ from trl_miner import MinerGRPOTrainer
 from trl_miner.runs.run_folder import clear, is_used
 from trl_miner.train import main
 
-SAVED = dict(max_steps=2, save_strategy="steps", save_steps=2, log_token_credit=True, log_token_credit_steps=2)
+SAVED = dict(max_steps=2, save_strategy="steps", save_steps=2, log_token_credit=2)
 OWN = (
     "notes.md",
     "data/rows.jsonl",
@@ -136,7 +136,7 @@ def test_a_checkpoint_that_is_a_link_is_the_runs_own(policy, run, tmp_path, over
 
 def test_a_run_that_died_before_its_first_checkpoint_starts_anew_with_latest(policy, tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        trainer(policy, tmp_path, Dying(1), log_token_credit_steps=1).train()
+        trainer(policy, tmp_path, Dying(1), log_token_credit=1).train()
     assert (tmp_path / "credit" / "credit_00001.parquet").is_file()
     with pytest.raises(ValueError, match="resume_from_checkpoint latest"):
         trainer(policy, tmp_path).train()

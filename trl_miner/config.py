@@ -16,14 +16,13 @@ from .config_checks import (
     check_batches,
     check_combinations,
     check_device,
-    check_dose,
+    check_dose_share,
     check_fields,
     convert_fields,
 )
 from .importing import did_you_mean
 from .methods import DYNAMIC_SAMPLING, ESTIMATORS, GSPO, METHODS, POLICY_LOSSES, SELECTIONS
 from .methods.compose import ALL_RIGHT, ALL_WRONG, Composition, estimators_of, find_composition
-from .methods.dose import DEFAULT_SHARE, GRADIENT, L1
 from .methods.fields import add_method_fields, list_methods
 from .methods.method import AdvantageEstimator, Method, PolicyLoss
 from .methods.own import own_knobs
@@ -35,7 +34,7 @@ C = TypeVar("C")
 HEADINGS = {
     "advantage_estimator": "that control the advantages",
     "miner_gamma": "of the advantage estimators",
-    "dose": "that control the dose of all-right and all-wrong prompts",
+    "dose_share": "that control the dose of all-right and all-wrong prompts",
     "policy_loss": "that control the loss",
     "optimizer_batch_size": "that control the batch",
     "length_aware_training": "that control the speed of a step, and change its gradient only by rounding",
@@ -117,23 +116,13 @@ class MinerGRPOConfig(GRPOConfig):
     advantage_estimator_kwargs: dict[str, Any] | str | None = _setting(
         None, "Knobs of your own advantage estimator: a mapping in a recipe, JSON on a command line."
     )
-    dose: str = _setting(
-        "l1",
-        "What limits or holds the effect of the methods of all-right and all-wrong prompts. l1: a method's own cap, "
-        "such as miner_lambda_max. gradient: a factor on the advantages of those prompts holds their share of the "
-        "policy gradient's norm, theirs / (theirs + the others'), at dose_target; it switches off "
-        "miner_lambda_max.",
-    )
-    dose_target: float | None = _setting(
+    dose_share: float | None = _setting(
         None,
-        "With dose: gradient, the share, at least 0 and below 1; default 0.01. 0 gives all-right and all-wrong "
-        "prompts no advantage.",
-    )
-    dose_steps: int = _setting(
-        25,
-        "Optimizer steps from one measurement of dose: gradient to the next; the first 8 are "
-        "all measured. A measured step goes through the model once more, and keeps two more gradients of the "
-        "trained weights. Not with DeepSpeed, FSDP or fp16.",
+        "Share of the policy gradient's norm that the methods of all-right and all-wrong prompts get, theirs / "
+        "(theirs + the others'), above 0 and below 1: a factor on the advantages of those prompts holds it. It takes "
+        "the place of miner_lambda_max. The first 8 optimizer steps and every 25th are measured; such a step goes "
+        "through the model once more, and keeps two more gradients of the trained weights. Not with DeepSpeed, FSDP "
+        "or fp16. Default: a method's own cap, such as miner_lambda_max.",
     )
     policy_loss: str = _setting(
         "clip",
@@ -202,25 +191,22 @@ class MinerGRPOConfig(GRPOConfig):
         "whose server or process has not answered for 300 seconds, and only warn where all of them answer and none "
         "makes progress; in Python, never.",
     )
-    log_token_credit: bool = _setting(
-        False,
-        "Write credit/credit_STEP.parquet into the output folder: tokens, old log-probs, credit weights, and "
-        "advantages before and after the calibration, for trl-miner inspect. Where no forward of the step has "
-        "computed the log-probs, this costs one over the recorded rollouts.",
+    log_token_credit: int = _setting(
+        0,
+        "Optimizer steps from one record of tokens to the next; 0: none. A record, credit/credit_STEP.parquet in the "
+        "output folder, has tokens, old log-probs, credit weights, and advantages before and after the calibration of "
+        "at most 64 rollouts, for trl-miner inspect. Where no forward of the step has computed the log-probs, this "
+        "costs one over the recorded rollouts.",
     )
-    log_token_credit_steps: int = _setting(10, "Optimizer steps from one record to the next.")
-    log_token_credit_rollouts: int = _setting(
-        64, "Largest number of rollouts per record, over all processes: whole prompts, of each kind in turn."
+    log_gradient_share: int = _setting(
+        0,
+        "Optimizer steps from one measurement of the gradient to the next; 0: none. It logs how much of a step's "
+        "gradient comes from the rollouts of all-right (PH) prompts: of the policy loss (without KL penalty, entropy "
+        "bonus and router loss), miner/ph_gradient_norm, miner/other_gradient_norm, miner/ph_gradient_share (PH / (PH "
+        "+ other)) and miner/gradient_cosine between the two. Training stays the same, bit for bit. A measured step "
+        "goes through the model once more, and keeps two more gradients of the trained weights. Not with DeepSpeed, "
+        "FSDP or fp16.",
     )
-    log_miner_update: bool = _setting(
-        False,
-        "Log how much of an optimizer step's gradient comes from the rollouts of all-right (PH) prompts: of the "
-        "policy loss (without KL penalty, entropy bonus and router loss), miner/ph_gradient_norm, "
-        "miner/other_gradient_norm, miner/ph_gradient_share (PH / (PH + other)) and miner/gradient_cosine between the "
-        "two. Training stays the same, bit for bit. A measured step goes through the model once more, and keeps two "
-        "more gradients of the trained weights. Not with DeepSpeed, FSDP or fp16.",
-    )
-    log_miner_update_steps: int = _setting(10, "Optimizer steps from one measurement to the next.")
     dynamic_sampling: bool = _setting(
         False,
         "DAPO's dynamic sampling (arXiv 2503.14476): drop prompts whose rollouts are all right or all wrong, and draw "
@@ -271,7 +257,7 @@ class MinerGRPOConfig(GRPOConfig):
     def _check_own_fields(self) -> None:
         """Bring the fields that have several spellings into one, and check all."""
         convert_fields(self)
-        assert self._named  # its errors show the setting as it was written
+        assert self.composition  # its errors show the setting as it was written
         self.advantage_estimator = self.advantage_estimator.strip()
         if isinstance(self.correct_reward_func, list | tuple):
             self.correct_reward_func = "+".join(map(str, self.correct_reward_func)) or None
@@ -290,8 +276,8 @@ class MinerGRPOConfig(GRPOConfig):
                     # On a command line, inf is the only way to say "none".
                     setattr(self, method.setting(name), None)
         check_fields(self)
-        if self.dose != L1:
-            check_dose(self, self._named.dosed)
+        if self.dose_share is not None:
+            check_dose_share(self, self.composition.dosed)
 
     def _check_placeholders(self) -> None:
         """Raise for a secret that `to_dict` or `without_secrets` has hidden: the run would log in with `***`."""
@@ -342,22 +328,8 @@ class MinerGRPOConfig(GRPOConfig):
 
     @property
     def composition(self) -> Composition:
-        """The advantage estimator of each kind of prompt; a dose of 0 pays nothing but mixed ones."""
-        return self._named.unpaid if self.dose_level == 0 else self._named
-
-    @property
-    def _named(self) -> Composition:
+        """The advantage estimator of each kind of prompt."""
         return find_composition(self.advantage_estimator, self.all_right, self.all_wrong)
-
-    @property
-    def is_dosed(self) -> bool:
-        """Whether the trainer scales what all-right and all-wrong prompts get."""
-        return self.dose != L1 and self.dose_level != 0
-
-    @property
-    def dose_level(self) -> float | None:
-        """`dose_target`, or its default; None: no dose."""
-        return DEFAULT_SHARE if self.dose == GRADIENT and self.dose_target is None else self.dose_target
 
     @property
     def estimators(self) -> tuple[AdvantageEstimator, ...]:
@@ -393,7 +365,7 @@ class MinerGRPOConfig(GRPOConfig):
     def method_settings(self, method: str) -> dict[str, Any]:
         """Return the settings of one method, given its name or import path, by the names of the fields.
 
-        A cap is None where a dose takes its place.
+        A cap is None where `dose_share` takes its place.
         """
         if method not in METHODS:
             return {"advantage_estimator_kwargs": self.knobs(method)}
@@ -401,11 +373,11 @@ class MinerGRPOConfig(GRPOConfig):
         names = [record.setting(name) for name in record.knobs]
         if method == DYNAMIC_SAMPLING.name:
             names = [f.name for f in fields(self) if f.name.startswith("dynamic_sampling_")]
-        replaced = {record.setting("lambda_max")} if self.dose != L1 else set()
+        replaced = {record.setting("lambda_max")} if self.dose_share is not None else set()
         return {name: None if name in replaced else getattr(self, name) for name in names}
 
     def _own_estimators(self) -> list[AdvantageEstimator]:
-        return [method for method in self._named.methods if method.name not in METHODS]
+        return [method for method in self.composition.methods if method.name not in METHODS]
 
     @classmethod
     def from_grpo_config(cls, args: GRPOConfig) -> "MinerGRPOConfig":

@@ -18,7 +18,6 @@ from .methods import (
     AdvantageEstimator,
 )
 from .methods.compose import ALL_RIGHT, ALL_WRONG
-from .methods.dose import DEFAULT_SHARE, DOSES, GRADIENT, L1
 from .methods.method import Kind, Knob
 from .setting import Setting, kinds_of
 
@@ -34,10 +33,8 @@ _AT_LEAST = {
     **dict.fromkeys(("learning_rate", "beta", "epsilon", "epsilon_high"), 0),
     "watchdog_seconds": 0,
     "dynamic_sampling_max_rounds": 1,
-    "log_token_credit_steps": 1,
-    "log_token_credit_rollouts": 1,
-    "log_miner_update_steps": 1,
-    "dose_steps": 1,
+    "log_token_credit": 0,
+    "log_gradient_share": 0,
 }
 # None is a value of these. (Their types do not tell: transformers' parser takes None out of them.)
 _OPTIONAL = {"steps_per_generation", "generation_batch_size", "max_completion_length", "epsilon_high", "min_p"}
@@ -49,7 +46,6 @@ ONE_OF = {
     "scale_rewards": ("group", "batch", "none"),
     "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
     "vllm_mode": ("server", "colocate"),
-    "dose": DOSES,
     "kl_on": (ALL_ROWS, ROWS_WITH_ADVANTAGE),
     "prompt_selection": ("none", *SELECTIONS),
     "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
@@ -57,10 +53,7 @@ ONE_OF = {
 # Settings that do something only where another one has one of these values.
 _ONLY_WITH: dict[str, tuple[str, Collection[Any]]] = {
     "miner_gamma": ("miner_credit", ("focal",)),
-    "dose_steps": ("dose", (GRADIENT,)),
     "dynamic_sampling_max_rounds": ("dynamic_sampling", (True,)),
-    "log_token_credit_steps": ("log_token_credit", (True,)),
-    "log_miner_update_steps": ("log_miner_update", (True,)),
 }
 # The losses of TRL that clip a ratio at every token; in the others there is nothing for a policy loss to change.
 CLIPPED_LOSSES = {"grpo", "bnpo", "dr_grpo", "dapo"}
@@ -129,11 +122,6 @@ def check_fields(args: Any) -> None:
         method.check({name: getattr(args, method.setting(name)) for name in method.knobs}, method.setting(""))
     _check_trl_settings(args)
     credited = args.composition.credited
-    if args.dose == L1 and args.dose_target is not None:
-        raise ValueError(
-            f"dose_target is a share for dose: gradient: got dose_target={args.dose_target} with "
-            f"dose='l1'. Set dose too, or leave dose_target out."
-        )
     _check_policy_loss(args)
     if args.dynamic_sampling:
         _check_dynamic_sampling(args, credited)
@@ -246,34 +234,34 @@ def _warn_of_selection(args: Any) -> None:
         )
 
 
-def check_dose(args: Any, dosed: Mapping[Kind, AdvantageEstimator]) -> None:
-    """Raise ValueError where `dose` is another than "l1" and has nothing to act on, no level, or a rival."""
-    dose, target = args.dose, args.dose_target
+def check_dose_share(args: Any, dosed: Mapping[Kind, AdvantageEstimator]) -> None:
+    """Raise ValueError where `dose_share` is no share, has nothing to act on, or has a rival."""
+    if not 0 < args.dose_share < 1:
+        raise ValueError(
+            f"dose_share must be above 0 and below 1, as a share of the gradient's norm: got {args.dose_share}. A "
+            f"good first value is 0.01. To give all-right and all-wrong prompts nothing, write advantage_estimator: "
+            f"grpo alone."
+        )
     if not dosed:
         raise ValueError(
-            f"dose: {dose} scales what a method of all_right or all_wrong prompts pays beside another method of mixed "
-            f"ones: got {describe_estimators(args)}, which has none. Write advantage_estimator: grpo with all_right: "
-            f"miner, or leave dose and dose_target out."
-        )
-    if target is not None and not 0 <= target < 1:
-        raise ValueError(
-            f"dose_target must be at least 0 and below 1 with dose: gradient, as a share of the gradient's norm: got "
-            f"{target}. The default is {DEFAULT_SHARE}; 0 gives all-right and all-wrong prompts nothing."
+            f"dose_share scales the advantages of a method of all_right or all_wrong prompts beside another method of "
+            f"mixed ones: got {describe_estimators(args)}, which has none. Write advantage_estimator: grpo with "
+            f"all_right: miner, or leave dose_share out."
         )
     for kind, method in dosed.items():
         if method is REINFORCE_PP_BASELINE:
             raise ValueError(
-                f"dose: {dose} needs a method that tells the rollouts of a prompt apart or pays them all: got {kind}: "
+                f"dose_share needs a method that tells the rollouts of a prompt apart or pays them all: got {kind}: "
                 f"{method.name}, which subtracts the group's mean and leaves an {kind.replace('_', '-')} prompt "
                 f"nothing but the batch's offset. Choose another, such as "
-                f"{'miner' if kind == ALL_RIGHT else 'rl_zvp'}, or leave dose and dose_target out."
+                f"{'miner' if kind == ALL_RIGHT else 'rl_zvp'}, or leave dose_share out."
             )
         knob = method.knobs.get("lambda_max")
         setting = method.setting("lambda_max")
         if knob is not None and (value := getattr(args, setting)) not in (None, knob.default):
             raise ValueError(
-                f"{setting} must be left out with dose: {dose}, which takes the place of this cap: got {value}. Leave "
-                f"it out, or write dose: l1."
+                f"{setting} must be left out with dose_share, which takes the place of this cap: got {value}. Leave "
+                f"one of them out."
             )
 
 

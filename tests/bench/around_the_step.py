@@ -174,8 +174,7 @@ def measure(rollouts: int, tokens: int, folder: str, processes: int) -> None:
         f"{folder}/run", max_steps=2, num_generations=GENERATIONS, per_device_train_batch_size=ROWS,
         gradient_accumulation_steps=rollouts // processes // ROWS, max_completion_length=tokens, beta=0.001, delta=3.0,
         use_bias_correction_kl=False, learning_rate=0.0, logging_steps=1, use_cpu=True, bf16=False, report_to="none",
-        gradient_checkpointing=False, save_strategy="no", disable_tqdm=True, log_token_credit=True,
-        log_token_credit_steps=1,
+        gradient_checkpointing=False, save_strategy="no", disable_tqdm=True, log_token_credit=1,
     )  # fmt: skip
     prompts = arithmetic.load_dataset("train", size=1000)
     made = Rollouts(arithmetic.build_tokenizer(), tokens)

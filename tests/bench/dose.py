@@ -1,12 +1,12 @@
-"""How closely `dose: gradient` holds its share, and what it costs, in an embedded world.
+"""How closely `dose_share` is held, and what it costs, in an embedded world.
 
     python tests/bench/dose.py --world trl_miner/arithmetic [--write] [--steps 80] [--pairs 20]
 
-Share: 8 prompts x 8 rollouts a step, `dose_steps` at its default, so that the dose measures the first 8 steps and
-every 25th. The table has the shares of every third step from the 9th on, which the bench measures on its own.
+Share: 8 prompts x 8 rollouts a step; the trainer measures the first 8 steps and every 25th. The table has the shares
+of every third step from the 9th on, which the bench measures on its own.
 
 Cost: two trainers take a step on the same rollouts in turn, one that measures it and one that does not, at learning
-rate 0; the processor's seconds of the one over those of the other, less 1, over the default `dose_steps`.
+rate 0; the processor's seconds of the one over those of the other, less 1, over the 25 steps between measurements.
 """
 
 import argparse
@@ -16,13 +16,13 @@ import time
 
 import torch
 from common import machine, quartiles, report, table
-from transformers import TrainerCallback, set_seed
+from transformers import set_seed
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.data.base_model import BaseModelSettings, base_model
 from trl_miner.data.worlds import WORLDS
 from trl_miner.rewards import math_reward
-from trl_miner.trainer.gradient_parts import GradientMeasurement, compare_parts
+from trl_miner.trainer.gradient_share import EVERY, FIRST_STEPS, GradientShare, compare_parts, gram_matrix
 
 LEARNING_RATES = {"trl_miner/arithmetic": 1e-4}  # as in its recipes; else 2e-4
 METHODS = {
@@ -36,7 +36,7 @@ TARGETS = (0.01, 0.05, 0.2)
 def trainer(world: str, folder: str, rows: int = 64, **settings) -> MinerGRPOTrainer:
     args = MinerGRPOConfig(
         **dict(
-            output_dir=folder, advantage_estimator="grpo", dose="gradient", per_device_train_batch_size=rows,
+            output_dir=folder, advantage_estimator="grpo", dose_share=0.01, per_device_train_batch_size=rows,
             num_generations=8, max_completion_length=80, weight_decay=0.01,
             learning_rate=LEARNING_RATES.get(world, 2e-4),
             lr_scheduler_type="constant", report_to="none", save_strategy="no", logging_steps=1000, use_cpu=True,
@@ -48,30 +48,33 @@ def trainer(world: str, folder: str, rows: int = 64, **settings) -> MinerGRPOTra
     return MinerGRPOTrainer(str(model), math_reward, args, WORLDS[world].load_dataset("train", size=2000))
 
 
-class Watch(TrainerCallback):
-    """Measures shares beside the dose, which does not get to know them."""
+class Watch(GradientShare):
+    """Measures shares beside the trainer's own measurement, which does not get to know them."""
 
     def __init__(self, trained: MinerGRPOTrainer) -> None:
+        super().__init__(trained)
         self.shares: list[float] = []
-        self._trainer, self._gradient = trained, GradientMeasurement(trained, "the bench", trained._dose._rows)
-        trained._update = self
+        own = trained.measure_gradient
+        trained.measure_gradient = lambda *batch: [add(*batch) for add in (own, self.add)]
         trained.add_callback(self)
 
-    def measure_gradient(self, inputs, **place) -> None:
-        step = self._trainer.state.global_step + 1
-        if step > 8 and step % 3 == 0:
-            self._gradient.add(inputs, **place)
+    def _is_logged(self, step: int) -> bool:
+        return step > FIRST_STEPS and step % 3 == 0
+
+    def _is_steered(self, step: int) -> bool:
+        return False
 
     def on_optimizer_step(self, *args, **kwargs) -> None:
-        if (parts := self._gradient.take()) is not None:
-            found = compare_parts(parts.overlap())
+        if self._gradients is not None:
+            found = compare_parts(gram_matrix(self._gradients, self._parameters()), self._dosed)
             if "cosine" in found:
                 self.shares.append(found["share"])
+        self._reset()
 
 
 def shares(world: str, method: str, target: float, steps: int) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
-        trained = trainer(world, folder, dose_target=target, max_steps=steps, **METHODS[method])
+        trained = trainer(world, folder, dose_share=target, max_steps=steps, **METHODS[method])
         watch = Watch(trained)
         trained.train()
     return watch.shares
@@ -85,7 +88,7 @@ def step_seconds(trained: MinerGRPOTrainer, batches, seed: int, step: int) -> fl
     trained.model.train()
     trained.training_step(trained.model, batch, None)
     trained.optimizer.step()
-    trained._dose.on_optimizer_step(trained.args, trained.state, trained.control)
+    trained._gradient_share.on_optimizer_step(trained.args, trained.state, trained.control)
     trained.model.zero_grad()
     return time.process_time() - start
 
@@ -99,12 +102,11 @@ def cost(world: str, pairs: int) -> list[float]:
             made.create_optimizer()
             made.current_gradient_accumulation_steps = 1
             both[is_measured] = (made, iter(made.get_train_dataloader()))
-        interval = both[True][0].args.dose_steps
         for seed in range(2 + pairs):
             order = (False, True) if seed % 2 else (True, False)
-            seconds = {known: step_seconds(*both[known], seed, interval - known) for known in order}
+            seconds = {known: step_seconds(*both[known], seed, EVERY - known) for known in order}
             ratios.append(seconds[True] / seconds[False] - 1)
-    return [ratio / interval for ratio in ratios[2:]]
+    return [ratio / EVERY for ratio in ratios[2:]]
 
 
 def main() -> None:
@@ -132,7 +134,7 @@ def main() -> None:
         f"# The dose of credit in the world {name}\n\n{machine()}\n\nThe share of credited prompts in the policy "
         f"gradient's norm: {options.steps} steps of 64 rollouts, in steps that the dose mostly does not measure:\n\n"
         + table(["methods", "target", "mean share", "mean / target", "quartiles", "steps"], rows)
-        + f"\n\nCost at the default interval, {options.pairs} pairs of steps of 128 rollouts with MINER, generation "
+        + f"\n\nCost, {options.pairs} pairs of steps of 128 rollouts with MINER, generation "
         f"included: {cost_text} of the processor's time, in the median.",
     )
 

@@ -84,7 +84,7 @@ def step_times(estimator: str) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         args = MinerGRPOConfig(
             folder, advantage_estimator=estimator, max_steps=STEPS, per_device_train_batch_size=128,
-            num_generations=GENERATIONS, max_completion_length=64, log_token_credit=True, log_token_credit_steps=1,
+            num_generations=GENERATIONS, max_completion_length=64, log_token_credit=1,
             report_to="none", save_strategy="no", logging_steps=STEPS, use_cpu=True, bf16=False, disable_tqdm=True,
         )  # fmt: skip
         model = base_model.base_model()

@@ -13,6 +13,7 @@ from accelerate.utils import gather_object
 from harness import AS_TRL, OWN_METRICS, WithImages, config, crc, logps_of, metrics_of, mixed_reward, problems
 
 from trl_miner import MinerGRPOTrainer
+from trl_miner.trainer import token_credit
 
 GLOBAL_BATCH = 12
 # In this order the first batch has a mixed prompt, which the off-policy cases train on alone.
@@ -97,6 +98,7 @@ def train(policy, folder, *, source="forward", micro_batches=1, cls=Counting, re
 
 COMPARED = ("loss", "grad_norm", "reward", *OWN_METRICS)
 # They are of a process as much as of the run.
+token_credit.MOST_ROLLOUTS = 8  # of 12: some prompts of the batch
 OF_THE_SHAPES = {"micro_batches/tokens"}
 # Off-policy from the second step on, with one micro-batch: which rows share one depends on TRL's shuffling.
 OFF_POLICY = dict(num_iterations=3, learning_rate=3e-2, advantage_estimator="grpo")
@@ -109,13 +111,9 @@ CASES = {
     "budget_small": dict(micro_batches=3, max_tokens_per_micro_batch=25),  # more than micro-batches: one rollout each
     "budget_large": dict(micro_batches=3, max_tokens_per_micro_batch=1000),  # fewer: two micro-steps are idle
     "recomputed": dict(micro_batches=3, gradient_checkpointing=True),
-    "recorded": dict(
-        micro_batches=3, log_token_credit=True, log_token_credit_steps=1, log_token_credit_rollouts=8, miner_gamma=1.0
-    ),
-    "measured": dict(
-        micro_batches=3, log_miner_update=True, log_miner_update_steps=1, adam_epsilon=1e-3, learning_rate=1e-2
-    ),
-    "dosed": dict(micro_batches=3, dose="gradient", dose_target=0.2, dose_steps=1, all_wrong="rl_zvp"),
+    "recorded": dict(micro_batches=3, log_token_credit=1, miner_gamma=1.0),
+    "measured": dict(micro_batches=3, log_gradient_share=1, adam_epsilon=1e-3, learning_rate=1e-2),
+    "dosed": dict(micro_batches=3, dose_share=0.2, all_wrong="rl_zvp"),
     "kl_where_paid": dict(
         kl_on="rows_with_advantage", beta=0.1, num_iterations=3, learning_rate=3e-2, max_tokens_per_micro_batch=60
     ),

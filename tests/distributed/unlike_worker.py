@@ -35,8 +35,8 @@ def draw_settings(draw):
         skip_zero_advantages=draw.choice([True, True, False]),
         length_aware_scoring=draw.choice([True, True, False]),
         length_aware_training=draw.choice([True, True, False]),
-        log_token_credit=draw.choice(SEVERAL),
-        log_miner_update=draw.choice(SEVERAL),
+        log_token_credit=draw.choice([0, 10]),
+        log_gradient_share=draw.choice([0, 1]),
     )
     for kind in ("all_right", "all_wrong"):
         if settings["advantage_estimator"] in ("grpo", "ucas"):
@@ -62,8 +62,7 @@ class Unlike(WithImages):
     def __init__(self, policy, args, draw):
         self.draw, self.has_images = draw, False
         super().__init__(policy, self.reward, args, problems(), rollout_func=self.roll)
-        if not args.log_miner_update:  # which may need another number of forwards, and refuses shards
-            self.model.register_forward_pre_hook(lambda *_: dist.all_reduce(torch.zeros(7)))
+        self.model.register_forward_pre_hook(lambda *_: dist.all_reduce(torch.zeros(7)))
 
     def roll(self, prompts, trainer):
         is_resampled = self.args.dynamic_sampling  # which takes no images

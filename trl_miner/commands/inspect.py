@@ -20,7 +20,7 @@ def add(commands: Any) -> None:
         description="Write the token records of a training as one HTML page: prompts by kind, their rollouts side by "
         "side, each token as dark as its credit, and the tokens with the most credit. The page opens from disk and "
         "loads nothing else.",
-        epilog="A training writes the records if its recipe says log_token_credit: true.",
+        epilog="A training writes the records if its recipe says log_token_credit: 10.",
     )
     option = parser.add_argument
     option("folder", metavar="RUN", help="output_dir of a training")

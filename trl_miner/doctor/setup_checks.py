@@ -7,7 +7,6 @@ from ..config_checks import check_quantized_for_vllm
 from ..launching.health import ask, is_port_free
 from ..launching.server import logprobs_mode
 from ..methods import ESTIMATORS
-from ..methods.dose import GRADIENT
 from ..precision import is_bf16_slow, slow_bf16
 from ..trackers import why_unusable
 from .context import Check, Context, Finding, failed, not_checked, ok, sharding_of, warning
@@ -74,12 +73,12 @@ def check_packages(context: Context) -> Iterator[Finding]:
 
 def check_measuring(context: Context) -> Iterator[Finding]:
     """Check that launch and precision leave every process the gradients that the training measures."""
-    from ..trainer.gradient_parts import NOT_IN_FP16, SHARDED, needs_whole_gradients
+    from ..trainer.gradient_share import NOT_IN_FP16, SHARDED, needs_whole_gradients
 
     config, kind = context.parsed[1], str(context.plan.accelerate.get("distributed_type", "")).upper()
     asked = {
-        "log_miner_update": config.log_miner_update,
-        "dose: gradient": config.is_dosed and config.dose == GRADIENT,
+        "log_gradient_share": config.log_gradient_share > 0,
+        "dose_share": config.dose_share is not None,
     }
     is_sharded = kind in {sharded.value for sharded in SHARDED}
     reason = needs_whole_gradients(kind) if is_sharded else NOT_IN_FP16 if config.fp16 else None

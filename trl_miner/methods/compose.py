@@ -47,11 +47,6 @@ class Composition:
         return tuple(others) if self.mixed is GRPO and others else (self.mixed, *others)
 
     @property
-    def unpaid(self) -> "Composition":
-        """The same methods of mixed prompts, and nothing for those that another method pays here."""
-        return Composition(self.mixed, dict.fromkeys(self.homogeneous, NONE))
-
-    @property
     def credited(self) -> dict[Kind, AdvantageEstimator]:
         """The methods of homogeneous prompts that replace the advantages of `mixed`."""
         # GRPO gives homogeneous prompts nothing anyway. Its own zeros keep the loss TRL's bit for bit.

@@ -1,4 +1,4 @@
-"""The dose: how strongly the methods of all-right and all-wrong prompts act, beside that of mixed prompts.
+"""`dose_share`: how strongly the methods of all-right and all-wrong prompts act, beside that of mixed prompts.
 
 One scale multiplies the advantages of all credited rows, those of the prompts that such a method pays:
 
@@ -18,8 +18,6 @@ from torch import Tensor
 
 from .rollouts import Estimate, Rollouts, sum_tokens
 
-L1, GRADIENT = DOSES = ("l1", "gradient")
-DEFAULT_SHARE = 0.01  # harmless in both worlds of recipes/forks, where 5 % was not
 NEWEST_WEIGHT = 0.2  # of a measurement in the running mean, once there are five; single steps scatter
 MOST_SCALE = 1e5  # advantages that need more are rounding errors, as where all rollouts of a group are the same text
 

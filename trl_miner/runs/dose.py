@@ -1,7 +1,7 @@
 """Which method pays which kind of prompt in a run, the dose asked for, and the dose reached: from settings and log.
 
-The dose is how strongly the methods of all-right and all-wrong prompts act beside that of mixed ones. Without the
-setting `dose`, MINER and the placebo have a cap: a dose in sums of abs(advantage), L1.
+The dose is how strongly the methods of all-right and all-wrong prompts act beside that of mixed ones. Without
+`dose_share`, MINER and the placebo have a cap: a dose in sums of abs(advantage), L1.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,9 +61,9 @@ def dose_of(run: RunHistory) -> Dose:
     settings = run.settings
     methods = methods_by_kind(settings)
     credited = {methods["all_right"], methods["all_wrong"]} - {methods["mixed"], NONE}
-    if credited and settings.get("dose") == "gradient":
+    if credited and settings.get("dose_share", DEFAULTS["dose_share"]) != "None":
         targets = _values(run, "dose/target")
-        target = targets[-1][1] if targets else _float(settings.get("dose_target"))
+        target = targets[-1][1] if targets else _float(settings["dose_share"])
         return Dose(methods, "gradient", target, _values(run, "dose/share"))
     for name in ("miner", "placebo"):
         if name in credited:

@@ -36,8 +36,8 @@ HARMLESS = {
     "how long the run is": "max_steps num_train_epochs",
     "what is logged and shown": "logging_strategy logging_steps logging_first_step logging_nan_inf_filter "
     "log_on_each_node log_level log_level_replica log_completions log_completions_hub_repo log_multimodal "
-    "log_unique_prompts num_completions_to_print log_token_credit log_token_credit_steps log_token_credit_rollouts "
-    "log_miner_update log_miner_update_steps include_num_input_tokens_seen skip_memory_metrics disable_tqdm quiet",
+    "log_unique_prompts num_completions_to_print log_token_credit log_gradient_share "
+    "include_num_input_tokens_seen skip_memory_metrics disable_tqdm quiet",
     "which trackers get it": "report_to run_name project trackio_space_id trackio_bucket_id trackio_static_space_id",
     "when and where it is saved": "output_dir overwrite_output_dir save_strategy save_steps save_total_limit "
     "save_only_model save_on_each_node enable_jit_checkpoint",

@@ -15,6 +15,7 @@ DEFAULTS = {
     "miner_lambda_max": "0.0015",
     "miner_credit": "focal",
     "miner_intrinsic": "nll",
+    "dose_share": "None",
 }
 
 

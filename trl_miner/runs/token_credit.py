@@ -1,6 +1,6 @@
 """`credit/credit_STEP.parquet` of a run folder: what each token of some rollouts was paid.
 
-The trainer writes one file per recorded step with `log_token_credit: true`. Each row is a rollout; the rows of a
+The trainer writes one file per recorded step with `log_token_credit: 10`. Each row is a rollout; the rows of a
 prompt are adjacent and are one row group. The file's metadata says what holds of the whole batch.
 """
 
@@ -195,7 +195,7 @@ def _credit_files(run: Path) -> list[Path]:
             f"{run} is no run: it holds none of {', '.join(signs)}, nor a checkpoint. Give the output_dir of a "
             f"training run."
         )
-    raise FileNotFoundError(f"{run} holds no credit/credit_*.parquet. Train with log_token_credit: true.")
+    raise FileNotFoundError(f"{run} holds no credit/credit_*.parquet. Train with log_token_credit: 10.")
 
 
 def _methods(run: Path, metas: Mapping[int, Mapping[str, Any]]) -> tuple[str, ...]:
@@ -216,7 +216,7 @@ def _read_file(path: Path, name: str) -> tuple[Any | None, dict[str, Any] | None
     if missing := [column for column in COLUMNS if column not in table.column_names]:
         raise ValueError(
             f"{name} must have the columns of a token record: {', '.join(missing)} missing. Move it out of credit/, "
-            f"or train again with log_token_credit: true."
+            f"or train again with log_token_credit: 10."
         )
     try:
         meta = parse_object((table.schema.metadata or {})[METADATA], _META)

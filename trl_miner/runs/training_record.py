@@ -170,8 +170,7 @@ def _settings(args: Any) -> dict[str, str]:
     shown = {name: getattr(args, name) for name in names}
     shown |= {"gate_on_correctness": True} if args.gate_on_correctness else {}
     shown |= {"prompt_selection": args.prompt_selection} if args.prompt_selection != "none" else {}
-    if args.dose != "l1":
-        shown |= {"dose": args.dose, "dose_target": args.dose_level}
+    shown |= {"dose_share": args.dose_share} if args.dose_share is not None else {}
     shown |= {name: value for name in ("all_right", "all_wrong") if (value := getattr(args, name)) is not None}
     for method in args.methods:
         shown |= args.method_settings(method.name)

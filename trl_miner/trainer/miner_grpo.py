@@ -45,7 +45,7 @@ from .generation_batch import (
     prompt_keys,
     total_rewards,
 )
-from .gradient_parts import mark
+from .gradient_share import with_group_kind
 from .ledger import PromptLedger
 from .logits import check_logits
 from .padding import loss_mask
@@ -317,15 +317,13 @@ class MinerGRPOTrainer(RunTrainer):
             seed=args.seed * 2**40 + RunState.of(self).generated,
         )
         result = estimate(args.composition, rollouts, args.knobs)
-        if self._dose is not None:
-            result = self._dose.give(result, rollouts)
+        if self._gradient_share is not None:
+            result = self._gradient_share.give_dose(result, rollouts)
         self._log_estimate(kinds, advantages_N, result, time.perf_counter() - start)
-        if self._update is not None or self._dose is not None:
-            output = mark(output, kinds)
         if self._credit is not None:
             self._credit.record(output, replace(rollouts, **ungated), verifier_rewards_N, result)
         self._replace_logged_advantages(result.advantages_N)
-        return {**output, "advantages": result.advantages_BT}
+        return with_group_kind({**output, "advantages": result.advantages_BT}, kinds)
 
     def _gate(
         self, rewards_N: Tensor, advantages_N: Tensor, verifier_rewards_N: Tensor, output: dict[str, Any]

@@ -125,6 +125,7 @@ class OptimizerStep:
         accelerator, trainer.accelerator = trainer.accelerator, _LocalAccelerator(trainer.accelerator)
         try:
             with trainer.dropping_metrics():
+                trainer.measure_gradient(micro_batch.inputs, micro_batch.weight)
                 loss: Tensor = trainer.call_loss(
                     model, micro_batch.inputs, keep=lambda *said: plan.keep(micro_batch, *said)
                 )

@@ -19,8 +19,8 @@ from ..precision import warn_of_slow_bf16
 from ..runs.checkpoints import UNFINISHED
 from ..runs.locks import hold_run
 from .checkpointing import Checkpointing, NothingLeft, RunState
-from .dose import Dose
 from .forwards import Forwards
+from .gradient_share import GradientShare
 from .hooks import FORWARD
 from .loss_rewriter import LossRewriter
 from .optimizer_step import OptimizerStep
@@ -28,7 +28,6 @@ from .prompt_rows import PromptRows
 from .reference import average_kl, fill_reference
 from .replaced import replaced
 from .row_layout import AS_TRL, choose_layout
-from .update import UpdateMeasurement
 from .watchdog import TRAINING_STEP, TrainingWatchdog
 
 
@@ -45,8 +44,7 @@ class RunTrainer(GRPOTrainer):
     forwards: Forwards | None = None
     _optimizer_step: OptimizerStep | None = None
     _rewriter: LossRewriter | None = None
-    _update: UpdateMeasurement | None = None
-    _dose: Dose | None = None
+    _gradient_share: GradientShare | None = None
     _checkpoints: Checkpointing | None = None
     _watchdog = TrainingWatchdog()
     # What `training.json` says beside what the trainer knows: see `write_run_record`. `trl_miner.train` sets it.
@@ -69,12 +67,9 @@ class RunTrainer(GRPOTrainer):
         self._optimizer_step = OptimizerStep(self)
         if self.args.policy_loss_method.function is not None:
             self._rewriter = LossRewriter(self)
-        if self.args.log_miner_update:
-            self._update = UpdateMeasurement(self)
-            self.add_callback(self._update)
-        if self.args.is_dosed:
-            self._dose = Dose(self)
-            self.add_callback(self._dose)
+        if self.args.log_gradient_share or self.args.dose_share is not None:
+            self._gradient_share = GradientShare(self)
+            self.add_callback(self._gradient_share)
 
     # A training: from a checkpoint, step by step.
 
@@ -131,11 +126,7 @@ class RunTrainer(GRPOTrainer):
         if forwards.layout is AS_TRL:
             forwards.layout = choose_layout(self)
         self._checkpoints.restore_rollouts()
-        inputs = step.arrange(super()._prepare_inputs(generation_batch))
-        for measuring in (self._update, self._dose):
-            if measuring is not None:
-                measuring.measure_gradient(inputs, is_first=step.micro_step == 0, is_trimmed=step.plan is None)
-        return inputs
+        return step.arrange(super()._prepare_inputs(generation_batch))
 
     def watch_for_losses(self) -> None:
         """Have the training end where its vLLM server or one of its processes is gone, unless `watchdog_seconds` says
@@ -155,6 +146,7 @@ class RunTrainer(GRPOTrainer):
         self.prepare_loss()
         if step.plan is not None:
             return step.compute_loss(model, step.plan)
+        self.measure_gradient(inputs)
         loss = self.call_loss(model, inputs)
         average_kl(self, inputs)
         return loss
@@ -163,6 +155,11 @@ class RunTrainer(GRPOTrainer):
         """Show a `policy_loss` that must see the whole optimizer step all of its rows. Every process must call it."""
         if self._rewriter is not None and self._optimizer_step is not None:
             self._rewriter.prepare(self._optimizer_step.plan)
+
+    def measure_gradient(self, inputs: dict[str, Any], weight: float = 1.0) -> None:
+        """Measure a micro-batch whose loss comes next and counts with this weight, where the run asks for it."""
+        if self._gradient_share is not None:
+            self._gradient_share.add(inputs, weight)
 
     def call_loss(
         self,

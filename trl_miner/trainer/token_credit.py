@@ -16,11 +16,12 @@ from ..methods.groups import GroupKinds
 from ..methods.method import CreditExplanation
 from ..runs.token_credit import KINDS, write_credit
 
+MOST_ROLLOUTS = 64  # of a record: whole prompts, of each kind in turn
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 class CreditRecorder:
-    """Records some rollouts of a generation batch every `log_token_credit_steps` optimizer steps."""
+    """Records some rollouts of a generation batch every `log_token_credit` optimizer steps."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
@@ -32,7 +33,7 @@ class CreditRecorder:
         trainer, args, step = self._trainer, self._trainer.args, self._due_step()
         if step is None:
             return
-        is_chosen_N = choose_rollouts(rollouts.kinds, trainer.num_generations, args.log_token_credit_rollouts)
+        is_chosen_N = choose_rollouts(rollouts.kinds, trainer.num_generations, MOST_ROLLOUTS)
         # With dropout a forward draws numbers, and recording must not change what is trained.
         with trainer.undoing_draws():
             own = _own_rows(batch, rollouts, estimate.advantages_BT, is_chosen_N)
@@ -59,7 +60,7 @@ class CreditRecorder:
         cycle = args.steps_per_generation * trainer.num_iterations
         if trainer._step % max(cycle, args.gradient_accumulation_steps):  # not the first of several for one step
             return None
-        every, done = args.log_token_credit_steps, trainer.state.global_step
+        every, done = args.log_token_credit, trainer.state.global_step
         step = (done // every + 1) * every
         last = min(done + max(1, cycle // args.gradient_accumulation_steps), trainer.state.max_steps)
         return step if step <= last else None

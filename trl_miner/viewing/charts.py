@@ -103,8 +103,8 @@ DOSE = Chart(
         Panel("dose/scale", "Factor on the advantages", "factor", log=True, rare=True),
     ),
     "How strongly the methods of all-right and all-wrong prompts acted beside that of mixed ones: in sums of "
-    "|advantage|, which MINER's cap limits, or in what dose: gradient measured. Dotted: what was asked for.",
-    recorded_by="all_right: miner; or dose: gradient",
+    "|advantage|, which MINER's cap limits, or in what dose_share measured. Dotted: what was asked for.",
+    recorded_by="all_right: miner; or dose_share",
     of_miner=True,
     columns=2,
 )
@@ -155,7 +155,7 @@ UPDATE = Chart(
         Panel("miner/gradient_cosine", "Direction", "cosine between both parts"),
     ),
     "How much of the policy loss's gradient comes from PH prompts, and how it lies to that of the others.",
-    recorded_by="log_miner_update: true",
+    recorded_by="log_gradient_share: 10",
     of_miner=True,
     columns=2,
 )

@@ -121,7 +121,7 @@ def is_miner(run: RunHistory) -> bool:
 
 def is_whole_miner(run: RunHistory) -> bool:
     """Return whether it is the paper's method on top of GRPO, with its cap or another dose in the cap's place."""
-    if run.settings.get("dose", "l1") == "l1":
+    if run.setting("dose_share") == "None":
         return ablation_of(run) == "MINER"
     parts = run.setting("miner_intrinsic"), run.setting("miner_credit"), True
     return _methods(run) == _MINER and _ABLATIONS.get(parts) == "MINER"  # type: ignore[arg-type]
@@ -133,7 +133,7 @@ def ablation_of(run: RunHistory) -> str | None:
         return "GRPO" if run.setting("importance_sampling_level") == "token" else None
     if _methods(run) != _MINER:
         return None
-    if run.settings.get("dose", "l1") != "l1":  # which has no cap either, but is limited otherwise
+    if run.setting("dose_share") != "None":  # which has no cap either, but is limited otherwise
         return None
     calibrated = run.setting("miner_lambda_max") != "None"
     return _ABLATIONS.get((run.setting("miner_intrinsic"), run.setting("miner_credit"), calibrated))  # type: ignore[arg-type]

@@ -42,7 +42,7 @@ def write_inspect_page(
     A page that leaves rollouts out says so, and how to see them. Its sums and its table of paid tokens are of all.
 
     Args:
-        run: Output folder of a training with `log_token_credit: true`, or what `read_credit` made of it.
+        run: Output folder of a training with `log_token_credit: 10`, or what `read_credit` made of it.
         path: The HTML file. Default: `inspect.html` in the run folder.
         max_rollouts: Show at most so many. None: no such limit.
         max_tokens: Show prompts of at most so many tokens together, and at least one. None: no such limit.

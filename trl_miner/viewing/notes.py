@@ -70,8 +70,7 @@ def missing_text_notes(runs: Sequence[RunHistory], completions: Mapping[str, Com
         notes.append(f"{COMPLETIONS.title}: not recorded{whose}. To record it: {COMPLETIONS.recorded_by}.")
     if runs and not any((run.folder / CREDIT).is_dir() for run in runs):
         notes.append(
-            "Credit of each token: not recorded. To record it: log_token_credit: true. To see it: trl-miner inspect "
-            "RUN."
+            "Credit of each token: not recorded. To record it: log_token_credit: 10. To see it: trl-miner inspect RUN."
         )
     return notes
 

@@ -1,4 +1,4 @@
-"""`log_miner_update`: what an optimizer step did, measured beside it."""
+"""`log_gradient_share`: the gradient of each kind of prompt in an optimizer step, measured beside it."""
 
 import math
 
@@ -11,18 +11,18 @@ from torch import tensor
 
 from trl_miner import MinerGRPOTrainer
 from trl_miner.methods.groups import GroupKinds
-from trl_miner.trainer.gradient_parts import (
+from trl_miner.trainer.gradient_share import (
+    GROUP_KIND,
     HE,
-    KINDS,
     NH,
     PH,
     check_measurable,
     compare_parts,
-    overlap,
-    row_kinds,
+    gram_matrix,
+    with_group_kind,
 )
 
-EVERY_STEP = dict(log_miner_update=True, log_miner_update_steps=1)
+EVERY_STEP = dict(log_gradient_share=1)
 # In the first batch the cap leaves little; here all of it passes, and what is compared is of one size.
 UNCAPPED = dict(EVERY_STEP, miner_lambda_max=None, max_grad_norm=0.0, max_steps=2)
 GRADIENTS = {"ph_gradient_norm", "other_gradient_norm", "ph_gradient_share", "gradient_cosine"}
@@ -32,23 +32,26 @@ class Watching(Recording):
     """Keeps, of every measured step, both parts of the gradient beside the one that the optimizer had."""
 
     def __init__(self, *args, **kwargs):
-        self.found = []
+        self.found, self.num_graphs = [], 0
         super().__init__(*args, **kwargs)
-        if self._update is not None:
-            self._gradient = self._update._gradient
-            self.take, self._gradient.take = self._gradient.take, self.keep_and_take
+        if (share := self._gradient_share) is not None:
+            self.log_share, share.on_optimizer_step = share.on_optimizer_step, self.keep_and_log
 
-    def keep_and_take(self):
-        if (step := self.take()) is not None:
-            parts = {"ph": list(step.first), "other": list(step.other)}
-            parts["all"] = [None if p.grad is None else p.grad.clone() for p in step.parameters]
-            self.found.append({name: flat(part, step) for name, part in parts.items()})
-        return step
+    def keep_and_log(self, *args, **kwargs):
+        if (kinds := self._gradient_share._gradients) is not None:
+            parameters = self._gradient_share._parameters()
+            ph, he, nh = (flat(gradient, parameters) for gradient in kinds)
+            self.found.append({"ph": ph, "other": he + nh, "all": flat([p.grad for p in parameters], parameters)})
+        return self.log_share(*args, **kwargs)
+
+    def trl_forward(self, *args, **kwargs):
+        self.num_graphs += torch.is_grad_enabled()
+        return super().trl_forward(*args, **kwargs)
 
 
-def flat(part, step):
-    pairs = zip(part, step.parameters, strict=True)
-    return torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for g, p in pairs])
+def flat(gradient, parameters):
+    pairs = zip(gradient, parameters, strict=True)
+    return torch.cat([(torch.zeros_like(p) if g is None else g).flatten().clone() for g, p in pairs])
 
 
 def logged(trainer):
@@ -60,23 +63,41 @@ def logged(trainer):
 # --- The arithmetic
 
 
-def test_kinds_become_one_number_per_row():
+def test_a_batch_carries_the_kind_of_each_row():
     kinds = GroupKinds(*torch.eye(4).bool())
-    assert row_kinds(kinds).tolist() == [PH, HE, NH, HE]  # an unscorable one keeps GRPO's advantages, as HE does
+    found = with_group_kind({"advantages": torch.zeros(4, 1)}, kinds)[GROUP_KIND]
+    assert found.tolist() == [PH, HE, NH, HE]  # an unscorable one keeps the advantages of mixed ones
 
 
 def test_share_and_cosine_of_two_vectors():
-    # (3, 0 | 0) and (0, 4 | 0): norms 3 and 4, at right angles
-    sums = overlap(tensor([3.0, 0.0]), tensor([0.0, 4.0])) + overlap(tensor([[0.0]]), tensor([[0.0]]))
-    assert compare_parts(sums) == {"first_norm": 3, "other_norm": 4, "share": pytest.approx(3 / 7), "cosine": 0}
+    # (3, 0 | 0) and (0, 4 | none): norms 3 and 4, at right angles
+    parameters = [torch.zeros(2), torch.zeros(1, 1)]
+    gram = gram_matrix([[tensor([3.0, 0.0]), tensor([[0.0]])], [tensor([0.0, 4.0]), None]], parameters)
+    expected = {"first_norm": 3, "other_norm": 4, "share": pytest.approx(3 / 7), "cosine": 0}
+    assert compare_parts(gram, [0]) == expected
     # (1, 1) and (-2, -2): norms sqrt 2 and 2 sqrt 2, opposite
-    found = compare_parts(overlap(tensor([1.0, 1.0]), tensor([-2.0, -2.0])))
+    found = compare_parts(gram_matrix([[tensor([1.0, 1.0])], [tensor([-2.0, -2.0])]], parameters[:1]), [0])
     assert found["share"] == pytest.approx(1 / 3) and found["cosine"] == pytest.approx(-1)
 
 
+@pytest.mark.parametrize("first", [[PH], [NH], [PH, NH], [PH, HE, NH], []])
+def test_kinds_can_be_split_in_any_way(first):
+    parameters = [torch.zeros(3, 2), torch.zeros(5)]
+    draw = torch.Generator().manual_seed(1)
+    gradients = [[torch.randn(p.shape, generator=draw) for p in parameters] for _ in range(3)]
+    gradients[NH][1] = None
+    vectors = [flat(gradient, parameters) for gradient in gradients]
+    a, b = (sum((vectors[k] for k in part), torch.zeros(11)) for part in (first, {PH, HE, NH} - {*first}))
+    found = compare_parts(gram_matrix(gradients, parameters), first)
+    assert (found["first_norm"], found["other_norm"]) == pytest.approx((a.norm().item(), b.norm().item()), rel=1e-5)
+    assert found.get("cosine", 0) == pytest.approx((a @ b / (a.norm() * b.norm() or 1)).item(), rel=1e-5)
+
+
 def test_what_is_zero_has_no_direction():
-    assert compare_parts(overlap(tensor([0.0]), tensor([2.0]))) == {"first_norm": 0, "other_norm": 2, "share": 0}
-    assert compare_parts(torch.zeros(3)) == {"first_norm": 0, "other_norm": 0}
+    parameters = [torch.zeros(1)]
+    gram = gram_matrix([[None], [tensor([2.0])]], parameters)
+    assert compare_parts(gram, [0]) == {"first_norm": 0, "other_norm": 2, "share": 0}
+    assert compare_parts(torch.zeros(3, 3), [0]) == {"first_norm": 0, "other_norm": 0}
 
 
 # --- In the trainer
@@ -130,7 +151,7 @@ class OnlyAllRight(Watching):
 
     def _estimate_advantages(self, output, scores, rewards_NF):
         found = super()._estimate_advantages(output, scores, rewards_NF)
-        return {**found, "advantages": found["advantages"] * (found[KINDS] == PH).unsqueeze(1)}
+        return {**found, "advantages": found["advantages"] * (found[GROUP_KIND] == PH).unsqueeze(1)}
 
 
 def test_the_part_of_all_right_rows_is_the_gradient_without_the_others(policy, tmp_path):
@@ -186,14 +207,15 @@ def test_measuring_changes_nothing_that_is_trained(policy, tmp_path, settings):
 
 
 def test_off_it_costs_nothing(policy, tmp_path):
-    trainer = trained(policy, tmp_path, advantage_estimator="grpo", max_steps=2)
-    assert trainer.forwarded == [] and all(KINDS not in batch for batch in trainer.batches)
+    trainer = trained(policy, tmp_path, cls=Watching, advantage_estimator="grpo", max_steps=2)
+    assert trainer.forwarded == [] and trainer.num_graphs == 2
 
 
 def test_at_other_steps_nothing_is_measured_and_a_mean_is_of_measured_steps(policy, tmp_path):
-    settings = dict(log_miner_update=True, log_miner_update_steps=2, max_steps=4)
+    settings = dict(log_gradient_share=2, max_steps=4)
     trainer = trained(policy, tmp_path / "each", cls=Watching, **settings)
-    assert trainer.forwarded.count(12) == 2 and [bool(values) for values in logged(trainer)] == [False, True] * 2
+    assert trainer.num_graphs == 4 + 2  # one forward of each step, and one more of each that is measured
+    assert [bool(values) for values in logged(trainer)] == [False, True] * 2
     (mean,) = logged(trained(policy, tmp_path / "four", logging_steps=4, **settings))
     each = [values["ph_gradient_norm"] for values in logged(trainer) if values]
     assert mean["ph_gradient_norm"] == pytest.approx(sum(each) / 2, rel=1e-6)
@@ -211,7 +233,7 @@ def test_it_goes_on_from_a_checkpoint_inside_a_generation_that_was_made_without_
     args = config(tmp_path, **halves, **EVERY_STEP)
     trainer = MinerGRPOTrainer(policy, mixed_reward, args, problems())
     trainer.train(resume_from_checkpoint="latest")
-    assert [bool(values) for values in logged(trainer)][-3:] == [False, True, True]
+    assert [bool(values) for values in logged(trainer)][-3:] == [True, True, True]
 
 
 @pytest.mark.parametrize(
@@ -220,17 +242,21 @@ def test_it_goes_on_from_a_checkpoint_inside_a_generation_that_was_made_without_
         (
             "distributed_type",
             DistributedType.FSDP,
-            "needs every weight .* got FSDP. Launch without it, or leave log_min",
+            "needs every weight .* got FSDP. Launch without it, or leave log_gra",
         ),
-        ("distributed_type", DistributedType.DEEPSPEED, "got DEEPSPEED. Launch without it, or leave log_miner_update"),
-        ("mixed_precision", "fp16", "got fp16=True. Use bf16, or leave log_miner_update out"),
+        (
+            "distributed_type",
+            DistributedType.DEEPSPEED,
+            "got DEEPSPEED. Launch without it, or leave log_gradient_share",
+        ),
+        ("mixed_precision", "fp16", "got fp16=True. Use bf16, or leave log_gradient_share out"),
     ],
 )
 def test_a_launch_that_it_cannot_measure_is_an_error_too(policy, tmp_path, monkeypatch, name, value, message):
     trainer = MinerGRPOTrainer(policy, mixed_reward, config(tmp_path), problems())
     monkeypatch.setattr(Accelerator, name, value)  # without the launch
     with pytest.raises(ValueError, match=message):
-        check_measurable(trainer, "log_miner_update")
+        check_measurable(trainer, "log_gradient_share")
 
 
 @pytest.mark.parametrize(
@@ -238,7 +264,7 @@ def test_a_launch_that_it_cannot_measure_is_an_error_too(policy, tmp_path, monke
     [
         (
             dict(gradient_checkpointing=True, gradient_checkpointing_kwargs={"use_reentrant": True}),
-            r"log_miner_update takes gradients .*use_reentrant': True.*Set it to False, or leave log_miner_update out",
+            r"log_gradient_share takes gradients .*use_reentrant': True.*Set it to False, or leave log_gradient",
         ),
     ],
 )
@@ -247,6 +273,6 @@ def test_what_it_cannot_measure_is_an_error_before_the_training(policy, tmp_path
         MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, **EVERY_STEP, **settings), problems())
 
 
-def test_steps_between_measurements_are_at_least_one(tmp_path):
-    with pytest.raises(ValueError, match="log_miner_update_steps must be at least 1: got 0"):
-        config(tmp_path, log_miner_update_steps=0)
+def test_a_negative_interval_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="log_gradient_share must be at least 0: got -1"):
+        config(tmp_path, log_gradient_share=-1)
