@@ -21,9 +21,9 @@ from torch import Tensor
 from ..distributed import accumulation_dtype, current_world
 from ..heartbeat import beat
 from ..methods.groups import GroupKinds
-from .forwards import is_multimodal, select_rows
 from .hooks import refuse_own_loss
 from .micro_batches import fewest_micro_batches, partition
+from .scoring import is_multimodal, select_rows
 
 KINDS = "miner_kinds"  # (B,) in a batch of TRL's, from the advantages to the loss: `PH`, `HE` or `NH`
 PH, HE, NH = range(3)

@@ -20,7 +20,6 @@ from ..runs.checkpoints import UNFINISHED
 from ..runs.locks import hold_run
 from .checkpointing import Checkpointing, NothingLeft, RunState
 from .dose import Dose
-from .forwards import Forwards
 from .hooks import FORWARD
 from .loss_rewriter import LossRewriter
 from .optimizer_step import OptimizerStep
@@ -28,6 +27,7 @@ from .prompt_rows import PromptRows
 from .reference import average_kl, fill_reference
 from .replaced import replaced
 from .row_layout import AS_TRL, choose_layout
+from .scoring import Forwards
 from .update import UpdateMeasurement
 from .watchdog import TRAINING_STEP, TrainingWatchdog
 
