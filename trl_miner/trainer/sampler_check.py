@@ -84,7 +84,7 @@ class SamplerCheck(TrainerCallback):
     """
 
     def __init__(self, temperature: float, *, is_needed: bool, log: Callable[[str, float], None]) -> None:
-        self._temperature, self._is_needed, self._log = temperature, is_needed, log
+        self._temperature, self._is_needed, self.log = temperature, is_needed, log
         self._sums: Tensor | float = 0.0
         self._is_done, self._is_trusted = False, True
 
@@ -125,7 +125,7 @@ class SamplerCheck(TrainerCallback):
 
     def _judge(self, found: Agreement) -> None:
         self._is_done = True
-        self._log(METRIC, found.difference)
+        self.log(METRIC, found.difference)
         warning = fault = find_fault(found, self._temperature)
         if fault is not None and self._is_needed:
             raise ValueError(fault)
@@ -143,25 +143,20 @@ class SamplerCheck(TrainerCallback):
 def find_fault(found: Agreement, temperature: float) -> str | None:
     """Return the error for log-probs of another distribution, with what explains it; None: they are the policy's."""
     rule = f"The sampler's log-probs must be the policy's at temperature {temperature:g}"
-    shown = (
-        f"{found.difference:.2g} nats per token away on average (bias {found.bias:+.2g}, {found.num_tokens} tokens)"
-    )
     flag = "--logprobs-mode processed_logprobs"
+    away = f"{found.difference:.2g} nats per token away on average (bias {found.bias:+.2g}, {found.num_tokens} tokens)"
+    restart = f"Start the vLLM server with {flag}, as trl-miner launch does"
     if found.num_positive:
+        above = f"{found.num_positive} of {found.num_tokens} are above 0, as only logits can be"
+        return f"{rule}: {above}. {restart}; or {_FORWARD}."
+    if found.difference > NEGLIGIBLE and found.raw_difference < found.difference / 2:  # False for NaN
         return (
-            f"{rule}: {found.num_positive} of {found.num_tokens} are above 0, as only logits can be. Start the vLLM "
-            f"server with {flag}, as trl-miner launch does; or {_FORWARD}."
-        )
-    is_raw = found.raw_difference < found.difference / 2  # False for NaN
-    if is_raw and found.difference > NEGLIGIBLE:
-        return (
-            f"{rule}: they are {shown}, but only {found.raw_difference:.2g} from those at temperature 1. Start the "
-            f"vLLM server with {flag}, as trl-miner launch does (a rollout_func must return log-probs at "
-            f"trainer.temperature); or {_FORWARD}."
+            f"{rule}: they are {away}, but only {found.raw_difference:.2g} from those at temperature 1. {restart} (a "
+            f"rollout_func must return log-probs at trainer.temperature); or {_FORWARD}."
         )
     if found.difference > TOO_FAR:
         return (
-            f"{rule}: they are {shown}, and rounding explains less than {SUSPICIOUS:g}. Look whether the vLLM server "
+            f"{rule}: they are {away}, and rounding explains less than {SUSPICIOUS:g}. Look whether the vLLM server "
             f"runs the model that trains and gets its weights, whether it is quantized or changes logits, and whether "
             f"it was started with {flag}. If they are meant to differ, {_FORWARD}."
         )

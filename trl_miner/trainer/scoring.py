@@ -50,12 +50,12 @@ class Scores:
         those of a forward over the rows. Where they come from is the same on every process.
         """
         missing = {name for name in names if name not in self._known or (is_row_N & ~self._known[name][1]).any()}
-        if "old_logps" in missing and self._may_use_sampler():
+        if "old_logps" in missing and self._sampler is not None and self._is_trusted(self._sampler):
             missing.remove("old_logps")
             sampled_BT = self._batch[SAMPLER_LOGPS]
             self._known["old_logps"] = (sampled_BT, self._every_row_N)
             self._unscored_BT = self._mask_BT.bool() & ~sampled_BT.isfinite()
-            self._forwards.log("miner/unscored_tokens", float(current_world().sum(self._unscored_BT.sum())))
+            self._sampler.log("miner/unscored_tokens", float(current_world().sum(self._unscored_BT.sum())))
         if missing:
             for name, score_BT in self._forwards.of_rows(self._batch, is_row_N, missing).items():
                 if name in missing or name not in self._known:
@@ -66,12 +66,11 @@ class Scores:
             mask_BT = mask_BT * ~(self._unscored_BT & is_row_B1)
         return {"mask": mask_BT, **{name: self._known[name][0] for name in names}}
 
-    def _may_use_sampler(self) -> bool:
-        # A rollout_func may have none for the rollouts of some process.
-        if self._sampler is None or not current_world().all(SAMPLER_LOGPS in self._batch, self._mask_BT.device):
-            return False
+    def _is_trusted(self, sampler: SamplerCheck) -> bool:
+        if not current_world().all(SAMPLER_LOGPS in self._batch, self._mask_BT.device):
+            return False  # a rollout_func may have none for the rollouts of some process
         score = partial(self._forwards.for_comparison, self._batch)
-        return self._sampler.trusts(self._batch[SAMPLER_LOGPS], self._mask_BT, score)
+        return sampler.trusts(self._batch[SAMPLER_LOGPS], self._mask_BT, score)
 
 
 class Forwards:
@@ -85,10 +84,6 @@ class Forwards:
         self.layout: RowLayout = AS_TRL
         self._wanted: set[str] = set()  # what the next forward is to find besides log-probs
         self._found: dict[str, Tensor] = {}  # where it puts that, (rows, T) each
-
-    def log(self, name: str, value: float) -> None:
-        """Have TRL log a value with its next log of the training."""
-        self._trainer.log_train_metric(name, value)
 
     # A forward that TRL makes.
 
@@ -190,13 +185,12 @@ class Forwards:
 
     # Forwards of our own.
 
-    def policy(self, batch: dict[str, Any], batch_size: int | None = None, **wanted: Any) -> tuple[Any, ...]:
-        """Return what TRL's forward of the policy returns for a batch: log-probs (B, T), entropies, ..."""
-        return self._of_batch(self._trainer.model, batch, batch_size, **wanted)
-
-    def _of_batch(self, model: Any, batch: dict[str, Any], batch_size: int | None, **wanted: Any) -> tuple[Any, ...]:
+    def policy(
+        self, batch: dict[str, Any], batch_size: int | None = None, *, model: Any = None, **wanted: Any
+    ) -> tuple[Any, ...]:
+        """Return what TRL's forward of a model, by default the policy, returns for a batch: log-probs (B, T), ..."""
         result: tuple[Any, ...] = self._trainer._get_per_token_logps_and_entropies(
-            model,
+            self._trainer.model if model is None else model,
             torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
             torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
             batch["completion_ids"].shape[1],
@@ -210,9 +204,8 @@ class Forwards:
     def logps(self, batch: dict[str, Any], batch_size: int | None = None, *, model: Any = None) -> Tensor:
         """Return the (B, T) log-probs of the completion tokens under a model as it is, by default the policy, in
         nats."""
-        policy = self._trainer.model
-        with disable_gradient_checkpointing(policy, self._trainer.args.gradient_checkpointing_kwargs):
-            logps_BT: Tensor = self._of_batch(policy if model is None else model, batch, batch_size)[0]
+        with disable_gradient_checkpointing(self._trainer.model, self._trainer.args.gradient_checkpointing_kwargs):
+            logps_BT: Tensor = self.policy(batch, batch_size, model=model)[0]
         return logps_BT
 
     def of_rows(self, batch: dict[str, Any], is_row_N: Tensor, names: Collection[str]) -> dict[str, Tensor]:
