@@ -13,8 +13,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from trl_miner.distributed import World
 from trl_miner.trainer.micro_batches import fewest_micro_batches, partition, plan_micro_batches, rows_with_effect
 from trl_miner.trainer.padding import NO_TRIM, PaddingTrim, loss_mask
+from trl_miner.trainer.padding_probe import probe_padding, removable_padding
 from trl_miner.trainer.row_layout import ROW_MEAN, SUMMED, TOKEN_MEAN
-from trl_miner.trainer.sight import Sight, measure_sight, unseen_padding
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 40)), min_size=1, max_size=9)
 
@@ -268,8 +268,9 @@ def logps(model, batch):
 
 
 def trim_of(model, look=logps):
-    sight = measure_sight(partial(look, model), [7 * i * i % 43 + 3 for i in range(30)], 0, 200)
-    return unseen_padding(sight, model.config, torch.finfo(model.dtype).eps)
+    ids = [7 * i * i % 43 + 3 for i in range(30)]
+    probed = probe_padding(partial(look, model), ids, 0, model.config, torch.finfo(model.dtype).eps)
+    return *removable_padding(probed, model.config), bool(probed[1] > 1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -315,9 +316,14 @@ def test_rows_that_see_each_other_stay_together():
 
 
 def test_experts_that_round_by_how_many_tokens_they_get_see_no_other_rows():
-    moved = Sight(0.01, 0.01, 0.01, 0.02, 0.02)
+    def rounding(model, batch):  # by a hundredth, depending on all tokens of the batch
+        found = logps(model, batch)
+        return found + 0.01 * found.std() * torch.sin(
+            torch.arange(found.shape[1]) * float(batch["completion_ids"].sum())
+        )
+
     for kind, can_trim in (("qwen3", False), ("qwen3_moe", True)):
-        trim, _, sees_rows = unseen_padding(moved, tiny(kind, **MODELS[kind][0]).config, 2**-7)
+        trim, _, sees_rows = trim_of(tiny(kind, **MODELS[kind][0]).bfloat16(), rounding)
         assert (trim == PaddingTrim(), sees_rows) == (can_trim, not can_trim)
 
 

@@ -10,7 +10,6 @@ from harness import Recording, build_policy, config, logps_of, mixed_reward, pro
 from test_trainer import fixed_rollouts
 from transformers import AutoModelForCausalLM
 
-from trl_miner.distributed import World
 from trl_miner.trainer.sampler_check import METRIC, Agreement, compare, find_fault
 
 NAN = math.nan
@@ -133,7 +132,7 @@ def test_the_check_changes_nothing_and_drops_nothing_out(sharp, tmp_path, monkey
     extra = {"rollout_func": sampled}
     found = trained(sharp, tmp_path / "a", cls=Dropping, extra=extra, max_steps=2)
     assert compared(found) == [pytest.approx(0, abs=1e-5)] and all(m.training for m in found.model.modules())
-    monkeypatch.setattr("trl_miner.trainer.generation_batch.check_sampler", lambda *_: True)
+    monkeypatch.setattr("trl_miner.trainer.scoring.SamplerCheck.trusts", lambda *_: True)
     expected = trained(sharp, tmp_path / "b", cls=Dropping, extra=extra, max_steps=2)
     weights = dict(expected.model.named_parameters())
     assert all(torch.equal(weight, weights[name]) for name, weight in found.model.named_parameters())
@@ -142,9 +141,9 @@ def test_the_check_changes_nothing_and_drops_nothing_out(sharp, tmp_path, monkey
 def test_what_is_compared():
     sampled, policy, raw = torch.tensor([[-1.0, 0.5, -9.0]]), torch.full((1, 3), -1.5), torch.full((1, 3), -1.0)
     is_token = torch.tensor([[True, True, False]])
-    # away by .5 and 2; from the raw ones by 0 and 1.5; one is above 0
-    assert Agreement.of(compare(sampled, policy, raw, is_token, World())) == Agreement(2, 1.25, 1.25, 0.75, 1)
-    assert math.isnan(Agreement.of(compare(sampled, policy, None, is_token, World())).raw_difference)
+    # 2 tokens, away by .5 and 2; from the raw ones by 0 and 1.5; one is above 0
+    assert compare(sampled, policy, raw, is_token).tolist() == [2, 2.5, 2.5, 1.5, 1]
+    assert compare(sampled, policy, None, is_token)[3].isnan()
 
 
 def first_tokens(count, change):

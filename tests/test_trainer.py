@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from trl import GRPOConfig, GRPOTrainer
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer, miner_advantages
-from trl_miner.trainer.forwards import select_rows
+from trl_miner.trainer.scoring import select_rows
 
 
 @pytest.fixture(scope="module")

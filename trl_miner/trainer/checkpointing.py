@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
 from torch.utils.data import IterableDataset
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
@@ -42,9 +41,6 @@ class RunState(TrainerCallback, ExportableState):
         self.dose: dict[str, Any] = {}  # what was asked for, and a `DoseState`; empty: not begun
         self.segments: list[Segment] = []  # the settings of each part of the run: see `runs.segments`
         self.has_begun = False  # whether training has begun (again) since this was last set to False
-        # Whether this training has compared the sampler's log-probs with its own, and `sampler_check.compare`'s sums.
-        self.sampler_is_checked = False
-        self.sampler_sums: Tensor | float = 0.0
 
     @classmethod
     def of(cls, trainer: Any) -> "RunState":
@@ -64,7 +60,7 @@ class RunState(TrainerCallback, ExportableState):
         for name, value in state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).items():
             if name != "segments":  # which those of this training have gone on from
                 setattr(self, name, value)
-        self.has_begun, self.sampler_is_checked, self.sampler_sums = True, False, 0.0
+        self.has_begun = True
         if state.global_step and not isinstance(train_dataloader.dataset, IterableDataset):
             skip_passes(train_dataloader, state.global_step, args.gradient_accumulation_steps)
         elif state.global_step and state.epoch > 1 and state.is_world_process_zero:

@@ -1,10 +1,10 @@
-"""The record of a generation batch, and the old policy's scores of its tokens.
+"""The record of a generation batch.
 
-# N rollouts of the global generation batch, B of this process, F reward functions, T padded completion tokens
+# N rollouts of the global generation batch, B of this process, F reward functions
 """
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,11 +14,9 @@ from torch import Tensor
 from ..distributed import current_world
 from .batch_fill import GeneratedRound
 from .padding import loss_mask
-from .sampler_check import check_sampler
 
 # Where in the tuple of TRL's `_generate` these stand.
 COMPLETION_IDS, TOOL_MASK, COMPLETIONS, SAMPLER_LOGPS, EXTRA_FIELDS = range(1, 6)
-_SAMPLER_LOGPS = "sampling_per_token_logps"
 
 
 @dataclass
@@ -100,46 +98,3 @@ def completion_texts(batch: dict[str, Any], processing_class: Any) -> list[str]:
     rows = zip(batch["completion_ids"].cpu(), loss_mask(batch).bool().cpu(), strict=True)
     texts: list[str] = tokenizer.batch_decode([ids[mask].tolist() for ids, mask in rows], skip_special_tokens=True)
     return texts
-
-
-class PolicyScores:
-    """The old policy's scores of a batch, found late and for few rows: `Rollouts.score`.
-
-    The source is TRL's own forward, else the sampler's log-probs, else a forward over the rows asked for. It is the
-    same on every process.
-    """
-
-    def __init__(self, trainer: Any, batch: dict[str, Any], known: dict[str, Tensor]) -> None:
-        self._trainer, self._batch, self._mask_BT = trainer, batch, loss_mask(batch)
-        num_rows = current_world().size * len(self._mask_BT)
-        self._every_row_N = torch.ones(num_rows, dtype=torch.bool, device=self._mask_BT.device)
-        self._is_unknown_BT: Tensor | None = None  # tokens without a log-prob, where those are the sampler's
-        self._known = {
-            name: (score_BT, self._every_row_N) for name, score_BT in known.items()
-        }  # and where it is known
-
-    def __call__(self, names: Collection[str], is_row_N: Tensor) -> dict[str, Tensor]:
-        """Return (B, T) scores by name, valid at least on those rows, and "mask". Every process must call it."""
-        missing = {name for name in names if name not in self._known or bool((is_row_N & ~self._known[name][1]).any())}
-        # A rollout_func may have none for the rollouts of some process.
-        may_use_sampler = self._trainer.uses_sampler_logps and "old_logps" in missing
-        is_there = may_use_sampler and current_world().all(_SAMPLER_LOGPS in self._batch, self._mask_BT.device)
-        if is_there and check_sampler(self._trainer, self._batch, self._batch[_SAMPLER_LOGPS]):
-            missing.remove("old_logps")
-            self._use_sampler_logps(self._batch[_SAMPLER_LOGPS])
-        if missing:
-            for name, score_BT in self._trainer.forwards.of_rows(self._batch, is_row_N, missing).items():
-                if name in missing or self._is_unknown_BT is None:  # else the sampler's of every row are known
-                    self._known[name] = (score_BT, is_row_N)
-        mask_BT = self._mask_BT
-        if self._is_unknown_BT is not None and "old_logps" in names:
-            is_row_B = is_row_N[current_world().local_slice(len(mask_BT))]
-            mask_BT = mask_BT * ~(self._is_unknown_BT & is_row_B.unsqueeze(1))
-        return {"mask": mask_BT, **{name: self._known[name][0] for name in names}}
-
-    def _use_sampler_logps(self, logps_BT: Tensor) -> None:
-        """Take them for the policy's, but where vLLM returns NaN, because it could not say."""
-        self._is_unknown_BT = self._mask_BT.bool() & ~logps_BT.isfinite()
-        self._known["old_logps"] = (logps_BT, self._every_row_N)
-        num_unknown = current_world().sum(self._is_unknown_BT.sum()).item()
-        self._trainer.log_train_metric("miner/unscored_tokens", float(num_unknown))

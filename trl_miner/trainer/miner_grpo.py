@@ -33,13 +33,11 @@ from ..runs.training_record import prompts_are_chats
 from .checkpointing import RunState
 from .correctness import CorrectnessWatch
 from .dynamic_sampling import DynamicSampling
-from .forwards import Forwards
 from .generation_batch import (
     COMPLETION_IDS,
     COMPLETIONS,
     EXTRA_FIELDS,
     GenerationBatch,
-    PolicyScores,
     completion_texts,
     num_sampled_tokens,
     prompt_keys,
@@ -54,7 +52,8 @@ from .quantized_sync import full_weights_for_vllm
 from .reference import add_reference, is_scored_late, without_reference
 from .replaced import replaced
 from .run_trainer import RunTrainer
-from .sampler_check import takes_sampler_logps
+from .sampler_check import SamplerCheck, takes_sampler_logps
+from .scoring import Forwards, Scores
 from .token_credit import CreditRecorder
 from .tool_turns import ToolTurns
 from .trackers import CreditPageCallback
@@ -111,7 +110,7 @@ class MinerGRPOTrainer(RunTrainer):
 
     # As in `RunTrainer`: what a trainer without `__init__` has.
     _batch: GenerationBatch | None = None  # the one under way
-    uses_sampler_logps = False  # whether those that come with the rollouts stand for the policy's
+    sampler_check: SamplerCheck | None = None  # of log-probs that come with the rollouts; None: they are not used
     _scores_reference_late = False  # once the advantages are known
     _prompts: PromptSource | None = None  # in the place of TRL's dataloader
     _sampling: DynamicSampling | None = None
@@ -138,7 +137,10 @@ class MinerGRPOTrainer(RunTrainer):
             self._find_form(self.train_dataset)
         self.ledger = PromptLedger(self)
         self.add_callback(self.ledger)
-        self.uses_sampler_logps = takes_sampler_logps(self)
+        if takes_sampler_logps(self):
+            is_needed = any(method.wants_sampler_logps for method in args.estimators)
+            self.sampler_check = SamplerCheck(self.temperature, is_needed=is_needed, log=self.log_train_metric)
+            self.add_callback(self.sampler_check)
         self._scores_reference_late = is_scored_late(self)
         for method in args.estimators:
             if method.reads_logits:
@@ -206,18 +208,18 @@ class MinerGRPOTrainer(RunTrainer):
         finally:
             self._batch = None
 
-    def _roll_out(self, inputs: Any, forwards: Forwards) -> tuple[dict[str, Any], PolicyScores]:
+    def _roll_out(self, inputs: Any, forwards: Forwards) -> tuple[dict[str, Any], Scores]:
         """Return TRL's batch, generated, scored and with TRL's advantages, and what is known of the old policy."""
         # What an estimator asks of every row comes for next to nothing with TRL's own forward, where TRL makes one.
         wanted = {name for method in self.args.estimators for name in method.scores}
         late_reference = without_reference(self) if self._scores_reference_late else nullcontext()
-        with forwards.probing(wanted) as probed, late_reference:
+        with forwards.collecting(wanted) as found, late_reference:
             output = super()._generate_and_score_completions(list(inputs))  # of rows that are read now
         if "old_per_token_logps" in output:
-            known = {**probed, "old_logps": output["old_per_token_logps"]}
-        else:  # what the probe saw was the reference model
+            known = {**found, "old_logps": output["old_per_token_logps"]}
+        else:  # what was found is of the reference model
             known = {}
-        return output, PolicyScores(self, output, known)
+        return output, Scores(output, known, forwards, self.sampler_check)
 
     @contextmanager
     def _observing(self) -> Iterator[None]:
@@ -283,7 +285,7 @@ class MinerGRPOTrainer(RunTrainer):
             self.reward_funcs = own
 
     def _estimate_advantages(
-        self, output: dict[str, Any], scores: PolicyScores, rewards_NF: Tensor | None
+        self, output: dict[str, Any], scores: Scores, rewards_NF: Tensor | None
     ) -> dict[str, Any]:
         """Return TRL's batch with the advantages of the estimators, in a new dict."""
         assert rewards_NF is not None, "TRL scores a batch before it returns it"

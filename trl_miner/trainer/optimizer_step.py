@@ -13,11 +13,11 @@ from torch import Tensor
 from ..config_checks import ALL_ROWS
 from ..distributed import current_world
 from ..heartbeat import beat
-from .forwards import is_multimodal
 from .hooks import MICRO_BATCH_HOOKS, overridden
 from .micro_batches import MicroBatchPlan, plan_micro_batches
 from .padding import NO_TRIM
 from .reference import average_kl
+from .scoring import is_multimodal
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,12 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from ..distributed import current_world
 from .padding import NO_TRIM, PaddingTrim
-from .sight import UNKNOWN, ask_model, rounding_error, unseen_padding
+from .padding_probe import plain_ids, probe_padding, removable_padding
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +35,8 @@ AS_TRL = RowLayout(NO_TRIM, can_regroup=False, token_budget=None)  # until the m
 def choose_layout(trainer: Any) -> RowLayout:
     """Return what the trainer's model and configuration allow; warn of what they ask for and cannot have.
 
-    Every process must call it, before the first batch and with the weights where they are trained.
+    It takes the trainer for its settings, model and forward. Every process must call it, before the first batch and
+    with the weights where they are trained.
     """
     args, method = trainer.args, trainer.args.policy_loss_method
     is_wanted = {
@@ -43,7 +48,7 @@ def choose_layout(trainer: Any) -> RowLayout:
     reason = _reason_to_keep_micro_batches(trainer)
     trim = NO_TRIM
     if wanted or args.length_aware_scoring:
-        trim, sees_rows = _model_trim(trainer)
+        trim, sees_rows = _probe_model(trainer)
         reason = reason or sees_rows
     if method.keeps_padding:
         trim = NO_TRIM
@@ -55,17 +60,41 @@ def choose_layout(trainer: Any) -> RowLayout:
     return RowLayout(trim, can_regroup, args.max_tokens_per_micro_batch if can_regroup else None)
 
 
-def _model_trim(trainer: Any) -> tuple[PaddingTrim, str | None]:
-    """Return what padding can go, and why rows must stay together (None: they need not)."""
-    args, (sight, error) = trainer.args, ask_model(trainer)
-    trim, reason, sees_rows = unseen_padding(sight, trainer.model.config, rounding_error(trainer))
-    if sight == UNKNOWN:
+def _probe_model(trainer: Any) -> tuple[PaddingTrim, str | None]:
+    """Return what padding can go, the same on every process, and why rows must stay together (None: they need not)."""
+    args, config, device = trainer.args, trainer.model.config, trainer.accelerator.device
+    tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)  # a processor has one
+
+    def logps(batch: dict[str, Any]) -> Tensor:
+        found: Tensor = trainer.forwards.policy({name: rows.to(device) for name, rows in batch.items()})[0]
+        return found
+
+    error, probed_2 = "", torch.full((2,), torch.inf)
+    try:
+        ids, eps = plain_ids(tokenizer, config), _rounding_error(trainer)
+        with torch.no_grad(), trainer.undoing_draws(), trainer.evaluating():
+            probed_2 = probe_padding(logps, ids, tokenizer.pad_token_id, config.get_text_config(), eps)
+    except Exception as failure:  # a model that takes no text alone: it keeps its padding
+        error = f" ({type(failure).__name__}: {failure})"
+    probed_2 = current_world().gather(probed_2[None].to(device)).amax(dim=0)
+    trim, reason = removable_padding(probed_2, config.get_text_config())
+    if probed_2.isinf().all():
         reason = f"a forward of a few tokens does not tell what its log-probs depend on{error}"
     if reason and (args.length_aware_training or args.length_aware_scoring) and trainer.is_world_process_zero():
         kept = "prompts keep their padding" if trim.completions else "rows keep their padding"
         logger.warning(f"length_aware_training and length_aware_scoring: {kept} with this model: {reason}.")
     together = "the log-probs of a row may depend on the other rows of its micro-batch with this model"
-    return replace(trim, multiple=args.pad_to_multiple_of or 1), together if sees_rows else None
+    return replace(trim, multiple=args.pad_to_multiple_of or 1), together if probed_2[1] > 1 else None
+
+
+def _rounding_error(trainer: Any) -> float:
+    """Return the relative rounding error of the trainer's forwards."""
+    dtypes = {weight.dtype for weight in trainer.model.parameters() if weight.is_floating_point()}
+    dtypes |= {"bf16": {torch.bfloat16}, "fp16": {torch.float16}}.get(trainer.accelerator.mixed_precision, set())
+    eps = max((torch.finfo(dtype).eps for dtype in dtypes), default=0.0)
+    if trainer.accelerator.device.type == "cuda":
+        eps = max(eps, 2**-10)  # TF32
+    return min(eps, torch.finfo(torch.bfloat16).eps)
 
 
 def _reason_to_keep_micro_batches(trainer: Any) -> str | None:

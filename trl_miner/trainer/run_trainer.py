@@ -19,7 +19,6 @@ from ..precision import warn_of_slow_bf16
 from ..runs.checkpoints import UNFINISHED
 from ..runs.locks import hold_run
 from .checkpointing import Checkpointing, NothingLeft, RunState
-from .forwards import Forwards
 from .gradient_share import GradientShare
 from .hooks import FORWARD
 from .loss_rewriter import LossRewriter
@@ -28,6 +27,7 @@ from .prompt_rows import PromptRows
 from .reference import average_kl, fill_reference
 from .replaced import replaced
 from .row_layout import AS_TRL, choose_layout
+from .scoring import Forwards
 from .watchdog import TRAINING_STEP, TrainingWatchdog
 
 

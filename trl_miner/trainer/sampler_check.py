@@ -4,18 +4,14 @@
 """
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from transformers import TrainerCallback
 
-from ..distributed import World, accumulation_dtype, current_world
-from .checkpointing import RunState
-from .logits import RAW_LOGPS, changes_of_logits
-from .padding import loss_mask
+from ..distributed import accumulation_dtype, current_world
 
 logger = logging.getLogger(__name__)
 
@@ -26,8 +22,6 @@ METRIC = "sampling/sampling_logp_difference/mean"  # as TRL calls it where it co
 # the guide has what else comes to how much, and how much of the credit that moves.
 NEGLIGIBLE, SUSPICIOUS, TOO_FAR = 0.005, 0.1, 0.2
 _FORWARD = "set reuse_sampling_logps: false, and each batch makes a forward over the rollouts that are scored"
-
-
 # Settings of vLLM's sampling that change no log-prob.
 _HARMLESS = {
     *("seed", "stop", "stop_token_ids", "include_stop_str_in_output", "ignore_eos", "max_tokens"),
@@ -58,132 +52,112 @@ def takes_sampler_logps(trainer: Any) -> bool:
     return not changes
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """How far the sampler's log-probs are from the policy's, over all processes.
-
-    Attributes:
-        num_tokens: Tokens compared.
-        difference: Mean absolute difference, nats per token.
-        bias: Mean of the sampler's less the policy's, nats per token.
-        raw_difference: The mean absolute difference from the policy's at temperature 1; NaN: not known.
-        num_positive: Tokens whose log-prob is above 0, as only a logit can be.
-    """
+class Agreement(NamedTuple):
+    """What the comparison of the sampler's log-probs with the policy's has found, by token."""
 
     num_tokens: int
-    difference: float
-    bias: float
-    raw_difference: float
-    num_positive: int
-
-    @classmethod
-    def of(cls, sums: Tensor) -> "Agreement":
-        """Return the means of what `compare` summed up."""
-        count, absolute, signed, raw, positive = sums.tolist()
-        per_token = 1 / max(count, 1)
-        return cls(int(count), absolute * per_token, signed * per_token, raw * per_token, int(positive))
+    difference: float  # mean absolute, nats
+    bias: float  # mean of the sampler's less the policy's, nats
+    raw_difference: float  # mean absolute difference from the policy's at temperature 1; NaN: not known
+    num_positive: int  # tokens whose log-prob is above 0, as only a logit can be
 
 
-def compare(sampled_BT: Tensor, policy_BT: Tensor, raw_BT: Tensor | None, is_token_BT: Tensor, world: World) -> Tensor:
-    """Return sums over the tokens of all processes, in the order of `Agreement`. Every process must call it."""
+def compare(sampled_BT: Tensor, policy_BT: Tensor, raw_BT: Tensor | None, is_token_BT: Tensor) -> Tensor:
+    """Return (5,) sums over this process's tokens, of the fields of `Agreement`."""
     sampled = sampled_BT[is_token_BT].to(accumulation_dtype(sampled_BT.device))
     difference = sampled - policy_BT[is_token_BT]
-    raw_sum = difference.new_tensor(torch.nan) if raw_BT is None else (sampled - raw_BT[is_token_BT]).abs().sum()
-    counts = torch.ones_like(difference).sum(), (sampled > 0.1).sum()
-    return world.sum(torch.stack([counts[0], difference.abs().sum(), difference.sum(), raw_sum, counts[1]]))
+    raw_difference = difference * torch.nan if raw_BT is None else sampled - raw_BT[is_token_BT]
+    columns = [
+        torch.ones_like(sampled),
+        difference.abs(),
+        difference,
+        raw_difference.abs(),
+        (sampled > 0.1).to(sampled),
+    ]
+    return torch.stack(columns).sum(dim=1)
 
 
-def check_sampler(trainer: Any, batch: dict[str, Any], sampled_BT: Tensor) -> bool:
-    """Return whether the sampler's log-probs stand for the policy's: once a training, a forward over a few rollouts
-    finds out, or over those of several batches where they are short. Every process must call it.
+class SamplerCheck(TrainerCallback):
+    """Compares the sampler's log-probs with the policy's, anew in each training.
 
-    Raises:
-        ValueError: They are of another distribution, and a method of this run would be given them. (Where only records
-            or an estimator of one's own ask, that is a warning, and they get a forward's.)
+    One forward over a few rollouts does, or over those of several batches where they are short.
     """
-    state, world = RunState.of(trainer), current_world()
-    if state.sampler_is_checked:
-        return True
-    is_token_BT = loss_mask(batch).bool() & sampled_BT.isfinite()  # vLLM returns NaN where it could not say
-    if not (num_tokens := int(world.sum(is_token_BT.sum()))):
-        return True
-    is_row_N = _choose_rows(world.size * len(sampled_BT), num_tokens, sampled_BT.device, world)
-    policy_BT, raw_BT = _score(trainer, batch, is_row_N)
-    is_token_BT &= is_row_N[world.local_slice(len(sampled_BT))].unsqueeze(1)
-    sums = compare(sampled_BT, policy_BT, raw_BT, is_token_BT, world) + state.sampler_sums
-    state.sampler_sums = sums
-    found = Agreement.of(sums)
-    if found.num_tokens < ENOUGH_TOKENS and not found.num_positive:
-        return True
-    state.sampler_is_checked = True
-    trainer.log_train_metric(METRIC, found.difference)
-    fault = find_fault(found, trainer.temperature)
-    if fault is not None and any(method.wants_sampler_logps for method in trainer.args.estimators):
-        raise ValueError(fault)
-    trainer.uses_sampler_logps = fault is None
-    if fault is None and found.difference > SUSPICIOUS:
-        fault = (
-            f"The sampler's log-probs are {found.difference:.2g} nats per token from the policy's ({found.num_tokens} "
-            f"tokens), more than rounding explains, and the credit of tokens follows from them. Look whether the "
-            f"sampler is quantized or changes logits; or {_FORWARD}."
-        )
-    if fault is not None and trainer.is_world_process_zero():
-        logger.warning(fault)
-    return bool(trainer.uses_sampler_logps)
 
+    def __init__(self, temperature: float, *, is_needed: bool, log: Callable[[str, float], None]) -> None:
+        self._temperature, self._is_needed, self.log = temperature, is_needed, log
+        self._sums: Tensor | float = 0.0
+        self._is_done, self._is_trusted = False, True
 
-def _choose_rows(num_rows: int, num_tokens: int, device: torch.device, world: World) -> Tensor:
-    """Return (N,) bool, some of the rows, on every process where all are: few where they are long."""
-    wanted = max(NUM_ROWS, world.size, -(-NUM_TOKENS * num_rows // num_tokens))
-    is_row_N = torch.zeros(num_rows, dtype=torch.bool, device=device)
-    is_row_N[:: -(-num_rows // wanted)] = True
-    return is_row_N
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._sums, self._is_done = 0.0, False
 
+    def trusts(
+        self, sampled_BT: Tensor, mask_BT: Tensor, score: Callable[[Tensor], tuple[Tensor, Tensor | None]]
+    ) -> bool:
+        """Return whether the sampler's log-probs stand for the policy's. Every process must call it.
 
-def _score(trainer: Any, batch: dict[str, Any], is_row_N: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Return the policy's (B, T) log-probs of some rows, and those at temperature 1 where they differ."""
-    is_raw_other = trainer.temperature != 1 and not changes_of_logits(trainer.model)
-    with _without_dropout(trainer.model):
-        scores = trainer.forwards.of_rows(batch, is_row_N, {RAW_LOGPS} if is_raw_other else set())
-    return scores["old_logps"], scores.get(RAW_LOGPS)
+        Args:
+            sampled_BT: The sampler's log-probs; NaN where it could not say.
+            mask_BT: The tokens that count.
+            score: Returns the policy's (B, T) log-probs of some rows, (N,) bool, and those at temperature 1 or None.
+
+        Raises:
+            ValueError: They are of another distribution, and a method of this run would be given them. (Where only
+                records or an estimator of one's own ask, that is a warning.)
+        """
+        if self._is_done or not self._is_trusted:
+            return self._is_trusted
+        world, is_token_BT = current_world(), mask_BT.bool() & sampled_BT.isfinite()
+        num_rows, num_tokens = world.size * len(sampled_BT), int(world.sum(is_token_BT.sum()))
+        if not num_tokens:
+            return True
+        wanted = max(NUM_ROWS, world.size, -(-NUM_TOKENS * num_rows // num_tokens))  # on every process where all are
+        is_row_N = torch.arange(num_rows, device=sampled_BT.device) % -(-num_rows // wanted) == 0
+        is_token_BT &= is_row_N[world.local_slice(len(sampled_BT))].unsqueeze(1)
+        self._sums = world.sum(compare(sampled_BT, *score(is_row_N), is_token_BT)) + self._sums
+        count, absolute, signed, raw, num_positive = self._sums.tolist()
+        per_token = 1 / max(count, 1)
+        means = absolute * per_token, signed * per_token, raw * per_token
+        found = Agreement(int(count), *means, int(num_positive))
+        if found.num_tokens >= ENOUGH_TOKENS or found.num_positive:
+            self._judge(found)
+        return self._is_trusted
+
+    def _judge(self, found: Agreement) -> None:
+        self._is_done = True
+        self.log(METRIC, found.difference)
+        warning = fault = find_fault(found, self._temperature)
+        if fault is not None and self._is_needed:
+            raise ValueError(fault)
+        self._is_trusted = fault is None
+        if fault is None and found.difference > SUSPICIOUS:
+            warning = (
+                f"The sampler's log-probs are {found.difference:.2g} nats per token from the policy's "
+                f"({found.num_tokens} tokens), more than rounding explains, and the credit of tokens follows from "
+                f"them. Look whether the sampler is quantized or changes logits; or {_FORWARD}."
+            )
+        if warning is not None and current_world().rank == 0:
+            logger.warning(warning)
 
 
 def find_fault(found: Agreement, temperature: float) -> str | None:
     """Return the error for log-probs of another distribution, with what explains it; None: they are the policy's."""
     rule = f"The sampler's log-probs must be the policy's at temperature {temperature:g}"
-    shown = (
-        f"{found.difference:.2g} nats per token away on average (bias {found.bias:+.2g}, {found.num_tokens} tokens)"
-    )
     flag = "--logprobs-mode processed_logprobs"
+    away = f"{found.difference:.2g} nats per token away on average (bias {found.bias:+.2g}, {found.num_tokens} tokens)"
+    restart = f"Start the vLLM server with {flag}, as trl-miner launch does"
     if found.num_positive:
+        above = f"{found.num_positive} of {found.num_tokens} are above 0, as only logits can be"
+        return f"{rule}: {above}. {restart}; or {_FORWARD}."
+    if found.difference > NEGLIGIBLE and found.raw_difference < found.difference / 2:  # False for NaN
         return (
-            f"{rule}: {found.num_positive} of {found.num_tokens} are above 0, as only logits can be. Start the vLLM "
-            f"server with {flag}, as trl-miner launch does; or {_FORWARD}."
-        )
-    is_raw = found.raw_difference < found.difference / 2  # False for NaN
-    if is_raw and found.difference > NEGLIGIBLE:
-        return (
-            f"{rule}: they are {shown}, but only {found.raw_difference:.2g} from those at temperature 1. Start the "
-            f"vLLM server with {flag}, as trl-miner launch does (a rollout_func must return log-probs at "
-            f"trainer.temperature); or {_FORWARD}."
+            f"{rule}: they are {away}, but only {found.raw_difference:.2g} from those at temperature 1. {restart} (a "
+            f"rollout_func must return log-probs at trainer.temperature); or {_FORWARD}."
         )
     if found.difference > TOO_FAR:
         return (
-            f"{rule}: they are {shown}, and rounding explains less than {SUSPICIOUS:g}. Look whether the vLLM server "
+            f"{rule}: they are {away}, and rounding explains less than {SUSPICIOUS:g}. Look whether the vLLM server "
             f"runs the model that trains and gets its weights, whether it is quantized or changes logits, and whether "
             f"it was started with {flag}. If they are meant to differ, {_FORWARD}."
         )
     return None
-
-
-@contextmanager
-def _without_dropout(model: Any) -> Iterator[None]:
-    """Have a model that trains drop nothing out meanwhile, as the sampler does; it still counts as training itself."""
-    parts = [module for module in model.modules() if module.training and module is not model]
-    for module in parts:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in parts:
-            module.training = True

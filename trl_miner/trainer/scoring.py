@@ -1,0 +1,316 @@
+"""Score tokens under the policy: where old log-probs come from, and the forwards that compute them.
+
+# B rows of this process or of one forward, N of all processes, K of those that a forward is spent on
+# T padded completion tokens
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from trl.models.utils import disable_gradient_checkpointing
+from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid, use_adapter
+
+from ..distributed import current_world
+from .logits import RAW_LOGPS, STATISTICS, changes_of_logits, check_logits, watch_logits
+from .micro_batches import fewest_micro_batches, micro_batch_limits, partition
+from .padding import loss_mask
+from .row_layout import AS_TRL, RowLayout
+from .sampler_check import SamplerCheck
+
+SAMPLER_LOGPS = "sampling_per_token_logps"  # TRL's name
+# What TRL's forward takes besides tokens. (Its signature does not say in every version: 1.14 has **kwargs.)
+MULTIMODAL_KEYS = (
+    *("pixel_values", "image_grid_thw", "num_images", "pixel_attention_mask", "spatial_shapes", "num_tiles"),
+    *("image_sizes", "token_type_ids", "mm_token_type_ids", "image_position_ids"),
+)
+
+
+class Scores:
+    """The old policy's scores of a generation batch, found late and for few rows: `Rollouts.score`."""
+
+    def __init__(
+        self, batch: dict[str, Any], known: dict[str, Tensor], forwards: "Forwards", sampler: SamplerCheck | None
+    ) -> None:
+        self._batch, self._forwards, self._sampler = batch, forwards, sampler
+        self._mask_BT = loss_mask(batch)
+        self._unscored_BT = torch.zeros_like(self._mask_BT, dtype=torch.bool)  # tokens that the sampler has not scored
+        self._every_row_N = self._mask_BT.new_ones(current_world().size * len(self._mask_BT), dtype=torch.bool)
+        # Scores, and the rows where they are known.
+        self._known = {name: (score_BT, self._every_row_N) for name, score_BT in known.items()}
+
+    def __call__(self, names: Collection[str], is_row_N: Tensor) -> dict[str, Tensor]:
+        """Return (B, T) scores by name, valid at least on those rows, and "mask". Every process must call it.
+
+        Old log-probs are TRL's where it has computed them, else the sampler's where they stand for the policy's, else
+        those of a forward over the rows. Where they come from is the same on every process.
+        """
+        missing = {name for name in names if name not in self._known or (is_row_N & ~self._known[name][1]).any()}
+        if "old_logps" in missing and self._sampler is not None and self._is_trusted(self._sampler):
+            missing.remove("old_logps")
+            sampled_BT = self._batch[SAMPLER_LOGPS]
+            self._known["old_logps"] = (sampled_BT, self._every_row_N)
+            self._unscored_BT = self._mask_BT.bool() & ~sampled_BT.isfinite()
+            self._sampler.log("miner/unscored_tokens", float(current_world().sum(self._unscored_BT.sum())))
+        if missing:
+            for name, score_BT in self._forwards.of_rows(self._batch, is_row_N, missing).items():
+                if name in missing or name not in self._known:
+                    self._known[name] = (score_BT, is_row_N)
+        mask_BT = self._mask_BT
+        if "old_logps" in names:  # The mask of other rows stays: MINER counts their tokens.
+            is_row_B1 = is_row_N[current_world().local_slice(len(mask_BT))].unsqueeze(1)
+            mask_BT = mask_BT * ~(self._unscored_BT & is_row_B1)
+        return {"mask": mask_BT, **{name: self._known[name][0] for name in names}}
+
+    def _is_trusted(self, sampler: SamplerCheck) -> bool:
+        if not current_world().all(SAMPLER_LOGPS in self._batch, self._mask_BT.device):
+            return False  # a rollout_func may have none for the rollouts of some process
+        score = partial(self._forwards.for_comparison, self._batch)
+        return sampler.trusts(self._batch[SAMPLER_LOGPS], self._mask_BT, score)
+
+
+class Forwards:
+    """The forwards of a trainer's policy, and of its reference.
+
+    It takes the trainer, because accelerate, PEFT and users replace models and methods: each call looks them up.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self.layout: RowLayout = AS_TRL
+        self._wanted: set[str] = set()  # what the next forward is to find besides log-probs
+        self._found: dict[str, Tensor] = {}  # where it puts that, (rows, T) each
+
+    # A forward that TRL makes.
+
+    def run(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        **kwargs: Any,
+    ) -> tuple[Any, ...]:
+        """Return what TRL's forward returns, computed without needless padding where no gradient is wanted."""
+        trainer = self._trainer
+        # Of the first forward alone, and of this model: a reference model has nothing else to tell.
+        wanted, self._wanted = self._wanted if model is trainer.model else set(), set()
+        if "entropies" in wanted:
+            kwargs["compute_entropy"] = True
+        is_scoring = batch_size is not None and trainer.model.training and not torch.is_grad_enabled()
+        forward: Callable[..., dict[int | str, Any]] = partial(self._forward, wanted, model, **kwargs)
+        if is_scoring and trainer.args.length_aware_scoring and self.layout.trim.completions:
+            images = {name: kwargs[name] for name in MULTIMODAL_KEYS if kwargs.get(name) is not None}
+            if self.can_sort([_masks(attention_mask, logits_to_keep) | images]):
+                forward = partial(self._forward_by_length, forward)
+        values = forward(input_ids, attention_mask, logits_to_keep, batch_size)
+        self._found.update({name: values[1 if name == "entropies" else name] for name in wanted})
+        return tuple(value for name, value in values.items() if isinstance(name, int))
+
+    @contextmanager
+    def collecting(self, names: Collection[str]) -> Iterator[dict[str, Tensor]]:
+        """Collect entropies and logit statistics in the next forward of the policy; yield the dict that it fills."""
+        self._wanted, self._found = set(names), {}
+        try:
+            yield self._found
+        finally:
+            self._wanted, self._found = set(), {}
+
+    def _forward(
+        self,
+        wanted: set[str],
+        model: Any,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        logits_to_keep: int,
+        batch_size: int | None,
+        **kwargs: Any,
+    ) -> dict[int | str, Any]:
+        """Return what TRL's forward returns, by place, and logit statistics, if wanted, by name."""
+        trainer = self._trainer
+        watch: Any = nullcontext({})
+        if not wanted.isdisjoint(STATISTICS):
+            # Again: a function by import path says only here what it asks for.
+            check_logits(model, " or ".join(method.name for method in trainer.args.estimators))
+            rows = torch.tensor([min(batch_size or len(input_ids), len(input_ids))], device=input_ids.device)
+            # As many calls of the head on every process.
+            largest = int(current_world().gather(rows * logits_to_keep).max())
+            watch = watch_logits(
+                trainer.accelerator.unwrap_model(trainer.model),
+                input_ids[:, -logits_to_keep:],
+                attention_mask[:, -logits_to_keep:],
+                temperature=trainer.temperature,
+                elements=largest * trainer.model.config.get_text_config().vocab_size,
+            )
+        with watch as statistics:
+            # (by name: TRL 1.14 takes all before it as *args)
+            kwargs["batch_size"] = batch_size
+            result = trainer.trl_forward(model, input_ids, attention_mask, logits_to_keep, **kwargs)
+        return {**dict(enumerate(result)), **statistics}
+
+    def _forward_by_length(
+        self,
+        forward: Callable[..., dict[int | str, Any]],
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        logits_to_keep: int,
+        batch_size: int,
+    ) -> dict[int | str, Any]:
+        """Run `forward` on rows of like length together, without their padding; results keep their places."""
+        num_rows, num_prompt = len(input_ids), input_ids.shape[1] - logits_to_keep
+        lengths = self.layout.trim.lengths(_masks(attention_mask, logits_to_keep))
+        budget = self.layout.token_budget
+        if budget is None:
+            num_chunks = -(-num_rows // batch_size)
+        else:
+            wanted = torch.tensor([fewest_micro_batches(lengths, budget)], device=input_ids.device)
+            num_chunks = int(current_world().gather(wanted).max())
+        values: dict[int | str, Any] = {}
+        for chunk in partition(lengths, num_chunks, **micro_batch_limits(batch_size, input_ids.shape[1], budget)):
+            rows = chunk or [int(lengths.sum(axis=1).argmin())]  # another process has more: keep in step
+            before, after = lengths[rows].max(axis=0).tolist()
+            places = torch.tensor(rows, device=input_ids.device)
+            tokens = slice(num_prompt - before, num_prompt + after)
+            for name, value in forward(input_ids[places, tokens], attention_mask[places, tokens], after, None).items():
+                if name not in values:
+                    values[name] = None if value is None else value.new_zeros(num_rows, logits_to_keep)
+                if value is not None and chunk:
+                    values[name][places, :after] = value
+        return values
+
+    # Forwards of our own.
+
+    def policy(
+        self, batch: dict[str, Any], batch_size: int | None = None, *, model: Any = None, **wanted: Any
+    ) -> tuple[Any, ...]:
+        """Return what TRL's forward of a model, by default the policy, returns for a batch: log-probs (B, T), ..."""
+        result: tuple[Any, ...] = self._trainer._get_per_token_logps_and_entropies(
+            self._trainer.model if model is None else model,
+            torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
+            torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
+            batch["completion_ids"].shape[1],
+            batch_size=batch_size,
+            **{name: batch[name] for name in MULTIMODAL_KEYS if name in batch},
+            **wanted,
+        )
+        return result
+
+    @torch.no_grad()
+    def logps(self, batch: dict[str, Any], batch_size: int | None = None, *, model: Any = None) -> Tensor:
+        """Return the (B, T) log-probs of the completion tokens under a model as it is, by default the policy, in
+        nats."""
+        with disable_gradient_checkpointing(self._trainer.model, self._trainer.args.gradient_checkpointing_kwargs):
+            logps_BT: Tensor = self.policy(batch, batch_size, model=model)[0]
+        return logps_BT
+
+    def of_rows(self, batch: dict[str, Any], is_row_N: Tensor, names: Collection[str]) -> dict[str, Tensor]:
+        """Return what one forward over some rows of this process finds: "old_logps", and `names`, (B, T) each. Every
+        process must call it."""
+        with self.collecting(set(names) - {"old_logps"}) as found:
+            return self._over_rows(batch, is_row_N, lambda *rows: {"old_logps": self.logps(*rows), **found})
+
+    def for_comparison(self, batch: dict[str, Any], is_row_N: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the policy's (B, T) log-probs of some rows without dropout, as the sampler's are, and those at
+        temperature 1 where they differ and can be told. Every process must call it."""
+        model = self._trainer.model
+        is_raw_other = self._trainer.temperature != 1 and not changes_of_logits(model)
+        with _without_dropout(model):
+            scores = self.of_rows(batch, is_row_N, {RAW_LOGPS} if is_raw_other else set())
+        return scores["old_logps"], scores.get(RAW_LOGPS)
+
+    def reference_of_rows(self, batch: dict[str, Any], is_row_N: Tensor) -> Tensor:
+        """Return the (B, T) log-probs of some rows of this process under the reference model, and 0 elsewhere. Every
+        process must call it."""
+        policy, reference = self._trainer.accelerator.unwrap_model(self._trainer.model), self._trainer.ref_model
+        adapter: Any = nullcontext()
+        if reference is None:  # as in TRL: the policy without its adapter, or with the one that it began with
+            adapter = use_adapter(policy, adapter_name="ref" if "ref" in policy.peft_config else None)
+        with adapter:
+            score = lambda *rows: {"reference": self.logps(*rows, model=reference)}  # noqa: E731
+            return self._over_rows(batch, is_row_N, score)["reference"]
+
+    def _over_rows(
+        self, batch: dict[str, Any], is_row_N: Tensor, score: Callable[..., dict[str, Tensor]]
+    ) -> dict[str, Tensor]:
+        """Run `score` on the selected rows in chunks and scatter the results back; 0 elsewhere."""
+        num_rows, num_tokens = batch["completion_ids"].shape
+        chunk_size = self._trainer.args.per_device_train_batch_size
+        rows_K = is_row_N[current_world().local_slice(num_rows)].nonzero().squeeze(1)
+        # ZeRO-3 and FSDP hang unless every process does as many forwards as the one with the most of such rows.
+        num_chunks = max(1, -(-int(is_row_N.view(-1, num_rows).sum(dim=1).max()) // chunk_size))
+        num_dummies = max(0, (num_chunks - 1) * chunk_size + 1 - len(rows_K))
+        chosen = select_rows(batch, torch.cat([rows_K, rows_K.new_zeros(num_dummies)]))
+        scores = {}
+        for name, value_KT in score(chosen, chunk_size).items():
+            scores[name] = value_KT.new_zeros(num_rows, num_tokens)
+            scores[name][rows_K] = value_KT[: len(rows_K)]
+        return scores
+
+    def can_sort(self, batches: Sequence[dict[str, Any]]) -> bool:
+        """Return whether the rows of some of TRL's batches may be sorted by length: no process has images in its own.
+
+        Every process must call it.
+
+        Raises:
+            ValueError: The token budget does not hold the longest rollout. Every process raises.
+        """
+        budget, longest = self.layout.token_budget, [0, 0]
+        if budget is not None:
+            lengths_n2 = np.concatenate([self.layout.trim.lengths(batch) for batch in batches])
+            longest = lengths_n2[lengths_n2.sum(axis=1).argmax()].tolist()
+        own = [*longest, int(any(map(is_multimodal, batches)))]
+        of_each_W3 = current_world().gather(torch.tensor([own], device=self._trainer.accelerator.device))
+        if of_each_W3[:, 2].any():
+            return False
+        prompt, completion, _ = of_each_W3[of_each_W3.sum(dim=1).argmax()].tolist()
+        if budget is not None and prompt + completion > budget:
+            raise ValueError(
+                f"max_tokens_per_micro_batch must hold the longest rollout: got {budget}, and one of this generation "
+                f"has {prompt + completion} tokens ({prompt} of the prompt, {completion} of the completion). Set it "
+                f"to at least {prompt + completion}; {prompt + self._trainer.max_completion_length} holds every "
+                f"completion of such a prompt."
+            )
+        return True
+
+
+@contextmanager
+def _without_dropout(model: Any) -> Iterator[None]:
+    """Put the parts of a model into evaluation mode, not itself: its forwards still count as those of a training."""
+    parts = [module for module in model.modules() if module.training and module is not model]
+    for module in parts:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in parts:
+            module.training = True
+
+
+def _masks(attention_mask: Tensor, num_completion: int) -> dict[str, Any]:
+    num_prompt = attention_mask.shape[1] - num_completion
+    return {"prompt_mask": attention_mask[:, :num_prompt], "completion_mask": attention_mask[:, num_prompt:]}
+
+
+def is_multimodal(batch: dict[str, Any]) -> bool:
+    """Return whether one of TRL's batches holds images."""
+    return any(name in batch for name in MULTIMODAL_KEYS)
+
+
+def select_rows(batch: dict[str, Any], rows_K: Tensor) -> dict[str, Any]:
+    """Return the rows of a batch as TRL returns it; images are stored apart from rows, so TRL's own helpers split
+    them."""
+    batch = split_pixel_values_by_grid(batch)
+    selected: dict[str, Any] = {}
+    for name, value in batch.items():
+        if isinstance(value, list):
+            selected[name] = [value[row] for row in rows_K.tolist()]
+        elif isinstance(value, Tensor) and value.dim() > 0:
+            selected[name] = value[rows_K]
+        else:
+            selected[name] = value
+    return unsplit_pixel_values_by_grid(selected)
