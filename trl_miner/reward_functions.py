@@ -144,7 +144,7 @@ def checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def check(returned: Any, completions: Any = None, **_: Any) -> Any:
         return returned if completions is None else reward_list(name, returned, len(completions))
 
-    @functools.wraps(function)  # somebody's own `_calculate_rewards` may look at it, and call it otherwise
+    @functools.wraps(function)  # a trainer with a loop of its own may look at it, and call it otherwise
     def call(*args: Any, **kwargs: Any) -> Any:
         return check(function(*args, **kwargs), **kwargs)
 
