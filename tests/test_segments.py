@@ -187,7 +187,7 @@ def test_the_same_model_by_another_path_is_no_change(policy, tmp_path, monkeypat
         (dict(generation_kwargs={"processor": object()}), dict(generation_kwargs={"processor": object()})),
         (dict(optimizer_batch_size=12), dict(optimizer_batch_size=12, per_device_train_batch_size=6)),
     ],
-    ids=str,
+    ids=["numbers", "nothing", "objects", "batches"],
 )
 def test_another_spelling_of_a_setting_is_no_change(tmp_path, first, second):
     assert changes(settings_of(config(tmp_path, **first)), settings_of(config(tmp_path, **second))) == {}
