@@ -10,7 +10,8 @@ from harness import call_on_ranks, config, metrics_of, mixed_reward, problems, r
 from torch.distributed import destroy_process_group
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
-from trl_miner.runs.prompt_ledger import FILE, Batch, read_ledger
+from trl_miner.runs.prompt_ledger import FILE, Batch, read_beginning, read_ledger
+from trl_miner.runs.trainer_state import batches_before
 from trl_miner.trainer.greso import Greso
 from trl_miner.trainer.prompts import PromptStream
 
@@ -170,6 +171,9 @@ def test_a_resumed_run_needs_its_own_ledger(policy, runs, tmp_path):
     case = CASES["greso"] | {"resume_with_changes": True}
     with pytest.raises(ValueError, match="it is of 9 rows, and the training set is 12 rows. .*leave prompt_selection"):
         train(policy, tmp_path / "refused", checkpoint, rows=12, **case)
+    # The doctor finds two cycles of two steps before step 3.
+    assert batches_before(Path(checkpoint)) == 2
+    assert len(read_beginning(Path(checkpoint).parent, None, 2)) == 3
     # A middle line is damaged, lines are missing, or there is no file.
     lines = Path(trainer.args.output_dir, FILE).read_bytes().splitlines(keepends=True)
     for place, content in enumerate(([lines[0], b"?" + lines[1], *lines[2:]], lines[:2], [b"{}\n"], None)):
