@@ -9,7 +9,8 @@ from trl.rewards import get_soft_overlong_punishment
 from trl.trainer.utils import RepeatSampler
 
 from trl_miner.methods.groups import differs_in_correctness
-from trl_miner.trainer.batch_fill import BatchFill, PromptStream
+from trl_miner.trainer.dynamic_sampling import fill_batch
+from trl_miner.trainer.prompts import PromptStream
 
 NAN = float("nan")
 
@@ -57,18 +58,21 @@ def stream(num_prompts, order=None):
     return PromptStream(order or range(num_prompts), num_prompts)
 
 
+def fill(prompts, num_groups, is_mixed, spreads=None, **settings):
+    """A filled batch, and the prompts of each round, when `is_mixed` says what the rollouts of each will be."""
+    rounds = []
+
+    def generate(indices):
+        rounds.append(indices)
+        return [(is_mixed(i), spreads[i] if spreads else 0.0) for i in indices]
+
+    return fill_batch(prompts, num_groups, generate, **settings), rounds
+
+
 def fill_batches(prompts, is_mixed, count, num_groups, **settings):
-    """The batches' prompts, and all prompts of all rounds, when `is_mixed` says what the rollouts of each will be."""
-    batches, rounds = [], []
-    for _ in range(count):
-        fill, drawn = BatchFill(prompts, num_groups, **settings), []
-        for indices in fill:
-            drawn.append(indices)
-            fill.record([is_mixed(i) for i in indices], [0.0] * len(indices))
-        filled = fill.finish()
-        batches.append([drawn[r][place] for r, place in filled.groups])
-        rounds.append(drawn)
-    return batches, rounds
+    """The batches' prompts, and all prompts of all rounds."""
+    found = [fill(prompts, num_groups, is_mixed, **settings) for _ in range(count)]
+    return [[group.prompt for group in filled.groups] for filled, _ in found], [rounds for _, rounds in found]
 
 
 def test_prompts_drawn_kept_and_dropped_over_two_epochs():
@@ -99,11 +103,7 @@ def test_prompts_drawn_kept_and_dropped_over_two_epochs():
     ],
 )
 def test_a_refill_draws_what_the_share_kept_so_far_asks_for(mixed, rounds):
-    fill, drawn = BatchFill(stream(10), 4), []
-    for indices in fill:
-        drawn.append(indices)
-        fill.record([i in mixed for i in indices], [0.0] * len(indices))
-    assert drawn == rounds
+    assert fill(stream(10), 4, lambda i: i in mixed)[1] == rounds
 
 
 def test_no_prompt_is_lost_or_repeated_within_an_epoch():
@@ -129,32 +129,21 @@ def test_the_order_is_that_of_trls_sampler():
 
 
 def test_a_batch_of_mixed_prompts_takes_one_round():
-    fill = BatchFill(stream(10), 4)
-    for indices in fill:
-        fill.record([True] * len(indices), [1.0] * len(indices))
-    filled = fill.finish()
-    assert filled.groups == [(0, 0), (0, 1), (0, 2), (0, 3)]
-    assert (filled.num_kept, filled.num_generated, len(filled.dropped), filled.num_rounds) == (4, 4, 0, 1)
+    filled, rounds = fill(stream(10), 4, lambda i: True)
+    assert rounds == [[0, 1, 2, 3]] and [group.place for group in filled.groups] == [0, 1, 2, 3]
+    assert (filled.num_mixed, len(filled.generated), filled.dropped, filled.num_rounds) == (4, 4, [], 1)
 
 
 def test_after_the_last_round_the_batch_is_filled_with_the_best_there_is():
-    fill, spreads = BatchFill(stream(100), 4, max_rounds=2), iter([0.0, 0.0, 0.3, 0.0, 0.0, 0.0, 0.5, 0.0])
-    for indices in fill:
-        fill.record([i == 1 for i in indices], [next(spreads) for _ in indices])
-    filled = fill.finish()
+    filled, _ = fill(stream(100), 4, lambda i: i == 1, [0.0, 0.0, 0.3, 0.0, 0.0, 0.0, 0.5, 0.0], max_rounds=2)
     # 1 is mixed; then 6 and 2, whose lengths at least differ; then 0, the first of the rest
-    assert filled.groups == [(0, 0), (0, 1), (0, 2), (1, 2)]
-    assert (filled.num_kept, filled.num_generated, len(filled.dropped), filled.num_rounds) == (1, 8, 4, 2)
+    assert [(group.round, group.place) for group in filled.groups] == [(0, 0), (0, 1), (0, 2), (1, 2)]
+    assert (filled.num_mixed, len(filled.generated), filled.dropped, filled.num_rounds) == (1, 8, [3, 4, 5, 7], 2)
 
 
 def test_a_batch_never_holds_a_prompt_twice_even_when_it_takes_the_whole_data_set():
-    fill = BatchFill(stream(8), 4, max_rounds=100)
-    drawn = []
-    for indices in fill:
-        drawn += indices
-        fill.record([False] * len(indices), [0.0] * len(indices))
-    assert drawn == list(range(8))
-    assert len(fill.finish().groups) == 4
+    filled, rounds = fill(stream(8), 4, lambda i: False, max_rounds=100)
+    assert sum(rounds, []) == list(range(8)) and len(filled.groups) == 4
 
 
 def test_a_prompt_too_many_comes_first_in_the_next_batch():

@@ -22,8 +22,8 @@ from trl_miner.methods.bapo import bapo
 from trl_miner.methods.clip_cov import clip_cov
 from trl_miner.methods.kl_cov import kl_cov
 from trl_miner.runs.prompt_ledger import FILE, parse_ledger
-from trl_miner.trainer.batch_fill import Filled, GeneratedRound, assemble
-from trl_miner.trainer.generation_batch import prompt_keys
+from trl_miner.trainer.dynamic_sampling import Group, join_rounds
+from trl_miner.trainer.generation_batch import GeneratedRound, prompt_keys
 from trl_miner.trainer.micro_batches import plan_micro_batches
 from trl_miner.trainer.padding import PaddingTrim
 
@@ -212,14 +212,14 @@ def random_rounds(seed, size):
             by_rank[rank].append(GeneratedRound(rows, generated, rewards_NF, extra))
     places = [(r, place) for r, count in enumerate(counts) for place in range(count)]
     groups = sorted(random.sample(places, len(places) // unit // 2 * unit or unit))
-    return by_rank, Filled(groups, len(groups), len(places), len(places) - len(groups), len(counts))
+    return by_rank, [Group(r, place, 0, True, 0.0) for r, place in groups]
 
 
-def joined_by_hand(by_rank, filled, rank):
-    """Return what `assemble` must on that process, and the images that it must send."""
+def joined_by_hand(by_rank, groups, rank):
+    """Return what `join_rounds` must on that process, and the images that it must send."""
     size = len(by_rank)
     rows, values, sent = [], [], []
-    wanted = [(r, place * G + i) for r, place in filled.groups for i in range(G)]
+    wanted = [(r, place * G + i) for r, place, *_ in groups for i in range(G)]
     share = len(wanted) // size
     for place, (r, row) in enumerate(wanted):
         owner, i = divmod(row, len(by_rank[0][r].rows))
@@ -241,11 +241,12 @@ def joined_by_hand(by_rank, filled, rank):
 
 
 def assembling(size):
-    dist.init_process_group("gloo")
+    PartialState._reset_state()  # the warm process had one of its own
+    PartialState(cpu=True)
     world = current_world()
     for seed in range(40):
-        by_rank, filled = random_rounds(seed, size)
-        rows, generated, extra, rewards_NF, sent = joined_by_hand(by_rank, filled, world.rank)
+        by_rank, groups = random_rounds(seed, size)
+        rows, generated, extra, rewards_NF, sent = joined_by_hand(by_rank, groups, world.rank)
         generated = tuple(
             [one.tolist() if isinstance(one, torch.Tensor) else one for one in part]
             if isinstance(part, list)
@@ -253,7 +254,7 @@ def assembling(size):
             for part in generated
         )
         rounds, Image.sent = by_rank[world.rank], []
-        found = assemble(rounds, filled, G, world)
+        found = join_rounds(rounds, groups, G, world)
         assert (found.rows, found.generated, found.extra) == (rows, generated, extra), seed
         assert [*found.extra] == [*extra]  # TRL gathers them in this order
         assert torch.equal(found.rewards_NF, rewards_NF)

@@ -26,8 +26,8 @@ from trl_miner.runs.prompt_ledger import (
     parse_ledger,
     prompt_key,
     prompt_text,
+    read_beginning,
     read_ledger,
-    take_up,
 )
 
 
@@ -131,16 +131,18 @@ def test_resumed_even_inside_a_generation_cycle_the_ledger_is_the_uninterrupted_
     # (TRL counts its micro-steps from there, so that the next two cycles begin with steps 4 and 6.)
     again = parse_ledger(train(tmp_path / "a", str(checkpoint)))
     assert [batch.step for batch in again.batches] == [1, 4, 6] and not caplog.text
-    # Other data: a line says so, and prompts keep their numbers.
+    # With other data, a damaged line or none of the file, it begins anew, and says so; then it goes on.
     others = problems(51).select(range(3, 51))
     found = parse_ledger(train(tmp_path / "c", str(checkpoint), others, resume_with_changes=True))
-    assert found.header["digest"] != again.header["digest"] and "their prompts differ" in caplog.text
-    assert found.keys[:3] == again.keys[:3] and len(found.batches) == 3
-    # A damaged file is set aside.
-    (tmp_path / "a" / FILE).write_bytes(whole[:20] + b"?" + whole[21:])
-    fresh = parse_ledger(train(tmp_path / "a", str(checkpoint)))
-    assert "damaged or of another run" in caplog.text and [batch.step for batch in fresh.batches] == [4, 6]
-    assert b"?" in (tmp_path / "a" / "prompt_ledger.old.jsonl").read_bytes()
+    assert found.header == header_of(others, 1.0) and "their prompts differ" in caplog.text
+    assert [batch.step for batch in found.batches] == [4, 6]
+    first, second = train(tmp_path / "a", str(checkpoint)).splitlines(keepends=True)[:2]
+    (tmp_path / "a" / FILE).write_bytes(first + second[:20] + b"\x00" + second[20:])
+    fresh = train(tmp_path / "a", str(checkpoint))
+    assert "damaged" in caplog.text and [batch.step for batch in parse_ledger(fresh).batches] == [4, 6]
+    caplog.clear()
+    again = train(tmp_path / "a", str(tmp_path / "a" / "checkpoint-6"), max_steps=8)
+    assert again.startswith(fresh) and len(parse_ledger(again).batches) == 3 and "ledger" not in caplog.text
 
 
 # The file
@@ -188,19 +190,19 @@ def test_a_damaged_line_ends_what_is_read(line):
 def test_a_disk_that_takes_nothing_ends_no_training(tmp_path, caplog):
     blocked = tmp_path / "file"
     blocked.write_text("")
-    writer = LedgerWriter(blocked / "run", HEADER)
+    writer = LedgerWriter(blocked / "run", [HEADER])
     writer.append(BATCH.line())
     assert len(caplog.records) == 1 and "The training goes on" in caplog.text
     blocked.unlink()  # there is room again
     writer.append(BATCH.line())
     content = HEADER + 2 * BATCH.line()
     assert (blocked / "run" / FILE).read_bytes() == content
-    assert take_up(blocked / "run", writer.position) == content
+    assert read_beginning(blocked / "run", HEADER, 2) == content.splitlines(keepends=True)
     shutil.rmtree(blocked)
     with pytest.raises(ValueError, match="is missing"):
-        take_up(blocked / "run", writer.position)
+        read_beginning(blocked / "run", HEADER, 2)
     (tmp_path / FILE).symlink_to("/proc/self/mem")  # gives an input/output error
-    LedgerWriter(tmp_path, HEADER)
+    LedgerWriter(tmp_path, [HEADER])
     assert len(caplog.records) == 2
 
 

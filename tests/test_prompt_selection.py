@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from datasets import IterableDataset
@@ -9,9 +10,10 @@ from harness import call_on_ranks, config, metrics_of, mixed_reward, problems, r
 from torch.distributed import destroy_process_group
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
-from trl_miner.runs.prompt_ledger import FILE, Batch, find_home, position_at, read_ledger, take_up
-from trl_miner.trainer.batch_fill import PromptStream
-from trl_miner.trainer.prompt_selection import PromptSelection
+from trl_miner.runs.prompt_ledger import FILE, Batch, read_beginning, read_ledger
+from trl_miner.runs.trainer_state import batches_before
+from trl_miner.trainer.greso import Greso
+from trl_miner.trainer.prompts import PromptStream
 
 KEYS = [f"{number:016x}" for number in range(2000)]
 
@@ -26,14 +28,14 @@ def line(correct, *, prompts=None, skipped=(), new=(), scored=4, spread=None, ro
 
 
 def selection(batches=(), **settings):
-    made = PromptSelection(seed=3, **settings)
+    made = Greso(seed=3, **settings)
     for batch in batches:
         made.observe(batch)
     return made
 
 
 def share(made, numbers):
-    return sum(made.passes_over(number, KEYS[number]) for number in numbers) / len(numbers)
+    return sum(made.skips(number, KEYS[number]) for number in numbers) / len(numbers)
 
 
 # GRESO
@@ -47,18 +49,18 @@ def test_a_prompt_is_passed_over_with_one_less_p_to_the_number_of_visits(correct
         made = selection(batches=[batch] * visits)
         assert made.p == {"easy": 0.5, "hard": 0.5}
         assert share(made, range(2000)) == pytest.approx(expected, abs=0.03)
-        assert [made.passes_over(n, KEYS[n]) for n in range(50)] == [made.passes_over(n, KEYS[n]) for n in range(50)]
+        assert [made.skips(n, KEYS[n]) for n in range(50)] == [made.skips(n, KEYS[n]) for n in range(50)]
 
 
 def test_the_draws_are_others_in_each_batch_and_for_each_seed():
     batch = line([4] * 64, new=[["x", ""]])
     made = selection(batches=[batch])
-    first = [made.passes_over(n, KEYS[n]) for n in range(64)]
+    first = [made.skips(n, KEYS[n]) for n in range(64)]
     made.observe(line([2], prompts=[64], new=[["y", ""]]))
-    other = PromptSelection(seed=4)
+    other = Greso(seed=4)
     other.observe(batch)
-    assert first != [made.passes_over(n, KEYS[n]) for n in range(64)]
-    assert first != [other.passes_over(n, KEYS[n]) for n in range(64)]
+    assert first != [made.skips(n, KEYS[n]) for n in range(64)]
+    assert first != [other.skips(n, KEYS[n]) for n in range(64)]
 
 
 def test_only_what_taught_nothing_at_its_last_visit_is_passed_over():
@@ -68,8 +70,8 @@ def test_only_what_taught_nothing_at_its_last_visit_is_passed_over():
     assert [past.streak for past in made._pasts.values()] == [0, 0, 1, 0, 2, 1]
     gated = selection(batches=batches, by_correctness=True)
     assert [past.streak for past in gated._pasts.values()] == [0, 0, 1, 2, 2, 1]
-    assert selection(batches=[line([0, 0], scored=3)]).num_retired == 0  # not known to be wrong
-    assert not made.passes_over(7, KEYS[7])  # never seen
+    assert selection(batches=[line([0, 0], scored=3)]).metrics()["selection/retired"] == 0  # not known to be wrong
+    assert not made.skips(7, KEYS[7])  # never seen
 
 
 def test_p_is_steered_towards_the_target_behind_the_first_pass():
@@ -169,15 +171,22 @@ def test_a_resumed_run_needs_its_own_ledger(policy, runs, tmp_path):
     case = CASES["greso"] | {"resume_with_changes": True}
     with pytest.raises(ValueError, match="it is of 9 rows, and the training set is 12 rows. .*leave prompt_selection"):
         train(policy, tmp_path / "refused", checkpoint, rows=12, **case)
-    take_up(find_home(checkpoint, tmp_path), position_at(checkpoint))  # as the doctor looks for it
-    copy = shutil.copytree(checkpoint, tmp_path / "elsewhere" / "checkpoint-3")
-    (copy.parent / FILE).write_bytes(b"{}\n")
-    with pytest.raises(ValueError, match="is damaged or of another run"):
-        take_up(find_home(copy, tmp_path), position_at(copy))
+    # The doctor finds two cycles of two steps before step 3.
+    assert batches_before(Path(checkpoint)) == 2
+    assert len(read_beginning(Path(checkpoint).parent, None, 2)) == 3
+    # A middle line is damaged, lines are missing, or there is no file.
+    lines = Path(trainer.args.output_dir, FILE).read_bytes().splitlines(keepends=True)
+    for place, content in enumerate(([lines[0], b"?" + lines[1], *lines[2:]], lines[:2], [b"{}\n"], None)):
+        copy = shutil.copytree(checkpoint, tmp_path / f"{place}" / "checkpoint-3")
+        if content is not None:
+            (copy.parent / FILE).write_bytes(b"".join(content))
+        problem = "missing" if content is None else "damaged"
+        with pytest.raises(ValueError, match=f"{problem}.*leave prompt_selection out"):
+            train(policy, tmp_path / f"resumed{place}", str(copy), **CASES["greso"])
     old = shutil.copytree(f"{trainer.args.output_dir}/checkpoint-6", tmp_path / "old" / "checkpoint-6")
     (old / "manifest.json").unlink()
     state = json.loads((old / "trainer_state.json").read_text())
-    del state["stateful_callbacks"]["RunState"]["attributes"]["ledger"]
+    del state["stateful_callbacks"]["RunState"]["attributes"]["prompts"]
     (old / "trainer_state.json").write_text(json.dumps(state))
     with pytest.raises(ValueError, match="of a training that kept none. .*leave prompt_selection out"):
         train(policy, tmp_path / "old", str(old), **case)

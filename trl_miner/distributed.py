@@ -3,9 +3,7 @@
 # N = rows of the global batch, B = rows of this process, N = size * B, in rank order
 """
 
-import io
-import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -51,13 +49,6 @@ class World:
         """Return the sum over the processes. Every process calls it, with one shape."""
         return value
 
-    def exchange(self, parcels: Iterable[Any], device: torch.device) -> list[Any]:
-        """Send object i to process i, and return what each process has sent to this one, in rank order.
-
-        Every process calls it, with an object for each process. They travel as bytes in tensors on `device`.
-        """
-        return list(parcels)
-
     def all(self, condition: bool, device: torch.device) -> bool:
         """Return whether a condition holds on every process: a branch around a collective needs it. Every process
         calls it."""
@@ -89,24 +80,6 @@ class DistributedWorld(World):
         total = value.clone()
         dist.all_reduce(total)
         return total
-
-    def exchange(self, parcels: Iterable[Any], device: torch.device) -> list[Any]:
-        buffer, ends, own = io.BytesIO(), [0], None
-        for rank, parcel in enumerate(parcels):
-            own = parcel if rank == self.rank else own
-            pickle.dump(None if rank == self.rank else parcel, buffer, pickle.HIGHEST_PROTOCOL)
-            ends.append(buffer.tell())
-            del parcel  # its memory is free before another's takes its place
-        sizes = torch.tensor(ends, device=device).diff()
-        their_sizes = torch.empty_like(sizes)
-        dist.all_to_all_single(their_sizes, sizes)
-        sent = torch.frombuffer(buffer.getbuffer(), dtype=torch.uint8).to(device)
-        received = sent.new_empty(int(their_sizes.sum()))
-        dist.all_to_all_single(received, sent, their_sizes.tolist(), sizes.tolist())
-        del sent, buffer
-        found = [pickle.loads(part.numpy()) for part in received.cpu().split(their_sizes.tolist())]
-        found[self.rank] = own
-        return found
 
 
 def current_world() -> World:

@@ -32,9 +32,9 @@ from trl_miner.distributed import DistributedWorld
 from trl_miner.rewards import math_reward
 from trl_miner.trainer import miner_grpo
 from trl_miner.trainer.checkpointing import RunState
-from trl_miner.trainer.ledger import PromptLedger
 from trl_miner.trainer.micro_batches import MicroBatchPlan
 from trl_miner.trainer.optimizer_step import OptimizerStep
+from trl_miner.trainer.prompt_log import PromptLog, PromptOutcomes
 from trl_miner.trainer.scoring import Forwards
 from trl_miner.trainer.token_credit import CreditRecorder
 
@@ -98,7 +98,8 @@ def watch_all(watch: Stopwatch, trainer: MinerGRPOTrainer) -> None:
         (MinerGRPOTrainer, "_estimate_advantages", "kinds of prompts, logs of the estimate", False),
         (CreditRecorder, "record", RECORDS, True),
         (trainer, "get_batch_samples", "drawing prompts (TRL)", True),
-        *((PromptLedger, name, "prompt ledger", True) for name in ("see", "record", "end_micro_step")),
+        (PromptOutcomes, "add", "prompt ledger", True),
+        (PromptLog, "record", "prompt ledger", True),
         (OptimizerStep, "_make_plan", "planning the micro-batches", True),
         (MicroBatchPlan, "build", "moving rows into micro-batches", True),
         (MicroBatchPlan, "keep", "keeping log-probs for TRL's metrics", True),

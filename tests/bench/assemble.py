@@ -34,13 +34,16 @@ def measure(num_rollouts, num_tokens):
     """Return on this process: MiB before, the peak in MiB above it, MiB after, and seconds."""
     import torch
     import torch.distributed as dist
+    from accelerate import PartialState
+    from accelerate.utils import gather_object
 
     from trl_miner.distributed import current_world
-    from trl_miner.trainer.batch_fill import Filled, GeneratedRound, assemble
+    from trl_miner.trainer.dynamic_sampling import Group, join_rounds
+    from trl_miner.trainer.generation_batch import GeneratedRound
 
-    dist.init_process_group("gloo")
+    PartialState(cpu=True)
     world, count = current_world(), num_rollouts // PROCESSES
-    world.exchange([None] * PROCESSES, torch.device("cpu"))  # the connections' own memory
+    gather_object([None])  # the connections' own memory
     rewards_NF = torch.zeros(num_rollouts, 1)
     rounds = []
     for r in range(2):
@@ -48,13 +51,13 @@ def measure(num_rollouts, num_tokens):
         rounds.append(GeneratedRound(rows, rollouts(count, num_tokens, [r, world.rank]), rewards_NF, {}))
     num_groups = num_rollouts // G
     groups = [(0, p) for p in range(0, num_groups, 2)] + [(1, p) for p in range(1, num_groups, 2)]
-    filled = Filled(groups, num_groups, 2 * num_groups, num_groups, 2)
+    groups = [Group(r, p, 0, True, 0.0) for r, p in groups]
     gc.collect()
     dist.barrier()
     before = memory_mib("VmRSS")
     reset_peak_memory()
     start = time.perf_counter()
-    batch = assemble(rounds, filled, G, world)
+    batch = join_rounds(rounds, groups, G, world)
     seconds, peak, after = time.perf_counter() - start, memory_mib("VmHWM"), memory_mib("VmRSS")
     assert len(batch.rows) == count
     print(json.dumps([before, peak - before, after, seconds]))
@@ -96,7 +99,7 @@ def main():
         "seconds",
     ]
     text = (
-        "`assemble` on two gloo processes, the larger of the two: two rounds of a whole batch each, of which every\n"
+        "`join_rounds` on two gloo processes, the larger of the two: two rounds of a whole batch each, of which each\n"
         "second prompt goes into the batch, and half of these to the other process. Token ids, log-probs and texts,\n"
         "as Python's numbers and strings. Target: at most 0.3 GB above the rounds at 2,048 x 8,192. (1 GB is 2^30\n"
         "bytes.) It is 0 because rows that are not in the batch are freed before others take their place."

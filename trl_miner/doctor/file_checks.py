@@ -14,8 +14,9 @@ from ..data.reasoning_gym import load_dataset as load_tasks
 from ..recipe import layout_of, load_reward_funcs, prompt_form, reward_names
 from ..reward_functions import Verifier, find_verifier, required_columns
 from ..runs.checkpoints import agree_on
-from ..runs.prompt_ledger import find_home, position_at, refusal, take_up
+from ..runs.prompt_ledger import needs_ledger, read_beginning
 from ..runs.run_folder import what_to_clear
+from ..runs.trainer_state import batches_before
 from ..tools import load_environments, load_tools
 from . import memory
 from .context import Check, Context, Finding, failed, longest_prompt_allowed, not_checked, ok, warning
@@ -37,7 +38,7 @@ def check_output(context: Context) -> Finding:
     try:
         checkpoint = agree_on(resumes, folder, only_model=bool(context.settings.save_only_model))
         if checkpoint is not None:
-            _check_ledger(context, checkpoint, folder)
+            _check_ledger(context, checkpoint)
         place = None if checkpoint is None else Path(checkpoint)
         model = str(context.settings.model_name_or_path or "")
         what_to_clear(context.settings, {}, wanted=resumes, checkpoint=place, model=model)
@@ -46,16 +47,15 @@ def check_output(context: Context) -> Finding:
     return ok(f"{folder} can be written" + (f"; resumes from {resumes}." if resumes else "."))
 
 
-def _check_ledger(context: Context, checkpoint: str, folder: Path) -> None:
+def _check_ledger(context: Context, checkpoint: str) -> None:
     """Raise ValueError if prompts are to be selected by a ledger that does not go with the checkpoint."""
-    settings = context.settings
-    if settings.prompt_selection == "none":
+    selection = context.settings.prompt_selection
+    if selection == "none":
         return
     try:
-        if position := position_at(checkpoint):
-            take_up(find_home(checkpoint, folder), position)
-    except ValueError as error:
-        raise ValueError(refusal(settings.prompt_selection, str(error))) from error
+        read_beginning(Path(checkpoint).parent, None, batches_before(Path(checkpoint)))
+    except (ValueError, OSError) as error:
+        raise ValueError(needs_ledger(selection, str(error))) from error
 
 
 def _output(context: Context) -> Path:

@@ -11,9 +11,9 @@ optimizer step that trains on the batch, and `rollouts` how many each prompt had
 right, `scored` have a reward of the verifier; `reward` is the mean of their total rewards, and `spread` the largest
 less the smallest, both null where there is none. Every process of a run writes the same, so one does.
 
-Three fields are only there where they hold something: `dropped`, places in `prompts` that dynamic sampling generated
-and did not train on; `skipped`, the prompts that `prompt_selection` passed over; and a further line about the data
-set, where a resumed run has another one. Prompts with the same text are one prompt.
+Two fields are only there where they hold something: `dropped`, places in `prompts` that dynamic sampling generated and
+did not train on; and `skipped`, the prompts that `prompt_selection` left out. Prompts with the same text are one
+prompt. A checkpoint counts the generation batches before it, so that a resumed run goes on behind as many lines.
 """
 
 import contextlib
@@ -26,10 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .files import FORMAT, parse_object, read_object
+from .files import FORMAT, parse_object
 from .places import LARGEST, fault, no_link
-from .shapes import COUNT, NUMBER, OBJECT, POSITIVE, TEXT, Kind, Maybe, Shape, misfit, number
-from .trainer_state import FILE as STATE
+from .shapes import COUNT, NUMBER, OBJECT, POSITIVE, TEXT, Kind, Maybe, misfit, number
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FILE = "prompt_ledger.jsonl"
-SET_ASIDE = "prompt_ledger.old.jsonl"  # one that did not fit a run that was resumed
 _LONGEST_TEXT = 200
 _DIGEST_ROWS = 256
 _COUNTS = Kind("a list of whole numbers", lambda v: isinstance(v, list) and all(map(COUNT.holds, v)))
@@ -55,11 +53,6 @@ _BATCH = {
     **{"reward": _NUMBERS, "spread": _NUMBERS, "new": Maybe(_NEW), "dropped": Maybe(_COUNTS)},
     "skipped": Maybe(_COUNTS),
 }
-
-# of a checkpoint's `trainer_state.json`
-_STATE: Shape = {"ledger": Maybe({"bytes": COUNT, "digest": TEXT})}
-for _name in ("attributes", "RunState", "stateful_callbacks"):
-    _STATE = {_name: Maybe(_STATE)}
 
 
 @dataclass(frozen=True)
@@ -86,7 +79,7 @@ class Batch:
 class Ledger:
     """What a run's file says, up to its last whole line."""
 
-    header: Mapping[str, Any]  # of the last line about the data set
+    header: Mapping[str, Any]  # the line about the data set
     batches: Sequence[Batch]
     keys: Sequence[str]  # of every prompt, by its number
     texts: Sequence[str]
@@ -94,26 +87,25 @@ class Ledger:
 
     def visits(self) -> dict[str, "np.ndarray"]:
         """Return an array (V,) for each of step, prompt, rollouts, correct, scored, reward, spread and dropped: one
-        value per visit, in order; NaN where there is no reward."""
+        value for each time that a prompt was sampled, in order; NaN where there is no reward."""
         import numpy as np
 
-        sizes = [len(batch.prompts) for batch in self.batches]
-        found = {
-            name: np.repeat(np.array([getattr(batch, name) for batch in self.batches], dtype=np.int64), sizes)
-            for name in ("step", "rollouts")
-        }
-        for name, attribute, kind in (
-            ("prompt", "prompts", np.int64),
-            ("correct", "correct", np.int64),
-            ("scored", "scored", np.int64),
-            ("reward", "reward", np.float64),
-            ("spread", "spread", np.float64),
-        ):
-            found[name] = np.array([value for batch in self.batches for value in getattr(batch, attribute)], kind)
-        starts = np.cumsum([0, *sizes])
-        found["dropped"] = np.zeros(starts[-1], dtype=bool)
-        for start, batch in zip(starts, self.batches, strict=False):
-            found["dropped"][start + np.array(batch.dropped, dtype=np.int64)] = True
+        batches = self.batches
+        sizes = [len(batch.prompts) for batch in batches]
+
+        def joined(name: str, kind: Any = np.int64) -> "np.ndarray":
+            return np.array([value for batch in batches for value in getattr(batch, name)], dtype=kind)
+
+        def repeated(name: str) -> "np.ndarray":
+            return np.repeat(np.array([getattr(batch, name) for batch in batches], dtype=np.int64), sizes)
+
+        found = {name: repeated(name) for name in ("step", "rollouts")}
+        found |= {"prompt": joined("prompts")} | {name: joined(name) for name in ("correct", "scored")}
+        found |= {name: joined(name, np.float64) for name in ("reward", "spread")}
+        dropped = [{*batch.dropped} for batch in batches]
+        found["dropped"] = np.array(
+            [i in d for d, size in zip(dropped, sizes, strict=True) for i in range(size)], bool
+        )
         return found
 
 
@@ -215,16 +207,15 @@ def parse_ledger(content: bytes) -> Ledger:
     for place, line in enumerate(lines, start=1):
         try:
             found = parse_object(line, OBJECT, place)
-            is_batch = "prompts" in found and bool(header)
-            if problem := misfit(found, _BATCH if is_batch else _HEADER):
+            if problem := misfit(found, _BATCH if header else _HEADER):
                 raise ValueError(problem)
-            if is_batch:
-                batch = Batch(**{name: value for name, value in found.items() if name in _BATCH and value is not None})
-                _check(batch, len(prompts) + len(batch.new))
-                batches.append(batch)
-                prompts += batch.new
-            else:
+            if not header:
                 header = found
+                continue
+            batch = Batch(**{name: value for name, value in found.items() if name in _BATCH and value is not None})
+            _check(batch, len(prompts) + len(batch.new))
+            batches.append(batch)
+            prompts += batch.new
         except ValueError as error:
             notes = [f"{FILE} is damaged and was read up to line {place - 1}: {error}."]
             break
@@ -239,32 +230,54 @@ def _check(batch: Batch, num_known: int) -> None:
         raise ValueError("it names a prompt that is not there")
 
 
-class LedgerWriter:
-    """Writes the file of a run, from a beginning on: a new one's line about the data set, or what a checkpoint knows.
+def read_beginning(folder: str | Path, header: bytes | None, num_batches: int) -> list[bytes]:
+    """Return the first lines of a run folder's ledger: the header, and those of so many generation batches.
 
-    What the disk does not take waits for the next line; the training goes on.
+    Raises:
+        ValueError: It has no such beginning, which the message says as a phrase.
     """
+    path = Path(folder) / FILE
+    if not num_batches:
+        raise ValueError("the checkpoint is of a training that kept none")
+    if not path.is_file():
+        raise ValueError(f"{path} is missing")
+    if problem := fault(path, largest=LARGEST):
+        raise ValueError(f"{path} cannot be read: {problem}")
+    lines = path.read_bytes().splitlines(keepends=True)[: 1 + num_batches]
+    ledger = parse_ledger(b"".join(lines))
+    if len(ledger.batches) < num_batches:
+        damage = "".join(f" {note}" for note in ledger.notes)
+        raise ValueError(
+            f"{path} is damaged or of another run: it has {len(ledger.batches)} of the {num_batches} generation "
+            f"batches before the checkpoint.{damage}".removesuffix(".")
+        )
+    if header is not None and (problem := differences(ledger.header, json.loads(header))):
+        raise ValueError(problem)
+    return lines
 
-    def __init__(self, folder: str | Path, beginning: bytes, *, is_writing: bool = True) -> None:
-        self._path, self._is_writing = Path(folder) / FILE, is_writing
-        self._digest, self._length = _digest(beginning), len(beginning)
-        self._written, self._waiting, self._has_warned = 0, beginning, False
+
+def needs_ledger(selection: str, problem: str) -> str:
+    """Return the error of a run that selects prompts by a ledger that it cannot go on with."""
+    return (
+        f"prompt_selection: {selection} needs the prompt ledger of the run that it resumes: {problem}. Resume with "
+        f"the data and the ledger of the first start, or leave prompt_selection out."
+    )
+
+
+class LedgerWriter:
+    """Writes the file of a run. What the disk does not take waits for the next line; the training goes on."""
+
+    def __init__(self, folder: str | Path, lines: Sequence[bytes]) -> None:
+        """Have the file hold these lines: a new one's header, or those before a checkpoint."""
+        self._path = Path(folder) / FILE
+        self._written, self._waiting, self._has_warned = 0, b"".join(lines), False
         with contextlib.suppress(OSError):  # `append` says what is wrong with the file
-            if is_writing and self._path.is_file() and self._path.read_bytes()[: len(beginning)] == beginning:
-                self._written, self._waiting = len(beginning), b""
+            if self._path.is_file() and self._path.read_bytes().startswith(self._waiting):
+                self._written, self._waiting = len(self._waiting), b""
         self.append(b"")
-
-    @property
-    def position(self) -> dict[str, Any]:
-        """What a checkpoint keeps: the length of the file in bytes, and a hash of them."""
-        return {"bytes": self._length, "digest": self._digest.copy().hexdigest()}
 
     def append(self, line: bytes) -> None:
         """Add a line. What the file has behind its end, of steps that are made again, is cut off."""
-        self._digest.update(line)
-        self._length += len(line)
-        if not self._is_writing:
-            return
         self._waiting += line
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -281,57 +294,6 @@ class LedgerWriter:
             self._has_warned = True
         else:
             self._written, self._waiting = self._written + len(self._waiting), b""
-
-
-def take_up(folder: str | Path, position: Mapping[str, Any]) -> bytes:
-    """Return a file up to the position of a checkpoint. Raise ValueError with what is wrong, as a phrase."""
-    path = Path(folder) / FILE
-    if not path.is_file():
-        raise ValueError(f"{path} is missing")
-    if problem := fault(path, largest=LARGEST):
-        raise ValueError(f"{path} cannot be read: {problem}")
-    content = path.read_bytes()[: position["bytes"]]
-    if _digest(content).hexdigest() != position["digest"]:
-        raise ValueError(f"{path} is damaged or of another run: it does not begin as at the checkpoint")
-    return content
-
-
-def find_home(checkpoint: str | Path | None, output_dir: str | Path) -> Path:
-    """Return the folder whose ledger goes with a checkpoint: its run's, or the output's where it is a copy."""
-    homes = [Path(output_dir)] if checkpoint is None else [Path(checkpoint).parent, Path(output_dir)]
-    return next((home for home in homes if (home / FILE).is_file()), homes[0])
-
-
-def position_at(checkpoint: str | Path) -> dict[str, Any]:
-    """Return where a checkpoint lies in the ledger, for `take_up`; empty: before its first line.
-
-    Raises:
-        ValueError: The checkpoint is of a training that kept no ledger, which the message says as a phrase.
-    """
-    state = read_object(Path(checkpoint) / STATE, shape=_STATE)
-    for name in ("stateful_callbacks", "RunState", "attributes"):
-        state = state.get(name) or {}
-    if "ledger" not in state:
-        raise ValueError(f"{checkpoint} is of a training that kept none")
-    return state["ledger"] or {}
-
-
-def refusal(selection: str, problem: str) -> str:
-    """Return the error of a run that selects prompts by a ledger that it cannot take up."""
-    return (
-        f"prompt_selection: {selection} needs the prompt ledger of the run that it resumes: {problem}. Resume with "
-        f"the data and the ledger of the first start, or leave prompt_selection out."
-    )
-
-
-def set_aside(folder: str | Path) -> None:
-    """Rename a file that does not fit the run, so that it is not written over."""
-    with contextlib.suppress(OSError):
-        os.replace(Path(folder) / FILE, Path(folder) / SET_ASIDE)
-
-
-def _digest(content: bytes) -> Any:
-    return hashlib.blake2b(content, digest_size=16)
 
 
 def _line(content: Mapping[str, Any]) -> bytes:

@@ -11,7 +11,6 @@ from .files import read_optional
 from .held_out import FILE as HELD_OUT
 from .models import BEST, CARD, INDEX, NEW_BEST, OLD_BEST, is_trls_card
 from .prompt_ledger import FILE as LEDGER
-from .prompt_ledger import SET_ASIDE
 from .segments import changes, table
 from .trainer_state import FILE as STATE
 from .training_record import RECORD, RECORD_SHAPE
@@ -146,7 +145,7 @@ def _written(folder: Path, *, with_models: bool) -> Iterator[Path]:
     for name in (BEST, NEW_BEST, OLD_BEST):
         if (folder / name / EVALUATION).is_file() or any((folder / name).glob("*.safetensors")):
             yield folder / name
-    others = (UNFINISHED, *_RECORDS[1:], SET_ASIDE, "prompt_form.json", "training.png")
+    others = (UNFINISHED, *_RECORDS[1:], "prompt_form.json", "training.png")
     yield from (path for name in others if (path := folder / name).exists() or path.is_symlink())
     if is_trls_card(folder / CARD):
         yield folder / CARD

@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from .files import read_object
-from .shapes import LIST, NUMBER, Maybe, number
+from .shapes import COUNT, LIST, NUMBER, Maybe, Shape, number
 
 FILE = "trainer_state.json"
 SHAPE = {"global_step": Maybe(NUMBER), "max_steps": Maybe(NUMBER), "log_history": Maybe(LIST)}
+_PLACE = ("stateful_callbacks", "RunState", "attributes", "prompts")  # of what the trainer's `RunState` counts
+_RUN_STATE: Shape = {"batches": COUNT}
+for _name in reversed(_PLACE):
+    _RUN_STATE = {_name: Maybe(_RUN_STATE)}
 
 
 def last_step(folder: Path) -> int | None:
@@ -29,6 +33,14 @@ def _count(folder: Path, name: str) -> int | None:
     except (OSError, ValueError):
         return None
     return None if step is None else int(step)
+
+
+def batches_before(checkpoint: Path) -> int:
+    """Return the generation batches of a checkpoint's run so far. Raise ValueError if its state is damaged."""
+    state = read_object(checkpoint / FILE, shape=_RUN_STATE)
+    for name in _PLACE:
+        state = state.get(name) or {}
+    return int(state.get("batches", 0))
 
 
 def clean_logs(history: Any, notes: list[str]) -> list[dict[str, Any]]:

@@ -34,13 +34,12 @@ class RunState(TrainerCallback, ExportableState):
         self.generated = 0  # rollouts so far, on all processes, dropped ones included
         self.used = 0  # those of them that had an advantage
         self.tokens = 0  # completion tokens of all that was generated
-        self.stream: dict[str, Any] | None = None  # the position of dynamic sampling's prompts; None: not started
-        self.ledger: dict[
-            str, Any
-        ] = {}  # where the prompt ledger is, at the end of a generation cycle; empty: nowhere
+        # Generation batches so far, each of which has a line in the prompt ledger, and the position of the prompt
+        # stream; None: TRL draws the prompts. `cycle_start`: where the generation cycle in progress began.
+        self.prompts: dict[str, Any] = {"batches": 0, "stream": None}
+        self.cycle_start = self.prompts
         self.dose: dict[str, Any] = {}  # what was asked for, and a `DoseState`; empty: not begun
         self.segments: list[Segment] = []  # the settings of each part of the run: see `runs.segments`
-        self.has_begun = False  # whether training has begun (again) since this was last set to False
 
     @classmethod
     def of(cls, trainer: Any) -> "RunState":
@@ -49,18 +48,26 @@ class RunState(TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, in transformers' form."""
-        names = ("generated", "used", "tokens", "stream", "ledger", "dose", "segments")
+        names = ("generated", "used", "tokens", "prompts", "cycle_start", "dose", "segments")
         return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
+
+    def count_batch(self, stream: dict[str, Any] | None) -> None:
+        """Count a generation batch, which leaves the prompt stream at that position."""
+        self.prompts = {"batches": self.prompts["batches"] + 1, "stream": stream}
+
+    def forget_batches(self) -> None:
+        """Count generation batches from 0 again."""
+        self.prompts, self.cycle_start = self.prompts | {"batches": 0}, self.cycle_start | {"batches": 0}
 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, *, train_dataloader: Any = None, **kwargs: Any
     ) -> None:
+        self.prompts = self.cycle_start = {"batches": 0, "stream": None}
         # transformers restores callbacks on request alone (restore_callback_states_from_checkpoint); the order of the
         # data is not a matter of choice.
         for name, value in state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).items():
             if name != "segments":  # which those of this training have gone on from
                 setattr(self, name, value)
-        self.has_begun = True
         if state.global_step and not isinstance(train_dataloader.dataset, IterableDataset):
             skip_passes(train_dataloader, state.global_step, args.gradient_accumulation_steps)
         elif state.global_step and state.epoch > 1 and state.is_world_process_zero:
@@ -236,7 +243,8 @@ class Checkpointing(TrainerCallback):
         rollouts = checkpoints.load_rollouts(folder, *place, trainer.accelerator.device, settings)
         if rollouts is not None:
             trainer._step, trainer._buffered_inputs = rollouts["micro_step"], rollouts["batches"]
-            RunState.of(trainer).stream, RunState.of(trainer).ledger = rollouts["stream"], rollouts["ledger"]
+        else:  # the cycle in progress, if there is one, is generated again
+            RunState.of(trainer).prompts = RunState.of(trainer).cycle_start
 
     def save(self, folder: Path, write: Callable[[], None]) -> Path:
         """Write a checkpoint in an unfinished folder, then move it to its place. Every process must call it."""
@@ -287,8 +295,6 @@ class Checkpointing(TrainerCallback):
                 trainer._buffered_inputs,
                 settings=settings_of_rollouts(trainer.args),
                 micro_step=trainer._step,
-                stream=trainer.prompt_stream_state(),
-                ledger=trainer.ledger_position(),
             )
 
     def _name_best(self, folder: Path, unfinished: Path) -> None:

@@ -1,35 +1,186 @@
-"""Dynamic sampling in the trainer: generate and score prompts until a batch is full of those that differ in
-correctness.
+"""DAPO's dynamic sampling (arXiv 2503.14476, section 3.2): generate and score prompts until a batch is full of those
+that differ in correctness.
 
-# N rollouts of the global batch, F reward functions, G = num_generations rollouts per prompt
+All decisions follow from global rewards, so every process makes the same ones and equally many rounds.
+
+# N rollouts of the global batch or of a round, P prompts of it, F reward functions, G = num_generations rollouts each
 """
 
 import logging
 import math
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from ..distributed import current_world
+import torch
+from accelerate.utils import gather_object
+from numpy import ndarray
+from torch import Tensor
+
+from ..distributed import World, current_world
 from ..methods.groups import differs_in_correctness
-from .batch_fill import BatchFill, Filled, GeneratedRound, assemble
 from .generation_batch import (
     COMPLETION_IDS,
     COMPLETIONS,
     EXTRA_FIELDS,
     SAMPLER_LOGPS,
     TOOL_MASK,
+    GeneratedRound,
     GenerationBatch,
     total_rewards,
 )
-from .prompt_source import PromptSource
+from .prompts import PromptSource, PromptStream
 
 logger = logging.getLogger(__name__)
 
 
-class DynamicSampling:
-    """Fills each generation batch with prompts of a source, in several rounds."""
+class Group(NamedTuple):
+    """A prompt that was generated for a batch."""
 
-    def __init__(self, trainer: Any, source: PromptSource) -> None:
-        self._trainer, self._source = trainer, source
+    round: int
+    place: int  # in the round
+    prompt: int  # its index in the data set
+    is_mixed: bool  # whether its rollouts differ in correctness
+    spread: float  # of their rewards
+
+
+@dataclass(frozen=True)
+class FilledBatch:
+    """What a batch was filled with."""
+
+    generated: Sequence[Group]  # of all rounds, in order
+    groups: Sequence[Group]  # those of them that are in the batch, in order
+
+    @property
+    def num_mixed(self) -> int:
+        return sum(group.is_mixed for group in self.groups)
+
+    @property
+    def num_rounds(self) -> int:
+        return self.generated[-1].round + 1
+
+    @property
+    def dropped(self) -> list[int]:
+        """The places in `generated` of those that are not in the batch."""
+        used = set(self.groups)
+        return [place for place, group in enumerate(self.generated) if group not in used]
+
+
+def fill_batch(
+    stream: PromptStream,
+    num_groups: int,
+    generate: Callable[[list[int]], Iterable[tuple[bool, float]]],
+    *,
+    multiple: int = 1,
+    max_rounds: int = 10,
+) -> FilledBatch:
+    """Return a batch of prompts, after as many rounds as it takes while prompts are left.
+
+    Groups that are mixed beyond a full batch go back to the stream. Others take the places that are left: first those
+    whose rewards at least differ in something (a length penalty), then those drawn first.
+
+    Args:
+        stream: The source of prompts.
+        num_groups: Prompts of a full batch.
+        generate: Generates and scores prompts; returns of each whether it is mixed, and the spread of its rewards.
+        multiple: Every round holds a multiple of so many prompts, so that the processes get equal shares.
+        max_rounds: Rounds at most.
+    """
+    groups: list[Group] = []
+    taken: set[int] = set()
+    for number in range(max_rounds):
+        indices = _draw_round(stream, num_groups, groups, taken, multiple)
+        if not indices:
+            break
+        outcomes = zip(indices, generate(indices), strict=True)
+        groups += [Group(number, place, index, *outcome) for place, (index, outcome) in enumerate(outcomes)]
+    mixed = [group for group in groups if group.is_mixed]
+    stream.put_back([group.prompt for group in mixed[num_groups:]])
+    others = sorted((group for group in groups if not group.is_mixed), key=lambda group: -group.spread)
+    return FilledBatch(groups, sorted((mixed + others)[:num_groups]))
+
+
+def _draw_round(
+    stream: PromptStream, num_groups: int, groups: Sequence[Group], taken: set[int], multiple: int
+) -> list[int]:
+    """Return the prompts of the next round; none where the batch is full, or too few prompts are left."""
+    num_mixed = sum(group.is_mixed for group in groups)
+    missing = num_groups - num_mixed
+    if missing <= 0:
+        return []
+    # As many as the share kept so far asks for: what is missing alone would take ten rounds, not suffice.
+    wanted = math.ceil(missing * len(groups) / max(1, num_mixed)) if groups else missing
+    wanted = min(num_groups, math.ceil(wanted / multiple) * multiple)
+    indices = stream.draw(wanted, taken)
+    usable = len(indices) // multiple * multiple  # fewer, where the batch takes the last prompts
+    stream.put_back(indices[usable:])
+    return indices[:usable]
+
+
+def join_rounds(
+    rounds: list[GeneratedRound], groups: Sequence[Group], num_generations: int, world: World
+) -> GeneratedRound:
+    """Return the rows of a batch, each on the process that its place in the batch assigns it to.
+
+    `rounds` is emptied, so that what is not in the batch takes no memory meanwhile. A value that only other rows have,
+    whatever process they come from, is None. Every process must call it.
+    """
+    if len(rounds) == 1:  # every process has what it needs
+        return rounds.pop()
+    wanted = [(group.round, num_generations * group.place + i) for group in groups for i in range(num_generations)]
+    rewards_NF = torch.stack([rounds[r].rewards_NF[row] for r, row in wanted])
+    parts = [None if k in _columns(rounds[0]) else part for k, part in enumerate(rounds[0].generated)]
+    names = {*gather_object([name for one in rounds for name in _columns(one)])}
+    own = _own_rows(rounds, wanted, world)
+    rounds.clear()
+    share = len(wanted) // world.size
+    mine: dict[int, tuple[Any, dict[int | str, Any]]] = {}
+    for rank in range(world.size):  # one after the other, so that no process ever holds the rows of all
+        here = {place: own.pop(place) for place in range(rank * share, (rank + 1) * share) if place in own}
+        sent = gather_object([] if rank == world.rank else [*here.items()])
+        if rank == world.rank:
+            mine = here | dict(sent)
+    rows = [mine[place] for place in sorted(mine)]
+    joined = {name: [values.get(name) for _, values in rows] for name in names}
+    generated = tuple(joined.get(k, part) for k, part in enumerate(parts))
+    extra = {name: joined[name] for name in sorted(name for name in joined if isinstance(name, str))}
+    return GeneratedRound([row for row, _ in rows], generated, rewards_NF, extra)
+
+
+def _columns(one: GeneratedRound) -> dict[int | str, Any]:
+    """Return what holds a value for each row, by its place in `generated` or its name in `extra`."""
+    columns: dict[int | str, Any] = dict(one.extra.items())
+    for k, part in enumerate(one.generated):
+        if isinstance(part, Sequence | Tensor | ndarray) and len(part) == len(one.rows):
+            columns[k] = part
+    return columns
+
+
+def _own_rows(
+    rounds: Sequence[GeneratedRound], wanted: Sequence[tuple[int, int]], world: World
+) -> dict[int, tuple[Any, dict[int | str, Any]]]:
+    """Return by its place in the batch each row that this process has, and its values by column."""
+    found, columns = {}, [_columns(one) for one in rounds]
+    for place, (r, row) in enumerate(wanted):
+        i = row - world.rank * len(rounds[r].rows)
+        if 0 <= i < len(rounds[r].rows):
+            found[place] = rounds[r].rows[i], {name: _plain(values[i]) for name, values in columns[r].items()}
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Return a tensor as a list: a view would be sent with all of its storage, and to a device of the same name."""
+    return value.tolist() if isinstance(value, Tensor) else value
+
+
+class DynamicSampling:
+    """Fills generation batches of a trainer.
+
+    It takes the whole trainer: it generates and scores by the trainer's own methods, those of subclasses included.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
         images = {"image", "images"} & set(getattr(trainer.train_dataset, "column_names", ()))
         if trainer.tools or trainer.environment_factories or images:
             raise ValueError(
@@ -37,45 +188,30 @@ class DynamicSampling:
                 "dynamic_sampling out."
             )
 
-    def fill(self, batch: GenerationBatch, num_rows: int) -> list[Any]:
-        """Generate and score until a generation batch is full. Every process must call it.
-
-        All decisions follow from gathered rewards, so every process makes the same ones and equally many rounds.
-        """
-        trainer, world, stream = self._trainer, current_world(), self._source.stream()
+    def fill(self, source: PromptSource, batch: GenerationBatch, num_rows: int) -> list[Any]:
+        """Generate and score until a batch is full; return this process's rows of it. Every process must call it."""
+        trainer, world = self._trainer, current_world()
         num_groups = num_rows * world.size // trainer.num_generations
-        fill = BatchFill(
-            stream,
-            num_groups,
-            multiple=world.size // math.gcd(world.size, trainer.num_generations),
-            max_rounds=trainer.args.dynamic_sampling_max_rounds,
-        )
-        rounds = []
-        for indices in fill:
-            rounds.append(self.generate_round(batch, indices))
-            rewards_NF = rounds[-1].rewards_NF
-            kept = differs_in_correctness(
-                trainer.verifier.rewards(rewards_NF),
-                trainer.num_generations,
-                correct_threshold=trainer.args.correct_threshold,
-            )
-            rewards_PG = total_rewards(rewards_NF, trainer.reward_weights).view(-1, trainer.num_generations)
-            spread_P = (rewards_PG.amax(dim=1) - rewards_PG.amin(dim=1)).nan_to_num(nan=0.0)
-            fill.record(kept.tolist(), spread_P.tolist())
-        filled = fill.finish()
-        batch.visits.dropped = filled.dropped
-        self._log(filled, num_groups, stream.epoch)
-        prepared = assemble(rounds, filled, trainer.num_generations, world)
-        batch.prepared = prepared._replace(generated=without_gaps(prepared.generated))
-        batch.num_generated = filled.num_generated * trainer.num_generations
-        trainer._pending_extra_logs.update(batch.prepared.extra)
-        return batch.prepared.rows
+        rounds: list[GeneratedRound] = []
 
-    def generate_round(self, batch: GenerationBatch, indices: list[int]) -> GeneratedRound:
-        """Generate and score the rollouts of some prompts, each process its share. Every process must call it."""
-        trainer = self._trainer
-        rows = self._source.rows(indices)
-        prompts = [row["prompt"] for row in rows]
+        def generate(indices: list[int]) -> Iterable[tuple[bool, float]]:
+            rounds.append(self._generate_round(source.rows(indices)))
+            return self._outcomes(rounds[-1].rewards_NF)
+
+        multiple = world.size // math.gcd(world.size, trainer.num_generations)
+        max_rounds = trainer.args.dynamic_sampling_max_rounds
+        filled = fill_batch(source.stream, num_groups, generate, multiple=multiple, max_rounds=max_rounds)
+        batch.outcomes.dropped = filled.dropped
+        batch.num_generated = len(filled.generated) * trainer.num_generations
+        self._log(filled, num_groups, source.stream.epoch)
+        joined = join_rounds(rounds, filled.groups, trainer.num_generations, world)
+        batch.prepared = joined._replace(generated=without_gaps(joined.generated))
+        trainer._pending_extra_logs.update(joined.extra)
+        return joined.rows
+
+    def _generate_round(self, rows: list[Any]) -> GeneratedRound:
+        """Generate and score this process's rows of a round. Every process must call it."""
+        trainer, prompts = self._trainer, [row["prompt"] for row in rows]
         generated = trainer._generate(prompts)
         fields = generated[EXTRA_FIELDS] or {}  # TRL would write one round's into the rows of the batch
         generated = (*generated[:EXTRA_FIELDS], {}, *generated[EXTRA_FIELDS + 1 :])
@@ -86,24 +222,34 @@ class DynamicSampling:
         trainer._pending_extra_logs.clear()
         return GeneratedRound(rows, generated, rewards_NF, extra)
 
-    def _log(self, filled: Filled, num_groups: int, epoch: float) -> None:
+    def _outcomes(self, rewards_NF: Tensor) -> Iterable[tuple[bool, float]]:
+        """Return of each prompt of a round whether it is mixed, and the spread of its rewards."""
+        trainer = self._trainer
+        is_mixed_P = differs_in_correctness(
+            trainer.verifier.rewards(rewards_NF),
+            trainer.num_generations,
+            correct_threshold=trainer.args.correct_threshold,
+        )
+        rewards_PG = total_rewards(rewards_NF, trainer.reward_weights).view(-1, trainer.num_generations)
+        spread_P = (rewards_PG.amax(dim=1) - rewards_PG.amin(dim=1)).nan_to_num(nan=0.0)
+        return zip(is_mixed_P.tolist(), spread_P.tolist(), strict=True)
+
+    def _log(self, filled: FilledBatch, num_groups: int, epoch: float) -> None:
         trainer = self._trainer
         values = {
-            "generated": filled.num_generated * trainer.num_generations,
-            "kept": filled.num_kept * trainer.num_generations,
+            "generated": len(filled.generated) * trainer.num_generations,
+            "kept": filled.num_mixed * trainer.num_generations,
             "dropped": len(filled.dropped) * trainer.num_generations,
             "rounds": filled.num_rounds,
-            "full": filled.num_kept / num_groups,
+            "full": filled.num_mixed / num_groups,
             "epoch": epoch,
         }
         for name, value in values.items():
             trainer.log_train_metric(f"dynamic_sampling/{name}", float(value))
-        if filled.num_kept == num_groups:
-            return
-        if trainer.is_world_process_zero():
+        if filled.num_mixed < num_groups and trainer.is_world_process_zero():
             logger.warning(
-                f"Dynamic sampling found {filled.num_kept} mixed prompts for a batch of {num_groups}, in "
-                f"{filled.num_rounds} rounds and {filled.num_generated} prompts. The rest of the batch is made up of "
+                f"Dynamic sampling found {filled.num_mixed} mixed prompts for a batch of {num_groups}, in "
+                f"{filled.num_rounds} rounds and {len(filled.generated)} prompts. The rest of the batch is made up of "
                 f"prompts that do not differ."
             )
 

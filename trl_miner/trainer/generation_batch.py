@@ -4,51 +4,27 @@
 """
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..distributed import current_world
-from .batch_fill import GeneratedRound
 from .padding import loss_mask
+from .prompt_log import PromptOutcomes
 
 # Where in the tuple of TRL's `_generate` these stand.
 COMPLETION_IDS, TOOL_MASK, COMPLETIONS, SAMPLER_LOGPS, EXTRA_FIELDS = range(1, 6)
 
 
-@dataclass
-class Visits:
-    """What a generation batch has found out about its prompts so far, round by round."""
+class GeneratedRound(NamedTuple):
+    """Rollouts of this process, with the rewards of all processes."""
 
-    keys: list[str] = field(default_factory=list)
-    texts: dict[str, str] = field(default_factory=dict)  # of prompts that the run had not seen before
-    correct: list[int] = field(default_factory=list)
-    scored: list[int] = field(default_factory=list)
-    reward: list[float | None] = field(default_factory=list)
-    spread: list[float | None] = field(default_factory=list)
-    dropped: Sequence[int] = ()  # places in `keys`
-
-    def add(
-        self, keys: Sequence[str], rewards_PG: Tensor, verifier_rewards_PG: Tensor, correct_threshold: float
-    ) -> None:
-        """Add prompts with the total rewards of their rollouts, and those of the verifier; NaN: not scored."""
-        self.keys += keys
-        self.correct += (verifier_rewards_PG >= correct_threshold).sum(dim=1).tolist()
-        self.scored += (~verifier_rewards_PG.isnan()).sum(dim=1).tolist()
-        is_known_PG = ~rewards_PG.isnan()
-        lowest_P = rewards_PG.masked_fill(~is_known_PG, torch.inf).amin(dim=1)
-        highest_P = rewards_PG.masked_fill(~is_known_PG, -torch.inf).amax(dim=1)
-        self.reward += _numbers(rewards_PG.nanmean(dim=1))
-        self.spread += _numbers(highest_P - lowest_P)
-
-
-def _numbers(values_P: Tensor) -> list[float | None]:
-    """Return numbers to six digits, which is what the file has; None for those that are not finite."""
-    is_finite = values_P.isfinite().tolist()
-    return [float(f"{value:.6g}") if ok else None for value, ok in zip(values_P.tolist(), is_finite, strict=True)]
+    rows: list[Any]  # rows of the data set
+    generated: tuple[Any, ...]  # what TRL's `_generate` returned; what is as long as `rows` holds a value for each
+    rewards_NF: Tensor  # (N, F) rewards of all processes, by reward function
+    extra: dict[str, list[Any]]  # further columns to be logged, by name
 
 
 @dataclass
@@ -59,7 +35,7 @@ class GenerationBatch:
     prepared: GeneratedRound | None = None  # what dynamic sampling has generated and scored; None: TRL does both
     num_tokens: int = 0  # tokens that the model has generated for it on this process
     rewards_NF: Tensor | None = None  # (N, F) gathered rewards, by reward function
-    visits: Visits = field(default_factory=Visits)  # how its prompts came out
+    outcomes: PromptOutcomes = field(default_factory=PromptOutcomes)  # how its prompts came out
 
 
 def num_sampled_tokens(generated: tuple[Any, ...]) -> int:

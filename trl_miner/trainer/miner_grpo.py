@@ -44,10 +44,11 @@ from .generation_batch import (
     total_rewards,
 )
 from .gradient_share import with_group_kind
-from .ledger import PromptLedger
+from .hooks import overridden
 from .logits import check_logits
 from .padding import loss_mask
-from .prompt_source import PromptSource
+from .prompt_log import PromptLog
+from .prompts import PromptSource, check_drawable
 from .quantized_sync import full_weights_for_vllm
 from .reference import add_reference, is_scored_late, without_reference
 from .replaced import replaced
@@ -112,11 +113,13 @@ class MinerGRPOTrainer(RunTrainer):
     _batch: GenerationBatch | None = None  # the one under way
     sampler_check: SamplerCheck | None = None  # of log-probs that come with the rollouts; None: they are not used
     _scores_reference_late = False  # once the advantages are known
-    _prompts: PromptSource | None = None  # in the place of TRL's dataloader
+    _draws_prompts = False  # in the place of TRL's dataloader
+    _prompts: PromptSource | None = None  # draws them, once a batch of this training has begun
+    _prompt_rows: Any = None  # the training set, as TRL's dataloader reads it
     _sampling: DynamicSampling | None = None
     _credit: CreditRecorder | None = None
     _turns: ToolTurns | None = None
-    ledger: PromptLedger | None = None
+    ledger: PromptLog | None = None
     prompt_form: PromptForm | None = None  # goes into the folder of every model that is saved; None: not known yet
     _sampler: Sampler | None = None  # in `sample_held_out`
     _is_sampling_alone = False  # there, too
@@ -135,7 +138,7 @@ class MinerGRPOTrainer(RunTrainer):
             check_reward_columns(self.reward_func_names, self.reward_funcs, columns, needs_prompt=needs_prompt)
         if isinstance(self.train_dataset, Dataset):  # a stream's is seen in its first batch
             self._find_form(self.train_dataset)
-        self.ledger = PromptLedger(self)
+        self.ledger = PromptLog(args, self.train_dataset, partial(RunState.of, self), lambda: self.resumed_from)
         self.add_callback(self.ledger)
         if takes_sampler_logps(self):
             is_needed = any(method.wants_sampler_logps for method in args.estimators)
@@ -145,9 +148,17 @@ class MinerGRPOTrainer(RunTrainer):
         for method in args.estimators:
             if method.reads_logits:
                 check_logits(self.model, method.name)
-        if args.dynamic_sampling or self.ledger.selection is not None:
-            self._prompts = PromptSource(self)
-            self._sampling = DynamicSampling(self, self._prompts) if args.dynamic_sampling else None
+        self._draws_prompts = args.dynamic_sampling or self.ledger.selection is not None
+        if self._draws_prompts:
+            check_drawable(args, self.train_dataset, self.num_generations)
+            if overridden(self, ("get_train_dataloader",)):
+                raise ValueError(
+                    f"dynamic_sampling and prompt_selection draw prompts in the place of the dataloader: got "
+                    f"{type(self).__name__}, which overrides get_train_dataloader. Change the training set instead, "
+                    f"or leave them out."
+                )
+        if args.dynamic_sampling:
+            self._sampling = DynamicSampling(self)
         self._turns = ToolTurns(self)
         self.num_generations_eval: int
         self.reward_funcs: list[Any]
@@ -190,17 +201,18 @@ class MinerGRPOTrainer(RunTrainer):
                 return super()._generate_and_score_completions(inputs)
             return self._make_batch(inputs, forwards, self.ledger)
 
-    def _make_batch(self, inputs: Any, forwards: Forwards, ledger: PromptLedger) -> dict[str, Any]:
+    def _make_batch(self, inputs: Any, forwards: Forwards, ledger: PromptLog) -> dict[str, Any]:
         self._batch = GenerationBatch(num_generated=len(inputs) * current_world().size)
         try:
-            if self._sampling is not None:
-                inputs = self._sampling.fill(self._batch, len(inputs))
-            elif self._prompts is not None:
-                inputs = self._prompts.draw_rows(len(inputs))
+            ledger.begin_batch()
+            if self._draws_prompts:
+                inputs = self._draw_prompts(self._batch, len(inputs))
             if self.prompt_form is None:
                 self._find_form(inputs)
             output, scores = self._roll_out(inputs, forwards)
-            ledger.record(self._batch.visits)
+            step, metrics = self.state.global_step + 1, self._metrics["train"]
+            ledger.record(self._batch.outcomes, step=step, num_generations=self.num_generations, metrics=metrics)
+            RunState.of(self).count_batch(None if self._prompts is None else self._prompts.stream.state())
             self._count_generated(self._batch)
             self._watch.end_batch()
             output = self._estimate_advantages(output, scores, self._batch.rewards_NF)
@@ -266,10 +278,17 @@ class MinerGRPOTrainer(RunTrainer):
         else:
             with self._watchdog.phase("rewards"), self._checked_reward_funcs():
                 rewards_NF = score(inputs, *args)
-            check_rewards(self.reward_func_names, rewards_NF, total_rewards(rewards_NF, self.reward_weights))
+            rewards_N = total_rewards(rewards_NF, self.reward_weights)
+            check_rewards(self.reward_func_names, rewards_NF, rewards_N)
             if batch is not None and self.ledger is not None:
                 self._watch.observe(rewards_NF)
-                self.ledger.see(batch.visits, inputs, rewards_NF)
+                batch.outcomes.add(
+                    inputs,
+                    rewards_N,
+                    self.verifier.rewards(rewards_NF),
+                    num_generations=self.num_generations,
+                    correct_threshold=self.args.correct_threshold,
+                )
         if batch is not None:
             batch.rewards_NF = rewards_NF
         return rewards_NF
@@ -448,23 +467,26 @@ class MinerGRPOTrainer(RunTrainer):
 
     def get_train_dataloader(self) -> Any:
         dataloader = super().get_train_dataloader()
-        if self._prompts is not None:
-            self._prompts.prompt_rows = dataloader.dataset
+        self._prompt_rows, self._prompts = dataloader.dataset, None
         return dataloader
+
+    def _draw_prompts(self, batch: GenerationBatch, num_rows: int) -> list[Any]:
+        """Return this process's rows of the next generation batch. Every process must call it."""
+        if self._prompts is None:
+            skips = None if self.ledger is None or self.ledger.selection is None else self.ledger.skips
+            rows, sampler = self._prompt_rows, self._get_train_sampler(self._prompt_rows)
+            self._prompts = PromptSource(rows, sampler, self.num_generations, skips)
+            if (stream := RunState.of(self).prompts["stream"]) is not None:
+                self._prompts.stream.load_state(stream)
+        if self._sampling is not None:
+            return self._sampling.fill(self._prompts, batch, num_rows)
+        return self._prompts.draw_rows(num_rows)
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         loss = super().training_step(*args, **kwargs)
-        if self._prompts is not None:
-            self._prompts.end_micro_step()
-        if self.ledger is not None:
-            self.ledger.end_micro_step()
+        if self.ledger is not None and self._step % (self.args.steps_per_generation * self.num_iterations) == 0:
+            RunState.of(self).cycle_start = RunState.of(self).prompts
         return loss
-
-    def ledger_position(self) -> dict[str, Any]:
-        return {} if self.ledger is None else self.ledger.position()
-
-    def prompt_stream_state(self) -> dict[str, Any] | None:
-        return None if self._prompts is None else self._prompts.state()
 
 
 class _Sampled(Exception):

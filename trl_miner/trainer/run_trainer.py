@@ -23,7 +23,7 @@ from .gradient_share import GradientShare
 from .hooks import FORWARD
 from .loss_rewriter import LossRewriter
 from .optimizer_step import OptimizerStep
-from .prompt_rows import PromptRows
+from .prompts import PromptRows
 from .reference import average_kl, fill_reference
 from .replaced import replaced
 from .row_layout import AS_TRL, choose_layout
@@ -276,14 +276,6 @@ class RunTrainer(GRPOTrainer):
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         if self._checkpoints is None or not self._checkpoints.is_saving:  # once the checkpoint is in its place
             push_checkpoint(self, checkpoint_folder)
-
-    def prompt_stream_state(self) -> dict[str, Any] | None:
-        """Return the position of dynamic sampling's prompt stream for a checkpoint; None: there is none."""
-        return None
-
-    def ledger_position(self) -> dict[str, Any]:
-        """Return where the prompt ledger is, for a checkpoint; empty: there is none."""
-        return {}
 
     @property
     def resumed_from(self) -> Path | None:

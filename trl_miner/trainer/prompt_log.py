@@ -1,0 +1,214 @@
+"""The prompt ledger of a training: how every prompt came out, in each generation batch. `runs.prompt_ledger` has the
+file.
+
+# B rollouts of this process, N of the global batch, P prompts of it, G = num_generations rollouts per prompt
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import gather_object
+from datasets import IterableDataset
+from torch import Tensor
+from transformers import TrainerCallback
+
+from ..distributed import current_world, decided_by_one
+from ..runs.prompt_ledger import (
+    Batch,
+    LedgerWriter,
+    header_line,
+    header_of,
+    key_text,
+    needs_ledger,
+    parse_ledger,
+    prompt_key,
+    prompt_text,
+    read_beginning,
+)
+from .checkpointing import RunState
+from .greso import make_selection
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class PromptOutcomes:
+    """How the prompts of a generation batch came out, round by round."""
+
+    keys: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    correct: list[int] = field(default_factory=list)
+    scored: list[int] = field(default_factory=list)
+    reward: list[float | None] = field(default_factory=list)
+    spread: list[float | None] = field(default_factory=list)
+    dropped: Sequence[int] = ()  # places in `keys`
+
+    def add(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        rewards_N: Tensor,
+        verifier_rewards_N: Tensor,
+        *,
+        num_generations: int,
+        correct_threshold: float,
+    ) -> None:
+        """Add the prompts of a round. Every process must call it.
+
+        Args:
+            rows: B rows of the data set, of this process's rollouts.
+            rewards_N: Total rewards; NaN: not scored.
+            verifier_rewards_N: Rewards of the verifier; NaN: not scored.
+            num_generations: Rollouts per prompt, in a row.
+            correct_threshold: Least reward of the verifier of a correct rollout.
+        """
+        first = current_world().rank * len(rows)
+        # A process looks at the prompts whose first rollout it has.
+        own = [row for place, row in enumerate(rows, first) if place % num_generations == 0]
+        found = gather_object([(key_text(prompt_key(row)), prompt_text(row)) for row in own])
+        self.keys += [key for key, _ in found]
+        self.texts += [text for _, text in found]
+        rewards_PG, verified_PG = (values.view(-1, num_generations) for values in (rewards_N, verifier_rewards_N))
+        self.correct += (verified_PG >= correct_threshold).sum(dim=1).tolist()
+        self.scored += (~verified_PG.isnan()).sum(dim=1).tolist()
+        is_unknown_PG = rewards_PG.isnan()
+        lowest_P = rewards_PG.masked_fill(is_unknown_PG, torch.inf).amin(dim=1)
+        highest_P = rewards_PG.masked_fill(is_unknown_PG, -torch.inf).amax(dim=1)
+        self.reward += _numbers(rewards_PG.nanmean(dim=1))
+        self.spread += _numbers(highest_P - lowest_P)
+
+
+def _numbers(values_P: Tensor) -> list[float | None]:
+    """Return numbers to six digits, which is what the file has; None for those that are not finite."""
+    is_finite = values_P.isfinite().tolist()
+    return [float(f"{value:.6g}") if ok else None for value, ok in zip(values_P.tolist(), is_finite, strict=True)]
+
+
+class PromptLog(TrainerCallback):
+    """Keeps the ledger of a training, the same on every process; the main one writes it.
+
+    Attributes:
+        selection: What `prompt_selection` makes of it; None: nothing.
+    """
+
+    def __init__(
+        self, args: Any, rows: Any, state: Callable[[], RunState], resumed_from: Callable[[], Path | None]
+    ) -> None:
+        """Make the ledger of a training that begins later.
+
+        Args:
+            args: Settings of the training.
+            rows: The training set.
+            state: Returns the state of the run. It counts the generation batches, each of which has a line.
+            resumed_from: Returns the checkpoint of a training that begins; None: it starts from scratch.
+        """
+        self._args, self._rows, self._state, self._resumed_from = args, rows, state, resumed_from
+        self._lines: list[bytes] = []  # of the run that this training goes on with
+        self._numbers: dict[str, int] | None = None  # of the prompts, by key; None: no batch has begun
+        self._writer: LedgerWriter | None = None
+        self._skipped: dict[str, None] = {}  # keys of prompts that the batch in progress skips
+        self._has_warned = False
+        self.selection = make_selection(args)
+
+    @cached_property
+    def _header(self) -> bytes:
+        rows = None if isinstance(self._rows, IterableDataset) else self._rows
+        return header_line(header_of(rows, self._args.correct_threshold))
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Read the ledger of the run that the training goes on with. Every process must call it.
+
+        Raises:
+            ValueError: It does not fit the checkpoint, and `prompt_selection` needs it.
+        """
+        self._numbers, self._lines = None, decided_by_one(self._read)
+        if not self._lines:
+            self._state().forget_batches()
+
+    def _read(self) -> list[bytes]:
+        checkpoint, args = self._resumed_from(), self._args
+        if checkpoint is None:
+            return []
+        try:
+            return read_beginning(checkpoint.parent, self._header, self._state().prompts["batches"])
+        except (ValueError, OSError) as error:
+            if self.selection is not None:
+                raise ValueError(needs_ledger(args.prompt_selection, str(error))) from error
+            logger.warning(f"The prompt ledger begins anew: {error}.")
+            return []
+
+    def begin_batch(self) -> None:
+        """Begin a generation batch. Every process must call it."""
+        self._skipped.clear()
+        if self._numbers is not None:
+            return
+        # One batch less where the rollouts of the checkpoint could not be restored.
+        lines = self._lines[: 1 + self._state().prompts["batches"]] or [self._header]
+        ledger = parse_ledger(b"".join(lines))
+        self._numbers = {key: number for number, key in enumerate(ledger.keys)}
+        self._writer = LedgerWriter(self._args.output_dir, lines) if PartialState().is_main_process else None
+        self.selection = make_selection(self._args)
+        if self.selection is not None:
+            for batch in ledger.batches:
+                self.selection.observe(batch)
+
+    def skips(self, key: str) -> bool:
+        """Return whether the batch in progress skips a prompt, by its key, as long as there are others."""
+        number = (self._numbers or {}).get(key)
+        if number is None or self.selection is None or not self.selection.skips(number, key):
+            return False
+        self._skipped[key] = None
+        return True
+
+    def record(
+        self, outcomes: PromptOutcomes, *, step: int, num_generations: int, metrics: dict[str, list[float]]
+    ) -> None:
+        """Write a batch that is complete, and add to the metrics of the training what the selection made of it.
+
+        Args:
+            outcomes: How its prompts came out.
+            step: The first optimizer step that trains on it.
+            num_generations: Rollouts per prompt.
+            metrics: By name, values of which TRL logs the mean.
+        """
+        numbers = self._numbers
+        assert numbers is not None, "`begin_batch` comes first"
+        new = [
+            pair for pair in dict(zip(outcomes.keys, outcomes.texts, strict=True)).items() if pair[0] not in numbers
+        ]
+        numbers |= {key: len(numbers) + place for place, (key, _) in enumerate(new)}
+        sampled = {*outcomes.keys}
+        batch = Batch(
+            step=step,
+            rollouts=num_generations,
+            prompts=[numbers[key] for key in outcomes.keys],
+            correct=outcomes.correct,
+            scored=outcomes.scored,
+            reward=outcomes.reward,
+            spread=outcomes.spread,
+            new=new,
+            dropped=outcomes.dropped,
+            skipped=[numbers[key] for key in self._skipped if key not in sampled],
+        )
+        if self._writer is not None:
+            self._writer.append(batch.line())
+        if self.selection is not None:
+            self._warn_of_refill(len(self._skipped) - len(batch.skipped))
+            self.selection.observe(batch)
+            metrics["selection/skipped"].append(float(len(batch.skipped)))
+            for name, value in self.selection.metrics().items():
+                metrics[name] = [value]  # not appended: a total has no mean
+
+    def _warn_of_refill(self, count: int) -> None:
+        if count and not self._has_warned and PartialState().is_main_process:
+            logger.warning(
+                f"prompt_selection: {self._args.prompt_selection} leaves fewer prompts than a batch takes: {count} "
+                f"skipped ones refilled it. The policy may have learnt what these data can teach; use more or harder "
+                f"prompts, or stop here."
+            )
+            self._has_warned = True

@@ -1,0 +1,187 @@
+"""Prompts: the training set, read late, and the stream that `dynamic_sampling` and `prompt_selection` draw from."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from datasets import Dataset as Rows
+from datasets import IterableDataset
+from torch.utils.data import Dataset
+from trl.trainer.utils import RepeatSampler
+
+from ..distributed import current_world
+from ..runs.prompt_ledger import key_text, prompt_key
+
+
+class PromptRows(Dataset[Any]):
+    """A training set whose batches are read when TRL generates for them.
+
+    TRL draws the rows of the whole generation batch anew for each of its micro-batches and looks at the first draw
+    alone. With hundreds of micro-batches, reading the others took longer than anything else around the model.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self._rows[index]
+
+    def __getitems__(self, indices: Sequence[int]) -> "LateRows":
+        return LateRows(self._rows, indices)
+
+
+class LateRows(Sequence[dict[str, Any]]):
+    """The rows of a batch, as the list that TRL's data loader would hand out; the first use reads them."""
+
+    def __init__(self, rows: Rows, indices: Sequence[int]) -> None:
+        self._indices = indices
+        self._read = cache(lambda: rows.__getitems__(indices))
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._read()[place]
+
+    def __contains__(self, name: object) -> bool:
+        """transformers looks for tensors by name in every batch; rows have none."""
+        return False
+
+
+class PromptStream:
+    """The prompts of a data set, pass after pass, each exactly once in a pass, in the order of a seeded sampler."""
+
+    def __init__(self, order: Iterable[int], num_prompts: int, skips: Callable[[int], bool] | None = None) -> None:
+        """Make a stream over the prompts in the order of a sampler, which is asked anew for each pass.
+
+        `skips` says which prompts the next batch leaves out, as long as there are others.
+        """
+        self._order, self._num_prompts, self._skips = order, num_prompts, skips or (lambda index: False)
+        self._passes = 0  # begun so far
+        self._pass: list[int] = []
+        self._position = 0
+        self._waiting: list[int] = []  # drawn, but to be drawn again before anything else
+
+    @property
+    def epoch(self) -> float:
+        """The passes over the data so far."""
+        return max(0.0, self._passes - 1 + (self._position - len(self._waiting)) / self._num_prompts)
+
+    def draw(self, count: int, taken: set[int]) -> list[int]:
+        """Return the next `count` prompts that are not in `taken`, which they join; fewer when every prompt is taken.
+
+        A prompt that is in the batch already comes first in the next batch. A skipped one comes in the next pass over
+        the data; but where no others are left, the batch is refilled with skipped ones, the first ones first.
+        """
+        drawn: list[int] = []
+        postponed: list[int] = []
+        skipped: dict[int, None] = {}
+        while len(drawn) < count and len(taken) + len(skipped) < self._num_prompts:
+            index = self._next()
+            if index in taken:
+                postponed.append(index)
+            elif self._skips(index):
+                skipped[index] = None
+            else:
+                taken.add(index)
+                drawn.append(index)
+        refill = [*skipped][: count - len(drawn)]
+        taken.update(refill)
+        self.put_back(postponed)
+        return drawn + refill
+
+    def put_back(self, indices: Sequence[int]) -> None:
+        """Have these prompts come first in the next draw."""
+        self._waiting = [*indices, *self._waiting]
+
+    def state(self) -> dict[str, Any]:
+        """Return the position of the stream, as JSON."""
+        return {"passes": self._passes, "position": self._position, "waiting": list(self._waiting)}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go to the position of another stream over the same data. Call it on a fresh one."""
+        if max([state["position"], *(index + 1 for index in state["waiting"])]) > self._num_prompts:
+            raise ValueError(
+                f"The sampling state must come from the same training set: it names prompt "
+                f"{max([state['position'], *state['waiting']])}, there are {self._num_prompts}. Resume with the data "
+                f"of the first start."
+            )
+        while self._passes < state["passes"]:
+            self._begin_pass()
+        self._position = state["position"]
+        self._waiting = list(state["waiting"])
+
+    def _next(self) -> int:
+        if self._waiting:
+            return self._waiting.pop(0)
+        if self._position == len(self._pass):
+            self._begin_pass()
+        self._position += 1
+        return self._pass[self._position - 1]
+
+    def _begin_pass(self) -> None:
+        self._pass = [int(index) for index in self._order]
+        if sorted(self._pass) != list(range(self._num_prompts)):
+            raise ValueError(
+                f"The order of the prompts must hold each of the {self._num_prompts} once: got {len(self._pass)} "
+                f"indices, {len(set(self._pass))} of them different. Pass a sampler that drops and repeats nothing."
+            )
+        self._position = 0
+        self._passes += 1
+
+
+class PromptSource:
+    """Draws prompts in the order of TRL's sampler, in the place of TRL's dataloader."""
+
+    def __init__(self, rows: Any, sampler: Any, num_generations: int, skips: Callable[[str], bool] | None) -> None:
+        """Begin with the first prompt.
+
+        Args:
+            rows: The training set, as TRL's dataloader reads it.
+            sampler: What TRL draws its indices with.
+            num_generations: Rollouts of each prompt.
+            skips: Whether the next batch skips a prompt, by its key in the prompt ledger; None: none.
+
+        Raises:
+            ValueError: The sampler is not TRL's.
+        """
+        if not isinstance(sampler, RepeatSampler):
+            raise ValueError(
+                f"dynamic_sampling and prompt_selection need TRL's RepeatSampler: got {type(sampler).__name__} from "
+                f"_get_train_sampler. Leave them out, or order the training set beforehand."
+            )
+        # The same order, prompt by prompt, and to the last one.
+        sampler.mini_repeat_count = sampler.batch_size = sampler.repeat_count = 1
+        self._rows, self._num_generations = rows, num_generations
+        key = cache(lambda index: key_text(prompt_key(rows[index])))
+        self.stream = PromptStream(sampler, len(rows), None if skips is None else lambda index: skips(key(index)))
+
+    def draw_rows(self, num_rows: int) -> list[Any]:
+        """Return this process's rows of the next generation batch. Every process must call it."""
+        num_groups = num_rows * current_world().size // self._num_generations
+        return self.rows(self.stream.draw(num_groups, set()))
+
+    def rows(self, indices: list[int]) -> list[Any]:
+        """Return this process's share of the rows with these indices, each as often as it has rollouts."""
+        repeated = [index for index in indices for _ in range(self._num_generations)]
+        mine = repeated[current_world().local_slice(len(repeated) // current_world().size)]
+        return [self._rows[index] for index in mine]
+
+
+def check_drawable(args: Any, rows: Any, num_generations: int) -> None:
+    """Raise ValueError where the prompts of a training set cannot be drawn by their index."""
+    setting = "dynamic_sampling" if args.dynamic_sampling else f"prompt_selection: {args.prompt_selection}"
+    if isinstance(rows, IterableDataset):
+        raise ValueError(
+            f"{setting} draws prompts by their index: got a streaming training set. Load it without streaming, or "
+            f"leave {setting} out."
+        )
+    num_groups = args.generation_batch_size // num_generations
+    if len(rows) < 2 * num_groups:
+        raise ValueError(
+            f"{setting} needs a training set to choose from, of at least two batches: got {len(rows)} prompts for "
+            f"batches of {num_groups}. Use more prompts, or a smaller batch."
+        )
