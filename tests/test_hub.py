@@ -563,7 +563,7 @@ def test_the_record_of_a_run_names_no_place(policy, tmp_path, monkeypatch):
     assert str(tmp_path) not in text and TOKEN not in text
     rest = record["other_settings"]
     assert (rest["scale_rewards"], rest["lora_r"], rest["score_samples"]) == ("none", "8", "2")
-    assert rest["reward_weights"] == "[0.1, 1.0]" and rest["reward_funcs"] == ", ".join(names)
+    assert rest["reward_weights"] == "[0.1, 1]" and rest["reward_funcs"] == ", ".join(names)
     assert not {"output_dir", "hub_token", "learning_rate", "num_iterations"} & rest.keys()  # or are in settings
     assert record["is_chat"] and read_verifier(tmp_path) == (["math_reward"], False)
     assert set(record["versions"]) >= {"trl_miner", "trl", "transformers", "torch"}

@@ -280,8 +280,13 @@ class Drawing(Recording):
     def __init__(self, *args, **kwargs):
         self.kept, self.generated = [], []
         super().__init__(*args, **kwargs)
-        generate_round = self._sampling.generate_round
-        self._sampling.generate_round = lambda *args: self.generated.append(args[1]) or generate_round(*args)
+        generate_round, prompts = self._sampling._generate_round, list(self.train_dataset["prompt"])
+
+        def generate(rows):
+            self.generated.append([prompts.index(row["prompt"]) for row in rows[:: self.num_generations]])
+            return generate_round(rows)
+
+        self._sampling._generate_round = generate
 
     def _generate_and_score_completions(self, inputs):
         batch = super()._generate_and_score_completions(inputs)

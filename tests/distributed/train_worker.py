@@ -98,7 +98,6 @@ def train(policy, folder, *, source="forward", micro_batches=1, cls=Counting, re
 
 COMPARED = ("loss", "grad_norm", "reward", *OWN_METRICS)
 # They are of a process as much as of the run.
-token_credit.MOST_ROLLOUTS = 8  # of 12: some prompts of the batch
 OF_THE_SHAPES = {"micro_batches/tokens"}
 # Off-policy from the second step on, with one micro-batch: which rows share one depends on TRL's shuffling.
 OFF_POLICY = dict(num_iterations=3, learning_rate=3e-2, advantage_estimator="grpo")
@@ -139,6 +138,7 @@ CASES = {
 
 def train_all(policy, output):
     """Write what each case came to, by name, to `result.json`."""
+    token_credit.MOST_ROLLOUTS = 8  # of 12: some prompts of the batch
     results = {name: train(policy, Path(output, name), **settings) for name, settings in CASES.items()}
     if PartialState().is_main_process:
         Path(output, "result.json").write_text(json.dumps(results))

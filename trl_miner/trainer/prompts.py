@@ -1,7 +1,7 @@
 """Prompts: the training set, read late, and the stream that `dynamic_sampling` and `prompt_selection` draw from."""
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from datasets import Dataset as Rows
@@ -37,14 +37,22 @@ class LateRows(Sequence[dict[str, Any]]):
     """The rows of a batch, as the list that TRL's data loader would hand out; the first use reads them."""
 
     def __init__(self, rows: Rows, indices: Sequence[int]) -> None:
-        self._indices = indices
-        self._read = cache(lambda: rows.__getitems__(indices))
+        self._from, self._indices = rows, indices
+
+    @cached_property
+    def _read(self) -> list[dict[str, Any]]:
+        return self._from.__getitems__(self._indices)
 
     def __len__(self) -> int:
         return len(self._indices)
 
     def __getitem__(self, place: Any) -> Any:
-        return self._read()[place]
+        return self._read[place]
+
+    def __eq__(self, other: object) -> bool:
+        return other == self._read
+
+    __hash__ = None  # type: ignore[assignment]  # as a list
 
     def __contains__(self, name: object) -> bool:
         """transformers looks for tensors by name in every batch; rows have none."""
