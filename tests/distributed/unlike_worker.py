@@ -41,8 +41,8 @@ def draw_settings(draw):
     for kind in ("all_right", "all_wrong"):
         if settings["advantage_estimator"] in ("grpo", "ucas"):
             settings[kind] = draw.choice([None, None, "none", *estimators_of(kind)])
-    paid = {settings["advantage_estimator"], settings.get("all_right"), settings.get("all_wrong")}
-    if paid <= {"grpo", "ucas", "none", None}:
+    others = {settings.get("all_right"), settings.get("all_wrong")}  # which dynamic sampling would drop
+    if others <= ({"none", None} if settings["advantage_estimator"] == "grpo" else {"none"}):
         settings["dynamic_sampling"] = draw.choice([False, True])
     if settings["length_aware_training"]:
         settings["max_tokens_per_micro_batch"] = draw.choice(BUDGETS)
