@@ -31,14 +31,16 @@ def elsewhere(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The wheel of a release, built without leaving anything in the checkout."""
+    """The wheel of a release."""
     work = tmp_path_factory.mktemp("wheel")
-    folders = ["egg_info", "--egg-base", work, "build", "--build-base", work / "build"]
-    folders += ["bdist_wheel", "--bdist-dir", work / "unpacked", "--dist-dir", work]
-    command = [sys.executable, "setup.py", "--quiet", *map(str, folders)]
-    environment = os.environ | {"TRL_MINER_SOURCE": "https://github.com/OWNER/NAME"}
-    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
+    command = [sys.executable, ROOT / ".ci" / "release.py", work, "https://github.com/OWNER/NAME"]
+    subprocess.run(command, check=True, capture_output=True)
     return next(work.glob("*.whl"))
+
+
+def metadata_of(wheel):
+    described = next(path for path in zipfile.Path(wheel).iterdir() if path.name.endswith(".dist-info"))
+    return (described / "METADATA").read_text(encoding="utf-8")
 
 
 def test_the_wheel_holds_all_recipes_and_what_they_need(wheel):
@@ -53,8 +55,7 @@ def test_the_wheel_holds_all_recipes_and_what_they_need(wheel):
 
 
 def test_the_readme_of_a_release_has_whole_addresses_for_files_that_are_there(wheel):
-    described = next(path for path in zipfile.Path(wheel).iterdir() if path.name.endswith(".dist-info"))
-    metadata = email.message_from_string((described / "METADATA").read_text())
+    metadata = email.message_from_string(metadata_of(wheel))
     links = re.findall(r"\]\(([^)]+)\)", metadata.get_payload())
     ours = [link.removeprefix("https://github.com/OWNER/NAME/") for link in links if "/OWNER/" in link]
     assert all(link.startswith("https://") for link in links)
@@ -63,23 +64,19 @@ def test_the_readme_of_a_release_has_whole_addresses_for_files_that_are_there(wh
     assert "Source, https://github.com/OWNER/NAME" in metadata.get_all("Project-URL")
 
 
-def test_the_readme_of_a_wheel_from_nowhere_has_no_dead_links_and_no_broken_pictures(monkeypatch):
-    said = {}
-    monkeypatch.delenv("TRL_MINER_SOURCE", raising=False)
-    monkeypatch.setattr("setuptools.setup", said.update)
-    runpy.run_path(str(ROOT / "setup.py"))
-    links = re.findall(r"\]\(([^)]+)\)", said["long_description"])
-    assert links and all(link.startswith(("https://", "#")) for link in links)
-    assert "on a CPU, 0.27 of TRL's time if" in said["long_description"]  # the text of a link stays
-    assert {*said["project_urls"]} == {"Paper", "TRL"}
+def test_the_readme_of_a_release_from_nowhere_has_no_dead_links_and_no_broken_pictures():
+    readme_of_a_release = runpy.run_path(str(ROOT / ".ci" / "release.py"))["readme_of_a_release"]
+    shown = readme_of_a_release(
+        "[![a](b.png)](c.md) [the **text** of a link](d.md#e) ![f](g.png) [h](https://i) [j](#k)"
+    )
+    assert shown == " the **text** of a link  [h](https://i) [j](#k)"
 
 
 def test_uv_installs_the_wheel_and_uvx_runs_its_command(wheel, tmp_path):
     """What it depends on would be gigabytes: uv is told to leave it out, and a recipe is shown with two packages."""
     from uv import find_uv_bin
 
-    metadata = (next(wheel.parent.glob("*.egg-info")) / "requires.txt").read_text()
-    names = re.findall(r"^[A-Za-z][\w-]*", metadata, re.MULTILINE)
+    names = re.findall(r"^Requires-Dist: ([\w-]+)", metadata_of(wheel), re.MULTILINE)
     Path("left_out.txt").write_text("".join(f"{name} ; python_version < '3'\n" for name in names))
     for package in (tqdm, yaml):
         Path("beside", package.__name__).parent.mkdir(exist_ok=True)
