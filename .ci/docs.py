@@ -57,6 +57,15 @@ def copy_checkout(copy: Path) -> None:
         module.write_text('"""'.join([opening, LEGEND.sub("    ", docstring), code]), encoding="utf-8")
 
 
+def reference(name: str, copy: Path) -> str:
+    """Return the page of a folder of the package, or of the modules beside the folders."""
+    if name != "trl_miner":
+        return f"::: trl_miner.{name}\n"
+    modules = sorted(path.stem for path in copy.glob("trl_miner/*.py") if path.stem != "__init__")
+    alone = "    options:\n      show_submodules: false\n"
+    return f"# trl_miner\n\n::: trl_miner\n{alone}" + "".join(f"\n::: trl_miner.{module}\n" for module in modules)
+
+
 def build(output: Path) -> None:
     """Write the whole site; it starts at `index.html`."""
     with tempfile.TemporaryDirectory() as work:
@@ -64,12 +73,8 @@ def build(output: Path) -> None:
         copy_checkout(copy)
         (copy / "commands.md").write_text(commands(), encoding="utf-8")
         (copy / "reference").mkdir()
-        packages = [
-            "trl_miner",
-            *sorted(f"trl_miner.{path.parent.name}" for path in copy.glob("trl_miner/*/__init__.py")),
-        ]
-        for name in packages:
-            (copy / "reference" / f"{name}.md").write_text(f"::: {name}\n", encoding="utf-8")
+        for name in sorted({*(path.parent.name for path in copy.glob("trl_miner/*/__init__.py")), "trl_miner"}):
+            (copy / "reference" / f"{name}.md").write_text(reference(name, copy), encoding="utf-8")
         lists = {
             "Guides": copy.glob("trl_miner/*/README.md"),
             "Notebooks": copy.glob("notebooks/*.ipynb"),
@@ -83,8 +88,8 @@ def build(output: Path) -> None:
                 pages = [path.relative_to(copy).as_posix() for path in sorted(lists[title])]
                 entry[title] = [{Path(page).stem: page} if title == "Reference" else page for page in pages]
         (copy.parent / "mkdocs.yml").write_text(yaml.safe_dump({**settings, "site_dir": str(output.resolve())}))
-        command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
-        subprocess.run(command, cwd=work, check=True, stdout=subprocess.DEVNULL)
+        command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
+        subprocess.run(command, cwd=work, check=True)
 
 
 if __name__ == "__main__":
