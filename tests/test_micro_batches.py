@@ -41,8 +41,6 @@ def batch_of(lengths, *, num_prompt=None, num_completion=None, advantages=None, 
 def plan_of(batches, **settings):
     defaults = dict(
         trim=PaddingTrim(),
-        by_length=True,
-        skips_rows=True,
         has_kl=False,
         max_tokens=None,
         loss_type="dapo",
@@ -157,23 +155,23 @@ def toy_loss(batch, loss_type, of=torch.Tensor.double):
     return (per_token.sum(1) / mask.sum(1).clamp(min=1)).mean()
 
 
-@given(trl_batches(), st.sampled_from(["dapo", "bnpo", "grpo"]), st.booleans(), st.booleans(), st.integers(1, 5))
-def test_the_loss_is_the_same_sum(batches, loss_type, by_length, skips_rows, least):
+@given(trl_batches(), st.sampled_from(["dapo", "bnpo", "grpo"]), st.booleans(), st.integers(1, 5))
+def test_the_loss_is_the_same_sum(batches, loss_type, has_kl, least):
     assert {loss_type} & (SUMMED | TOKEN_MEAN | ROW_MEAN)
-    plan = plan_of(batches, loss_type=loss_type, by_length=by_length, skips_rows=skips_rows, least=least)
+    plan = plan_of(batches, loss_type=loss_type, has_kl=has_kl, least=least)
     expected = sum(toy_loss(batch, loss_type) for batch in batches)
     micro_batches = [plan.build(number) for number in range(len(plan.parts))]
-    found = sum(one.weight * toy_loss(one.inputs, loss_type) for one in micro_batches)
+    found = sum(weight * toy_loss(inputs, loss_type) for inputs, weight in micro_batches)
     # The weights of bnpo's rows are float32: exact to 6e-8 of each token's term, not of the sum of both signs.
     size = sum(toy_loss(batch, loss_type, torch.abs) for batch in batches)
     assert float(found) == pytest.approx(float(expected), rel=0, abs=2e-7 * float(size))
 
 
 @given(trl_batches(), st.one_of(st.none(), st.integers(65, 400)), st.booleans())
-def test_no_row_is_lost_or_counted_twice(batches, max_tokens, skips_rows):
-    plan = plan_of(batches, max_tokens=max_tokens, skips_rows=skips_rows)
-    used = [rows_with_effect(batch, has_kl=False) for batch in batches]
-    if not skips_rows or not any(rows.any() for rows in used):
+def test_no_row_is_lost_or_counted_twice(batches, max_tokens, has_kl):
+    plan = plan_of(batches, max_tokens=max_tokens, has_kl=has_kl)
+    used = [rows_with_effect(batch, has_kl=has_kl) for batch in batches]
+    if not any(rows.any() for rows in used):
         used = [np.ones_like(rows) for rows in used]
     expected = [
         batch["completion_ids"][row] for batch, rows in zip(batches, used, strict=True) for row in rows.nonzero()[0]
@@ -181,11 +179,11 @@ def test_no_row_is_lost_or_counted_twice(batches, max_tokens, skips_rows):
     expected = sorted(ids[ids > 0].tolist() for ids in expected)
     found = []
     for number in range(len(plan.parts)):
-        micro_batch = plan.build(number)
-        tokens = micro_batch.inputs["prompt_ids"].numel() + micro_batch.inputs["completion_ids"].numel()
+        inputs, _ = plan.build(number)
+        tokens = inputs["prompt_ids"].numel() + inputs["completion_ids"].numel()
         assert max_tokens is None or tokens <= max_tokens
-        if micro_batch.rows:
-            found += [ids[ids > 0].tolist() for ids in micro_batch.inputs["completion_ids"]]
+        if plan.parts[number]:
+            found += [ids[ids > 0].tolist() for ids in inputs["completion_ids"]]
     assert sorted(found) == expected
     steps = [plan.of_micro_step(step) for step in range(len(batches))]
     assert list(itertools.chain(*steps)) == list(range(len(plan.parts))) and steps[-1]
@@ -195,37 +193,9 @@ def test_no_row_is_lost_or_counted_twice(batches, max_tokens, skips_rows):
 def test_a_micro_batch_without_rows_counts_nowhere():
     sparse = plan_of([batch_of([(2, 3)]), batch_of([(1, 4)], advantages=[0.0])], least=2)
     assert [len(rows) for rows in sparse.parts] == [1, 0]
-    blank = sparse.build(1)
-    assert blank.inputs["completion_ids"].shape == (1, 2) and loss_mask(blank.inputs).sum() == 0
-    assert blank.inputs["prompt_mask"].tolist() == [[1]] and blank.inputs["advantages"].tolist() == [0.0]
-
-
-def test_what_the_micro_batches_find_goes_back_to_trls_micro_batches():
-    batches = [batch_of([(2, 3), (1, 1)], num_completion=6), batch_of([(1, 2), (3, 5)], num_completion=6)]
-    batches[1]["advantages"][0] = 0.0  # left out
-    batches[1]["old_per_token_logps"] = torch.full((2, 6), -0.25)
-    batches[0]["old_per_token_logps"] = torch.full((2, 6), -0.25)
-    plan = plan_of(batches)
-    for number in range(len(plan.parts)):
-        micro_batch = plan.build(number)
-        plan.keep(
-            micro_batch, -micro_batch.inputs["completion_ids"].float(), micro_batch.inputs["completion_ids"].float()
-        )
-    (first, logps, _), (second, more_logps, entropies) = plan.replay()
-    assert first["completion_ids"].shape[1] == 3 and second["completion_ids"].shape[1] == 5
-    assert torch.equal(
-        logps[first["completion_mask"].bool()], -first["completion_ids"][first["completion_ids"] > 0].float()
-    )
-    assert more_logps[0].tolist() == [-0.25] * 5 and entropies[0].tolist() == [0.0] * 5  # ratio 1 where left out
-    assert entropies[1].tolist() == second["completion_ids"][1].tolist()
-    assert plan.token_counts().tolist() == [[4, 4], [7, 5]]  # 3 + 1; 2 + 5, of which 2 are left out
-
-
-def test_like_lengths_stay_where_they_are():
-    batches = [batch_of([(2, 7)] * 4) for _ in range(3)]
-    assert not plan_of(batches).is_worth_it
-    batches[1]["advantages"][:2] = 0.0  # 2 of 12 rows less
-    assert plan_of(batches).is_worth_it and not plan_of(batches, skips_rows=False).is_worth_it
+    blank, _ = sparse.build(1)
+    assert blank["completion_ids"].shape == (1, 2) and loss_mask(blank).sum() == 0
+    assert blank["prompt_mask"].tolist() == [[1]] and blank["advantages"].tolist() == [0.0]
 
 
 SIZE = dict(hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, vocab_size=50)
@@ -336,7 +306,10 @@ def test_short_rows_share_a_micro_batch_of_more_rows_and_no_more_tokens():
     """TRL's micro-batches have 4 x (2 + 100) = 408 tokens; the parts 102 and 7 x 12 = 84."""
     shape = dict(num_prompt=2, num_completion=100)
     plan = plan_of([batch_of([(2, 10), (2, 100), (2, 10), (2, 10)], **shape), batch_of([(2, 10)] * 4, **shape)])
-    assert [len(rows) for rows in plan.parts] == [1, 7] and plan.planned_tokens() == 186
+    assert [len(rows) for rows in plan.parts] == [1, 7]
+    for number in range(2):
+        plan.build(number)
+    assert plan.num_tokens == 186
     long = plan_of([batch_of([(2, 100)] * 4, **shape), batch_of([(2, 100)] * 3 + [(2, 60)], **shape)])
     assert [len(rows) for rows in long.parts] == [4, 4]  # 7 and 1 would have 62 + 714 tokens, fewer than 816
 

@@ -51,8 +51,8 @@ def loss_of(trainer, case, monkeypatch, generator=None, tool_mask=None):
     forward = lambda self, model, ids, *args, **kwargs: (logps, torch.zeros_like(logps), None)  # noqa: E731
     monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", forward)
     if generator is not None:
-        context = {**trainer._rewriter.context(), "generator": generator}
-        monkeypatch.setattr(trainer._rewriter, "context", lambda: context)
+        context = {**trainer._policy_loss.context(), "generator": generator}
+        monkeypatch.setattr(trainer._policy_loss, "context", lambda: context)
     mask = torch.tensor(case["mask"])
     batch = {
         "prompt_ids": torch.zeros(len(mask), 1, dtype=torch.long),
