@@ -1,6 +1,5 @@
 """A training step that computes less gives the weights, the loss and the metrics of one that computes everything."""
 
-import itertools
 import random
 
 import pytest

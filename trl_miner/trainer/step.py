@@ -116,10 +116,11 @@ class OptimizerStep:
     def _micro_batch_loss(self, model: Any, plan: MicroBatchPlan, number: int) -> Tensor:
         """Return TRL's loss of one micro-batch of the plan, and keep what TRL logs of it."""
         beat()
-        inputs, weight = plan.build(number)
+        trainer, (inputs, weight) = self._trainer, plan.build(number)
         logged = defaultdict[str, list[float]](list)
-        with patched(self._trainer, "_metrics", {"train": logged}):
-            loss: Tensor = self._trainer.micro_batch_loss(model, inputs, weight)
+        # TRL gathers a number for each row, and the processes may have unlike numbers of rows: `TokenMeans` does it.
+        with patched(trainer, "_metrics", {"train": logged}), patched(trainer.accelerator, "gather", _return_own):
+            loss: Tensor = trainer.micro_batch_loss(model, inputs, weight)
         self._means.add(logged, inputs)
         return loss
 
@@ -152,3 +153,7 @@ class OptimizerStep:
     @property
     def _is_deepspeed(self) -> bool:
         return bool(self._trainer.accelerator.distributed_type == DistributedType.DEEPSPEED)
+
+
+def _return_own(rows: Tensor) -> Tensor:
+    return rows
