@@ -47,11 +47,11 @@ from .gradient_share import with_group_kind
 from .hooks import overridden
 from .logits import check_logits
 from .padding import loss_mask
+from .patching import patched
 from .prompt_log import PromptLog
 from .prompts import PromptSource, check_drawable
 from .quantized_sync import full_weights_for_vllm
 from .reference import add_reference, is_scored_late, without_reference
-from .replaced import replaced
 from .run_trainer import RunTrainer
 from .sampler_check import SamplerCheck, takes_sampler_logps
 from .scoring import Forwards, Scores
@@ -238,8 +238,8 @@ class MinerGRPOTrainer(RunTrainer):
         """See the rollouts and the rewards that TRL itself gets, from whoever overrides its methods."""
         generate, score = self._generate, self._calculate_rewards
         with (
-            replaced(self, "_generate", partial(self._observe_rollouts, generate)),
-            replaced(self, "_calculate_rewards", partial(self._observe_rewards, score)),
+            patched(self, "_generate", partial(self._observe_rollouts, generate)),
+            patched(self, "_calculate_rewards", partial(self._observe_rewards, score)),
         ):
             yield
 

@@ -21,13 +21,13 @@ from ..runs.locks import hold_run
 from .checkpointing import Checkpointing, NothingLeft, RunState
 from .gradient_share import GradientShare
 from .hooks import FORWARD
-from .loss_rewriter import LossRewriter
-from .optimizer_step import OptimizerStep
+from .patching import patched
+from .policy_loss import PolicyLoss
 from .prompts import PromptRows
 from .reference import average_kl, fill_reference
-from .replaced import replaced
 from .row_layout import AS_TRL, choose_layout
 from .scoring import Forwards
+from .step import OptimizerStep
 from .watchdog import TRAINING_STEP, TrainingWatchdog
 
 
@@ -43,7 +43,7 @@ class RunTrainer(GRPOTrainer):
     reward_funcs: list[Any]
     forwards: Forwards | None = None
     _optimizer_step: OptimizerStep | None = None
-    _rewriter: LossRewriter | None = None
+    _policy_loss: PolicyLoss | None = None
     _gradient_share: GradientShare | None = None
     _checkpoints: Checkpointing | None = None
     _watchdog = TrainingWatchdog()
@@ -66,7 +66,7 @@ class RunTrainer(GRPOTrainer):
         self.forwards = Forwards(self)
         self._optimizer_step = OptimizerStep(self)
         if self.args.policy_loss_method.function is not None:
-            self._rewriter = LossRewriter(self)
+            self._policy_loss = PolicyLoss(self)
         if self.args.log_gradient_share or self.args.dose_share is not None:
             self._gradient_share = GradientShare(self)
             self.add_callback(self._gradient_share)
@@ -143,56 +143,36 @@ class RunTrainer(GRPOTrainer):
         step = self._optimizer_step
         if step is None or not self.model.training:
             return super()._compute_loss(model, inputs)
-        self.prepare_loss()
+        if self._policy_loss is not None:
+            self._policy_loss.prepare(step.plan)
         if step.plan is not None:
             return step.compute_loss(model, step.plan)
-        self.measure_gradient(inputs)
-        loss = self.call_loss(model, inputs)
+        return self.micro_batch_loss(model, inputs)
+
+    def micro_batch_loss(self, model: Any, inputs: dict[str, Any], weight: float = 1.0) -> Tensor:
+        """Return the loss of a micro-batch, which counts with this weight. Every process must call it."""
+        if self._gradient_share is not None:
+            self._gradient_share.add(inputs, weight)
+        loss = self.call_loss(model, inputs) * weight
         average_kl(self, inputs)
         return loss
 
-    def prepare_loss(self) -> None:
-        """Show a `policy_loss` that must see the whole optimizer step all of its rows. Every process must call it."""
-        if self._rewriter is not None and self._optimizer_step is not None:
-            self._rewriter.prepare(self._optimizer_step.plan)
-
-    def measure_gradient(self, inputs: dict[str, Any], weight: float = 1.0) -> None:
-        """Measure a micro-batch whose loss comes next and counts with this weight, where the run asks for it."""
-        if self._gradient_share is not None:
-            self._gradient_share.add(inputs, weight)
-
-    def call_loss(
-        self,
-        model: Any,
-        inputs: dict[str, Any],
-        *,
-        replayed: tuple[Any, ...] | None = None,
-        keep: Callable[[Tensor, Tensor], None] | None = None,
-    ) -> Tensor:
-        """Return TRL's loss of some rows, as `policy_loss` changes it.
-
-        Args:
-            model: The policy.
-            inputs: The rows.
-            replayed: What stands in for the forward inside the loss; None: it asks the model.
-            keep: Gets the log-probs and entropies of the forward, without a graph.
-        """
+    def call_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        """Return TRL's loss of some rows, with what `policy_loss` and `kl_on` put into it after its forward."""
         inputs = dict(inputs)
         ask: Callable[..., tuple[Any, ...]] = getattr(self, FORWARD)
 
         def forward(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
             """Return what TRL's loss gets, overrides included; it looks for all else in `inputs` after this."""
-            result = ask(*args, **kwargs) if replayed is None else replayed
-            if keep is not None:
-                keep(result[0].detach(), result[1].detach())
+            result = ask(*args, **kwargs)
             fill_reference(inputs, result[0])
-            if self._rewriter is not None:
-                self._rewriter.rewrite(inputs, result[0])
+            if self._policy_loss is not None:
+                self._policy_loss.rewrite(inputs, result[0])
             return result
 
         bounds = self.epsilon_low, self.epsilon_high
         try:
-            with replaced(self, FORWARD, forward):
+            with patched(self, FORWARD, forward):
                 loss: Tensor = super()._compute_loss(model, inputs)
             return loss
         finally:
