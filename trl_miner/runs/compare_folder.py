@@ -26,12 +26,9 @@ _ADVICE = "Give the folder of a finished run of `trl-miner compare`."
 
 
 def lock_comparison(output: Path) -> AbstractContextManager[Any]:
-    """Hold the folder of a comparison; runs that a killed comparison leaves behind still hold the yielded lock."""
-    message = (
-        "--output must be a folder that no other comparison is using: {folder} is in use by {holder}, or by a run "
-        "that it left behind. Wait for it, or give another."
-    )
-    return lock_folder(output, message)
+    """Hold the folder of a comparison."""
+    rule = "--output must be a folder that no other comparison is using: {folder} is in use by {holder}."
+    return lock_folder(output, f"{rule} Wait for it, or give another.")
 
 
 def run_folder(output: Path, method: str, seed: int) -> Path:
