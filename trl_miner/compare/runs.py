@@ -93,7 +93,7 @@ def check_folder(run: Run) -> None:
             )
         return
     known, wanted = read_run_settings(run.folder), redact(run.settings)
-    if differences := _differences(known, wanted):
+    if differences := _differences(redact(known), wanted):
         raise ValueError(
             f"{run.folder} must be empty or hold the same run: it holds one with other settings, {differences}. Give "
             f"another --output, or delete that folder."

@@ -6,6 +6,7 @@ lease that nobody renews for LEASE_SECONDS has ended, and a holder that renews i
 """
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -98,7 +99,7 @@ class FolderLock:
         """Return whom the lock names; empty: it is free."""
         if (owner := self._lease.owner) is not None:
             return f"process {owner.pid} on {owner.hostname.partition('?')[0]}"  # filelock adds a container's number
-        return "an unknown process" if self.path.exists() else ""
+        return f"an unknown process, by {self.path}" if os.path.lexists(self.path) else ""
 
 
 def _place(folder: Path) -> tuple[int, int] | None:
