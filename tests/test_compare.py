@@ -1,7 +1,6 @@
 """Two recipes are really trained, each as a user would; what a wrong call gets; and that nothing is left behind."""
 
 import contextlib
-import fcntl
 import io
 import json
 import os
@@ -18,7 +17,9 @@ from trl_miner import cli
 from trl_miner.commands.compare import _seeds as seeds_of
 from trl_miner.compare import compare
 from trl_miner.compare.recipes import _score_steps, parse_recipe, read_recipes
-from trl_miner.compare.runs import ProcessRunner
+from trl_miner.compare.runs import ProcessRunner, Run, check_folder
+from trl_miner.runs.compare_folder import write_run
+from trl_miner.runs.locks import TRAINING_LOCK, lock_folder
 from trl_miner.runs.runs_file import read_runs
 from trl_miner.viewing.report import write_report
 
@@ -284,21 +285,18 @@ def test_a_folder_that_is_not_compares_own_is_left_alone(recipe, tmp_path, read_
         compare([recipe], seeds=1, output=tmp_path / "out")
 
 
-def test_a_lock_left_by_a_dead_process_does_not_count(recipe, tmp_path, read_here):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / ".lock").write_text("1\n")
-    with (tmp_path / "out" / ".lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(ValueError, match="is in use by an unknown process"):
-            compare([recipe], seeds=1, output=tmp_path / "out")
-    path = write_recipe(tmp_path, "typo", lerning_rate=1)
-    with pytest.raises(ValueError, match="unknown key"):  # so it got past the lock
-        compare([path], seeds=1, output=Path(tmp_path / "out"))
+def test_a_run_that_a_killed_comparison_left_behind_is_waited_for(recipe, tmp_path, read_here, monkeypatch):
+    monkeypatch.setattr("trl_miner.runs.locks.BEAT_SECONDS", 0.1)
+    run = Run(tmp_path / "seed1", recipe, {"method": "grpo", "options": [], "seed": 1, "recipe": {}})
+    write_run(run.folder, run.settings)
+    check_folder(run)
+    with lock_folder(run.folder, "", TRAINING_LOCK), pytest.raises(ValueError, match=r"is in use by process \d+ on"):
+        check_folder(run)
 
 
 def test_a_reader_that_crashes_shows_no_token(tmp_path, monkeypatch):
     """The error ends with the reader's log, which begins with its command."""
     monkeypatch.setattr("trl_miner.compare.recipes._CHILD", "raise SystemExit(3)")
-    with open(tmp_path / ".lock", "w") as lock, pytest.raises(ValueError, match="exit code 3") as error:
-        read_recipes([Path("a.yaml")], None, ["--hub_token", "hf_planted"], ProcessRunner([], lock))
+    with pytest.raises(ValueError, match="exit code 3") as error:
+        read_recipes([Path("a.yaml")], None, ["--hub_token", "hf_planted"], ProcessRunner([]))
     assert "hf_planted" not in str(error.value)

@@ -34,6 +34,7 @@ from trl_miner.evaluation.evaluate import ModelOptions
 from trl_miner.evaluation.generate import ProblemSet, PromptRenderer, Sampling, sample_seed
 from trl_miner.evaluation.score import score_folder
 from trl_miner.evaluation.seeded_sampling import exponential_noise, sample_tokens
+from trl_miner.runs.eval_folder import lock_eval
 from trl_miner.runs.samples import SampleWriter, read_samples
 
 
@@ -301,11 +302,9 @@ def test_a_model_that_changes_while_it_is_loaded_is_refused(tmp_path, model_fold
     assert (tmp_path / "out" / "arithmetic" / "samples.jsonl").read_text() == ""
 
 
-def test_two_at_once_are_refused(model_folder, whole, capsys):
-    import fcntl
-
-    with open(whole / ".lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+def test_two_at_once_are_refused(model_folder, whole, capsys, monkeypatch):
+    monkeypatch.setattr("trl_miner.runs.locks.BEAT_SECONDS", 0.1)
+    with lock_eval(whole):
         assert evaluate(model_folder, whole, "--limit", 30, "--samples", 3, "--max-tokens", 20) == 2
     assert "Only one process may sample into a folder" in capsys.readouterr().err
 

@@ -1,16 +1,11 @@
 """The lock of a folder: whose it is, when a dead process's is taken over, and what a training does with it."""
 
-import errno
-import fcntl
-import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
-from contextlib import nullcontext
 
 import pytest
 from harness import config, mixed_reward, problems
@@ -20,29 +15,41 @@ from trl_miner import MinerGRPOTrainer
 from trl_miner.runs import locks
 from trl_miner.runs.locks import TRAINING_LOCK, FolderLock, hold_run, lock_folder
 
-HOST = socket.gethostname()
+ME = f"process {os.getpid()} on {socket.gethostname()}"
+HOLDER = """
+import os, pathlib, signal, sys
+from trl_miner.runs.locks import TRAINING_LOCK, FolderLock
+lock = FolderLock(pathlib.Path(sys.argv[1]), TRAINING_LOCK)
+lock.acquire("{holder}")
+print("held", flush=True)
+os.kill(os.getpid(), signal.SIGKILL) if len(sys.argv) > 2 else sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Seconds for tests."""
+    monkeypatch.setattr(locks, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(locks, "LEASE_SECONDS", 2.0)
+
+
+def hold_elsewhere(folder):
+    """Hold a folder as if from another machine, whose processes are not seen here; return the lock and its file."""
+    lock = FolderLock(folder, TRAINING_LOCK)
+    lock.acquire("")
+    name = socket.gethostname()
+    lock.path.write_text(lock.path.read_text().replace(f"host={name}", "host=node7").replace("pid=", "pid=9"))
+    return lock
 
 
 def test_a_lock_names_its_holder_and_ends_with_it(tmp_path):
-    holder = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import sys, pathlib; from trl_miner.runs.locks import lock_folder\n"
-            "with lock_folder(pathlib.Path(sys.argv[1]), ''):\n    print('locked', flush=True); sys.stdin.read()",
-            str(tmp_path),
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert holder.stdout.readline() == "locked\n"
-    with pytest.raises(ValueError, match=rf"{tmp_path} is held by process {holder.pid} on {HOST}, since 20"):
-        with lock_folder(tmp_path, "{folder} is held by {holder}"):
-            pass
-    holder.communicate()
-    with lock_folder(tmp_path, "") as file:
-        assert not file.closed
+    with lock_folder(tmp_path, ""):
+        with pytest.raises(ValueError, match=f"{tmp_path} is held by {ME}"):
+            with lock_folder(tmp_path, "{folder} is held by {holder}"):
+                pass
+    with lock_folder(tmp_path, ""):
+        pass
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
@@ -50,123 +57,51 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"--output must be a folder that can be written: .*file"):
         with lock_folder(tmp_path / "file" / "inside", ""):
             pass
-
-
-@pytest.fixture
-def quick(monkeypatch):
-    """Seconds for tests: a beat every 0.02, and 2 without one, as a busy disk may need, is dead."""
-    for name, seconds in (("BEAT_SECONDS", 0.02), ("PATIENCE_SECONDS", 2.0)):
-        monkeypatch.setattr(locks, name, seconds)
-
-
-@pytest.fixture
-def no_flock(monkeypatch):
-    """A file system that cannot lock."""
-
-    def flock(file, how):
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-
-
-@pytest.fixture
-def elsewhere(tmp_path, quick):
-    """Hold a folder as if from another machine, whose locks are not seen here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(locks, "_boot", lambda: "another")
-        patch.setattr(socket, "gethostname", lambda: "node7")
-        lock = FolderLock(tmp_path)
-        lock.acquire("")
-    fcntl.flock(lock.file, fcntl.LOCK_UN)
-    return lock
-
-
-@pytest.mark.parametrize("how", ["killed", "killed long ago"])
-def test_a_holder_on_another_machine_counts_while_it_lives(tmp_path, elsewhere, monkeypatch, how):
-    with pytest.raises(ValueError, match=r"process \d+ on node7, since"), lock_folder(tmp_path, "{holder}"):
-        pass
-    elsewhere._ended.set()  # it is killed
-    time.sleep(0.1)
-    if how == "killed long ago":
-        monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("there is nothing to wait for"))
-        os.utime(tmp_path / ".lock", (0, 0))
-    with lock_folder(tmp_path, "{holder}"):
-        assert json.loads((tmp_path / ".lock").read_text())["host"] == HOST
-        with pytest.raises(RuntimeError, match=f"was taken over by process {os.getpid()} on {HOST}"):
-            elsewhere.check()
-
-
-def test_a_file_system_without_locks_tells_by_the_sign_of_life(tmp_path, quick, no_flock):
-    with lock_folder(tmp_path, "{holder}"), pytest.raises(ValueError, match=f"process {os.getpid()} on {HOST}"):
-        with lock_folder(tmp_path, "{holder}"):
-            pass
-    with lock_folder(tmp_path, "{holder}"):
+    with hold_run(tmp_path / "file" / "out"):  # a training may save nothing
         pass
 
 
-@pytest.mark.parametrize("can_lock", [True, False])
-def test_of_two_that_start_at_once_one_gets_the_folder(tmp_path, quick, can_lock, request, monkeypatch):
-    """However slow the disk is: a second that starts while the first one writes is refused."""
-    if not can_lock:
-        request.getfixturevalue("no_flock")
-        write = FolderLock._write
-        monkeypatch.setattr(FolderLock, "_write", lambda lock: (time.sleep(0.5), write(lock)))
-    outcomes, start, end = [], threading.Barrier(2), threading.Event()
-
-    def take():
-        lock = FolderLock(tmp_path)
-        lock._me["pid"] = threading.get_ident()  # two processes
-        start.wait()
-        try:
-            lock.acquire("{holder}")
-        except ValueError:
-            outcomes.append("refused")
-        else:
-            outcomes.append("held")
-        end.wait(5)
-
-    threads = [threading.Thread(target=take) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    while len(outcomes) < 2:
-        time.sleep(0.01)
-    end.set()
-    for thread in threads:
-        thread.join()
-    assert sorted(outcomes) == ["held", "refused"]
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_a_holder_on_another_machine_counts_while_it_lives(tmp_path, is_alive, caplog):
+    elsewhere = hold_elsewhere(tmp_path)
+    if is_alive:
+        with pytest.raises(ValueError, match=r"process 9\d+ on node7"):
+            FolderLock(tmp_path, TRAINING_LOCK).acquire("{holder}")
+        return
+    elsewhere._lease._stop_heartbeat()
+    lock = FolderLock(tmp_path, TRAINING_LOCK)
+    lock.acquire("{holder}")
+    assert "on node7, which has ended. It is taken over" in caplog.text
+    with pytest.raises(RuntimeError, match=f"was taken over by {ME}"):
+        elsewhere.check()
+    lock.release()
 
 
-@pytest.mark.parametrize(("can_lock", "age", "is_taken"), [(True, 0, True), (False, 0, False), (False, 5, True)])
-def test_a_claim_that_a_killed_process_left_ends(tmp_path, quick, can_lock, age, is_taken, request):
-    """At once where the machine can tell, else after 2 x PATIENCE_SECONDS = 4 s."""
-    if not can_lock:
-        request.getfixturevalue("no_flock")
-    claim = tmp_path / ".lock.claim"
-    claim.write_text(json.dumps(FolderLock(tmp_path)._me))
-    os.utime(claim, (time.time() - age,) * 2)
-    with nullcontext() if is_taken else pytest.raises(ValueError, match=f"process {os.getpid()} on {HOST}"):
-        with lock_folder(tmp_path, "{holder}"):
-            assert not claim.exists()
+def test_of_several_that_start_at_once_one_gets_the_folder(tmp_path):
+    """Also where one was killed before; the others are refused while it lives."""
+    killed = subprocess.run([sys.executable, "-c", HOLDER, str(tmp_path), "kill"])
+    assert killed.returncode == -signal.SIGKILL and (tmp_path / TRAINING_LOCK).exists()
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    started = [subprocess.Popen(command, **pipes) for _ in range(4)]
+    refused = []
+    while len(refused) < 3:
+        refused += [one for one in started if one.poll() is not None and one not in refused]
+    (holder,) = [one for one in started if one not in refused]
+    assert holder.stdout.readline() == "held\n"
+    for one in refused:
+        assert f"ValueError: process {holder.pid} on" in one.communicate()[1]
+    holder.communicate()
 
 
 def test_a_forked_child_does_not_keep_the_lock(tmp_path):
     """Like a worker of a data loader that outlives a killed training."""
-    lock = FolderLock(tmp_path)
-    lock.acquire("")
-    ready, go = os.pipe(), os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(ready[1], b"x")
-        os.read(go[0], 1)
-        os._exit(0)
-    try:
-        os.read(ready[0], 1)
-        lock.file.close()  # as a kill does
-        with lock_folder(tmp_path, "{holder}"):
-            pass
-    finally:
-        os.write(go[1], b"x")
-        os.waitpid(child, 0)
+    code = HOLDER.replace(
+        'print("held"', 'os.fork() or os.setsid() or __import__("time").sleep(5) or os._exit(0)\nprint("held"'
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path), "kill"]).returncode == -signal.SIGKILL
+    with hold_run(tmp_path), hold_run(tmp_path):
+        assert FolderLock(tmp_path, TRAINING_LOCK)._holder() == ME
 
 
 class During(TrainerCallback):
@@ -191,9 +126,7 @@ def test_two_trainings_in_one_folder_are_refused(policy, tmp_path):
     def start_again():
         held, locks._held = locks._held, {}  # another process
         try:
-            with pytest.raises(
-                ValueError, match=f"is in use by process {os.getpid()} on {HOST}, since 20.*another out"
-            ):
+            with pytest.raises(ValueError, match=f"is in use by {ME}.*another out"):
                 second.train()
         finally:
             locks._held = held
@@ -202,54 +135,25 @@ def test_two_trainings_in_one_folder_are_refused(policy, tmp_path):
     first.train()
     assert first.state.global_step == 3 and second.state.global_step == 0
     second.train(resume_from_checkpoint="latest")  # in the same process, after the first
-    assert (tmp_path / TRAINING_LOCK).read_text() == ""
-
-
-def test_a_training_that_was_killed_does_not_keep_its_folder(policy, tmp_path, caplog):
-    code = (
-        "import os, pathlib, signal, sys\nfrom trl_miner.runs.locks import TRAINING_LOCK, FolderLock\n"
-        "FolderLock(pathlib.Path(sys.argv[1]), TRAINING_LOCK).acquire('')\nos.kill(os.getpid(), signal.SIGKILL)"
-    )
-    killed = subprocess.run([sys.executable, "-c", code, str(tmp_path)])
-    assert killed.returncode == -9 and json.loads((tmp_path / TRAINING_LOCK).read_text())["host"] == HOST
-    with hold_run(tmp_path), hold_run(tmp_path):
-        assert json.loads((tmp_path / TRAINING_LOCK).read_text())["pid"] == os.getpid()
-    assert "which has ended. It is taken over" in caplog.text
+    assert not (tmp_path / TRAINING_LOCK).exists()
 
 
 def test_a_folder_deleted_while_it_trains_is_said_and_made_anew(policy, tmp_path, caplog):
     folder = tmp_path / "out"
     trained = trainer(policy, folder, During(lambda: shutil.rmtree(folder)))
     trained.train()
-    assert trained.state.global_step == 3 and (folder / "checkpoint-2" / "manifest.json").is_file()
-    assert "was deleted or moved while process" in caplog.text
+    assert trained.state.global_step == 3 and (folder / "checkpoint-2" / "trainer_state.json").is_file()
+    assert "was deleted or moved while this process" in caplog.text
     caplog.clear()
     trainer(policy, folder, During((folder / TRAINING_LOCK).unlink), overwrite_output_dir=True).train()
-    assert "deleted" not in caplog.text and (folder / TRAINING_LOCK).exists()
-
-
-def test_the_lock_holds_again_when_the_disk_is_back(tmp_path, monkeypatch):
-    lock = FolderLock(tmp_path)
-    lock.acquire("")
-    with monkeypatch.context() as patch:
-        patch.setattr(locks, "_read", lambda path: None)
-        patch.setattr(FolderLock, "_open", lambda self: os.stat(tmp_path / "away"))
-        lock.check()
-    lock.check()
-    with pytest.raises(ValueError, match=f"process {os.getpid()}"), lock_folder(tmp_path, "{holder}"):
-        pass
-    lock.release()
+    assert "deleted" not in caplog.text
 
 
 def test_a_training_whose_folder_was_taken_over_ends(policy, tmp_path):
     def take_over():
-        (tmp_path / TRAINING_LOCK).write_text('{"host": "node7", "boot": "x", "pid": 5, "since": "noon"}')
+        (tmp_path / TRAINING_LOCK).unlink()
+        others.append(hold_elsewhere(tmp_path))
 
-    with pytest.raises(RuntimeError, match="was taken over by process 5 on node7, since noon"):
+    others = []
+    with pytest.raises(RuntimeError, match=r"was taken over by process 9\d+ on node7"):
         trainer(policy, tmp_path, During(take_over)).train()
-
-
-def test_a_folder_that_cannot_be_written_is_trained_in_with_a_warning(tmp_path, caplog):
-    (tmp_path / "file").touch()
-    with hold_run(tmp_path / "file" / "out"):
-        assert "cannot be locked" in caplog.text

@@ -126,8 +126,7 @@ def test_resumed_even_inside_a_generation_cycle_the_ledger_is_the_uninterrupted_
     if dynamic:
         return
     # Rollouts that cannot be used are generated again: the ledger goes back to the end of the first cycle.
-    for file in (checkpoint / "rollouts_0.pt", checkpoint / "manifest.json"):
-        file.unlink()
+    (checkpoint / "rollouts_0.pt").unlink()
     # (TRL counts its micro-steps from there, so that the next two cycles begin with steps 4 and 6.)
     again = parse_ledger(train(tmp_path / "a", str(checkpoint)))
     assert [batch.step for batch in again.batches] == [1, 4, 6] and not caplog.text
@@ -171,7 +170,7 @@ def test_a_file_is_read_up_to_its_last_whole_line(tmp_path):
     [
         b"?",
         b"[]",
-        b'{"format": 99}',
+        b'{"step": 99}',
         json.dumps({**json.loads(BATCH.line()), "prompts": [0, 1, 2]}).encode(),  # no such prompt
         json.dumps({**json.loads(BATCH.line()), "correct": [4]}).encode(),
         json.dumps({**json.loads(BATCH.line()), "new": [["a"]]}).encode(),

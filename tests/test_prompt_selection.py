@@ -184,7 +184,6 @@ def test_a_resumed_run_needs_its_own_ledger(policy, runs, tmp_path):
         with pytest.raises(ValueError, match=f"{problem}.*leave prompt_selection out"):
             train(policy, tmp_path / f"resumed{place}", str(copy), **CASES["greso"])
     old = shutil.copytree(f"{trainer.args.output_dir}/checkpoint-6", tmp_path / "old" / "checkpoint-6")
-    (old / "manifest.json").unlink()
     state = json.loads((old / "trainer_state.json").read_text())
     del state["stateful_callbacks"]["RunState"]["attributes"]["prompts"]
     (old / "trainer_state.json").write_text(json.dumps(state))

@@ -15,8 +15,8 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from trl_miner import MinerGRPOTrainer
-from trl_miner.runs import checkpoints, manifest
-from trl_miner.runs.manifest import find_faults
+from trl_miner.runs import checkpoints
+from trl_miner.runs.faults import find_faults
 from trl_miner.runs.models import find_model
 
 
@@ -126,11 +126,10 @@ def test_a_run_goes_on_inside_a_generation_cycle(policy, tmp_path, name, saved):
 
 @pytest.mark.parametrize("damage", ["unreadable", "gone", "other processes"])
 def test_rollouts_that_cannot_be_used_are_generated_anew(policy, tmp_path, damage, caplog):
-    """In a checkpoint of an earlier version, which has no manifest."""
+    """They are, with a warning unless nothing says that there were any."""
     args = config(tmp_path, max_steps=4, save_strategy="steps", save_steps=2, num_iterations=3)
     Keeping(policy, mixed_reward, args, problems()).train()
     file = tmp_path / "checkpoint-2" / "rollouts_0.pt"
-    (file.parent / "manifest.json").unlink()
     if damage == "unreadable":  # without pickle
         torch.save(Path(), file)
     elif damage == "gone":
@@ -224,81 +223,29 @@ def damaged(tmp_path, uninterrupted):
 NEEDED = ("model.safetensors", "optimizer.pt", "rng_state.pth", "scheduler.pt", "trainer_state.json")
 
 
-@pytest.mark.parametrize("has_manifest", [True, False])
 @pytest.mark.parametrize("name", NEEDED)
-def test_a_checkpoint_with_a_file_cut_off_anywhere_or_gone_is_not_whole(damaged, name, has_manifest):
+def test_a_checkpoint_with_a_file_cut_off_anywhere_or_gone_is_not_whole(damaged, name):
     last = damaged / "checkpoint-6"
-    if not has_manifest:
-        (last / "manifest.json").unlink()
+    (last / "training_args.bin").unlink()  # nothing reads it
     assert find_faults(last) == []
     content = (last / name).read_bytes()
     for size in sorted({0, 1, 7, 8, 9, *range(0, len(content), 1 + len(content) // 50), *range(len(content))[-30:]}):
         (last / name).write_bytes(content[:size])
-        is_json_whole = name == "trainer_state.json" and not has_manifest and content[:size].rstrip().endswith(b"\n}")
+        is_json_whole = name == "trainer_state.json" and content[:size].rstrip().endswith(b"\n}")
         assert is_json_whole or [fault.file for fault in find_faults(last)] == [name], size
     (last / name).unlink()
     (fault,) = find_faults(last)
     assert fault.file == name and fault.is_missing and checkpoints.newest(damaged) == damaged / "checkpoint-3"
 
 
-@pytest.mark.parametrize("name", NEEDED)
-def test_a_file_of_another_checkpoint_or_with_another_byte_is_noticed(damaged, name):
-    last = damaged / "checkpoint-6"
-    content = (last / name).read_bytes()
-    shutil.copy(damaged / "checkpoint-3" / name, last / name)
-    assert [fault.file for fault in find_faults(last)] == [name]
-    middle = len(content) // 2
-    (last / name).write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
-    assert [str(fault) for fault in find_faults(last)] == [f"{name} is not as it was written (its checksum differs)"]
-    (last / name).write_bytes(content)
-    (last / "training_args.bin").unlink()  # nothing reads it
-    assert find_faults(last) == []
-    renamed = last.rename(damaged / "checkpoint-9")
-    for _ in range(2):
-        assert [str(fault) for fault in find_faults(renamed)] == ["trainer_state.json is of step 6"]
-        (renamed / "manifest.json").unlink(missing_ok=True)
+def test_a_checkpoint_of_another_step_is_noticed(damaged):
+    renamed = (damaged / "checkpoint-6").rename(damaged / "checkpoint-9")
+    assert [str(fault) for fault in find_faults(renamed)] == ["trainer_state.json is of step 6"]
     assert find_faults(renamed.rename(damaged / "backup-2")) == []  # a name that speaks of no step
 
 
-def test_the_base_model_of_an_adapter_may_move(tmp_path):
-    config = tmp_path / "adapter_config.json"
-    config.write_text('{"base_model_name_or_path": "there"}')
-    manifest.write_manifest(tmp_path, 1)
-    config.write_text('{"base_model_name_or_path": "elsewhere"}')
-    assert find_faults(tmp_path) == []
-    config.write_text("")
-    assert [str(fault) for fault in find_faults(tmp_path)] == ["adapter_config.json is cut off"]
-    config.unlink()
-    assert [str(fault) for fault in find_faults(tmp_path)] == ["adapter_config.json is missing"]
-
-
-def test_pieces_of_a_large_file_are_compared(tmp_path, monkeypatch):
-    monkeypatch.setattr(manifest, "_PIECE", 64)
-    (tmp_path / "model.safetensors").write_bytes(os.urandom(64 * 64 * 3 + 5))
-    manifest.write_manifest(tmp_path, 1)
-    assert find_faults(tmp_path) == []
-    content = bytearray((tmp_path / "model.safetensors").read_bytes())
-    content[len(content) // 2 : len(content) // 2 + 250] = bytes(250)  # a block that never reached the disk
-    (tmp_path / "model.safetensors").write_bytes(content)
-    assert len(find_faults(tmp_path)) == 1
-
-
-def test_of_many_shards_less_is_read(tmp_path, monkeypatch):
-    """As FSDP writes one or two for each process."""
-    monkeypatch.setattr(manifest, "_PIECE", 64)
-    shards = [tmp_path / f"{rank}.distcp" for rank in range(256)]
-    for shard in shards:
-        shard.write_bytes(bytes(64 * 100))
-    manifest.write_manifest(tmp_path, 256)
-    read, checksum = [], manifest.zlib.crc32
-    monkeypatch.setattr(manifest.zlib, "crc32", lambda data, value: read.append(len(data)) or checksum(data, value))
-    assert find_faults(tmp_path) == [] and sum(read) == 1024 * 64
-    shards[7].write_bytes(bytes(64 * 99) + b"x" * 64)
-    assert [fault.file for fault in find_faults(tmp_path)] == ["7.distcp"]
-
-
 def test_a_part_of_deepspeeds_optimizer_that_is_missing_is_noticed(tmp_path, damaged):
-    """In a checkpoint without a manifest; DeepSpeed itself goes on without an optimizer."""
+    """DeepSpeed itself goes on without an optimizer."""
     source, last = damaged / "checkpoint-6", tmp_path / "checkpoint-6"
     (last / "global_step6").mkdir(parents=True)
     shutil.copy(source / "trainer_state.json", last)
@@ -327,7 +274,7 @@ def test_a_model_is_found_without_reading_older_checkpoints(damaged, monkeypatch
 def test_latest_passes_over_a_damaged_checkpoint_with_its_reason(policy, damaged, uninterrupted, caplog):
     (damaged / "checkpoint-6" / "optimizer.pt").write_bytes(b"")
     assert_went_on(run(policy, damaged, resume="latest"), uninterrupted)
-    assert "checkpoint-6 is passed over: optimizer.pt has 0 bytes instead of " in caplog.text
+    assert "checkpoint-6 is passed over: optimizer.pt is cut off" in caplog.text
 
 
 def test_a_damaged_checkpoint_that_is_named_is_an_error(policy, damaged):
@@ -336,7 +283,7 @@ def test_a_damaged_checkpoint_that_is_named_is_an_error(policy, damaged):
     with pytest.raises(ValueError, match=r"of .*checkpoint-6, rng_state.pth is missing. Set save_only_model"):
         trainer.train(resume_from_checkpoint=str(damaged / "checkpoint-6"))
     (damaged / "checkpoint-3" / "model.safetensors").write_bytes(b"x")
-    with pytest.raises(ValueError, match=r"needs a .*-3: model.safetensors has 1 bytes.* on purpose, delete its man"):
+    with pytest.raises(ValueError, match=r"needs a .*-3: model.safetensors is cut off"):
         trainer.train(resume_from_checkpoint="latest")
 
 
@@ -349,7 +296,7 @@ def test_a_checkpoint_of_the_model_alone_is_resumed_with_a_warning(policy, tmp_p
     assert "checkpoint-2 is resumed without optimizer and random states (save_only_model)" in caplog.text
 
 
-@pytest.mark.parametrize("names", [("rng_state.pth",), ("optimizer.pt", "rng_state.pth", "scheduler.pt")])
+@pytest.mark.parametrize("names", [("rng_state.pth",), ("optimizer.pt", "scheduler.pt", "rng_state.pth")])
 def test_with_save_only_model_the_states_may_be_missing(policy, damaged, names, caplog):
     for name in names:
         (damaged / "checkpoint-6" / name).unlink()
@@ -374,23 +321,17 @@ def test_random_states_of_other_processes_are_said(damaged, caplog):
     for rank in (0, 1):
         shutil.copy(last / "rng_state.pth", last / f"rng_state_{rank}.pth")
     (last / "rng_state.pth").unlink()
-    manifest.write_manifest(last, 2)
     checkpoints._warn_of_losses(last, [], 2)
     assert caplog.text == ""
     checkpoints._warn_of_losses(last, [], 4)
     assert "was made by 2 process(es), and there are 4" in caplog.text
     (last / "rng_state_1.pth").unlink()
-    for has_manifest in (True, False):  # a single process would have written rng_state.pth
-        assert [fault.file for fault in find_faults(last)] == ["rng_state_1.pth"], has_manifest
-        (last / "manifest.json").unlink(missing_ok=True)
+    assert [fault.file for fault in find_faults(last)] == ["rng_state_1.pth"]  # one process writes rng_state.pth
 
 
 def test_folders_that_never_became_checkpoints_do_not_keep_a_run_from_starting(tmp_path, policy, caplog):
-    """As a kill leaves them where they are written in their place."""
-    for step, state in ((4, '{"global'), (6, None)):
-        (tmp_path / f"checkpoint-{step}").mkdir()
-        if state is not None:
-            (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
+    """As a kill leaves them where they are written in their place, the state last."""
+    (tmp_path / "checkpoint-4").mkdir()
     assert checkpoints.newest(tmp_path) is None
     trainer = Keeping(policy, mixed_reward, config(tmp_path, max_steps=1), problems())
     trainer.train(resume_from_checkpoint="latest")

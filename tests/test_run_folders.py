@@ -1,4 +1,4 @@
-"""Folders that 0.1.0 wrote are read as before, and today's writers write the same; the guide names every file.
+"""The golden folders are read, and written as they were; the guide names every file.
 
 `golden/run_folders` was made by commit dc44e67: see its README.
 """
@@ -15,7 +15,7 @@ from trl_miner.cli import main
 from trl_miner.runs import compare_folder, eval_folder, evaluation, held_out, models, samples, token_credit
 from trl_miner.runs.checkpoints import load_rollouts, newest
 from trl_miner.runs.completions import completions_files
-from trl_miner.runs.files import FORMAT, read_parquet
+from trl_miner.runs.files import read_parquet
 from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import collect_runs, read_runs
 from trl_miner.runs.trainer_state import last_step
@@ -108,12 +108,12 @@ def test_what_is_written_today_is_what_was_written(tmp_path):
     for name in (held_out.FILE, evaluation.FILE):
         assert (tmp_path / name).read_bytes() == (RUN / name).read_bytes()
     eval_folder.write_settings(tmp_path, eval_folder.read_settings(EVALUATED))
-    assert (tmp_path / "settings.json").read_bytes() == (EVALUATED / "settings.json").read_bytes()
+    assert eval_folder.read_settings(tmp_path) == eval_folder.read_settings(EVALUATED)
     source = EVALUATED / "arithmetic"
     about, problems = eval_folder.read_benchmark(source), eval_folder.read_problems(source)
     eval_folder.write_benchmark(tmp_path / "arithmetic", about, problems)
     assert (tmp_path / "arithmetic" / "problems.jsonl").read_bytes() == (source / "problems.jsonl").read_bytes()
-    assert eval_folder.read_benchmark(tmp_path / "arithmetic") == {"format": FORMAT, **about}
+    assert eval_folder.read_benchmark(tmp_path / "arithmetic") == about
 
 
 def test_token_records_are_written_as_they_were(tmp_path):
@@ -175,13 +175,3 @@ def test_the_guide_names_every_file_and_function():
         pattern = pattern.replace("rollouts_STEP", "rollouts_RANK")
         places = {pattern, pattern.removeprefix("RECIPE/seedK/"), pattern.removeprefix("checkpoint-STEP/")}
         assert listed & places, f"{GUIDE} must name {pattern}"
-
-
-def test_a_later_format_is_refused(folders):
-    path = folders / "run" / "training.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": FORMAT + 1}))
-    with pytest.raises(
-        ValueError, match=rf"of format {FORMAT + 1}, and this version of trl_miner reads up to {FORMAT}"
-    ):
-        read_run_record(folders / "run")
-    assert "training.json could not be read" in read_run(folders / "run").notes[0]

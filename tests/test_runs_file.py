@@ -89,10 +89,10 @@ def test_a_run_is_a_few_kilobytes(tmp_path):
     "content, message",
     [
         ("", "must hold at least one run: it is empty"),
-        ("CUT", "line 2 is cut off or none"),
+        ("CUT", "line 2: it must be JSON: EOF"),
         ('{"prompt": "1 + 1"}\n', "runs.jsonl, line 1: name is missing. Restore it"),
-        ("[1]\n", "line 1 is cut off or none"),
-        (b"\xff\xfe", "line 1 is cut off or none"),
+        ("[1]\n", "line 1: it must be an object"),
+        (b"\xff\xfe", "line 1: it must be JSON"),
         (None, "is missing. Restore it, or run trl-miner compare again, which writes OUTPUT/runs.jsonl."),
     ],
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ..launching.local import STARTER
 from ..launching.process import GuardedProcess
@@ -14,6 +14,7 @@ from ..launching.signals import how_it_ended, signal_name
 from ..progress import duration
 from ..redaction import redact
 from ..runs.compare_folder import LOG, RUN, read_run_settings, write_run
+from ..runs.locks import IN_USE, TRAINING_LOCK, lock_folder
 from ..runs.steps import forget_steps
 from ..threads import NOT_ASKED
 from ..viewing.comparison import RunSummary, summarize_run
@@ -31,10 +32,10 @@ class Stopped(Exception):  # noqa: N818
 
 
 class ProcessRunner:
-    """Runs child processes, one for each calling thread. Their guards keep the lock until all have ended."""
+    """Runs child processes, one for each calling thread."""
 
-    def __init__(self, received: list[int], lock: IO[str]) -> None:
-        self._received, self._lock = received, lock
+    def __init__(self, received: list[int]) -> None:
+        self._received = received
 
     def check(self) -> None:
         """Raise `Stopped` if a signal has arrived, so that nothing more is started."""
@@ -44,9 +45,7 @@ class ProcessRunner:
     def run(self, command: Sequence[str], log: Path, env: dict[str, str] | None = None) -> int:
         """Run a command to its end and return its exit code. After a signal, end it and raise `Stopped`."""
         self.check()
-        process = GuardedProcess(
-            "run", command, env or {}, log, live=False, grace=_GRACE_SECONDS, inherited=[self._lock.fileno()]
-        )
+        process = GuardedProcess("run", command, env or {}, log, live=False, grace=_GRACE_SECONDS)
         process.start()
         try:
             while process.is_running and not self._received:
@@ -99,8 +98,8 @@ def check_folder(run: Run) -> None:
             f"{run.folder} must be empty or hold the same run: it holds one with other settings, {differences}. Give "
             f"another --output, or delete that folder."
         )
-    if redact(known) != known:
-        write_run(run.folder, wanted)  # an earlier version wrote secrets
+    with lock_folder(run.folder, IN_USE, TRAINING_LOCK):  # a comparison that was killed may have left it behind
+        pass
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:

@@ -14,9 +14,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from ..redaction import redact
-from ..runs.files import FORMAT, read_object, write_json
-from ..runs.shapes import FLAG, OBJECT, TEXT, Maybe, one_of
+from ..runs.files import read_object, write_json
+from ..runs.records import FormFile
 from .prompts import STYLES, Kind, PromptForm, Style, build_prompt, guess_style
 from .worlds import WORLDS
 
@@ -24,10 +26,7 @@ FILE = "prompt_form.json"
 QUESTION = "{question}"
 ROWS = 100  # of a training set, whose prompts are looked at
 _FEWEST = 8  # different prompts from which words in common are told from words of questions
-_SHAPE = {
-    "style": one_of(*STYLES),
-    **{"system_prompt": Maybe(TEXT), "prompt_template": Maybe(TEXT), "chat_template_kwargs": OBJECT, "is_known": FLAG},
-}
+_RECORD = TypeAdapter(FormFile)
 _GAP = "\0"  # stands for a question
 Row = Mapping[str, Any]
 
@@ -44,7 +43,7 @@ def write_form(folder: Path, form: PromptForm | None) -> None:
     }
     written = json.loads(json.dumps(redact(content), default=str))  # without secrets, and what JSON has no words for
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / FILE, {"format": FORMAT, **written, "is_known": form.is_known and written == content})
+    write_json(folder / FILE, {**written, "is_known": form.is_known and written == content})
 
 
 def read_form(model: str, revision: str | None = None) -> PromptForm | None:
@@ -62,7 +61,7 @@ def read_form(model: str, revision: str | None = None) -> PromptForm | None:
     path = find_file(model, FILE, revision)
     if path is None:
         return None
-    found = read_object(path, "Correct it, or delete it and choose the form by hand.", _SHAPE)
+    found = read_object(path, "Correct it, or delete it and choose the form by hand.", _RECORD)
     try:
         return PromptForm(
             found["style"],

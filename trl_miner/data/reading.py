@@ -114,7 +114,7 @@ def _json_lines(path: Path, text: str) -> Iterator[Any]:
     for number, line in enumerate(text.split("\n"), 1):  # splitlines would also cut at U+2028 inside a string
         if line.strip():
             try:
-                yield parse(line.encode(), number)
+                yield parse(line.encode())
             except ValueError as error:
                 raise ValueError(f"Line {number} of {path} must be a JSON object: {error}. Correct it.") from error
 

@@ -18,7 +18,7 @@ from ..precision import warn_of_slow_bf16
 from ..redaction import redact
 from ..runs.files import read_object
 from ..runs.models import ADAPTER
-from ..runs.shapes import POSITIVE
+from ..runs.records import RANK
 from ..threads import fitting_threads
 
 logger = logging.getLogger(__name__)
@@ -126,7 +126,7 @@ class VLLMBackend:
         if source.adapter:
             folder = Path(source.adapter)
             folder = folder if folder.is_dir() else Path(snapshot_download(source.adapter))
-            rank = read_object(folder / ADAPTER, shape={"r": POSITIVE})["r"]
+            rank = read_object(folder / ADAPTER, record=RANK)["r"]
             # the ranks that vLLM supports
             fitting = next((size for size in (8, 16, 32, 64, 128, 256, 320, 512) if size >= rank), rank)
             lora = {"enable_lora": True, "max_lora_rank": fitting}

@@ -19,9 +19,8 @@ from ..data.worlds import WORLDS
 from ..redaction import learn
 from ..runs.evaluation import FILE as EVALUATION
 from ..runs.files import read_object
-from ..runs.manifest import FILE as MANIFEST
 from ..runs.models import ADAPTER
-from ..runs.shapes import TEXT
+from ..runs.records import BASE_MODEL
 from ..runs.trainer_state import FILE as STATE
 from .asked_form import choose_form
 from .backends import Backend, ModelSource, ServerBackend, TransformersBackend, VLLMBackend
@@ -171,7 +170,7 @@ def _resolve(model: ModelOptions) -> ModelSource:
         return ModelSource(find_model(model.model), None, model.adapter, model.dtype)
     config = Path(model.model) / ADAPTER
     if config.is_file() and not model.adapter:
-        base = read_object(config, shape={"base_model_name_or_path": TEXT})["base_model_name_or_path"]
+        base = read_object(config, record=BASE_MODEL)["base_model_name_or_path"]
         return ModelSource(base, model.revision, model.model, model.dtype)
     if not Path(model.model).exists() and (model.model.startswith(("/", ".", "~")) or model.model.count("/") > 1):
         raise ValueError(f"--model must be a Hub id or a folder: got {model.model}, which is not there.")
@@ -227,7 +226,7 @@ def _identity(name: str, revision: str | None) -> str | None:
         return getattr(AutoConfig.from_pretrained(name, revision=revision), "_commit_hash", None)
     digest = hashlib.sha256()
     for path in sorted({path for pattern in _WEIGHTS for path in folder.glob(pattern)}):
-        if path.name in (EVALUATION, STATE, MANIFEST) or not path.is_file():  # a pipe would hang its reader
+        if path.name in (EVALUATION, STATE) or not path.is_file():  # a pipe would hang its reader
             continue
         size = path.stat().st_size
         digest.update(f"{path.name} {size}\n".encode())

@@ -12,9 +12,9 @@ from ..runs.evaluation import AFTER, read_evaluation, until, write_evaluation
 from ..runs.files import read_optional, write_json
 from ..runs.models import ADAPTER, BEST, CARD, LARGEST_CARD, TRLS_CARD, Model, weight_files
 from ..runs.places import fault, only_within
-from ..runs.shapes import number
+from ..runs.records import number
 from ..runs.trainer_state import FILE as STATE
-from ..runs.trainer_state import SHAPE as STATE_SHAPE
+from ..runs.trainer_state import RECORD as STATE_RECORD
 from ..runs.trainer_state import last_step
 from ..runs.training_record import read_run_record
 from .model_card import EMPTY_CARD, MARKER, PICTURE, RunFacts, complete_card
@@ -69,7 +69,7 @@ def _assemble(
         (target / inner).parent.mkdir(parents=True, exist_ok=True)
         place(path.resolve(), target / inner)
     evaluation, moment = _evaluation(model)
-    history = read_optional(_state_folder(model) / STATE, shape=STATE_SHAPE).get("log_history") or []
+    history = read_optional(_state_folder(model) / STATE, record=STATE_RECORD).get("log_history") or []
     log = [entry for entry in history if isinstance(entry, dict)]
     write_json(target / "log_history.json", log)
     if evaluation:

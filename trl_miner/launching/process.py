@@ -59,7 +59,7 @@ class GuardedProcess:
 
     Its output is appended to `log`, and with `live` also shown, both without secrets; without a log it goes where this
     process's goes.
-    Between a signal and SIGKILL it has `grace` seconds. Its guard keeps the file descriptors `inherited` open.
+    Between a signal and SIGKILL it has `grace` seconds.
     """
 
     def __init__(
@@ -70,12 +70,10 @@ class GuardedProcess:
         log: Path | None = None,
         live: bool = True,
         grace: float = GRACE_SECONDS,
-        inherited: Sequence[int] = (),
     ) -> None:
         learn([*command])  # so that the log hides what only the command line knows
         self.command, self.env = give_options(command, env)
         self.name, self.log, self.live, self.grace = name, log, live, grace
-        self._inherited = inherited
         self._start_of_output = 0
         self._copying: threading.Thread | None = None
         self._file: IO[bytes] | None = None
@@ -99,7 +97,6 @@ class GuardedProcess:
             stdout=output,
             stderr=None if output is None else subprocess.STDOUT,  # one pipe, so that the lines keep their order
             stdin=None if output is None else subprocess.DEVNULL,
-            pass_fds=self._inherited,
         )
         if output is not None:
             self._copying = threading.Thread(target=self._copy, args=(self._process.stdout, self._file), daemon=True)

@@ -2,8 +2,7 @@
 
 A checkpoint is written in `.unfinished/` and moved to its place by one rename when every process has written its part.
 A run that is killed meanwhile leaves a folder that nothing resumes from; the next checkpoint clears it away.
-transformers writes all files of a checkpoint but two: `save_rollouts` adds `rollouts_RANK.pt`, and `finish` the
-`manifest.json`, by which a checkpoint that was damaged later is known.
+transformers writes all files of a checkpoint but `rollouts_RANK.pt`, which `save_rollouts` adds.
 """
 
 import logging
@@ -13,8 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .manifest import FILE as MANIFEST
-from .manifest import Fault, find_faults, has_optimizer, made_by, write_manifest
+from .faults import Fault, find_faults, has_optimizer, made_by
 from .trainer_state import FILE as STATE
 from .trainer_state import last_step
 
@@ -42,11 +40,11 @@ def list_checkpoints(run: str | Path) -> list[Path]:
 
 def is_checkpoint(folder: Path) -> bool:
     """Return whether a folder is a checkpoint, damaged or not, and not what a kill has left of one."""
-    return (folder / MANIFEST).is_file() or last_step(folder) is not None
+    return (folder / STATE).is_file()
 
 
 def holds_whole_model(folder: Path) -> bool:
-    """Return whether the model of a checkpoint is whole; this reads up to 1 GiB."""
+    """Return whether the model of a checkpoint is whole."""
     return last_step(folder) is not None and not any(fault.is_of_model for fault in find_faults(folder))
 
 
@@ -92,10 +90,12 @@ def agree_on(wanted: str | bool | None, output_dir: str | Path, *, only_model: b
         raise ValueError(problem)
     if checkpoint is None:
         return None
-    problems = ["" if place.is_main_process else _problem_elsewhere(checkpoint, place, only_model)]
-    for rank, problem in enumerate(gather_object(problems)):
-        if problem:
-            raise ValueError(f"A checkpoint must be whole for every process: for process {rank} {problem}")
+    for rank, is_there in enumerate(gather_object([checkpoint.is_dir()])):
+        if not is_there:
+            raise ValueError(
+                f"Every process must read the checkpoint: process {rank} does not find {checkpoint}. Put output_dir "
+                f"on a file system that all nodes share, or copy it there."
+            )
     return str(checkpoint)
 
 
@@ -115,7 +115,7 @@ def _choose(wanted: str | bool, output_dir: Path, only_model: bool) -> tuple[Pat
         if not faults:
             return folder, optional
         logger.warning(f"{folder.name} is passed over: {_listed(faults)}.")
-        if (folder / MANIFEST).is_file() or faults[0].file != STATE:  # else it was killed while it was written
+        if is_checkpoint(folder):  # else it was killed while it was written
             lost.append(f"{folder.name}: {_listed(faults)}. {_advice(faults)}")
     if wanted == "latest" and not lost:
         return None, []
@@ -126,7 +126,7 @@ def _choose(wanted: str | bool, output_dir: Path, only_model: bool) -> tuple[Pat
 
 
 def _find(folder: Path, only_model: bool) -> tuple[list[Fault], list[Fault]]:
-    """Return what keeps a run from resuming, and what it can do without; this reads up to 1 GiB."""
+    """Return what keeps a run from resuming, and what it can do without."""
     faults = find_faults(folder)
     optional = [fault for fault in faults if only_model and fault.is_optional]
     return [fault for fault in faults if fault not in optional], optional
@@ -140,20 +140,7 @@ def _listed(faults: list[Fault]) -> str:
 def _advice(faults: list[Fault]) -> str:
     if all(fault.is_optional for fault in faults):
         return "Set save_only_model to go on without."
-    advice = "Restore it, or delete it to start from scratch or from an earlier one."
-    if any(fault.is_change for fault in faults):
-        advice += f" If you changed it on purpose, delete its {MANIFEST}."
-    return advice
-
-
-def _problem_elsewhere(folder: Path, place: Any, only_model: bool) -> str:
-    """Return what is wrong with the checkpoint where another process sees it, or an empty text."""
-    if not folder.is_dir():
-        return f"{folder} is no folder. Put output_dir on a file system that all nodes share, or copy it there."
-    has_manifest = place.is_local_main_process and (folder / MANIFEST).is_file()
-    if has_manifest and (faults := _find(folder, only_model)[0]):
-        return f"{folder} is not: {_listed(faults)}. Restore it, or delete it on every node to take an earlier one."
-    return ""
+    return "Restore it, or delete it to start from scratch or from an earlier one."
 
 
 def _warn_of_losses(folder: Path, missing: list[Fault], size: int) -> None:
@@ -182,10 +169,9 @@ def begin(output_dir: str | Path) -> None:
     Path(output_dir, UNFINISHED).mkdir(parents=True, exist_ok=True)
 
 
-def finish(output_dir: str | Path, name: str, processes: int) -> None:
-    """Write the manifest of the checkpoint `name`, which is complete, and move it to its place in the run folder."""
+def finish(output_dir: str | Path, name: str) -> None:
+    """Move the checkpoint `name`, which is complete, to its place in the run folder."""
     staging, place = Path(output_dir, UNFINISHED), Path(output_dir, name)
-    write_manifest(staging / name, processes)
     old = staging / f"old-{name}"
     if place.exists():
         os.replace(place, old)

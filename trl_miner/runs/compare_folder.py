@@ -12,26 +12,22 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from .files import read_object, write_json, write_whole
 from .locks import lock_folder
-from .shapes import COUNT, LIST, MORE_THAN_0, OBJECT, TEXT, Maybe
+from .records import Compared
 
 RUN, LOG = "run.json", "log.txt"
 COMPARISON, TABLE = "comparison.json", "comparison.md"
-RUN_SHAPE = {
-    **{"method": TEXT, "recipe": Maybe(OBJECT), "options": Maybe(LIST), "seed": Maybe(COUNT)},
-    "optimizer_steps_per_step": Maybe(MORE_THAN_0),
-}
+RUN_RECORD = TypeAdapter(Compared)
 _ADVICE = "Give the folder of a finished run of `trl-miner compare`."
 
 
 def lock_comparison(output: Path) -> AbstractContextManager[Any]:
-    """Hold the folder of a comparison; runs that a killed comparison leaves behind still hold the yielded lock."""
-    message = (
-        "--output must be a folder that no other comparison is using: {folder} is in use by {holder}, or by a run "
-        "that it left behind. Wait for it, or give another."
-    )
-    return lock_folder(output, message)
+    """Hold the folder of a comparison."""
+    rule = "--output must be a folder that no other comparison is using: {folder} is in use by {holder}."
+    return lock_folder(output, f"{rule} Wait for it, or give another.")
 
 
 def run_folder(output: Path, method: str, seed: int) -> Path:
@@ -57,7 +53,7 @@ def write_run(folder: Path, settings: Mapping[str, Any]) -> None:
 
 def read_run_settings(folder: Path) -> dict[str, Any]:
     """Read `run.json`."""
-    return read_object(folder / RUN, _ADVICE, RUN_SHAPE)
+    return read_object(folder / RUN, _ADVICE, RUN_RECORD)
 
 
 def write_table(output: Path, comparison: Mapping[str, Any], table: str) -> None:

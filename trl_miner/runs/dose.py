@@ -10,8 +10,8 @@ from statistics import fmean
 
 from ..prompt_kinds import PromptKind
 from .history import RunHistory
+from .records import number
 from .settings import DEFAULTS
-from .shapes import number
 
 KINDS = tuple(kind.setting for kind in (PromptKind.MIXED, PromptKind.ALL_RIGHT, PromptKind.ALL_WRONG))
 # The kinds of prompts on which each estimator acts, where not on all; its record, which needs torch, says the same.

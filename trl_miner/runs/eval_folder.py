@@ -13,57 +13,18 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from ..redaction import redact
-from .files import FORMAT, read_lines, read_object, write_json, write_whole
+from .files import read_lines, read_object, write_json, write_whole
 from .locks import lock_folder
 from .places import check_target, only_within
-from .shapes import (
-    COUNT,
-    FINITE,
-    LIST,
-    NOT_NEGATIVE,
-    NUMBER,
-    OBJECT,
-    POSITIVE,
-    SCALAR,
-    SHARE,
-    TEXT,
-    Each,
-    Maybe,
-    one_of,
-)
+from .records import Benchmark, Problem, Sampling, ScoresFile
 
 SETTINGS, SCORES, TABLES = "settings.json", "scores.json", "scores.md"
 BENCHMARK, PROBLEMS, SAMPLES = "benchmark.json", "problems.jsonl", "samples.jsonl"
-_SETTINGS = {
-    **{name: Maybe(TEXT) for name in ("model", "revision", "adapter", "backend", "dtype", "tokenizer", "style")},
-    **{name: Maybe(TEXT) for name in ("system_prompt", "prompt_template")},
-    "chat_template_kwargs": Maybe(OBJECT),
-    **{"temperature": Maybe(NOT_NEGATIVE), "top_p": Maybe(SHARE), "max_tokens": Maybe(POSITIVE), "seed": Maybe(COUNT)},
-    **{"fingerprint": Maybe(Each(Maybe(TEXT))), "versions": Maybe(Each(TEXT))},
-}
-_BENCHMARK = {
-    "title": TEXT,
-    "grader": one_of("math", "choice", "task"),
-    "samples": POSITIVE,
-    "fingerprint": TEXT,
-    "source": FINITE,
-}
-_PROBLEM = {
-    **{"id": TEXT, "question": TEXT, "solution": TEXT, "options": Maybe(Each(TEXT, list))},
-    **{"level": Maybe(SCALAR), "context": Maybe(TEXT), "task": Maybe(TEXT)},
-}
-_MEAN = {"mean": SHARE, "low": Maybe(SHARE), "high": Maybe(SHARE)}
-_SCORES = {
-    **{"title": TEXT, "problems": POSITIVE, "samples": POSITIVE, "k": POSITIVE, "fingerprint": Maybe(TEXT)},
-    **{"pass@k": Maybe(Each(SHARE)), "pass@k_intervals": Maybe(Each(_MEAN))},
-    "maj@k": Maybe(Each({"mean": SHARE, "std": Maybe(NUMBER), "std_of_problems": Maybe(NUMBER)})),
-    "intervals": {"pass@1": _MEAN, "pass@k": _MEAN, "maj@k": _MEAN},
-    "levels": Maybe(Each({"problems": POSITIVE, "pass@1": SHARE, "pass@k": SHARE})),
-    "level_intervals": Maybe(Each(Each(_MEAN))),
-    **{"truncated": Maybe(SHARE), "tokens": Maybe(Each(NUMBER)), "no_answer": Maybe(COUNT)},
-    **{"not_judged": Maybe(Each(COUNT)), "per_problem": Maybe(Each(Each(SHARE))), "warnings": Maybe(LIST)},
-}
+_SETTINGS, _BENCHMARK = TypeAdapter(Sampling), TypeAdapter(Benchmark)
+_PROBLEM, _SCORES = TypeAdapter(Problem), TypeAdapter(ScoresFile)
 _ADVICE = "Give the --output of `trl-miner eval`, or sample into a new folder."
 
 
@@ -108,7 +69,7 @@ def write_benchmark(folder: Path, about: Mapping[str, Any], problems: Iterable[M
         about = {**about, "samples": max(about["samples"], known["samples"])}
     lines = [json.dumps(problem, ensure_ascii=False) + "\n" for problem in problems]
     write_whole(folder / PROBLEMS, "".join(lines))
-    write_json(folder / BENCHMARK, {"format": FORMAT, **about}, default=str)
+    write_json(folder / BENCHMARK, dict(about), default=str)
 
 
 def benchmark_folders(folder: Path) -> list[Path]:
@@ -144,4 +105,4 @@ def read_scores(folder: Path) -> dict[str, dict[str, Any]]:
     """Read the benchmarks of `scores.json`, by name."""
     advice = f"Run: trl-miner score {folder}"
     with only_within(folder):
-        return dict(read_object(folder / SCORES, advice, {"benchmarks": Each(_SCORES)})["benchmarks"])
+        return dict(read_object(folder / SCORES, advice, _SCORES)["benchmarks"])

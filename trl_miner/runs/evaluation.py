@@ -9,13 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import TypeAdapter
+
 from .files import read_optional, write_json
-from .shapes import SHARE, Each, number
+from .records import ByMoment, number
 
 FILE = "evaluation.json"
 BEFORE, AFTER = "before", "after"
 T = TypeVar("T")
-_SHAPE = Each(Each(SHARE))
+_RECORD = TypeAdapter(ByMoment)
 
 
 def write_evaluation(folder: Path, scores: Mapping[str, Mapping[str, float]]) -> None:
@@ -25,7 +27,7 @@ def write_evaluation(folder: Path, scores: Mapping[str, Mapping[str, float]]) ->
 
 def read_evaluation(folder: Path, notes: list[str] | None = None) -> dict[str, Any]:
     """Read the scores by moment, if any; a damaged file is an error, or a sentence in `notes`."""
-    return read_optional(folder / FILE, notes, _SHAPE)
+    return read_optional(folder / FILE, notes, _RECORD)
 
 
 def step_of(moment: str, last: int | None = None) -> int | None:

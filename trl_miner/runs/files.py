@@ -3,20 +3,19 @@
 import contextlib
 import json
 import os
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
+
 from ..redaction import redact
 from .places import LARGEST, fault
-from .shapes import OBJECT, Shape, misfit
-from .shapes import number as number
+from .records import OBJECT
 
-# The version of all formats of these folders, which `training.json` and `benchmark.json` state as "format". Raise it
-# whenever readers of this version could no longer read what is written. Files of 0.1.0 state none, which means 1.
-FORMAT = 1
 ADVICE = "Restore it, or leave its folder out."
-DEEPEST = 100  # levels of lists and objects; no file of ours has more than six
 
 
 def write_whole(path: Path, content: str | Iterable[bytes]) -> None:
@@ -33,52 +32,43 @@ def write_json(path: Path, content: Any, *, indent: int | None = 2, **options: A
     write_whole(path, json.dumps(redact(content), indent=indent, **options) + "\n")
 
 
-class Misfit(ValueError):
-    """JSON that does not hold what it must."""
-
-
-def parse(text: bytes, first_line: int = 1) -> Any:
+def parse(text: bytes) -> Any:
     """Return what a JSON text in UTF-8 holds. Raise ValueError, whatever is wrong with it."""
+    return from_json(text.removeprefix(BOM_UTF8))
+
+
+def parse_object(text: bytes, record: TypeAdapter[Any] = OBJECT) -> Any:
+    """Return the record that a JSON text holds. Raise ValueError, which says in one line what is wrong."""
     try:
-        content = json.loads(text.decode("utf-8-sig"), object_pairs_hook=_object)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"it is no text in UTF-8, from byte {error.start} on") from error
-    except json.JSONDecodeError as error:
-        place = f"line {first_line + error.lineno - 1} column {error.colno}"
-        raise ValueError(f"{error.msg}: {place}" if text.strip() else "it is empty") from error
-    except RecursionError:
-        raise ValueError(f"it is nested more than {DEEPEST} levels deep") from None
-    level, depth = [content], 0
-    while level := [
-        inner
-        for outer in level
-        for inner in (outer.values() if isinstance(outer, dict) else outer if isinstance(outer, list) else ())
-        if isinstance(inner, dict | list)
-    ]:
-        depth += 1
-        if depth > DEEPEST:  # Python could read it, but hardly do anything with it
-            raise ValueError(f"it is nested more than {DEEPEST} levels deep")
-    return content
+        return record.validate_json(text.removeprefix(BOM_UTF8))
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False)[0]
+    place = ".".join(map(str, found["loc"]))
+    if found["type"] == "json_invalid":
+        raise ValueError(f"it must be JSON: {found['msg'].removeprefix('Invalid JSON: ')}")
+    if found["type"] == "missing":
+        raise ValueError(f"{place} is missing")
+    rule = found["msg"].replace("Input should be", "must be")
+    raise ValueError(f"{place or 'it'} {rule}: got {ascii(found['input']):.40}")
 
 
-def read_object(path: Path, advice: str = ADVICE, shape: Shape = OBJECT) -> dict[str, Any]:
-    """Read a file with one JSON object of a shape; errors name the file and the place, and end with `advice`."""
+def read_object(path: Path, advice: str = ADVICE, record: TypeAdapter[Any] = OBJECT) -> Any:
+    """Read a file with one record in JSON; errors name the file and the place, and end with `advice`."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. {advice}")
     _check_place(path, advice)
     try:
-        return parse_object(path.read_bytes(), shape)
+        return parse_object(path.read_bytes(), record)
     except (ValueError, OSError) as error:
-        rule = ":" if isinstance(error, Misfit) else " must be JSON:"
-        raise ValueError(f"{path}{rule} {error}. {advice}") from error
+        raise ValueError(f"{path}: {error}. {advice}") from error
 
 
-def read_optional(path: Path, notes: list[str] | None = None, shape: Shape = OBJECT) -> dict[str, Any]:
-    """Read a JSON object that may be missing; a broken one is an error, or, with `notes`, a sentence in them."""
+def read_optional(path: Path, notes: list[str] | None = None, record: TypeAdapter[Any] = OBJECT) -> Any:
+    """Read a record that may be missing; a broken one is an error, or, with `notes`, a sentence in them."""
     if not path.is_file():
         return {}
     try:
-        return read_object(path, shape=shape)
+        return read_object(path, record=record)
     except ValueError as error:
         if notes is None:
             raise
@@ -86,25 +76,20 @@ def read_optional(path: Path, notes: list[str] | None = None, shape: Shape = OBJ
         return {}
 
 
-def read_lines(path: Path, advice: str = ADVICE, shape: Shape = OBJECT) -> list[tuple[int, dict[str, Any]]]:
-    """Read a file with one JSON object per line: the number of each line that is not empty, from 1, and its object."""
+def read_lines(path: Path, advice: str = ADVICE, record: TypeAdapter[Any] = OBJECT) -> list[tuple[int, Any]]:
+    """Read a file with a record in JSON per line: the number of each line that is not empty, and its record."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. {advice}")
     _check_place(path, advice)
-    objects = []
-    # split on "\n" alone: a text inside an object may hold the other characters that end a line
+    records = []
+    # split on "\n" alone: a text inside a record may hold the other characters that end a line
     for line_number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         if line.strip():
             try:
-                objects.append((line_number, parse_object(line, shape, line_number)))
-            except Misfit as error:
-                raise ValueError(f"{path}, line {line_number}: {error}. {advice}") from error
+                records.append((line_number, parse_object(line, record)))
             except ValueError as error:
-                raise ValueError(
-                    f"{path} must hold a JSON object in each line: line {line_number} is cut off or none ({error}). "
-                    f"{advice}"
-                ) from error
-    return objects
+                raise ValueError(f"{path}, line {line_number}: {error}. {advice}") from error
+    return records
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -164,26 +149,6 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> tuple[Any,
 def _check_place(path: Path, advice: str) -> None:
     if problem := fault(path, largest=LARGEST):
         raise ValueError(f"{path} must be a file of its folder: {problem}. {advice}")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!a} is there twice")
-    return content
-
-
-def parse_object(text: bytes, shape: Shape, first_line: int = 1) -> dict[str, Any]:
-    """Return the object of a shape that a JSON text holds. Raise ValueError; where only the shape is wrong, Misfit."""
-    content = parse(text, first_line)
-    if not isinstance(content, dict):
-        raise ValueError(f"it must hold an object, and holds a {type(content).__name__}")
-    if isinstance(content.get("format"), int) and content["format"] > FORMAT:
-        raise ValueError(f"it is of format {content['format']}, and this version of trl_miner reads up to {FORMAT}")
-    if problem := misfit(content, shape):
-        raise Misfit(problem)
-    return content
 
 
 def _why(path: Path, error: Exception) -> str:

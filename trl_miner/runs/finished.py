@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from .evaluation import AFTER, read_evaluation
-from .files import number, read_object, read_optional, write_json
+from .files import read_object, read_optional, write_json
 from .models import has_model
+from .records import number
 from .trainer_state import last_step
 from .training_record import RECORD
 

@@ -11,24 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from .files import ADVICE, read_optional, write_json
-from .shapes import COUNT, POSITIVE, SCALAR, TEXT, Each, Kind, Maybe, misfit
+from .records import HeldOutFile
 
 FILE = "held_out.json"
-_COUNTS = Kind(
-    "counts, or a text with a digit for each",
-    lambda value: (
-        (isinstance(value, str) and value.isascii() and value.isdecimal())
-        or (isinstance(value, list) and all(map(COUNT.holds, value)))
-    ),
-)
-_LEVELS = Maybe(Each(SCALAR, list))
-_SHAPE = {
-    "problems": {"fingerprint": Maybe(TEXT), "level": _LEVELS, "trained_levels": _LEVELS},
-    "moments": Each(
-        {"step": COUNT, "num_samples": POSITIVE, "num_correct": _COUNTS, "num_scored": Maybe(Each(COUNT, list))}
-    ),
-}
+_RECORD = TypeAdapter(HeldOutFile)
 
 
 @dataclass(frozen=True)
@@ -100,7 +89,7 @@ def write_held_out(run: Path, held_out: HeldOut) -> None:
 
 def read_held_out(run: Path, notes: list[str] | None = None) -> HeldOut | None:
     """Read `held_out.json`, for `history.read_run` and resumed runs; damage is an error, or a sentence in `notes`."""
-    content = read_optional(run / FILE, notes)
+    content = read_optional(run / FILE, notes, _RECORD)
     try:
         return clean_held_out(content)
     except ValueError as error:
@@ -114,8 +103,6 @@ def clean_held_out(content: Mapping[str, Any]) -> HeldOut | None:
     """Return the counts in the content of `held_out.json`, which may be empty. Raise ValueError if they disagree."""
     if not content:
         return None
-    if problem := misfit(content, _SHAPE):
-        raise ValueError(problem)
     problems = content["problems"]
     moments = {name: _moment(name, scoring) for name, scoring in content["moments"].items()}
     if not moments:

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from ..redaction import redact
 from .checkpoints import list_checkpoints, step_of
-from .compare_folder import RUN, RUN_SHAPE, run_folders
+from .compare_folder import RUN, RUN_RECORD, run_folders
 from .evaluation import AFTER, clean_scores, read_evaluation
 from .evaluation import FILE as EVALUATION
 from .files import read_optional
 from .held_out import HeldOut, read_held_out
 from .places import only_within
+from .records import number as number
 from .segments import sentences
 from .settings import DEFAULTS, clean_settings, read_options
-from .shapes import number
 from .trainer_state import FILE as STATE
-from .trainer_state import SHAPE as STATE_SHAPE
+from .trainer_state import RECORD as STATE_RECORD
 from .trainer_state import clean_logs
-from .training_record import RECORD, RECORD_SHAPE
+from .training_record import RECORD, TRAINING
 
 if TYPE_CHECKING:
     import numpy as np
@@ -108,8 +108,8 @@ def read_run(folder: str | Path) -> RunHistory:
 
 def _read_run(folder: Path) -> RunHistory:
     state, notes = _read_state(folder)
-    facts = read_optional(folder / RUN, notes, RUN_SHAPE)
-    record = read_optional(folder / RECORD, notes, RECORD_SHAPE)
+    facts = read_optional(folder / RUN, notes, RUN_RECORD)
+    record = read_optional(folder / RECORD, notes, TRAINING)
     segments = record.get("segments") or []
     changed = sentences(segments)
     logs = clean_logs(state.get("log_history"), notes)
@@ -174,7 +174,7 @@ def _read_state(folder: Path) -> tuple[dict[str, Any], list[str]]:
     last_step = -1.0
     for path in files:  # the newest checkpoint first: those before it need not be read, for each repeats the whole log
         if not furthest or (step_of(path.parent) or 0) > last_step:
-            state = read_optional(path, notes, STATE_SHAPE)
+            state = read_optional(path, notes, STATE_RECORD)
             if state and (step := number(state.get("global_step")) or 0) > last_step:
                 furthest, last_step = state, step
     if not furthest:

@@ -16,8 +16,8 @@ from pathlib import Path
 from .checkpoints import holds_whole_model, list_checkpoints, step_of
 from .evaluation import FILE as EVALUATION
 from .evaluation import read_evaluation, write_evaluation
+from .faults import is_whole_safetensors
 from .files import read_object
-from .manifest import is_whole_safetensors
 from .places import fault, only_within
 from .trainer_state import FILE as STATE
 from .trainer_state import last_step

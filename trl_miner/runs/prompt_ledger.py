@@ -2,7 +2,7 @@
 
 The trainer always writes it: first a line about the data set, then one line per generation batch.
 
-{"format": 1, "correct_threshold": 1.0, "rows": 7500, "digest": "9f0c..."}     null and null: a stream
+{"correct_threshold": 1.0, "rows": 7500, "digest": "9f0c..."}     null and null: a stream
 {"step": 1, "rollouts": 8, "new": [["3a41...", "How many ..."], ["77c0...", "What is ..."]],
  "prompts": [0, 1], "correct": [8, 3], "scored": [8, 8], "reward": [1.0, 0.375], "spread": [0.0, 1.0]}
 
@@ -24,11 +24,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from .files import FORMAT, parse_object
+from pydantic import Field, TypeAdapter
+
+from .files import parse_object
 from .places import LARGEST, fault, no_link
-from .shapes import COUNT, NUMBER, OBJECT, POSITIVE, TEXT, Kind, Maybe, misfit, number
+from .records import Count, LedgerHeader, Number, Positive
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,41 +40,30 @@ logger = logging.getLogger(__name__)
 FILE = "prompt_ledger.jsonl"
 _LONGEST_TEXT = 200
 _DIGEST_ROWS = 256
-_COUNTS = Kind("a list of whole numbers", lambda v: isinstance(v, list) and all(map(COUNT.holds, v)))
-_NUMBERS = Kind(
-    "a list of numbers and null", lambda v: isinstance(v, list) and all(n is None or number(n) is not None for n in v)
-)
-_NEW = Kind(
-    "a list of keys and texts",
-    lambda v: isinstance(v, list) and all(isinstance(n, list) and len(n) == 2 and all(map(TEXT.holds, n)) for n in v),
-)
 _OPTIONAL = ("new", "dropped", "skipped")
-_HEADER = {"format": POSITIVE, "correct_threshold": NUMBER, "rows": Maybe(COUNT), "digest": Maybe(TEXT)}
-_BATCH = {
-    **{"step": COUNT, "rollouts": POSITIVE, "prompts": _COUNTS, "correct": _COUNTS, "scored": _COUNTS},
-    **{"reward": _NUMBERS, "spread": _NUMBERS, "new": Maybe(_NEW), "dropped": Maybe(_COUNTS)},
-    "skipped": Maybe(_COUNTS),
-}
 
 
 @dataclass(frozen=True)
 class Batch:
     """One line: a generation batch."""
 
-    step: int
-    rollouts: int
-    prompts: Sequence[int]
-    correct: Sequence[int]
-    scored: Sequence[int]
-    reward: Sequence[float | None]
-    spread: Sequence[float | None]
-    new: Sequence[Sequence[str]] = ()
-    dropped: Sequence[int] = ()
-    skipped: Sequence[int] = ()
+    step: Count
+    rollouts: Positive
+    prompts: Sequence[Count]
+    correct: Sequence[Count]
+    scored: Sequence[Count]
+    reward: Sequence[Number | None]
+    spread: Sequence[Number | None]
+    new: Sequence[Annotated[Sequence[str], Field(min_length=2, max_length=2)]] = ()  # key and text
+    dropped: Sequence[Count] = ()
+    skipped: Sequence[Count] = ()
 
     def line(self) -> bytes:
         """Return the line of the file."""
         return _line({name: value for name, value in vars(self).items() if value or name not in _OPTIONAL})
+
+
+_HEADER, _BATCH = TypeAdapter(LedgerHeader), TypeAdapter(Batch)
 
 
 @dataclass(frozen=True)
@@ -154,7 +145,7 @@ def prompt_text(row: Mapping[str, Any]) -> str:
 
 def header_of(rows: Any, correct_threshold: float) -> dict[str, Any]:
     """Return the line about a data set, which tells it by its length and up to 256 of its prompts; None: a stream."""
-    header: dict[str, Any] = {"format": FORMAT, "correct_threshold": correct_threshold, "rows": None, "digest": None}
+    header: dict[str, Any] = {"correct_threshold": correct_threshold, "rows": None, "digest": None}
     if rows is not None and len(rows):
         size, digest = len(rows), hashlib.blake2b(digest_size=8)
         if "prompt" in rows.column_names:
@@ -206,13 +197,10 @@ def parse_ledger(content: bytes) -> Ledger:
     notes = [f"The last line of {FILE} was cut off and is left out."] if lines.pop() else []
     for place, line in enumerate(lines, start=1):
         try:
-            found = parse_object(line, OBJECT, place)
-            if problem := misfit(found, _BATCH if header else _HEADER):
-                raise ValueError(problem)
             if not header:
-                header = found
+                header = parse_object(line, _HEADER)
                 continue
-            batch = Batch(**{name: value for name, value in found.items() if name in _BATCH and value is not None})
+            batch = parse_object(line, _BATCH)
             _check(batch, len(prompts) + len(batch.new))
             batches.append(batch)
             prompts += batch.new

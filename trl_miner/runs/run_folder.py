@@ -13,7 +13,7 @@ from .models import BEST, CARD, INDEX, NEW_BEST, OLD_BEST, is_trls_card
 from .prompt_ledger import FILE as LEDGER
 from .segments import changes, table
 from .trainer_state import FILE as STATE
-from .training_record import RECORD, RECORD_SHAPE
+from .training_record import RECORD, TRAINING
 
 _RECORDS = (RECORD, STATE, EVALUATION, HELD_OUT, LEDGER)
 _BY_STEP = ("credit", "completions")  # folders of NAME_STEP.parquet
@@ -91,7 +91,7 @@ def _clears(folder: Path, model: Path) -> bool:
 
 def _why_another(folder: Path, settings: Mapping[str, str]) -> str:
     """Return why a run that starts anew would not repeat that of the folder, as the end of a sentence."""
-    record = read_optional(folder / RECORD, [], RECORD_SHAPE)
+    record = read_optional(folder / RECORD, [], TRAINING)
     known = (record.get("segments") or [{}])[-1].get("settings")
     if not known:
         return f"and {RECORD} does not say with which settings."
@@ -102,7 +102,7 @@ def _why_another(folder: Path, settings: Mapping[str, str]) -> str:
 
 def check_record(folder: Path, settings: Mapping[str, str]) -> None:
     """Raise ValueError if a finished run, which is asked for again, has other settings."""
-    record = read_optional(folder / RECORD, [], RECORD_SHAPE)
+    record = read_optional(folder / RECORD, [], TRAINING)
     if found := changes((record.get("segments") or [{}])[-1].get("settings") or {}, settings):
         raise ValueError(
             f"A run must go on with the settings that it has: {folder} holds a finished run with others:"

@@ -19,12 +19,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from ..redaction import redact, without_paths
 from .compare_folder import run_folders
 from .files import read_lines, write_whole
 from .held_out import clean_held_out
-from .history import RunHistory, number, read_run
-from .shapes import COUNT, FLAG, MORE_THAN_0, NUMBER, OBJECT, POSITIVE, SHARE, TEXT, Each, Kind, Maybe, misfit
+from .history import RunHistory, read_run
+from .records import RunLine, number
 
 ENDING = ".jsonl"
 NAME = f"runs{ENDING}"
@@ -38,13 +40,7 @@ METRICS = {
 METRIC_PREFIXES = ("rewards/", "miner/", "placebo/", "dose/", "groups/", "rollouts/")
 _NOT_KEPT = {"output_dir", "run_name", "report_to", "config"}  # these settings say where, not what
 _NO_NUMBER = "nan"
-_VALUE = Kind("a finite number, null or nan", lambda value: value in (None, _NO_NUMBER) or number(value) is not None)
-_SHAPE = {
-    "name": Kind("the name of a run", lambda value: TEXT.holds(value) and not Path(value).is_absolute()),
-    **{"method": Maybe(TEXT), "seed": Maybe(COUNT), "settings": Each(TEXT), "versions": Each(TEXT)},
-    **{"notes": Each(TEXT, list), "steps": COUNT, "planned": Maybe(POSITIVE), "per_step": Maybe(MORE_THAN_0)},
-    **{"finished": FLAG, "scores": Each(Each(SHARE)), "held_out": Maybe(OBJECT), "logs": Each(Each(_VALUE, list))},
-}
+_RECORD = TypeAdapter(RunLine)
 
 
 def is_runs_file(path: str | Path) -> bool:
@@ -77,7 +73,7 @@ def collect_runs(output: str | Path) -> None:
 def read_runs(path: str | Path) -> list[RunHistory]:
     """Return the runs of the file at a path. Their `folder` does not exist: it is the path followed by their name."""
     path, runs = Path(path), []
-    for line, content in read_lines(path, _ADVICE, _SHAPE):
+    for line, content in read_lines(path, _ADVICE, _RECORD):
         try:
             runs.append(_read_run(path, content))
         except ValueError as error:
@@ -121,8 +117,10 @@ def _short(value: Any) -> Any:
 
 def _read_run(path: Path, content: Mapping[str, Any]) -> RunHistory:
     logs: Mapping[str, Sequence[Any]] = content["logs"]
-    if problem := misfit(logs, {"step": Each(NUMBER, list)}, "logs"):
-        raise ValueError(problem)
+    if not all(isinstance(step, int | float) for step in logs.get("step", [None])):
+        raise ValueError("logs must hold the step of each log")
+    if Path(content["name"]).is_absolute():
+        raise ValueError("name must be the name of a run: it is a path")
     if len({len(values) for values in logs.values()}) > 1:
         raise ValueError("the lists in logs must be of one length")
     columns = {key: [math.nan if value == _NO_NUMBER else value for value in values] for key, values in logs.items()}
@@ -136,7 +134,7 @@ def _read_run(path: Path, content: Mapping[str, Any]) -> RunHistory:
         logs=rows,
         scores={_step(text): known for text, known in content["scores"].items()},
         held_out=clean_held_out(content.get("held_out") or {}),
-        **redact(fields),  # earlier versions kept secrets
+        **fields,
     )
 
 

@@ -15,15 +15,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .files import Misfit, parse_object, write_whole
+from pydantic import TypeAdapter
+
+from .files import parse_object, write_whole
 from .places import fault
-from .shapes import COUNT, FLAG, TEXT, Kind, Maybe
+from .records import Sample
 
 Key = tuple[str, int]
-_SHAPE = {
-    **{"problem": TEXT, "sample": COUNT, "text": Kind("a text", lambda value: isinstance(value, str))},
-    **{"tokens": COUNT, "truncated": FLAG, "limit": Maybe(COUNT)},
-}
+_RECORD = TypeAdapter(Sample)
 
 
 def read_samples(path: str | Path) -> tuple[dict[Key, dict[str, Any]], list[str]]:
@@ -65,7 +64,7 @@ class SampleWriter:
     def read(self, key: Key) -> dict[str, Any]:
         """Return one sample."""
         begin, length = self._places[key]
-        return parse_object(os.pread(self._descriptor, length, begin), _SHAPE)
+        return parse_object(os.pread(self._descriptor, length, begin), _RECORD)
 
     def is_short(self, key: Key, limit: int) -> bool:
         """Return whether a sample was cut off under a smaller budget than `limit`, in tokens."""
@@ -141,8 +140,6 @@ def _parse_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any] | str]]
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
-                yield len(line), parse_object(line, _SHAPE, number)
-            except Misfit as error:
+                yield len(line), parse_object(line, _RECORD)
+            except ValueError as error:
                 yield len(line), f"line {number}: {error}"
-            except ValueError:
-                yield len(line), f"line {number}"

@@ -18,18 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from ..redaction import redact, without_paths
-from .files import read_object
-from .manifest import measure
 from .prompt_ledger import header_of
-from .shapes import COUNT, TEXT, Each, Maybe, Shape
-from .trainer_state import FILE as STATE
+from .trainer_state import run_state
 
 Segment = dict[str, Any]
 Changes = dict[str, tuple[str, str]]  # by setting, what it was and what it is
-SHAPE: Shape = Maybe(Each({"step": COUNT, "methods": Each(TEXT, list), "settings": Each(TEXT)}, list))
-_STATE_SHAPE: Shape = {"segments": SHAPE}
-for _name in ("attributes", "RunState", "stateful_callbacks"):
-    _STATE_SHAPE = {_name: Maybe(_STATE_SHAPE)}
 
 # Settings that may differ where a run goes on, by the reason. All others are told.
 HARMLESS = {
@@ -107,7 +100,7 @@ def _of_adapter(adapter: Any) -> dict[str, Any]:
 
 _DIGEST = re.compile(r" \[[0-9a-f]{8}\]$")  # of `_local`
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object, another one in each process
-_MANY = 512  # files, of which `measure` reads little: training moves every weight
+_PIECE, _PIECES = 2**20, 4  # of a large file that are compared: training moves every weight
 _NOT_OF_ADAPTER = ("base_model_name_or_path", "inference_mode", "revision", "peft_version")
 
 
@@ -131,10 +124,7 @@ def table(found: Changes) -> str:
 
 def read_segments(checkpoint: Path) -> list[Segment]:
     """Return the segments up to a checkpoint; empty: it keeps none, as those of other trainers."""
-    state = read_object(checkpoint / STATE, shape=_STATE_SHAPE)
-    for name in ("stateful_callbacks", "RunState", "attributes"):
-        state = state.get(name) or {}
-    return list(state.get("segments") or [])
+    return [dict(segment) for segment in run_state(checkpoint).get("segments", [])]
 
 
 def continued(
@@ -210,9 +200,20 @@ def plain(value: Any) -> Any:
 
 def _local(path: Path) -> str:
     paths = sorted([*path.glob("*.safetensors"), *path.glob("*.bin")]) if path.is_dir() else [path]
-    sums = [measure(one, _MANY)["crc32"] for one in paths if one.is_file()]
+    sums = [_checksum(one) for one in paths if one.is_file()]
     digest = zlib.crc32(repr(sums).encode())
     return f"{path.resolve().name} [{digest:08x}]" if sums else path.resolve().name
+
+
+def _checksum(path: Path) -> int:
+    """Return a checksum of a file, of a large one that of evenly spaced pieces."""
+    size, checksum = path.stat().st_size, 0
+    with open(path, "rb") as file:
+        for piece in range(_PIECES):
+            if size > _PIECE * _PIECES:
+                file.seek((size - _PIECE) * piece // (_PIECES - 1))
+            checksum = zlib.crc32(file.read(_PIECE), checksum)
+    return checksum
 
 
 def _name_of(function: Any) -> str:

@@ -6,11 +6,13 @@
 import contextlib
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from .files import read_object, write_json
-from .shapes import COUNT, POSITIVE
+from .records import Steps
 
 FILE = ".steps.json"
-SHAPE = {"step": COUNT, "of": POSITIVE}
+_RECORD = TypeAdapter(Steps)
 
 
 def write_steps(run: Path, step: int, of: int) -> None:
@@ -22,7 +24,7 @@ def write_steps(run: Path, step: int, of: int) -> None:
 def read_steps(run: Path) -> tuple[int, int] | None:
     """Return the optimizer steps done and planned; None: not known."""
     try:
-        steps = read_object(run / FILE, shape=SHAPE)
+        steps = read_object(run / FILE, record=_RECORD)
     except (OSError, ValueError):
         return None
     return steps["step"], steps["of"]

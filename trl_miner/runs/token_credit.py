@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from ..prompt_kinds import PromptKind
 from .checkpoints import list_checkpoints
@@ -20,7 +21,7 @@ from .compare_folder import RUN
 from .completions import FOLDER as COMPLETIONS
 from .files import parse_object, read_parquet, write_whole
 from .places import only_within
-from .shapes import COUNT, Kind, Maybe, number
+from .records import BatchMeta
 from .trainer_state import FILE as STATE
 from .training_record import RECORD, papers_of, read_run_record
 
@@ -29,9 +30,7 @@ logger = logging.getLogger(__name__)
 FOLDER = "credit"  # in the run folder
 KINDS = tuple(PromptKind)
 METADATA = b"trl_miner"
-# A training that diverged has written NaN or an infinity.
-_MEASURED = Kind("a number", lambda value: isinstance(value, float) or number(value) is not None)
-_META = {"step": COUNT, "scale": Maybe(_MEASURED), "tau_pos": Maybe(_MEASURED), "rollouts_in_batch": Maybe(COUNT)}
+_META = TypeAdapter(BatchMeta)
 # As pyarrow writes its types; other types that can be cast without loss are read too.
 COLUMNS = {
     "step": "int32",

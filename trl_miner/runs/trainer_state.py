@@ -6,15 +6,13 @@ transformers writes it, as the last file of a checkpoint.
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from .files import read_object
-from .shapes import COUNT, LIST, NUMBER, Maybe, Shape, number
+from .records import RunState, State, number
 
 FILE = "trainer_state.json"
-SHAPE = {"global_step": Maybe(NUMBER), "max_steps": Maybe(NUMBER), "log_history": Maybe(LIST)}
-_PLACE = ("stateful_callbacks", "RunState", "attributes", "prompts")  # of what the trainer's `RunState` counts
-_RUN_STATE: Shape = {"batches": COUNT}
-for _name in reversed(_PLACE):
-    _RUN_STATE = {_name: Maybe(_RUN_STATE)}
+RECORD = TypeAdapter(State)
 
 
 def last_step(folder: Path) -> int | None:
@@ -37,10 +35,14 @@ def _count(folder: Path, name: str) -> int | None:
 
 def batches_before(checkpoint: Path) -> int:
     """Return the generation batches of a checkpoint's run so far. Raise ValueError if its state is damaged."""
-    state = read_object(checkpoint / FILE, shape=_RUN_STATE)
-    for name in _PLACE:
-        state = state.get(name) or {}
-    return int(state.get("batches", 0))
+    return run_state(checkpoint).get("prompts", {}).get("batches", 0)
+
+
+def run_state(checkpoint: Path) -> RunState:
+    """Return what the trainer keeps of a run in a checkpoint; empty: the checkpoint is of another trainer."""
+    state = read_object(checkpoint / FILE, record=RECORD)
+    kept: RunState = (state.get("stateful_callbacks") or {}).get("RunState", {}).get("attributes", {})
+    return kept
 
 
 def clean_logs(history: Any, notes: list[str]) -> list[dict[str, Any]]:

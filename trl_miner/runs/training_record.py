@@ -14,32 +14,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from ..redaction import redact, without_paths
-from .files import FORMAT, read_object, read_optional, write_json
-from .segments import SHAPE as SEGMENTS
+from .files import read_object, read_optional, write_json
+from .records import Training
 from .segments import plain
-from .shapes import COUNT, FLAG, MORE_THAN_0, TEXT, Each, Kind, Maybe, misfit
 
 RECORD = "training.json"
-_NAME = Maybe({"name": TEXT, "hub": FLAG})
-_PAPER = Kind(
-    "a label and an arXiv id or null",
-    lambda value: (
-        isinstance(value, list) and len(value) == 2 and TEXT.holds(value[0]) and not misfit(value[1], Maybe(TEXT))
-    ),
-)
-RECORD_SHAPE = {
-    **{"base_model": _NAME, "dataset": _NAME, "held_out": _NAME, "is_chat": Maybe(FLAG)},
-    **{
-        "methods": Maybe(Each(TEXT, list)),
-        "papers": Maybe(Each(_PAPER)),
-        "settings": Maybe(Each(TEXT)),
-        "other_settings": Maybe(Each(TEXT)),
-    },
-    **{"seed": Maybe(COUNT), "license": Maybe(Each(TEXT)), "versions": Maybe(Each(TEXT)), "git": Maybe(TEXT)},
-    "segments": SEGMENTS,
-    "optimizer_steps_per_step": Maybe(MORE_THAN_0),
-}
+TRAINING = TypeAdapter(Training)
 _PACKAGES = ("trl", "transformers", "torch", "vllm")
 _SHOWN_OF_ALL = (
     *("loss_type", "num_generations", "temperature", "learning_rate", "beta", "epsilon", "epsilon_high", "delta"),
@@ -102,7 +85,7 @@ def prompts_are_chats(trainer: Any) -> bool:
 def read_run_record(run: Path) -> dict[str, Any] | None:
     """Read `training.json` of a run folder; None: there is none."""
     path = run / RECORD
-    return read_object(path, "Delete it to go without.", RECORD_SHAPE) if path.is_file() else None
+    return read_object(path, "Delete it to go without.", TRAINING) if path.is_file() else None
 
 
 def read_verifier(run: Path) -> tuple[list[str], bool] | None:
@@ -133,7 +116,6 @@ def papers_of(methods: Iterable[str], record: Mapping[str, Any] | None) -> list[
 def run_record(args: Any, *, base_model: str | None, dataset: str | None, held_out: str | None) -> dict[str, Any]:
     """Return the content of `training.json`."""
     return {
-        "format": FORMAT,
         "base_model": _named(base_model),
         "dataset": _named(dataset),
         "held_out": _named(held_out if _is_made(held_out) else held_out.partition("=")[0]) if held_out else None,

@@ -309,8 +309,8 @@ class Checkpointing(TrainerCallback):
         accelerator = self._trainer.accelerator
         accelerator.wait_for_everyone()
         if self._trainer.is_world_process_zero():
-            checkpoints.finish(folder, unfinished.name, accelerator.num_processes)
+            checkpoints.finish(folder, unfinished.name)
         accelerator.wait_for_everyone()
         # A node with a disk of its own still has its part of the checkpoint.
         if accelerator.is_local_main_process and unfinished.exists():
-            checkpoints.finish(folder, unfinished.name, accelerator.num_processes)
+            checkpoints.finish(folder, unfinished.name)

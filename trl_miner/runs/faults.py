@@ -1,28 +1,21 @@
-"""`checkpoint-STEP/manifest.json`: the files that resuming from a checkpoint needs, as they were written.
+"""What a checkpoint lacks of that which resuming needs: files that are missing, cut off, or of another step.
 
-{"format": 1, "processes": 2, "files": {"model.safetensors": {"size": 6400, "crc32": 123456}, ...}}
-
-It is written last. A checkpoint without one, of transformers, TRL or 0.1.0, must hold what resuming reads, uncut.
+A checkpoint is moved to its place when it is complete, so that this finds what happened to it later, and what other
+trainers left. The headers of the weights and the archives of torch.save say how long they are.
 """
 
 import re
 import zipfile
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .files import FORMAT, read_object, write_json
+from .files import read_object
 from .places import fault
-from .shapes import COUNT, Each, Maybe
 from .trainer_state import FILE as STATE
 from .trainer_state import last_step
 
-FILE, ADAPTER = "manifest.json", "adapter_config.json"
-_SHAPE = {"files": Each({"size": COUNT, "crc32": COUNT}), "processes": Maybe(COUNT)}
-# Checksums read at most 64 MiB of a file and about 1 GiB of a checkpoint, of larger files in evenly spaced pieces. A
-# step moves every weight, so pieces show it; reading 100 GB, or 1,000 shards, whole would take minutes.
-_PIECE, _PIECES, _PIECES_OF_ALL = 2**20, 64, 1024
+ADAPTER = "adapter_config.json"
 _NEEDED = re.compile(r".*\.(safetensors|pt|pth|bin|distcp|metadata|index\.json)|adapter_config\.json|latest")
 _UNUSED = {"training_args.bin"}  # nobody reads it when a run goes on
 _MODEL = re.compile(r".*(safetensors|model.*\.bin|index\.json|adapter_config\.json)|pytorch_model_fsdp.*")
@@ -39,7 +32,6 @@ class Fault:
     reason: str
     is_missing: bool = False  # else it is damaged
     is_of_model: bool = True  # else of the optimizer, the random states, the rollouts or the log
-    is_change: bool = False  # it is another file than was written
 
     @property
     def is_optional(self) -> bool:
@@ -50,11 +42,23 @@ class Fault:
         return f"{self.file} {self.reason}"
 
 
-def write_manifest(folder: Path, processes: int) -> None:
-    """Write `manifest.json` of a checkpoint that `processes` processes have written."""
-    paths = needed_files(folder)
-    files = {path.relative_to(folder).as_posix(): measure(path, len(paths)) for path in paths}
-    write_json(folder / FILE, {"format": FORMAT, "processes": processes, "files": files})
+def find_faults(folder: Path) -> list[Fault]:
+    """Return what a checkpoint lacks of that which resuming needs; empty: it is whole."""
+    step = last_step(folder)
+    if step is None:
+        return [Fault(STATE, "is missing or damaged", is_missing=not (folder / STATE).is_file(), is_of_model=False)]
+    named = re.fullmatch(r"checkpoint-(\d+)", folder.name)
+    if named and int(named[1]) != step:
+        return [Fault(STATE, f"is of step {step}", is_of_model=False)]
+    names = {path.relative_to(folder).as_posix() for path in needed_files(folder)}
+    faults = [fault for name in sorted(names) if (fault := _look_at(folder / name, name))]
+    if any(name.startswith("global_step") for name in names):
+        faults += _missing_shards(folder, names)
+    else:
+        faults += _missing_weights(folder, names)
+        states = {"optimizer.pt": has_optimizer(folder), "scheduler.pt": "scheduler.pt" in names}
+        faults += _missing(name for name, is_there in states.items() if not is_there)
+    return [*faults, *_missing_random_states(folder)]
 
 
 def needed_files(folder: Path) -> list[Path]:
@@ -63,26 +67,10 @@ def needed_files(folder: Path) -> list[Path]:
     return [path for path in paths if path.name == STATE or _NEEDED.fullmatch(path.name)]
 
 
-def find_faults(folder: Path) -> list[Fault]:
-    """Return what a checkpoint lacks of that which resuming needs; empty: it is whole."""
-    try:
-        manifest = read_object(folder / FILE, shape=_SHAPE)
-        files = {name: (entry["size"], entry["crc32"]) for name, entry in manifest["files"].items()}
-    except FileNotFoundError:
-        return _find_without_manifest(folder)
-    except (OSError, ValueError) as error:
-        return [Fault(FILE, f"cannot be read ({error})")]
-    faults = [fault for name, entry in files.items() if (fault := _compare(folder, name, len(files), *entry))]
-    return faults or _find_other_step(folder)
-
-
 def made_by(folder: Path) -> int | None:
     """Return the number of processes that wrote a checkpoint; None: it is not known."""
-    try:
-        return int(read_object(folder / FILE)["processes"])
-    except (OSError, ValueError, KeyError, TypeError):
-        ranks = _ranks(folder)
-        return max(ranks) + 1 if ranks else None
+    ranks = _ranks(folder)
+    return max(ranks) + 1 if ranks else None
 
 
 def has_optimizer(folder: Path) -> bool:
@@ -91,69 +79,11 @@ def has_optimizer(folder: Path) -> bool:
     return any(_OPTIMIZER.match(name) for name in names)
 
 
-def measure(path: Path, num_files: int) -> dict[str, int]:
-    """Return the size and the checksum of one of a checkpoint's files, of a large one that of its pieces."""
-    size, checksum = path.stat().st_size, 0
-    pieces = min(_PIECES, max(2, _PIECES_OF_ALL // num_files))
-    with open(path, "rb") as file:
-        for piece in range(pieces):
-            if size > _PIECE * pieces:
-                file.seek((size - _PIECE) * piece // (pieces - 1))
-            checksum = zlib.crc32(file.read(_PIECE), checksum)
-    return {"size": size, "crc32": checksum}
-
-
-def _compare(folder: Path, name: str, num_files: int, size: int, checksum: int) -> Fault | None:
-    """Return what is wrong with a file of the manifest."""
-    path, of_model = folder / name, _MODEL.match(name) is not None
-    if path.name == ADAPTER and path.is_file():  # it names the base model, which may have moved
-        return _look_at(path, name)
-    try:
-        found = path.stat().st_size
-        if found != size:
-            return Fault(name, f"has {found:,} bytes instead of {size:,}", is_of_model=of_model, is_change=True)
-        if problem := fault(path):
-            return Fault(name, f"must not be read: {problem}", is_of_model=of_model)
-        if measure(path, num_files)["crc32"] != checksum:
-            reason = "is not as it was written (its checksum differs)"
-            return Fault(name, reason, is_of_model=of_model, is_change=True)
-    except FileNotFoundError:
-        return Fault(name, "is missing", is_missing=True, is_of_model=of_model)
-    except OSError as error:
-        return Fault(name, f"cannot be read ({error})", is_of_model=of_model)
-    return None
-
-
-# A checkpoint without a manifest.
-
-
-def _find_without_manifest(folder: Path) -> list[Fault]:
-    if last_step(folder) is None:
-        return [Fault(STATE, "is missing or damaged", is_missing=not (folder / STATE).is_file(), is_of_model=False)]
-    names = {path.relative_to(folder).as_posix() for path in needed_files(folder)}
-    faults = [_look_at(folder / name, name) for name in sorted(names)]
-    if any(name.startswith("global_step") for name in names):
-        faults += _missing_shards(folder, names)
-    else:
-        faults += _missing_weights(folder, names)
-        states = {"optimizer.pt": has_optimizer(folder), "scheduler.pt": "scheduler.pt" in names}
-        faults += _missing(name for name, is_there in states.items() if not is_there)
-    return [*filter(None, faults), *_missing_random_states(folder), *_find_other_step(folder)]
-
-
-def _find_other_step(folder: Path) -> list[Fault]:
-    """Compare the step of a folder that is named as a checkpoint of it with that of the state."""
-    named, step = re.fullmatch(r"checkpoint-(\d+)", folder.name), last_step(folder)
-    if named is None or step == int(named[1]):
-        return []
-    return [Fault(STATE, f"is of step {step}", is_of_model=False)]
-
-
-def _missing_weights(folder: Path, names: set[str]) -> list[Fault | None]:
+def _missing_weights(folder: Path, names: set[str]) -> list[Fault]:
     if not any(_MODEL.match(name) and not name.endswith("json") for name in names):
         name = "adapter_model.safetensors" if ADAPTER in names else "model.safetensors"
         return [Fault(name, "is missing", is_missing=True)]
-    faults: list[Fault | None] = []
+    faults: list[Fault] = []
     for index in (name for name in names if "/" not in name and name.endswith(".index.json")):
         try:
             shards = set(map(str, read_object(folder / index)["weight_map"].values()))
