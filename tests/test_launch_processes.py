@@ -1,8 +1,7 @@
 """`trl-miner launch` with real processes: whatever ends or hangs, nothing stays behind, and launch says what it was.
 
-The vLLM server is played by a small HTTP server that answers /health, which stands where
---server-command puts another program; the training by a few lines of Python. Both are handed to the supervisor as a
-plan; the commands of a real plan are tested in test_launch.py.
+The vLLM server is played by a small HTTP server that answers /health, the training by a few lines of Python. Both are
+handed to the supervisor as a plan; the commands of a real plan are tested in test_launch.py.
 """
 
 import http.server

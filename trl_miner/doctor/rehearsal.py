@@ -5,6 +5,7 @@ It is no list of rules: the training's own configuration, reward functions, data
 
 import tempfile
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def check_trainer(context: Context) -> Iterator[Finding]:
         if not context.machine.is_here:  # whose packages are not known
             config.report_to = []
         functions = load_reward_funcs(args, config)
-        data = yield from _load_data(context, args, mixture, model_args)
+        data = yield from _load_data(context, args, config, mixture, model_args)
         is_here = data is not None
         if not is_here:
             data = _made_up_data(args, config, functions)
@@ -54,8 +55,10 @@ def check_trainer(context: Context) -> Iterator[Finding]:
             yield from _check_golds(args, rows)
 
 
-def _load_data(context: Context, args: Any, mixture: Any, model_args: Any) -> Generator[Finding, None, Any]:
-    """Return the data set, a stream if it is on the Hub; None if it is not here."""
+def _load_data(
+    context: Context, args: Any, config: Any, mixture: Any, model_args: Any
+) -> Generator[Finding, None, Any]:
+    """Return the data set by split, of one on the Hub the first rows; None if it cannot be read."""
     from ..data.reasoning_gym import is_task
     from ..data.worlds import WORLDS
     from ..train import load_data
@@ -64,17 +67,26 @@ def _load_data(context: Context, args: Any, mixture: Any, model_args: Any) -> Ge
     if mixture.datasets:
         yield not_checked("only the training reads a mixture of data sets.", "data")
         return None
-    if name and name not in WORLDS and not is_task(name) and not Path(name).exists():
-        args.dataset_streaming = True
+    is_elsewhere = bool(name) and name not in WORLDS and not is_task(name) and not Path(name).exists()
+    is_streamed = is_elsewhere or args.dataset_streaming
     try:
         with listening():
-            data = load_data(args, mixture, model_args)
+            data = load_data(replace(args, dataset_streaming=is_streamed), mixture, model_args)
+            if is_elsewhere and not args.dataset_streaming:
+                data = _first_rows(data, args, max(ROWS, 2 * config.generation_batch_size))
     except Exception as error:  # of whatever reads it
-        missing = not context.machine.is_here and args.dataset_streaming
-        yield (not_checked if missing else failed)(_with_command(name, said(error)), "data")
+        is_unknown = is_elsewhere and not context.machine.is_here
+        yield (not_checked if is_unknown else failed)(_with_command(name, said(error)), "data")
         return None
     yield ok(f"{name} can be read.", "data")
     return data
+
+
+def _first_rows(data: Any, args: Any, number: int) -> dict[str, Any]:
+    from datasets import Dataset
+
+    splits = [split for split in (args.dataset_train_split, args.dataset_test_split) if split in data]
+    return {split: Dataset.from_list(list(islice(data[split], number))) for split in splits}
 
 
 def _with_command(name: str | None, text: str) -> str:
