@@ -267,11 +267,8 @@ def test_a_port_that_is_taken(recipe, setting, monkeypatch):
         taken.listen()
         port = taken.getsockname()[1]
         path = recipe(gpu=True, **{setting: port})
-        about = [
-            f
-            for f in examination.examine(path, [], with_gpus(80, 80, 80, 80))[0]
-            if f.about == "ports" and f.status == "FAILED"
-        ]
+        findings, _ = examination.examine(path, [], with_gpus(80, 80, 80, 80))
+    about = [finding for finding in findings if (finding.about, finding.status) == ("ports", "FAILED")]
     assert [f"got {port}" in finding.text and f"--{setting}" in finding.text for finding in about] == [True]
 
 
@@ -295,6 +292,19 @@ def test_data_that_is_missing_or_lacks_a_column(recipe, tmp_path):
     assert "dataset_name must be given" in found(recipe(dataset_name=None))["data"][1]
 
 
+def test_of_data_on_the_hub_the_first_rows_are_read(recipe, monkeypatch):
+    asked = []
+
+    def load_dataset(path, streaming, **names):
+        asked.append((path, streaming))
+        return {"train": Dataset.from_list([{"prompt": "1 + 1", "solution": "2"}] * 300).to_iterable_dataset()}
+
+    monkeypatch.setattr("trl_miner.train.load_dataset", load_dataset)
+    result = found(recipe(dataset_name="org/numbers"))
+    assert asked == [("org/numbers", True)]
+    assert {result[about][0] for about in ("data", "trainer", "prompts", "verifier")} == {"ok"}, result
+
+
 def test_golds_that_the_verifier_refuses_prompts_that_are_too_long_and_messages(recipe, tmp_path, policy):
     # 13 tokens each; a limit of 20 less 16 for the completion leaves 4
     rows = [{"prompt": "12 + 3 - 4 + 5", "solution": solution} for solution in ("16", "\\frac{")]
@@ -310,13 +320,6 @@ def test_golds_that_the_verifier_refuses_prompts_that_are_too_long_and_messages(
     chat = [{"prompt": [{"role": "user", "content": "1 + 1"}], "solution": "2"}]
     Dataset.from_list(chat).to_parquet(tmp_path / "set" / "train.parquet")
     assert "chat template" in found(recipe(dataset_name=str(tmp_path / "set")))["prompts"][1]
-
-
-def test_multiple_choice_golds_are_fed_as_choices(recipe, tmp_path):
-    rows = [{"prompt": "Which?", "solution": gold, "options": ["iron", "zinc"]} for gold in "AB"]
-    Dataset.from_list(rows).to_parquet(tmp_path / "set" / "train.parquet")
-    path = recipe(dataset_name=str(tmp_path / "set"), reward_funcs=["choice_reward"])
-    assert found(path)["verifier"] == ("ok", "choice_reward accepts 2 of 2 golds.")
 
 
 @pytest.mark.parametrize(
