@@ -208,29 +208,17 @@ def test_threads_may_grade_at_once(pool):
 
 
 @pytest.mark.slow
-def test_threads_take_turns_and_waiting_counts_in_the_budget(pool, monkeypatch):
-    monkeypatch.setattr("trl_miner.grading.pool.TURN_SECONDS", 0.2)  # less than the first two bombs take
+def test_a_batch_waits_for_that_of_another_thread_within_its_budget(pool):
     pool.run([job("x")])  # start
     bombs = [job(f"{BOMBS[0]} + {i}") for i in range(4)]  # 0.5 s each on 2 workers: 1 s
-    done_at = {}
-
-    def graded(name, jobs, budget):
-        outcomes = pool.run(jobs, budget)
-        done_at[name] = time.monotonic(), scores(outcomes)
-
-    threads = [
-        threading.Thread(target=graded, args=("bombs", bombs, 60)),
-        threading.Thread(target=graded, args=("easy", [job("17.0")], 60)),
-        threading.Thread(target=graded, args=("short", [job("17.0")], 0.1)),
-    ]
-    for thread in threads:
-        thread.start()
-        time.sleep(0.1)  # so that the bombs have the first turn
-    for thread in threads:
-        thread.join(60)
-    assert done_at["short"][0] < done_at["bombs"][0] and done_at["short"][1] == ["budget"]
-    assert done_at["easy"][0] < done_at["bombs"][0] and done_at["easy"][1] == [True]
-    assert done_at["bombs"][1] == ["limit"] * 4
+    results = {}
+    first = threading.Thread(target=lambda: results.update(bombs=pool.run(bombs, 60)))
+    first.start()
+    time.sleep(0.1)
+    assert scores(pool.run([job("17.0")], 0.1)) == ["budget"] and first.is_alive()
+    assert scores(pool.run([job("17.0")], 60)) == [True]
+    first.join(60)
+    assert scores(results["bombs"]) == ["limit"] * 4
 
 
 def test_every_answer_is_graded_in_the_same_state():

@@ -1,8 +1,7 @@
 """`trl-miner launch` with real processes: whatever ends or hangs, nothing stays behind, and launch says what it was.
 
-The vLLM server is played by a small HTTP server that answers /health, which stands where
---server-command puts another program; the training by a few lines of Python. Both are handed to the supervisor as a
-plan; the commands of a real plan are tested in test_launch.py.
+The vLLM server is played by a small HTTP server that answers /health, the training by a few lines of Python. Both are
+handed to the supervisor as a plan; the commands of a real plan are tested in test_launch.py.
 """
 
 import http.server
@@ -200,9 +199,9 @@ def test_a_server_that_answers_again_is_no_longer_silent():
 
 
 def test_a_server_that_never_gets_healthy_is_given_up(launched, tmp_path):
-    code, _, err = launched(health=503, server_seconds=1.5).end()
+    code, _, err = launched(health=503, server_seconds=10.0).end()
     assert code == SERVER_NOT_READY == 10
-    assert "did not become healthy within 1.5 s (vllm_server_timeout)" in err and "the server's first line" in err
+    assert "did not become healthy within 10 s (vllm_server_timeout)" in err and "the server's first line" in err
     assert not (tmp_path / "logs" / "train.log").exists()
 
 

@@ -167,25 +167,18 @@ def test_a_server_that_is_gone_is_named_though_the_main_thread_gets_on(watching)
     assert f"The vLLM server at {server.url} does not answer; process 0 was in phase 'generation'" in hang(dog, get_on)
 
 
-@pytest.mark.parametrize("how", ["slow header", "slow body", "endless body", "redirect"])
-def test_a_server_that_does_not_answer_properly_holds_nobody_up(how, monkeypatch):
-    monkeypatch.setattr(health, "LONGEST", 1000)
+@pytest.mark.parametrize("how", ["silent", "elsewhere", "dead"])
+def test_a_server_that_does_not_answer_properly_does_not_count(how):
     asked = []
 
     class Odd(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             asked.append(self.path)
-            if how == "redirect":
-                self.send_response(307)
-                self.send_header("Location", f"http://localhost:{self.server.server_port}/elsewhere")
-                return self.end_headers()
-            with contextlib.suppress(OSError):
-                if how != "slow header":
-                    self.send_response(200)
-                    self.end_headers()
-                while True:
-                    self.wfile.write(b"x")
-                    time.sleep(0 if how == "endless body" else 0.05)
+            if how == "silent":
+                time.sleep(3)
+            self.send_response(307 if how == "elsewhere" else 503)
+            self.send_header("Location", f"http://localhost:{self.server.server_port}/elsewhere")
+            self.end_headers()
 
         def log_message(self, *args):
             pass
@@ -193,9 +186,9 @@ def test_a_server_that_does_not_answer_properly_holds_nobody_up(how, monkeypatch
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Odd) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        text = health.ask(f"http://127.0.0.1:{server.server_port}", "health", 1.0)  # ends, though the answer does not
-        assert text == ("x" * 1000 if how == "endless body" else None)
-        assert asked == ["/health"]
+        start = time.monotonic()
+        assert health.ask(f"http://127.0.0.1:{server.server_port}", "health", 1.0) is None
+        assert asked == ["/health"] and time.monotonic() - start < 2.5
         server.shutdown()
 
 

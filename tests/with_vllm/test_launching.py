@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 import signal
 import socket
 import subprocess
@@ -24,7 +23,6 @@ SERVER_ENDED = 11  # trl-miner launch --help
 def launch(base_model_folder, vllm_environment, tmp_path):
     """The arithmetic recipe with a vLLM server, launched: its process, and the file with what it prints."""
     port = free_port()
-    server = f"{shlex.quote(sys.executable)} -m vllm.entrypoints.openai.api_server --model {base_model_folder}"
     settings = dict(
         model_name_or_path=base_model_folder, output_dir=tmp_path / "out", score_problems=0, logging_steps=1,
         learning_rate=1e-3, watchdog_seconds=60, use_vllm=True, vllm_mode="server", vllm_server_port=port,
@@ -33,7 +31,7 @@ def launch(base_model_folder, vllm_environment, tmp_path):
     launched = []
 
     def start(environment=None, **more):
-        command = [sys.executable, "-m", "trl_miner.cli", "launch", RECIPE, "--server-command", server]
+        command = [sys.executable, "-m", "trl_miner.cli", "launch", RECIPE]
         command += ["--server-args=--enforce-eager", "--grace", "5"]
         for name, value in (settings | more).items():
             command += [f"--{name}", str(value)]
@@ -75,7 +73,7 @@ def test_launch_names_a_server_that_was_killed(launch, tmp_path, capsys):
         assert process.poll() is None and time.monotonic() < deadline, printed.read_text()[-5000:]
         time.sleep(0.1)
     parts = psutil.Process(process.pid).children(recursive=True)
-    server = next(part for part in parts if "vllm.entrypoints.openai.api_server" in part.cmdline())
+    server = next(part for part in parts if "vllm.entrypoints.cli.main" in part.cmdline())
     server.send_signal(signal.SIGKILL)
     gate.unlink()
     started = time.monotonic()

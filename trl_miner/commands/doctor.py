@@ -16,17 +16,15 @@ def add(commands: Any) -> None:
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         help="check a recipe before you start it: trl-miner doctor recipes/arithmetic/miner.yaml",
-        usage="trl-miner doctor RECIPE [--machine 8x80GB | FILE.json] [options of trl-miner train]",
+        usage="trl-miner doctor RECIPE [--machine 8x80GB] [options of trl-miner train]",
         description="Check versions, GPUs, batch sizes, memory, ports, a running vLLM server, disk, login, data and\n"
         "verifier, and print what to change. Starts nothing. The exit code is 0, or 1 if a check failed.",
         epilog="--machine describes a machine that you do not have here; what cannot be known of it is reported as\n"
-        'not checked. A file can say more: {"gpus": 8, "gpu_memory_gb": 80, "cpu_memory_gb": 1000,\n'
-        '"disk_free_gb": 4000, "versions": {"trl": "1.16.0", "vllm": "0.31.0"}}. Other options override the\n'
-        "recipe's settings: --learning_rate 1e-6.",
+        "not checked. Other options override the recipe's settings: --learning_rate 1e-6.",
     )
     option = parser.add_argument
     option("recipe", metavar="RECIPE", help="a recipe, such as recipes/Qwen3-4B-Base/miner.yaml")
-    option("--machine", metavar="MACHINE", help="8x80GB, or a .json file (default: this machine)")
+    option("--machine", metavar="MACHINE", help="its GPUs, such as 8x80GB (default: this machine)")
     set_run(parser, run)
 
 

@@ -45,10 +45,6 @@ def add(commands: Any) -> None:
     set_run(parser, run)
     option = parser.add_argument_group("vLLM server").add_argument
     option("--host", metavar="HOST", help="where it listens, and where the training finds it (default: loopback)")
-    option(
-        "--server-command", metavar="COMMAND",
-        help="replaces `python -m vllm.entrypoints.cli.main serve MODEL` in front of its flags, for a container",
-    )  # fmt: skip
     option("--server-args", default="", metavar="FLAGS", help="more flags for the server, as one quoted argument")
     option = parser.add_argument_group("training").add_argument
     option(
@@ -80,8 +76,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         machines = machines_of(args)
         plan = make_plan(
             args.recipe, overrides, num_gpus=args.num_gpus, only=args.only, server_host=args.host,
-            num_processes=args.num_processes, machines=machines, server_program=args.server_command,
-            server_args=args.server_args,
+            num_processes=args.num_processes, machines=machines, server_args=args.server_args,
         )  # fmt: skip
     for note in plan.notes:
         print(f"note: {redact(note)}", flush=True)

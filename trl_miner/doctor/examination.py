@@ -11,7 +11,7 @@ from ..recipe import read_recipe
 from ..redaction import redact
 from . import memory
 from .context import FAILED, NOT_CHECKED, OK, WARNING, Check, Context, Finding, failed, not_checked, warning
-from .file_checks import FILE_CHECKS, check_model, check_output, check_rewards, check_tools
+from .file_checks import FILE_CHECKS, check_model, check_output, check_rewards
 from .machine import GIB, Machine
 from .memory_checks import MEMORY_CHECKS
 from .model_shape import DENSE, UnknownModel, UnusableModel
@@ -19,7 +19,7 @@ from .rehearsal import check_trainer
 from .setup_checks import SETUP_CHECKS, check_packages, check_settings, check_trackers
 
 CHECKS = {"settings": check_settings} | SETUP_CHECKS | MEMORY_CHECKS | FILE_CHECKS | {"trainer": check_trainer}
-NEEDED = {"settings", "model", "rewards", "tools", "data"}  # to build a trainer
+NEEDED = {"settings", "model", "rewards"}  # to build a trainer
 
 
 def examine(recipe: str | Path, overrides: Sequence[str], machine: Machine) -> tuple[list[Finding], Context | None]:
@@ -44,7 +44,6 @@ def refusals(plan: Plan, *, is_here: bool = True) -> list[Finding]:
     if is_here:
         checks |= {"packages": check_packages, "tracker": check_trackers}
         checks |= {"output_dir": check_output, "model": check_model, "rewards": check_rewards}
-        checks |= {"tools": check_tools}
     return [finding for about in checks for finding in _run(context, about, checks[about]) if finding.status == FAILED]
 
 
@@ -96,13 +95,11 @@ def memory_table(context: Context) -> list[str]:
         return []
     run = context.run
     estimate = memory.estimate_training(shape, run)
-    largest = max(estimate.one_of, key=lambda name: estimate.one_of[name])
     trained = f", {shape.adapter / 1e6:.1f} M trained" if shape.adapter else ""
     lines = [
         f"Memory of one training process in GiB ({run.sharding}, {run.processes} process(es), {run.rows} rollouts of "
         f"{run.tokens} tokens; {shape.parameters / 1e9:.2f} B parameters{trained}, from {shape.source}):",
         *(_row(name, size) for name, size in estimate.held.items()),
-        *(_row(n, size, "" if n == largest else "not at the same time") for n, size in estimate.one_of.items()),
         _row("together", estimate.training),
         *(_row(name, size) for name, size in estimate.phases.items()),
     ]
@@ -116,5 +113,5 @@ def memory_table(context: Context) -> list[str]:
     return lines
 
 
-def _row(name: str, size: int, remark: str = "") -> str:
-    return f"  {name:<42} {size / GIB:>9.3f}  {remark}".rstrip()
+def _row(name: str, size: int) -> str:
+    return f"  {name:<42} {size / GIB:>9.3f}"

@@ -6,7 +6,7 @@ from . import memory, model_shape
 from .context import Check, Context, Finding, failed, not_checked, ok, warning
 from .machine import GIB
 
-TIGHT = 0.92  # warn above this share of the memory: the estimate was never measured on a GPU
+TIGHT = 0.92  # warn above this share of the memory: the sum was never measured on a GPU
 FEW_SEQUENCES = 8  # a server that holds fewer is slow with long completions
 
 
@@ -30,7 +30,7 @@ def check_training_memory(context: Context) -> Finding:
         return failed(f"the training must fit: got {text}. {_advice(context, estimate)}")
     if need > TIGHT * have:
         return warning(f"{text}: tight for an estimate. {_advice(context, estimate)}")
-    return ok(f"{text} (an estimate; measured on a CPU only).")
+    return ok(f"{text}; activations are a bound.")
 
 
 def _advice(context: Context, estimate: memory.Estimate) -> str:
@@ -38,8 +38,9 @@ def _advice(context: Context, estimate: memory.Estimate) -> str:
     settings, run = context.settings, context.run
     if estimate.total > estimate.training:
         largest = max(estimate.phases, key=lambda name: estimate.phases[name])
-        key = {memory.GENERATING: "vllm_gpu_memory_utilization", memory.SCORING: "score_batch_size"}[largest]
-        return f"It needs most {largest}: lower {key}."
+        key = {memory.GENERATING: "vllm_gpu_memory_utilization", memory.SCORING: "score_batch_size"}.get(largest)
+        if key is not None:
+            return f"It needs most {largest}: lower {key}."
     advice = []
     if settings.max_tokens_per_micro_batch is not None:
         advice += ["lower max_tokens_per_micro_batch"] if run.rows > 1 else []

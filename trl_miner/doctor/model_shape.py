@@ -12,31 +12,22 @@ from ..data.base_model import write_untrained
 from ..data.worlds import WORLDS
 from .parsing import listening
 
-# From config.json of the Hub repositories, for machines that have neither the model nor a network.
+# From config.json of the Hub repositories, for machines that have neither the model nor a network:
+# hidden size, layers, MLP, heads, whether the head is the embedding.
 _QWEN3 = {"model_type": "qwen3", "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936}
-_LLAMA = {"model_type": "llama", "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256}
-_LLAMA |= {"hidden_size": 4096, "num_hidden_layers": 32, "intermediate_size": 14336, "num_attention_heads": 32}
-_LLAMA |= {"tie_word_embeddings": False}
-KNOWN: dict[str, dict[str, Any]] = {
-    "Qwen/Qwen3-0.6B-Base": _QWEN3
-    | {"hidden_size": 1024, "num_hidden_layers": 28, "intermediate_size": 3072, "num_attention_heads": 16}
-    | {"tie_word_embeddings": True},
-    "Qwen/Qwen3-1.7B-Base": _QWEN3
-    | {"hidden_size": 2048, "num_hidden_layers": 28, "intermediate_size": 6144, "num_attention_heads": 16}
-    | {"tie_word_embeddings": True},
-    "Qwen/Qwen3-4B-Base": _QWEN3
-    | {"hidden_size": 2560, "num_hidden_layers": 36, "intermediate_size": 9728, "num_attention_heads": 32}
-    | {"tie_word_embeddings": True},
-    "Qwen/Qwen3-8B-Base": _QWEN3
-    | {"hidden_size": 4096, "num_hidden_layers": 36, "intermediate_size": 12288, "num_attention_heads": 32}
-    | {"tie_word_embeddings": False},
-    "Qwen/Qwen3-14B-Base": _QWEN3
-    | {"hidden_size": 5120, "num_hidden_layers": 40, "intermediate_size": 17408, "num_attention_heads": 40}
-    | {"tie_word_embeddings": False},
-    "OctoThinker/OctoThinker-8B-Hybrid-Base": _LLAMA,
-    "meta-llama/Llama-3.1-8B-Instruct": _LLAMA,
+_LLAMA = _QWEN3 | {"model_type": "llama", "vocab_size": 128256}
+_SIZES: dict[str, tuple[dict[str, Any], int, int, int, int, bool]] = {
+    "Qwen/Qwen3-0.6B-Base": (_QWEN3, 1024, 28, 3072, 16, True),
+    "Qwen/Qwen3-1.7B-Base": (_QWEN3, 2048, 28, 6144, 16, True),
+    "Qwen/Qwen3-4B-Base": (_QWEN3, 2560, 36, 9728, 32, True),
+    "Qwen/Qwen3-8B-Base": (_QWEN3, 4096, 36, 12288, 32, False),
+    "Qwen/Qwen3-14B-Base": (_QWEN3, 5120, 40, 17408, 40, False),
+    "OctoThinker/OctoThinker-8B-Hybrid-Base": (_LLAMA, 4096, 32, 14336, 32, False),
+    "meta-llama/Llama-3.1-8B-Instruct": (_LLAMA, 4096, 32, 14336, 32, False),
 }
-# The estimate counts the activations of these. Others have experts, states or towers that it does not cover.
+_FIELDS = ("hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads", "tie_word_embeddings")
+KNOWN = {name: kind | dict(zip(_FIELDS, sizes, strict=True)) for name, (kind, *sizes) in _SIZES.items()}
+# The bound of the activations covers these. Others have experts, states or towers.
 DENSE = {"qwen3", "qwen2", "llama", "mistral"}
 _OR_SFT = "or run `trl-miner sft`, if the recipe says so"
 
@@ -67,10 +58,6 @@ class Shape:
     is_head_trainable: bool
     linear: int  # those of linear layers other than the head, which quantization makes smaller
     source: str  # where the configuration was found
-
-    @property
-    def has_qk_norm(self) -> bool:
-        return self.model_type == "qwen3"
 
     @property
     def adapter(self) -> int:

@@ -3,28 +3,31 @@
 It is no list of rules: the training's own configuration, reward functions, data set and trainer say what is wrong.
 """
 
-import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ..recipe import load_reward_funcs
+from ..data.own import GRADERS, check_first_golds
+from ..recipe import load_reward_funcs, reward_names
 from ..reward_functions import required_columns
-from .context import Context, Finding, failed, not_checked, ok
+from .context import Context, Finding, failed, longest_prompt_allowed, not_checked, ok, warning
 from .model_shape import DENSE, UnknownModel, UnusableModel, find_config, is_local, readable_model
 from .parsing import listening, parse, said
 
-ABOUT = "trainer"
+ROWS = 200  # of the data set are looked at
 _TINY = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
 _TINY |= {"num_key_value_heads": 2, "head_dim": 4}
 
 
 def check_trainer(context: Context) -> Iterator[Finding]:
-    """Build the trainer as the training does, with a small model of the same kind."""
-    (args, config, model_args, _), _ = parse(context.settings, max(context.plan.num_processes, 1))
+    """Load the data and build the trainer as the training does, with a small model of the same kind."""
+    (args, config, model_args, mixture), _ = parse(context.settings, max(context.plan.num_processes, 1))
     with tempfile.TemporaryDirectory() as folder:
-        if model_args.model_name_or_path:
+        is_own = False
+        if model_args.model_name_or_path:  # else building it says so
             try:
                 is_own = _write_stand_in(context, Path(folder, "model"))
             except (UnknownModel, UnusableModel) as error:
@@ -33,27 +36,94 @@ def check_trainer(context: Context) -> Iterator[Finding]:
             except Exception as error:  # a tokenizer may be damaged in any way
                 yield failed(f"the tokenizer must be readable: got {said(error)}. Download the model again.")
                 return
-            model_args.model_name_or_path = str(Path(folder, "model"))
-            model_args.model_revision = "main"
-            if not is_own and (args.tools or args.environment_factory):
-                yield not_checked("tools, without the model's tokenizer, whose chat template must show them.")
-                return
+            model_args.model_name_or_path, model_args.model_revision = str(Path(folder, "model")), "main"
+        if not is_own and (args.tools or args.environment_factory):
+            yield not_checked("tools, without the model's tokenizer, whose chat template must show them.")
+            return
         _take_out_of_the_way(config, model_args, Path(folder, "run"))
         if not context.machine.is_here:  # whose packages are not known
             config.report_to = []
-        try:
-            from ..train import build
+        functions = load_reward_funcs(args, config)
+        data = yield from _load_data(context, args, config, mixture, model_args)
+        is_here = data is not None
+        if not is_here:
+            data = _made_up_data(args, config, functions)
+        is_built = yield from _build(context, args, config, model_args, functions, data)
+        if is_built and is_here:
+            rows = list(islice(data[args.dataset_train_split], ROWS))
+            yield from _check_prompts(context, rows, model_args.model_name_or_path if is_own else None)
+            yield from _check_golds(args, rows)
 
-            functions = load_reward_funcs(args, config)
-            with listening():
-                trainer, _ = build(args, config, model_args, functions, _data(context, functions, model_args))
-                trainer.create_optimizer_and_scheduler(1)
-        except ImportError as error:
-            yield (failed if context.machine.is_here else not_checked)(said(error))
-        except Exception as error:  # of TRL, transformers, PEFT
-            yield failed(said(error))
-        else:
-            yield ok("the settings fit together: it can be built.")
+
+def _load_data(
+    context: Context, args: Any, config: Any, mixture: Any, model_args: Any
+) -> Generator[Finding, None, Any]:
+    """Return the data set by split, of one on the Hub the first rows; None if it cannot be read."""
+    from ..data.reasoning_gym import is_task
+    from ..data.worlds import WORLDS
+    from ..train import load_data
+
+    name = args.dataset_name
+    if mixture.datasets:
+        yield not_checked("only the training reads a mixture of data sets.", "data")
+        return None
+    is_elsewhere = bool(name) and name not in WORLDS and not is_task(name) and not Path(name).exists()
+    is_streamed = is_elsewhere or args.dataset_streaming
+    try:
+        with listening():
+            data = load_data(replace(args, dataset_streaming=is_streamed), mixture, model_args)
+            if is_elsewhere and not args.dataset_streaming:
+                data = _first_rows(data, args, max(ROWS, 2 * config.generation_batch_size))
+    except Exception as error:  # of whatever reads it
+        is_unknown = is_elsewhere and not context.machine.is_here
+        yield (not_checked if is_unknown else failed)(_with_command(name, said(error)), "data")
+        return None
+    yield ok(f"{name} can be read.", "data")
+    return data
+
+
+def _first_rows(data: Any, args: Any, number: int) -> dict[str, Any]:
+    from datasets import Dataset
+
+    splits = [split for split in (args.dataset_train_split, args.dataset_test_split) if split in data]
+    return {split: Dataset.from_list(list(islice(data[split], number))) for split in splits}
+
+
+def _with_command(name: str | None, text: str) -> str:
+    """Add how a data set of ours is made."""
+    made = Path(name or "").name
+    is_ours = made in ("deepscaler", "medical")
+    return f"{text} Make it with `trl-miner data {made}`; the recipe's first lines show how." if is_ours else text
+
+
+def _made_up_data(args: Any, config: Any, functions: list[Any]) -> dict[str, Any]:
+    """Return rows with the columns that the reward functions need, in the place of data that are not here."""
+    from datasets import Dataset
+
+    columns = {"prompt", *(column for function in functions for column in required_columns(function))}
+    rows = Dataset.from_dict(dict.fromkeys(columns, ["?"] * 2 * int(config.generation_batch_size)))
+    data = rows.to_iterable_dataset() if args.dataset_streaming else rows
+    return dict.fromkeys((args.dataset_train_split, args.dataset_test_split), data)
+
+
+def _build(
+    context: Context, args: Any, config: Any, model_args: Any, functions: list[Any], data: Any
+) -> Generator[Finding, None, bool]:
+    """Build trainer and optimizer; return whether that worked."""
+    from ..train import build
+
+    try:
+        with listening():
+            trainer, _ = build(args, config, model_args, functions, data)
+            trainer.create_optimizer_and_scheduler(1)
+    except ImportError as error:
+        yield (failed if context.machine.is_here else not_checked)(said(error))
+        return False
+    except Exception as error:  # of TRL, transformers, PEFT
+        yield failed(said(error))
+        return False
+    yield ok("the settings fit together: it can be built.")
+    return True
 
 
 def _take_out_of_the_way(config: Any, model_args: Any, output: Path) -> None:
@@ -100,25 +170,48 @@ def _any_tokenizer() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<eos>")
 
 
-def _data(context: Context, functions: list[Any], model_args: Any) -> Any:
-    """Return the data set if it is here, else one with the columns that the reward functions need.
+def _check_prompts(context: Context, rows: list[dict[str, Any]], model: str | None) -> Iterator[Finding]:
+    """Check the longest of the first prompts against the server's limit, and messages against a chat template."""
+    from transformers import AutoTokenizer
 
-    `model_args` name the small model, since prompts are built with a tokenizer, and the recipe's own may not be here.
-    """
-    from datasets import Dataset
+    from ..data.prompt_form import style_of
+    from ..data.prompts import prompt_text
 
-    from ..data.reasoning_gym import is_task
-    from ..data.worlds import WORLDS
-    from ..train import load_data
+    settings, name, about = context.settings, context.settings.model_name_or_path, "prompts"
+    if model is None:
+        yield not_checked(f"the tokenizer of {name} is not here.", about)
+        return
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    prompts = [row["prompt"] for row in rows]
+    is_chat = not isinstance(prompts[0], str)
+    if is_chat and not tokenizer.chat_template:
+        yield failed(
+            f"messages need a chat template: {name} has none. Make the data set with --prompt-style plain.", about
+        )
+        return
+    kwargs = settings.chat_template_kwargs or {}
+    longest = max(len(tokenizer(prompt_text(prompt, tokenizer, **kwargs))["input_ids"]) for prompt in prompts)
+    text = f"{'messages' if is_chat else 'plain text'}, at most {longest} tokens in the first {len(rows)} rows"
+    if settings.use_vllm and settings.vllm_max_model_length and longest > longest_prompt_allowed(settings):
+        yield failed(
+            f"prompt and completion must fit into vllm_max_model_length={settings.vllm_max_model_length}: got {text} "
+            f"and max_completion_length={settings.max_completion_length}. Raise the former, or make the data set with "
+            f"--max-prompt-tokens.",
+            about,
+        )
+    elif not is_chat and settings.prompt_style != "plain" and style_of(name, tokenizer) == "chat":
+        hint = "Set prompt_style to say which is meant; a data set with prompts must be made with --prompt-style chat."
+        yield warning(f"{text}, although {name} has a chat template. {hint}", about)
+    else:
+        yield ok(f"{text}.", about)
 
-    settings, (args, config, _, mixture) = context.settings, context.parsed
-    is_none = not settings.dataset_name and not settings.datasets
-    if is_none or (
-        not settings.datasets
-        and (settings.dataset_name in WORLDS or is_task(settings.dataset_name) or Path(settings.dataset_name).exists())
-    ):
-        return load_data(args, mixture, model_args)
-    columns = {"prompt", *(column for function in functions for column in required_columns(function))}
-    rows = Dataset.from_dict(dict.fromkeys(columns, ["?"] * 2 * math.ceil(config.generation_batch_size)))
-    data = rows.to_iterable_dataset() if settings.dataset_streaming else rows
-    return dict.fromkeys((args.dataset_train_split, args.dataset_test_split), data)
+
+def _check_golds(args: Any, rows: list[dict[str, Any]]) -> Iterator[Finding]:
+    """Check that the reward functions with a known form of answer accept the first golds as answers."""
+    names = reward_names(args)
+    for name in [name for name in names if name in GRADERS]:
+        check = check_first_golds(name, rows, names)
+        if check.accepted < check.graded:
+            yield (failed if check.is_bad else warning)(check.rejected, "verifier")
+        else:
+            yield ok(f"{name} accepts {check.accepted} of {check.graded} golds.", "verifier")

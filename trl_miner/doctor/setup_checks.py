@@ -30,7 +30,7 @@ def check_versions(context: Context) -> Iterator[Finding]:
     from packaging.requirements import Requirement
 
     machine = context.machine
-    if not machine.is_here and machine.versions is None:
+    if not machine.is_here:
         yield not_checked("the packages of a described machine are not known.")
         return
     kind = str(context.plan.accelerate.get("distributed_type", "")).upper()
@@ -66,7 +66,7 @@ def check_packages(context: Context) -> Iterator[Finding]:
         "peft": settings.use_peft,
         "bitsandbytes": settings.load_in_4bit or settings.load_in_8bit or "bnb" in str(settings.optim),
     }
-    for name, is_needed in needed.items() if machine.is_here or machine.versions is not None else ():
+    for name, is_needed in needed.items() if machine.is_here else ():
         if is_needed and machine.version(name) is None:
             yield failed(f"{name} must be installed, as the recipe uses it. Run pip install {name}.")
 

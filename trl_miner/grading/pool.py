@@ -32,8 +32,6 @@ MAX_WORKERS = 8
 START_SECONDS = 120.0
 MAX_FAILED_STARTS = 3  # in a row
 GRACE_SECONDS = 1.0
-# How long one thread grades while others wait.
-TURN_SECONDS = 1.0
 
 _pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()
 
@@ -58,7 +56,7 @@ class Pool:
             raise ValueError(f"seconds must be positive: got {seconds}. The default is {CPU_SECONDS}.")
         self.size = workers or default_workers()
         self.seconds = seconds
-        self._turns = _Turns()
+        self._lock = threading.Lock()  # one batch at a time
         self._workers: list[_Worker] = []
         self._failed_starts = 0
         _pools.add(self)
@@ -71,8 +69,8 @@ class Pool:
     ) -> list[Outcome]:
         """Grade every job and return an outcome for each, whatever happens to its worker.
 
-        `budget` is the wall time for the whole batch, in seconds, with the turns of other threads; jobs that are not
-        done by then have the reason "budget". `on_done` is called with the index of each job that is done.
+        `budget` is the wall time for the whole batch, in seconds, with the batches of other threads before it; jobs
+        that are not done by then have the reason "budget". `on_done` is called with the index of each done job.
         """
         outcomes: list[Outcome] = [Outcome(None, "budget")] * len(jobs)
 
@@ -81,47 +79,31 @@ class Pool:
             on_done(index)
 
         waiting = deque(range(len(jobs)))
-        deadline = time.monotonic() + (float("inf") if budget is None else budget)
-        while waiting and self._turns.take(deadline):
-            try:
-                self._run_turn(jobs, waiting, record, deadline)
-            finally:
-                # After the budget, or an exception (Ctrl-C): a worker that is still grading would answer too late.
-                for worker in [worker for worker in self._workers if worker.job is not None]:
-                    self._drop(worker)
-                self._turns.give()
+        seconds = float("inf") if budget is None else budget
+        deadline = time.monotonic() + seconds
+        if not self._lock.acquire(timeout=max(0.0, min(seconds, threading.TIMEOUT_MAX))):
+            return outcomes
+        try:
+            while (waiting or self._busy()) and time.monotonic() < deadline:
+                self._hand_out(jobs, waiting)
+                self._collect(record, deadline)
+        finally:
+            # After the budget, or an exception (Ctrl-C): a worker that is still grading would answer too late.
+            for worker in self._busy():
+                self._drop(worker)
+            self._lock.release()
         return outcomes
 
-    def _run_turn(
-        self,
-        jobs: Sequence[Job | TaskJob],
-        waiting: deque[int],
-        record: Callable[[int, Outcome], None],
-        deadline: float,
-    ) -> None:
-        """Grade until all is done, the deadline, or another thread has waited for long enough."""
-        num_waiting, end = len(waiting), float("inf")
-        while time.monotonic() < deadline:
-            if time.monotonic() < end or not self._turns.others_wait():
-                self._hand_out(jobs, waiting)
-                if end == float("inf") and len(waiting) < num_waiting:  # time in which workers start is not its own
-                    end = time.monotonic() + TURN_SECONDS
-                if not waiting and all(worker.job is None for worker in self._workers):
-                    return
-            elif all(worker.job is None for worker in self._workers):
-                return
-            self._collect(record, deadline)
+    def _busy(self) -> list["_Worker"]:
+        return [worker for worker in self._workers if worker.job is not None]
 
     def close(self) -> None:
         """End the workers. The next `run` starts new ones."""
-        self._turns.take()
-        try:
+        with self._lock:
             for worker in self._workers:
                 worker.connection.close()  # all at once: each ends when it sees this
             for worker in list(self._workers):
                 self._drop(worker, patience=GRACE_SECONDS)
-        finally:
-            self._turns.give()
 
     def kill(self) -> None:
         """End the workers at once, whatever another thread is doing with them."""
@@ -139,11 +121,10 @@ class Pool:
             worker.connection.close()
             worker.process.returncode = 0  # not our child: nothing to wait for
         self._workers = []
-        self._turns = _Turns()
+        self._lock = threading.Lock()  # one batch at a time
 
     def _hand_out(self, jobs: Sequence[Job | TaskJob], waiting: deque[int]) -> None:
-        busy = sum(worker.job is not None for worker in self._workers)
-        for _ in range(min(self.size, len(waiting) + busy) - len(self._workers)):
+        for _ in range(min(self.size, len(waiting) + len(self._busy())) - len(self._workers)):
             self._workers.append(_Worker(self.seconds))
         for worker in list(self._workers):
             if waiting and worker.ready and worker.job is None:
@@ -194,40 +175,6 @@ class Pool:
     def _drop(self, worker: "_Worker", patience: float = 0) -> int:
         self._workers.remove(worker)
         return worker.end(patience)
-
-
-class _Turns:
-    """A lock that threads get in the order in which they ask for it."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._queue: deque[object] = deque()  # the first one's turn it is
-
-    def take(self, deadline: float = float("inf")) -> bool:
-        """Wait for this thread's turn; return False if it has not come by the deadline."""
-        ticket = object()
-        with self._changed:
-            self._queue.append(ticket)
-            is_ours = False
-            try:
-                while self._queue[0] is not ticket and (left := deadline - time.monotonic()) > 0:
-                    self._changed.wait(min(left, threading.TIMEOUT_MAX))
-                is_ours = self._queue[0] is ticket and time.monotonic() < deadline
-            finally:  # also after Ctrl-C
-                if not is_ours:
-                    self._queue.remove(ticket)
-                    self._changed.notify_all()
-        return is_ours
-
-    def give(self) -> None:
-        """End this thread's turn."""
-        with self._changed:
-            self._queue.popleft()
-            self._changed.notify_all()
-
-    def others_wait(self) -> bool:
-        """Return whether another thread waits for its turn."""
-        return len(self._queue) > 1
 
 
 class _Worker:

@@ -1,48 +1,28 @@
 """Ask a vLLM server for its health, and which ports are free."""
 
-import contextlib
 import errno
-import http.client
 import random
 import socket
 import threading
 import time
-import urllib.request
-from typing import Any
-from urllib.parse import urlsplit
+
+import requests
 
 ANSWER_SECONDS = 10.0  # to wait for one answer: a busy server may be slow
 STARTING_SECONDS = 0.5  # between two requests until the server is up
-LONGEST = 2**24  # bytes of an answer that are read; vLLM's metrics are some hundred kilobytes
-
-
-class _SameHost(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, request: Any, file: Any, code: int, message: str, headers: Any, url: str) -> Any:
-        """Follow a server to another place of its own, but to no other machine."""
-        is_same = urlsplit(url).hostname == urlsplit(request.full_url).hostname
-        return super().redirect_request(request, file, code, message, headers, url) if is_same else None
-
-
-# The server is on this machine or in this cluster, where a proxy for the outside world would not find it.
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _SameHost)
 
 
 def ask(url: str, path: str, timeout: float) -> str | None:
-    """Return the text of GET url/path, or None unless it comes with status 200 within `timeout` seconds."""
-    answers: list[str] = []
-
-    def get() -> None:
-        # a dead engine answers 503, which is an OSError
-        with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
-            with _OPENER.open(f"{url.rstrip('/')}/{path}", timeout=timeout) as answer:
-                if answer.status == 200:
-                    answers.append(answer.read(LONGEST).decode("utf-8", "replace"))
-
-    # In a thread: looking up a name, or a server that sends a byte now and then, may take longer than any timeout.
-    thread = threading.Thread(target=get, daemon=True)
-    thread.start()
-    thread.join(timeout)
-    return answers[0] if answers else None
+    """Return the text of GET url/path, or None unless it comes with status 200, each part within `timeout` seconds."""
+    session = requests.Session()
+    session.trust_env = False  # a proxy for the outside world would not find a server of this cluster
+    try:
+        with session.get(f"{url.rstrip('/')}/{path}", timeout=timeout, allow_redirects=False) as answer:
+            return (
+                answer.content.decode("utf-8", "replace") if answer.status_code == 200 else None
+            )  # a dead engine answers 503
+    except (requests.RequestException, ValueError):
+        return None
 
 
 class HealthMonitor:

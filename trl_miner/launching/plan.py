@@ -47,7 +47,6 @@ def make_plan(
     server_host: str | None = None,
     num_processes: int | None = None,
     machines: Machines = AS_CONFIGURED,
-    server_program: str | None = None,
     server_args: str = "",
 ) -> Plan:
     """Plan a recipe: the server on the first `vllm_tensor_parallel_size` GPUs, the training on the others.
@@ -80,9 +79,8 @@ def make_plan(
         launcher = launcher_command(file, processes, precision, machines, cpu=not train_gpus)
         address = ["--vllm_server_base_url", url] if url else []
         train = [*launcher, "-m", "trl_miner.train", "--config", str(recipe), *overrides, *address]
-    # Weights go by loopback, too: else vLLM waits for them on the network, without a password. Not with a program of
-    # the user's: a container may have a loopback of its own.
-    is_near = listens is not None and is_loopback(listens[0]) and bool(train) and server_program is None
+    # Weights go by loopback, too: else vLLM waits for them on the network, without a password.
+    is_near = listens is not None and is_loopback(listens[0]) and bool(train)
     near = {"VLLM_HOST_IP": "127.0.0.1"} if is_near and "VLLM_HOST_IP" not in os.environ else {}
     explicit = _explicit_settings(recipe, overrides)
     server = None
@@ -92,7 +90,6 @@ def make_plan(
             settings,
             served_model(settings),
             *listens,
-            program=server_program,
             flags=server_args,
             memory=settings.vllm_gpu_memory_utilization if is_set else SERVER_MEMORY,
         )

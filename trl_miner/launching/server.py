@@ -59,7 +59,7 @@ def served_dtype(settings: argparse.Namespace) -> str:
 
 
 def server_command(
-    settings: argparse.Namespace, model: str, host: str, port: int, *, memory: float, program: str | None, flags: str
+    settings: argparse.Namespace, model: str, host: str, port: int, *, memory: float, flags: str
 ) -> list[str]:
     """Return the command of vLLM's own server with the flags that TRL imposes, and those of the user."""
     try:
@@ -82,5 +82,4 @@ def server_command(
         trust_remote_code=bool(settings.trust_remote_code),
         log_level="warning",  # no line for each request: the end of the log should show why the server ended
     )
-    command = build_command(arguments, shlex.split(flags))
-    return [*shlex.split(program), *command[command.index("--host") :]] if program else command
+    return list(build_command(arguments, shlex.split(flags)))

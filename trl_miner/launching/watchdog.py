@@ -67,7 +67,7 @@ class Watchdog:
 
     @property
     def _patience(self) -> float:
-        """Seconds for one answer of the server or the store."""
+        """Seconds for one answer of the server."""
         return min(5.0, max(1.0, self.limit / 4))
 
     @contextlib.contextmanager
@@ -104,11 +104,7 @@ class Watchdog:
                 self._peers = Peers(rank, size, share, self._interval)
             except Unreachable as error:
                 if rank == 0:
-                    logger.warning(
-                        "The watchdog is off, and a run that hangs will not be ended: %s. Run one version everywhere, "
-                        "and let the machines reach the one at MASTER_ADDR on all of its ports.",
-                        error,
-                    )
+                    logger.warning("The watchdog is off, and a run that hangs will not be ended: %s.", error)
                 return
         self._stop.clear()
         self.message = None
