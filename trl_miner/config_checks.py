@@ -19,7 +19,7 @@ from .methods import (
 )
 from .methods.compose import ALL_RIGHT, ALL_WRONG
 from .methods.method import Kind, Knob
-from .setting import Setting, kinds_of
+from .setting import NONE, Setting, alternatives
 
 logger = logging.getLogger("trl_miner.config")
 
@@ -77,14 +77,12 @@ def accumulation_steps(optimizer_batch_size: int, per_device_train_batch_size: i
 def _numeric_settings(config: type) -> tuple[Setting, ...]:
     """Return the settings of a configuration class that take numbers and truths alone."""
     hints = get_type_hints(config)
-    found = [
-        Setting(field.name, kinds_of(hints[field.name]), default=_shown(field.default)) for field in fields(config)
-    ]
-    return tuple(setting for setting in found if {*setting.kinds} <= {"bool", "int", "float", "none"})
+    found = [Setting(field.name, hints[field.name], _default(field)) for field in fields(config)]
+    return tuple(setting for setting in found if {*alternatives(setting.type)} <= {bool, int, float, NONE})
 
 
-def _shown(default: Any) -> str:
-    return "" if default is None or default is MISSING else str(default)
+def _default(field: Any) -> Any:
+    return None if field.default is MISSING else field.default
 
 
 def convert_fields(args: Any) -> None:

@@ -2,8 +2,8 @@
 
 import argparse
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
 
@@ -12,7 +12,6 @@ from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from . import rewards
-from .config import HEADINGS as CONFIG_HEADINGS
 from .config import MinerGRPOConfig
 from .data.benchmarks import BENCHMARKS, split_entry
 from .data.own import Layout
@@ -22,22 +21,13 @@ from .data.reasoning_gym import TRAIN_SIZE, benchmark_parts, is_task, read_parts
 from .data.worlds import WORLDS
 from .evaluation.seeded_sampling import DEFAULT_BATCH_SIZE
 from .grading.pool import CPU_SECONDS
-from .importing import import_object
-from .methods import METHODS
-from .recipe_files import find_recipe
+from .importing import did_you_mean, import_object
+from .recipe_files import find_recipe, with_recipe_file
 from .redaction import learn
 from .reward_functions import OWN_REWARDS, TRL_REWARDS, check_reward_name
 from .runs.files import read_yaml
-from .setting import Setting, check_settings, kinds_of
+from .setting import Setting, check_settings
 from .tools import TOOL_SECONDS
-
-# By the name of a setting, what it and the next ones have in common.
-HEADINGS = CONFIG_HEADINGS | {
-    "dataset_revision": "of the data set and its prompts",
-    "reward_funcs": "of rewards, rollouts and the launch",
-    "score_problems": "of the held-out problems",
-    "base_model_steps": "of what is shown, and of the embedded models",
-}
 
 
 def _setting(default: Any, text: str) -> Any:
@@ -229,44 +219,6 @@ def make_parser() -> TrlParser:
     return _Parser(PARSED_TYPES, prog="trl-miner train")
 
 
-def settings_of(parser: TrlParser) -> dict[str, Setting]:
-    """Return the settings that the parser of `make_parser` knows, by name."""
-    kinds = {name: kinds_of(hint) for cls in PARSED_TYPES for name, hint in get_type_hints(cls).items()}
-    kinds["scale_rewards"] = ("str", "bool")  # TRL's annotation leaves out what its documentation allows
-    groups = _groups()
-    settings: dict[str, Setting] = {}
-    for action in parser._actions:
-        name, default = action.dest, action.default
-        if isinstance(action, argparse._HelpAction):
-            continue
-        if name in settings:  # --no_NAME, which takes no value
-            settings[name] = replace(settings[name], flags=(*settings[name].flags, *action.option_strings))
-            continue
-        settings[name] = Setting(
-            name,
-            kinds[name],
-            tuple(action.choices or ()),
-            "" if default is None else str(default),
-            action.help or "",
-            groups.get(name, ""),
-            tuple(action.option_strings),
-            action.nargs,
-        )
-    return settings
-
-
-def _groups() -> dict[str, str]:
-    """Return, by the name of each setting of ours, the heading that the help shows it under."""
-    own = [method for method in METHODS.values() if not method.settings_of]
-    methods = {method.setting(knob): f"of {method.label}" for method in own for knob in method.knobs}
-    groups, heading = {}, ""
-    for cls in (MinerScriptArguments, MinerGRPOConfig):
-        for name in cls.__annotations__:
-            heading = HEADINGS.get(name, heading)
-            groups[name] = methods.get(name, heading)
-    return groups
-
-
 def check_recipe(arguments: Sequence[str], parser: TrlParser) -> dict[str, Any]:
     """Return the recipe that `--config` names, if any, after a check; raise ValueError if it is wrong.
 
@@ -280,28 +232,53 @@ def check_recipe(arguments: Sequence[str], parser: TrlParser) -> dict[str, Any]:
     path = find_recipe(arguments[position])
     recipe = read_yaml(path)
     learn(recipe)
-    check_settings(recipe, settings_of(parser), path)
+    hints = {name: hint for cls in PARSED_TYPES for name, hint in get_type_hints(cls).items()}
+    hints["scale_rewards"] = str | bool  # TRL's annotation leaves out what its documentation allows
+    known = {
+        action.dest: Setting(action.dest, hints[action.dest], action.default, action.choices or ())
+        for action in reversed(parser._actions)  # the option itself after --no_NAME
+        if action.dest in hints
+    }
+    check_settings(recipe, known, path)
     return recipe
 
 
-def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> argparse.Namespace:
-    """Return the settings of a recipe by name, defaults included.
+def parse_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return the settings of a training's command line by name, its recipe's and defaults included, and the words that
+    belong to none of them.
 
     Unlike the training's own parsing this looks at no device and joins no process group, so that a recipe for eight
-    GPUs can be read anywhere. Values that `MinerGRPOConfig` would derive are still None. `overrides` are settings as
-    on a command line: `["--learning_rate", "1e-6"]`.
+    GPUs can be read anywhere. Values that `MinerGRPOConfig` would derive are still None.
     """
-    parser = make_parser()
-    recipe = check_recipe(["--config", str(path)], parser)
+    words, parser = with_recipe_file(words), make_parser()
+    recipe = check_recipe(words, parser)
     recipe.pop("env", None)
     parser.set_defaults_with_config(**recipe)
-    settings, unknown = parser.parse_known_args(list(overrides))
-    if unknown:
-        raise ValueError(
-            f"Every argument must belong to an option of the training: got {' '.join(unknown)}. See trl-miner train "
-            "--help."
-        )
+    parser.add_argument("--config")
+    return parser.parse_known_args(words)
+
+
+def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> argparse.Namespace:
+    """Return the settings of a recipe by name, as `parse_words` does.
+
+    `overrides` are settings as on a command line: `["--learning_rate", "1e-6"]`.
+    """
+    settings, unknown = parse_words(["--config", str(path), *overrides])
+    refuse_unknown(unknown)
     return settings
+
+
+def refuse_unknown(words: Sequence[str], others: Collection[str] = ()) -> None:
+    """Raise ValueError for words of a command line that belong to no option of the training, nor to `others`."""
+    if not words:
+        return
+    word = words[0].partition("=")[0]
+    if not word.startswith("-"):
+        is_recipe = "/" in word or word.endswith(".yaml")
+        hint = f"Did you mean --config {word}?" if is_recipe else "See trl-miner train --help."
+        raise ValueError(f"Unexpected argument {word!r}. {hint}")
+    hint = did_you_mean(word, [*make_parser()._option_string_actions, *others]) or " See trl-miner train --help all."
+    raise ValueError(f"Unknown option {word}.{hint}")
 
 
 def as_parsed(kind: Any, settings: Mapping[str, Any]) -> Any:
