@@ -16,7 +16,7 @@ from accelerate import PartialState
 from harness import BASE_MODEL_STEPS, call_on_ranks, metrics_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from trl_miner import MinerGRPOTrainer, cli, rewards
+from trl_miner import MinerGRPOTrainer, rewards
 from trl_miner.evaluation.in_training import EvaluationCallback
 from trl_miner.launching.local import launcher_arguments
 from trl_miner.recipe import MinerScriptArguments, check_recipe, load_reward_funcs, make_parser
@@ -116,12 +116,6 @@ def write_recipe(folder, text):
     path = folder / "recipe.yaml"
     path.write_text(text)
     return str(path)
-
-
-def test_an_unknown_key_is_named_with_the_likely_one(tmp_path, capsys):
-    path = write_recipe(tmp_path, "lerning_rate: 1e-4\n")
-    assert cli.main(["train", "--config", path]) == 2
-    assert "unknown key 'lerning_rate'. Did you mean 'learning_rate'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
