@@ -70,8 +70,7 @@ def _with_hints(cls: type[C]) -> type[C]:
 )
 class MinerGRPOConfig(GRPOConfig):
     r"""
-    Configuration of [`MinerGRPOTrainer`]: everything [`~trl.GRPOConfig`] has, with its defaults but for
-    `vllm_group_port`, and:
+    Configuration of [`MinerGRPOTrainer`]: everything [`~trl.GRPOConfig`] has, with its defaults, and:
 
     Parameters:
     """
@@ -165,11 +164,6 @@ class MinerGRPOConfig(GRPOConfig):
         True,
         "MINER takes the log-probs of vLLM or a rollout_func, instead of a forward over the all-right rollouts, where "
         "TRL computes none. Once a training they are compared with the policy's, and the run ends if they differ.",
-    )
-    vllm_group_port: int | None = setting(
-        None,
-        "With a vLLM server: port of the machine that trains, over which the server receives the weights. Default: a "
-        "free one below 32768. TRL's own default, 51216, may be taken by any outgoing connection.",
     )
     overwrite_output_dir: bool = setting(
         False,
@@ -398,8 +392,6 @@ class MinerGRPOConfig(GRPOConfig):
         own = {f.name: f.default for f in fields(cls) if f.name not in vars(args) and f.default is not MISSING}
         for name, value in {**vars(args), **own}.items():
             setattr(config, name, value)
-        if config.vllm_group_port == GRPOConfig.vllm_group_port:  # nobody chose it
-            config.vllm_group_port = None
         config._check_own_fields()
         check_combinations(config)
         return config
