@@ -10,9 +10,16 @@ from .method import Knob, Method, type_name
 C = TypeVar("C", bound=type)
 
 
+class _Metadata(dict[str, Any]):
+    """Help and limits of a field. transformers' parser gives a copy to argparse, which knows no limits."""
+
+    def copy(self) -> dict[str, Any]:
+        return {"help": self["help"]}
+
+
 def setting(default: Any, help: str, **limits: Any) -> Any:
     """Return a field with a default, its help, and limits as `Knob` has them, for `check_limits`."""
-    return field(default=default, metadata={"help": help, "limits": Knob(default=default, **limits)})
+    return field(default=default, metadata=_Metadata(help=help, limits=Knob(default=default, **limits)))
 
 
 def check_limits(args: Any) -> None:
