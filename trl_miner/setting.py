@@ -121,6 +121,8 @@ def _origin(annotation: Any) -> Any:
 
 def _rule(message: str) -> str:
     """Return pydantic's "Input should be a valid number, unable to parse ..." as "a number"."""
+    if not message.startswith("Input should be "):  # such as a number of 5,000 digits
+        return "a value of a usual size"
     rule = message.removeprefix("Input should be ").partition(",")[0].replace("valid ", "")
     for theirs, ours in (("integer", "whole number"), ("string", "text"), ("dictionary", "mapping")):
         rule = rule.replace(theirs, ours)
