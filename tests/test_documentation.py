@@ -159,7 +159,7 @@ EXECUTED_BY = {
         "tests/test_own_data.py::test_a_run_trains_on_gsm8ks_rows_and_is_evaluated_with_its_prompt"
     ),
     r"trl-miner train --config recipe.yaml --num_processes": (
-        "tests/test_train.py::test_arguments_split_between_script_and_accelerate"
+        "tests/test_errors.py::test_a_command_line_is_split_between_the_training_and_the_launcher"
     ),
     r"accelerate launch .*-m trl_miner.train": "tests/test_accelerate.py",
     r"trl-miner doctor": "tests/test_recipes.py::test_doctor_passes_a_model_s_recipes_on_the_machine_that_they_name",

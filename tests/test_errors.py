@@ -1,22 +1,29 @@
 """What a user's mistake costs: one line with rule, value and next step, and no start of a training."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 from datasets import Dataset
 
-from trl_miner import MinerGRPOConfig, MinerGRPOTrainer, cli, errors, options, rewards
+from trl_miner import MinerGRPOConfig, MinerGRPOTrainer, cli, errors, rewards
 from trl_miner import train as script
-
-GOOD = "model_name_or_path: m\ndataset_name: trl_miner/arithmetic\n"
+from trl_miner.launching.local import launcher_arguments
+from trl_miner.options import split_words
+from trl_miner.recipe import check_recipe, make_parser
 
 
 @pytest.fixture(autouse=True)
-def nothing_starts(monkeypatch):
-    monkeypatch.setattr("trl_miner.launching.supervise.run_training", lambda arguments: pytest.fail("it started"))
+def in_this_process(monkeypatch):
+    """`trl-miner train` starts a process: here it only looks at its command line."""
+
+    def check(words):
+        try:
+            launcher_arguments(list(words))
+        except ValueError as error:
+            return errors.tell(error, "train")
+        pytest.fail("it would start")
+
+    monkeypatch.setattr("trl_miner.launching.supervise.run_training", check)
 
 
 def one_line(capfd):
@@ -33,22 +40,13 @@ def one_line(capfd):
         ("seed: [1\n", "must be YAML: "),
         ("seed: 1\nseed: 2\n", "must be YAML: 'seed' is there twice: line 2"),
         ("lerning_rate: 1\n", "unknown key 'lerning_rate'. Did you mean 'learning_rate'?"),
-        ("miner_lambda_max: lots\n", "miner_lambda_max must be a number or None: got 'lots'. The default is 0.0015."),
-        ("max_steps: [3]\n", "max_steps must be a whole number: got [3]. The default is -1."),
         ("max_steps: 3.5\n", "max_steps must be a whole number: got 3.5."),
-        ("learning_rate:\n", "learning_rate must be a number: got None."),
-        ("learning_rate: {a: 1}\n", "learning_rate must be a number: got {'a': 1}."),
-        ("learning_rate: true\n", "learning_rate must be a number: got True."),
-        ("use_peft: 2\n", "use_peft must be true or false: got 2. The default is False."),
-        (
-            "save_strategy: no\n",
-            'got False. YAML reads no as false: write "no".',
-        ),
+        ("learning_rate:\n", "learning_rate must be a number: got None. The default is 1e-06."),
+        ("save_strategy: no\n", 'got False. YAML reads no as false: write "no".'),
         (
             "reward_funcs: math_reward\n",
             "reward_funcs must be a list or None: got 'math_reward'. Write [math_reward].",
         ),
-        ("reward_funcs: [math_rewrd]\n", "got 'math_rewrd'. Did you mean 'math_reward'?"),
         ("run_name: 5\n", 'run_name must be a text or None: got 5. Write "5".'),
         ("chat_template_kwargs: '{a'\n", "chat_template_kwargs must be a mapping in JSON: got '{a' (Expecting prop"),
         ("env: 1\n", "env must be a mapping of variables: got 1."),
@@ -56,55 +54,58 @@ def one_line(capfd):
 )
 def test_a_wrong_recipe(text, told, tmp_path, capfd):
     path = tmp_path / "r.yaml"
-    path.write_text(text if text in ("", "- a\n", "seed: [1\n") else GOOD + text)
-    assert cli.main(["train", "--config", str(path)]) == 2
+    path.write_text(text)
+    assert cli.main(["doctor", str(path)]) == 2
     said = one_line(capfd)
-    assert (
-        said.startswith("trl-miner train: error: ")
-        and (str(path) in said or "rewrd" in said)
-        and told.replace("line 2", "line 4") in said
-    )
+    assert said.startswith("trl-miner doctor: error: ") and told in said and str(path) in said
+
+
+def test_a_value_of_a_wrong_type_is_an_error_in_one_line_that_names_the_setting(tmp_path):
+    """Of all settings: none takes a date."""
+    path, parser = tmp_path / "r.yaml", make_parser()
+    names = {action.dest for action in parser._actions} - {"help"}
+    assert len(names) > 250
+    for name in names:
+        path.write_text(f"{name}: 2026-01-01\n")
+        with pytest.raises(ValueError, match=f"{name} must be .*: got ") as told:
+            check_recipe(["--config", str(path)], parser)
+        assert "\n" not in str(told.value)
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("", "trl-miner: error: This needs COMMAND: got none. See trl-miner --help."),
-        ("tran", "trl-miner: error: Unknown command 'tran'. Did you mean 'train'? See trl-miner --help."),
+        ("", "trl-miner: error: "),
+        ("tran", "trl-miner: error: "),
         ("train", "A training needs a recipe, or --model_name_or_path and --dataset_name: got no model_name_or_path."),
-        ("train --config", "--config must be followed by a value: got nothing."),
+        ("train --config", "--config must be followed by a recipe: got nothing."),
         ("train --config .", "A recipe must be a file, or one that `trl-miner recipes` lists: got ., a folder here."),
         ("train --config nowhere.yaml", "got nowhere.yaml, no such file."),
-        ("train arithmetic/miner", "got 'arithmetic/miner' alone. Did you mean --config arithmetic/miner?"),
+        ("train arithmetic/miner", "Unexpected argument 'arithmetic/miner'. Did you mean --config arithmetic/miner?"),
         ("train --learning_rte 1", "Unknown option --learning_rte. Did you mean '--learning_rate'?"),
-        ("train --learning_rate=abc", "learning_rate must be a number: got 'abc'. The default is 1e-06."),
-        ("train --max_steps", "--max_steps must be followed by a value: got nothing. The default is -1."),
-        ("train --max_steps 3 4", "Every argument must belong to an option: got '4' alone, behind --max_steps."),
-        ("train --bf16 maybe", "bf16 must be true, false or None: got 'maybe'."),
-        ("train --num_processes two", "num_processes must be a whole number: got 'two'."),
-        (
-            "compare --recipes a --seeds x",
-            "trl-miner compare: error: --seeds must be a number or a range, at least 1: got 'x'.",
-        ),
-        (
-            "compare --recipes a --seeds 1 --jobs x",
-            "trl-miner compare: error: --jobs must be a whole number: got 'x'. See",
-        ),
+        ("train --learning_rate=abc", "--learning-rate: invalid float value: 'abc'"),
+        ("train --max_steps", "--max-steps: expected one argument"),
+        ("train --max_steps 3 4", "Unexpected argument '4'."),
+        ("train --bf16 maybe", "bf16: Truthy value expected: got maybe"),
+        ("train --num_processes two", "--num-processes: invalid int value: 'two'"),
+        ("train --num_proceses 2", "Unknown option --num_proceses. Did you mean '--num_processes'?"),
+        ("compare --recipes a --seeds x", "trl-miner compare: error: --seeds must be a number or a range, at least 1"),
+        ("compare --recipes a --seeds 1 --jobs x", "trl-miner compare: error: argument --jobs: invalid int value"),
         ("compare --recipes arithmetic/miner --seeds 1 --max_stepz 1", "Unknown option --max_stepz. Did you mean"),
-        ("launch a --only both", "--only must be one of 'server', 'train': got 'both'."),
-        ("report", "trl-miner report: error: This needs RUN: got none. See trl-miner report --help."),
+        ("launch a --only both", "argument --only: invalid choice: 'both'"),
+        ("report", "trl-miner report: error: the following arguments are required: RUN"),
         ("report a --nope", "Unknown option --nope. See trl-miner report --help."),
-        ("data deepscaler --tokenizer", "--tokenizer must be followed by a value: got nothing."),
-        ("train --bf16", "--bf16 must be followed by a value: got nothing. Write --bf16 true."),
-        ("train --run_name", "--run_name must be followed by a value: got nothing. See trl-miner train --help all."),
+        ("data deepscaler --tokenizer", "argument --tokenizer: expected one argument"),
         ("doctor nowhere.yaml", "got nowhere.yaml, no such file."),
         ("doctor recipes/arithmetic/miner.yaml --seeed 1", "Unknown option --seeed. Did you mean '--seed'?"),
-        ("launch recipes/arithmetic/miner.yaml --seed x", "seed must be a whole number: got 'x'. The default is 42."),
+        ("launch recipes/arithmetic/miner.yaml --seed x", "seed: invalid int value: 'x'"),
     ],
 )
 def test_a_wrong_command_line(words, told, capfd):
-    assert cli.main([*words.split(), *(["--quiet"] if words.startswith("compare") else [])]) == 2
-    assert told in one_line(capfd)
+    quiet = ["--quiet"] if words.startswith(("compare", "doctor", "launch")) else []
+    assert cli.main([*words.split(), *quiet]) == 2
+    said = [line for line in capfd.readouterr().err.splitlines() if not line.startswith("Recipe: ")]
+    assert len(said) == 1 and told in said[0]
 
 
 @pytest.mark.parametrize(
@@ -143,11 +144,9 @@ def test_python_gets_the_same_texts(policy):
 
 def test_a_traceback_is_shown_on_request(monkeypatch, capfd):
     monkeypatch.setenv(errors.TRACEBACK, "")  # so that the end of the test takes it back
-    assert cli.main(["train", "--config", "nowhere.yaml", "--traceback"]) == 2
-    said = capfd.readouterr().err
-    assert said.startswith("Traceback") and said.rstrip().splitlines()[-1].startswith(
-        "trl-miner train: error: A recipe"
-    )
+    assert cli.main(["doctor", "nowhere.yaml", "--traceback"]) == 2
+    said = capfd.readouterr().err.splitlines()
+    assert said[0].startswith("Traceback") and said[-1].startswith("trl-miner doctor: error: A recipe")
 
 
 def test_an_unexpected_error_names_its_type_and_no_secret():
@@ -158,19 +157,23 @@ def test_an_unexpected_error_names_its_type_and_no_secret():
     assert "hf_planted0123456789" not in errors.describe(ValueError("got\nhub_token=hf_planted0123456789"))
 
 
-def test_a_command_line_splits_as_argparse_would():
-    given = ["--learning-rate", "-1e-6", "--reward_funcs", "a", "b", "--gradient_checkpointing", "--num_proc", "2"]
-    own, launcher, values = options.load().split(given)
-    assert (own, launcher) == (given[:-2], ["--num_processes", "2"])  # in full: accelerate takes no abbreviation
-    assert values == {"learning_rate": -1e-6, "reward_funcs": ["a", "b"], "gradient_checkpointing": True}
-    own, _, values = options.load().split(
-        ["--learning", "1", "--gradient_checkpointing", "false", "--system_prompt", "- be brief"]
-    )
-    assert own[0] in ("--learning_rate", "--learning-rate") and values["gradient_checkpointing"] is False
-    assert values["system_prompt"] == "- be brief"
-    assert options.load().split(["--no-gradient-checkpointing"])[2] == {"gradient_checkpointing": False}
-    with pytest.raises(ValueError, match="got 'true' alone, behind --no_gradient_checkpointing"):
-        options.load().split(["--no_gradient_checkpointing", "true"])
+def test_a_command_line_is_split_between_the_training_and_the_launcher():
+    own = [
+        "--learning-rate",
+        "1e-6",
+        "--reward_funcs",
+        "a",
+        "b",
+        "--gradient_checkpointing",
+        "--system_prompt",
+        "- so",
+    ]
+    launcher = ["--num_processes", "2", "--main_process_port=1"]
+    settings, *split = split_words([*own[:2], *launcher[:2], *own[2:], *launcher[2:]])
+    assert split == [own, launcher]
+    assert (settings.learning_rate, settings.reward_funcs, settings.system_prompt) == (1e-6, ["a", "b"], "- so")
+    assert settings.gradient_checkpointing is True
+    assert split_words(["--no-gradient-checkpointing"])[0].gradient_checkpointing is False
 
 
 def test_help_begins_with_our_settings_by_group(capfd):
@@ -186,18 +189,3 @@ def test_help_begins_with_our_settings_by_group(capfd):
         and "\n  --learning_rate float" in everything
     )
     assert "--deepspeed_config_file" in everything
-
-
-def test_options_come_from_a_file_without_torch_and_a_damaged_one_is_made_anew(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRL_MINER_CACHE", str(tmp_path))
-    options.load.cache_clear()
-    made = options.load()
-    (file,) = tmp_path.iterdir()
-    code = "import sys; from trl_miner.cli import main; sys.exit(main(sys.argv[1:]) + 7 * ('torch' in sys.modules))"
-    command = [sys.executable, "-c", code, "train", "--config", "arithmetic/miner", "--max_stepz", "1"]
-    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2 and "Unknown option --max_stepz. Did you mean '--max_steps'?" in done.stderr
-    file.write_text("{")
-    options.load.cache_clear()
-    assert options.load() == made
-    options.load.cache_clear()

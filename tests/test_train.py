@@ -16,7 +16,7 @@ from accelerate import PartialState
 from harness import BASE_MODEL_STEPS, call_on_ranks, metrics_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from trl_miner import MinerGRPOTrainer, cli, options, rewards
+from trl_miner import MinerGRPOTrainer, rewards
 from trl_miner.evaluation.in_training import EvaluationCallback
 from trl_miner.launching.local import launcher_arguments
 from trl_miner.recipe import MinerScriptArguments, check_recipe, load_reward_funcs, make_parser
@@ -118,12 +118,6 @@ def write_recipe(folder, text):
     return str(path)
 
 
-def test_an_unknown_key_is_named_with_the_likely_one(tmp_path, capsys):
-    path = write_recipe(tmp_path, "lerning_rate: 1e-4\n")
-    assert cli.main(["train", "--config", path]) == 2
-    assert "unknown key 'lerning_rate'. Did you mean 'learning_rate'?" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("text", "named"),
     [
@@ -182,13 +176,6 @@ def test_rewards_load_by_name_and_by_path(tmp_path):
 def test_a_run_without_data_says_what_to_give():
     with pytest.raises(ValueError, match="dataset_name must be given.*trl_miner/arithmetic"):
         load_data(MinerScriptArguments(), *no_mixture())
-
-
-def test_arguments_split_between_script_and_accelerate():
-    arguments = ["--config", "r.yaml", "--num_processes", "4", "--max_steps", "3", "--main_process_port", "1"]
-    for_script, for_launcher, _ = options.load().split(arguments)
-    assert for_launcher == ["--num_processes", "4", "--main_process_port", "1"]
-    assert for_script == ["--config", "r.yaml", "--max_steps", "3"]
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,11 @@
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 from .errors import INTERRUPTED, TRACEBACK, tell
-from .importing import did_you_mean
 
 _AFTER_CTRL_C = {
     "eval": "The samples so far are kept: the same command goes on.",
@@ -21,23 +19,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         command = self.prog.partition(" ")[2]
-        raise _UsageError(f"{_in_words(message)} See {self.prog} --help.", command)
-
-
-def _in_words(message: str) -> str:
-    """Return argparse's message as rule and value, with a suggestion where there is one."""
-    if match := re.fullmatch(r"argument COMMAND: invalid choice: '(.*)' \(choose from (.*)\)", message):
-        commands = match[2].replace("'", "").split(", ")
-        return f"Unknown command {match[1]!r}.{did_you_mean(match[1], commands)}"
-    if match := re.fullmatch(r"argument (.*): invalid choice: (.*) \(choose from (.*)\)", message):
-        return f"{match[1]} must be one of {match[3]}: got {match[2]}."
-    if match := re.fullmatch(r"argument (.*): invalid (int|float) value: (.*)", message):
-        return f"{match[1]} must be a {'whole ' * (match[2] == 'int')}number: got {match[3]}."
-    if match := re.fullmatch(r"argument (.*): expected (one|at least one) argument", message):
-        return f"{match[1]} must be followed by a value: got nothing."
-    if match := re.fullmatch(r"the following arguments are required: (.*)", message):
-        return f"This needs {match[1]}: got none."
-    return f"{message[:1].upper()}{message[1:].rstrip('.')}."
+        raise _UsageError(f"{message.rstrip('.')}. See {self.prog} --help.", command)
 
 
 class _UsageError(ValueError):

@@ -6,12 +6,14 @@ import inspect
 import json
 import math
 import os
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar
 
 from trl import GRPOConfig
 
 from .config_checks import (
+    ALL_ROWS,
+    ROWS_WITH_ADVANTAGE,
     accumulation_steps,
     check_batches,
     check_combinations,
@@ -23,7 +25,7 @@ from .config_checks import (
 from .importing import did_you_mean
 from .methods import DYNAMIC_SAMPLING, ESTIMATORS, GSPO, METHODS, POLICY_LOSSES, SELECTIONS
 from .methods.compose import ALL_RIGHT, ALL_WRONG, Composition, estimators_of, find_composition
-from .methods.fields import add_method_fields, list_methods
+from .methods.fields import add_method_fields, list_methods, setting
 from .methods.method import AdvantageEstimator, Method, PolicyLoss
 from .methods.own import own_knobs
 from .redaction import HIDDEN, redact
@@ -43,10 +45,6 @@ HEADINGS = {
     "log_token_credit": "that control what is recorded",
     "dynamic_sampling": "that control the sampling of prompts",
 }
-
-
-def _setting(default: Any, help: str) -> Any:
-    return field(default=default, metadata={"help": help})
 
 
 def _with_hints(cls: type[C]) -> type[C]:
@@ -72,35 +70,34 @@ def _with_hints(cls: type[C]) -> type[C]:
 )
 class MinerGRPOConfig(GRPOConfig):
     r"""
-    Configuration of [`MinerGRPOTrainer`]: everything [`~trl.GRPOConfig`] has, with its defaults but for
-    `vllm_group_port`, and:
+    Configuration of [`MinerGRPOTrainer`]: everything [`~trl.GRPOConfig`] has, with its defaults, and:
 
     Parameters:
     """
 
-    advantage_estimator: str = _setting(
+    advantage_estimator: str = setting(
         "miner",
         f"Advantage estimator: {list_methods(ESTIMATORS.values())}; or the import path of your own, such as "
         "my_lib.my_advantages. It is the estimator of mixed prompts, and of the others unless all_right and all_wrong "
         "name theirs. One that does not act on mixed prompts leaves those to GRPO: miner is short for grpo with "
         "all_right: miner.",
     )
-    all_right: str | None = _setting(
+    all_right: str | None = setting(
         None,
         f"Advantage estimator of all-right prompts: {', '.join(estimators_of(ALL_RIGHT))}, the import path of your "
         "own, or none, which gives them no advantage. Default: what advantage_estimator does there.",
     )
-    all_wrong: str | None = _setting(
+    all_wrong: str | None = setting(
         None,
         f"Advantage estimator of all-wrong prompts: {', '.join(estimators_of(ALL_WRONG))}, the import path of your "
         "own, or none, which gives them no advantage. Default: what advantage_estimator does there.",
     )
-    correct_threshold: float = _setting(
+    correct_threshold: float = setting(
         1.0,
         "A rollout is correct when the verifier's reward is at or above this, in units of that reward before "
         "weighting.",
     )
-    correct_reward_func: str | None = _setting(
+    correct_reward_func: str | None = setting(
         None,
         "Name of the reward function that decides what is correct, as TRL logs it under rewards/NAME/mean; or several "
         "joined by +, or as a list, where each task has its own: those that score a rollout must agree. Default: the "
@@ -108,15 +105,15 @@ class MinerGRPOConfig(GRPOConfig):
         "reasoning_accuracy_reward), else, with a warning, all of them together. A prompt with a rollout that they "
         "leave unscored is neither all right nor all wrong.",
     )
-    gate_on_correctness: bool = _setting(
+    gate_on_correctness: bool = setting(
         False,
         "Only correctness tells the rollouts of a prompt apart: where they are all right, all wrong or unscorable, a "
         "reward of format or length gives them no advantage, and all_right and all_wrong apply although it differs.",
     )
-    advantage_estimator_kwargs: dict[str, Any] | str | None = _setting(
+    advantage_estimator_kwargs: dict[str, Any] | str | None = setting(
         None, "Knobs of your own advantage estimator: a mapping in a recipe, JSON on a command line."
     )
-    dose_share: float | None = _setting(
+    dose_share: float | None = setting(
         None,
         "Share of the policy gradient's norm that the methods of all-right and all-wrong prompts get, theirs / "
         "(theirs + the others'), above 0 and below 1: a factor on the advantages of those prompts holds it. It takes "
@@ -124,25 +121,26 @@ class MinerGRPOConfig(GRPOConfig):
         "through the model once more, and keeps two more gradients of the trained weights. Not with DeepSpeed, FSDP "
         "or fp16. Default: a method's own cap, such as miner_lambda_max.",
     )
-    policy_loss: str = _setting(
+    policy_loss: str = setting(
         "clip",
         f"What acts inside the loss: {list_methods(POLICY_LOSSES.values())}. clip is the loss that loss_type names; "
         "the others need loss_type grpo, bnpo, dr_grpo or dapo, at token level.",
     )
-    kl_on: str = _setting(
+    kl_on: str = setting(
         "all",
         "Rollouts that the KL penalty (beta) acts on: all, as in TRL; or rows_with_advantage, which leaves it out for "
         "rollouts whose advantage is zero at every token. These then go through neither the reference model nor, with "
         "compute_less, the policy's forward and backward. That is another gradient: nothing holds the policy "
         "near the reference on such rollouts. The loss is divided by as much as before; the metric kl is a mean over "
         "the others. Evaluation takes all.",
+        one_of=(ALL_ROWS, ROWS_WITH_ADVANTAGE),
     )
-    optimizer_batch_size: int | None = _setting(
+    optimizer_batch_size: int | None = setting(
         None,
         "Rollouts per optimizer step, over all processes. Sets gradient_accumulation_steps to what the launched "
         "processes need for it, so that one recipe is the same run on two GPUs and on eight.",
     )
-    compute_less: bool = _setting(
+    compute_less: bool = setting(
         True,
         "Skip forward and backward for rollouts whose advantage is zero at every token, unless a KL penalty moves "
         "them (see kl_on). Sort the others into micro-batches by length, each without the padding that none of its "
@@ -150,48 +148,45 @@ class MinerGRPOConfig(GRPOConfig):
         "are only trimmed: top_entropy_quantile, entropy bonus, router loss, Clip-Cov, loss_type bnpo with a beta. "
         "KL-Cov and images leave them as they are. Metrics of the loss are means over the tokens in it.",
     )
-    max_tokens_per_micro_batch: int | None = _setting(
+    max_tokens_per_micro_batch: int | None = setting(
         None,
         "Cut the rollouts of an optimizer step into as few micro-batches as hold this many tokens each, prompts and "
         "padding included, instead of per_device_train_batch_size rollouts each. At least the longest rollout.",
     )
-    reuse_sampling_logps: bool = _setting(
+    reuse_sampling_logps: bool = setting(
         True,
         "MINER takes the log-probs of vLLM or a rollout_func, instead of a forward over the all-right rollouts, where "
         "TRL computes none. Once a training they are compared with the policy's, and the run ends if they differ.",
     )
-    vllm_group_port: int | None = _setting(
-        None,
-        "With a vLLM server: port of the machine that trains, over which the server receives the weights. Default: a "
-        "free one below 32768. TRL's own default, 51216, may be taken by any outgoing connection.",
-    )
-    overwrite_output_dir: bool = _setting(
+    overwrite_output_dir: bool = setting(
         False,
         "Delete what earlier runs have written into output_dir, and nothing else, before a run starts there. Without "
         "it, a used folder is an error. A run that goes on from a checkpoint of the folder deletes nothing.",
     )
-    resume_with_changes: bool = _setting(
+    resume_with_changes: bool = setting(
         False,
         "Go on from a checkpoint although settings, model, data or reward functions have changed, which is an error "
         "otherwise. The record and the model card keep the settings of each part of the run. The length of a run, "
         "and what it logs, saves, pushes and evaluates, may change without it.",
     )
-    watchdog_seconds: float | None = _setting(
+    watchdog_seconds: float | None = setting(
         None,
         "End a run that makes no progress for this many seconds, with an error that names the part and the "
         "step: the vLLM server does not answer or generates no token, a process is stopped or dead, no process makes "
         "progress, as in a reward function that takes longer. 0: never. Default: trl-miner train and launch end a run "
         "whose server or process has not answered for 300 seconds, and only warn where all of them answer and none "
         "makes progress; in Python, never.",
+        at_least=0,
     )
-    log_token_credit: int = _setting(
+    log_token_credit: int = setting(
         0,
         "Optimizer steps from one record of tokens to the next; 0: none. A record, credit/credit_STEP.parquet in the "
         "output folder, has tokens, old log-probs, credit weights, and advantages before and after the calibration of "
         "at most 64 rollouts, for trl-miner inspect. Where no forward of the step has computed the log-probs, this "
         "costs one over the recorded rollouts.",
+        at_least=0,
     )
-    log_gradient_share: int = _setting(
+    log_gradient_share: int = setting(
         0,
         "Optimizer steps from one measurement of the gradient to the next; 0: none. It logs how much of a step's "
         "gradient comes from the rollouts of all-right (PH) prompts: of the policy loss (without KL penalty, entropy "
@@ -199,21 +194,25 @@ class MinerGRPOConfig(GRPOConfig):
         "+ other)) and miner/gradient_cosine between the two. Training stays the same, bit for bit. A measured step "
         "goes through the model once more, and keeps two more gradients of the trained weights. Not with DeepSpeed, "
         "FSDP or fp16.",
+        at_least=0,
     )
-    dynamic_sampling: bool = _setting(
+    dynamic_sampling: bool = setting(
         False,
         "DAPO's dynamic sampling (arXiv 2503.14476): drop prompts whose rollouts are all right or all wrong, and draw "
         "others until the batch is full. Not in evaluation. The number of steps stays the same, so a run passes over "
         "its data sooner: dynamic_sampling/epoch says how far it is.",
     )
-    dynamic_sampling_max_rounds: int = _setting(
-        10, "Generations per batch, the first included, before it is filled up with the best prompts there are."
+    dynamic_sampling_max_rounds: int = setting(
+        10,
+        "Generations per batch, the first included, before it is filled up with the best prompts there are.",
+        at_least=1,
     )
-    prompt_selection: str = _setting(
+    prompt_selection: str = setting(
         "none",
         "Which prompts to generate less often, by how they came out before. greso (arXiv 2506.02177): less often with "
         "every visit in a row at which all rollouts were right, or all wrong. Others take their place, and all come "
         "up again. With MINER it leaves out prompts that MINER learns from.",
+        one_of=("none", *SELECTIONS),
     )
 
     def __post_init__(self) -> None:
@@ -386,8 +385,6 @@ class MinerGRPOConfig(GRPOConfig):
         own = {f.name: f.default for f in fields(cls) if f.name not in vars(args) and f.default is not MISSING}
         for name, value in {**vars(args), **own}.items():
             setattr(config, name, value)
-        if config.vllm_group_port == GRPOConfig.vllm_group_port:  # nobody chose it
-            config.vllm_group_port = None
         config._check_own_fields()
         check_combinations(config)
         return config

@@ -18,27 +18,24 @@ from .methods import (
     AdvantageEstimator,
 )
 from .methods.compose import ALL_RIGHT, ALL_WRONG
+from .methods.fields import check_limits
 from .methods.method import Kind, Knob
-from .setting import Setting, kinds_of
+from .setting import NONE, Setting, alternatives
 
 logger = logging.getLogger("trl_miner.config")
 
 ALL_ROWS, ROWS_WITH_ADVANTAGE = "all", "rows_with_advantage"  # of kl_on
 
-# Lower bounds of the settings that belong to no method. TRL finds some of these out hours later, or never.
+# Lower bounds of TRL's settings. TRL finds some of these out hours later, or never.
 _AT_LEAST = {
     **dict.fromkeys(("per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations"), 1),
     **dict.fromkeys(("steps_per_generation", "generation_batch_size", "max_completion_length"), 1),
     **dict.fromkeys(("vllm_tensor_parallel_size", "max_tool_calling_iterations"), 1),
     **dict.fromkeys(("learning_rate", "beta", "epsilon", "epsilon_high"), 0),
-    "watchdog_seconds": 0,
-    "dynamic_sampling_max_rounds": 1,
-    "log_token_credit": 0,
-    "log_gradient_share": 0,
 }
 # None is a value of these. (Their types do not tell: transformers' parser takes None out of them.)
 _OPTIONAL = {"steps_per_generation", "generation_batch_size", "max_completion_length", "epsilon_high", "min_p"}
-_OPTIONAL |= {"max_tool_calling_iterations", "watchdog_seconds"}
+_OPTIONAL |= {"max_tool_calling_iterations"}
 # The values that TRL takes, but looks at only once a batch has been generated, or the model loaded.
 ONE_OF = {
     "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
@@ -46,8 +43,6 @@ ONE_OF = {
     "scale_rewards": ("group", "batch", "none"),
     "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
     "vllm_mode": ("server", "colocate"),
-    "kl_on": (ALL_ROWS, ROWS_WITH_ADVANTAGE),
-    "prompt_selection": ("none", *SELECTIONS),
     "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
 }
 # Settings that do something only where another one has one of these values.
@@ -77,14 +72,12 @@ def accumulation_steps(optimizer_batch_size: int, per_device_train_batch_size: i
 def _numeric_settings(config: type) -> tuple[Setting, ...]:
     """Return the settings of a configuration class that take numbers and truths alone."""
     hints = get_type_hints(config)
-    found = [
-        Setting(field.name, kinds_of(hints[field.name]), default=_shown(field.default)) for field in fields(config)
-    ]
-    return tuple(setting for setting in found if {*setting.kinds} <= {"bool", "int", "float", "none"})
+    found = [Setting(field.name, hints[field.name], _default(field)) for field in fields(config)]
+    return tuple(setting for setting in found if {*alternatives(setting.type)} <= {bool, int, float, NONE})
 
 
-def _shown(default: Any) -> str:
-    return "" if default is None or default is MISSING else str(default)
+def _default(field: Any) -> Any:
+    return None if field.default is MISSING else field.default
 
 
 def convert_fields(args: Any) -> None:
@@ -120,6 +113,7 @@ def check_fields(args: Any) -> None:
         raise ValueError("output_dir must name a folder: got ''. Write runs/NAME, or . for the current folder.")
     for method in METHODS.values():
         method.check({name: getattr(args, method.setting(name)) for name in method.knobs}, method.setting(""))
+    check_limits(args)
     _check_trl_settings(args)
     credited = args.composition.credited
     _check_policy_loss(args)

@@ -1,19 +1,26 @@
 """Show the progress of long work, as a bar or as plain lines, and the closing lines of a command."""
 
 import contextlib
+import logging
+import os
+import shutil
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TextIO, TypeVar
+from weakref import WeakSet
 
-from .progress_bar import Bar, terminal_bar, ticking
+from tqdm import tqdm
+
 from .redaction import redact
 
 T = TypeVar("T")
 _QUIET = ContextVar("_QUIET", default=False)
 _SHOWN = ContextVar("_SHOWN", default=False)
+_TITLE = 32  # characters, so that a path in it does not push the numbers out of the line
 # Seconds between two plain lines, which become rarer with time so that a log of many hours stays short.
 _TICK, _EVERY, _EVERY_AT_MOST = 1.0, 10.0, 60.0
 
@@ -53,8 +60,8 @@ def track(iterable: Iterable[T], title: str, *, total: int | None = None, **opti
 class Progress:
     """Shows progress on stderr: a bar on a terminal, elsewhere a line every 10 seconds (later every minute).
 
-    A context manager. Whatever is printed meanwhile, by `print`, warnings or logging, stands above the bar. An error,
-    Ctrl-C and SIGTERM wipe the bar away. A `Progress` within another one shows nothing.
+    A context manager. Whatever is printed or logged meanwhile stands above the bar. A `Progress` within another one
+    shows nothing.
 
     Args:
         title: The work: "sampling".
@@ -81,8 +88,9 @@ class Progress:
         self.title, self.total, self.unit, self.leave = title, total, unit, leave
         self.done, self.note = initial, ""
         self._initial, self._quiet = initial, quiet
-        self._bar: Bar | None = None
+        self._bar: _Bar | None = None
         self._context = contextlib.ExitStack()
+        self._ended = threading.Event()
         self._start = self._last = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -92,8 +100,12 @@ class Progress:
             _SHOWN.set(True)
             self._context.callback(_SHOWN.set, False)
             if sys.stderr.isatty():
-                self._bar = self._context.enter_context(terminal_bar(self))
-            self._context.enter_context(ticking(self._tick, _TICK))
+                self._bar = self._context.enter_context(_Bar(self))
+                self._context.enter_context(_printing_above(self._bar))
+            ticker = threading.Thread(target=self._keep_ticking, daemon=True)
+            ticker.start()
+            self._context.callback(ticker.join)
+            self._context.callback(self._ended.set)
         return self
 
     def __exit__(self, error: type[BaseException] | None, *rest: object) -> None:
@@ -128,6 +140,10 @@ class Progress:
             parts.append(duration(seconds))
         return ", ".join([*parts, self.note] if self.note else parts)
 
+    def _keep_ticking(self) -> None:
+        while not self._ended.wait(_TICK):
+            self._tick()
+
     def _tick(self) -> None:
         """Refresh every second, so that a single long item also shows that work goes on."""
         now = time.monotonic()
@@ -136,6 +152,88 @@ class Progress:
         elif now - self._last >= min(_EVERY_AT_MOST, max(_EVERY, (now - self._start) / 10)):
             self._last = now
             self.say(f"{self.title}: {self.state()}")
+
+
+class _Bar(tqdm):
+    """tqdm's bar with the text of `Progress.state`."""
+
+    _instances: WeakSet[Any] = WeakSet()  # apart from other libraries' bars, which would move this one down
+    monitor_interval = 0  # `Progress` itself redraws
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        title, half = progress.title, _TITLE // 2
+        super().__init__(
+            desc=title if len(title) <= _TITLE else f"{title[: half - 2]}...{title[1 - half :]}",
+            total=progress.total,
+            initial=progress.done,
+            file=sys.stderr,
+            bar_format="{desc}: {percentage:3.0f}%|{bar}| {state}" if progress.total else "{desc}: {state}",
+            miniters=1,
+            nrows=24,  # otherwise a terminal that does not know its size gets no bar
+        )
+
+    @property
+    def format_dict(self) -> dict[str, Any]:
+        state = self.progress.state(ended=self.n == self.total)
+        return super().format_dict | {"state": state, "ncols": shutil.get_terminal_size().columns - 1}
+
+
+@contextlib.contextmanager
+def _printing_above(bar: _Bar) -> Iterator[None]:
+    """Show what is printed and logged above the bar."""
+    out, err = (_Above(stream, bar) if stream.isatty() else stream for stream in (sys.stdout, sys.stderr))
+    replaced = {sys.stdout: out, sys.stderr: err}
+    handlers = [handler for handler in _console_handlers() if handler.stream in replaced]
+    streams = [handler.setStream(replaced[handler.stream]) for handler in handlers]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            yield
+    finally:
+        for handler, stream in zip(handlers, streams, strict=True):
+            handler.setStream(stream)
+        for stream in (out, err):
+            if isinstance(stream, _Above):
+                stream.end_line()
+
+
+def _console_handlers() -> list[logging.StreamHandler[Any]]:
+    loggers = [logging.root, *logging.Logger.manager.loggerDict.values()]
+    handlers = [handler for logger in loggers for handler in getattr(logger, "handlers", ())]
+    return [handler for handler in handlers if type(handler) is logging.StreamHandler]
+
+
+class _Above:
+    """A stream whose lines stand above the bar, once they are whole. It leaves out the bars of other libraries."""
+
+    def __init__(self, stream: TextIO, bar: _Bar) -> None:
+        self._stream, self._bar, self._process = stream, bar, os.getpid()
+        self._held, self._is_bar = "", False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def end_line(self) -> None:
+        """Write what is left of a line."""
+        if self._held:
+            self.write("\n")
+
+    def write(self, text: str) -> int:
+        if os.getpid() != self._process:  # a fork, such as a data loader, whose copy of tqdm's lock may stay locked
+            return self._stream.write(text)
+        was_bar, self._is_bar = self._is_bar, text.startswith("\r") and "\n" not in text
+        if not self._is_bar and not (was_bar and text == "\n"):
+            lines, newline, self._held = (self._held + text).rpartition("\n")
+            if newline:
+                self._write_above(lines + newline)
+        return len(text)
+
+    def _write_above(self, lines: str) -> None:
+        with self._bar.get_lock():
+            self._bar.clear(nolock=True)
+            self._stream.write(lines)
+            self._stream.flush()
+            self._bar.refresh(nolock=True)
 
 
 def rate(per_second: float) -> str:

@@ -2,8 +2,8 @@
 
 import argparse
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
 
@@ -12,7 +12,6 @@ from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from . import rewards
-from .config import HEADINGS as CONFIG_HEADINGS
 from .config import MinerGRPOConfig
 from .data.benchmarks import BENCHMARKS, split_entry
 from .data.own import Layout
@@ -22,156 +21,158 @@ from .data.reasoning_gym import TRAIN_SIZE, benchmark_parts, is_task, read_parts
 from .data.worlds import WORLDS
 from .evaluation.seeded_sampling import DEFAULT_BATCH_SIZE
 from .grading.pool import CPU_SECONDS
-from .importing import import_object
-from .methods import METHODS
-from .recipe_files import find_recipe
+from .importing import did_you_mean, import_object
+from .methods.fields import check_limits, setting
+from .recipe_files import find_recipe, with_recipe_file
 from .redaction import learn
 from .reward_functions import OWN_REWARDS, TRL_REWARDS, check_reward_name
 from .runs.files import read_yaml
-from .setting import Setting, check_settings, kinds_of
+from .setting import Setting, check_settings
 from .tools import TOOL_SECONDS
-
-# By the name of a setting, what it and the next ones have in common.
-HEADINGS = CONFIG_HEADINGS | {
-    "dataset_revision": "of the data set and its prompts",
-    "reward_funcs": "of rewards, rollouts and the launch",
-    "score_problems": "of the held-out problems",
-    "base_model_steps": "of what is shown, and of the embedded models",
-}
-
-
-def _setting(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
 
 
 @dataclass
 class MinerScriptArguments(ScriptArguments):
     """The settings of a recipe beyond those of the trainer, the model and the mixture of data sets."""
 
-    dataset_revision: str | None = _setting(None, "Branch, tag or commit of the data set on the Hub.")
-    dataset_prompt_column: str = _setting(
+    dataset_revision: str | None = setting(None, "Branch, tag or commit of the data set on the Hub.")
+    dataset_prompt_column: str = setting(
         "prompt",
         "Column with the prompts. Another column than prompt holds questions, from which prompts are built as those "
         "of the benchmarks are.",
     )
-    dataset_solution_column: str = _setting("solution", "Column with the golds.")
-    dataset_options_column: str = _setting("options", "Column with the options of multiple-choice questions.")
-    answer_pattern: str | None = _setting(
+    dataset_solution_column: str = setting("solution", "Column with the golds.")
+    dataset_options_column: str = setting("options", "Column with the options of multiple-choice questions.")
+    answer_pattern: str | None = setting(
         None,
         "A regular expression that finds the gold in the column with the golds, such as '#### (.+)' for GSM8K. The "
         "last match counts, or its first group.",
     )
-    system_prompt: str | None = _setting(
+    system_prompt: str | None = setting(
         None, "System prompt. The column with the prompts then holds questions, as text."
     )
-    prompt_template: str | None = _setting(
+    prompt_template: str | None = setting(
         None,
         "Template with {question} in it, the whole prompt as plain text or the user's message. The column with the "
         "prompts then holds questions, as text.",
     )
-    task_config: dict[str, Any] | str | None = _setting(
+    task_config: dict[str, Any] | str | None = setting(
         None, "For dataset_name reasoning_gym/FAMILY: settings of the family, such as {max_terms: 3}."
     )
-    tasks: list[Any] | None = _setting(
+    tasks: list[Any] | None = setting(
         None,
         "For dataset_name reasoning_gym: a mixture, a list of {name: chain_sum, weight: 2, config: {max_terms: 3}}.",
     )
-    task_size: int | None = _setting(
+    task_size: int | None = setting(
         None,
         f"Training problems to make, with reasoning-gym (default: {TRAIN_SIZE}) or of an embedded world (default: all "
         "of its training set).",
+        at_least=1,
+        hint=f"Leave it out for reasoning-gym's {TRAIN_SIZE}, or all of an embedded world.",
     )
-    task_seed: int = _setting(0, "Decides which problems reasoning-gym makes.")
-    prompt_style: str = _setting(
+    task_seed: int = setting(0, "Decides which problems reasoning-gym makes.")
+    prompt_style: str = setting(
         "auto",
         "Prompts that are built here: plain text, chat messages, or auto: as the model was trained, else guessed from "
         "its name and chat template. A prompt in a data set stays as it is.",
+        one_of=("auto", *STYLES),
+        hint="plain suits base models.",
     )
-    reward_funcs: list[str] | None = _setting(
+    reward_funcs: list[str] | None = setting(
         None,
         f"Reward functions: {', '.join(OWN_REWARDS)}, TRL's {', '.join(TRL_REWARDS)}, or dotted import "
         "paths such as my_lib.rewards.my_reward. correct_reward_func says which of several decides. Default: "
         "task_reward for problems of reasoning-gym, else math_reward.",
     )
-    rollout_func: str | None = _setting(
+    rollout_func: str | None = setting(
         None, "Import path of a function that generates instead of TRL: GRPOTrainer's `rollout_func`."
     )
-    tools: list[str] | None = _setting(
+    tools: list[str] | None = setting(
         None,
         "Import paths of functions that the model may call while it answers: GRPOTrainer's `tools`. "
         "max_tool_calling_iterations limits how often.",
     )
-    environment_factory: dict[str, Any] | str | None = _setting(
+    environment_factory: dict[str, Any] | str | None = setting(
         None,
         "Import path of a class whose methods are tools that share a state, one object per rollout: GRPOTrainer's "
         "`environment_factory`. Or several by name, between which the column environment chooses.",
     )
-    tool_seconds: float = _setting(
+    tool_seconds: float = setting(
         TOOL_SECONDS, "Seconds for one call of a tool. A call that takes longer is ended, and counts as failed."
     )
-    accelerate_config: str | None = _setting(
+    accelerate_config: str | None = setting(
         None,
         "For trl-miner train, launch and doctor: accelerate's configuration. A file, relative to the recipe's folder "
         "or the current one, or the name of one that TRL ships, such as zero3.",
     )
-    soft_overlong_cache: int = _setting(
+    soft_overlong_cache: int = setting(
         256,
         "For get_soft_overlong_punishment: completions longer than max_completion_length minus this, in tokens, lose "
         "reward.",
     )
-    math_accept_unboxed: bool = _setting(
+    math_accept_unboxed: bool = setting(
         False, "For math_reward: also look for a final answer in completions without a \\boxed{}."
     )
-    judge_seconds: float = _setting(
+    judge_seconds: float = setting(
         CPU_SECONDS, "CPU seconds to verify one answer. An answer that takes longer scores None."
     )
-    judge_workers: int | None = _setting(
-        None, "Processes that verify answers, per training process. Default: its share of the CPUs, at most 8."
+    judge_workers: int | None = setting(
+        None,
+        "Processes that verify answers, per training process. Default: its share of the CPUs, at most 8.",
+        at_least=1,
+        hint="Leave it out to use all available CPUs.",
     )
-    score_problems: int = _setting(0, "Held-out problems to score before and after training; 0: none.")
-    score_samples: int = _setting(8, "Completions sampled per held-out problem.")
-    score_final_samples: int | None = _setting(
-        None, "Completions per held-out problem after training, for Pass@K with a larger K. Default: score_samples."
+    score_problems: int = setting(
+        0,
+        "Held-out problems to score before and after training; 0: none.",
+        at_least=0,
+        hint="0 scores none.",
     )
-    score_batch_size: int = _setting(
+    score_samples: int = setting(
+        8,
+        "Completions sampled per held-out problem.",
+        at_least=1,
+    )
+    score_final_samples: int | None = setting(
+        None,
+        "Completions per held-out problem after training, for Pass@K with a larger K. Default: score_samples.",
+        at_least=1,
+        hint="Leave it out for score_samples.",
+    )
+    score_batch_size: int = setting(
         DEFAULT_BATCH_SIZE,
         "Completions of held-out problems that each process samples at once. Fewer need less memory, and change the "
         "scores by rounding at most.",
+        at_least=1,
     )
-    score_steps: int = _setting(
+    score_steps: int = setting(
         0,
         "Also score the held-out problems during training, every this many optimizer steps; 0: only before and after. "
         "This changes nothing in the training but its duration.",
+        at_least=0,
+        hint="0 scores before and after training only.",
     )
-    score_benchmark: str | None = _setting(
+    score_benchmark: str | None = setting(
         None,
         f"Score the problems of a benchmark ({', '.join(BENCHMARKS)}, reasoning_gym/FAMILY) instead of the data set's "
         "test split: its name, "
         "or NAME=PATH for a local file, which may be your own with the columns problem and answer.",
     )
-    score_keep_best: bool = _setting(
+    score_keep_best: bool = setting(
         False, "Keep the model with the highest Pass@1 so far in the folder `best` of output_dir."
     )
-    base_model_steps: int | None = _setting(
-        None, f"For {', '.join(WORLDS)}: SFT steps of the base model; fewer give a quick look. Default: all."
+    base_model_steps: int | None = setting(
+        None,
+        f"For {', '.join(WORLDS)}: SFT steps of the base model; fewer give a quick look. Default: all.",
+        at_least=1,
+        hint="Leave it out for all.",
     )
-    quiet: bool = _setting(
+    quiet: bool = setting(
         False, "Show only scores, warnings and errors: no progress, no line per log, no closing lines."
     )
 
     def __post_init__(self) -> None:
-        for name, least, hint in (
-            ("score_problems", 0, "0 scores none"),
-            ("score_samples", 1, "The default is 8"),
-            ("score_final_samples", 1, "Leave it out for score_samples"),
-            ("score_batch_size", 1, f"The default is {DEFAULT_BATCH_SIZE}"),
-            ("score_steps", 0, "0 scores before and after training only"),
-            ("base_model_steps", 1, "Leave it out for all"),
-            ("judge_workers", 1, "Leave it out to use all available CPUs"),
-            ("task_size", 1, f"Leave it out for reasoning-gym's {TRAIN_SIZE}, or all of an embedded world"),
-        ):
-            if getattr(self, name) is not None and getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}. {hint}.")
+        check_limits(self)
         if not self.tool_seconds > 0:
             raise ValueError(
                 f"tool_seconds must be above 0: got {self.tool_seconds}. The default is {TOOL_SECONDS:g}."
@@ -191,10 +192,6 @@ class MinerScriptArguments(ScriptArguments):
             raise ValueError(
                 f"score_benchmark must name a benchmark, or be NAME=PATH: got {self.score_benchmark!r}. Known: "
                 f"{', '.join([*BENCHMARKS, 'reasoning_gym/FAMILY'])}."
-            )
-        if self.prompt_style not in ("auto", *STYLES):
-            raise ValueError(
-                f"prompt_style must be auto, plain or chat: got {self.prompt_style!r}. plain suits base models."
             )
         layout_of(self, PromptForm("plain", self.system_prompt, self.prompt_template))
         if is_task(self.dataset_name):
@@ -229,44 +226,6 @@ def make_parser() -> TrlParser:
     return _Parser(PARSED_TYPES, prog="trl-miner train")
 
 
-def settings_of(parser: TrlParser) -> dict[str, Setting]:
-    """Return the settings that the parser of `make_parser` knows, by name."""
-    kinds = {name: kinds_of(hint) for cls in PARSED_TYPES for name, hint in get_type_hints(cls).items()}
-    kinds["scale_rewards"] = ("str", "bool")  # TRL's annotation leaves out what its documentation allows
-    groups = _groups()
-    settings: dict[str, Setting] = {}
-    for action in parser._actions:
-        name, default = action.dest, action.default
-        if isinstance(action, argparse._HelpAction):
-            continue
-        if name in settings:  # --no_NAME, which takes no value
-            settings[name] = replace(settings[name], flags=(*settings[name].flags, *action.option_strings))
-            continue
-        settings[name] = Setting(
-            name,
-            kinds[name],
-            tuple(action.choices or ()),
-            "" if default is None else str(default),
-            action.help or "",
-            groups.get(name, ""),
-            tuple(action.option_strings),
-            action.nargs,
-        )
-    return settings
-
-
-def _groups() -> dict[str, str]:
-    """Return, by the name of each setting of ours, the heading that the help shows it under."""
-    own = [method for method in METHODS.values() if not method.settings_of]
-    methods = {method.setting(knob): f"of {method.label}" for method in own for knob in method.knobs}
-    groups, heading = {}, ""
-    for cls in (MinerScriptArguments, MinerGRPOConfig):
-        for name in cls.__annotations__:
-            heading = HEADINGS.get(name, heading)
-            groups[name] = methods.get(name, heading)
-    return groups
-
-
 def check_recipe(arguments: Sequence[str], parser: TrlParser) -> dict[str, Any]:
     """Return the recipe that `--config` names, if any, after a check; raise ValueError if it is wrong.
 
@@ -280,28 +239,53 @@ def check_recipe(arguments: Sequence[str], parser: TrlParser) -> dict[str, Any]:
     path = find_recipe(arguments[position])
     recipe = read_yaml(path)
     learn(recipe)
-    check_settings(recipe, settings_of(parser), path)
+    hints = {name: hint for cls in PARSED_TYPES for name, hint in get_type_hints(cls).items()}
+    hints["scale_rewards"] = str | bool  # TRL's annotation leaves out what its documentation allows
+    known = {
+        action.dest: Setting(action.dest, hints[action.dest], action.default, action.choices or ())
+        for action in reversed(parser._actions)  # the option itself after --no_NAME
+        if action.dest in hints
+    }
+    check_settings(recipe, known, path)
     return recipe
 
 
-def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> argparse.Namespace:
-    """Return the settings of a recipe by name, defaults included.
+def parse_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return the settings of a training's command line by name, its recipe's and defaults included, and the words that
+    belong to none of them.
 
     Unlike the training's own parsing this looks at no device and joins no process group, so that a recipe for eight
-    GPUs can be read anywhere. Values that `MinerGRPOConfig` would derive are still None. `overrides` are settings as
-    on a command line: `["--learning_rate", "1e-6"]`.
+    GPUs can be read anywhere. Values that `MinerGRPOConfig` would derive are still None.
     """
-    parser = make_parser()
-    recipe = check_recipe(["--config", str(path)], parser)
+    words, parser = with_recipe_file(words), make_parser()
+    recipe = check_recipe(words, parser)
     recipe.pop("env", None)
     parser.set_defaults_with_config(**recipe)
-    settings, unknown = parser.parse_known_args(list(overrides))
-    if unknown:
-        raise ValueError(
-            f"Every argument must belong to an option of the training: got {' '.join(unknown)}. See trl-miner train "
-            "--help."
-        )
+    parser.add_argument("--config")
+    return parser.parse_known_args(words)
+
+
+def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> argparse.Namespace:
+    """Return the settings of a recipe by name, as `parse_words` does.
+
+    `overrides` are settings as on a command line: `["--learning_rate", "1e-6"]`.
+    """
+    settings, unknown = parse_words(["--config", str(path), *overrides])
+    refuse_unknown(unknown)
     return settings
+
+
+def refuse_unknown(words: Sequence[str], others: Collection[str] = ()) -> None:
+    """Raise ValueError for words of a command line that belong to no option of the training, nor to `others`."""
+    if not words:
+        return
+    word = words[0].partition("=")[0]
+    if not word.startswith("-"):
+        is_recipe = "/" in word or word.endswith(".yaml")
+        hint = f"Did you mean --config {word}?" if is_recipe else "See trl-miner train --help."
+        raise ValueError(f"Unexpected argument {word!r}. {hint}")
+    hint = did_you_mean(word, [*make_parser()._option_string_actions, *others]) or " See trl-miner train --help all."
+    raise ValueError(f"Unknown option {word}.{hint}")
 
 
 def as_parsed(kind: Any, settings: Mapping[str, Any]) -> Any:

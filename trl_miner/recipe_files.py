@@ -8,7 +8,7 @@ import fnmatch
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from itertools import groupby
 from pathlib import Path, PurePosixPath
@@ -207,15 +207,11 @@ def _matches(name: str, key: str) -> bool:
     return is_like or name.startswith(f"{key.rstrip('/')}/")
 
 
-def _suggestion(key: str, known: Sequence[str] | dict[str, Path]) -> str:
-    """Return a sentence with up to three similar names: by spelling, else by the last part or the folder."""
+def _suggestion(key: str, known: Iterable[str]) -> str:
+    """Return a sentence with up to three similar names: of the same folder or last part, else by spelling."""
+    low, last = key.lower(), key.lower().rpartition("/")[2]
     names = {name.lower(): name for name in known}
-    low = key.lower()
-    last = low.rpartition("/")[2]
-    close = [name for name in names if name == low or name.startswith(f"{low}/")][:3]
-    close = close or difflib.get_close_matches(low, names, n=3, cutoff=0.7)
-    close = close or [name for name in names if name.rpartition("/")[2] == last][:3]
-    if not close:
-        lasts = difflib.get_close_matches(last, [name.rpartition("/")[2] for name in names], n=1)
-        close = [name for name in names if name.rpartition("/")[2] in lasts][:3]
+    lasts = difflib.get_close_matches(last, [name.rpartition("/")[2] for name in names], n=1)
+    close = difflib.get_close_matches(low, names, n=3, cutoff=0.7)
+    close = close or [name for name in names if name.startswith(f"{low}/") or name.rpartition("/")[2] in lasts][:3]
     return f" Did you mean {' or '.join(repr(names[name]) for name in close)}?" if close else ""

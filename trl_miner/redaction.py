@@ -1,4 +1,4 @@
-"""Secrets are taken out of what is written and printed: by the name they stand under, by shape, and by value.
+"""Secrets are taken out of what is written and printed: by value, by shape, and by the name they stand under.
 
 By value: what stands in an environment variable with the name of a secret, and what `learn` has found in settings,
 wherever it appears. Texts of models and data sets are not settings, and stay as they are.
@@ -10,45 +10,39 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
 HIDDEN = "***"
 # Characters of a value that is hidden inside of words, and of one that is hidden as a word of its own.
 _SHORTEST, _SHORTEST_ALONE = 16, 6
-_SHORTEST_TOKEN = 8  # characters of what stands under "token" alone, as words of a vocabulary do too
-# Words of a name. Under a secret one everything is hidden; under others only what follows from the words around them.
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_SECRET = {
-    *"password passwords passwd passphrase passphrases pwd secret secrets credential credentials authorization".split()
-}
-_SECRET |= {*"bearer webhook webhooks cookie cookies".split()}
-_SECRET_AT_THE_END = {*"auth oauth otp pat session".split()}
-_OF_ACCESS = {  # before token, key or pass
-    *"api access secret private auth account storage encryption signing ssh service subscription".split(),
-    *"hf hub huggingface wandb openai anthropic github gitlab slack discord telegram bot aws azure google".split(),
-    *"smtp mail ftp http proxy db database user admin root login deploy personal judge csrf".split(),
-    *"bearer refresh client my id".split(),
-}
-_RUN_TOGETHER = re.compile(  # HFTOKEN
-    rf"(?<![A-Za-z])({'|'.join(sorted(_OF_ACCESS - {'id', 'my'}))})(tokens?|keys?|pass)(?![A-Za-z])", re.IGNORECASE
+# Names, in lower case with underscores: under these all is a secret,
+_ACCESS = (
+    "access|account|admin|anthropic|api|auth|aws|azure|bearer|bot|client|csrf|database|db|deploy|discord|encryption|ftp"
+    "|github|gitlab|google|hf|http|hub|huggingface|id|judge|login|mail|my|openai|personal|private|proxy|refresh|root"
+    "|secret|service|session|signing|slack|smtp|ssh|storage|subscription|telegram|user|wandb"
 )
-_FILES = r"[\w./-]*\.(?:json|jsonl|safetensors|py|ya?ml|txt|md|csv|parquet|bin)\.?"
-_PLAIN = "none|null|true|false|yes|no|on|off|enabled|disabled|required|optional"
-# Code that reads or declares a secret, up to its first quote or bracket, and what guides write in its place.
-_CODE = r"str|bytes|(?:Optional|Union)\[.*|[a-z_][a-z_.]*[(\[]|\{+\w*\}*"
-_CODE += r"|empty|(?:hf_)?\.{2,}|hf_x+|my[a-z_ -]*key|your[a-z_ -]*|<your"
-_HARMLESS = re.compile(rf"\s*|\*+|{_PLAIN}|<[^<>]*>|\[[^\[\]]*\]|\$.*|{_FILES}|{_CODE}", re.IGNORECASE | re.DOTALL)
-_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:%|/\d+)?")  # a metric's, such as a rate of passes
-_MIXED = re.compile(r"(?=.*\d)(?=.*[A-Za-z]).{6,}")
+_SECRET_NAME = re.compile(
+    r"(?:^|_)(?:pass(?:word|wd|phrase)s?|pwd|secrets?|credentials?|authorization|bearer|webhooks?|cookies?)(?:_|$)"
+    rf"|(?:^|_)(?:o?auth|otp|pat|session|(?:{_ACCESS})_?(?:tok(?:en?)?s?|keys?|key_id|pass))$"
+)
+_OPEN_NAME = re.compile(r"(?:^|_)(?:tokens?|keys?|pass)$")  # and under these what looks random: words have tokens, too
 _RANDOM = re.compile(r"(?<![A-Za-z0-9])(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{12,}")
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:%|/\d+)?")  # a metric's, such as a rate of passes
+# Code that reads or declares a secret, up to its first quote or bracket, and what guides write in its place.
+_HARMLESS = re.compile(
+    r"\s*|\*+|none|null|true|false|yes|no|on|off|enabled|disabled|required|optional|empty|must|got|<[^<>]*>|\$.*"
+    r"|str|bytes|(?:optional|union)\[.*|[a-z_][a-z_.]*[(\[]|\{+\w*\}*|(?:hf_)?\.{2,}|hf_x+|your[a-z_ -]*|<your"
+    r"|[\w./-]*\.(?:json|jsonl|safetensors|py|ya?ml|txt|md|csv|parquet|bin)\.?",
+    re.IGNORECASE | re.DOTALL,
+)
 _SHAPES = re.compile(
     r"(?<![A-Za-z0-9])(?:"
     r"hf_(?!x+\b|X+\b)(?:[A-Za-z0-9]{30,}|(?=[A-Za-z]*[0-9A-Z])[A-Za-z0-9]{10,})|api_org_[A-Za-z0-9]{20,}"
     r"|sk-(?=[\w-]{0,99}?[A-Za-z0-9]{12})(?:[\w-]{32,}|(?=[A-Za-z_-]*\d)[\w-]{16,})"
     r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
-    r"|(?:xai|pplx)-[A-Za-z0-9]{20,}|tgp_v1_[\w-]{20,}|lsv2_[a-z]{2}_\w{20,}|(?:npm|gsk|r8)_[A-Za-z0-9]{30,}|(?:pypi|nvapi)-[\w-]{40,}|dckr_pat_[\w-]{20,}|wandb_v1_\w{20,}"
+    r"|(?:xai|pplx)-[A-Za-z0-9]{20,}|tgp_v1_[\w-]{20,}|lsv2_[a-z]{2}_\w{20,}|(?:npm|gsk|r8)_[A-Za-z0-9]{30,}"
+    r"|(?:pypi|nvapi)-[\w-]{40,}|dckr_pat_[\w-]{20,}|wandb_v1_\w{20,}"
     r"|(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,}|whsec_[A-Za-z0-9]{20,}|SG\.[\w-]{10,}\.[\w-]{10,}"
     r"|ya29\.[\w-]{10,}|AIza[\w-]{30,}|(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z])|xox[a-z]-[\w-]{10,}"
     r"|\d{8,10}:AA[\w-]{30,}"  # Telegram
@@ -68,23 +62,13 @@ _AFTER = re.compile(
     r"|(wandb.{0,60}?(?:key|password|login|token).{0,20}?)\b[0-9a-f]{40}\b",
     re.IGNORECASE | re.DOTALL,
 )
-_NAMED = re.compile(
-    r"(?<![\w.@-])(?P<dashes>-{0,2})(?P<name>[\w.-]{0,40}?(?:tok|key|secret|pass|pwd|auth|bearer|pat|session|otp"
-    r"|credential|webhook|cookie)[\w.-]{0,40})(?P<close>\\*[\"']\]?)?(?P<between>\s*[:=]\s*|,?\s+|,)"
-    r"(?P<open>[\[(]?(?:\\*[\"'])?)(?P<value>(?<=\")[^\"\n\\]*|(?<=')[^'\n\\]*|[^\s,;&\"'\\\])}]+)",
+_NAME = r"--[\w-]{1,40}(?![\w-])|(?!--)[\w.-]{0,40}?(?:tok|key|secret|pass|pwd|auth|bearer|pat|session|otp"
+_NAME += r"|credential|webhook|cookie)[\w.-]{0,40}"
+_BETWEEN = r"\\*[\"']?\]?[ \t]*[:=][ \t]*(?:\\*[\"'])?|(?<=\w)[\"']?(?:\s+|,\s*)[\"']?"
+_VALUE = r"\[[^\]\n]*\]|(?:\n[ \t]*- [^\n:]+)+|(?<=\")[^\"\n\\]*|(?<=')[^'\n\\]*|(?:[^\s,;&\"'\\)}\]]|,(?!\s|$))+"
+_NAMED = re.compile(  # name=value, "name": "value", and --name value
+    rf"(?<![\w.@-])(?P<name>{_NAME})(?P<between>{_BETWEEN})(?P<value>{_VALUE})",
     re.IGNORECASE,
-)
-_LISTED = re.compile(
-    r"(?<![\w.@-])(?P<name>[\w.-]{0,40}?(?:tok|key|secret|pass|pwd|auth|credential|cookie)[\w.-]{0,40})\\*[\"']?\s*"
-    r"[:=](?P<items>\s*[\[(][^\[\]()\n]*[\])]|(?:[ \t]*\n[ \t]*- [^\n:]+)+"
-    r"|\s*[^\s,;\"'()\[\]{}]+(?:,[^\s,;\"'()\[\]{}]+)+)",
-    re.IGNORECASE,
-)
-_ITEM = re.compile(r"(?<![^\s,\[(\"'=])(?!-\s)[^\s,\[\](){}\"'\\]+(?![^\s,\])\"'\\])")
-_QUOTE = r"\\*[\"']?"
-_NAME_AND_VALUE = re.compile(  # of an environment in YAML
-    rf"(\b(?:name|key){_QUOTE}\s*[:=]\s*{_QUOTE}(?P<name>[\w.-]{{1,80}}){_QUOTE}\s*,?\s*"
-    rf"{_QUOTE}value{_QUOTE}\s*[:=]\s*{_QUOTE})(?P<value>[^\s,;\"'\\\]}})]+)"
 )
 _PATH = re.compile(r"(?<![\w.:/~-])~?/(?:[^\s/=,'\"]+/)*([^\s/=,'\"]+)/?")
 _learned: set[str] = set()
@@ -110,30 +94,19 @@ def learn(settings: Any) -> None:
     _learned.update(value for _, value in _secrets_in(settings) if len(value) >= _SHORTEST_ALONE)
 
 
-def is_secret(name: str, value: Any, *, is_option: bool = False) -> bool:
+def is_secret(name: str, value: Any) -> bool:
     """Return whether a value is a secret because of the name that it stands under, such as that of an option."""
     if value is None or isinstance(value, bool | float) or _HARMLESS.fullmatch(text := str(value)):
         return False
-    if "@" in name:  # pass@1
-        return False
-    *before, last = _words(name) or [""]
-    if last == "pwd" and text[0] in "/~.":  # the shell's current folder
-        return False
-    if is_option and name.lower() in ("token", "key", "pass"):
-        return True
-    if _is_variable(name, text):
+    own = re.sub(r"(?<=[a-z])(?=[A-Z])|[-.]", "_", name.lstrip("-")).lower()
+    if "@" in name or _is_variable(own, text) or (own.endswith("pwd") and text[0] in "/~."):  # the shell's folder
         return False
     is_number = isinstance(value, int) or _NUMBER.fullmatch(text) is not None
-    if _is_secret_name(name) and not (is_number and last in ("auth", "session", "pat")):
-        return True
-    if is_number or "." in name:
+    if name in ("--token", "--key", "--pass") or _SECRET_NAME.search(own):
+        return not (is_number and own.endswith(("auth", "session", "pat")))
+    if is_number or "." in name or not _OPEN_NAME.search(own):
         return False
-    if last == "token" and not before:
-        return len(text) >= _SHORTEST_TOKEN
-    if last == "pass" and not before:
-        return True
-    is_mixed = _MIXED.fullmatch(text) is not None and not re.search(r"[<>|\[\]\s]", text)
-    return (last == "token" and is_mixed) or (last in ("tokens", "key", "keys") and bool(_RANDOM.search(text)))
+    return own == "pass" or (own == "token" and len(text) >= 8) or _RANDOM.search(text) is not None
 
 
 def find_secret(text: str, *, is_vocabulary: bool = False) -> str | None:
@@ -161,8 +134,8 @@ def _is_variable(name: str, text: str) -> bool:
     """Return whether a value only repeats its name, as in `login(token=hf_token)` or `hub_token=args.hub_token`."""
     if not re.fullmatch(r"[A-Za-z_.]+", text):
         return False
-    own, last = name.lower().lstrip("-").replace("-", "_"), text.lower().rpartition(".")[2]
-    return own.endswith(last) or last.endswith(own)
+    last = text.lower().rpartition(".")[2]
+    return name.endswith(last) or last.endswith(name)
 
 
 def split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -187,24 +160,6 @@ def hide_in_tracebacks() -> None:
         print(redact("".join(traceback.format_exception(*error))), end="", file=sys.stderr)
 
     sys.excepthook = show
-
-
-def _words(name: str) -> list[str]:
-    return [word.lower() for word in _WORDS.findall(_RUN_TOGETHER.sub(r"\1_\2", name))]
-
-
-@lru_cache(10_000)
-def _is_secret_name(name: str) -> bool:
-    """Return whether all that stands under a name is a secret."""
-    words = _words(name)
-    if words[-1:] == ["id"] and words[-2:-1] == ["key"]:  # AWS_ACCESS_KEY_ID
-        words.pop()
-    if not words or not _SECRET.isdisjoint(words) or words[-1] in _SECRET_AT_THE_END:
-        return bool(words)
-    is_of_access = not _OF_ACCESS.isdisjoint(words[-2:-1])
-    if words[-1] in ("token", "tokens", "tok", "toke", "keys"):  # an option may be abbreviated
-        return is_of_access
-    return words[-1] in ("key", "pass") and (is_of_access or (name.isupper() and len(words) > 1))
 
 
 def _known_values() -> re.Pattern[str] | None:
@@ -242,43 +197,33 @@ def _walk(value: Any, hide: Callable[[str], str], found: list[tuple[str, str]], 
             for key, inner in value.items()
         }
     if isinstance(value, list | tuple):
-        before = (None, *value)
-        words = [_walk_word(word, before[place], hide, found, name) for place, word in enumerate(value)]
-        if value and value[0] == "curl":
-            words = [_without_login(word, before[place]) for place, word in enumerate(words)]
-        return type(value)(words) if type(value) in (list, tuple) else words
+        words, option = [], name
+        for word in value:
+            words.append(_walk_word(word, hide, found, option))
+            option = word if isinstance(word, str) and re.fullmatch(r"--[\w.-]+", word) else name
+        return tuple(words) if type(value) is tuple else words
     if name and is_secret(name, value):
         found.append((name, str(value)))
         return HIDDEN
     return hide(value) if isinstance(value, str) else value
 
 
-def _walk_word(word: Any, before: Any, hide: Callable[[str], str], found: list[tuple[str, str]], name: str) -> Any:
-    """Walk an item of a list, which may be `--name=value` or the value of the option before it."""
-    if not isinstance(word, str):
-        return _walk(word, hide, found, name)
-    is_set = re.match(r"--[\w.-]+=", word) is not None
-    option, _, value = word.partition("=") if is_set else (str(before), "", word)
-    if not re.fullmatch(r"--[\w.-]+", option) or (word[:2] == "--" and not is_set):
-        return _walk(word, hide, found, name)
-    if not is_secret(option.lstrip("-"), value, is_option=True):
+def _walk_word(word: Any, hide: Callable[[str], str], found: list[tuple[str, str]], name: str) -> Any:
+    """Walk an item of a list, which may be `--name=value`."""
+    if isinstance(word, str) and word.startswith("--"):
+        option, equals, value = word.partition("=")
+        if equals and is_secret(option, value):
+            found.append((option, value))
+            return f"{option}={HIDDEN}"
         return hide(word)
-    found.append((option.lstrip("-"), value))
-    return f"{option}={HIDDEN}" if is_set else HIDDEN
-
-
-def _without_login(word: Any, before: Any) -> Any:
-    """Return the word after curl's `-u` without the password."""
-    is_login = before in ("-u", "--user") and isinstance(word, str) and ":" in word
-    return f"{word.partition(':')[0]}:{HIDDEN}" if is_login else word
+    return _walk(word, hide, found, name)
 
 
 def _inner_name(name: str, key: str) -> str:
     """Return the name that decides about an item of a mapping: in `tokens`, `hf` stands for hf_tokens."""
-    if _is_secret_name(name):
+    if name and _SECRET_NAME.search(name.lower()):
         return name
-    is_of_several = _words(name)[-1:] in (["tokens"], ["keys"]) and not _is_secret_name(key)
-    return f"{key}_{name}" if is_of_several else key
+    return f"{key}_{name}" if name.lower().endswith(("tokens", "keys")) else key
 
 
 def _redact_text(text: str, known: re.Pattern[str] | None) -> str:
@@ -295,40 +240,21 @@ def _redact_once(text: str, known: re.Pattern[str] | None) -> str:
     if "://" in text:
         text = _URL_USER.sub(lambda match: f"{match[1]}:{HIDDEN}@" if match[1] is not None else f"{HIDDEN}@", text)
     text = _AFTER.sub(lambda match: f"{match[match.lastindex or 0]}{HIDDEN}", text)
-    text = _NAME_AND_VALUE.sub(
-        lambda match: match[1] + (HIDDEN if is_secret(match["name"], match["value"]) else match["value"]), text
-    )
-    return _NAMED.sub(_redact_named, _LISTED.sub(_redact_listed, text))
-
-
-def _redact_listed(match: re.Match[str]) -> str:
-    """Hide the secrets of `api_keys: [a, b]`, of a list of YAML and of `api_keys: a,b`."""
-    name, start = match["name"], match.start("items") - match.start()
-    if _words(name)[-1:] not in (["tokens"], ["keys"]) and not _is_secret_name(name):
-        return match[0]
-    items = _ITEM.sub(lambda item: HIDDEN if is_secret(name, item[0]) else item[0], match[0][start:])
-    return match[0][:start] + items
+    return _NAMED.sub(_redact_named, text)
 
 
 def _redact_named(match: re.Match[str]) -> str:
     """Hide the value of `name=value`, `"name": "value"` or `--name value`; prose such as `the token: got` stays."""
-    is_option = match["dashes"] == "--"
-    if _is_prose(match) or not is_secret(match["name"], match["value"], is_option=is_option):
+    name, between, value = match["name"], match["between"], match["value"]
+    is_option = name.startswith("--")
+    if not is_option and not re.search("[:=]", between):
         return match[0]
-    return match[0][: match.start("value") - match.start()] + HIDDEN
-
-
-def _is_prose(match: re.Match[str]) -> bool:
-    """Return whether a name and a word after it are parts of a sentence: "the secret: model.json holds it"."""
-    name, value, between = match["name"], match["value"], match["between"]
-    rest = match.string[match.end() :][:20]
-    goes_on = re.match(r"\.?[ ]+[A-Za-z]|\.$", rest) is not None and not _MIXED.fullmatch(value)
-    if between.strip() in ("", ","):
-        return match["dashes"] != "--" or value.startswith("--") or goes_on
-    if match["open"][-1:] in ("'", '"') and match["open"] or not between[-1:].isspace():
-        return False
-    starts_line = not match.string[: match.start()].rpartition("\n")[2].strip(" -\t{")
-    if len(_words(name)) > 1 or (starts_line and re.match(r"[ \t]*(?:[,;}\n]|$)", rest)):
-        return goes_on
-    is_password = name.lower() in ("password", "passwd", "passphrase", "pwd", "otp") and len(value) >= _SHORTEST_ALONE
-    return not (_RANDOM.search(value) or (is_password and re.search(r"\d", value)))
+    is_prose = (
+        between == ": "
+        and "_" not in name
+        and not re.search(r"\d", value)
+        and re.match(r"[ ]+\w|\.$", match.string[match.end() :])
+    )
+    if is_prose or value.startswith("--") or not is_secret(name, value):
+        return match[0]
+    return f"{name}{between}{HIDDEN}"

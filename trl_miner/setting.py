@@ -1,62 +1,28 @@
-"""A setting: the values that it takes, and a sentence for a value that it does not take."""
+"""Values of settings, brought into their types by pydantic, with errors that say what to write."""
 
-import contextlib
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from enum import Enum
-from numbers import Integral, Real
+from functools import lru_cache
 from typing import Any
+
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from .importing import did_you_mean
 
-_WORDS = {
-    **{"int": "a whole number", "float": "a number", "str": "a text", "list": "a list"},
-    **{"dict": "a mapping", "none": "None"},
-}
-_TRUTHS = {"true", "false", "t", "f", "yes", "no", "y", "n", "1", "0"}  # as transformers reads them
-
-
-def kinds_of(annotation: Any) -> tuple[str, ...]:
-    """Return the kinds of values that an annotation allows: bool, int, float, str, list, dict, none, any."""
-    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin in (typing.Union, types.UnionType):
-        return tuple(dict.fromkeys(kind for one in args for kind in kinds_of(one)))
-    if origin is typing.Literal:
-        return tuple(dict.fromkeys(type(value).__name__ for value in args))
-    kind = origin or annotation
-    if kind is type(None):
-        return ("none",)
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return ("str",)
-    return (kind.__name__ if kind in (bool, int, float, str, list, dict) else "any",)
+NONE = type(None)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting of a training.
-
-    Attributes:
-        name: As in a recipe.
-        kinds: Of values, as `kinds_of` names them.
-        choices: The valid values; empty: any.
-        default: As text; empty: None.
-        help: What it is.
-        group: What it has in common with its neighbours in the help; empty: it is not ours.
-        flags: Its options on a command line.
-        nargs: How many values follow them, as argparse has it.
-    """
+    """A setting by name, with its annotation, its default, and its valid values where these are few."""
 
     name: str
-    kinds: tuple[str, ...] = ("any",)
-    choices: tuple[Any, ...] = ()
-    default: str = ""
-    help: str = ""
-    group: str = ""
-    flags: tuple[str, ...] = ()
-    nargs: str | int | None = None
+    type: Any = Any
+    default: Any = None
+    choices: Collection[Any] = ()
 
     def convert(self, value: Any) -> Any:
         """Return a value in the setting's type: YAML may have an int for a float, and reads 1e-3 as a text.
@@ -64,26 +30,21 @@ class Setting:
         Raises:
             ValueError: It is of another type, or none of the choices.
         """
-        if self.choices:
-            if value is None and "none" in self.kinds or value in self.choices:
-                return value
-            quotes = ' YAML reads no as false: write "no".' if isinstance(value, bool) else ""
-            hint = did_you_mean(str(value), map(str, self.choices)) or quotes or self.hint()
-            raise ValueError(f"{self.name} must be one of {', '.join(map(str, self.choices))}: got {value!r}.{hint}")
-        kind = _kind(value)
-        if kind == "str" and "dict" in self.kinds and value.startswith("{"):
-            self._check_json(value)
-        if "any" in self.kinds or kind in self.kinds:
+        kinds = alternatives(self.type)
+        if self.choices and not (value is None and NONE in kinds):
+            if value not in self.choices:
+                raise ValueError(
+                    f"{self.name} must be one of {_listed(self.choices)}: got {value!r}.{self._hint(value)}"
+                )
             return value
-        if kind in ("int", "str") and "float" in self.kinds:
-            with contextlib.suppress(ValueError):
-                return float(value)
-        if kind == "str" and "int" in self.kinds:
-            with contextlib.suppress(ValueError):
-                return int(value)
-        if kind in ("int", "str") and "bool" in self.kinds and str(value).lower() in _TRUTHS:
-            return str(value).lower() in ("true", "t", "yes", "y", "1")
-        raise ValueError(f"{self.name} must be {self._rule()}: got {value!r}.{self.hint(value)}")
+        if dict in map(_origin, kinds) and isinstance(value, str) and value.startswith("{"):
+            self._check_json(value)
+        try:
+            return _in_type(value, self.type)
+        except ValidationError as error:
+            rules = dict.fromkeys(_rule(found["msg"]) for found in error.errors())
+            rule = " or ".join([*rules, *["None"] * (NONE in kinds)])
+            raise ValueError(f"{self.name} must be {rule}: got {value!r}.{self._hint(value)}") from error
 
     def _check_json(self, text: str) -> None:
         try:
@@ -93,32 +54,24 @@ class Setting:
                 f"{self.name} must be a mapping in JSON: got {text!r} ({error}). Write '{{\"key\": value}}'."
             ) from error
 
-    def _rule(self) -> str:
-        kinds = [kind for kind in self.kinds if not (kind == "int" and "float" in self.kinds)]
-        names = ["true", "false", *kinds] if "bool" in kinds else kinds
-        names = [_WORDS.get(name, name) for name in names if name != "bool"]
-        return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
-
-    def hint(self, value: Any = None) -> str:
+    def _hint(self, value: Any) -> str:
         """Return a sentence on what to write instead of a value, with a space before it; empty: there is none."""
-        if "list" in self.kinds and isinstance(value, str):
+        kinds = [_origin(kind) for kind in alternatives(self.type)]
+        if self.choices and isinstance(value, bool):
+            return ' YAML reads no as false: write "no".'
+        if self.choices and (close := did_you_mean(str(value), map(str, self.choices))):
+            return close
+        if list in kinds and isinstance(value, str):
             return f" Write [{value}]."
-        if "str" in self.kinds and isinstance(value, int | float):
+        if str in kinds and isinstance(value, int | float):
             return f' Write "{value}".'
-        return f" The default is {self.default}." if self.default else ""
+        return "" if self.default is None else f" The default is {self.default}."
 
 
-def _kind(value: Any) -> str:
-    kinds: dict[str, Any] = {
-        "none": type(None),
-        "bool": bool,
-        "int": Integral,
-        "float": Real,
-        "str": str,
-        "dict": Mapping,
-    }
-    kinds["list"] = list | tuple
-    return next((name for name, kind in kinds.items() if isinstance(value, kind)), type(value).__name__)
+def alternatives(annotation: Any) -> tuple[Any, ...]:
+    """Return the members of a union, or the annotation itself."""
+    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    return typing.get_args(annotation) if is_union else (annotation,)
 
 
 def check_settings(values: Mapping[str, Any], known: Mapping[str, Setting], path: Any) -> None:
@@ -130,8 +83,51 @@ def check_settings(values: Mapping[str, Any], known: Mapping[str, Setting], path
         elif key not in known:
             hint = did_you_mean(str(key), known) or " Settings of accelerate go on the command line."
             raise ValueError(f"{path}: unknown key '{key}'.{hint}")
-        elif value is not None or known[key].default:
+        elif value is not None or known[key].default is not None:
             try:
                 known[key].convert(value)
             except ValueError as error:
                 raise ValueError(f"{path}: {error}") from error
+
+
+def _in_type(value: Any, annotation: Any) -> Any:
+    """Return a value in the type of an annotation; a truth is never a number."""
+    adapter = _adapter(annotation)
+    if adapter is None:
+        return value
+    if hasattr(value, "dtype") and getattr(value, "ndim", None) == 0:  # one number of NumPy
+        value = value.item()
+    try:
+        return adapter.validate_python(value, strict=True)
+    except ValidationError:
+        if isinstance(value, bool):
+            raise
+        return adapter.validate_python(value)
+
+
+@lru_cache(None)
+def _adapter(annotation: Any) -> TypeAdapter[Any] | None:
+    try:
+        return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
+    except PydanticUserError:  # it has a configuration of its own
+        return TypeAdapter(annotation)
+    except Exception:  # an annotation of the user's that is no type
+        return None
+
+
+def _origin(annotation: Any) -> Any:
+    return typing.get_origin(annotation) or annotation
+
+
+def _rule(message: str) -> str:
+    """Return pydantic's "Input should be a valid number, unable to parse ..." as "a number"."""
+    if not message.startswith("Input should be "):  # such as a number of 5,000 digits
+        return "a value of a usual size"
+    rule = message.removeprefix("Input should be ").partition(",")[0].replace("valid ", "")
+    for theirs, ours in (("integer", "whole number"), ("string", "text"), ("dictionary", "mapping")):
+        rule = rule.replace(theirs, ours)
+    return rule
+
+
+def _listed(choices: Collection[Any]) -> str:
+    return ", ".join(map(str, choices))

@@ -43,14 +43,11 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace, options: list[str]) -> int:
     """Run the comparison. `options` go to every training."""
     from ..compare import compare
-    from ..options import load
-    from ..recipe_files import find_recipes, say_which
+    from ..recipe_files import say_which
 
     seeds = _seeds(args.seeds)
     for recipe in args.recipes:
         say_which(recipe)
-        for path in find_recipes(recipe):
-            load().read(["--config", str(path), *options])
     return compare(args.recipes, seeds=seeds, output=args.output, steps=args.steps, options=options, jobs=args.jobs)
 
 

@@ -4,7 +4,6 @@ import argparse
 import os
 from typing import Any
 
-from .. import options
 from ..progress import Progress, finish
 from ..recipe_files import say_which
 from . import set_run
@@ -33,10 +32,9 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     from ..doctor.machine import described_machine, hub_answers, this_machine
 
     say_which(args.recipe)
-    # before anything imports huggingface_hub, as the options do where their file is not there yet
+    # before anything imports huggingface_hub
     if not hub_answers():
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    options.load().read(["--config", args.recipe, *overrides])  # tells a typo without TRL
     with Progress("looking at the machine", unit="", leave=False):  # takes seconds, because it imports TRL
         from ..doctor import examination
         from ..doctor.context import FAILED

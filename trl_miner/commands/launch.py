@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .. import options
 from ..errors import INTERRUPTED
 from ..progress import Progress, finish
 from ..recipe_files import say_which
@@ -67,7 +66,6 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     if args.quiet:
         overrides = [*overrides, "--quiet"]
     say_which(args.recipe)
-    options.load().read(["--config", args.recipe, *overrides])  # tells a typo without TRL
     with Progress("reading the recipe", unit="", leave=False):  # takes seconds, because it imports TRL
         from ..launching.plan import make_plan
         from ..launching.supervise import supervise

@@ -14,12 +14,12 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace, arguments: list[str]) -> int:
     """Start the training. `arguments` are those of the script and of accelerate's launcher."""
-    from .. import options
+    if "-h" in arguments or "--help" in arguments:
+        from ..options import help_text
+
+        print(help_text(everything="all" in arguments))
+        return 0
     from ..launching.supervise import run_training
     from ..recipe_files import with_recipe_file
 
-    if "-h" in arguments or "--help" in arguments:
-        print(options.help_text(options.load(), everything="all" in arguments))
-        return 0
-    options.load().check(arguments)
     return run_training(with_recipe_file(arguments, say=True))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from importlib import metadata
 
+from ..config import MinerGRPOConfig
 from ..config_checks import check_quantized_for_vllm
 from ..launching.health import ask, is_port_free
 from ..launching.server import logprobs_mode
@@ -158,7 +159,7 @@ def check_ports(context: Context) -> Iterator[Finding]:
         return
     listens = context.plan.server_listens
     ports = {"vllm_server_port": listens[1]} if listens else {}
-    if context.settings.vllm_group_port is not None:
+    if context.settings.vllm_group_port != MinerGRPOConfig.vllm_group_port:  # else the trainer chooses a free one
         ports["vllm_group_port"] = int(context.settings.vllm_group_port)
     if not context.machine.is_here:
         yield not_checked(f"{', '.join(map(str, ports.values()))} on a described machine.")

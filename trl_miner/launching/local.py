@@ -9,14 +9,10 @@ import argparse
 import gc
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
-from .. import options
 from ..errors import tell
 from ..progress import Progress, quietly
-from ..recipe_files import with_recipe_file
 from ..redaction import hide_in_tracebacks, learn
 from ..runs.files import read_yaml
 from ..threads import NOT_ASKED
@@ -57,20 +53,30 @@ def launcher_arguments(arguments: list[str]) -> list[str]:
     """Return the arguments of accelerate's launcher, the training script and its arguments included."""
     import torch
 
-    for_script, for_launcher, values = options.load().split(with_recipe_file(arguments))
+    from ..options import split_words
+
+    settings, for_script, for_launcher = split_words(arguments)
+    _check_needs(settings)
     if "OMP_NUM_THREADS" not in os.environ and not any(word.startswith("--num_cpu_th") for word in for_launcher):
         os.environ[NOT_ASKED] = "1"
-    config, is_several_on_cpu = _accelerate_config(values)
+    config, is_several_on_cpu = _accelerate_config(settings.accelerate_config, settings.config)
     if not torch.accelerator.is_available() and not is_several_on_cpu:
         for_launcher = _launch_on_cpu(for_launcher)
     return [*config, *for_launcher, "-m", "trl_miner.train", *for_script]
 
 
-def _accelerate_config(values: Mapping[str, Any]) -> tuple[list[str], bool]:
+def _check_needs(settings: argparse.Namespace) -> None:
+    """Raise ValueError where no model or no data set is named."""
+    for name, others in (("model_name_or_path", ()), ("dataset_name", ("datasets",))):
+        if not any(getattr(settings, key) for key in (name, *others)):
+            raise ValueError(
+                f"A training needs a recipe, or --model_name_or_path and --dataset_name: got no {name}. Try "
+                f"trl-miner train --config arithmetic/miner; `trl-miner recipes` lists all."
+            )
+
+
+def _accelerate_config(name: str | None, recipe: str | None) -> tuple[list[str], bool]:
     """Return the launcher's option for `accelerate_config`, and whether that starts several processes on a CPU."""
-    name, recipe = values.get("accelerate_config"), values.get("config")
-    if recipe and not name:
-        name = read_yaml(Path(recipe)).get("accelerate_config")
     if not name:
         return [], False
     path = find_file(name, recipe)

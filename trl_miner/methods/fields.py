@@ -1,13 +1,33 @@
-"""The methods' knobs as fields of a configuration class, and all fields in its documentation."""
+"""Fields with limits; the methods' knobs as fields of a configuration class, and all fields in its documentation."""
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
-from typing import TypeVar
+from dataclasses import field, fields, replace
+from typing import Any, TypeVar
 
-from .method import Method, type_name
+from .method import Knob, Method, type_name
 
 C = TypeVar("C", bound=type)
+
+
+class _Metadata(dict[str, Any]):
+    """Help and limits of a field. transformers' parser gives a copy to argparse, which knows no limits."""
+
+    def copy(self) -> dict[str, Any]:
+        return {"help": self["help"]}
+
+
+def setting(default: Any, help: str, **limits: Any) -> Any:
+    """Return a field with a default, its help, and limits as `Knob` has them, for `check_limits`."""
+    return field(default=default, metadata=_Metadata(help=help, limits=Knob(default=default, **limits)))
+
+
+def check_limits(args: Any) -> None:
+    """Raise ValueError for a field of `setting` that is out of its limits."""
+    for one in fields(args):
+        limits, value = one.metadata.get("limits"), getattr(args, one.name)
+        if limits is not None and not (value is None and one.default is None):
+            replace(limits, name=one.name).check(value, {})
 
 
 def add_method_fields(after: Mapping[str, Iterable[Method]], headings: Mapping[str, str]) -> Callable[[C], C]:
@@ -22,9 +42,9 @@ def add_method_fields(after: Mapping[str, Iterable[Method]], headings: Mapping[s
 
     def decorate(cls: C) -> C:
         annotations = {}
-        for own, annotation in cls.__annotations__.items():
-            annotations[own] = annotation
-            for method in after.get(own, ()):
+        for name, annotation in cls.__annotations__.items():
+            annotations[name] = annotation
+            for method in after.get(name, ()):
                 for knob in () if method.settings_of else method.knobs.values():
                     annotations[method.setting(knob.name)] = knob.type
                     added = field(default=knob.default, metadata={"help": knob.help})
@@ -32,10 +52,10 @@ def add_method_fields(after: Mapping[str, Iterable[Method]], headings: Mapping[s
         cls.__annotations__ = annotations
         lines = []
         for name, annotation in annotations.items():
-            setting = vars(cls)[name]
-            default = "" if setting.default is None else f", defaults to `{setting.default!r}`"
+            own = vars(cls)[name]
+            default = "" if own.default is None else f", defaults to `{own.default!r}`"
             heading = [f"> Parameters {headings[name]}", ""] if name in headings else []
-            text = textwrap.wrap(setting.metadata["help"], 107, break_long_words=False, break_on_hyphens=False)
+            text = textwrap.wrap(own.metadata["help"], 107, break_long_words=False, break_on_hyphens=False)
             lines += ["", *heading] if heading else []
             lines += [f"{name} (`{type_name(annotation)}`, *optional*{default}):", *(f"    {line}" for line in text)]
         if cls.__doc__:  # python -OO has none

@@ -1,13 +1,11 @@
 """The record of a method: all that the trainer, the configuration, the docs and the model card must know of it."""
 
 import inspect
-import types
-import typing
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from ..setting import Setting, kinds_of
+from ..setting import NONE, Setting, alternatives
 from .rollouts import CreditExplanation, Estimate
 
 # What `Rollouts.score` can be asked for.
@@ -50,7 +48,7 @@ class Knob:
     @property
     def is_optional(self) -> bool:
         """Whether None is a value."""
-        return type(None) in _alternatives(self.type)
+        return NONE in alternatives(self.type)
 
     def convert(self, value: Any, prefix: str = "") -> Any:
         """Return a value of a recipe in the knob's type: YAML may have an int for a float, and reads 1e-3 as a text.
@@ -58,8 +56,7 @@ class Knob:
         Raises:
             ValueError: It is of another type; the error calls the knob by prefix and name.
         """
-        default = "" if self.default is None else str(self.default)
-        return Setting(f"{prefix}{self.name}", kinds_of(self.type), default=default).convert(value)
+        return Setting(f"{prefix}{self.name}", self.type, self.default).convert(value)
 
     def check(self, value: Any, values: Mapping[str, Any], prefix: str = "") -> None:
         """Raise ValueError for a value out of range; `values` has all knobs of the method, as bounds may be others."""
@@ -82,11 +79,6 @@ class Knob:
 def type_name(annotation: Any) -> str:
     """Return an annotation as Python spells it."""
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
-
-
-def _alternatives(annotation: Any) -> tuple[Any, ...]:
-    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
-    return typing.get_args(annotation) if is_union else (annotation,)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

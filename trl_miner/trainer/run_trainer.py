@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from datasets import Dataset
 from torch import Tensor
-from trl import GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer
 
 from ..hub.training import open_repo, push_checkpoint, push_trained
 from ..launching.health import free_port, is_port_free
@@ -271,10 +271,13 @@ class RunTrainer(GRPOTrainer):
 
 
 def _set_group_port(args: Any) -> None:
-    """Choose a free `vllm_group_port`. With one that is taken, TRL's trainer and its server would wait forever."""
+    """Choose a free `vllm_group_port` in the place of TRL's default, which any outgoing connection may have taken.
+
+    With one that is taken, TRL's trainer and its server would wait forever.
+    """
     if not args.use_vllm or args.vllm_mode != "server":
         return
-    if args.vllm_group_port is None:
+    if args.vllm_group_port == GRPOConfig.vllm_group_port:
         args.vllm_group_port = free_port()
     elif os.environ.get("RANK", "0") == "0" and not is_port_free(args.vllm_group_port):
         raise ValueError(
