@@ -3,8 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import random
-import re
 from pathlib import Path
 
 import pytest
@@ -88,12 +86,6 @@ def test_a_short_problem_matches_only_as_a_whole():
 def test_signs_do_not_make_a_13_gram():
     benchmark = {"b": [problem("Solve $x^2+y^2+z^2=1$ for whole numbers")]}
     assert find_overlaps(["Show that $x^2+y^2+z^2=1$ is a sphere"], benchmark) == []
-
-
-def test_a_question_that_is_in_two_benchmarks_is_reported_for_both():
-    benchmarks = {"b": [problem(LONG)], "c": [problem("Before. " + LONG, "q")]}
-    found = find_overlaps([LONG], benchmarks)
-    assert [(o.benchmark, o.problem, o.kind) for o in found] == [("b", "p", "exact"), ("c", "q", "13-gram")]
 
 
 def test_a_question_without_words_overlaps_with_nothing():
@@ -270,15 +262,6 @@ ANSWERS = [
 ]
 
 
-def test_the_training_questions_of_medmcqa():
-    problems = medmcqa_train_problems(SMALL / "medmcqa_train.parquet")
-    assert [(asked.id, asked.solution) for asked in problems] == [("train-1", "A"), ("train-2", "B"), ("train-3", "C")]
-
-
-def test_questions_answered_right_are_filtered_out(tmp_path):
-    assert filtered_out(write_answers(tmp_path, ANSWERS)) == {"train-2"}
-
-
 def test_medical_is_medqa_and_what_is_left_of_medmcqa(tokenizer, tmp_path):
     medqa = load(dataclasses.replace(BENCHMARKS["medqa"], problems=3), SMALL / "medqa.parquet")
     written = build_medical(
@@ -308,38 +291,19 @@ def test_medical_is_medqa_and_what_is_left_of_medmcqa(tokenizer, tmp_path):
     assert "some/model" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_missing_answers_are_counted(tmp_path):
-    root = write_answers(tmp_path, ANSWERS[:2])
-    with pytest.raises(ValueError, match=r"1 of 3 have none in .* Run the same command again"):
-        filtered_out(root)
-
-
-def test_answers_to_another_question_are_missing_answers(tmp_path):
+def test_answers_must_be_greedy_and_to_every_question(tmp_path):
     problems = medmcqa_train_problems(SMALL / "medmcqa_train.parquet")
-    root = write_answers(tmp_path, ANSWERS, [dataclasses.replace(problems[0], question="?"), *problems[1:]])
-    with pytest.raises(ValueError, match="1 of 3 have none"):
-        filtered_out(root, problems)
-
-
-def test_answers_must_be_greedy_and_there(tmp_path):
-    with pytest.raises(ValueError, match="were sampled at temperature 0.7"):
-        filtered_out(write_answers(tmp_path / "a", ANSWERS, temperature=0.7))
-    with pytest.raises(ValueError, match="there is no such file"):
-        filtered_out(tmp_path / "b")
+    others = [dataclasses.replace(problems[0], question="?"), *problems[1:]]
+    folders = {
+        r"1 of 3 have none in .* Run the same command again": write_answers(tmp_path / "missing", ANSWERS[:2]),
+        "1 of 3 have none": write_answers(tmp_path / "other", ANSWERS, others),
+        "were sampled at temperature 0.7": write_answers(tmp_path / "warm", ANSWERS, temperature=0.7),
+        "there is no such file": tmp_path / "nowhere",
+    }
+    for message, folder in folders.items():
+        with pytest.raises(ValueError, match=message):
+            filtered_out(folder, problems)
 
 
 def test_medmcqa_train_is_the_benchmarks_row_with_another_split():
     assert (MEDMCQA_TRAIN.hub, MEDMCQA_TRAIN.split) == ("openlifescienceai/medmcqa", "train")
-
-
-def test_comparing_is_quick():
-    """About 2 s for 40,000 questions of 60 words on one core; here 2,000, with much room for a busy machine."""
-    rng = random.Random(0)
-    words = [f"word{index}" for index in range(2000)]
-    questions = [" ".join(rng.choices(words, k=60)) for _ in range(2000)]
-    benchmarks = {str(b): [problem(" ".join(rng.choices(words, k=60)), str(p)) for p in range(100)] for b in range(12)}
-    planted = benchmarks["3"][7].question
-    questions[1234] += " " + planted
-    (overlap,) = find_overlaps(questions, benchmarks)
-    assert (overlap.row, overlap.benchmark, overlap.problem) == (1234, "3", "7")
-    assert re.fullmatch(r"word\d+( word\d+){12}", overlap.words)

@@ -217,6 +217,7 @@ def test_a_server_and_vllm_get_the_tokens_of_the_training(tmp_path, trained_on, 
         def answer(self, content):
             body = json.dumps(content).encode()
             self.send_response(200)
+            self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

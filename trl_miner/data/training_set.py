@@ -117,7 +117,7 @@ def write_training_set(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = Written(folder, len(records), dict(dropped), overlaps, hashlib.sha256(content.encode()).hexdigest())
-    _write_parquet(folder / TRAIN, records, options.style, grader)
+    _write_parquet(folder / TRAIN, records)
     write_whole(folder / CONTAMINATION, "".join(json.dumps(report) + "\n" for report in reports))
     write_whole(folder / CARD, _data_card(title, parts, options, written, benchmarks))
     return written
@@ -170,17 +170,12 @@ def _keep(rows: Sequence[_Row], keep: Sequence[bool], reason: str, dropped: Coun
     return [row for row, is_kept in zip(rows, keep, strict=True) if is_kept]
 
 
-def _write_parquet(path: Path, records: list[dict[str, Any]], style: Style, grader: str) -> None:
+def _write_parquet(path: Path, records: list[dict[str, Any]]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    message = pa.struct([("role", pa.string()), ("content", pa.string())])
-    prompt = pa.string() if style == "plain" else pa.list_(message)
-    options = [("options", pa.list_(pa.string()))] if grader == "choice" else []
-    texts = [(name, pa.string()) for name in ("question", "solution", "id", "source")]
-    schema = pa.schema([("prompt", prompt), *texts[:2], *options, *texts[2:]])
     temporary = path.with_name(f".{path.name}.tmp")
-    pq.write_table(pa.Table.from_pylist(records, schema=schema), temporary)
+    pq.write_table(pa.Table.from_pylist(records), temporary)
     os.replace(temporary, path)
 
 

@@ -15,11 +15,8 @@ from ..runs.eval_folder import read_settings, write_scores
 from .graded import Graded, read_graded
 from .majority import majorities
 from .metrics import bootstrap_interval, pass_curve, powers_of_two
-from .paired import compare_folders, comparison_markdown
 from .paper import known_base_model, paper_rows
 from .score_tables import scores_markdown
-
-__all__ = ["compare_folders", "comparison_markdown", "score_folder"]
 
 
 def score_folder(
