@@ -15,7 +15,7 @@ from trl_miner.data.contamination import Overlap, find_overlaps, tokens
 from trl_miner.data.deepscaler import build_deepscaler
 from trl_miner.data.medical import MEDMCQA_TRAIN, build_medical, filtered_out, medmcqa_train_problems
 from trl_miner.data.problems import Problem
-from trl_miner.data.prompts import build_prompt
+from trl_miner.data.prompts import PromptForm, build_prompt
 from trl_miner.data.training_set import Options, prompt_lengths
 
 SMALL = Path(__file__).parent / "benchmarks"
@@ -139,7 +139,7 @@ def test_deepscaler_is_cleaned_counted_and_reported(tokenizer, tmp_path, aime25)
     assert [row["id"] for row in rows] == ["deepscaler-0", "deepscaler-1", "deepscaler-4"]
     assert [row["solution"] for row in rows] == ["42", "\\frac{2}{3}", "56"]
     assert {row["source"] for row in rows} == {"deepscaler"}
-    assert rows[0]["prompt"] == build_prompt("math", "Find $6\\cdot 7$.", style="plain")
+    assert rows[0]["prompt"] == build_prompt("math", "Find $6\\cdot 7$.")
     (report,) = map(json.loads, (tmp_path / "out" / "contamination.jsonl").read_text().splitlines())
     assert report == {
         "row": 2, "benchmark": "aime25", "problem": "aime25-0", "kind": "exact", "id": "deepscaler-4",
@@ -164,7 +164,9 @@ def test_the_chat_style_writes_messages_and_counts_the_template(tokenizer, tmp_p
     options = Options(tokenizer, "chat")
     build_deepscaler(tmp_path / "out", options, benchmarks={}, source=SMALL / "deepscaler.jsonl")
     prompts = read(tmp_path / "out")["prompt"][:]
-    assert [dict(message) for message in prompts[0]] == build_prompt("math", "Find $6\\cdot 7$.", style="chat")
+    assert [dict(message) for message in prompts[0]] == build_prompt(
+        "math", "Find $6\\cdot 7$.", form=PromptForm("chat")
+    )
     loaded = AutoTokenizer.from_pretrained(tokenizer)
     expected = loaded.apply_chat_template(prompts, add_generation_prompt=True, return_dict=True)["input_ids"]
     assert prompt_lengths(prompts, options) == [len(ids) for ids in expected]
@@ -172,7 +174,7 @@ def test_the_chat_style_writes_messages_and_counts_the_template(tokenizer, tmp_p
 
 
 def test_the_length_limit_is_inclusive(tokenizer, tmp_path):
-    prompt = build_prompt("math", "Find $6\\cdot 7$.", style="plain")
+    prompt = build_prompt("math", "Find $6\\cdot 7$.")
     (length,) = prompt_lengths([prompt], Options(tokenizer, "plain"))
     short = json.dumps({"problem": "Find $6\\cdot 7$.", "answer": "42"})
     longer = json.dumps({"problem": "Find $6\\cdot 7$!?", "answer": "42"})  # one token more
@@ -287,7 +289,7 @@ def test_medical_is_medqa_and_what_is_left_of_medmcqa(tokenizer, tmp_path):
         ("medmcqa_train", "train-3", "C"),
     ]
     assert rows[2]["options"] == ["Ear", "Knee", "Wrist", "Foot"]
-    assert rows[2]["prompt"] == build_prompt("choice", "The stapes lies in the", rows[2]["options"], style="plain")
+    assert rows[2]["prompt"] == build_prompt("choice", "The stapes lies in the", rows[2]["options"])
     assert "some/model" in (tmp_path / "out" / "README.md").read_text()
 
 

@@ -517,6 +517,7 @@ def test_a_server_gets_a_key_only_if_its_variable_is_named(status, monkeypatch):
     class Server(http.server.BaseHTTPRequestHandler):
         def do_GET(self):  # noqa: N802
             seen.append(self.headers["Authorization"])
+            assert not [name for name in self.headers if name.lower().startswith(("openai", "x-other"))]
             body = json.dumps({"data": [{"id": "m"}]}).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -528,6 +529,8 @@ def test_a_server_gets_a_key_only_if_its_variable_is_named(status, monkeypatch):
             pass
 
     monkeypatch.setenv("OPENAI_API_KEY", "key-of-another-server")
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-of-another-server")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Other: key\nauthorization: Bearer another")
     monkeypatch.setenv("MINE", "key-of-this-one")
     with http.server.HTTPServer(("127.0.0.1", 0), Server) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -16,7 +16,7 @@ from ..text import code_for_markdown, for_markdown
 from .contamination import NGRAM, Overlap, find_overlaps
 from .golds import accepts_gold
 from .problems import Benchmark, Problem, fingerprint, read_problems
-from .prompts import Kind, Message, Style, build_prompt
+from .prompts import Kind, Message, PromptForm, Style, build_prompt
 from .reading import read_rows
 
 MAX_PROMPT_TOKENS = 1000
@@ -136,7 +136,7 @@ def _cleaned_rows(parts: Sequence[Part], options: Options, grader: Kind, dropped
     rows = _keep(rows, has_good_gold, "gold not accepted by the grader", dropped)
     for row in rows:
         asked = row.problem
-        row.prompt = build_prompt(grader, asked.question, asked.options, asked.context, style=options.style)
+        row.prompt = build_prompt(grader, asked.question, asked.options, asked.context, form=PromptForm(options.style))
     limit = options.max_prompt_tokens
     is_short = [length <= limit for length in prompt_lengths([row.prompt for row in rows], options)]
     return _keep(rows, is_short, f"prompt over {limit} tokens", dropped)

@@ -6,6 +6,7 @@ less: their kernels may round differently when other requests share the batch.
 """
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -180,8 +181,11 @@ class ServerBackend:
         self.client = openai.OpenAI(
             base_url=self.url, api_key=api_key or "none", timeout=timeout, max_retries=self.RETRIES
         )
-        from_environment = ("OpenAI-Organization", "OpenAI-Project", *([] if api_key else ["Authorization"]))
-        self.headers = {name: openai.Omit() for name in from_environment}
+        # openai sends these of the environment by itself; Omit leaves a header out
+        own = [line.partition(":")[0].strip() for line in os.environ.get("OPENAI_CUSTOM_HEADERS", "").split("\n")]
+        left_out = filter(None, ("OpenAI-Organization", "OpenAI-Project", *own))
+        self.headers: dict[str, Any] = {name: openai.Omit() for name in left_out}
+        self.headers["Authorization"] = f"Bearer {api_key}" if api_key else openai.Omit()
         try:  # the first contact fails at once: usually the address is wrong
             once = self.client.with_options(max_retries=0)
             served = self._ask("GET models", lambda: once.models.list(extra_headers=self.headers)).data

@@ -43,7 +43,15 @@ def pass_at_k(num_samples: Any, num_correct: Any, k: int) -> Any:
 
 
 def pass_curve(num_samples: int, num_correct_P: np.ndarray) -> np.ndarray:
-    """Return (P, n): `pass_at_k` for every k from 1 to n samples."""
+    """Return `pass_at_k` for every k.
+
+    Args:
+        num_samples: n.
+        num_correct_P: c of each problem.
+
+    Returns:
+        (P, n), for k from 1 to n.
+    """
     return 1.0 - _none_right(np.array(num_samples), num_correct_P, num_samples)
 
 
