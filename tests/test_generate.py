@@ -30,6 +30,7 @@ from trl_miner.data.benchmarks import BENCHMARKS, load
 from trl_miner.data.problems import Problem
 from trl_miner.data.prompts import PromptForm, prompt_text
 from trl_miner.evaluation import evaluate as run
+from trl_miner.evaluation.backends import Request, ServerBackend
 from trl_miner.evaluation.evaluate import ModelOptions
 from trl_miner.evaluation.generate import ProblemSet, PromptRenderer, Sampling, sample_seed
 from trl_miner.evaluation.score import score_folder
@@ -490,8 +491,6 @@ def test_a_server_and_transformers_give_the_same_greedy_answers(serving, tmp_pat
 
 
 def test_a_server_that_dies_costs_the_samples_in_flight(serving, tmp_path, monkeypatch, capsys, caplog):
-    from trl_miner.evaluation.backends import ServerBackend
-
     url, folder, server = serving
     monkeypatch.setattr(ServerBackend, "RETRIES", 1)
     append = SampleWriter.append
@@ -550,10 +549,41 @@ def test_a_server_gets_a_key_only_if_its_variable_is_named(status, monkeypatch):
 
 
 def test_a_server_that_is_not_there_or_refuses_is_named(model_folder, tmp_path, capsys, monkeypatch):
-    from trl_miner.evaluation.backends import ServerBackend
-
     monkeypatch.setattr(ServerBackend, "RETRIES", 1)
     command = ["eval", "--model", str(model_folder), "--benchmarks", "arithmetic", "--output", str(tmp_path / "out")]
     assert cli.main([*command, "--base-url", "http://127.0.0.1:9"]) == 2
     error = capsys.readouterr().err
     assert "The server at http://127.0.0.1:9/v1 must answer" in error and "--base-url" in error
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "said"),
+    [
+        ("text/html", "<html>", "no answer in OpenAI's format"),
+        ("application/json", "{}", "no answer in OpenAI's format"),
+        ("application/json", '{"choices": []}', "no answer in OpenAI's format"),
+        ("application/json", '{"choices": [{"text": "8", "finish_reason": "length"}]}', None),
+    ],
+)
+def test_a_server_that_answers_something_else_is_named(kind, answer, said):
+    class Server(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):  # noqa: N802
+            self.send_error(404)  # not every server lists its models
+
+        def do_POST(self):  # noqa: N802
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.end_headers()
+            self.wfile.write(answer.encode())
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        backend = ServerBackend(f"http://127.0.0.1:{server.server_port}", "m", concurrency=1)
+        with contextlib.nullcontext() if said is None else pytest.raises(ConnectionError, match=said):
+            (found,) = backend.sample([Request(("p", 0), 1, "1 + 1", (1,), 5)], 0.7, 0.95)
+            assert (found.text, found.truncated) == ("8", True)
+        server.shutdown()

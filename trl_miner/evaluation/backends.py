@@ -13,13 +13,16 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from ..errors import first_line
 from ..precision import warn_of_slow_bf16
 from ..runs.files import read_object
 from ..runs.models import ADAPTER
 from ..runs.shapes import POSITIVE
 from ..threads import fitting_threads
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -188,7 +191,7 @@ class ServerBackend:
         self.headers["Authorization"] = f"Bearer {api_key}" if api_key else openai.Omit()
         try:  # the first contact fails at once: usually the address is wrong
             once = self.client.with_options(max_retries=0)
-            served = self._ask("GET models", lambda: once.models.list(extra_headers=self.headers)).data
+            served = self._ask("GET models", lambda: list(once.models.list(extra_headers=self.headers).data))
         except ConnectionError:
             if model is None:  # not every server lists its models
                 raise
@@ -217,9 +220,8 @@ class ServerBackend:
             executor.shutdown(wait=False, cancel_futures=True)
 
     def _complete(self, request: Request, temperature: float, top_p: float) -> Completion:
-        answer = self._ask(
-            "POST completions",
-            lambda: self.client.completions.create(
+        def complete() -> Completion:
+            answer = self.client.completions.create(
                 model=self.model,
                 prompt=request.text if request.is_text_enough else list(request.ids),
                 max_tokens=request.budget,
@@ -228,19 +230,19 @@ class ServerBackend:
                 seed=request.seed,
                 extra_body=self.extra,
                 extra_headers=self.headers,
-            ),
-        )
-        choice = answer.choices[0]
-        tokens = answer.usage.completion_tokens if answer.usage else 0
-        return Completion(request, choice.text, tokens, choice.finish_reason == "length")
+            )
+            choice = answer.choices[0]
+            tokens = answer.usage.completion_tokens if answer.usage else 0
+            return Completion(request, choice.text, tokens, choice.finish_reason == "length")
 
-    def _ask(self, what: str, call: Callable[[], Any]) -> Any:
-        """Return the answer to a call, or say what went wrong and what to do."""
+        return self._ask("POST completions", complete)
+
+    def _ask(self, what: str, call: Callable[[], Answer]) -> Answer:
+        """Return what a call makes of the answer, or say what went wrong and what to do."""
         import openai
 
         try:
-            answer = call()
-            problem = f"no JSON: {answer[:500]}" if isinstance(answer, str) else ""
+            return call()
         except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
             asked = "Check the key in the variable that --api-key-env names"
             given = "If it wants a key, name the variable that holds it: --api-key-env OPENAI_API_KEY"
@@ -252,12 +254,12 @@ class ServerBackend:
             problem = f"status {error.status_code}: {error.response.text[:500]}"
         except openai.APIError as error:
             problem = str(error.__cause__ or error)
-        if problem:
-            raise ConnectionError(
-                f"The server at {self.url} must answer: {what} gave {problem}. Check --base-url and the server's log; "
-                f"the same command goes on where this one stopped."
-            )
-        return answer
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            problem = f"no answer in OpenAI's format ({first_line(error)})"
+        raise ConnectionError(
+            f"The server at {self.url} must answer: {what} gave {problem}. Check --base-url and the server's log; the "
+            f"same command goes on where this one stopped."
+        )
 
 
 def _show_retries() -> None:
