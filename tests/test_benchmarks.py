@@ -14,7 +14,7 @@ import pytest
 from trl_miner.data.benchmarks import BENCHMARKS, load, load_with_record, user_benchmark
 from trl_miner.data.golds import accepts_gold
 from trl_miner.data.problems import Problem, fingerprint, read_problems
-from trl_miner.data.prompts import build_prompt, guess_style
+from trl_miner.data.prompts import PromptForm, build_prompt, guess_style
 from trl_miner.data.reading import Source, find_files, read_file, read_rows
 from trl_miner.data.worlds import WORLDS
 from trl_miner.grading import grade
@@ -109,7 +109,7 @@ def test_the_original_medqa_loads_too():
 @pytest.mark.parametrize("name", EMBEDDED)
 def test_an_embedded_world_needs_no_download_and_its_prompt_is_the_worlds_own(name):
     problems = load(BENCHMARKS[name])
-    prompts = [build_prompt("verbatim", problem.question, style="plain") for problem in problems]
+    prompts = [build_prompt("verbatim", problem.question) for problem in problems]
     assert prompts == EMBEDDED[name].load_dataset("test")["prompt"][:]
     assert prompts[0].endswith(".\n")
     assert problems[0].level == str(EMBEDDED[name].LEVELS[0])
@@ -357,8 +357,8 @@ INSTRUCTION = (
 
 
 def test_the_math_prompt():
-    assert build_prompt("math", "1+1?", style="plain") == f"{INSTRUCTION}\n\nUser: 1+1?\n\nAssistant:"
-    assert build_prompt("math", "1+1?", style="chat") == [
+    assert build_prompt("math", "1+1?") == f"{INSTRUCTION}\n\nUser: 1+1?\n\nAssistant:"
+    assert build_prompt("math", "1+1?", form=PromptForm("chat")) == [
         {"role": "system", "content": INSTRUCTION},
         {"role": "user", "content": "1+1?"},
     ]
@@ -370,24 +370,23 @@ def test_the_choice_prompt():
         "Please reason step by step and output the final answer as `The answer is'"
     )
     arguments = ("choice", "What helps?", ("hat", "ice"), "It was cold.")
-    assert build_prompt(*arguments, style="plain") == f"User: {asked}\n\nAssistant:"
-    assert build_prompt(*arguments, style="chat") == [{"role": "user", "content": asked}]
+    assert build_prompt(*arguments) == f"User: {asked}\n\nAssistant:"
+    assert build_prompt(*arguments, form=PromptForm("chat")) == [{"role": "user", "content": asked}]
 
 
 def test_the_verbatim_prompt():
-    for style in ("plain", "chat"):
-        assert build_prompt("verbatim", "Compute 1 + 1.\n", style=style) == "Compute 1 + 1.\n"
+    assert build_prompt("verbatim", "Compute 1 + 1.\n") == "Compute 1 + 1.\n"
+    (message,) = build_prompt("verbatim", "Compute 1 + 1.\n", form=PromptForm("chat"))
+    assert message == {"role": "user", "content": "Compute 1 + 1.\n"}
 
 
 def test_prompts_that_make_no_sense():
     with pytest.raises(ValueError, match="kind of a prompt must be one of math, choice, task, verbatim: got 'poem'"):
-        build_prompt("poem", "?", style="plain")
-    with pytest.raises(ValueError, match="must be plain or chat: got 'auto'"):
-        build_prompt("math", "?", style="auto")
+        build_prompt("poem", "?")
     with pytest.raises(ValueError, match="needs 2 to 26 options, one letter each: got 1"):
-        build_prompt("choice", "?", ("x",), style="plain")
+        build_prompt("choice", "?", ("x",))
     with pytest.raises(ValueError, match='Only a "choice" prompt has options'):
-        build_prompt("math", "?", ("x", "y"), style="plain")
+        build_prompt("math", "?", ("x", "y"))
 
 
 @pytest.mark.parametrize(

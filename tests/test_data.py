@@ -3,8 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import random
-import re
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,7 @@ from trl_miner.data.contamination import Overlap, find_overlaps, tokens
 from trl_miner.data.deepscaler import build_deepscaler
 from trl_miner.data.medical import MEDMCQA_TRAIN, build_medical, filtered_out, medmcqa_train_problems
 from trl_miner.data.problems import Problem
-from trl_miner.data.prompts import build_prompt
+from trl_miner.data.prompts import PromptForm, build_prompt
 from trl_miner.data.training_set import Options, prompt_lengths
 
 SMALL = Path(__file__).parent / "benchmarks"
@@ -90,12 +88,6 @@ def test_signs_do_not_make_a_13_gram():
     assert find_overlaps(["Show that $x^2+y^2+z^2=1$ is a sphere"], benchmark) == []
 
 
-def test_a_question_that_is_in_two_benchmarks_is_reported_for_both():
-    benchmarks = {"b": [problem(LONG)], "c": [problem("Before. " + LONG, "q")]}
-    found = find_overlaps([LONG], benchmarks)
-    assert [(o.benchmark, o.problem, o.kind) for o in found] == [("b", "p", "exact"), ("c", "q", "13-gram")]
-
-
 def test_a_question_without_words_overlaps_with_nothing():
     assert find_overlaps(["", "?"], {"b": [problem("...")]}) == []
     with pytest.raises(ValueError, match="n must be at least 2 words: got 1"):
@@ -147,7 +139,7 @@ def test_deepscaler_is_cleaned_counted_and_reported(tokenizer, tmp_path, aime25)
     assert [row["id"] for row in rows] == ["deepscaler-0", "deepscaler-1", "deepscaler-4"]
     assert [row["solution"] for row in rows] == ["42", "\\frac{2}{3}", "56"]
     assert {row["source"] for row in rows} == {"deepscaler"}
-    assert rows[0]["prompt"] == build_prompt("math", "Find $6\\cdot 7$.", style="plain")
+    assert rows[0]["prompt"] == build_prompt("math", "Find $6\\cdot 7$.")
     (report,) = map(json.loads, (tmp_path / "out" / "contamination.jsonl").read_text().splitlines())
     assert report == {
         "row": 2, "benchmark": "aime25", "problem": "aime25-0", "kind": "exact", "id": "deepscaler-4",
@@ -172,7 +164,9 @@ def test_the_chat_style_writes_messages_and_counts_the_template(tokenizer, tmp_p
     options = Options(tokenizer, "chat")
     build_deepscaler(tmp_path / "out", options, benchmarks={}, source=SMALL / "deepscaler.jsonl")
     prompts = read(tmp_path / "out")["prompt"][:]
-    assert [dict(message) for message in prompts[0]] == build_prompt("math", "Find $6\\cdot 7$.", style="chat")
+    assert [dict(message) for message in prompts[0]] == build_prompt(
+        "math", "Find $6\\cdot 7$.", form=PromptForm("chat")
+    )
     loaded = AutoTokenizer.from_pretrained(tokenizer)
     expected = loaded.apply_chat_template(prompts, add_generation_prompt=True, return_dict=True)["input_ids"]
     assert prompt_lengths(prompts, options) == [len(ids) for ids in expected]
@@ -180,7 +174,7 @@ def test_the_chat_style_writes_messages_and_counts_the_template(tokenizer, tmp_p
 
 
 def test_the_length_limit_is_inclusive(tokenizer, tmp_path):
-    prompt = build_prompt("math", "Find $6\\cdot 7$.", style="plain")
+    prompt = build_prompt("math", "Find $6\\cdot 7$.")
     (length,) = prompt_lengths([prompt], Options(tokenizer, "plain"))
     short = json.dumps({"problem": "Find $6\\cdot 7$.", "answer": "42"})
     longer = json.dumps({"problem": "Find $6\\cdot 7$!?", "answer": "42"})  # one token more
@@ -270,15 +264,6 @@ ANSWERS = [
 ]
 
 
-def test_the_training_questions_of_medmcqa():
-    problems = medmcqa_train_problems(SMALL / "medmcqa_train.parquet")
-    assert [(asked.id, asked.solution) for asked in problems] == [("train-1", "A"), ("train-2", "B"), ("train-3", "C")]
-
-
-def test_questions_answered_right_are_filtered_out(tmp_path):
-    assert filtered_out(write_answers(tmp_path, ANSWERS)) == {"train-2"}
-
-
 def test_medical_is_medqa_and_what_is_left_of_medmcqa(tokenizer, tmp_path):
     medqa = load(dataclasses.replace(BENCHMARKS["medqa"], problems=3), SMALL / "medqa.parquet")
     written = build_medical(
@@ -304,42 +289,23 @@ def test_medical_is_medqa_and_what_is_left_of_medmcqa(tokenizer, tmp_path):
         ("medmcqa_train", "train-3", "C"),
     ]
     assert rows[2]["options"] == ["Ear", "Knee", "Wrist", "Foot"]
-    assert rows[2]["prompt"] == build_prompt("choice", "The stapes lies in the", rows[2]["options"], style="plain")
+    assert rows[2]["prompt"] == build_prompt("choice", "The stapes lies in the", rows[2]["options"])
     assert "some/model" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_missing_answers_are_counted(tmp_path):
-    root = write_answers(tmp_path, ANSWERS[:2])
-    with pytest.raises(ValueError, match=r"1 of 3 have none in .* Run the same command again"):
-        filtered_out(root)
-
-
-def test_answers_to_another_question_are_missing_answers(tmp_path):
+def test_answers_must_be_greedy_and_to_every_question(tmp_path):
     problems = medmcqa_train_problems(SMALL / "medmcqa_train.parquet")
-    root = write_answers(tmp_path, ANSWERS, [dataclasses.replace(problems[0], question="?"), *problems[1:]])
-    with pytest.raises(ValueError, match="1 of 3 have none"):
-        filtered_out(root, problems)
-
-
-def test_answers_must_be_greedy_and_there(tmp_path):
-    with pytest.raises(ValueError, match="were sampled at temperature 0.7"):
-        filtered_out(write_answers(tmp_path / "a", ANSWERS, temperature=0.7))
-    with pytest.raises(ValueError, match="there is no such file"):
-        filtered_out(tmp_path / "b")
+    others = [dataclasses.replace(problems[0], question="?"), *problems[1:]]
+    folders = {
+        r"1 of 3 have none in .* Run the same command again": write_answers(tmp_path / "missing", ANSWERS[:2]),
+        "1 of 3 have none": write_answers(tmp_path / "other", ANSWERS, others),
+        "were sampled at temperature 0.7": write_answers(tmp_path / "warm", ANSWERS, temperature=0.7),
+        "there is no such file": tmp_path / "nowhere",
+    }
+    for message, folder in folders.items():
+        with pytest.raises(ValueError, match=message):
+            filtered_out(folder, problems)
 
 
 def test_medmcqa_train_is_the_benchmarks_row_with_another_split():
     assert (MEDMCQA_TRAIN.hub, MEDMCQA_TRAIN.split) == ("openlifescienceai/medmcqa", "train")
-
-
-def test_comparing_is_quick():
-    """About 2 s for 40,000 questions of 60 words on one core; here 2,000, with much room for a busy machine."""
-    rng = random.Random(0)
-    words = [f"word{index}" for index in range(2000)]
-    questions = [" ".join(rng.choices(words, k=60)) for _ in range(2000)]
-    benchmarks = {str(b): [problem(" ".join(rng.choices(words, k=60)), str(p)) for p in range(100)] for b in range(12)}
-    planted = benchmarks["3"][7].question
-    questions[1234] += " " + planted
-    (overlap,) = find_overlaps(questions, benchmarks)
-    assert (overlap.row, overlap.benchmark, overlap.problem) == (1234, "3", "7")
-    assert re.fullmatch(r"word\d+( word\d+){12}", overlap.words)

@@ -55,7 +55,7 @@ def test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill(model_fol
             if len(asked) == 1:
                 raise KeyboardInterrupt  # in the middle
             asked.append(draw.key[0])
-            yield Completion(draw, f"The answer is {golds[draw.key[0]]}." if index == 0 else "?", 3, False, None)
+            yield Completion(draw, f"The answer is {golds[draw.key[0]]}." if index == 0 else "?", 3, False)
 
     from trl_miner.data.medical import medmcqa_train_problems
 

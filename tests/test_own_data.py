@@ -38,7 +38,7 @@ def load(name, model="", mixture=None, **keys):
 def test_gsm8k_needs_three_keys(tmp_path):
     rows = load(write_rows(tmp_path / "train.jsonl", GSM8K), **KEYS)["train"]
     assert rows["solution"][:] == ["5", "2,400"]
-    assert rows[0]["prompt"] == build_prompt("math", GSM8K[0]["question"], style="plain")
+    assert rows[0]["prompt"] == build_prompt("math", GSM8K[0]["question"])
     check = check_first_golds("math_reward", rows, ["math_reward"])
     assert (check.accepted, check.graded) == (2, 2)
 
@@ -99,7 +99,7 @@ def test_a_data_set_without_keys_stays_as_it_is():
 def test_questions_with_options_become_prompts_of_choice():
     data = Dataset.from_list([{"q": "Which is even?", "choices": ["1", "2"], "solution": "B"}])
     (row,) = arrange(data, Layout(prompt="q", options="choices"), ["choice_reward"])
-    assert row["prompt"] == build_prompt("choice", "Which is even?", ["1", "2"], style="plain")
+    assert row["prompt"] == build_prompt("choice", "Which is even?", ["1", "2"])
     assert row["options"] == ["1", "2"] and check_first_golds("choice_reward", [row], ["choice_reward"]).accepted == 1
 
 

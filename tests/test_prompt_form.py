@@ -217,6 +217,7 @@ def test_a_server_and_vllm_get_the_tokens_of_the_training(tmp_path, trained_on, 
         def answer(self, content):
             body = json.dumps(content).encode()
             self.send_response(200)
+            self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -361,7 +362,7 @@ def test_the_words_of_prompts_are_found_or_said_not_to_be():
     assert (form.template, form.is_known) == ("Solve: {question}\nEnd.", True)
     for style in ("plain", "chat"):
         for kind, options in (("math", ()), ("choice", ("red", "blue")), ("task", ())):
-            prompts = [build_prompt(kind, row["problem"], options, style=style) for row in PROBLEMS]
+            prompts = [build_prompt(kind, row["problem"], options, form=PromptForm(style)) for row in PROBLEMS]
             assert form_of_rows({"prompt": prompt} for prompt in prompts) == PromptForm(style)
     several = [{"role": role, "content": "1 + 1"} for role in ("user", "assistant", "user")]
     assert not form_of_rows([{"prompt": several}] * 3).is_known

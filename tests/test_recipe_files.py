@@ -47,7 +47,12 @@ def test_the_wheel_holds_all_recipes_and_what_they_need(wheel):
     folder = "trl_miner/recipes/"
     held = [name.removeprefix(folder) for name in zipfile.ZipFile(wheel).namelist() if name.startswith(folder)]
     shipped = {str(path.relative_to(RECIPES)) for path in recipe_files.shipped().values()}
-    scripts = {"calculator/calculator.py", "SmolLM2-135M-Instruct/from_pypi.py", "study/strategies.py"}
+    scripts = {
+        "calculator/calculator.py",
+        "SmolLM2-135M-Instruct/from_pypi.py",
+        "study/strategies.py",
+        "study/world.py",
+    }
     scripts |= {"forks/analysis.py", "forks/gates.py", "forks/identity.py"}
     guides = {str(path.relative_to(RECIPES)) for path in RECIPES.glob("*/README.md")}
     assert shipped | scripts | guides == {*held}

@@ -3,12 +3,14 @@
 import contextlib
 import json
 import os
+import random
 import re
 import runpy
 import signal
 import statistics
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,8 @@ from scipy.stats import ttest_1samp
 from trl_miner import cli
 from trl_miner.compare.recipes import parse_recipe
 from trl_miner.compare.runs import ProcessRunner
+from trl_miner.data.chains import problem
+from trl_miner.data.worlds import WORLDS
 from trl_miner.launching.local import STARTER
 from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import read_runs
@@ -25,6 +29,7 @@ from trl_miner.train import main as train
 from trl_miner.viewing.report import write_report
 
 STUDY = Path(__file__).parent.parent / "recipes" / "study"
+WORLD = WORLDS["trl_miner/strategies"]
 STEPS = 4
 SMALL = {
     "per_device_train_batch_size": 16, "num_generations": 4, "max_completion_length": 8,
@@ -120,6 +125,30 @@ def test_the_reduced_study_ends_in_a_report_of_differences(studies):
     ):
         assert title in text
     assert re.search(r"\| miner +\| +2 \|", text)
+
+
+# The world
+
+
+def test_strategies_come_in_their_shares_and_only_the_short_one_errs():
+    rng = random.Random(0)
+    counts = Counter()
+    for place in range(4000):
+        chain = problem(rng, 1 + place % 10)
+        right, wrong = (
+            WORLD.solution(chain, random.Random(place), 0.0),
+            WORLD.solution(chain, random.Random(place), 1.0),
+        )
+        assert rf"\boxed{{{chain.answer}}}" in right
+        assert rf"\boxed{{{chain.answer}}}" in wrong or WORLD.strategy_of(wrong) == "short"
+        counts[WORLD.strategy_of(WORLD.solution(problem(rng, 3), rng))] += 1
+    assert 2280 < counts["short"] < 2520  # .6 of 4000, standard deviation 31
+    assert all(700 < counts[name] < 900 for name in ("careful", "regrouping"))  # .2 of 4000, standard deviation 25
+
+
+def test_the_last_levels_are_tested_and_not_trained():
+    assert set(WORLD.load_dataset("train", 60)["level"]) == {1, 2, 3, 4, 5, 6}
+    assert Counter(WORLD.load_dataset("test")["level"]) == dict.fromkeys(range(1, 11), 20)
 
 
 def test_strategies_are_counted_by_level(policy):

@@ -1,10 +1,7 @@
 """The embedded worlds: their problems, their solutions, their tokenizers."""
 
-import os
 import random
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -13,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trl_miner.data import arithmetic, forks, forks_mirror, strategies
+from trl_miner.data import arithmetic, forks, forks_mirror
 from trl_miner.data.arithmetic import solution
-from trl_miner.data.chains import Problem, draw, is_test, problem
+from trl_miner.data.chains import Problem, draw, problem
 from trl_miner.data.worlds import WORLDS
 from trl_miner.methods.groups import group_kinds
 from trl_miner.methods.rollouts import Rollouts
@@ -25,7 +22,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 seeds = st.integers(0, 2**32)
 levels = st.sampled_from(arithmetic.LEVELS)
-chain_lengths = st.sampled_from(strategies.TEST_LEVELS)
+chain_lengths = st.integers(1, 10)
 every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
 TOKENIZERS = {name: world.build_tokenizer() for name, world in WORLDS.items()}
 
@@ -53,25 +50,18 @@ def test_a_problem_reads_as_its_text():
     assert chain.answer == 12  # 17 + 4 = 21, 21 - 9 = 12
 
 
-@given(seed=seeds, level=levels)
-def test_an_error_free_solution_is_right_step_by_step(seed, level):
+@given(seed=seeds, level=levels, step_error=st.sampled_from([0.0, 0.5, 1.0]))
+def test_a_solution_states_every_total_and_carries_errors_on(seed, level, step_error):
     rng = random.Random(seed)
     chain = problem(rng, level)
-    text = solution(chain, rng, 0.0)
-    expected, total = [], chain.start
-    for sign, number in chain.steps:
-        total += number if sign == "+" else -number
-        expected.append(total)
-    assert totals(text) == expected
-    assert math_reward([text], [str(chain.answer)]) == [1.0]
-
-
-@given(seed=seeds, level=levels, step_error=st.sampled_from([0.0, 0.5, 1.0]))
-def test_running_totals_stay_within_0_to_99_even_after_errors(seed, level, step_error):
-    rng = random.Random(seed)
-    stated = totals(solution(problem(rng, level), rng, step_error))
-    assert len(stated) == level
-    assert all(0 <= total <= 99 for total in stated)
+    text = solution(chain, rng, step_error)
+    stated = totals(text)
+    assert len(stated) == level and all(0 <= total <= 99 for total in stated)
+    assert rf"\boxed{{{stated[-1]}}}" in text and (stated[-1] == chain.answer or step_error)
+    steps = zip([chain.start, *stated], stated, chain.steps, text.split(", "), strict=False)
+    for before, after, (sign, number), said in steps:
+        is_short = not re.match(r"(so |then |next |now )", said)
+        assert is_short and step_error or after == before + (number if sign == "+" else -number)
 
 
 def test_only_the_short_way_goes_wrong_and_as_often_as_asked():
@@ -83,61 +73,6 @@ def test_only_the_short_way_goes_wrong_and_as_often_as_asked():
     assert not any(bad for bad, short in zip(wrong, is_short, strict=True) if not short)
     assert 2280 < sum(is_short) < 2520  # share .6: mean 2400, standard deviation 31
     assert 0.2 < sum(wrong) / sum(is_short) < 0.3  # mean .25, standard deviation .009
-
-
-def test_a_wrong_step_is_carried_on_to_the_answer():
-    chain = Problem(50, (("+", 7), ("-", 3), ("+", 5), ("+", 1)))
-    rng = random.Random(0)
-    texts = [
-        text
-        for text in (solution(chain, rng, 1.0) for _ in range(200))
-        if re.search(r", [a-z]+ \d+ (\+|plus) 1", text)
-    ]
-    slipped = [text for text in texts if totals(text)[2] != 59]  # the third step short and wrong, the fourth long
-    assert slipped
-    for text in slipped:
-        third, fourth = totals(text)[2:]
-        assert fourth == third + 1
-        assert rf"\boxed{{{fourth}}}" in text
-
-
-def test_correct_solutions_differ_in_wording():
-    chain = problem(random.Random(0), 3)
-    assert len({solution(chain, random.Random(seed)) for seed in range(50)}) > 40
-
-
-# Strategies
-
-
-@given(seed=seeds, level=chain_lengths)
-def test_every_strategy_is_right_without_errors_and_only_the_short_one_errs(seed, level):
-    rng = random.Random(seed)
-    chain = problem(rng, level)
-    right, erring = strategies.solution(chain, random.Random(seed), 0.0), strategies.solution(chain, rng, 1.0)
-    assert rf"\boxed{{{chain.answer}}}" in right
-    assert strategies.strategy_of(erring) == "short" or rf"\boxed{{{chain.answer}}}" in erring
-
-
-def test_each_strategy_reads_as_it_is_called():
-    """17 + 4 - 9 + 8 = 20: up 4 + 8 = 12, 17 + 12 = 29, 29 - 9 = 20."""
-    chain, rng = Problem(17, (("+", 4), ("-", 9), ("+", 8))), random.Random(0)
-    found = {}
-    for _ in range(200):
-        text = strategies.solution(chain, rng)
-        found.setdefault(strategies.strategy_of(text), totals(text))
-    assert found == {"careful": [21, 12, 20], "short": [21, 12, 20], "regrouping": [12, 29, 20]}
-
-
-def test_strategies_come_in_their_shares():
-    rng = random.Random(0)
-    counts = Counter(strategies.strategy_of(strategies.solution(problem(rng, 3), rng)) for _ in range(4000))
-    assert 2280 < counts["short"] < 2520  # .6 of 4000, standard deviation 31
-    assert all(700 < counts[name] < 900 for name in ("careful", "regrouping"))  # .2 of 4000, standard deviation 25
-
-
-def test_the_last_levels_are_tested_and_not_trained():
-    assert set(strategies.load_dataset("train", 60)["level"]) == {1, 2, 3, 4, 5, 6}
-    assert Counter(strategies.load_dataset("test")["level"]) == dict.fromkeys(range(1, 11), 20)
 
 
 @every_world
@@ -227,23 +162,13 @@ def test_the_data_set_is_deterministic_and_grows_by_appending(world):
     assert rows != load_dataset("train", 60, seed=4).to_list()
 
 
-def test_the_split_does_not_depend_on_pythons_hash_seed():
-    script = (
-        "import random; from trl_miner.data.chains import draw; rng = random.Random(0);"
-        "print([draw('test', 2, rng).prompt for _ in range(50)])"
-    )
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(REPOSITORY)},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for hash_seed in ("1", "2")
-    }
+def test_the_split_is_the_same_on_every_machine():
     rng = random.Random(0)
-    assert outputs == {f"{[draw('test', 2, rng).prompt for _ in range(50)]}\n"}
+    assert [draw("test", 2, rng).prompt for _ in range(3)] == [
+        "Compute 18 + 5 + 5.\n",
+        "Compute 19 + 1 + 1.\n",
+        "Compute 60 + 2 - 4.\n",
+    ]
 
 
 @every_world
@@ -255,25 +180,12 @@ def test_no_problem_is_in_both_splits_or_twice_in_one(world):
     assert not train & set(test)
 
 
-def test_base_models_learn_from_train_problems_only():
-    rng = random.Random(0)
-    assert not any(is_test(draw("train", level, rng)) for level in strategies.TEST_LEVELS for _ in range(100))
-
-
 @every_world
 def test_levels_are_balanced_and_count_the_operations(world):
     data = world.load_dataset("train", 120)
     assert Counter(data["level"]) == dict.fromkeys(world.LEVELS, 120 // len(world.LEVELS))
     for row in data:
         assert len(re.findall("[+-]|[a-f](?=[a-f]* to)", row["prompt"])) == row["level"]
-
-
-def test_every_gold_is_accepted_and_every_neighbor_is_not():
-    golds = arithmetic.load_dataset("train", 200)["solution"][:]
-    right = [rf"so \boxed{{{gold}}}." for gold in golds]
-    wrong = [rf"so \boxed{{{int(gold) + 1}}}." for gold in golds]
-    assert math_reward(right, golds) == [1.0] * 200
-    assert math_reward(wrong, golds) == [0.0] * 200
 
 
 def test_more_rows_than_there_are_problems_is_an_error():

@@ -9,11 +9,13 @@ from collections import Counter
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from trl_miner.data.base_model import find_model
-from trl_miner.data.strategies import STRATEGIES, TEST_LEVELS, load_dataset, strategy_of
+from trl_miner.data.worlds import WORLDS
 from trl_miner.evaluation.generate import sample_seed
 from trl_miner.evaluation.seeded_sampling import sample_completions
 from trl_miner.rewards import math_reward
 
+WORLD = WORLDS["trl_miner/strategies"]
+STRATEGIES, TEST_LEVELS, strategy_of = WORLD.STRATEGIES, WORLD.TEST_LEVELS, WORLD.strategy_of
 SAMPLES, TEMPERATURE, MAX_TOKENS = 16, 0.7, 80  # G, temperature and length of the study's recipes
 
 
@@ -29,7 +31,7 @@ def count(name: str, size: int) -> tuple[Counter, Counter]:
     """
     folder = find_model(name)
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    problems = load_dataset("test", size)
+    problems = WORLD.load_dataset("test", size)
     seeds = [[sample_seed(0, str(place), number) for number in range(SAMPLES)] for place in range(size)]
     completions = sample_completions(
         model, tokenizer, problems["prompt"], seeds, max_new_tokens=MAX_TOKENS, temperature=TEMPERATURE

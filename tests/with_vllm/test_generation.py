@@ -77,7 +77,7 @@ def test_vllm_draws_each_sample_from_its_own_seed(evaluate):
     assert all(more[key] == text for key, text in first.items()) and len(set(first.values())) > 60
 
 
-def test_a_truncated_sample_goes_on_where_it_was_cut(evaluate, tmp_path):
+def test_a_truncated_sample_is_drawn_again_with_more_tokens(evaluate, tmp_path):
     cut, _ = evaluate(*VLLM, *GREEDY, "--max-tokens", "6", output=tmp_path)
     whole, _ = evaluate(*VLLM, *GREEDY)
     assert cut != whole and evaluate(*VLLM, *GREEDY, "--max-tokens", "40", output=tmp_path)[0] == whole

@@ -19,7 +19,7 @@ def add(commands: Any) -> None:
         description="Sample answers to benchmarks with vLLM, a running server or transformers, and score them.\n"
         "The defaults are the paper's: temperature 0.7, top_p 0.95, 8192 tokens, its number of samples.",
         epilog="The same command again resumes an interrupted evaluation. More --samples draw only the new ones, and\n"
-        "more --max-tokens continue only the samples that were cut off.",
+        "more --max-tokens draw again only the samples that were cut off.",
     )
     add_model(parser)
     parser.add_argument("--tokenizer", metavar="ID", help="default: the model's")

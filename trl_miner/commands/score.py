@@ -47,9 +47,9 @@ def score_and_print(folders: list[Path], args: argparse.Namespace, output: str |
     """Score each folder, compare the first with the others, and print the results, with --details all tables."""
     with Progress("starting", unit="", leave=False):  # importing torch takes seconds
         from ..evaluation.graded import read_graded
-        from ..evaluation.paired import comparison_verdicts
+        from ..evaluation.paired import compare_folders, comparison_markdown, comparison_verdicts
         from ..evaluation.paper import paper_rows
-        from ..evaluation.score import compare_folders, comparison_markdown, score_folder
+        from ..evaluation.score import score_folder
         from ..evaluation.score_tables import run_name, score_sentences
         from ..runs.files import write_whole
         from ..text import one_line

@@ -1,7 +1,7 @@
 """Chains of additions and subtractions with running totals of 0..99: problems, their splits, and their tokens.
 
-The worlds `arithmetic` and `strategies` share this; they differ in how a chain is worked out. Splits and tokens serve
-`forks`, too.
+The worlds `arithmetic` and `strategies` (of `recipes/study`) share this; they differ in how a chain is worked out.
+Splits and tokens serve `forks`, too.
 """
 
 import dataclasses

@@ -159,7 +159,7 @@ def _split(prompt: Any) -> tuple[str | None, str] | None:
 
 def _is_ours(kind: Kind, style: Style, system: str | None, texts: Sequence[str], template: str | None) -> bool:
     """Return whether all prompts have the words of `build_prompt` around their questions, and no others."""
-    ours = _split(build_prompt(kind, _GAP, [_GAP, _GAP] if kind == "choice" else (), style=style))
+    ours = _split(build_prompt(kind, _GAP, [_GAP, _GAP] if kind == "choice" else (), form=PromptForm(style)))
     assert ours is not None, "build_prompt gives one question"
     before, *_, after = ours[1].split(_GAP)
     has_words = all(text.startswith(before) and text[len(before) :].endswith(after) for text in texts)

@@ -68,20 +68,15 @@ def build_prompt(
     options: Sequence[str] = (),
     context: str = "",
     *,
-    style: Style = "plain",
-    form: PromptForm | None = None,
+    form: PromptForm = PromptForm(),
 ) -> str | list[Message]:
-    """Build the prompt of a problem: text for the style "plain" and for "verbatim", messages for "chat".
+    """Build the prompt of a problem: text for the style "plain", messages for "chat".
 
-    `form` takes the place of `style`. Its system prompt replaces the instruction of "math"; its template all words but
-    the question's own, with its context and options.
+    The form's system prompt replaces the instruction of "math"; its template all words but the question's own, with
+    its context and options.
     """
-    if form is not None:
-        style = form.style
     if kind not in KINDS:
         raise ValueError(f"The kind of a prompt must be one of {', '.join(KINDS)}: got {kind!r}. Choose one of these.")
-    if style not in STYLES:
-        raise ValueError(f"The style of a prompt must be plain or chat: got {style!r}. See `guess_style`.")
     if kind != "choice" and options:
         raise ValueError(f'Only a "choice" prompt has options: got {len(options)} for {kind!r}. Use kind="choice".')
     text = f"{context}\n\n{question}" if context else question
@@ -92,20 +87,17 @@ def build_prompt(
             )
         lettered = (f"{letter}. {option}" for letter, option in zip(ascii_uppercase, options, strict=False))
         text = f"{text}\n\n" + "\n".join(lettered)
-    system = form.system if form is not None else None
-    template = form.template if form is not None else None
-    if template is not None:
-        text = template.replace("{question}", text)
-    elif kind == "verbatim" and form is None:
-        return text
+    system = form.system
+    if form.template is not None:
+        text = form.template.replace("{question}", text)
     elif kind in _REQUESTS:
         text = f"{text}\n\n{_REQUESTS[kind]}"
     elif kind == "math" and system is None:
         system = MATH_INSTRUCTION
-    if style == "chat":
+    if form.style == "chat":
         messages = [{"role": "user", "content": text}]
         return messages if system is None else [{"role": "system", "content": system}, *messages]
-    if template is None and kind != "verbatim":
+    if form.template is None and kind != "verbatim":
         text = f"User: {text}\n\nAssistant:"
     return text if system is None else f"{system}\n\n{text}"
 

@@ -16,7 +16,7 @@ from ..text import code_for_markdown, for_markdown
 from .contamination import NGRAM, Overlap, find_overlaps
 from .golds import accepts_gold
 from .problems import Benchmark, Problem, fingerprint, read_problems
-from .prompts import Kind, Message, Style, build_prompt
+from .prompts import Kind, Message, PromptForm, Style, build_prompt
 from .reading import read_rows
 
 MAX_PROMPT_TOKENS = 1000
@@ -117,7 +117,7 @@ def write_training_set(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = Written(folder, len(records), dict(dropped), overlaps, hashlib.sha256(content.encode()).hexdigest())
-    _write_parquet(folder / TRAIN, records, options.style, grader)
+    _write_parquet(folder / TRAIN, records)
     write_whole(folder / CONTAMINATION, "".join(json.dumps(report) + "\n" for report in reports))
     write_whole(folder / CARD, _data_card(title, parts, options, written, benchmarks))
     return written
@@ -136,7 +136,7 @@ def _cleaned_rows(parts: Sequence[Part], options: Options, grader: Kind, dropped
     rows = _keep(rows, has_good_gold, "gold not accepted by the grader", dropped)
     for row in rows:
         asked = row.problem
-        row.prompt = build_prompt(grader, asked.question, asked.options, asked.context, style=options.style)
+        row.prompt = build_prompt(grader, asked.question, asked.options, asked.context, form=PromptForm(options.style))
     limit = options.max_prompt_tokens
     is_short = [length <= limit for length in prompt_lengths([row.prompt for row in rows], options)]
     return _keep(rows, is_short, f"prompt over {limit} tokens", dropped)
@@ -170,17 +170,12 @@ def _keep(rows: Sequence[_Row], keep: Sequence[bool], reason: str, dropped: Coun
     return [row for row, is_kept in zip(rows, keep, strict=True) if is_kept]
 
 
-def _write_parquet(path: Path, records: list[dict[str, Any]], style: Style, grader: str) -> None:
+def _write_parquet(path: Path, records: list[dict[str, Any]]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    message = pa.struct([("role", pa.string()), ("content", pa.string())])
-    prompt = pa.string() if style == "plain" else pa.list_(message)
-    options = [("options", pa.list_(pa.string()))] if grader == "choice" else []
-    texts = [(name, pa.string()) for name in ("question", "solution", "id", "source")]
-    schema = pa.schema([("prompt", prompt), *texts[:2], *options, *texts[2:]])
     temporary = path.with_name(f".{path.name}.tmp")
-    pq.write_table(pa.Table.from_pylist(records, schema=schema), temporary)
+    pq.write_table(pa.Table.from_pylist(records), temporary)
     os.replace(temporary, path)
 
 

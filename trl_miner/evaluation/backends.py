@@ -6,22 +6,23 @@ less: their kernels may round differently when other requests share the batch.
 """
 
 import logging
+import os
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from ..errors import first_line
 from ..precision import warn_of_slow_bf16
-from ..redaction import redact
 from ..runs.files import read_object
 from ..runs.models import ADAPTER
 from ..runs.records import RANK
 from ..threads import fitting_threads
 
-logger = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,9 @@ class Request:
 
     key: tuple[str, int]  # problem id, number of the sample
     seed: int
-    text: str  # the prompt without the special tokens that the tokenizer adds, and what was sampled before
+    text: str  # the prompt without the special tokens that the tokenizer adds
     ids: tuple[int, ...]  # the same as token ids, with the special tokens
-    offset: int  # how many of the ids, at the end, were sampled before
-    budget: int  # tokens that may still be sampled; backends get at least 1
+    budget: int  # tokens that may be sampled; backends get at least 1
     is_text_enough: bool = True  # whether a server's tokenizer makes these ids of the text
 
 
@@ -42,10 +42,9 @@ class Completion:
     """What a backend has sampled for a request."""
 
     request: Request
-    text: str  # the new text, without special tokens
-    tokens: int  # new ones
+    text: str  # without special tokens
+    tokens: int
     truncated: bool  # cut off at its budget
-    ids: tuple[int, ...] | None = None  # new ones, where the backend returns them
 
 
 @dataclass(frozen=True)
@@ -100,13 +99,12 @@ class TransformersBackend:
             max_new_tokens=[request.budget for request in requests],
             temperature=temperature,
             top_p=top_p,
-            offsets=[request.offset for request in requests],
             batch_size=self.batch_size,
         )
         with fitting_threads(self.model):
             for index, ids, truncated in sampled:
                 text = self.tokenizer.decode(ids, skip_special_tokens=True)
-                yield Completion(requests[index], text, len(ids), truncated, tuple(ids))
+                yield Completion(requests[index], text, len(ids), truncated)
 
 
 class VLLMBackend:
@@ -158,8 +156,7 @@ class VLLMBackend:
                 if output.finished:
                     done = output.outputs[0]
                     request = requests[int(output.request_id.split("-")[0])]
-                    ids = tuple(done.token_ids)
-                    yield Completion(request, done.text, len(ids), done.finish_reason == "length", ids)
+                    yield Completion(request, done.text, len(done.token_ids), done.finish_reason == "length")
 
 
 class ServerBackend:
@@ -169,104 +166,115 @@ class ServerBackend:
     """
 
     name = "server"
-    PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
-
+    RETRIES = 18  # with pauses of 0.5, 1, 2, 4, 8, 8, ... seconds
     TIMEOUT = 3600.0  # for one completion, in seconds
 
     def __init__(
         self, base_url: str, model: str | None = None, concurrency: int = 64, api_key: str | None = None
     ) -> None:
-        import requests
-
+        try:
+            import openai
+        except ImportError as error:
+            raise ValueError("--base-url needs the package openai. Run: pip install 'trl_miner[server]'") from error
+        _show_retries()
         base_url = base_url.rstrip("/")
         self.url = base_url if base_url.endswith("/v1") else f"{base_url}/v1"
-        self.concurrency = concurrency
-        self._warned = float("-inf")
-        self.session = requests.Session()
-        self.session.mount("http", requests.adapters.HTTPAdapter(pool_maxsize=concurrency))
-        if api_key:
-            self.session.headers["Authorization"] = f"Bearer {api_key}"
-        try:
-            served = self._request("GET", "models", None)["data"]
+        self.concurrency, self.has_key = concurrency, bool(api_key)
+        timeout = openai.Timeout(self.TIMEOUT, connect=10)
+        self.client = openai.OpenAI(
+            base_url=self.url, api_key=api_key or "none", timeout=timeout, max_retries=self.RETRIES
+        )
+        # openai sends these of the environment by itself; Omit leaves a header out
+        own = [line.partition(":")[0].strip() for line in os.environ.get("OPENAI_CUSTOM_HEADERS", "").split("\n")]
+        left_out = filter(None, ("OpenAI-Organization", "OpenAI-Project", *own))
+        self.headers: dict[str, Any] = {name: openai.Omit() for name in left_out}
+        self.headers["Authorization"] = f"Bearer {api_key}" if api_key else openai.Omit()
+        try:  # the first contact fails at once: usually the address is wrong
+            once = self.client.with_options(max_retries=0)
+            served = self._ask("GET models", lambda: list(once.models.list(extra_headers=self.headers).data))
         except ConnectionError:
             if model is None:  # not every server lists its models
                 raise
             served = []
-        names = [entry["id"] for entry in served]
+        names = [entry.id for entry in served]
         if model is None and len(names) != 1:
             raise ValueError(
                 f"--served-model must say which model to ask: {self.url} serves {', '.join(names) or 'none'}."
             )
         self.model = model or names[0]
-        entry: dict[str, Any] = next((entry for entry in served if entry["id"] == self.model), {})
-        self.context: int | None = entry.get("max_model_len")  # vLLM states it, and refuses requests for more
+        entry = next((entry for entry in served if entry.id == self.model), None)
+        # vLLM states it, and refuses requests for more
+        self.context: int | None = getattr(entry, "max_model_len", None)
         # vLLM takes what a request leaves out from the model's own settings, such as top_k 20.
-        self.extra = {"top_k": -1, "repetition_penalty": 1.0} if entry.get("owned_by") == "vllm" else {}
+        is_vllm = getattr(entry, "owned_by", None) == "vllm"
+        self.extra = {"top_k": -1, "repetition_penalty": 1.0} if is_vllm else {}
 
     def sample(self, requests: Sequence[Request], temperature: float, top_p: float) -> Iterator[Completion]:
         """See `Backend.sample`."""
-        waiting = iter(requests)
-        running: set[Future[Completion]] = set()
         executor = ThreadPoolExecutor(self.concurrency)
         try:
-            while True:
-                for request in islice(waiting, self.concurrency - len(running)):
-                    running.add(executor.submit(self._complete, request, temperature, top_p))
-                if not running:
-                    return
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                failed = [future for future in done if future.exception() is not None]
-                # Keep what has finished, even if others have failed.
-                yield from (future.result() for future in done if future not in failed)
-                for future in failed:
-                    future.result()
+            running = [executor.submit(self._complete, request, temperature, top_p) for request in requests]
+            for future in as_completed(running):
+                yield future.result()
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
 
     def _complete(self, request: Request, temperature: float, top_p: float) -> Completion:
-        prompt = request.text if request.is_text_enough else list(request.ids)
-        body = {"model": self.model, "prompt": prompt, "max_tokens": request.budget, "temperature": temperature}
-        body |= {"top_p": top_p, "seed": request.seed, **self.extra}
-        answer = self._request("POST", "completions", body)
-        choice = answer["choices"][0]
-        tokens = (answer.get("usage") or {}).get("completion_tokens", 0)
-        return Completion(request, choice["text"], tokens, choice["finish_reason"] == "length")
+        def complete() -> Completion:
+            answer = self.client.completions.create(
+                model=self.model,
+                prompt=request.text if request.is_text_enough else list(request.ids),
+                max_tokens=request.budget,
+                temperature=temperature,
+                top_p=top_p,
+                seed=request.seed,
+                extra_body=self.extra,
+                extra_headers=self.headers,
+            )
+            choice = answer.choices[0]
+            tokens = answer.usage.completion_tokens if answer.usage else 0
+            return Completion(request, choice.text, tokens, choice.finish_reason == "length")
 
-    def _request(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
-        import requests
+        return self._ask("POST completions", complete)
 
-        url = f"{self.url}/{path}"
-        for pause in (*self.PAUSES, None):
-            try:
-                answer = self.session.request(method, url, json=body, timeout=(10, self.TIMEOUT))
-            except requests.RequestException as error:
-                problem = str(error)
-            else:
-                if answer.ok:
-                    return answer.json()
-                problem = f"status {answer.status_code}: {answer.text[:500]}"
-                if answer.status_code in (401, 403):
-                    asked = "Check the key in the variable that --api-key-env names"
-                    given = "If it wants a key, name the variable that holds it: --api-key-env OPENAI_API_KEY"
-                    raise PermissionError(
-                        f"The server at {self.url} must accept the request: {method} {path} gave {problem}. "
-                        f"{asked if 'Authorization' in self.session.headers else given}."
-                    )
-                if answer.status_code < 500 and answer.status_code != 429:
-                    break
-            if pause is None or body is None:  # the first contact fails at once: usually the address is wrong
-                break
-            self._warn(problem)
-            time.sleep(pause)
+    def _ask(self, what: str, call: Callable[[], Answer]) -> Answer:
+        """Return what a call makes of the answer, or say what went wrong and what to do."""
+        import openai
+
+        try:
+            return call()
+        except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
+            asked = "Check the key in the variable that --api-key-env names"
+            given = "If it wants a key, name the variable that holds it: --api-key-env OPENAI_API_KEY"
+            raise PermissionError(
+                f"The server at {self.url} must accept the request: {what} gave status {error.status_code}: "
+                f"{error.response.text[:500]}. {asked if self.has_key else given}."
+            ) from error
+        except openai.APIStatusError as error:
+            problem = f"status {error.status_code}: {error.response.text[:500]}"
+        except openai.APIError as error:
+            problem = str(error.__cause__ or error)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            problem = f"no answer in OpenAI's format ({first_line(error)})"
         raise ConnectionError(
-            f"The server at {self.url} must answer: {method} {path} gave {problem}. Check --base-url and the server's "
-            f"log; the same command goes on where this one stopped."
+            f"The server at {self.url} must answer: {what} gave {problem}. Check --base-url and the server's log; the "
+            f"same command goes on where this one stopped."
         )
 
-    def _warn(self, problem: str) -> None:
-        """Warn that requests are being repeated, for all threads together and at most every ten seconds."""
-        now = time.monotonic()
-        if now - self._warned > 10:
-            self._warned = now
-            message = f"The server at {self.url} does not answer ({problem}); trying again for two minutes."
-            logger.warning("%s", redact(message))
+
+def _show_retries() -> None:
+    """Show openai's message of a repeated request, which it logs as information, as a warning every ten seconds."""
+    shown = float("-inf")
+
+    def is_shown(record: logging.LogRecord) -> bool:
+        nonlocal shown
+        if "Retrying" not in record.getMessage() or time.monotonic() - shown < 10:
+            return False
+        shown = time.monotonic()
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+        record.msg = f"The server does not answer. {record.msg}"
+        return True
+
+    log = logging.getLogger("openai._base_client")
+    log.setLevel(logging.INFO)
+    log.filters[:] = [is_shown]

@@ -1,11 +1,12 @@
 """Sample answers to benchmarks into a folder: the first half of `trl-miner eval`. `score.py` is the second.
 
 Called again, it draws what is missing: samples that a kill took, more samples per problem, and, with a larger token
-budget, the rest of those that were cut off.
+budget, those that were cut off.
 """
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import sys
 import time
@@ -138,7 +139,7 @@ def generate(
         with Progress("sampling", total, unit="samples", initial=total - count, quiet=not count) as progress:
             for problem_set, writer, keys in todo:
                 if backend is not None:
-                    requests = _requests(problem_set, writer, keys, renderer, sampling)
+                    requests = _requests(problem_set, keys, renderer, sampling)
                     requests = _fit(requests, backend.context, problem_set.benchmark.name, sampling.max_tokens, warn)
                     _sample(backend, writer, requests, sampling, progress)
                 writer.finish([problem.id for problem in problem_set.problems])
@@ -152,32 +153,32 @@ def _load(load_backend: Callable[[], Backend]) -> Backend:
 
 
 def _missing(problem_set: ProblemSet, writer: SampleWriter, limit: int) -> list[Key]:
-    """Return the samples to draw or, if they were cut off under a smaller budget, to continue; in order."""
+    """Return the samples to draw or, if they were cut off under a smaller budget, to draw again; in order."""
     keys = ((problem.id, number) for problem in problem_set.problems for number in range(problem_set.samples))
     return [key for key in keys if key not in writer or writer.is_short(key, limit)]
 
 
 def _requests(
-    problem_set: ProblemSet, writer: SampleWriter, keys: Sequence[Key], renderer: PromptRenderer, sampling: Sampling
+    problem_set: ProblemSet, keys: Sequence[Key], renderer: PromptRenderer, sampling: Sampling
 ) -> list[Request]:
-    problems = {problem.id: problem for problem in problem_set.problems}
-    rendered: dict[str, tuple[str, tuple[int, ...]]] = {}
-    requests = []
-    for key in keys:
-        if key[0] not in rendered:
-            text = renderer.text(problem_set.benchmark, problems[key[0]])
-            rendered[key[0]] = text, renderer.ids(text)
-        text, ids = rendered[key[0]]
-        offset, budget = 0, sampling.max_tokens
-        if key in writer:
-            begun = writer.read(key)
-            budget -= begun["tokens"]
-            # A server does not return token ids, and the tokenizer may split the text differently from the model.
-            before = tuple(begun.get("token_ids") or renderer.ids(text + begun["text"])[len(ids) :])
-            text, ids, offset = text + begun["text"], ids + before, len(before)
-        seed = sample_seed(sampling.seed, *key)
-        requests.append(Request(key, seed, text, ids, offset, budget, renderer.is_text_enough))
-    return requests
+    asked = {key[0] for key in keys}
+    texts = {
+        problem.id: renderer.text(problem_set.benchmark, problem)
+        for problem in problem_set.problems
+        if problem.id in asked
+    }
+    ids = {name: renderer.ids(text) for name, text in texts.items()}
+    return [
+        Request(
+            (name, number),
+            sample_seed(sampling.seed, name, number),
+            texts[name],
+            ids[name],
+            sampling.max_tokens,
+            renderer.is_text_enough,
+        )
+        for name, number in keys
+    ]
 
 
 def _fit(
@@ -186,47 +187,38 @@ def _fit(
     """Cut the budgets to the model's context; a request without any room gets a budget of 0."""
     if context is None:
         return requests
-    rooms = [max(0, context - len(request.ids)) for request in requests]
-    if short := sum(room < request.budget for request, room in zip(requests, rooms, strict=True)):
+    fitting = [
+        dataclasses.replace(request, budget=min(request.budget, max(0, context - len(request.ids))))
+        for request in requests
+    ]
+    if short := sum(request.budget < max_tokens for request in fitting):
         warn(
             f"{name}: {short} of {len(requests)} samples have less room than --max-tokens {max_tokens}: the model "
             f"holds {context} tokens with the prompt."
         )
-    return [
-        dataclasses.replace(request, budget=min(request.budget, room))
-        for request, room in zip(requests, rooms, strict=True)
-    ]
+    return fitting
 
 
 def _sample(
     backend: Backend, writer: SampleWriter, requests: list[Request], sampling: Sampling, progress: Progress
 ) -> None:
-    for request in requests:
-        if request.budget < 1:
-            writer.append(_line(Completion(request, "", 0, True, ()), writer, sampling.max_tokens))
-            progress.advance()
     tokens, begin = 0, time.monotonic()
+    without_room = [Completion(request, "", 0, True) for request in requests if request.budget < 1]
     with_room = [request for request in requests if request.budget >= 1]
-    for completion in backend.sample(with_room, sampling.temperature, sampling.top_p):
-        writer.append(_line(completion, writer, sampling.max_tokens))
+    sampled = backend.sample(with_room, sampling.temperature, sampling.top_p)
+    for completion in itertools.chain(without_room, sampled):
+        problem, number = completion.request.key
+        writer.append(
+            {
+                "problem": problem,
+                "sample": number,
+                "seed": completion.request.seed,
+                "text": completion.text,
+                "tokens": completion.tokens,
+                "truncated": completion.truncated,
+                "limit": sampling.max_tokens,
+            }
+        )
         tokens += completion.tokens
         progress.note = f"{tokens / max(0.001, time.monotonic() - begin):.0f} tokens/s"
         progress.advance()
-
-
-def _line(completion: Completion, writer: SampleWriter, limit: int) -> dict[str, Any]:
-    """Return the line of `samples.jsonl`, with what was sampled before in front."""
-    request = completion.request
-    before: dict[str, Any] = writer.read(request.key) if request.key in writer else {"text": "", "tokens": 0}
-    sample = {
-        "problem": request.key[0],
-        "sample": request.key[1],
-        "seed": request.seed,
-        "text": before["text"] + completion.text,
-        "tokens": before["tokens"] + completion.tokens,
-        "truncated": completion.truncated,
-        "limit": limit,
-    }
-    if completion.truncated and completion.ids is not None:
-        sample["token_ids"] = [*request.ids[len(request.ids) - request.offset :], *completion.ids]
-    return sample

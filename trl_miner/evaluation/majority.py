@@ -3,13 +3,12 @@
 # P problems, n samples of each; R draws of k samples
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
-_CHUNK = 2_000_000  # elements of one working tensor: the largest call then takes some 150 MB
+from .metrics import _array, _like
 
 
 def maj_at_k(answers_PN: Any, correct_PN: Any, k: int, *, repeats: int = 10, seed: int = 0) -> Any:
@@ -31,75 +30,73 @@ def maj_at_k(answers_PN: Any, correct_PN: Any, k: int, *, repeats: int = 10, see
         seed: Of the draws.
 
     Returns:
-        float64 (R, P) of 0 and 1, a tensor on the CPU where the answers are one, else an array. `.mean(1)` is one
-        score per draw.
+        float64 (R, P) of 0 and 1, a tensor where the answers are one, else an array. `.mean(1)` is one score per draw.
 
     Raises:
         ValueError: k, repeats or the shapes are out of range, or a correct sample has no answer.
 
     Source: arXiv 2203.11171; arXiv 2601.04731, tables of Maj@K.
     """
-    answers, correct = torch.as_tensor(answers_PN).cpu().long(), torch.as_tensor(correct_PN).cpu().bool()
-    _check(answers, correct, k, repeats)
-    num_problems, num_samples = answers.shape
-    generator = torch.Generator().manual_seed(seed)
-    bins_PN = _answer_bins(answers)
-    won = torch.empty(repeats * num_problems, dtype=torch.float64)
-    for rows in _chunks(repeats * num_problems, num_samples):
-        problems = torch.arange(rows.start, rows.stop) % num_problems
-        keys = torch.rand(len(problems), num_samples, dtype=torch.float64, generator=generator)
-        won[rows] = _majority_wins(bins_PN[problems], correct[problems], keys.argsort(1)[:, :k])
-    won_RP = won.view(repeats, num_problems)
-    return won_RP if isinstance(answers_PN, Tensor) else won_RP.numpy()
+    answers, correct = _array(answers_PN, np.int64), _array(correct_PN, np.bool_)
+    return _like(majorities(answers, correct, [k], repeats=repeats, seed=seed)[k], answers_PN)
 
 
-def _check(answers_PN: Tensor, correct_PN: Tensor, k: int, repeats: int) -> None:
+def majorities(
+    answers_PN: np.ndarray, correct_PN: np.ndarray, ks: Sequence[int], *, repeats: int, seed: int
+) -> dict[int, np.ndarray]:
+    """Return `maj_at_k` for each of several k, from the same draws."""
+    _check(answers_PN, correct_PN, ks, repeats)
+    rng = np.random.default_rng(seed)
+    bins_PN = _answer_bins(answers_PN)
+    won: dict[int, list[np.ndarray]] = {k: [] for k in ks}
+    for _ in range(repeats):
+        order_PN = rng.random(bins_PN.shape).argsort(1)
+        for k in ks:
+            won[k].append(_majority_wins(bins_PN, correct_PN, order_PN[:, :k]))
+    return {k: np.stack(draws) for k, draws in won.items()}
+
+
+def _check(answers_PN: np.ndarray, correct_PN: np.ndarray, ks: Sequence[int], repeats: int) -> None:
     if answers_PN.ndim != 2 or answers_PN.shape != correct_PN.shape:
         raise ValueError(
-            f"answers_PN and correct_PN must both be (problems, samples): got {tuple(answers_PN.shape)} and "
-            f"{tuple(correct_PN.shape)}. Give one row per problem."
+            f"answers_PN and correct_PN must both be (problems, samples): got {answers_PN.shape} and "
+            f"{correct_PN.shape}. Give one row per problem."
         )
     num_samples = answers_PN.shape[1]
-    if not 1 <= k <= num_samples:
-        raise ValueError(
-            f"k must be between 1 and the number of samples: got k={k} for {num_samples} samples. Sample more, or ask "
-            f"for a smaller k."
-        )
+    for k in ks:
+        if not 1 <= k <= num_samples:
+            raise ValueError(
+                f"k must be between 1 and the number of samples: got k={k} for {num_samples} samples. Sample more, or "
+                f"ask for a smaller k."
+            )
     if repeats < 1:
         raise ValueError(f"repeats must be at least 1: got {repeats}. The paper takes 10.")
     if (correct_PN & (answers_PN < 0)).any():
         raise ValueError("A correct sample must have an answer: got a negative one. Number every correct answer.")
 
 
-def _answer_bins(answers_PN: Tensor) -> Tensor:
+def _answer_bins(answers_PN: np.ndarray) -> np.ndarray:
     """Renumber answers within their problem, 0 to n-1; no answer is n."""
-    ordered, order = answers_PN.sort(1)
-    is_new = torch.zeros_like(ordered)
+    order = answers_PN.argsort(1)
+    ordered = np.take_along_axis(answers_PN, order, 1)
+    is_new = np.zeros_like(ordered)
     is_new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    bins = torch.empty_like(ordered).scatter_(1, order, is_new.cumsum(1))
-    return bins.masked_fill(answers_PN < 0, answers_PN.shape[1])
+    bins = np.empty_like(ordered)
+    np.put_along_axis(bins, order, is_new.cumsum(1), 1)
+    return np.where(answers_PN < 0, answers_PN.shape[1], bins)
 
 
-def _majority_wins(bins: Tensor, correct: Tensor, drawn: Tensor) -> Tensor:
-    """Return whether the winner of each row's draw is correct.
-
-    Args:
-        bins: (rows, n), of `_answer_bins`.
-        correct: (rows, n).
-        drawn: (rows, k), samples in the order in which they are drawn.
-    """
-    num_rows, k = drawn.shape
-    num_bins = bins.shape[1] + 1  # the last one holds the samples without an answer
-    votes = bins.gather(1, drawn)
-    places = torch.arange(k).expand(num_rows, k)
-    counts = torch.zeros(num_rows, num_bins, dtype=torch.long).scatter_add_(1, votes, torch.ones_like(votes))
-    first = torch.full((num_rows, num_bins), k).scatter_reduce_(1, votes, places, "amin")
-    winner = (counts * (k + 1) - first)[:, :-1].argmax(1, keepdim=True)  # most votes, then the earliest place
-    seen_first = first.gather(1, winner).clamp(max=k - 1)  # where nobody answers, any sample, as all are wrong
-    return correct.gather(1, drawn.gather(1, seen_first)).squeeze(1).double()
-
-
-def _chunks(num_rows: int, width: int) -> Iterator[slice]:
-    size = max(1, _CHUNK // max(1, width))
-    for start in range(0, num_rows, size):
-        yield slice(start, min(start + size, num_rows))
+def _majority_wins(bins_PN: np.ndarray, correct_PN: np.ndarray, drawn_PK: np.ndarray) -> np.ndarray:
+    """Return (P,) whether the winner of each problem's draw is correct; `drawn_PK` are samples in the order of it."""
+    num_problems, k = drawn_PK.shape
+    num_bins = bins_PN.shape[1] + 1  # the last one holds the samples without an answer
+    # where each vote counts, for all problems in one row
+    votes = (np.take_along_axis(bins_PN, drawn_PK, 1) + num_bins * np.arange(num_problems)[:, None]).T.ravel()
+    counts = np.bincount(votes, minlength=num_problems * num_bins)
+    first = np.full(num_problems * num_bins, k)
+    first[votes[::-1]] = np.repeat(np.arange(k), num_problems)[::-1]  # of equal ones the earliest is written last
+    strength = (counts * (k + 1) - first).reshape(num_problems, num_bins)  # most votes, then the earliest place
+    winner_P1 = strength[:, :-1].argmax(1, keepdims=True)
+    seen_first_P1 = np.take_along_axis(first.reshape(num_problems, num_bins), winner_P1, 1)
+    sample_P1 = np.take_along_axis(drawn_PK, seen_first_P1.clip(max=k - 1), 1)  # nobody answers: any, as all are wrong
+    return np.take_along_axis(correct_PN, sample_P1, 1)[:, 0].astype(np.float64)

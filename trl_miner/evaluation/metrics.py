@@ -39,10 +39,30 @@ def pass_at_k(num_samples: Any, num_correct: Any, k: int) -> Any:
             "num_correct must be between 0 and num_samples: got a problem outside. Count each sample once, "
             "and leave out problems without a verdict."
         )
-    # C(n-c, k) / C(n, k) is the product of (n-c-i) / (n-i) over i < k, and 0 where fewer than k samples are wrong
+    return _like(1.0 - _none_right(samples, correct, k)[..., -1], num_samples, num_correct)
+
+
+def pass_curve(num_samples: int, num_correct_P: np.ndarray) -> np.ndarray:
+    """Return `pass_at_k` for every k.
+
+    Args:
+        num_samples: n.
+        num_correct_P: c of each problem.
+
+    Returns:
+        (P, n), for k from 1 to n.
+    """
+    return 1.0 - _none_right(np.array(num_samples), num_correct_P, num_samples)
+
+
+def _none_right(samples: np.ndarray, correct: np.ndarray, k: int) -> np.ndarray:
+    """Return (..., k): the chance that none of the first 1, 2, ... k samples is right.
+
+    C(n-c, k) / C(n, k) is the product of (n-c-i) / (n-i) over i < k, and 0 where fewer than k samples are wrong.
+    """
     drawn = np.arange(k)
     wrong_left = np.clip((samples - correct)[..., None] - drawn, 0, None)
-    return _like(1.0 - np.prod(wrong_left / (samples[..., None] - drawn), axis=-1), num_samples, num_correct)
+    return np.cumprod(wrong_left / (samples[..., None] - drawn), axis=-1)
 
 
 def powers_of_two(largest: int) -> list[int]:
@@ -72,21 +92,20 @@ def bootstrap_interval(values: Any, *, level: float = 0.95, resamples: int = 10_
         raise ValueError(f"level must be between 0 and 1: got {level}. 0.95 is usual.")
     if resamples < 1:
         raise ValueError(f"resamples must be at least 1: got {resamples}. 10000 settle the second digit.")
-    if len(scores) == 1:  # which scipy refuses
-        return _like(scores[0], values), _like(scores[0], values)
-    from scipy.stats import bootstrap
+    means = _resampled_means(scores, resamples, np.random.default_rng(seed))
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return _like(low, values), _like(high, values)
 
-    interval = bootstrap(
-        (scores,),
-        np.mean,
-        vectorized=True,
-        method="percentile",
-        confidence_level=level,
-        n_resamples=resamples,
-        batch=max(1, _BATCH // scores.size),
-        rng=seed,
-    ).confidence_interval
-    return _like(interval.low, values), _like(interval.high, values)
+
+def _resampled_means(scores: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the mean of each resample, (resamples,) or (resamples, M): the same problems for all metrics."""
+    size, means = len(scores), []
+    for start in range(0, resamples, max(1, _BATCH // size)):
+        rows = min(resamples - start, max(1, _BATCH // size))
+        drawn = rng.integers(0, size, (rows, size)) + size * np.arange(rows)[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=rows * size).reshape(rows, size)
+        means.append(counts @ scores / size)
+    return np.concatenate(means)
 
 
 @dataclass(frozen=True)
@@ -176,10 +195,12 @@ def _finite(values: Any, name: str) -> np.ndarray:
     return scores
 
 
-def _array(values: Any) -> np.ndarray:
-    """Return a float64 array of numbers, an array or a tensor on any device, of any type, with a gradient or not."""
-    is_tensor = hasattr(values, "detach")
-    return np.asarray(values.detach().double().cpu() if is_tensor else values, dtype=np.float64)
+def _array(values: Any, dtype: Any = np.float64) -> np.ndarray:
+    """Return numbers, an array or a tensor on any device, of any type, with a gradient or not, as an array."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        values = values.double() if values.is_floating_point() else values  # numpy has no bfloat16
+    return np.asarray(values, dtype=dtype)
 
 
 def _like(result: Any, *inputs: Any) -> Any:

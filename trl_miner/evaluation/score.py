@@ -13,13 +13,10 @@ import numpy as np
 from ..progress import track
 from ..runs.eval_folder import read_settings, write_scores
 from .graded import Graded, read_graded
-from .majority import maj_at_k
-from .metrics import bootstrap_interval, powers_of_two
-from .paired import compare_folders, comparison_markdown
+from .majority import majorities
+from .metrics import bootstrap_interval, pass_curve, powers_of_two
 from .paper import known_base_model, paper_rows
 from .score_tables import scores_markdown
-
-__all__ = ["compare_folders", "comparison_markdown", "score_folder"]
 
 
 def score_folder(
@@ -80,11 +77,9 @@ def _summary(one: Graded, k: int | None, repeats: int, resamples: int, seed: int
     """Return a benchmark's part of `scores.json`."""
     n = one.num_samples
     k = k or n
-    votes = {
-        size: maj_at_k(one.answers_PN, one.correct_PN, size, repeats=repeats, seed=seed)
-        for size in sorted({*powers_of_two(n), k})
-    }
-    passes = {size: one.pass_at(size) for size in range(1, n + 1)}
+    sizes = sorted({*powers_of_two(n), k})
+    votes = majorities(one.answers_PN, one.correct_PN, sizes, repeats=repeats, seed=seed)
+    passes = dict(enumerate(pass_curve(n, one.correct_PN.sum(1)).T, start=1))
     intervals = _intervals({**{size: passes[size] for size in votes}, "maj@k": votes[k].mean(0)}, resamples, seed)
     rows_of = _rows_of_levels(one)
     return {

@@ -2,7 +2,7 @@ r"""Sampling with transformers, where a sample depends on its own seed and nothi
 
 transformers' `generate` draws all rows of a batch from one stream, so that a sample depends on its batch and on what
 was sampled before. Here the noise of a row is a hash of (seed, position, token). It does not depend on the batch, the
-number of processes, the device or a resumption, and a longer budget continues a sample exactly.
+number of processes, the device or a resumption, and a longer budget gives a longer sample that begins alike.
 
 The draw is an exponential race: with E_v ~ Exp(1), argmin_v E_v / p_v is a sample of p (the Gumbel-max trick).
 """
@@ -55,15 +55,15 @@ def _shift(values: Tensor, by: int) -> Tensor:
 class _Race(LogitsProcessor):
     """Turns scores into ones whose argmax is a sample of softmax(scores / temperature), cut to its nucleus."""
 
-    def __init__(self, seeds_B: Tensor, offsets_B: Tensor, width: int, temperature: float, top_p: float) -> None:
-        self.seeds_B, self.offsets_B, self.width, self.temperature = seeds_B, offsets_B, width, temperature
+    def __init__(self, seeds_B: Tensor, width: int, temperature: float, top_p: float) -> None:
+        self.seeds_B, self.width, self.temperature = seeds_B, width, temperature
         self.nucleus = TopPLogitsWarper(top_p) if top_p < 1 else None
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         scores_BV = scores.float() / self.temperature
         if self.nucleus is not None:
             scores_BV = self.nucleus(input_ids, scores_BV)
-        positions_B = self.offsets_B + (input_ids.shape[1] - self.width)
+        positions_B = torch.full_like(self.seeds_B, input_ids.shape[1] - self.width)
         noise_BV = exponential_noise(self.seeds_B, positions_B, scores_BV.shape[1])
         return scores_BV.log_softmax(dim=1).sub_(noise_BV.log_())
 
@@ -78,16 +78,14 @@ def sample_tokens(
     max_new_tokens: int | Sequence[int],
     temperature: float = 1.0,
     top_p: float = 1.0,
-    offsets: Sequence[int] | None = None,
     batch_size: int = DEFAULT_BATCH_SIZE,
 ) -> Iterator[tuple[int, list[int], bool]]:
     """Sample one completion of each prompt, and yield (index, new tokens with the last one, cut off or not) in order.
 
-    Prompts are token ids; the last `offsets` of each already belong to its completion. The caller's random state does
-    not change, and the model's own generation settings are not used, except for the tokens that end a completion.
+    Prompts are token ids. The caller's random state does not change, and the model's own generation settings are not
+    used, except for the tokens that end a completion.
     """
     limits = [max_new_tokens] * len(prompts) if isinstance(max_new_tokens, int) else max_new_tokens
-    starts = [0] * len(prompts) if offsets is None else offsets
     ends = _eos_token_ids(model, tokenizer)
     pad = next((token for token in (tokenizer.pad_token_id, *ends) if token is not None), 0)  # masked: any will do
     was_training = model.training
@@ -106,7 +104,7 @@ def sample_tokens(
                 top_k=50,
                 repetition_penalty=1.0,
             )
-            batch = [prompts[i] for i in rows], [seeds[i] for i in rows], [starts[i] for i in rows]
+            batch = [prompts[i] for i in rows], [seeds[i] for i in rows]
             for i, row in zip(rows, _sample_batch(model, *batch, config, temperature, top_p), strict=True):
                 end = next((place + 1 for place, token in enumerate(row[: limits[i]]) if token in ends), None)
                 yield i, row[: limits[i] if end is None else end], end is None
@@ -118,7 +116,6 @@ def _sample_batch(
     model: Any,
     prompts: list[Sequence[int]],
     seeds: list[int],
-    offsets: list[int],
     config: GenerationConfig,
     temperature: float,
     top_p: float,
@@ -127,7 +124,7 @@ def _sample_batch(
     device = model.device
     ids = torch.tensor([[config.pad_token_id] * (width - len(p)) + list(p) for p in prompts], device=device)
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
-    race = [_Race(torch.tensor(seeds, device=device), torch.tensor(offsets, device=device), width, temperature, top_p)]
+    race = [_Race(torch.tensor(seeds, device=device), width, temperature, top_p)]
     tokens = model.generate(
         input_ids=ids,
         attention_mask=mask,

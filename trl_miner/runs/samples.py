@@ -4,8 +4,7 @@ A line is appended when its sample is finished, so a killed run loses only the s
 
 {"problem": "aime24-3", "sample": 0, "seed": 123, "text": "...", "tokens": 57, "truncated": false, "limit": 8192}
 
-`limit` is the token budget of the sample. A truncated sample also keeps its `token_ids` where the backend gives them,
-so that it can be continued exactly. Of two lines for one (problem, sample) the later counts.
+`limit` is the token budget of the sample. Of two lines for one (problem, sample) the later counts.
 """
 
 import errno
@@ -26,14 +25,13 @@ _RECORD = TypeAdapter(Sample)
 
 
 def read_samples(path: str | Path) -> tuple[dict[Key, dict[str, Any]], list[str]]:
-    """Read samples by (problem, sample), without their `token_ids`, and sentences on what is wrong with the file."""
+    """Read samples by (problem, sample), and sentences on what is wrong with the file."""
     samples: dict[Key, dict[str, Any]] = {}
     broken = []
     for _, sample in _parse_lines(path):
         if isinstance(sample, str):
             broken.append(sample)
         else:
-            sample.pop("token_ids", None)
             samples[sample["problem"], sample["sample"]] = sample
     return samples, _complaints(path, broken)
 

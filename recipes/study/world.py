@@ -9,15 +9,15 @@ A problem's level is its number of operations. Training uses levels 1 to 6; only
 seen 7 and 8, and neither has seen 9 and 10. In the solutions from which the base model learns, the careful way and
 regrouping are always right. The short way, which from the third step on does not repeat the running total, goes wrong
 in half of those steps, and it is the most frequent. So easy problems are solved in any way, by rollouts that differ in
-likelihood, and hard ones only in the rarer ways: the regime that MINER is made for. `recipes/study` measures how far
-this is so.
+likelihood, and hard ones only in the rarer ways: the regime that MINER is made for. The study measures how far this is
+so. `trl_miner.data.worlds` loads this file.
 """
 
 import random
 from typing import TYPE_CHECKING
 
-from . import chains
-from .chains import CLOSERS, END, EQUALS, MAX_TOTAL, OPERATORS, SEPARATOR, Problem, pick, wrong_total
+from trl_miner.data import chains
+from trl_miner.data.chains import CLOSERS, END, EQUALS, MAX_TOTAL, OPERATORS, SEPARATOR, Problem, pick, wrong_total
 
 if TYPE_CHECKING:
     from datasets import Dataset
