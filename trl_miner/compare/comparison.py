@@ -51,10 +51,11 @@ def compare(
     seeds = range(1, seeds + 1) if isinstance(seeds, int) else seeds
     _check_call(paths, seeds, steps, options, jobs)
     try:
-        with collect_signals() as received, lock_comparison(output) as lock:
-            runner = ProcessRunner(received, lock)
+        with collect_signals() as received, lock_comparison(output):
+            runner = ProcessRunner(received)
             with Progress("reading the recipes", unit="", leave=False):
-                facts = read_recipes(paths, steps, options, runner)
+                facts = read_recipes(paths, steps, options)
+            runner.check()
             learn(facts)  # so that no log shows them
             # One seed of every recipe before the next: a comparison that is stopped has pairs.
             runs = [
