@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,14 +52,16 @@ def write_folder(models: Mapping[str | None, Model], target: Path, name: str, be
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"--dry-run must name an empty or a new folder: got {target}. Remove it, or name another.")
-    target.parent.mkdir(parents=True, exist_ok=True)
     inner = {revision: revision or "main" if len(models) > 1 else "" for revision in models}
-    with tempfile.TemporaryDirectory(prefix=".trl-miner-", dir=target.parent) as staged:
+    nearest = next(folder for folder in target.absolute().parents if folder.is_dir())
+    with tempfile.TemporaryDirectory(prefix=".trl-miner-", dir=nearest) as staged:
         for revision, model in models.items():
-            folder = Path(staged, "all", inner[revision])
-            folder.mkdir(parents=True)
+            folder = Path(staged, inner[revision])
+            folder.mkdir(exist_ok=True)
             assemble(model, folder, name=name, place=copy, benchmarks=benchmarks if revision is None else None)
-        os.replace(Path(staged, "all"), target)
+        target.mkdir(parents=True, exist_ok=True)
+        for path in Path(staged).iterdir():
+            shutil.move(path, target)
     return [target / folder for folder in inner.values()]
 
 
