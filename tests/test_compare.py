@@ -17,7 +17,9 @@ from trl_miner import cli
 from trl_miner.commands.compare import _seeds as seeds_of
 from trl_miner.compare import compare
 from trl_miner.compare.recipes import _score_steps, parse_recipe, read_recipes
+from trl_miner.compare.runs import Run
 from trl_miner.runs.runs_file import read_runs
+from trl_miner.runs.steps import FILE, write_steps
 from trl_miner.viewing.report import write_report
 
 PLANTED = "planted-secret-0123456789"
@@ -269,3 +271,12 @@ def test_a_reader_that_crashes_is_told(monkeypatch):
     monkeypatch.setattr("trl_miner.compare.recipes._CHILD", "raise SystemExit(3)")
     with pytest.raises(ValueError, match="could not be read: their reader ended with exit code 3"):
         read_recipes([Path("a.yaml")], None, ["--hub_token", "hf_planted"])
+
+
+def test_the_progress_says_how_far_a_run_is(tmp_path):
+    run = Run(tmp_path, Path("grpo.yaml"), {"method": "grpo", "seed": 2})
+    assert run.place() == "grpo seed 2, before its first step"
+    write_steps(tmp_path, 4, 100)
+    assert run.place() == "grpo seed 2, step 4 of 100"
+    (tmp_path / FILE).write_text("{")
+    assert run.place() == "grpo seed 2, before its first step"

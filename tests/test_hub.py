@@ -252,8 +252,9 @@ def test_no_name_on_the_card_is_markup():
     assert not {"base_model", "datasets"} & set(data) and "mit" != data["license"] and len(data["tags"]) == 2
 
 
-def test_metadata_that_cannot_be_read_is_told(run, online):
-    (run / "README.md").write_text((run / "README.md").read_text().replace("tags:", "tags: ["))
+@pytest.mark.parametrize("metadata", ["tags: [", "tags: 5", "[" * 9999])
+def test_metadata_that_cannot_be_read_is_told(run, online, metadata):
+    (run / "README.md").write_text(f"---\n{metadata}\n---\n[TRL](https://github.com/huggingface/trl)\n")
     done = push_here(run, "--repo-id", "me/tiny")
     assert done.returncode == 2 and "README.md must be YAML" in done.stderr and "Repair it" in done.stderr
 

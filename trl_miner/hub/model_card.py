@@ -128,7 +128,7 @@ def _parse(card: str) -> "ModelCard":
 
     try:
         return ModelCard(card, ignore_metadata_errors=True)
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
+    except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
         raise ValueError(
             f"The metadata of the run's README.md must be YAML: {one_line(error, 200)}. Repair it, or delete the file."
         ) from error
@@ -150,7 +150,7 @@ def _complete_metadata(data: Any, facts: RunFacts) -> None:
     # PEFT writes the folder of a base model, and TRL takes any data set for a Hub id.
     base, dataset, datasets = record.get("base_model"), record.get("dataset"), data.get("datasets")
     data["base_model"] = base["name"] if base and _is_on_hub(base) else None
-    data["datasets"] = [datasets] if isinstance(datasets, str) else datasets
+    data["datasets"] = [datasets] if isinstance(datasets, str) else datasets if isinstance(datasets, list) else None
     if dataset:
         data["datasets"] = [dataset["name"]] if _is_on_hub(dataset) else None
     if facts.is_adapter and data["base_model"]:
@@ -159,7 +159,9 @@ def _complete_metadata(data: Any, facts: RunFacts) -> None:
         if value := (record.get("license") or {}).get(key):
             data[key] = one_line(value)
     papers = [f"arxiv:{arxiv}" for _, arxiv in _papers(record) if arxiv]
-    tags = [tag for tag in data.get("tags") or () if not tag.startswith("base_model:")]  # PEFT's, with a folder
+    tags = [
+        tag for tag in map(str, data.get("tags") or ()) if not tag.startswith("base_model:")
+    ]  # PEFT's, with a folder
     data["tags"] = sorted({*tags, *papers})
     data["eval_results"] = _eval_results(facts) or None
 
