@@ -34,7 +34,7 @@ class ProcessRunner:
     """Runs child processes, one for each calling thread. Their guards end them if this process ends."""
 
     received: list[int]  # signals
-    look: Callable[[], None] = lambda: None  # called while processes run
+    look: Callable[[], None] | None = None  # called while processes run
 
     def check(self) -> None:
         """Raise `Stopped` if a signal has arrived, so that nothing more is started."""
@@ -48,7 +48,8 @@ class ProcessRunner:
         process.start()
         try:
             while process.is_running and not self.received:
-                self.look()
+                if self.look is not None:
+                    self.look()
                 time.sleep(0.1)
         finally:
             process.end()
