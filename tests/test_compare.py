@@ -137,7 +137,7 @@ def test_one_line_per_run_and_a_failing_one_costs_only_itself(stopped_and_finish
 
 
 @pytest.mark.slow
-def test_the_numbers_come_from_the_runs_which_are_scored_while_they_train(stopped_and_finished, policy):
+def test_the_numbers_come_from_the_runs(stopped_and_finished, policy):
     output = stopped_and_finished[1]
     rows = json.loads((output / "comparison.json").read_text())["rows"]
     assert rows[1]["pass@1"] is None  # broken

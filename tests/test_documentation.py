@@ -195,7 +195,7 @@ EXECUTED_BY = {
     r"trl-miner eval": "tests/test_generate.py::test_every_benchmark_of_the_table_goes_from_file_to_scores",
     r"trl-miner score": ".ci/run notebooks",
     r"python recipes/study/strategies.py": "tests/test_study.py::test_strategies_are_counted_by_level",
-    r"trl-miner compare": "tests/test_compare.py::test_the_numbers_come_from_the_runs_which_are_scored_while_they_train",
+    r"trl-miner compare": "tests/test_compare.py::test_the_numbers_come_from_the_runs",
     r"trl-miner recipes": "tests/test_recipe_files.py::test_a_copy_is_complete_and_overwrites_nothing",
     r"trl-miner push": "tests/test_hub.py::test_what_arrives_is_what_the_dry_run_wrote_and_no_more",
     r"trl-miner report": "tests/test_report.py::test_the_command_says_what_comes_next_and_the_report_what_is_missing",
