@@ -342,7 +342,7 @@ def read_recipes_here(patch):
     """Let `compare` read recipes in this process, which has imported TRL, and not in a child."""
     from trl_miner.compare.recipes import parse_recipe
 
-    read = lambda paths, steps, options, runner: [parse_recipe(path, options, steps) for path in paths]  # noqa: E731
+    read = lambda paths, steps, options: [parse_recipe(path, options, steps) for path in paths]  # noqa: E731
     patch.setattr("trl_miner.compare.comparison.read_recipes", read)
 
 

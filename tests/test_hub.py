@@ -17,7 +17,7 @@ import hub_server
 import pytest
 import yaml
 from harness import call_on_ranks
-from huggingface_hub import ModelCard
+from huggingface_hub import HfApi, ModelCard
 
 from trl_miner import cli
 from trl_miner.data.prompts import PromptForm
@@ -33,6 +33,26 @@ TESTS = Path(__file__).parent
 TOKEN = "hf_planted0123456789planted"
 KEY = "planted-wandb-key-0123456789"
 PLANTED = "planted-elsewhere-9876543210"
+RECIPE = dict(
+    **dict(dataset_name="trl_miner/arithmetic", use_cpu=True, bf16=False, per_device_train_batch_size=8, max_steps=2),
+    **dict(num_generations=4, max_completion_length=8, reward_funcs=["harness.mixed_reward"], disable_tqdm=True),
+    **dict(save_strategy="steps", save_steps=1, push_to_hub=True),
+)
+KNOWN = {
+    "base_model": {"name": "org/base-model", "hub": True},
+    "dataset": {"name": "org/problems", "hub": True},
+    "held_out": {"name": "org/problems", "hub": True},
+    "methods": ["miner"],
+    "settings": {"advantage_estimator": "miner", "miner_gamma": "2.0", "max_completion_length": "8"},
+    "license": {"license": "apache-2.0"},
+    "versions": {"trl_miner": "9.9", "trl": "1.16.0", "torch": "2.13.0", "vllm": "0.31.0"},
+    "git": "0123456789ab + changes",
+}
+BENCHMARK = {
+    **{"title": "AIME2024", "k": 8, "problems": 30, "samples": 8},
+    "intervals": {name: {"mean": mean} for name, mean in (("pass@1", 0.25), ("pass@k", 0.5), ("maj@k", 0.3))},
+    "source": {"hub": "Maxwell-Jia/AIME_2024"},
+}
 
 
 @pytest.fixture
@@ -58,7 +78,7 @@ def online(hub, monkeypatch):
     close_session()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def environment(tmp_path_factory):
     """As a user's, with planted secrets, and without the waiting between attempts."""
     quick = tmp_path_factory.mktemp("quick")
@@ -66,27 +86,23 @@ def environment(tmp_path_factory):
         "import time\n_sleep = time.sleep\ntime.sleep = lambda seconds: _sleep(min(seconds, 0.01))\n"
     )
 
-    def make(hub, **changes):
-        found = os.environ | {"HF_ENDPOINT": hub.url if hub else "http://127.0.0.1:9", "HF_HUB_OFFLINE": "0"}
-        found |= {"HF_TOKEN": TOKEN, "WANDB_API_KEY": KEY, "HF_HUB_DISABLE_XET": "1", "OMP_NUM_THREADS": "1"}
-        return found | {"PYTHONPATH": f"{quick}{os.pathsep}{TESTS}", "HF_HOME": str(quick / "home"), **changes}
+    def make(hub):
+        found = os.environ | {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+        found |= {"HF_TOKEN": TOKEN, "WANDB_API_KEY": KEY, "OMP_NUM_THREADS": "1", "HF_HOME": str(quick / "home")}
+        return found | {"PYTHONPATH": f"{quick}{os.pathsep}{TESTS}"}
 
     return make
 
 
 @pytest.fixture(scope="module")
 def finished(policy, environment, tmp_path_factory):
-    """A run of two steps whose Hub took the repository and then answered 500 to all that came: its folder, what it
-    printed, and its exit code."""
+    """A run of two steps whose Hub took the repository and then answered 500 to all that came."""
     output = tmp_path_factory.mktemp("runs") / "tiny"
-    recipe = dict(model_name_or_path=policy, dataset_name="trl_miner/arithmetic", output_dir=str(output), use_cpu=True)
-    recipe |= dict(bf16=False, per_device_train_batch_size=8, num_generations=4, max_completion_length=8, max_steps=2)
-    recipe |= dict(reward_funcs=["harness.mixed_reward"], logging_steps=1, save_strategy="steps", save_steps=1)
-    recipe |= dict(score_problems=4, score_samples=2, score_steps=1, disable_tqdm=True, report_to="none")
-    recipe |= dict(push_to_hub=True, hub_model_id="me/tiny", hub_strategy="end", hub_private_repo=True)
-    recipe |= dict(env={"MY_SERVICE_KEY": PLANTED}, model_init_kwargs={"token": PLANTED}, report_to="tensorboard")
+    more = dict(score_problems=4, score_samples=2, score_steps=1, logging_steps=1, report_to="tensorboard")
+    more |= dict(hub_model_id="me/tiny", hub_strategy="end", hub_private_repo=True)
+    more |= dict(env={"MY_SERVICE_KEY": PLANTED}, model_init_kwargs={"token": PLANTED})
     path = output.parent / "recipe.yaml"
-    path.write_text(yaml.safe_dump(recipe))
+    path.write_text(yaml.safe_dump(RECIPE | more | dict(model_name_or_path=policy, output_dir=str(output))))
     with hub_server.running() as hub:
         hub.fail("preupload")
         done = subprocess.run(
@@ -103,27 +119,13 @@ def run(finished, tmp_path):
     """A copy of that run, with the record of what it was."""
     folder = tmp_path / "tiny"
     shutil.copytree(finished.folder, folder)
-    record = json.loads((finished.folder / RECORD).read_text()) if (finished.folder / RECORD).is_file() else {}
-    known = {
-        "base_model": {"name": "org/base-model", "hub": True},
-        "dataset": {"name": "org/problems", "hub": True},
-        "held_out": {"name": "org/problems", "hub": True},
-        "methods": ["miner"],
-        "settings": {"advantage_estimator": "miner", "miner_gamma": "2.0"},
-        "license": {"license": "apache-2.0"},
-        "versions": {"trl_miner": "9.9", "trl": "1.16.0", "torch": "2.13.0", "vllm": "0.31.0"},
-        "git": "0123456789ab + changes",
-    }
-    (folder / RECORD).write_text(json.dumps(record | known))
+    record = json.loads((finished.folder / RECORD).read_text())
+    (folder / RECORD).write_text(json.dumps(record | KNOWN))
     return folder
 
 
-def push(environment, hub, *arguments, **changes):
-    """`trl-miner push` in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "trl_miner.cli", "push", *map(str, arguments)],
-        env=environment(hub, **changes), capture_output=True, text=True, timeout=100,
-    )  # fmt: skip
+def push_command(run):
+    return [sys.executable, "-m", "trl_miner.cli", "push", str(run), "--repo-id", "me/tiny"]
 
 
 def push_here(*arguments):
@@ -134,105 +136,102 @@ def push_here(*arguments):
     return SimpleNamespace(returncode=code, stdout=out.getvalue(), stderr=err.getvalue())
 
 
+def push_well(*arguments):
+    done = push_here(*arguments)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_run_that_cannot_push_ends_well(finished):
     assert finished.done.returncode == 0, finished.done.stderr[-3000:]
-    # 5 attempts of ours, each 1 + 5 of huggingface_hub's
-    assert finished.attempts == 30
-    assert "The model was not pushed; the training goes on." in finished.done.stdout
-    assert "500" in finished.done.stdout and "try again later" in finished.done.stdout
-    command = f"trl-miner push {finished.folder} --repo-id me/tiny --private"
-    assert command in finished.done.stdout
+    assert finished.attempts == 30  # 5 attempts of ours, each 1 + 5 of huggingface_hub's
+    said = finished.done.stdout
+    assert "The model was not pushed; the training goes on." in said and "try again later" in said
+    assert f"trl-miner push {finished.folder} --repo-id me/tiny --private" in said
     assert not list(finished.folder.glob(".push-*")) and (finished.folder / "model.safetensors").is_file()
 
 
 def test_what_arrives_is_what_the_dry_run_wrote_and_no_more(run, hub, environment, tmp_path):
-    dry = tmp_path / "dry"
-    done = push_here(run, "--repo-id", "me/tiny", "--dry-run", dry)
-    assert done.returncode == 0, done.stderr
-    sent = push(environment, hub, run, "--repo-id", "me/tiny", "--private")
+    dry = tmp_path / "new" / "dry"
+    done = push_well(run, "--repo-id", "me/tiny", "--dry-run", dry)
+    sent = subprocess.run(
+        [*push_command(run), "--private"], env=environment(hub), capture_output=True, text=True, timeout=100
+    )
     assert sent.returncode == 0, sent.stderr
     assert hub.files("me/tiny") == contents(dry) and hub.private == {"me/tiny"}
+    assert [path.name for path in dry.parent.iterdir()] == ["dry"]
     assert set(contents(dry)) == {
         "README.md", "config.json", "evaluation.json", "generation_config.json", "log_history.json",
         "model.safetensors", "prompt_form.json", "tokenizer.json", "tokenizer_config.json", "training.png",
     }  # fmt: skip
     for name in ("model.safetensors", "config.json", "tokenizer.json", "evaluation.json"):
         assert hub.files("me/tiny")[name] == (run / name).read_bytes(), name
-    assert "10 files" in done.stdout and "10 files" in sent.stdout and "Pushed to me/tiny." in sent.stdout
+    assert "10 files" in done.stdout and "10 files" in sent.stdout and TOKEN not in sent.stdout + sent.stderr
     assert done.stdout.endswith(f"Next\n  trl-miner push {run} --repo-id me/tiny\n")
     assert sent.stdout.endswith(f"Wrote\n  {hub.url}/me/tiny\n") and "pushing to me/tiny: " in sent.stderr
-    assert TOKEN not in sent.stdout + sent.stderr
 
 
 def test_no_secret_and_no_place_of_the_machine_is_published(finished, run, online):
-    sent = push_here(run, "--repo-id", "me/tiny", "--checkpoints")
-    printed = [finished.done.stdout, finished.done.stderr, sent.stdout, sent.stderr]
+    sent = push_well(run, "--repo-id", "me/tiny", "--checkpoints")
     for revision in online.repos["me/tiny"]:
         for name, content in online.files("me/tiny", revision).items():
-            assert TOKEN.encode() not in content and KEY.encode() not in content, name
-            assert str(finished.folder.parent).encode() not in content and str(run.parent).encode() not in content
-            assert str(Path.home()).encode() + b"/" not in content
-    assert not any(secret in text for secret in (TOKEN, KEY) for text in printed)
+            for hidden in (TOKEN, KEY, str(finished.folder.parent), str(run.parent), f"{Path.home()}/"):
+                assert hidden.encode() not in content, name
+    printed = "".join([finished.done.stdout, finished.done.stderr, sent.stdout, sent.stderr])
+    assert not any(secret in printed for secret in (TOKEN, KEY, PLANTED))
     assert list(finished.folder.rglob("events.out.*")), "a tracker, which gets all settings"
     for path in finished.folder.rglob("*"):
         for secret in (TOKEN, KEY, PLANTED) if path.is_file() else ():
             assert secret.encode() not in path.read_bytes(), path
-    assert PLANTED not in finished.done.stdout + finished.done.stderr
 
 
-def test_a_file_with_a_secret_is_not_pushed(run, online):
+def test_a_file_with_a_secret_is_not_pushed_and_leaves_no_dry_run(run, online, tmp_path):
     config = json.loads((run / "generation_config.json").read_text())
     (run / "generation_config.json").write_text(json.dumps(config | {"note": KEY}))
-    done = push_here(run, "--repo-id", "me/tiny")
-    assert done.returncode == 2 and "generation_config.json has the value of WANDB_API_KEY" in done.stderr
-    assert KEY not in done.stderr + done.stdout and online.repos == {}
+    for options in ([], ["--dry-run", tmp_path / "dry"]):
+        done = push_here(run, "--repo-id", "me/tiny", *options)
+        assert done.returncode == 2 and "generation_config.json has the value of WANDB_API_KEY" in done.stderr
+        assert KEY not in done.stderr + done.stdout
+    assert online.repos == {} and {path.name for path in tmp_path.iterdir()} == {"tiny"}
 
 
-def test_the_card_that_arrives_can_be_read_by_the_hub(run, online, tmp_path):
-    scores = tmp_path / "evals"
-    scores.mkdir()
-    one = {"title": "AIME2024", "k": 8, "problems": 30, "samples": 8}
-    means = {"pass@1": 0.25, "pass@k": 0.5, "maj@k": 0.3}
-    one["intervals"] = {name: {"mean": mean, "low": 0.1, "high": 0.9} for name, mean in means.items()}
-    one |= {"pass@k": {"1": 0.25, "8": 0.5}, "maj@k": {"8": {"mean": 0.3}}}
-    one["source"] = {"hub": "Maxwell-Jia/AIME_2024", "configs": [], "split": "train", "commit": "abc"}
-    (scores / "scores.json").write_text(json.dumps({"settings": {}, "benchmarks": {"aime24": one}}))
-    (run / "evaluation.json").write_text(json.dumps({"before": {"pass@1": 0.1}, "after": {"pass@1": 0.75}}))
-    sent = push_here(run, "--repo-id", "me/tiny", "--evaluation", scores)
-    assert sent.returncode == 0, sent.stderr
-    text = online.files("me/tiny")["README.md"].decode()
-    card = ModelCard(text)
-    assert card.data.base_model == "org/base-model" and card.data.datasets == ["org/problems"]
-    assert card.data.license == "apache-2.0" and card.data.model_name == "tiny"
-    assert {"miner", "trl", "arxiv:2601.04731"} <= set(card.data.tags) and "licence" not in card.data.to_dict()
-    found = {(r.dataset_type, r.metric_type): r.metric_value for r in card.data.eval_results}
-    aime = "Maxwell-Jia/AIME_2024"
-    assert found == {
-        ("org/problems", "pass@1"): 0.75,
-        (aime, "pass@1"): 0.25,
-        (aime, "pass@8"): 0.5,
-        (aime, "maj@8"): 0.3,
-    }
-    assert {r.task_type for r in card.data.eval_results} == {"text-generation"}
-    assert {r.source_url for r in card.data.eval_results} == {"https://huggingface.co/me/tiny"}
-    assert (
-        "fine-tuned version of [org/base-model](https://huggingface.co/org/base-model) on the [org/problems]" in text
+# The card.
+
+
+def facts_of(**changes):
+    log = {"reward": 0.5, "rollouts/grpo": 0.5, "rollouts/used": 0.75}
+    logs = [{"step": step, "groups/ph": 0.25 * step, "miner/l1_share": 0.0005 * step, **log} for step in (1, 2)]
+    segments = [{"step": step, "settings": {"learning_rate": rate}} for step, rate in ((0, "0.1"), (0, "0.2"))]
+    record = KNOWN | {"is_chat": True, "segments": segments, "papers": {"miner": ["MINER", "2601.04731"]}}
+    scores = {"before": {"pass@1": 0.1}, "step 1": {"pass@1": 0.2}, "after": {"pass@1": 0.75}}
+    facts = dict(record=record, log_history=logs, evaluation=scores, model_name="me/tiny", has_picture=True)
+    return RunFacts(**facts | {"benchmarks": {"aime24": BENCHMARK}} | changes)
+
+
+def test_the_golden_card():
+    """Metadata, badges and sections that TRL or the user has written stay; the rest is of the run."""
+    own = "## Intended use\n\nSums, in English.\n\n```python\n# ## no heading\n```"
+    metadata = (
+        "library_name: transformers\nlanguage: en\nlicence: license\ntags: [trl, 'base_model:adapter:/data/base']"
     )
-    for said in (
-        "(training.png)",
-        "| AIME2024 | 30 | 8 | 8 | 0.250 |",
-        "| pass@1 | 0.100 | 0.750 |",
-        "Mixed prompts: `grpo`; all-right prompts: `miner`; all-wrong prompts: `none`. Dose asked for: at most 0.15 %",
-        "- vLLM: 0.31.0",
-    ):
-        assert said in text, said
-    assert "- trl_miner: 9.9 (git 0123456789ab + changes)" in text and 'model="me/tiny"' in text
-    assert "The license of the base model, [org/base-model]" in text
-    assert text.count("### Settings") == text.count("### Framework versions") == 1
+    badge = '[<img src="https://badge.svg" alt="W&B"/>](https://wandb.ai/me/run)'
+    card = (
+        f"---\n{metadata}\nbase_model: /data/base\n---\n\n# Model Card for None\n\nOld.\n\n## Quick start\n\nOld.\n\n"
+    )
+    whole = complete_card(f"{card}## Training procedure\n\n{badge}\n\n### Settings\n\nOld.\n\n{own}\n", facts_of())
+    assert whole == (TESTS / "golden" / "card.md").read_text()
+    assert complete_card(whole, facts_of()) == whole  # a push writes it again
+    data = ModelCard(whole).data  # as the Hub reads it
+    assert {(r.dataset_type, r.metric_type): r.metric_value for r in data.eval_results} == {
+        ("org/problems", "pass@1"): 0.75,
+        ("Maxwell-Jia/AIME_2024", "pass@1"): 0.25,
+        ("Maxwell-Jia/AIME_2024", "pass@8"): 0.5,
+        ("Maxwell-Jia/AIME_2024", "maj@8"): 0.3,
+    }
 
 
 def test_no_name_on_the_card_is_markup():
@@ -241,11 +240,9 @@ def test_no_name_on_the_card_is_markup():
     record = {name: {"name": evil, "hub": True} for name in ("base_model", "dataset", "held_out")}
     record |= {"methods": [evil], "papers": {evil: [evil, evil]}, "settings": {evil: evil, "miner_gamma": "2.0"}}
     record |= {"license": {"license": evil, "model-index": evil}, "versions": {"trl_miner": evil, evil: evil}}
-    one = {"title": evil, "k": 8, "problems": evil, "samples": 8, "source": {"hub": evil, "split": evil}}
-    one["intervals"] = {name: {"mean": 0.5} for name in ("pass@1", "pass@k", "maj@k")}
+    one = BENCHMARK | {"title": evil, "problems": evil, "source": {"hub": evil}}
     scores = {"after": {evil: 0.5}, evil: {"pass@1": 0.5}}
-    facts = RunFacts(record | {"git": evil}, [], scores, evil, benchmarks={evil: one})
-    whole = complete_card(EMPTY_CARD, facts)
+    whole = complete_card(EMPTY_CARD, RunFacts(record | {"git": evil}, [], scores, evil, benchmarks={evil: one}))
     data, text = ModelCard(whole).data.to_dict(), ModelCard(whole).text
     code = text.partition("```python\n")[2].partition("\n```")[0]
     assert code.count("\n") == 5 and 'pipeline("text-generation", model="[x](http://evil)' in code
@@ -253,14 +250,54 @@ def test_no_name_on_the_card_is_markup():
     assert not re.search(r"(?<!\\)\[[xa]\]", shown) and "<img" not in shown and "\n---\n" not in shown
     assert text.count("\n### Settings\n") == 1 and "| `miner_gamma` | `2.0` |" in text
     assert not {"base_model", "datasets"} & set(data) and "mit" != data["license"] and len(data["tags"]) == 2
-    assert "\n" not in data["model-index"][0]["name"]
+
+
+@pytest.mark.parametrize("metadata", ["tags: [", "tags: 5", "[" * 9999])
+def test_metadata_that_cannot_be_read_is_told(run, online, metadata):
+    (run / "README.md").write_text(f"---\n{metadata}\n---\n[TRL](https://github.com/huggingface/trl)\n")
+    done = push_here(run, "--repo-id", "me/tiny")
+    assert done.returncode == 2 and "README.md must be YAML" in done.stderr and "Repair it" in done.stderr
+
+
+def test_scores_of_an_evaluation_reach_the_card(run, online, tmp_path):
+    scores = tmp_path / "evals"
+    scores.mkdir()
+    one = BENCHMARK | {"pass@k": {"1": 0.25, "8": 0.5}, "maj@k": {"8": {"mean": 0.3}}}
+    (scores / "scores.json").write_text(json.dumps({"settings": {}, "benchmarks": {"aime24": one}}))
+    push_well(run, "--repo-id", "me/tiny", "--evaluation", scores)
+    assert "| AIME2024 | 30 | 8 | 8 | 0.250 |" in online.files("me/tiny")["README.md"].decode()
+
+
+@pytest.mark.parametrize("kind", ["plain", "adapter", "chat"])
+def test_the_quick_start_of_a_card_runs(run, policy, tmp_path, monkeypatch, capsys, kind):
+    record = json.loads((run / RECORD).read_text())
+    assert record["is_chat"] is False  # the arithmetic world's prompts are texts
+    if kind == "adapter":
+        from peft import LoraConfig, get_peft_model
+        from transformers import AutoModelForCausalLM
+
+        (run / "model.safetensors").unlink()
+        get_peft_model(AutoModelForCausalLM.from_pretrained(policy), LoraConfig()).save_pretrained(run)
+    elif kind == "chat":
+        (run / "README.md").unlink()  # killed before its card
+        (run / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
+        (run / RECORD).write_text(json.dumps(record | {"is_chat": True}))
+    (tmp_path / "pushed").mkdir()
+    folder = assemble(models.find_model(run), tmp_path / "pushed", name="pushed", place=shutil.copyfile)
+    code = (folder / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
+    assert ('prompt = [{"role": "user"' in code) == (kind == "chat") and "max_new_tokens=8," in code
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+    assert capsys.readouterr().out
+
+
+# Which model, and where to.
 
 
 def test_each_checkpoint_becomes_a_revision(run, online):
     scores = {moment: {"pass@1": 0.5} for moment in ("before", "step 1", "step 2", "after")}
     (run / "evaluation.json").write_text(json.dumps(scores))
-    sent = push_here(run, "--repo-id", "me/tiny", "--checkpoints", "--revision", "trial")
-    assert sent.returncode == 0, sent.stderr
+    push_well(run, "--repo-id", "me/tiny", "--checkpoints", "--revision", "trial")
     assert set(online.repos["me/tiny"]) == {"main", "trial", "checkpoint-1", "checkpoint-2"}
     assert online.files("me/tiny") == {}  # --revision names another
     for step in (1, 2):
@@ -270,33 +307,93 @@ def test_each_checkpoint_becomes_a_revision(run, online):
         assert not [name for name in files if name.endswith((".pt", ".pth", ".bin"))]
     # a score of later weights is none of this checkpoint's
     assert set(json.loads(online.files("me/tiny", "checkpoint-1")["evaluation.json"])) == {"before", "step 1"}
-    first = online.files("me/tiny", "checkpoint-1")["model.safetensors"]
-    assert (
-        first
-        != online.files("me/tiny", "checkpoint-2")["model.safetensors"]
-        == online.files("me/tiny", "trial")["model.safetensors"]
-    )
+    assert online.files("me/tiny", "trial")["model.safetensors"] == (run / "model.safetensors").read_bytes()
+
+
+def test_of_a_killed_run_the_newest_whole_checkpoint_is_pushed(run, online):
+    for name in ("model.safetensors", "trainer_state.json", "README.md", "evaluation.json"):
+        (run / name).unlink()
+    shutil.copytree(run / "checkpoint-2", run / "checkpoint-3")
+    (run / "checkpoint-3" / "model.safetensors").write_bytes(b"\0" * 100)
+    shutil.copytree(run / "checkpoint-2", run / "checkpoint-4")
+    (run / "checkpoint-4" / "trainer_state.json").unlink()
+    done = push_well(run, "--repo-id", "me/tiny")
+    assert "Warning:" in done.stdout and "its newest checkpoint, checkpoint-2" in done.stdout
+    files = online.files("me/tiny")
+    assert files["model.safetensors"] == (run / "checkpoint-2" / "model.safetensors").read_bytes()
+    text = files["README.md"].decode()  # which TRL had not written yet
+    assert ModelCard(text).data.base_model == "org/base-model" and "Prompts with all rollouts right" in text
+
+
+def test_older_weights_of_a_prolonged_run_are_not_taken_for_its_model(run):
+    state = json.loads((run / "checkpoint-2" / "trainer_state.json").read_text())
+    assert models.find_model(run).weights == run
+    shutil.copytree(run / "checkpoint-2", run / "checkpoint-5")
+    (run / "checkpoint-5" / "trainer_state.json").write_text(json.dumps(state | {"global_step": 5}))
+    assert models.find_model(run).weights.name == "checkpoint-5"
+
+
+def test_a_folder_without_a_whole_model_is_told(run, tmp_path):
+    with pytest.raises(FileNotFoundError, match="RUN must be the folder of a run: got .*nowhere, which is not there"):
+        models.find_model(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="must hold model.safetensors: .*empty does not"):
+        models.find_model(tmp_path / "empty")
+    (tmp_path / "empty" / "pytorch_model.bin").write_bytes(b"pickle")
+    with pytest.raises(ValueError, match="pytorch_model.bin is a pickle, which is not pushed"):
+        models.find_model(tmp_path / "empty")
+    shutil.rmtree(run / "checkpoint-1")
+    shutil.rmtree(run / "checkpoint-2")
+    (run / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:-1])
+    with pytest.raises(ValueError, match="model.safetensors must be whole: it is cut off"):
+        models.find_model(run)
+
+
+def test_an_index_names_the_weights(run):
+    """Two shards; a third one is left over from another save."""
+    for name in ("a", "b", "c"):
+        shutil.copy(run / "model.safetensors", run / f"{name}.safetensors")
+    (run / "model.safetensors").unlink()
+    shards = {"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}
+    (run / "model.safetensors.index.json").write_text(json.dumps(shards))
+    names = [path.name for path in models.weight_files(run)]
+    assert names == ["model.safetensors.index.json", "a.safetensors", "b.safetensors"]
+    (run / "b.safetensors").unlink()
+    with pytest.raises(ValueError, match="must hold b.safetensors"):
+        models.weight_files(run)
+
+
+def test_of_a_lora_run_the_adapter_alone_is_pushed(run, online):
+    shutil.move(run / "model.safetensors", run / "adapter_model.safetensors")
+    (run / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "/data/models/base"}))
+    online.repos["me/tiny"] = {"main": {"model.safetensors": b"of an earlier push", "notes.md": b"the user's"}}
+    done = push_well(run, "--repo-id", "me/tiny")
+    assert "Warning: the adapter's base model is a folder of this machine, /data/models/base" in done.stdout
+    files = online.files("me/tiny")
+    assert files["adapter_model.safetensors"] == (run / "adapter_model.safetensors").read_bytes()
+    assert "config.json" not in files and "model.safetensors" not in files and files["notes.md"] == b"the user's"
+    data = ModelCard(files["README.md"].decode()).data
+    assert (data.library_name, data.base_model, data.base_model_relation) == ("peft", "org/base-model", "adapter")
+
+
+# Errors.
 
 
 @pytest.mark.parametrize(
-    ("what", "status"),
-    [("repos/create", 500), ("commit/main", 429), ("commit/main", 0), ("PUT /lfs", 500), ("PUT /lfs", 0)],
+    ("what", "status"), [("repos/create", 500), ("commit/main", 429), ("commit/main", 0), ("PUT /lfs", 500)]
 )
 def test_what_passes_is_tried_again(run, online, what, status):
     online.fail(what, times=2, status=status)
-    done = push_here(run, "--repo-id", "me/tiny")
-    assert done.returncode == 0, done.stderr
+    done = push_well(run, "--repo-id", "me/tiny")
     assert online.files("me/tiny")["model.safetensors"] == (run / "model.safetensors").read_bytes()
-    assert sum(what in request for request in online.requests) >= 3
     if what != "PUT /lfs":  # huggingface_hub's own
-        assert "The push to me/tiny failed, attempt 1 of 5" in done.stdout and "Next try in 2 s" in done.stdout
+        assert re.search("failed, attempt 1 of 5.*Next try in 2 s.*attempt 2 of 5.*in 8 s", done.stdout, re.DOTALL)
 
 
 def test_what_does_not_pass_is_told(run, online):
     online.fail("commit/")
     done = push_here(run, "--repo-id", "me/tiny")
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert "The push to me/tiny must reach the Hub: got" in done.stderr and "try again later" in done.stderr
+    assert done.returncode == 2 and "Push to me/tiny failed: " in done.stderr and "try again later" in done.stderr
     assert sum("commit/main" in request for request in online.requests) == 5 and online.files("me/tiny") == {}
 
 
@@ -317,7 +414,7 @@ def test_a_signed_address_is_not_printed(run, online):
         (["--repo-id", "tiny"], {}, "--repo-id must be USER/NAME: got 'tiny'"),
         (["--repo-id", "me/ti ny"], {}, "--repo-id must be USER/NAME: got 'me/ti ny'"),
         (["--repo-id", "me/tiny", "--evaluation", "/dev"], {}, "scores.json is missing. Run: trl-miner score /dev"),
-        (["--repo-id", "me/tiny", "--dry-run", "/proc/dry"], {}, "/proc/dry"),
+        (["--repo-id", "me/tiny", "--dry-run", "/proc/dry"], {}, "/proc"),
         (["--repo-id", "me/tiny", "--dry-run", str(TESTS)], {}, "--dry-run must name an empty or a new folder"),
     ],
 )
@@ -332,120 +429,22 @@ def test_a_wrong_call_is_told_what_to_do(run, online, monkeypatch, arguments, ch
     assert re.search(said, done.stderr), done.stderr
 
 
-def test_a_folder_without_a_whole_model_is_told(run, tmp_path):
-    with pytest.raises(FileNotFoundError, match="RUN must be the folder of a run: got .*nowhere, which is not there"):
-        models.find_model(tmp_path / "nowhere")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="must hold model.safetensors: .*empty does not"):
-        models.find_model(tmp_path / "empty")
-    (tmp_path / "empty" / "pytorch_model.bin").write_bytes(b"pickle")
-    with pytest.raises(ValueError, match="pytorch_model.bin is a pickle, which is not pushed"):
-        models.find_model(tmp_path / "empty")
-    shutil.rmtree(run / "checkpoint-1")
-    shutil.rmtree(run / "checkpoint-2")
-    (run / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:-1])
-    with pytest.raises(ValueError, match="model.safetensors must be whole: it is cut off"):
-        models.find_model(run)
-
-
-def test_of_a_killed_run_the_newest_whole_checkpoint_is_pushed(run, online):
-    for name in ("model.safetensors", "trainer_state.json", "README.md", "evaluation.json"):
-        (run / name).unlink()
-    cut = run / "checkpoint-3"
-    shutil.copytree(run / "checkpoint-2", cut)
-    (cut / "model.safetensors").write_bytes(b"\0" * 100)
-    shutil.copytree(run / "checkpoint-2", run / "checkpoint-4")
-    (run / "checkpoint-4" / "trainer_state.json").unlink()
-    done = push_here(run, "--repo-id", "me/tiny")
-    assert done.returncode == 0, done.stderr
-    assert "Warning:" in done.stdout and "its newest checkpoint, checkpoint-2" in done.stdout
-    files = online.files("me/tiny")
-    assert files["model.safetensors"] == (run / "checkpoint-2" / "model.safetensors").read_bytes()
-    text = files["README.md"].decode()  # which TRL had not written yet
-    assert ModelCard(text).data.base_model == "org/base-model" and "Prompts with all rollouts right" in text
-    assert "- TRL: 1.16.0\n" in text and "`miner_gamma` | `2.0`" in text
-
-
-def test_older_weights_of_a_prolonged_run_are_not_taken_for_its_model(run):
-    state = json.loads((run / "checkpoint-2" / "trainer_state.json").read_text())
-    assert models.find_model(run).weights == run
-    shutil.copytree(run / "checkpoint-2", run / "checkpoint-5")
-    (run / "checkpoint-5" / "trainer_state.json").write_text(json.dumps(state | {"global_step": 5}))
-    assert models.find_model(run).weights.name == "checkpoint-5"
-
-
-def test_a_push_that_was_killed_is_completed_by_the_next(run, hub, environment):
+def test_a_push_that_was_killed_is_completed_by_the_next_and_two_at_once_leave_one_model(run, hub, environment):
     hub.fail("commit/main", times=1, status="hold")
-    command = [sys.executable, "-m", "trl_miner.cli", "push", str(run), "--repo-id", "me/tiny"]
-    first = subprocess.Popen(command, env=environment(hub), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    start = lambda: subprocess.Popen(push_command(run), env=environment(hub), stdout=subprocess.DEVNULL)  # noqa: E731
+    first = start()
     assert hub.reached.wait(60)
     first.send_signal(signal.SIGKILL)
-    first.communicate()
+    first.wait()
     assert hub.files("me/tiny") == {} and hub.blobs  # the weights were there already
     sent = sum("PUT" in request for request in hub.requests)
-    done = push(environment, hub, run, "--repo-id", "me/tiny")
-    assert done.returncode == 0, done.stderr
+    assert [one.wait(100) for one in (start(), start())] == [0, 0]
     assert hub.files("me/tiny")["model.safetensors"] == (run / "model.safetensors").read_bytes()
     assert sum("PUT" in request for request in hub.requests) == sent  # and were not sent twice
-
-
-def test_two_pushes_at_once_leave_one_whole_model(run, hub, environment):
-    command = [sys.executable, "-m", "trl_miner.cli", "push", str(run), "--repo-id", "me/tiny"]
-    both = [subprocess.Popen(command, env=environment(hub), stdout=subprocess.DEVNULL) for _ in range(2)]
-    assert [one.wait(100) for one in both] == [0, 0]
-    assert hub.files("me/tiny")["model.safetensors"] == (run / "model.safetensors").read_bytes()
     assert len(hub.files("me/tiny")) == 10
 
 
-def test_of_a_lora_run_the_adapter_alone_is_pushed(run, online):
-    shutil.move(run / "model.safetensors", run / "adapter_model.safetensors")
-    (run / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "/data/models/base"}))
-    # peft's own way with the card
-    text = (run / "README.md").read_text()
-    (run / "README.md").write_text(
-        text.replace("tags:\n", "base_model: /data/models/base\ntags:\n- base_model:adapter:/data/models/base\n", 1)
-    )
-    online.repos["me/tiny"] = {"main": {"model.safetensors": b"of an earlier push", "notes.md": b"the user's"}}
-    done = push_here(run, "--repo-id", "me/tiny")
-    assert done.returncode == 0, done.stderr
-    assert "Warning: the adapter's base model is a folder of this machine, /data/models/base" in done.stdout
-    files = online.files("me/tiny")
-    assert files["adapter_config.json"] == (run / "adapter_config.json").read_bytes()
-    assert files["adapter_model.safetensors"] == (run / "adapter_model.safetensors").read_bytes()
-    assert "config.json" not in files and "model.safetensors" not in files and files["notes.md"] == b"the user's"
-    data = ModelCard(files["README.md"].decode()).data
-    assert (
-        data.library_name == "peft" and data.base_model == "org/base-model" and data.base_model_relation == "adapter"
-    )
-    assert "/data/models" not in files["README.md"].decode()
-
-
-@pytest.mark.parametrize(
-    ("kind", "asks_a_chat"),
-    [("plain", False), ("adapter", False), ("chat", True), ("base with a template", False), ("older", True)],
-)
-def test_the_quick_start_of_a_card_runs(run, policy, tmp_path, monkeypatch, capsys, kind, asks_a_chat):
-    record = json.loads((run / RECORD).read_text())
-    assert record["is_chat"] is False  # the arithmetic world's prompts are texts
-    if kind == "adapter":
-        from peft import LoraConfig, get_peft_model
-        from transformers import AutoModelForCausalLM
-
-        (run / "model.safetensors").unlink()
-        get_peft_model(AutoModelForCausalLM.from_pretrained(policy), LoraConfig()).save_pretrained(run)
-    elif kind != "plain":
-        (run / "README.md").unlink()  # killed before its card
-        (run / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
-        said = {"chat": True, "base with a template": False, "older": None}[kind]
-        settings = record["settings"] | {"max_completion_length": "8"}
-        (run / RECORD).write_text(json.dumps(record | {"is_chat": said, "settings": settings}))
-    (tmp_path / "pushed").mkdir()
-    folder = assemble(models.find_model(run), tmp_path / "pushed", name="pushed", place=shutil.copyfile)
-    code = (folder / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
-    assert ('prompt = [{"role": "user"' in code) == asks_a_chat and "max_new_tokens=8," in code
-    monkeypatch.chdir(tmp_path)
-    exec(code, {})
-    assert capsys.readouterr().out
+# While a run trains.
 
 
 class FakeTrainer(SimpleNamespace):
@@ -493,13 +492,10 @@ def test_a_checkpoint_is_pushed_while_the_run_goes_on(run, online, strategy, pla
     assert not [name for name in files if "training_args" in name or name.endswith("/README.md")]
 
 
-def test_nothing_is_pushed_before_the_end_if_the_recipe_says_so(run, online):
-    training.push_checkpoint(FakeTrainer(run, hub_strategy="end"), str(run / "checkpoint-2"))
-    assert online.requests == []
-
-
-def test_a_finished_training_is_pushed_with_its_settings(run, online, capsys):
-    trainer = FakeTrainer(run, hub_revision="trial", hub_private_repo=True)
+def test_the_end_of_a_training_is_pushed_with_its_settings(run, online, capsys):
+    trainer = FakeTrainer(run, hub_revision="trial", hub_private_repo=True, hub_strategy="end")
+    training.push_checkpoint(trainer, str(run / "checkpoint-2"))
+    assert online.requests == []  # before the end, as the recipe says
     assert training.push_trained(trainer, dataset_name="org/problems") and trainer.saved == 1
     assert online.files("me/tiny", "trial")["model.safetensors"] == (run / "model.safetensors").read_bytes()
     assert online.private == {"me/tiny"} and "Pushed to me/tiny." in capsys.readouterr().out
@@ -521,18 +517,37 @@ def test_a_failing_checkpoint_is_printed_and_the_run_goes_on(run, online, capsys
 
 def test_a_hub_that_refuses_is_told_before_the_training_and_one_in_trouble_is_not_waited_for(run, online, capsys):
     trainer = FakeTrainer(run, hub_model_id="others/tiny")
-
-    def create():
-        from huggingface_hub import HfApi
-
-        HfApi().create_repo(trainer.args.hub_model_id)
-
-    with pytest.raises(ValueError, match="others/tiny must reach the Hub: got .*403.*right to write"):
+    create = lambda: HfApi().create_repo(trainer.args.hub_model_id)  # noqa: E731
+    with pytest.raises(ValueError, match="Push to others/tiny failed: .*403.*right to write"):
         training.open_repo(trainer, create)
     online.fail("repos/create", status=503)
     trainer.args.hub_model_id = "me/tiny"
     training.open_repo(trainer, create)
     assert "failed; the training goes on" in capsys.readouterr().out and trainer.hub_model_id == "me/tiny"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_lora_run_pushes_while_it_trains(policy, online, tmp_path, capfd, processes):
+    """Real training, each checkpoint pushed; the first two commits meet a 500 each and are tried again."""
+    more = dict(use_peft=True, lora_r=2, lora_target_modules=["q_proj", "v_proj"], report_to="none", hub_token=TOKEN)
+    more |= dict(hub_model_id="me/lora", hub_strategy="checkpoint", hub_always_push=True)
+    recipe = RECIPE | more | dict(model_name_or_path=policy, output_dir=str(tmp_path / "lora"))
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    online.fail("commit", times=2)
+    call_on_ranks(processes, train, ["--config", str(tmp_path / "recipe.yaml")])
+    said, files = capfd.readouterr(), online.files("me/lora")
+    assert {"adapter_model.safetensors", "adapter_config.json", "README.md", "training.png"} <= set(files)
+    assert "last-checkpoint/trainer_state.json" in files and "last-checkpoint/optimizer.pt" in files
+    assert not any(name.endswith(("training_args.bin", "model.safetensors")) for name in set(files) - {
+        "adapter_model.safetensors", "last-checkpoint/adapter_model.safetensors"
+    })  # fmt: skip
+    assert files["adapter_model.safetensors"] == (tmp_path / "lora" / "adapter_model.safetensors").read_bytes()
+    assert TOKEN not in said.out + said.err and not any(TOKEN.encode() in content for content in files.values())
+    assert not list((tmp_path / "lora").glob(".push-*"))
+
+
+# What training.json says of a run, and so the card.
 
 
 def test_the_record_of_a_run_names_no_place(policy, tmp_path, monkeypatch):
@@ -586,57 +601,3 @@ def test_the_revision_says_whether_files_differ(tmp_path, monkeypatch):
     assert record.git_revision() == head
     inside.write_text("2")
     assert record.git_revision() == f"{head} + changes"
-
-
-def test_an_index_names_the_weights(run, tmp_path):
-    """Two shards; a third one is left over from another save."""
-    for name in ("a", "b", "c"):
-        shutil.copy(run / "model.safetensors", run / f"{name}.safetensors")
-    (run / "model.safetensors").unlink()
-    shards = {"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}
-    (run / "model.safetensors.index.json").write_text(json.dumps(shards))
-    names = [path.name for path in models.weight_files(run)]
-    assert names == ["model.safetensors.index.json", "a.safetensors", "b.safetensors"]
-    (run / "b.safetensors").unlink()
-    with pytest.raises(ValueError, match="must hold b.safetensors"):
-        models.weight_files(run)
-
-
-def test_pauses_grow_and_end():
-    waited = []
-    attempts = iter([ConnectionError("no"), TimeoutError("no"), None])
-
-    def action():
-        if (error := next(attempts)) is not None:
-            raise error
-        return "done"
-
-    assert upload.with_retries(action, "It", pauses=(0.0, 0.001, 9.0), say=waited.append) == "done"
-    assert [text.split(":")[0] for text in waited] == ["It failed, attempt 1 of 4", "It failed, attempt 2 of 4"]
-    with pytest.raises(KeyError):  # no network's fault
-        upload.with_retries(lambda: {}["x"], "It", pauses=(9.0,))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_lora_run_pushes_while_it_trains(policy, online, tmp_path, capfd, processes):
-    """Real training, each checkpoint pushed; the first two commits meet a 500 each and are tried again."""
-    recipe = dict(model_name_or_path=policy, dataset_name="trl_miner/arithmetic", output_dir=str(tmp_path / "lora"))
-    recipe |= dict(use_cpu=True, bf16=False, per_device_train_batch_size=8, num_generations=4, max_steps=2)
-    recipe |= dict(max_completion_length=8, reward_funcs=["harness.mixed_reward"], save_strategy="steps", save_steps=1)
-    recipe |= dict(use_peft=True, lora_r=2, lora_target_modules=["q_proj", "v_proj"])
-    recipe |= dict(disable_tqdm=True, report_to="none")
-    recipe |= dict(push_to_hub=True, hub_model_id="me/lora", hub_strategy="checkpoint", hub_always_push=True)
-    recipe |= dict(hub_token=TOKEN)
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    online.fail("commit", times=2)
-    call_on_ranks(processes, train, ["--config", str(tmp_path / "recipe.yaml")])
-    said, files = capfd.readouterr(), online.files("me/lora")
-    assert {"adapter_model.safetensors", "adapter_config.json", "README.md", "training.png"} <= set(files)
-    assert "last-checkpoint/trainer_state.json" in files and "last-checkpoint/optimizer.pt" in files
-    assert not any(name.endswith(("training_args.bin", "model.safetensors")) for name in set(files) - {
-        "adapter_model.safetensors", "last-checkpoint/adapter_model.safetensors"
-    })  # fmt: skip
-    assert files["adapter_model.safetensors"] == (tmp_path / "lora" / "adapter_model.safetensors").read_bytes()
-    assert TOKEN not in said.out + said.err and not any(TOKEN.encode() in content for content in files.values())
-    assert not list((tmp_path / "lora").glob(".push-*"))

@@ -16,7 +16,7 @@ from trl.trainer import grpo_trainer
 
 from trl_miner import MinerGRPOTrainer
 from trl_miner.config_checks import AVERAGED_BY_SEQUENCE_RATIO, CLIPPED_LOSSES, ONE_OF
-from trl_miner.hub.model_card import MARKER, NO_BASE_MODEL, QUICK_START
+from trl_miner.hub.model_card import SECTIONS
 from trl_miner.reward_functions import REWARD_KWARGS
 from trl_miner.trainer.generation_batch import COMPLETION_IDS, COMPLETIONS, EXTRA_FIELDS, SAMPLER_LOGPS, TOOL_MASK
 from trl_miner.trainer.row_layout import ROW_MEAN, SUMMED, TOKEN_MEAN
@@ -336,13 +336,14 @@ def test_the_loss_takes_an_advantage_for_every_token(stepped, loss_type):
     assert rows.abs().sum() > 0 and torch.equal(per_row, per_token), moved("GRPOTrainer._compute_loss ((B, T))")
 
 
-def test_the_model_card_has_the_places_that_are_filled(stepped, tmp_path):
+def test_the_model_card_replaces_trls_sections_and_keeps_its_citations(stepped):
     trainer, _ = stepped
-    trainer.create_model_card(model_name="m")
+    trainer.create_model_card(model_name="m", tags=["mine"], dataset_name="org/problems")
     from pathlib import Path
 
     card = (Path(trainer.args.output_dir) / "README.md").read_text()
-    assert MARKER in card and NO_BASE_MODEL in card and QUICK_START.search(card), moved("the model card's template")
+    assert re.findall("^## (.*)", card, re.M) == [*SECTIONS, "Citations"], moved("the model card's template")
+    assert "- mine\n" in card and "(https://huggingface.co/datasets/org/problems)" in card
 
 
 def test_only_the_trainer_touches_what_is_private():

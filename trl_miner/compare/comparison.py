@@ -54,7 +54,8 @@ def compare(
         with collect_signals() as received, lock_comparison(output):
             runner = ProcessRunner(received)
             with Progress("reading the recipes", unit="", leave=False):
-                facts = read_recipes(paths, steps, options, runner)
+                facts = read_recipes(paths, steps, options)
+            runner.check()
             learn(facts)  # so that no log shows them
             # One seed of every recipe before the next: a comparison that is stopped has pairs.
             runs = [

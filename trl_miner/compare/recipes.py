@@ -1,54 +1,46 @@
-"""Read the recipes of a comparison, in a child process because this imports TRL."""
+"""Read the recipes of a comparison, in a child process: this imports TRL, and may take memory of a GPU."""
 
+import contextlib
 import json
 import os
+import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..launching.signals import how_it_ended
 from ..runs.files import read_yaml
-from .runs import ProcessRunner
 
 SCORE_PROBLEMS = 200  # held-out problems for a recipe that scores none
 SCORED_POINTS = 10  # about this many scores per run
 _STEPS_UNKNOWN = 20  # steps between two scores of a recipe that counts epochs, whose length is not known yet
 # not `-m`, which warns about a module that its package has imported already
 # (without the collector, which would look through all that the imports of TRL make)
-_CHILD = f"import gc, sys; gc.disable(); from {__name__} import _answer; _answer(*sys.argv[1:])"
+_CHILD = f"import gc; gc.disable(); from {__name__} import _answer; _answer()"
 
 
-def read_recipes(
-    paths: Sequence[Path], steps: int | None, options: Sequence[str], runner: ProcessRunner
-) -> list[dict[str, Any]]:
+def read_recipes(paths: Sequence[Path], steps: int | None, options: Sequence[str]) -> list[dict[str, Any]]:
     """Return the result of `parse_recipe` for each path, computed in a child process."""
-    with tempfile.TemporaryDirectory() as folder:
-        request, answer, log = (Path(folder) / name for name in ("request.json", "answer.json", "log.txt"))
-        # in a file: the log, which an error shows, has the command, and options may hold a token
-        asked = {"recipes": [str(path) for path in paths], "options": [*options], "steps": steps}
-        request.write_text(json.dumps(asked), encoding="utf-8")
-        code = runner.run([sys.executable, "-c", _CHILD, str(request), str(answer)], log)
-        if code or not answer.is_file():
-            last = log.read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2]
-            raise ValueError(
-                f"The recipes could not be read: their reader ended {how_it_ended(code)}, after {last!r}."
-            )
-        facts = json.loads(answer.read_text(encoding="utf-8"))
+    asked = json.dumps([[str(path) for path in paths], [*options], steps])  # by a pipe: options may hold a token
+    done = subprocess.run([sys.executable, "-P", "-c", _CHILD], input=asked, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise ValueError(f"The recipes could not be read: their reader ended {how_it_ended(done.returncode)}.")
+    facts = json.loads(done.stdout)
     if isinstance(facts, str):
         raise ValueError(facts)
     return facts
 
 
-def _answer(request: str, answer: str) -> None:
-    """Write the facts of each recipe, or the text of an error: the child's side of `read_recipes`."""
-    asked = json.loads(Path(request).read_text(encoding="utf-8"))
-    try:
-        facts: Any = [parse_recipe(path, asked["options"], asked["steps"]) for path in asked["recipes"]]
-    except ValueError as error:
-        facts = str(error)
-    Path(answer).write_text(json.dumps(facts, default=str), encoding="utf-8")
+def _answer() -> None:
+    """Print the facts of each recipe, or the text of an error: the child's side of `read_recipes`."""
+    paths, options, steps = json.load(sys.stdin)
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            facts: Any = [parse_recipe(path, options, steps) for path in paths]
+        except ValueError as error:
+            facts = str(error)
+    json.dump(facts, sys.stdout, default=str)
 
 
 def parse_recipe(path: str | Path, options: Sequence[str], steps: int | None = None) -> dict[str, Any]:

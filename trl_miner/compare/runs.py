@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +11,13 @@ from typing import Any
 from ..launching.local import STARTER
 from ..launching.process import GuardedProcess
 from ..launching.signals import how_it_ended, signal_name
-from ..progress import duration
+from ..progress import Progress, duration
 from ..redaction import redact
 from ..runs.compare_folder import LOG, RUN, read_run_settings, write_run
 from ..runs.locks import IN_USE, TRAINING_LOCK, lock_folder
-from ..runs.steps import forget_steps
+from ..runs.steps import forget_steps, read_steps
 from ..threads import NOT_ASKED
 from ..viewing.comparison import RunSummary, summarize_run
-from .progress import ComparisonProgress
 
 _GRACE_SECONDS = 30.0  # from a signal to SIGKILL: torch's launcher needs a few seconds to end its workers
 
@@ -31,24 +30,27 @@ class Stopped(Exception):  # noqa: N818
         self.signum = signum
 
 
+@dataclass
 class ProcessRunner:
-    """Runs child processes, one for each calling thread."""
+    """Runs child processes, one for each calling thread. Their guards end them if this process ends."""
 
-    def __init__(self, received: list[int]) -> None:
-        self._received = received
+    received: list[int]  # signals
+    look: Callable[[], None] | None = None  # called while processes run
 
     def check(self) -> None:
         """Raise `Stopped` if a signal has arrived, so that nothing more is started."""
-        if self._received:
-            raise Stopped(self._received[0])
+        if self.received:
+            raise Stopped(self.received[0])
 
-    def run(self, command: Sequence[str], log: Path, env: dict[str, str] | None = None) -> int:
+    def run(self, command: Sequence[str], log: Path, env: dict[str, str]) -> int:
         """Run a command to its end and return its exit code. After a signal, end it and raise `Stopped`."""
         self.check()
-        process = GuardedProcess("run", command, env or {}, log, live=False, grace=_GRACE_SECONDS)
+        process = GuardedProcess("run", command, env, log, live=False, grace=_GRACE_SECONDS)
         process.start()
         try:
-            while process.is_running and not self._received:
+            while process.is_running and not self.received:
+                if self.look is not None:
+                    self.look()
                 time.sleep(0.1)
         finally:
             process.end()
@@ -82,61 +84,64 @@ class Run:
         except (FileNotFoundError, ValueError):  # missing, cut off, or not scored after training
             return None
 
+    def place(self) -> str:
+        """Return how far the run is, in words."""
+        steps = read_steps(self.folder)
+        return f"{self.name}, step {steps[0]} of {steps[1]}" if steps else f"{self.name}, before its first step"
+
 
 def check_folder(run: Run) -> None:
     """Raise ValueError if the run's folder holds something else, which must not be overwritten."""
-    if not (run.folder / RUN).is_file():
-        if run.folder.is_dir() and any(not entry.name.startswith(".") for entry in run.folder.iterdir()):
+    advice = "Give another --output, or delete that folder."
+    if (run.folder / RUN).is_file():
+        if difference := _difference(read_run_settings(run.folder), redact(run.settings)):
             raise ValueError(
-                f"{run.folder} must be empty or hold a run of compare: it holds files but no {RUN}. Give another "
-                f"--output, or delete that folder."
+                f"{run.folder} must be empty or hold the same run: it holds one with other settings, {difference}. "
+                f"{advice}"
             )
-        return
-    known, wanted = read_run_settings(run.folder), redact(run.settings)
-    if differences := _differences(redact(known), wanted):
-        raise ValueError(
-            f"{run.folder} must be empty or hold the same run: it holds one with other settings, {differences}. Give "
-            f"another --output, or delete that folder."
-        )
-    with lock_folder(run.folder, IN_USE, TRAINING_LOCK):  # a comparison that was killed may have left it behind
-        pass
+        with lock_folder(run.folder, IN_USE, TRAINING_LOCK):  # a comparison that was killed may have left it behind
+            pass
+    elif run.folder.is_dir() and any(not entry.name.startswith(".") for entry in run.folder.iterdir()):
+        raise ValueError(f"{run.folder} must be empty or hold a run of compare: it holds files but no {RUN}. {advice}")
 
 
-def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Describe which settings differ, and how; empty if none does."""
-    before, wanted = old.get("recipe") or {}, new["recipe"]
-    if before != wanted:
-        keys = sorted(key for key in before | wanted if before.get(key) != wanted.get(key))
-        return "; ".join(f"{key} is {before.get(key)!r}, wanted {wanted.get(key)!r}" for key in keys)
-    options = old.get("options") or []
-    if options != new["options"]:
-        return f"options are '{' '.join(map(str, options))}', wanted '{' '.join(new['options'])}'"
-    return "" if old.get("seed") == new["seed"] else f"seed is {old.get('seed')}, wanted {new['seed']}"
+def _difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    """Return which settings differ, and how; empty: none does."""
+    before, after = (
+        {"options": " ".join(map(str, one.get("options") or [])), "seed": one.get("seed"), **(one.get("recipe") or {})}
+        for one in (known, wanted)
+    )
+    keys = sorted(key for key in before | after if before.get(key) != after.get(key))
+    return "; ".join(f"{key} is {before.get(key)!r}, wanted {after.get(key)!r}" for key in keys)
 
 
 def train_all(runs: Sequence[Run], runner: ProcessRunner, jobs: int) -> bool:
     """Train all runs that have not finished, `jobs` at a time. Return whether all have a result."""
-    is_finished = [run.summary() is not None for run in runs]
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
     env = {"OMP_NUM_THREADS": threads, NOT_ASKED: "1"} if jobs > 1 and "OMP_NUM_THREADS" not in os.environ else {}
-    waiting = {number: run.settings["method"] for number, run in enumerate(runs) if not is_finished[number]}
-    with ComparisonProgress(len(runs), waiting, jobs) as progress, ThreadPoolExecutor(jobs) as pool:
+    running: list[Run] = []
+    finished = sum(run.summary() is not None for run in runs)
+    progress = Progress("training", len(runs), unit="runs", initial=finished, leave=False)
 
-        def train(number: int, run: Run) -> bool:
-            runner.check()
-            place = f"[{number + 1}/{len(runs)}]"
-            if summary := run.summary():
-                print(f"{place} {run.name}: Pass@1 {summary.final['pass@1']:.2f}, finished before", flush=True)
-                return True
-            forget_steps(run.folder)
-            progress.begin(number, run.name, run.folder)
-            has_result = _train(run, place, runner, env)
-            progress.end(number)
-            forget_steps(run.folder)
-            return has_result
+    def look() -> None:
+        progress.note = "; ".join(run.place() for run in list(running))
 
+    def train(number: int, run: Run) -> bool:
+        runner.check()
+        place = f"[{number}/{len(runs)}] {run.name}"
+        if summary := run.summary():
+            print(f"{place}: Pass@1 {summary.final['pass@1']:.2f}, finished before", flush=True)
+            return True
+        running.append(run)
+        has_result = _train(run, place, runner, env)
+        running.remove(run)
+        progress.advance()
+        return has_result
+
+    runner.look = look
+    with progress, ThreadPoolExecutor(jobs) as pool:
         try:
-            return all([future.result() for future in [pool.submit(train, i, run) for i, run in enumerate(runs)]])
+            return all([done.result() for done in [pool.submit(train, *one) for one in enumerate(runs, 1)]])
         finally:
             # if one run raised, for example on a full disk, do not start the others
             pool.shutdown(cancel_futures=True)
@@ -145,13 +150,15 @@ def train_all(runs: Sequence[Run], runner: ProcessRunner, jobs: int) -> bool:
 def _train(run: Run, place: str, runner: ProcessRunner, env: dict[str, str]) -> bool:
     """Train a run, and print one line. Return whether it has a result."""
     write_run(run.folder, run.settings)
+    forget_steps(run.folder)  # of a run that was killed
     log, start = run.folder / LOG, time.monotonic()
     code = runner.run(run.command, log, env)
+    forget_steps(run.folder)
     summary = run.summary()
     if code or summary is None:
         reason = f"ended {how_it_ended(code)}" if code else "ended without a result"
-        print(f"{place} {run.name}: {reason}, see {log}", flush=True)
+        print(f"{place}: {reason}, see {log}", flush=True)
         return False
     seconds = duration(time.monotonic() - start)
-    print(f"{place} {run.name}: Pass@1 {summary.final['pass@1']:.2f}, {seconds}", flush=True)
+    print(f"{place}: Pass@1 {summary.final['pass@1']:.2f}, {seconds}", flush=True)
     return True

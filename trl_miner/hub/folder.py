@@ -10,14 +10,14 @@ from ..data.prompt_form import FILE as PROMPT_FORM
 from ..redaction import find_secret, learn
 from ..runs.evaluation import AFTER, read_evaluation, until, write_evaluation
 from ..runs.files import read_optional, write_json
-from ..runs.models import ADAPTER, BEST, CARD, LARGEST_CARD, TRLS_CARD, Model, weight_files
+from ..runs.models import ADAPTER, BEST, CARD, Model, is_trls_card, weight_files
 from ..runs.places import fault, only_within
 from ..runs.records import number
 from ..runs.trainer_state import FILE as STATE
 from ..runs.trainer_state import RECORD as STATE_RECORD
 from ..runs.trainer_state import last_step
 from ..runs.training_record import read_run_record
-from .model_card import EMPTY_CARD, MARKER, PICTURE, RunFacts, complete_card
+from .model_card import EMPTY_CARD, PICTURE, RunFacts, complete_card
 
 # Everything that a model needs to run besides its weights, and no pickles.
 _FILES = (
@@ -48,18 +48,33 @@ def assemble(
     """
     learn({"token": list(secrets)})
     with only_within(model.run):
-        return _assemble(model, target, name, place, benchmarks)
+        is_adapter = (model.weights / ADAPTER).is_file()
+        _place_files(model, target, place, without=("config.json",) if is_adapter else ())
+        state = model.weights if (model.weights / STATE).is_file() else model.run  # its log goes up to this model
+        log = _read_log(state)
+        write_json(target / "log_history.json", log)
+        evaluation, moment = _evaluation(model)
+        if evaluation:
+            write_evaluation(target, evaluation)
+        facts = RunFacts(
+            record=read_run_record(model.run) or {},
+            log_history=log,
+            evaluation=evaluation,
+            model_name=name,
+            moment=moment,
+            benchmarks=benchmarks,
+            is_adapter=is_adapter,
+            has_picture=_draw(state, target),
+        )
+        (target / "README.md").write_text(complete_card(_read_card(model.run), facts), encoding="utf-8")
+    check_secrets(target)
+    return target
 
 
-def _assemble(
-    model: Model, target: Path, name: str, place: Callable[[Path, Path], Any], benchmarks: Mapping[str, Any] | None
-) -> Path:
+def _place_files(model: Model, target: Path, place: Callable[[Path, Path], Any], without: Iterable[str]) -> None:
     files = {path.relative_to(model.weights): path for path in weight_files(model.weights)}
     for folder in (model.run, model.weights):  # a tokenizer may be in only one of them
-        files |= {path.relative_to(folder): path for path in _other_files(folder)}
-    is_adapter = (model.weights / ADAPTER).is_file()
-    if is_adapter:
-        files.pop(Path("config.json"), None)
+        files |= {path.relative_to(folder): path for path in _other_files(folder) if path.name not in without}
     for inner, path in files.items():
         if problem := fault(path):
             raise OSError(
@@ -68,33 +83,6 @@ def _assemble(
             )
         (target / inner).parent.mkdir(parents=True, exist_ok=True)
         place(path.resolve(), target / inner)
-    evaluation, moment = _evaluation(model)
-    history = read_optional(_state_folder(model) / STATE, record=STATE_RECORD).get("log_history") or []
-    log = [entry for entry in history if isinstance(entry, dict)]
-    write_json(target / "log_history.json", log)
-    if evaluation:
-        write_evaluation(target, evaluation)
-    facts = RunFacts(
-        record=read_run_record(model.run),
-        log_history=log,
-        evaluation=evaluation,
-        model_name=name,
-        moment=moment,
-        benchmarks=benchmarks,
-        is_adapter=is_adapter,
-        has_picture=_draw(model, target),
-        has_chat_template=_has_chat_template(target),
-    )
-    (target / "README.md").write_text(complete_card(_read_card(model), facts), encoding="utf-8")
-    check_secrets(target)
-    return target
-
-
-def _has_chat_template(folder: Path) -> bool:
-    """Return whether a tokenizer has one; older versions of transformers wrote it into its settings."""
-    names = ("chat_template.jinja", "chat_template.json", "additional_chat_templates")
-    settings = read_optional(folder / "tokenizer_config.json", [])
-    return "chat_template" in settings or any((folder / name).exists() for name in names)
 
 
 def _other_files(folder: Path) -> list[Path]:
@@ -148,9 +136,9 @@ def check_secrets(folder: Path, suffixes: tuple[str, ...] | None = None) -> None
 
 def _evaluation(model: Model) -> tuple[dict[str, Any], str]:
     """Return the scores up to this model, by moment, and the moment that it is of."""
-    if model.weights.name == BEST and (evaluation := _scores(model.weights)):
+    if model.weights.name == BEST and (evaluation := read_evaluation(model.weights)):
         return evaluation, next(iter(evaluation))
-    evaluation = _scores(model.run)
+    evaluation = read_evaluation(model.run)
     if model.step is None:
         return evaluation, AFTER
     moment = f"step {model.step}"
@@ -159,47 +147,23 @@ def _evaluation(model: Model) -> tuple[dict[str, Any], str]:
     return until(model.step, evaluation), moment
 
 
-def _scores(folder: Path) -> dict[str, dict[str, float]]:
-    """Return the scores of a folder by moment and metric, without what is none."""
-    return {
-        str(moment): {str(name): score for name, value in metrics.items() if (score := number(value)) is not None}
-        for moment, metrics in read_evaluation(folder).items()
-        if isinstance(metrics, dict)
-    }
+def _read_log(folder: Path) -> list[dict[str, Any]]:
+    history = read_optional(folder / STATE, shape=STATE_SHAPE).get("log_history") or []
+    return [entry for entry in history if isinstance(entry, dict)]
 
 
-def _state_folder(model: Model) -> Path:
-    """Return the folder whose log goes up to this model."""
-    return model.weights if (model.weights / STATE).is_file() else model.run
-
-
-def _draw(model: Model, target: Path) -> bool:
-    """Draw the training up to this model, and return whether there is a picture: a run without logs has none."""
+def _draw(folder: Path, target: Path) -> bool:
+    """Draw the training of a log, and return whether there is a picture: a run without logs has none."""
     from ..viewing.curves import draw_training
 
     try:
-        draw_training(_state_folder(model), target / PICTURE)
+        draw_training(folder, target / PICTURE)
     except (ValueError, OSError):
         return False
     return True
 
 
-def _read_card(model: Model) -> str:
-    """Return TRL's card. The one that PEFT writes beside an adapter names the base model's folder."""
-    path = model.run / CARD
-    if not path.is_file() or fault(path, largest=LARGEST_CARD):
-        return EMPTY_CARD
-    text = path.read_text(encoding="utf-8", errors="replace")
-    return text if TRLS_CARD.decode() in text and MARKER in text and _has_metadata(text) else EMPTY_CARD
-
-
-def _has_metadata(card: str) -> bool:
-    """Return whether a card's metadata can be read."""
-    import yaml
-    from huggingface_hub import ModelCard
-
-    try:
-        ModelCard(card, ignore_metadata_errors=True)
-    except (ValueError, RecursionError, yaml.YAMLError):
-        return False
-    return True
+def _read_card(run: Path) -> str:
+    """Return the card that the training wrote. The one that PEFT writes beside an adapter says nothing of the run."""
+    path = run / CARD
+    return path.read_text(encoding="utf-8", errors="replace") if is_trls_card(path) else EMPTY_CARD

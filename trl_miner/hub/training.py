@@ -27,7 +27,7 @@ def push_safely(push: Callable[[], Any], trainer: Any, subject: str = "The model
     except Exception as error:
         args = trainer.args
         options = " --private" if args.hub_private_repo else ""
-        options += f" --revision {args.hub_revision}" if getattr(args, "hub_revision", None) else ""
+        options += f" --revision {args.hub_revision}" if args.hub_revision else ""
         repo_id = trainer.hub_model_id or args.hub_model_id or "USER/NAME"
         print(
             f"{subject} was not pushed; the training goes on. {redact(str(error))}\n"
@@ -70,37 +70,34 @@ def push_checkpoint(trainer: Any, checkpoint: str) -> None:
     strategy = getattr(args.hub_strategy, "value", args.hub_strategy)
     if not trainer.is_world_process_zero() or strategy == "end":
         return
-    under_way = trainer.push_in_progress
-    if under_way is not None and not under_way.is_done() and not args.hub_always_push:
+    earlier = trainer.push_in_progress
+    jobs = [] if earlier is None or earlier.is_done() else list(earlier.jobs)
+    if jobs and not args.hub_always_push:
         return
     trainer.callback_handler.on_push_begin(args, trainer.state, trainer.control)
     folder, step = Path(checkpoint), trainer.state.global_step
+    subject, message = f"The checkpoint of step {step}", f"Training in progress, step {step}"
     # on the same file system, where hard links keep the files that the run deletes
-    staged = Path(tempfile.mkdtemp(prefix=_STAGED, dir=args.output_dir))
-
-    def push() -> None:
-        try:
-            _push(trainer, staged / "model", f"Training in progress, step {step}")
-            if (staged / "resume").is_dir():
-                place = "last-checkpoint" if strategy == "checkpoint" else folder.name
-                _push(trainer, staged / "resume", f"Training in progress, step {step}, checkpoint", place)
-        finally:
-            shutil.rmtree(staged, ignore_errors=True)
+    staged = tempfile.TemporaryDirectory(prefix=_STAGED, dir=args.output_dir)
+    model, resume = Path(staged.name, "model"), Path(staged.name, "resume")
 
     def stage() -> None:
-        try:
-            _stage(trainer, Model(folder, Path(args.output_dir), step), staged / "model")
-            if strategy in ("checkpoint", "all_checkpoints"):
-                _stage_whole(folder, staged / "resume")
-        except BaseException:
-            shutil.rmtree(staged, ignore_errors=True)
-            raise
+        _stage(trainer, Model(folder, Path(args.output_dir), step), model)
+        if strategy in ("checkpoint", "all_checkpoints"):
+            _stage_whole(folder, resume)
 
-    subject = f"The checkpoint of step {step}"
+    def push() -> None:
+        with staged:
+            _push(trainer, model, message)
+            if resume.is_dir():
+                place = "last-checkpoint" if strategy == "checkpoint" else folder.name
+                _push(trainer, resume, f"{message}, checkpoint", place)
+
     if push_safely(stage, trainer, subject):
         job = HfApi().run_as_future(push_safely, push, trainer, subject)
-        earlier = [] if under_way is None or under_way.is_done() else list(under_way.jobs)
-        trainer.push_in_progress = PushInProgress([*earlier, job])
+        trainer.push_in_progress = PushInProgress([*jobs, job])
+    else:
+        staged.cleanup()
 
 
 def push_trained(
@@ -140,8 +137,9 @@ def _stage(trainer: Any, model: Model, target: Path, token: str | None = None) -
     target.mkdir(exist_ok=True)
     if not trainer.hub_model_id:
         trainer.init_hf_repo()  # the trainer was not told to push, or could not reach the Hub
-    name = trainer.hub_model_id or model.run.resolve().name
-    assemble(model, target, name=name, place=link, secrets=[token, trainer.args.hub_token])
+    if not trainer.hub_model_id:
+        raise OSError("hub_model_id must be known to push: it was not given, and the Hub did not answer. Set it.")
+    assemble(model, target, name=trainer.hub_model_id, place=link, secrets=[token, trainer.args.hub_token])
 
 
 def _stage_whole(checkpoint: Path, target: Path) -> None:
@@ -150,24 +148,15 @@ def _stage_whole(checkpoint: Path, target: Path) -> None:
     check_secrets(target, suffixes=(".json", ".jinja", ".txt"))
 
 
-def _push(
-    trainer: Any,
-    folder: Path,
-    message: str,
-    path_in_repo: str | None = None,
-    *,
-    token: str | None = None,
-    revision: str | None = None,
-) -> None:
+def _push(trainer: Any, folder: Path, message: str, path_in_repo: str | None = None, **options: Any) -> None:
+    """Push a folder as the training's arguments say, where `options` (token, revision) do not."""
     args = trainer.args
-    if not trainer.hub_model_id:
-        raise OSError("hub_model_id must be known to push: it was not given, and the Hub did not answer. Set it.")
+    known = {name: value for name, value in options.items() if value}
     push_folder(
         folder,
         trainer.hub_model_id,
         message=message,
         private=args.hub_private_repo,
-        revision=revision or getattr(args, "hub_revision", None),
-        token=token or args.hub_token,
         path_in_repo=path_in_repo,
+        **{"revision": args.hub_revision, "token": args.hub_token, **known},
     )

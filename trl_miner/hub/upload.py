@@ -1,12 +1,10 @@
-"""Push to the Hub: retry errors that may pass, and explain the others."""
+"""Push to the Hub: what goes to which branch, again where an error may pass, and explained where it does not."""
 
-import contextlib
 import os
 import re
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +19,10 @@ from .folder import assemble, copy
 T = TypeVar("T")
 PAUSES = (2.0, 8.0, 30.0, 60.0)  # seconds between attempts, inside each of which huggingface_hub retries too
 _TRANSIENT_STATUS = (408, 412, 425, 429, 500, 502, 503, 504)  # 412: somebody else has committed meanwhile
+_HINTS = {
+    401: "Log in with `hf auth login`, or set HF_TOKEN to a token that may write.",
+    403: "The token must have the right to write there: create one at https://huggingface.co/settings/tokens.",
+}
 # Weights of an earlier push under other names would be loaded instead of the new ones.
 _REPLACED = ("model*.safetensors", "model.safetensors.index.json", "adapter_model.safetensors", "adapter_config.json")
 
@@ -43,31 +45,24 @@ def plan(run: Path, *, checkpoints: bool) -> dict[str | None, Model]:
     return models | {model.weights.name: model for model in (find_checkpoints(run) if checkpoints else ())}
 
 
-def write_folder(models: Mapping[str | None, Model], target: Path, name: str, benchmarks: Any) -> Iterator[Path]:
-    """Write what would be pushed into `target`; with checkpoints, into one folder per revision in it."""
+def write_folder(models: Mapping[str | None, Model], target: Path, name: str, benchmarks: Any) -> list[Path]:
+    """Write what would be pushed into `target`, with checkpoints into a folder per revision in it; return these.
+
+    If a file must not be pushed, nothing is written.
+    """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"--dry-run must name an empty or a new folder: got {target}. Remove it, or name another.")
-    made = [folder for folder in (target, *target.parents) if not folder.exists()]
-    for revision, model in models.items():
-        folder = target if len(models) == 1 else target / (revision or "main")
-        with _removed_on_error(target, made):
-            folder.mkdir(parents=True, exist_ok=True)
+    inner = {revision: revision or "main" if len(models) > 1 else "" for revision in models}
+    nearest = next(folder for folder in target.absolute().parents if folder.is_dir())
+    with tempfile.TemporaryDirectory(prefix=".trl-miner-", dir=nearest) as staged:
+        for revision, model in models.items():
+            folder = Path(staged, inner[revision])
+            folder.mkdir(exist_ok=True)
             assemble(model, folder, name=name, place=copy, benchmarks=benchmarks if revision is None else None)
-        yield folder
-
-
-@contextlib.contextmanager
-def _removed_on_error(target: Path, made: Sequence[Path]) -> Iterator[None]:
-    """Leave nothing in a folder behind if the block raises, nor those of the folders that were made for it."""
-    try:
-        yield
-    except BaseException:
-        for path in target.iterdir() if target.is_dir() else ():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        for folder in made:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-        raise
+        target.mkdir(parents=True, exist_ok=True)
+        for path in Path(staged).iterdir():
+            shutil.move(path, target)
+    return [target / folder for folder in inner.values()]
 
 
 def push_models(
@@ -113,7 +108,7 @@ def push_folder(
     revision: str | None = None,
     token: str | None = None,
     path_in_repo: str | None = None,
-    say: Callable[[str], None] | None = None,
+    say: Callable[[str], None] = print,
 ) -> None:
     """Upload a folder, and create the repository and the branch if they are missing.
 
@@ -139,80 +134,60 @@ def push_folder(
         )
 
     try:
-        with_retries(push, f"The push to {repo_id}", say=say)
+        with_retries(push, f"Push to {repo_id}", say=say)
     except Exception as error:
         raise OSError(explain(error, repo_id)) from error
 
 
 def with_retries(
-    action: Callable[[], T], title: str, *, pauses: Sequence[float] = PAUSES, say: Callable[[str], None] | None = None
+    action: Callable[[], T], title: str, *, pauses: Sequence[float] = PAUSES, say: Callable[[str], None] = print
 ) -> T:
     """Call an action, again after each pause as long as its error may pass: the network, 5xx, 429."""
-    say = say or (lambda text: print(text, file=sys.stderr, flush=True))
-    for attempt, pause in enumerate(pauses, start=1):
-        try:
-            return action()
-        except Exception as error:
-            if not is_transient(error):
-                raise
-            say(f"{title} failed, attempt {attempt} of {len(pauses) + 1}: {_short(error)}. Next try in {pause:.0f} s.")
-        time.sleep(pause)
-    return action()
+    from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_fixed
+
+    def tell(state: Any) -> None:
+        attempt, error = f"attempt {state.attempt_number} of {len(pauses) + 1}", _short(state.outcome.exception())
+        say(f"{title} failed, {attempt}: {error}. Next try in {state.upcoming_sleep:.0f} s.")
+
+    return Retrying(
+        retry=retry_if_exception(is_transient),
+        wait=wait_chain(*map(wait_fixed, pauses)),
+        stop=stop_after_attempt(len(pauses) + 1),
+        before_sleep=tell,
+        reraise=True,
+    )(action)
 
 
 def is_transient(error: BaseException) -> bool:
     """Return whether trying again may help."""
-    from huggingface_hub.errors import OfflineModeIsEnabled
-
-    for link in _causes(error):
-        status = getattr(getattr(link, "response", None), "status_code", None)
-        if status is not None:
-            return status in _TRANSIENT_STATUS
-        if isinstance(link, OfflineModeIsEnabled):
-            return False
-        # by name: huggingface_hub uses httpx before version 2, and httpx2 since
-        is_network = any(base.__name__ == "TransportError" for base in type(link).__mro__)
-        if is_network or isinstance(link, (ConnectionError, TimeoutError)):
-            return True
-    return False
+    if (status := _status(error)) is not None:
+        return status in _TRANSIENT_STATUS
+    # TransportError by name: huggingface_hub uses httpx before version 2, and httpx2 since
+    return not _is_offline(error) and any(
+        isinstance(link, (ConnectionError, TimeoutError))
+        or any(base.__name__ == "TransportError" for base in type(link).__mro__)
+        for link in _causes(error)
+    )
 
 
 def explain(error: BaseException, repo_id: str) -> str:
     """Return an error of the Hub as a sentence, with what to do."""
-    from huggingface_hub.errors import OfflineModeIsEnabled
-
-    causes = list(_causes(error))
-    statuses = [getattr(getattr(link, "response", None), "status_code", None) for link in causes]
-    status = next((code for code in statuses if code is not None), None)
-    if any(isinstance(link, OfflineModeIsEnabled) for link in causes):
+    hint = _HINTS.get(_status(error) or 0, "Nothing is lost: fix this, and push again.")
+    if _is_offline(error):
         hint = "HF_HUB_OFFLINE forbids the network: unset it, or write the folder with --dry-run FOLDER."
-    elif status == 401:
-        hint = "Log in with `hf auth login`, or set HF_TOKEN to a token that may write."
-    elif status == 403:
-        hint = "The token must have the right to write there: create one at https://huggingface.co/settings/tokens."
     elif is_transient(error):
         hint = "The Hub or the network has a problem: try again later. What has arrived is not sent twice."
-    else:
-        hint = "Nothing is lost: fix this, and push again."
-    return f"The push to {repo_id} must reach the Hub: got {_short(error)}. {hint}"
+    return f"Push to {repo_id} failed: {_short(error)}. {hint}"
 
 
 def listing(folder: Path) -> str:
     """Return the files of a folder with their sizes, as lines."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    sizes = [path.stat().st_size for path in files]
-    names = [one_line(path.relative_to(folder)) for path in files]
-    width = max(map(len, names))
-    rows = [*zip(names, sizes, strict=True), (f"{len(files)} files", sum(sizes))]
-    return "\n".join(f"  {name:<{width}}  {_size(size):>9}" for name, size in rows)
+    from tqdm import tqdm
 
-
-def _size(size: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.{int(unit != 'B')}f} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"
+    sizes = {one_line(file.relative_to(folder)): file.stat().st_size for file in folder.rglob("*") if file.is_file()}
+    rows = [*sorted(sizes.items()), (f"{len(sizes)} files", sum(sizes.values()))]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"  {name:<{width}}  {tqdm.format_sizeof(size, 'B'):>7}" for name, size in rows)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -221,9 +196,21 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
+def _status(error: BaseException) -> int | None:
+    """Return the status of the Hub's answer; None: there was none."""
+    responses = (getattr(link, "response", None) for link in _causes(error))
+    return next((response.status_code for response in responses if response is not None), None)
+
+
+def _is_offline(error: BaseException) -> bool:
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    return any(isinstance(link, OfflineModeIsEnabled) for link in _causes(error))
+
+
 def _short(error: BaseException) -> str:
-    """Return the innermost message on one line, addresses without their query, which may be a signature."""
-    last = list(_causes(error))[-1]
-    status = next((link for link in _causes(error) if getattr(link, "response", None) is not None), last)
-    text = " ".join(str(status).split()) or type(status).__name__
+    """Return the message of the Hub's answer, else the innermost, on one line. A query may be a signature and goes."""
+    causes = list(_causes(error))
+    told = next((link for link in causes if getattr(link, "response", None) is not None), causes[-1])
+    text = " ".join(str(told).split()) or type(told).__name__
     return redact(re.sub(r"\?[\w%.-]+=\S+", "", text)).rstrip(".")[:300]
