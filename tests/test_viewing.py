@@ -121,7 +121,7 @@ def test_methods_that_were_to_have_unlike_numbers_of_runs_say_how_many(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("baseline", "named"), [(None, "no recipe has advantage_estimator grpo"), ("grpo", "no run of grpo has finished")]
+    ("baseline", "named"), [(None, "no recipe is plain GRPO"), ("grpo", "no run of grpo has finished")]
 )
 def test_a_table_without_grpo_says_why_a_column_is_empty(tmp_path, baseline, named):
     runs = [write_compared_run(tmp_path / "run", "miner", 1, (0.5, 0.6, 0.7, 0.8))]
