@@ -204,7 +204,7 @@ LEVELS = Chart(
     "Scores by level of difficulty",
     (),
     "Scores by the benchmark's own levels of difficulty; below each level its number of problems. Few problems: "
-    "wide intervals. Bars: 95 % bootstrap interval over the problems of the level.",
+    "wide intervals. Band: 95 % bootstrap interval over the problems of the level.",
 )
 BY_K = Chart(
     "held_out_by_k",

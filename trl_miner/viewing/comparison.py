@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..runs.compare_folder import read_run_settings
 from ..runs.evaluation import AFTER, read_evaluation
 from ..runs.history import RunHistory, read_run
@@ -74,6 +72,8 @@ def is_scored(run: RunHistory) -> bool:
 
 def mean_step_time(run: RunHistory) -> float | None:
     """Return the seconds of an optimizer step, without the scoring; None: not recorded."""
+    import numpy as np
+
     # A log holds the mean since the log before, so that it counts for as many optimizer steps.
     logged = np.array([log["step"] for log in run.logs], dtype=float)
     points = run.points("step_time")
@@ -143,7 +143,7 @@ def target_of(runs: Sequence[RunSummary]) -> dict[str, float] | None:
 
 def _last(run: RunHistory, metric: str) -> float | None:
     values = run.points(metric)[:, 1]
-    known = values[np.isfinite(values)]
+    known = values[values == values]  # NaN where it is no finite number
     return float(known[-1]) if len(known) else None
 
 

@@ -246,8 +246,8 @@ def _span(largest: float, text: str | None, token_id: int, logp: Any, weight: An
         titles.append(f"log-prob {_shown(logp)} (probability {_shown(probability)})")
         credited = "none" if weight is None else _shown(weight)
         titles.append(f"weight {credited}, advantage {_shown(before)} before calibration, {_shown(after)} after")
-    if after and largest > 0:  # black text stays readable on the deepest color
-        opacity = 0.6 * min(1.0, float(absolute(np.float32(after))) / largest)
+    if after and not np.isnan(after) and largest > 0:  # black text stays readable on the deepest color
+        opacity = 0.6 * min(1.0, abs(after) / largest)
         style += f";background:rgba({UP if after > 0 else DOWN},{opacity:.3f})"
         style += "" if after > 0 else ";text-decoration:underline"
     title = html.escape("\n".join(titles))

@@ -37,9 +37,9 @@ def plan_by_k(scored: ComparableRuns) -> Plan:
     parts += [("before training", run.name, run.seed, moment) for run in runs if (moment := before(run))]
     keys, points = [], []
     for name, places in scored.ranges.items():
-        for *of_run, moment in parts:
+        for label, run_name, seed, moment in parts:
             ks = powers_of_two(min(moment.num_samples, scored.largest_k))
-            keys.append((name, *of_run))
+            keys.append((name, label, run_name, seed))
             points.append([(k, pass_at(moment, k, places).mean()) for k in ks])
     panels = tuple(Panel(name, for_picture(name.capitalize()), "share of problems") for name in scored.ranges)
     drawn = [*methods, Method("before training", [], style_index=-1)]

@@ -76,7 +76,7 @@ def _by_k(chart: Chart, series: _Series) -> tuple[Chart, Metrics]:
 def _draw_levels(series: _Series) -> Any:
     benchmarks = {name: one for name, one in _benchmarks(series).items() if one.get("levels")}
     panels = [
-        Panel(f"{name} {metric}", f"Pass@{k}, {one['title']}", "score", share=True)
+        Panel(f"{name} {metric}", f"Pass@{k}, {one['title']}", "share of problems", share=True)
         for name, one in benchmarks.items()
         for metric, k in (("pass@1", 1), ("pass@k", one.get("k")))
     ]
