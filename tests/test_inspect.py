@@ -100,9 +100,8 @@ def test_a_file_without_its_end_is_named_and_the_others_are_shown(run, capsys):
     for note, step in zip(credit.notes, (20, 30), strict=True):
         assert note.startswith(f"credit/credit_000{step}.parquet {why}")
     assert cli.main(["inspect", str(run)]) == 0
-    out, error = capsys.readouterr()
+    error = capsys.readouterr().err
     assert "credit_00020.parquet cannot be read" in error and "cannot be read" in notes_of(run / "inspect.html")[0]
-    assert str(run / "inspect.html") in out and f"trl-miner report '{run}'" in out
     path.parent.joinpath("credit_00010.parquet").write_bytes(b"PAR1 and then the power went")
     with pytest.raises(ValueError, match=r"must hold a credit file that can be read: credit/credit_00010.parquet"):
         read_credit(run)
@@ -204,6 +203,14 @@ def test_a_page_says_what_it_leaves_out_and_how_to_see_it(run, monkeypatch):
 
 
 # The command
+
+
+def test_the_command_says_what_it_wrote_and_what_comes_next(run, capsys):
+    assert cli.main(["inspect", str(run)]) == 0
+    out = capsys.readouterr().out
+    assert str(run / "inspect.html") in out and f"trl-miner report '{run}'" in out
+    assert cli.main(["inspect", str(run), "--quiet", "--output", str(run / "page.html")]) == 0
+    assert capsys.readouterr() == ("", "") and (run / "page.html").is_file()
 
 
 def test_the_command_names_a_bad_folder(tmp_path, capsys):
