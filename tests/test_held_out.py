@@ -222,12 +222,13 @@ def test_few_methods_have_bands_and_of_many_those_that_stand_out(tmp_path, monke
         monkeypatch.setitem(RECIPES, f"other{at}", {"advantage_estimator": "ucas", "beta": at})
     write_study(tmp_path / "few", problems=16)
     write_study(tmp_path / "many", problems=16, after={f"other{at}": 0.6 for at in range(5)})
-    for folders, bands in ([tmp_path / "few"], 3), ([tmp_path / "few", tmp_path / "many"], 2):
+    for folders, bands in ([tmp_path / "few"], 4), ([tmp_path / "few", tmp_path / "many"], 2):
         plan = plan_by_k(scored_alike(methods_of(*folders)))
         figure = plan.draw()
         assert [len(axes.collections) for axes in figure.axes] == [bands] * 2
         assert ("only grpo and miner have bands" in plan.caption) == (bands == 2)
-    assert len(figure.legends[0].get_texts()) == 8
+    assert len(figure.legends[0].get_texts()) == 9
+    assert list(figure.axes[0].get_lines()[-1].get_xdata()) == [1, 2, 4]  # before training there were 4 samples
     (x, y) = figure.axes[0].get_lines()[0].get_data()
     assert list(x) == [1, 2, 4, 8, 16, 32, FINAL_SAMPLES] and all(b >= a for a, b in zip(y, y[1:], strict=False))
 

@@ -4,7 +4,6 @@ import base64
 import json
 import math
 import re
-import sys
 import zlib
 
 import numpy as np
@@ -13,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from browser import needs_browser, open_page
 from credit_files import SCHEMA, rollout, small_batch, write_credit
-from harness import trained
 
 from trl_miner import cli
 from trl_miner.viewing.credit import (
@@ -77,13 +75,6 @@ def test_credit_of_a_batch_is_tau_pos_after_scaling(run):
         assert sums["complete"] and sums["credit"] == pytest.approx(sums["expected"], rel=1e-6)
 
 
-def test_a_batch_that_is_recorded_in_part_is_not_complete(tmp_path):
-    rows = small_batch()
-    write_credit(tmp_path, rows, rollouts_in_batch=64, tau_pos=8.0, scale=0.25)  # 8 * .25 = 2
-    (sums,) = credit_sums(read_credit(tmp_path))
-    assert not sums["complete"] and sums["expected"] == 2.0
-
-
 def test_paid_tokens_are_summed_over_all_files(tmp_path):
     # weights (1 - .5)^2 = .25 and 0; times 2: "So" .5 and 0 in each of two steps, "7" .5 in each
     for step in (1, 2):
@@ -109,7 +100,11 @@ def test_a_file_without_its_end_is_named_and_the_others_are_shown(run, capsys):
     for note, step in zip(credit.notes, (20, 30), strict=True):
         assert note.startswith(f"credit/credit_000{step}.parquet {why}")
     assert cli.main(["inspect", str(run)]) == 0
-    assert "credit_00020.parquet cannot be read" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "credit_00020.parquet cannot be read" in error and "cannot be read" in notes_of(run / "inspect.html")[0]
+    path.parent.joinpath("credit_00010.parquet").write_bytes(b"PAR1 and then the power went")
+    with pytest.raises(ValueError, match=r"must hold a credit file that can be read: credit/credit_00010.parquet"):
+        read_credit(run)
 
 
 def test_whole_row_groups_of_a_torn_file_are_shown(run):
@@ -124,12 +119,6 @@ def test_whole_row_groups_of_a_torn_file_are_shown(run):
     assert "credit/credit_00020.parquet is damaged: 4 of its 6 rows were read" in credit.notes[0]
 
 
-def test_nothing_readable_is_an_error(tmp_path):
-    write_credit(tmp_path, small_batch()).write_bytes(b"PAR1 and then the power went")
-    with pytest.raises(ValueError, match=r"must hold a credit file that can be read: credit/credit_00010.parquet"):
-        read_credit(tmp_path)
-
-
 def test_folders_that_are_no_run_are_told_apart(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere is no folder"):
         read_credit(tmp_path / "nowhere")
@@ -137,13 +126,6 @@ def test_folders_that_are_no_run_are_told_apart(tmp_path):
         read_credit(tmp_path)
     (tmp_path / "trainer_state.json").write_text("{}")
     with pytest.raises(FileNotFoundError, match="Train with log_token_credit: 10"):
-        read_credit(tmp_path)
-
-
-def test_missing_columns_are_named(tmp_path):
-    path = write_credit(tmp_path, small_batch())
-    pq.write_table(pq.read_table(path).drop_columns(["weights", "nll"]), path)
-    with pytest.raises(ValueError, match="credit_00010.parquet must have the columns .*: nll, weights missing"):
         read_credit(tmp_path)
 
 
@@ -262,6 +244,7 @@ def test_numbers_in_the_page_are_those_of_the_file(run):
     path, expected = write_inspect_page(run), read_credit(run).table.to_pylist()
     with open_page(path) as page:
         opened(page)
+        assert page.inner_text("#batch-sum").endswith("; the batch is recorded whole.")
         for row in expected:
             found = numbers(page, row["step"], row["group"], row["rollout"])
             assert (found["token_ids"], found["tokens"]) == (row["token_ids"], row["tokens"])
@@ -367,37 +350,6 @@ def test_the_scale_may_be_that_of_the_batch(tmp_path):
 
 
 @needs_browser
-def test_credit_in_the_page_sums_to_tau_pos_after_scaling(run):
-    credit = read_credit(run)
-    with open_page(write_inspect_page(run)) as page:
-        opened(page)
-        for step in (10, 20):
-            found = sum(sum(map(abs, numbers(page, step, 0, index)["advantages"])) for index in range(2))
-            expected = credit.metas[step]["tau_pos"] * 0.25
-            assert found == pytest.approx(expected, rel=1e-6)
-        text = page.inner_text("#batch-sum")
-        assert text.startswith("Step 10: ") and text.endswith("; the batch is recorded whole.")
-        shown, of = (float(part) for part in text.split("recorded ")[1].split(";")[0].split(" of tau_pos * scale = "))
-        assert shown == of
-
-
-@needs_browser
-def test_a_training_run_is_shown_with_all_of_its_credit(policy, tmp_path):
-    """The file that a trainer writes, not the tests: its batch of 12 rollouts is recorded whole."""
-    trainer = trained(policy, tmp_path, log_token_credit=2, max_steps=2)
-    (log,) = (log for log in trainer.state.log_history if log.get("step") == 2 and "miner/tau_pos" in log)
-    (given,) = [*trainer.token_advantages][1:]
-    with open_page(write_inspect_page(tmp_path)) as page:
-        opened(page)
-        found = [numbers(page, 2, *divmod(row, 4))["advantages"] for row in range(12)]
-        assert page.inner_text("#batch-sum").endswith("; the batch is recorded whole.")
-    for row, advantages in enumerate(found):
-        assert_exact(advantages, given[row, : len(advantages)].tolist())
-    paid = sum(abs(advantage) for row in found for advantage in row) - log["miner/tau_ref"]
-    assert paid == pytest.approx(log["miner/tau_pos"] * log["miner/scale"], rel=1e-3)
-
-
-@needs_browser
 def test_filters_and_search_narrow_the_list(run):
     with open_page(write_inspect_page(run)) as page:
         opened(page)
@@ -477,9 +429,7 @@ def test_everything_works_without_a_mouse(run):
         token = "() => document.activeElement.dataset.i"
         press("Enter", "ArrowRight")
         assert page.evaluate(token) == "1"
-        press("ArrowDown")  # "So" is alone on the second line
-        assert page.evaluate(token) == "6"
-        press("ArrowUp")
+        press("ArrowLeft")
         assert page.evaluate(token) == "0"
         outline = page.evaluate("() => getComputedStyle(document.activeElement).outlineStyle")
         assert outline == "solid"
@@ -554,27 +504,6 @@ def test_text_from_a_model_is_shown_and_never_runs(tmp_path):
 
 
 @needs_browser
-def test_notes_of_damaged_files_are_in_the_page(run):
-    path = run / "credit" / "credit_00020.parquet"
-    path.write_bytes(path.read_bytes()[:-100])
-    with open_page(write_inspect_page(run)) as page:
-        opened(page)
-        assert "credit/credit_00020.parquet cannot be read" in page.inner_text("#notes")
-
-
-@needs_browser
-def test_a_page_of_some_rollouts_says_so(run):
-    with open_page(write_inspect_page(run, max_rollouts=6)) as page:
-        opened(page)
-        assert "6 of 12 recorded rollouts of 3 prompts" in page.inner_text("#facts")
-        assert "6 of 12 recorded rollouts are shown, whole prompts spread" in page.inner_text("#notes")
-        found = numbers(page, 10, 1, 0)
-        assert found["tokens"] == ["The", " answer", " is", " 2"]
-        page.click("#view-paid")  # of all 12: "Let" is the first token of the PH prompts, two in each step
-        assert page.locator("#paid-body tr", has_text="Let").locator("td").nth(1).inner_text() == "4"
-
-
-@needs_browser
 @pytest.mark.parametrize(
     "rows",
     [
@@ -637,22 +566,13 @@ def test_paid_tokens_as_markdown(tmp_path):
     assert lines[2].split() == r"| a\|b | 1 | 0.5 | 66.67 % | 0.5 |".split() and len(lines) == 4
 
 
-def test_the_picture_has_a_bar_per_paid_token(run, tmp_path):
-    path = draw_paid_tokens(run, tmp_path / "paid.png")
-    assert path.read_bytes()[:4] == b"\x89PNG"
-    axes = draw_paid_tokens(run).axes[0]
-    expected = [100 * row["share"] for row in paid_tokens(read_credit(run)) if row["credit"] > 0]
-    assert [bar.get_width() for bar in axes.patches] == pytest.approx(expected)
-
-
 def test_a_rollout_in_a_notebook_is_escaped_and_colored(tmp_path):
     row = rollout("HE", [EVIL, "up", "down"], [-1] * 3, advantages=[0.0, 1.0, -0.5], prompt=EVIL)
     write_credit(tmp_path, [row], num_generations=1)
     snippet = rollout_html(read_credit(tmp_path), 10, 0, 0)
     assert "<script" not in snippet and "<img" not in snippet and "&lt;/script&gt;" in snippet
-    assert "background:rgb(0.0,114.0,178.0);color:#fff" in snippet  # the largest: the whole blue
-    # half-way from white to #E69F00: (255 + 230) / 2, (255 + 159) / 2, 255 / 2
-    assert "background:rgb(242.5,207.0,127.5);color:#000;text-decoration:underline" in snippet
+    assert "background:rgba(0,114,178,0.600)" in snippet  # the largest
+    assert "background:rgba(230,159,0,0.300);text-decoration:underline" in snippet  # half of it
     assert "log-prob -1 (probability 0.3679)" in snippet and "weight none" in snippet
 
 
@@ -664,11 +584,3 @@ def test_a_record_that_is_not_there_is_named(run):
         rollout_html(credit, 11, 0, 0)
     with pytest.raises(ValueError, match=r"must have rollout 5: it has \[0, 1\]"):
         rollout_html(credit, 10, 0, 5)
-
-
-def test_reading_needs_neither_torch_nor_trl():
-    import subprocess
-
-    code = "import sys, trl_miner.viewing.inspect, trl_miner.commands.inspect; print(*sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"torch", "trl", "transformers", "datasets", "matplotlib", "pyarrow"} & set(found)

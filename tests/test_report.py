@@ -29,7 +29,7 @@ from trl_miner.viewing.charts import CHARTS, COMPLETIONS, Chart, Panel
 from trl_miner.viewing.completions import completions_history, read_completions
 from trl_miner.viewing.curves import draw_chart, read_runs
 from trl_miner.viewing.frame import read_metrics
-from trl_miner.viewing.grouping import ablation_of, group_methods, group_results, standing_out
+from trl_miner.viewing.grouping import ablation_of, group_methods, group_results, highlighted_labels
 from trl_miner.viewing.held_out_tables import scored_alike
 from trl_miner.viewing.material import read_material
 from trl_miner.viewing.method_tables import ablation_tables, dose_table, sensitivity_tables
@@ -135,15 +135,12 @@ def test_the_state_that_went_furthest_counts(tmp_path):
     assert found.steps == 2 and "trainer_state.json could not be read" in found.notes[0]
 
 
-def test_of_several_states_only_those_that_may_have_gone_furthest_are_read(tmp_path):
-    """Each repeats the whole log: 400 MB after 200,000 steps."""
-    run = write_run(tmp_path / "run", [log(step) for step in (1, 2, 3)])
-    for step in (1, 2, 3):
-        (write_run(run / f"checkpoint-{step}", [log(step)]) / "trainer_state.json").write_text("not read")
-    assert read_run(run).steps == 3 and read_run(run).notes == []
-    (run / "trainer_state.json").unlink()
-    write_run(run / "checkpoint-2", [log(1), log(2)])
-    assert read_run(run).steps == 2 and len(read_run(run).notes) == 1  # checkpoint-3
+def test_a_wrong_call_is_named(tmp_path, capsys):
+    (tmp_path / "trainer_state.json").write_text('{"log_history": [')
+    assert main(["report", str(tmp_path)]) == 2 and "must be JSON" in capsys.readouterr().err
+    assert main(["report", str(tmp_path / "nowhere")]) == 2 and "is no folder" in capsys.readouterr().err
+    write_run(tmp_path, [log(1)])
+    assert main(["report", str(tmp_path), "--smooth", "0"]) == 2 and "at least 1" in capsys.readouterr().err
 
 
 def test_each_kind_of_folder_is_known(tmp_path):
@@ -179,34 +176,7 @@ def test_a_folder_that_cannot_be_reported_is_named(tmp_path, capsys, files, mess
     assert not (tmp_path / "report").exists()
 
 
-def test_a_broken_state_is_named(tmp_path, capsys):
-    (tmp_path / "trainer_state.json").write_text('{"log_history": [')
-    assert main(["report", str(tmp_path)]) == 2 and "must be JSON" in capsys.readouterr().err
-    assert main(["report", str(tmp_path / "nowhere")]) == 2 and "is no folder" in capsys.readouterr().err
-    write_run(tmp_path, [log(1)])
-    assert main(["report", str(tmp_path), "--smooth", "0"]) == 2 and "at least 1" in capsys.readouterr().err
-
-
 # methods
-
-
-def test_the_defaults_are_those_of_the_config():
-    fields = MinerGRPOConfig.__dataclass_fields__
-    assert clean_settings({name: fields[name].default for name in DEFAULTS}) == clean_settings(DEFAULTS)
-
-
-def test_settings_have_one_spelling():
-    found = clean_settings({"a": 2, "b": "2.0", "c": None, "d": "null", "e": True, "miner_lambda_max": ".inf"})
-    assert found == {"a": "2.0", "b": "2.0", "c": "None", "d": "None", "e": "True", "miner_lambda_max": "None"}
-    options = ["--beta", "0.1", "--use_cpu", "--report_to=none", "--reward_funcs", "a", "b", "--scale", "-1"]
-    found = {"beta": "0.1", "use_cpu": "True", "report_to": "none", "reward_funcs": "a b", "scale": "-1"}
-    assert read_options(options) == found
-
-
-@pytest.mark.parametrize("mixed", ["grpo", "miner"])
-def test_miner_on_all_right_prompts_has_one_spelling(mixed):
-    found = clean_settings({"advantage_estimator": mixed, "all_right": "miner", "all_wrong": "ucas"})
-    assert found == {"advantage_estimator": "miner", "all_wrong": "ucas"}
 
 
 def test_runs_that_differ_in_their_seed_are_one_method(tmp_path):
@@ -221,18 +191,6 @@ def test_runs_that_differ_in_their_seed_are_one_method(tmp_path):
     ]
 
 
-def test_trained_runs_are_grouped_by_their_record(tmp_path):
-    record = {"base_model": {"name": "m", "hub": False}, "dataset": None, "settings": {"miner_gamma": "2.0"}}
-    for name, seed, gamma in (("a", 1, "2.0"), ("b", 2, "2.0"), ("c", 1, "1.0")):
-        run = write_run(tmp_path / name, [log(1)])
-        record["settings"]["miner_gamma"] = gamma
-        (run / "training.json").write_text(json.dumps(record | {"seed": seed}))
-    write_run(tmp_path / "d", [log(1)])
-    runs = read_material([tmp_path / name for name in "abcd"]).runs
-    assert [run.seed for run in runs] == [1, 2, 1, None]
-    assert [method.label for method in group_methods(runs)] == ["a and 1 more", "c", "d"]
-
-
 def test_trained_runs_that_differ_in_any_setting_or_share_a_seed_are_not_one_method(tmp_path):
     """a and b differ in their batch, which only `other_settings` tells; c is a with nothing recorded that differs."""
     for name, size in (("a", 8), ("b", 256), ("c", 8)):
@@ -242,6 +200,58 @@ def test_trained_runs_that_differ_in_any_setting_or_share_a_seed_are_not_one_met
         (run / "training.json").write_text(json.dumps(record))
     methods = group_methods(read_material([tmp_path / name for name in "abc"]).runs)
     assert [(method.label, len(method.runs)) for method in methods] == [("a", 1), ("b", 1), ("c", 1)]
+
+
+def test_the_defaults_and_the_kinds_of_methods_are_those_of_config_and_records():
+    fields = MinerGRPOConfig.__dataclass_fields__
+    assert clean_settings({name: fields[name].default for name in DEFAULTS}) == clean_settings(DEFAULTS)
+    assert all(set(ACTS_ON.get(name, KINDS)) == method.acts_on for name, method in ESTIMATORS.items())
+
+
+def test_settings_have_one_spelling():
+    found = clean_settings({"a": 2, "b": "2.0", "c": None, "d": "null", "e": True, "miner_lambda_max": ".inf"})
+    assert found == {"a": "2.0", "b": "2.0", "c": "None", "d": "None", "e": "True", "miner_lambda_max": "None"}
+    options = ["--beta", "0.1", "--use_cpu", "--report_to=none", "--reward_funcs", "a", "b", "--scale", "-1"]
+    found = {"beta": "0.1", "use_cpu": "True", "report_to": "none", "reward_funcs": "a b", "scale": "-1"}
+    assert read_options(options) == found
+
+
+@pytest.mark.parametrize(
+    ("settings", "methods"),
+    [
+        ({}, "grpo miner none"),
+        ({"advantage_estimator": "grpo"}, "grpo none none"),
+        ({"advantage_estimator": "ucas", "all_right": "miner"}, "ucas miner ucas"),
+        ({"advantage_estimator": "ucas", "all_right": "none"}, "ucas none ucas"),
+        ({"advantage_estimator": "rl_zvp", "all_wrong": "none"}, "grpo rl_zvp none"),
+        ({"advantage_estimator": "my_lib.mine", "all_wrong": "ngrpo"}, "my_lib.mine my_lib.mine ngrpo"),
+    ],
+)
+def test_settings_name_the_method_of_each_kind(settings, methods):
+    found = methods_by_kind(clean_settings(settings))
+    assert " ".join(found[kind] for kind in KINDS) == methods
+
+
+GRPO, MINER = {"advantage_estimator": "grpo"}, {"advantage_estimator": "grpo", "all_right": "miner"}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "ablation", "is_highlighted"),
+    [
+        ({}, "MINER", True),
+        (MINER, "MINER", True),
+        ({"all_right": "miner", "all_wrong": "none"}, "MINER", True),
+        (MINER | {"miner_lambda_max": None}, "w/o AC", False),
+        (MINER | {"miner_lambda_max": None, "dose_share": 0.01}, None, True),  # limited otherwise
+        ({"advantage_estimator": "ucas"}, None, False),
+    ],
+)
+def test_miner_is_miner_however_it_is_written(tmp_path, recipe, ablation, is_highlighted):
+    write_run(tmp_path / "it" / "seed1", [log(1)], recipe=recipe)
+    write_run(tmp_path / "grpo" / "seed1", [log(1)], recipe=GRPO | {"all_wrong": "none"})
+    methods = group_methods(read_material([tmp_path]).runs)
+    assert [ablation_of(method.runs[0]) for method in methods] == ["GRPO", ablation]
+    assert highlighted_labels(methods) == (["grpo", "it"] if is_highlighted else [])
 
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -282,19 +292,6 @@ def test_the_ablation_shows_what_was_measured(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("names", [["a_miner", "b_ac", "c", "d"], ["b_ac", "c"]])
-def test_other_caps_and_focuses_are_no_part_of_the_ablation_but_where_none_has_the_default(tmp_path, names):
-    knobs = {
-        "a_miner": {},
-        "b_ac": {"miner_lambda_max": None},
-        "c": {"miner_lambda_max": 0.1},
-        "d": {"miner_gamma": 4},
-    }
-    compared(tmp_path, {name: knobs[name] for name in names})
-    (table,) = ablation_tables(metrics_of(tmp_path))
-    assert [row[0] for row in table.rows] == ["MINER", "w/o AC"]
-
-
 @pytest.mark.parametrize(("model", "shown"), [("Qwen/Qwen3-4B-Base", True), ("Qwen/Qwen3-8B-Base", False)])
 def test_the_papers_ablation_stands_beside_its_own_model_alone(tmp_path, model, shown):
     compared(tmp_path / "cmp", {"a_miner": {}, "b_ac": {"miner_lambda_max": None}}, model)
@@ -329,14 +326,6 @@ def test_seeds_become_their_mean_with_a_band(tmp_path):
     assert lines_of(axes) == [([1, 2, 3], pytest.approx([0.3, 0.4, 0.8]))]
     extents = axes.collections[0].get_paths()[0].get_extents()
     assert (extents.y0, extents.y1) == (0.2, 1.0)
-
-
-def test_seeds_that_logged_at_other_steps_are_read_between_their_own(tmp_path):
-    for seed, points in ((1, {2: 0.2, 4: 0.4}), (2, {1: 1.0, 3: 0.0})):
-        write_run(tmp_path / "m" / f"seed{seed}", [log(*point) for point in points.items()], recipe={}, seed=seed)
-    # step 1: 1; 2: .2 and (1 + 0) / 2; 3: (.2 + .4) / 2 and 0; 4: .4
-    (line,) = lines_of(draw_chart("reward", tmp_path).axes[0])
-    assert line == ([1, 2, 3, 4], pytest.approx([1.0, 0.35, 0.15, 0.4]))
 
 
 def test_steps_are_generation_batches_where_all_runs_say_so(tmp_path):
@@ -432,18 +421,6 @@ def test_unscorable_prompts_get_a_panel_where_there_are_some():
     assert last == ["All wrong (NH)", "All wrong (NH)", "Unscorable"]
 
 
-def test_methods_differ_in_color_and_dash():
-    styles = [figures.style(place) for place in range(20)]
-    assert len({(color, dash) for color, dash, _ in styles}) == 20
-    assert all(a[0] != b[0] and a[1] != b[1] for a, b in zip(styles, styles[1:], strict=False))
-
-
-def test_long_names_that_are_cut_to_the_same_both_have_an_entry(tmp_path):
-    runs = [write_run(tmp_path / f"{'x' * 60}{middle}{'x' * 60}", [log(1)]) for middle in "ab"]
-    (legend,) = draw_chart("reward", runs).legends
-    assert len(legend.get_texts()) == 2
-
-
 def test_pass_at_k_has_its_intervals_and_maj_at_k_its_deviation(tmp_path):
     folders = [write_result(tmp_path / "one"), write_result(tmp_path / "without", intervals=False)]
     axes = pass_curves.draw_pass_at_k(folders).axes[0]
@@ -462,16 +439,10 @@ def test_results_of_one_method_are_one_line_at_the_k_that_all_have(tmp_path):
         content["benchmarks"]["aime24"] |= {"pass@k": scores, "pass@k_intervals": {}}
         path.write_text(json.dumps(content))
     material = read_material([tmp_path / "cmp", tmp_path / "e1", tmp_path / "e2"])
-    (axes,) = pass_curves.draw_pass_at_k(material.results, methods=group_methods(material.runs)).axes
+    (axes,) = pass_curves.draw_pass_at_k(material.results).axes
     assert lines_of(axes) == [([1, 4], pytest.approx([0.3, 0.8]))]
     extents = axes.collections[0].get_paths()[0].get_extents()
     assert (extents.y0, extents.y1) == pytest.approx((0.2, 0.9))
-
-
-def test_results_without_levels_still_make_a_picture(tmp_path):
-    assert "No benchmark with levels" in pass_curves.draw_levels([]).axes[0].get_title()
-    titles = [axes.get_title() for axes in pass_curves.draw_levels(write_result(tmp_path / "one")).axes]
-    assert titles == ["Pass@1, AIME2024", "Pass@4, AIME2024"]
 
 
 def test_results_keep_the_color_of_their_run(tmp_path):
@@ -482,7 +453,7 @@ def test_results_keep_the_color_of_their_run(tmp_path):
     material = read_material([tmp_path / "cmp", *folders])
     series = group_results(material.results, group_methods(material.runs))
     # two methods: the results of the runs of b are one line in its place, 1; the others come after them
-    assert [(method.label, method.place, len(own)) for method, own in series] == [
+    assert [(method.label, method.style_index, len(own)) for method, own in series] == [
         ("base (base)", 2, 1),
         ("b", 1, 2),
         ("base (again)", 3, 1),
@@ -527,7 +498,7 @@ def test_without_a_comparison_the_verdict_says_what_is_missing(tmp_path):
     scores = {"before": {"pass@1": 0.4}, "after": {"pass@1": 0.6}}
     recipe = {"advantage_estimator": "miner"}
     run = write_run(tmp_path / "one", [log(1)], scores=scores, recipe=recipe, method="miner")
-    assert verdicts_of([run]) == ["miner, Pass@1 on held-out problems: 40.0 % at first, 60.0 % at last."]
+    assert verdicts_of([run]) == ["miner, Pass@1 on held-out problems: 40.0 % before training, 60.0 % after."]
     other = write_run(tmp_path / "two", [log(1)], recipe={"advantage_estimator": "ucas"}, method="ucas")
     assert verdicts_of([other]) == [
         "No verdict: no run was scored on held-out problems before and after. Set score_problems."
@@ -616,52 +587,7 @@ def test_completions_are_right_by_the_reward_that_decides(tmp_path, record, rewa
     assert reward in found.last[0]
 
 
-def test_a_damaged_file_gives_the_rows_that_can_be_read(tmp_path):
-    run = write_run(tmp_path / "run", [log(1)])
-    whole = write_completions(run, 1, [("p", "text", 1.0)] * 4)
-    damaged = write_completions(run, 2, [("p", "x" * 50, 1.0), ("p", "y" * 50, 1.0), ("q", "z" * 50, 1.0)])
-    content = bytearray(damaged.read_bytes())
-    metadata = pyarrow.parquet.ParquetFile(damaged).metadata
-    start = metadata.row_group(1).column(2).dictionary_page_offset or metadata.row_group(1).column(2).data_page_offset
-    content[start : start + 12] = b"\xff" * 12  # a header of the second row group
-    damaged.write_bytes(content)
-    (run / "completions" / "completions_00003.parquet").write_bytes(whole.read_bytes()[:-30])
-    found = read_completions(read_run(run))
-    assert [entry["step"] for entry in found.logs] == [1, 2] and len(found.last) == 2
-    assert [note.partition(": ")[0] for note in found.notes] == [
-        "completions/completions_00002.parquet is damaged",
-        "completions/completions_00003.parquet cannot be read and is left out",
-    ]
-    assert "2 of its 3 rows were read" in found.notes[0] and "has no footer" in found.notes[1]
-
-
 # the dose
-
-
-def test_a_dosed_run_is_not_the_ablation_without_a_cap():
-    settings = {"advantage_estimator": "miner", "miner_lambda_max": "None"}
-    assert ablation_of(history([0.5], settings=settings)) == "w/o AC"
-    assert ablation_of(history([0.5], settings=settings | {"dose_share": "0.01"})) is None
-
-
-def test_the_kinds_that_a_method_acts_on_are_those_of_its_record():
-    assert all(set(ACTS_ON.get(name, KINDS)) == method.acts_on for name, method in ESTIMATORS.items())
-
-
-@pytest.mark.parametrize(
-    ("settings", "methods"),
-    [
-        ({}, "grpo miner none"),
-        ({"advantage_estimator": "grpo"}, "grpo none none"),
-        ({"advantage_estimator": "ucas", "all_right": "miner"}, "ucas miner ucas"),
-        ({"advantage_estimator": "ucas", "all_right": "none"}, "ucas none ucas"),
-        ({"advantage_estimator": "rl_zvp", "all_wrong": "none"}, "grpo rl_zvp none"),
-        ({"advantage_estimator": "my_lib.mine", "all_wrong": "ngrpo"}, "my_lib.mine my_lib.mine ngrpo"),
-    ],
-)
-def test_settings_name_the_method_of_each_kind(settings, methods):
-    found = methods_by_kind(clean_settings(settings))
-    assert " ".join(found[kind] for kind in KINDS) == methods
 
 
 def test_the_dose_asked_for_and_reached(tmp_path):
@@ -686,29 +612,6 @@ def test_the_dose_asked_for_and_reached(tmp_path):
     assert [line.get_linestyle() for line in figure.axes[1].get_lines()] == ["--", ":"]
 
 
-SPELLINGS = [
-    {"advantage_estimator": "grpo", "all_right": "miner"},
-    {"all_right": "miner", "all_wrong": "none"},
-    {},
-]
-
-
-@pytest.mark.parametrize("recipe", SPELLINGS)
-def test_miner_is_miner_however_it_is_written(tmp_path, recipe):
-    write_run(tmp_path / "miner" / "seed1", [log(1)], recipe=recipe)
-    write_run(tmp_path / "grpo" / "seed1", [log(1)], recipe={"advantage_estimator": "grpo", "all_wrong": "none"})
-    methods = group_methods(read_material([tmp_path]).runs)
-    assert [ablation_of(method.runs[0]) for method in methods] == ["GRPO", "MINER"]
-    assert standing_out(methods) == ["grpo", "miner"]
-
-
-def test_miner_with_another_dose_is_miner(tmp_path):
-    dosed = {"advantage_estimator": "grpo", "all_right": "miner", "dose_share": 0.01, "miner_lambda_max": None}
-    write_run(tmp_path / "miner_1" / "seed1", [log(1)], recipe=dosed)
-    write_run(tmp_path / "grpo" / "seed1", [log(1)], recipe={"advantage_estimator": "grpo"})
-    assert standing_out(group_methods(read_material([tmp_path]).runs)) == ["grpo", "miner_1"]
-
-
 # the report
 
 
@@ -726,24 +629,17 @@ def test_the_command_says_what_comes_next_and_the_report_what_is_missing(tmp_pat
     assert (run / "report" / "figures" / "reward.svg").is_file()
 
 
-def test_runs_of_a_method_are_named_by_what_their_names_share(tmp_path):
-    record = {"settings": {"beta": "0.0"}}
-    for name in ("tests_s1", "tests_s2"):
-        run = write_run(tmp_path / name, [log(1)])
-        (run / "training.json").write_text(json.dumps(record))
-    (method,) = group_methods(read_runs([tmp_path / "tests_s1", tmp_path / "tests_s2"]))
-    assert (method.label, len(method.runs)) == ("tests", 2)
-
-
 def test_what_grpo_cannot_record_is_not_asked_of_it(tmp_path):
     compared(tmp_path, {"a_miner": {}, "b_grpo": {"advantage_estimator": "grpo"}})
     notes = "\n".join(missing_notes(metrics_of(tmp_path)))
     assert "What MINER costs" not in notes and "Norm of the gradient: not recorded. To record it: logging" in notes
 
 
-def test_a_report_replaces_an_older_one(tmp_path):
-    run = write_run(tmp_path / "run", [log(1, kl=0.1)])
-    write_report([run], quiet=True)
+def test_a_report_replaces_an_older_one_and_its_tables_are_one_csv(tmp_path):
+    run = write_run(tmp_path / "run", [log(1, kl=0.1), log(2, 0.75)])
+    page = write_report([run], quiet=True)
+    table = pandas.read_csv(page.with_name("tables.csv"), keep_default_na=False).set_index(["table", "row", "column"])
+    assert table.loc[("Runs", "run", "Reward"), "cell"] == "0.500 → 0.750"
     assert (run / "report" / "figures" / "kl.png").is_file()
     write_run(run, [log(1)])
     write_report([run], quiet=True)
@@ -789,12 +685,6 @@ def test_a_table_is_the_same_as_markdown_page_and_csv():
     assert found[-2:] == [["g", "r", "A, p", "1"], ["g", "r", "A, q", "2"]] and len(found) == 7
 
 
-def test_the_tables_of_a_report_are_one_csv(tmp_path):
-    page = write_report([write_run(tmp_path / "run", [log(1), log(2, 0.75)])], quiet=True)
-    table = pandas.read_csv(page.with_name("tables.csv"), keep_default_na=False).set_index(["table", "row", "column"])
-    assert table.loc[("Runs", "run", "Reward"), "cell"] == "0.500 → 0.750"
-
-
 def hostile_material(tmp_path):
     """Runs, results and completions whose every name is an attack."""
     name = PLANTED.replace("/", "\u2215") + "|$x_1$\x1b"
@@ -815,16 +705,18 @@ def hostile_material(tmp_path):
 
 
 @needs_browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_in_a_browser(tmp_path, scheme):
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 500)])
+def test_the_page_in_a_browser(tmp_path, scheme, width):
     page = write_report(hostile_material(tmp_path), tmp_path / "out", quiet=True)
-    with open_page(page, color_scheme=scheme, java_script_enabled=True) as opened:
+    with open_page(page, color_scheme=scheme, viewport={"width": width, "height": 900}) as opened:
         opened.assert_quiet()
         assert opened.title().startswith("Report: <script>") and not opened.query_selector_all("script, img")
         assert "planted'</script>" in opened.inner_text("main")
-        for figure in opened.query_selector_all("figure svg"):
+        # of panels side by side, a phone shows one below the other
+        shown = ".single svg, .split .panel" if width == 500 else "figure svg:not(.panel)"
+        for figure in opened.query_selector_all(shown):
             box = figure.bounding_box()
-            assert box["width"] > 300 and box["height"] > 100
+            assert box["width"] > 400 and box["height"] > 20 and 0 <= box["x"] <= width - box["width"]
         ink, paper = (
             opened.evaluate(f"getComputedStyle(document.body).{what}") for what in ("color", "backgroundColor")
         )
@@ -859,10 +751,6 @@ def test_scores_have_the_intervals_that_the_curves_need(tmp_path):
     one = score_folder(folder)["benchmarks"]["aime24"]
     # pass@2 is 5/6 and 1/2: resampling two problems gives 1/2, 2/3, 5/6; pass@4 is 1 and 1; a level has one problem
     assert one["pass@k_intervals"]["2"] == pytest.approx({"mean": 2 / 3, "low": 1 / 2, "high": 5 / 6})
-    assert one["pass@k_intervals"]["4"] == {"mean": 1, "low": 1, "high": 1} and list(one["pass@k_intervals"]) == list(
-        "124"
-    )
     assert one["level_intervals"]["1"]["pass@1"] == pytest.approx({"mean": 0.25, "low": 0.25, "high": 0.25})
-    assert one["pass@k_intervals"]["1"] == one["intervals"]["pass@1"]
     bands = [axes.collections for axes in pass_curves.draw_pass_at_k(folder).axes]
     assert [len(found) for found in bands] == [1]

@@ -12,7 +12,6 @@ from ..runs.evaluation import AFTER, read_evaluation, until, write_evaluation
 from ..runs.files import read_optional, write_json
 from ..runs.models import ADAPTER, BEST, CARD, Model, is_trls_card, weight_files
 from ..runs.places import fault, only_within
-from ..runs.records import number
 from ..runs.trainer_state import FILE as STATE
 from ..runs.trainer_state import RECORD as STATE_RECORD
 from ..runs.trainer_state import last_step

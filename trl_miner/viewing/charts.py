@@ -59,12 +59,12 @@ PROMPT_KINDS = Chart(
     ),
     "PH: all G rollouts of the prompt are right; GRPO learns nothing from them, MINER does. HE: some are right and "
     "some wrong; GRPO learns from these. NH: all are wrong; neither learns from them. Unscorable: the verifier left "
-    "rollouts without a reward, and the others do not differ; runs before this was recorded count them as HE. Gated: "
-    "gate_on_correctness took away what rewards of format or length told apart.",
+    "rollouts without a reward, and the others do not differ. Gated: gate_on_correctness took away the differences of "
+    "rewards of format or length.",
 )
 ROLLOUTS = Chart(
     "rollouts",
-    "Rollouts that teach",
+    "Rollouts with a gradient",
     (
         Panel("rollouts/grpo", "Under GRPO", "share of rollouts", share=True),
         Panel("rollouts/recovered", "Recovered from PH", "share of rollouts", share=True),
@@ -112,8 +112,8 @@ ENTROPY = Chart(
     "entropy",
     "Entropy of the policy",
     (Panel("entropy", "Entropy", "nats per token"),),
-    "Mean over the completion tokens of the forward that trains; with compute_less over the rollouts that "
-    "teach only. Falling to 0: the policy hardly explores any more.",
+    "Mean over the completion tokens of the forward that trains; with compute_less over the rollouts with "
+    "a gradient only. Falling to 0: the policy hardly explores any more.",
 )
 KL = Chart(
     "kl",
@@ -204,13 +204,13 @@ LEVELS = Chart(
     "Scores by level of difficulty",
     (),
     "Scores by the benchmark's own levels of difficulty; below each level its number of problems. Few problems: "
-    "wide intervals. Bars: 95 % bootstrap interval over the problems of the level.",
+    "wide intervals. Band: 95 % bootstrap interval over the problems of the level.",
 )
 BY_K = Chart(
     "held_out_by_k",
-    "Pass@K on held-out problems, after training",
+    "Pass@K on held-out problems, before and after training",
     (),
-    "After training: the share of problems that at least one of K samples solves, the unbiased estimate from all "
+    "The share of problems that at least one of K samples solves, the unbiased estimate from all "
     "samples. Logarithmic axis, base 2.",
 )
 AGAINST = Chart(

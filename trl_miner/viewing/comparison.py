@@ -35,6 +35,10 @@ class RunSummary:
     def final(self) -> Mapping[str, float]:
         return self.scores[max(self.scores)]
 
+    def steps_to(self, wanted: float) -> float | None:
+        """Return the first scored step whose Pass@1 is at least `wanted`; None: there is none."""
+        return next((step for step in sorted(self.scores) if self.scores[step]["pass@1"] >= wanted - _ROUNDING), None)
+
 
 def summarize_run(folder: str | Path) -> RunSummary:
     """Read the folder of a finished run of `trl-miner compare`."""
@@ -95,7 +99,7 @@ def compare_runs(runs: Sequence[RunSummary], methods: Mapping[str, int], *, base
                 "wanted": wanted,
                 "pass@1": spread([run.final.get("pass@1") for run in own]),
                 f"pass@{largest_k}": spread([run.final.get(f"pass@{largest_k}") for run in own]),
-                "steps_to_target": spread([steps_to(run, target["pass@1"]) for run in own] if target else []),
+                "steps_to_target": spread([run.steps_to(target["pass@1"]) for run in own] if target else []),
                 "seconds_per_step": spread([run.seconds_per_step for run in own]),
                 "rollouts_generated": spread([run.generated for run in own]),
                 "rollouts_used": spread([run.used for run in own]),
@@ -119,7 +123,10 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
     rows = []
     for row in comparison["rows"]:
         cells = {key: show_spread(row[key], form) for key, (_, form) in columns.items()}
-        cells["steps_to_target"] = _steps_cell(row, comparison["target"])
+        if comparison["target"] is not None and row["runs"]:
+            steps = row["steps_to_target"] or {"runs": 0}
+            shown = cells["steps_to_target"] if steps["runs"] else "not reached"
+            cells["steps_to_target"] = with_count(shown, steps["runs"], row["runs"])
         rows.append([_name(row, is_even=is_even), *cells.values()])
     return Table("Methods", ["Method", *(title for title, _ in columns.values())], rows, _notes(comparison))
 
@@ -134,11 +141,6 @@ def target_of(runs: Sequence[RunSummary]) -> dict[str, float] | None:
     return {"pass@1": means[best], "step": best}
 
 
-def steps_to(run: RunSummary, wanted: float) -> float | None:
-    """Return the first scored step whose Pass@1 is at least `wanted`; None: there is none."""
-    return next((step for step in sorted(run.scores) if run.scores[step]["pass@1"] >= wanted - _ROUNDING), None)
-
-
 def _last(run: RunHistory, metric: str) -> float | None:
     values = run.points(metric)[:, 1]
     known = values[values == values]  # NaN where it is no finite number
@@ -151,33 +153,20 @@ def _name(row: Mapping[str, Any], *, is_even: bool) -> str:
     return row["method"] if is_even else f"{row['method']} ({counted(row['runs'], 'run')})"
 
 
-def _steps_cell(row: Mapping[str, Any], target: Mapping[str, float] | None) -> str:
-    if target is None or not row["runs"]:
-        return NOT_AVAILABLE
-    steps = row["steps_to_target"]
-    if steps is None:
-        return with_count("not reached", 0, row["runs"])
-    return with_count(show_spread(steps, "{:.0f}"), steps["runs"], row["runs"])
-
-
 def _notes(comparison: Mapping[str, Any]) -> list[str]:
     target, baseline = comparison["target"], comparison["baseline"]
     if target is not None:
-        mark = (
+        best = (
             f"GRPO's best Pass@1: {target['pass@1']:.3f}, the best mean over the runs of {baseline} at a scored step "
-            f"(step {target['step']:.0f}). Each run counts with its first scored step at or above it; before training "
-            f"is step 0."
+            f"(step {target['step']:.0f}). "
+            f"Each run counts with its first scored step at or above it; 0 is before training."
         )
     elif baseline is None:
-        mark = (
-            f"Steps to GRPO's best Pass@1 are {NOT_AVAILABLE}: no recipe has advantage_estimator grpo and none of "
-            f"another policy_loss, dynamic_sampling and prompt_selection."
-        )
+        best = f"Steps to GRPO's best Pass@1 are {NOT_AVAILABLE}: no recipe is plain GRPO."
     else:
-        mark = f"Steps to GRPO's best Pass@1 are {NOT_AVAILABLE}: no run of {baseline} has finished."
+        best = f"Steps to GRPO's best Pass@1 are {NOT_AVAILABLE}: no run of {baseline} has finished."
     return [
         "Mean ± sample standard deviation over the seeds. Pass@k after training, on the held-out problems.",
-        "A step is one generation batch: the optimizer's steps divided by "
-        "(steps_per_generation * num_iterations / gradient_accumulation_steps).",
-        mark,
+        "A step is one generation batch.",
+        best,
     ]

@@ -10,7 +10,7 @@ import numpy as np
 from ..reward_functions import find_verifier
 from ..runs.completions import TEXTS, completions_files, reward_columns
 from ..runs.files import read_parquet
-from ..runs.history import RunHistory, number
+from ..runs.history import RunHistory
 from ..runs.places import only_within
 from ..runs.training_record import read_verifier
 from .cells import as_number
@@ -37,7 +37,7 @@ def read_completions(run: RunHistory, *, rows: int = 6) -> Completions:
     if len(paths) > MOST_COMPLETION_FILES:
         last_place, parts = len(paths) - 1, MOST_COMPLETION_FILES - 1
         paths = [paths[round(place * last_place / parts)] for place in range(MOST_COMPLETION_FILES)]
-    threshold = number(as_number(run.settings.get("correct_threshold"), 1.0)) or 1.0
+    threshold = as_number(run.settings.get("correct_threshold"), 1.0)
     logs, last, notes, reward = [], [], [], None
     for path in paths:
         with only_within(run.folder):
@@ -110,9 +110,8 @@ def _with_verdicts(run: RunHistory, table: Any) -> tuple[Any, str | None]:
 
     columns = reward_columns(table.column_names)
     recorded = read_verifier(run.folder)
-    if recorded is None:  # an older run; other columns than rewards may follow them
-        chosen = run.settings.get("correct_reward_func")
-        verifier = find_verifier(columns, chosen if chosen in columns else None)
+    if recorded is None:  # damaged, or not there; other columns than rewards may follow them
+        verifier = find_verifier(columns, None)
         recorded = (columns[:1] if verifier.is_guess else [*verifier.names], False)
     names = [name for name in dict.fromkeys(recorded[0]) if name in columns]
     title = " and ".join(names)

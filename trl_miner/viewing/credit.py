@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 _NUMBERS = ("old_logps", "weights", "advantages_before", "advantages")
-BLUE, ORANGE = (0, 114, 178), (230, 159, 0)  # Okabe-Ito, told apart by color-blind readers
+UP, DOWN = "0,114,178", "230,159,0"  # blue and orange of Okabe-Ito, distinguishable for color-blind readers
 
 
 def paid_tokens(credit: Credit, kind: str = "PH") -> list[dict[str, Any]]:
@@ -44,13 +44,9 @@ def paid_tokens(credit: Credit, kind: str = "PH") -> list[dict[str, Any]]:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}: got {kind!r}.")
     paid = paid_by_text(credit, kind)
     total = paid["credit"].sum()
-    paid["share"] = paid["credit"] / (total if total > 0 else np.nan)
-    paid["mean"] = paid["credit"] / paid["count"]
-    return (
-        paid.drop(columns="text")
-        .sort_values(["credit", "count", "token"], ascending=[False, False, True])
-        .to_dict("records")
-    )
+    paid = paid.assign(share=paid["credit"] / (total or np.nan), mean=paid["credit"] / paid["count"])
+    paid = paid.sort_values(["credit", "count", "token"], ascending=[False, False, True])
+    return paid.drop(columns="text").to_dict("records")
 
 
 def paid_by_text(credit: Credit, kind: str) -> "DataFrame":
@@ -111,15 +107,18 @@ def credit_sums(credit: Credit) -> list[dict[str, Any]]:
     steps, sums = table["step"].to_numpy(), []
     for step, meta in credit.metas.items():
         is_here = steps == step
-        tau, scale, batch = (meta.get(name) for name in ("tau_pos", "scale", "rollouts_in_batch"))
-        expected = tau * scale if isinstance(tau, int | float) and isinstance(scale, int | float) else None
+        recorded = int(is_here.sum())
+        try:
+            expected = float(meta["tau_pos"] * meta["scale"])
+        except (KeyError, TypeError):  # a method without them
+            expected = None
         sums.append(
             {
                 "step": step,
-                "rollouts": int(is_here.sum()),
+                "rollouts": recorded,
                 "credit": float(per_row[is_here & is_ruled].sum()),
                 "expected": expected,
-                "complete": int(is_here.sum()) == batch,
+                "complete": recorded == meta.get("rollouts_in_batch"),
             }
         )
     return sums
@@ -185,7 +184,7 @@ def draw_paid_tokens(
         axes.locator_params(axis="x", nbins=5)
         axes.xaxis.set_major_formatter("{x:.3g}")
         axes.grid(visible=False, axis="y")
-    labels = [f"{_label(row['token'])}  ({row['count']:,}×)" for row in rows]
+    labels = [f"{_in_font(visible(row['token'][:24], spaces=True))}  ({row['count']:,}×)" for row in rows]
     shares.set_yticks(places, labels, parse_math=False)
     shares.set_ylim(max(len(rows), 1) - 0.4, -0.6)
     if path is None:
@@ -247,32 +246,17 @@ def _span(largest: float, text: str | None, token_id: int, logp: Any, weight: An
         titles.append(f"log-prob {_shown(logp)} (probability {_shown(probability)})")
         credited = "none" if weight is None else _shown(weight)
         titles.append(f"weight {credited}, advantage {_shown(before)} before calibration, {_shown(after)} after")
-    is_shaded = after is not None and not np.isnan(after) and largest > 0
-    darkness = min(1.0, abs(after) / largest) if is_shaded else 0.0
-    if darkness > 0:
-        style += _paint(darkness, BLUE if after > 0 else ORANGE)
+    if after and not np.isnan(after) and largest > 0:  # black text stays readable on the deepest color
+        opacity = 0.6 * min(1.0, abs(after) / largest)
+        style += f";background:rgba({UP if after > 0 else DOWN},{opacity:.3f})"
         style += "" if after > 0 else ";text-decoration:underline"
     title = html.escape("\n".join(titles))
     return f'<span style="{style}" title="{title}">{html.escape(visible(text or ""))}</span>'
 
 
-def _paint(darkness: float, color: tuple[int, int, int]) -> str:
-    """Return styles: a background from white to the color, and the text black or white, whichever reads better."""
-    mixed = [255 + (channel - 255) * darkness for channel in color]
-    linear = [(c / 3294.6 if c <= 10.31 else ((c / 255 + 0.055) / 1.055) ** 2.4) for c in mixed]
-    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    text = "#000" if luminance > 0.179 else "#fff"  # WCAG: where the two contrasts are equal
-    return f";background:rgb({','.join(f'{channel:.1f}' for channel in mixed)});color:{text}"
-
-
 def _shown(number: float | None) -> str:
     """Return 4 significant digits."""
     return "not known" if number is None else f"{number:.4g}"
-
-
-def _label(text: str) -> str:
-    label = _in_font(visible(text[:40], spaces=True))
-    return label if len(label) <= 24 else label[:23] + "…"
 
 
 def _in_font(text: str) -> str:

@@ -10,49 +10,31 @@ from pathlib import Path
 from typing import Any
 
 from ..runs.history import RunHistory, read_run
-from .charts import COMPLETIONS, HELD_OUT, UNSCORABLE, Chart, charts_of
+from .charts import COMPLETIONS, HELD_OUT, UNSCORABLE, Chart, Panel, charts_of
 from .completions import Completions, completions_history
-from .figures import (
-    INK,
-    MOST_BANDS,
-    add_legend,
-    draw_lines,
-    finish_axes,
-    metric_lines,
-    new_figure,
-    save,
-    scale_by_two,
-    style,
-)
+from .figures import add_legend, draw_line, finish_axes, mean_line, new_figure, save, scale_by_two, style
 from .frame import SAMPLES, Metrics, read_metrics
-from .grouping import Method, group_methods, standing_out
+from .grouping import Method, group_methods, highlighted_labels
 from .material import read_material, tell_apart
 from .pages import Plan
 
 Runs = str | Path | RunHistory | Sequence[str | Path | RunHistory]
 
-_OVERVIEW = (  # title, unit, and of each line the metric, its label and its color
-    ("Reward", "mean reward", [("reward", "mean reward", 0)]),
-    (
-        "Kinds of prompt",
-        "share of prompts",
-        [
-            ("groups/ph", "all right (PH)", 2),
-            ("groups/he", "mixed (HE)", 3),
-            ("groups/nh", "all wrong (NH)", 1),
-            (UNSCORABLE, "unscorable", 4),
-        ],
-    ),
-    (
-        "Rollouts that teach",
-        "share of rollouts",
-        [
-            ("rollouts/grpo", "under GRPO", 3),
-            ("rollouts/used", "in this run", 0),
-            ("rollouts/recovered", "recovered from PH", 2),
-        ],
-    ),
-)
+MOST_BANDS = 6  # methods; beyond, bands hide the lines
+_TRAINING = {  # of the picture of one run: a panel, and its metrics with their labels
+    Panel("reward", "Reward", "mean reward"): {"reward": "mean reward"},
+    Panel("prompts", "Kinds of prompt", "share of prompts", share=True): {
+        "groups/nh": "all wrong (NH)",
+        "groups/ph": "all right (PH)",
+        "groups/he": "mixed (HE)",
+        UNSCORABLE: "unscorable",
+    },
+    Panel("rollouts", "Rollouts with a gradient", "share of rollouts", share=True): {
+        "rollouts/used": "in this run",
+        "rollouts/recovered": "recovered from PH",
+        "rollouts/grpo": "under GRPO",
+    },
+}
 
 
 def draw_chart(chart: str | Chart, runs: Runs, path: str | Path | None = None, *, smooth: int = 1) -> Any:
@@ -95,21 +77,36 @@ def draw_metrics(chart: Chart, metrics: Metrics, smooth: int = 1) -> Any:
     """
     methods, is_by_k = metrics.methods, metrics.axis == SAMPLES
     shown = [panel for panel in chart.panels if not panel.rare or metrics.occurs(panel.key)] or chart.panels[:1]
-    front = _front(metrics)
     figure, panels = new_figure(len(shown), len(methods), columns=chart.columns)
     for axes, panel in zip(panels, shown, strict=True):
-        lines = metric_lines(metrics.rows, panel.key, methods, smooth)
-        draw_lines(axes, lines, panels=len(panels), bands=len(methods) <= MOST_BANDS, front=front)
+        _draw_panel(axes, panel.key, metrics, smooth, num_lines=len(shown) * len(methods))
         for method in methods if panel.target else ():
             dosed = [run for run in method.runs if metrics.has(panel.key, run)]
             for target in set(metrics.of(dosed, panel.target, "last")):
-                axes.axhline(target, color=style(method.place)[0], linestyle=":", linewidth=1.2)
-        if is_by_k:
-            scale_by_two(axes, int(max((line.x.max() for line in lines), default=1)))
+                axes.axhline(target, color=style(method.style_index)[0], linestyle=":", linewidth=1.2)
+        if is_by_k and axes.has_data():
+            scale_by_two(axes, int(axes.dataLim.x1))
         finish_axes(axes, title=panel.title, xlabel=metrics.axis, ylabel=panel.unit, share=panel.share,
                     percent=panel.unit.startswith("share"), log=panel.log, steps=not is_by_k)  # fmt: skip
     add_legend(figure, panels)
     return figure
+
+
+def _draw_panel(axes: Any, metric: str, metrics: Metrics, smooth: int, num_lines: int) -> None:
+    own = metrics.rows[metrics.rows["metric"] == metric]
+    by_method = dict(tuple(own.groupby("method", observed=True, sort=False)))
+    front = _front(metrics)
+    for method in metrics.methods:
+        if method.label in by_method and (rows := by_method[method.label])["value"].notna().any():
+            draw_line(
+                axes,
+                mean_line(rows, smooth),
+                method.label,
+                method.style_index,
+                lines=num_lines,
+                band=len(metrics.methods) <= MOST_BANDS or method.label in front,
+                behind=bool(front) and method.label not in front,
+            )
 
 
 def plan_chart(chart: Chart, metrics: Metrics, smooth: int = 1, *, has_means: bool = False) -> Plan:
@@ -137,7 +134,7 @@ def plan_chart(chart: Chart, metrics: Metrics, smooth: int = 1, *, has_means: bo
 
 
 def _front(metrics: Metrics) -> list[str]:
-    return standing_out([method for method in metrics.methods if method.runs])
+    return highlighted_labels([method for method in metrics.methods if method.runs])
 
 
 def training_plans(metrics: Metrics, completions: Mapping[str, Completions], smooth: int) -> list[Plan]:
@@ -204,41 +201,14 @@ def draw_training(run: str | Path, path: str | Path | None = None) -> Path:
     if not history.logs:
         raise ValueError(f"{run} has no logged training step. Set logging_steps below the number of steps.")
     path = Path(run) / "training.png" if path is None else Path(path)
-    save(_overview(history), path)
+    labels = {metric: label for series in _TRAINING.values() for metric, label in series.items()}
+    panels = {metric: panel.key for panel, series in _TRAINING.items() for metric in series}
+    metrics = read_metrics([Method("", [history])], labels)
+    if not metrics.occurs(UNSCORABLE):
+        del labels[UNSCORABLE]
+    rows = metrics.rows[metrics.rows["metric"].isin([*labels])]
+    rows = rows.assign(method=rows["metric"].map(labels), metric=rows["metric"].map(panels))
+    methods = [Method(label, [], index) for index, label in enumerate(labels.values())]
+    chart = Chart("training", "Training", tuple(_TRAINING), "")
+    save(draw_metrics(chart, Metrics(methods, rows, metrics.axis)), path)
     return path
-
-
-def _overview(run: RunHistory) -> Any:
-    whole = Method(run.name, [run])
-    metrics = read_metrics([whole], [key for _, _, series in _OVERVIEW for key, _, _ in series])
-    figure, panels = new_figure(len(_OVERVIEW), size=(12, 3.6))
-    for axes, (title, unit, series) in zip(panels, _OVERVIEW, strict=True):
-        is_share = unit.startswith("share")
-        title += _use(run, metrics) if series[0][0] == "rollouts/grpo" else ""
-        lines = [
-            replace(line, label=label, place=place)
-            for key, label, place in series
-            if key != UNSCORABLE or metrics.occurs(key)
-            for line in metric_lines(metrics.rows, key, [whole])
-        ]
-        draw_lines(axes, lines, panels=len(_OVERVIEW), bands=False)
-        finish_axes(axes, title=title, xlabel="step", ylabel=unit, share=is_share, percent=is_share, steps=True)
-        if is_share and lines:  # below, where no line can run through it
-            axes.legend(
-                frameon=False,
-                ncols=3,
-                fontsize="small",
-                loc="upper center",
-                bbox_to_anchor=(0.5, -0.16),
-                labelcolor=INK,
-                handlelength=2.4,
-                columnspacing=1.0,
-                handletextpad=0.5,
-            )
-    return figure
-
-
-def _use(run: RunHistory, metrics: Metrics) -> str:
-    """Return the mean shares of rollouts that taught something, for the title of their panel."""
-    shares = [value for name in ("used", "grpo") for value in metrics.of([run], f"rollouts/{name}")]
-    return f": {100 * shares[0]:.0f} % used, {100 * shares[1]:.0f} % under GRPO" if len(shares) == 2 else ""

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from ..prompt_kinds import PromptKind
-from .figures import new_figure
+from .figures import new_figure, style
 
-# Okabe-Ito colors, told apart by color-blind readers; the kind is written beside each group as well.
+# Okabe-Ito colors, distinguishable for color-blind readers; the kind is written beside each group as well.
 KIND_COLORS: dict[str, str] = dict(zip(PromptKind, ("#009E73", "#E69F00", "#D55E00", "#999999"), strict=True))
 UP, DOWN, GREY = "#0072B2", "#D55E00", "#999999"
 
@@ -64,12 +64,13 @@ def draw_tokens(
     if len(tokens) != len(values):
         raise ValueError(f"tokens must have a list for each rollout: got {len(tokens)} for {len(values)} rollouts.")
     num_rows, num_columns = values.shape
-    figure, (axes,) = _new_figure(9.2, 0.34 * num_rows + 0.8)
+    figure, (axes,) = new_figure(1, size=(9.2, 0.34 * num_rows + 0.8))
     largest = np.abs(values[mask]).max(initial=0.0) or 1.0
     # No color at its darkest: black text stays readable on all of them.
     shades = LinearSegmentedColormap.from_list("credit", ["#F0A884", "#FFFFFF", "#86BBDD"])
     shown = np.where(mask, values / largest, np.nan)
     axes.set_facecolor("#EEEEEE")
+    axes.grid(visible=False)
     axes.pcolormesh(shown, cmap=shades, vmin=-1, vmax=1, edgecolors="#DDDDDD", linewidth=0.5)
     for row, column in zip(*mask.nonzero(), strict=True):
         text = tokens[row][column].strip() or "␣"
@@ -107,7 +108,7 @@ def draw_by_rollout(
     """
     names = list(kinds)
     places = [row + row // num_generations for row in range(len(names))]
-    figure, panels = _new_figure(9.2, 1.7 * len(series) + 0.6, len(series))
+    figure, panels = new_figure(len(series), columns=1, size=(9.2, 1.7 * len(series) + 0.6), sharex=True)
     for axes, (name, values_N) in zip(panels, series.items(), strict=True):
         values = np.nan_to_num(np.asarray(values_N, dtype=float))
         bars = axes.bar(places, values, color=[KIND_COLORS[kind] for kind in names], width=0.8)
@@ -135,11 +136,10 @@ def draw_focus(gammas: Sequence[float], probabilities: Any = ()) -> Any:
 
     Source: arXiv 2601.04731, section 3.2.
     """
-    figure, (axes,) = _new_figure(5.6, 3.2)
+    figure, (axes,) = new_figure(1, size=(5.6, 3.2))
     grid, marked = np.linspace(0, 1, 101), np.asarray(probabilities, dtype=float)
-    looks = [("#56B4E9", ":"), (UP, "-"), ("#CC79A7", "--"), (GREY, "-.")]
     for index, gamma in enumerate(gammas):
-        color, dash = looks[index % len(looks)]
+        color, dash = style(index)
         axes.plot(grid, (1 - grid) ** gamma, dash, color=color, label=f"gamma = {gamma:g}")
         axes.plot(marked, (1 - marked) ** gamma, "o", color=color, markersize=4)
     axes.set(xlabel="probability of the sampled token", ylabel="weight", title="The focal weight")
@@ -160,7 +160,7 @@ def draw_cap(tau_ref: float, tau_pos: float, lambda_max: float) -> Any:
 
     Source: arXiv 2601.04731, section 3.3.
     """
-    figure, (axes,) = _new_figure(6.4, 3.2)
+    figure, (axes,) = new_figure(1, size=(6.4, 3.2))
     turn = tau_pos / tau_ref if tau_ref > 0 else lambda_max
     grid = np.geomspace(min(lambda_max, turn) / 10, max(lambda_max, turn) * 10, 200)
     axes.plot(grid, np.minimum(tau_pos, grid * tau_ref), color=UP, label="min(tau_pos, lambda_max tau_ref)")
@@ -171,13 +171,6 @@ def draw_cap(tau_ref: float, tau_pos: float, lambda_max: float) -> Any:
     axes.set_title("The cap on the signal of all-right prompts")
     axes.legend(frameon=False, fontsize="small")
     return figure
-
-
-def _new_figure(width: float, height: float, rows: int = 1) -> tuple[Any, Any]:
-    figure, panels = new_figure(rows, columns=1, size=(width, height), sharex=True)
-    for axes in panels:
-        axes.grid(visible=False)
-    return figure, panels
 
 
 def _mark_groups(axes: Any, names: list[str], num_generations: int) -> None:

@@ -8,8 +8,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,79 +20,76 @@ from ..text import for_picture
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from .grouping import Method
-
 INK, PAPER, GRID = "#1b1f24", "#ffffff", "#c9ced6"
-# Okabe-Ito, told apart by color-blind readers. 7 colors, 4 dashes and 5 markers repeat after 140 methods.
+# Okabe-Ito, distinguishable for color-blind readers
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9", INK)
 _DASHES = ("-", "--", "-.", ":")
-_MARKERS = ("o", "s", "^", "D", "v")
-MOST_BANDS = 6  # beyond, bands hide the lines
-_MARKED = 12  # of a line with so many points each has a marker
-_POINTS = 12_000  # of one figure: some 200 kB as SVG
+_FEW = 12  # a line of at most so many points has a marker at each
 _COLUMNS = 600  # more than the pixels of a panel show
+_COLUMNS_OF_ALL = 2500  # of all lines of a figure together: some 200 kB as SVG
 _WIDTHS = {1: 6.6, 2: 10.0, 3: 13.0}  # inches, by panels in a row
 _LEGEND_COLUMNS = {1: 3, 2: 4}  # by panels in a row
-_NUMBER = re.compile(r"(\d\.\d{2})\d+")
 
 
-@dataclass(frozen=True)
-class Line:
-    """One line of a picture: its name in the legend, its place in the order of styles, x ascending, y with NaN for
-    gaps, and the edges of its band, if it has one."""
-
-    label: str
-    place: int
-    x: Any
-    y: Any
-    low: Any = None
-    high: Any = None
+def style(index: int) -> tuple[str, str]:
+    """Return color and dash of a line: with 7 colors and 4 dashes, 28 lines differ."""
+    return COLORS[index % 7], _DASHES[index % 4]
 
 
-def metric_lines(rows: "DataFrame", metric: str, methods: Sequence["Method"], smooth: int = 1) -> list[Line]:
-    """Return a line for each method that has known values of a metric in tidy `rows`: see `mean_line`."""
-    own = rows[rows["metric"] == metric]
-    by_method = dict(tuple(own.groupby("method", observed=True, sort=False)))
-    lines = [
-        mean_line(method, by_method[method.label].groupby("run", observed=True, sort=False), smooth)
-        for method in methods
-        if method.label in by_method
-    ]
-    return [line for line in lines if line is not None]
+def mean_line(rows: "DataFrame", smooth: int = 1) -> "DataFrame":
+    """Return the mean over the runs of a method by step, with the smallest and the largest value.
 
+    Args:
+        rows: Tidy rows of one metric and one method; a band of their own are columns "low" and "high".
+        smooth: Logs of a trailing mean over each run; 1: none.
 
-def mean_line(method: "Method", runs: Iterable[tuple[str, "DataFrame"]], smooth: int = 1) -> Line | None:
-    """Return the mean over the runs of a method, with a band from the smallest to the largest; None: no known value.
-
-    Runs that logged at different steps are interpolated between their own; at a step that only some have reached the
-    mean is over those. `smooth` points make a trailing mean of each run. One run has the band of its columns "low" and
-    "high", if it has these.
+    Returns:
+        Columns "mean", "low" and "high" by ascending step; NaN is a gap.
     """
-    curves = [
-        (own["step"].to_numpy(), moving_mean(own["value"], smooth), own)
-        for _, own in runs
-        if np.isfinite(own["value"]).any()
-    ]
-    if not curves:
-        return None
-    if len(curves) == 1:
-        x, y, own = curves[0]
-        has_band = "low" in own and own["low"].notna().all()
-        return Line(method.label, method.place, x, y, *([own["low"], own["high"]] if has_band else []))
-    x = np.unique(np.concatenate([own for own, _, _ in curves]))
-    values = np.stack([np.interp(x, steps, y, left=math.nan, right=math.nan) for steps, y, _ in curves])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a step at which no run has a value is a gap
-        edges = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
-        return Line(method.label, method.place, x, np.nanmean(values, axis=0), *edges)
+    if smooth > 1:
+        means = rows.groupby("run", observed=True)["value"].transform(lambda own: own.rolling(smooth, 1).mean())
+        rows = rows.assign(value=means.where(rows["value"].notna()))
+    edges = {"low": "low", "high": "high"} if "low" in rows else {"low": "value", "high": "value"}
+    steps = rows.groupby("step")
+    return steps.agg(mean=("value", "mean"), low=(edges["low"], "min"), high=(edges["high"], "max"))
 
 
-def moving_mean(values: Any, width: int) -> Any:
-    """Return the trailing mean of up to `width` values, without those that are no number, which are gaps."""
-    import pandas as pd
+def draw_line(
+    axes: Any, line: "DataFrame", label: str, index: int, *, lines: int = 1, band: bool = True, behind: bool = False
+) -> None:
+    """Draw what `mean_line` gives.
 
-    known = pd.Series(values, dtype=float).where(np.isfinite(values))
-    return (known.rolling(width, min_periods=1).mean().where(known.notna()) if width > 1 else known).to_numpy()
+    Args:
+        axes: The panel.
+        line: The line.
+        label: Its name in the legend.
+        index: Of its style.
+        lines: Lines of the whole figure, which share its number of points.
+        band: Whether to draw the band from "low" to "high".
+        behind: Whether other lines stand out.
+    """
+    color, dash = style(index)
+    columns = max(12, min(_COLUMNS, _COLUMNS_OF_ALL // max(1, lines)))
+    x, y, low, high = (
+        values.to_numpy(dtype=float) for values in (line.index, line["mean"], line["low"], line["high"])
+    )
+    if band and (high > low).any():
+        axes.fill_between(*_thin_band(x, low, high, columns), color=color, alpha=0.18, linewidth=0)
+    shown = thin(x, y, columns)
+    marked = _marked(y[shown])
+    axes.plot(
+        x[shown],
+        y[shown],
+        dash,
+        color=color,
+        linewidth=1.2 if behind else 2.2,
+        alpha=0.6 if behind else 1.0,
+        zorder=2 if behind else 3,
+        marker="o" if marked else "",
+        markersize=4,
+        markevery=marked,
+        label=for_picture(label),
+    )
 
 
 def thin(x: Any, y: Any, columns: int) -> Any:
@@ -113,47 +109,22 @@ def thin(x: Any, y: Any, columns: int) -> Any:
     return np.unique(np.concatenate(kept))
 
 
-def draw_lines(
-    axes: Any, lines: Sequence[Line], *, panels: int = 1, bands: bool = True, front: Collection[str] = ()
-) -> None:
-    """Put lines on axes, told apart by color and dash, and by markers at points that are few or alone.
-
-    Lines that coincide stay visible: gaps in dashes show what lies below, and of those with the same dash a later one
-    is thinner. Those with a label in `front` stand out, and have bands in any case. The panels of a figure share its
-    number of points.
-    """
-    columns = max(12, min(_COLUMNS, _POINTS // (2 * max(1, len(lines)) * panels * (3 if bands else 1))))
-    drawn: list[tuple[str, bool]] = []
-    for line in lines:
-        color, dash, marker = style(line.place)
-        is_behind = bool(front) and line.label not in front
-        width = (1.2 if is_behind else 2.6) * 0.6 ** min(2, drawn.count((dash, is_behind)))
-        drawn.append((dash, is_behind))
-        if (bands or line.label in front) and line.low is not None and line.high is not None:
-            edges = (np.asarray(own, dtype=float) for own in (line.x, line.low, line.high))
-            at, low, high = _thin_band(columns, *edges)
-            axes.fill_between(at, low, high, color=color, alpha=0.18, linewidth=0)
-        x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
-        shown = thin(x, y, columns)
-        marked = _marked(y[shown])
-        axes.plot(
-            x[shown],
-            y[shown],
-            dash,
-            color=color,
-            linewidth=width,
-            alpha=0.6 if is_behind else 1.0,
-            zorder=2 + 0.1 * _DASHES.index(dash) + (not is_behind) / 2,
-            marker=marker if marked else "",
-            markersize=4,
-            markevery=marked,
-            label=for_picture(line.label),
-        )
+def _thin_band(x: Any, low: Any, high: Any, columns: int) -> tuple[Any, Any, Any]:
+    """Return the hull of a band in each column."""
+    if len(x) <= 2 * columns:
+        return x, low, high
+    edges = np.unique(np.searchsorted(x, np.linspace(x[0], x[-1], columns + 1)[:-1]))
+    return x[edges], np.fmin.reduceat(low, edges), np.fmax.reduceat(high, edges)
 
 
-def style(place: int) -> tuple[str, str, str]:
-    """Return color, dash and marker of the line at a place."""
-    return COLORS[place % 7], _DASHES[place % 4], _MARKERS[place % 5]
+def _marked(y: Any) -> list[int]:
+    """Return all points where they are few, else those between gaps, which no line makes visible."""
+    is_known = np.isfinite(y)
+    if is_known.sum() > _FEW:
+        padded = np.concatenate([[False], is_known, [False]])
+        is_known &= ~padded[:-2] & ~padded[2:]
+    places: list[int] = np.flatnonzero(is_known).tolist()
+    return places
 
 
 def new_figure(
@@ -237,7 +208,7 @@ def scale_by_two(axes: Any, largest: int) -> None:
     axes.xaxis.set_major_formatter(ScalarFormatter())
 
 
-def add_legend(figure: Any, panels: Sequence[Any], **options: Any) -> None:
+def add_legend(figure: Any, panels: Sequence[Any]) -> None:
     """Add one legend for all panels, below them, where no line can run through it. One line needs none."""
     entries: dict[tuple[str, int], Any] = {}
     for axes in panels:
@@ -246,10 +217,16 @@ def add_legend(figure: Any, panels: Sequence[Any], **options: Any) -> None:
             entries.setdefault((label, seen.count(label)), handle)  # two long names may be cut to the same
             seen.append(label)
     if len(entries) > 1:
-        columns = _LEGEND_COLUMNS.get(len(panels), 6)
-        options = {"loc": "outside lower center", "ncols": columns, "handlelength": 3.4} | options
-        labels = [label for label, _ in entries]
-        figure.legend(list(entries.values()), labels, frameon=False, fontsize="small", labelcolor=INK, **options)
+        figure.legend(
+            list(entries.values()),
+            [label for label, _ in entries],
+            loc="outside lower center",
+            ncols=_LEGEND_COLUMNS.get(len(panels), 6),
+            handlelength=3.4,
+            frameon=False,
+            fontsize="small",
+            labelcolor=INK,
+        )
 
 
 def save(figure: Any, path: str | Path | None) -> Any:
@@ -280,29 +257,23 @@ def as_svg(figure: Any, name: str) -> str:
     with warnings.catch_warnings(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure.savefig(target, format="svg", metadata={"Date": None, "Creator": None})
-    shorter: Callable[[re.Match[str]], str] = lambda path: _NUMBER.sub(r"\1", path[0]).replace(" \n", "\n")  # noqa: E731
-    text = re.sub(r'\b(?:d|points)="[^"]*"', shorter, target.getvalue())
+    text = re.sub(r'\b(?:d|points)="[^"]*"', _with_two_decimals, target.getvalue())
     text = re.sub(r'\bid="', f'id="{name}-', text)
     return re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", text)
 
 
-def _thin_band(columns: int, x: Any, low: Any, high: Any) -> tuple[Any, Any, Any]:
-    """Return the hull of a band in each column."""
-    if len(x) <= 2 * columns:
-        return x, low, high
-    edges = np.unique(np.searchsorted(x, np.linspace(x[0], x[-1], columns + 1)[:-1]))
-    return x[edges], np.fmin.reduceat(low, edges), np.fmax.reduceat(high, edges)
+def view_boxes(figure: Any) -> list[str]:
+    """Return the view box of each panel and of the legend in the SVG of a figure that was drawn, with a margin."""
+    height, scale, boxes = 72 * figure.get_figheight(), 72 / figure.dpi, []
+    for part in (*figure.axes, *figure.legends):
+        box = part.get_tightbbox()
+        x, y = scale * box.x0 - 4, height - scale * box.y1 - 4
+        boxes.append(f"{x:.1f} {y:.1f} {scale * box.width + 8:.1f} {scale * box.height + 8:.1f}")
+    return boxes
 
 
-def _marked(y: Any) -> list[int]:
-    """Return all points where they are few, else those between gaps, which no line makes visible; a marker among many
-    would look like an event."""
-    is_known = np.isfinite(y)
-    if is_known.sum() > _MARKED:
-        padded = np.concatenate([[False], is_known, [False]])
-        is_known &= ~padded[:-2] & ~padded[2:]
-    places: list[int] = np.flatnonzero(is_known).tolist()
-    return places
+def _with_two_decimals(path: re.Match[str]) -> str:
+    return re.sub(r"(\d\.\d{2})\d+", r"\1", path[0]).replace(" \n", "\n")
 
 
 @functools.cache

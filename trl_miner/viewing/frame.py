@@ -89,14 +89,17 @@ def read_metrics(methods: Sequence["Method"], metrics: Iterable[str]) -> Metrics
     return replace(empty, rows=as_rows(keys, points))
 
 
-def as_rows(keys: Sequence[tuple[str, str, str, int | None]], points: Sequence[Any]) -> "DataFrame":
-    """Return the tidy frame of (n, 2) points, of each their metric, method, run and seed."""
+def as_rows(
+    keys: Sequence[tuple[str, str, str, int | None]], points: Sequence[Any], columns: Sequence[str] = COLUMNS[4:]
+) -> "DataFrame":
+    """Return the tidy frame of (n, C) points with these columns; `keys`: metric, method, run and seed of each."""
     import pandas as pd
 
     table = pd.DataFrame(keys, columns=list(COLUMNS[:4])).astype({"seed": float})
     table = table.astype(dict.fromkeys(COLUMNS[:3], "category"))
     rows = table.take(np.repeat(np.arange(len(keys)), [len(own) for own in points])).reset_index(drop=True)
-    rows["step"], rows["value"] = np.concatenate([np.empty((0, 2)), *points]).T
+    for name, values in zip(columns, np.concatenate([np.empty((0, len(columns))), *points]).T, strict=True):
+        rows[name] = values
     return rows
 
 

@@ -12,29 +12,28 @@ from ..runs.settings import DEFAULTS
 from .material import EvalResult
 
 # Neither where a run is written nor what is logged of it makes it another method.
-_BESIDES = re.compile(
+_NOT_METHOD_SETTINGS = re.compile(
     r"seed|data_seed|output_dir|run_name|report_to|config|resume_.*|overwrite_output_dir|trackio_.*|"
     r"(logging|save|score|hub|log|eval|dataloader|ddp|vllm_server|vllm_group)_.*|"
     r"push_to_hub|watchdog_seconds|num_completions_to_print|disable_tqdm"
 )
-_ABLATIONS = {  # intrinsic reward, credit, whether calibrated: recipes/Qwen3-4B-Base/miner_wo_*.yaml
+_ABLATIONS = {  # intrinsic reward, credit, whether limited: recipes/Qwen3-4B-Base/miner_wo_*.yaml
     ("nll", "focal", True): "MINER",
     ("constant", "uniform", False): "w/o IR",
     ("nll", "uniform", True): "w/o FW",
     ("nll", "focal", False): "w/o AC",
 }
 
-_MINER = ("grpo", "miner", NONE)  # by kind of prompt
 _SAMPLING = ("temperature", "top_p", "max_tokens", "style")
 
 
 @dataclass(frozen=True)
 class Method:
-    """Runs with the same settings but for the seed: one line in a picture, with the style of its place 0, 1, 2, ..."""
+    """Runs with the same settings but for the seed: one line in a picture, with the style of its index 0, 1, 2, ..."""
 
     label: str
     runs: Sequence[RunHistory]
-    place: int = 0
+    style_index: int = 0
 
 
 def group_methods(runs: Sequence[RunHistory]) -> list[Method]:
@@ -76,8 +75,8 @@ def group_results(
             key: tuple[str, ...] = (result.name, str(result.folder))
         else:
             key = (method.label, *(repr(result.settings.get(name)) for name in _SAMPLING))
-            if method.place not in place_of.values():
-                place_of[key] = method.place
+            if method.style_index not in place_of.values():
+                place_of[key] = method.style_index
         groups.setdefault(key, []).append(result)
     labels = [key[0] for key in groups]
     series, free = [], len(methods)
@@ -107,7 +106,7 @@ def baseline_of(methods: Sequence[Method]) -> Method | None:
     return next((method for method in found if method.label == "grpo"), found[0] if found else None)
 
 
-def standing_out(methods: Sequence[Method]) -> list[str]:
+def highlighted_labels(methods: Sequence[Method]) -> list[str]:
     """Return the labels of the baseline and of MINER; none unless both are there."""
     baseline = baseline_of(methods)
     found = [method.label for method in methods if is_whole_miner(method.runs[0])]
@@ -121,22 +120,23 @@ def is_miner(run: RunHistory) -> bool:
 
 def is_whole_miner(run: RunHistory) -> bool:
     """Return whether it is the paper's method on top of GRPO, with its cap or another dose in the cap's place."""
-    if run.setting("dose_share") == "None":
-        return ablation_of(run) == "MINER"
-    parts = run.setting("miner_intrinsic"), run.setting("miner_credit"), True
-    return _methods(run) == _MINER and _ABLATIONS.get(parts) == "MINER"  # type: ignore[arg-type]
+    return _variant(run, is_limited=_has_cap(run) or run.setting("dose_share") != "None") == "MINER"
 
 
 def ablation_of(run: RunHistory) -> str | None:
     """Return MINER, w/o IR, w/o FW, w/o AC or GRPO, as the paper's ablation names it; None: none of these."""
     if is_grpo(run):
         return "GRPO" if run.setting("importance_sampling_level") == "token" else None
-    if _methods(run) != _MINER:
-        return None
-    if run.setting("dose_share") != "None":  # which has no cap either, but is limited otherwise
-        return None
-    calibrated = run.setting("miner_lambda_max") != "None"
-    return _ABLATIONS.get((run.setting("miner_intrinsic"), run.setting("miner_credit"), calibrated))  # type: ignore[arg-type]
+    return _variant(run, is_limited=_has_cap(run)) if run.setting("dose_share") == "None" else None
+
+
+def _variant(run: RunHistory, *, is_limited: bool) -> str | None:
+    parts = str(run.setting("miner_intrinsic")), str(run.setting("miner_credit")), is_limited
+    return _ABLATIONS.get(parts) if _methods(run) == ("grpo", "miner", NONE) else None
+
+
+def _has_cap(run: RunHistory) -> bool:
+    return run.setting("miner_lambda_max") != "None"
 
 
 def settings_except(run: RunHistory, *names: str) -> tuple[Any, ...]:
@@ -151,7 +151,7 @@ def ablation_base(run: RunHistory) -> tuple[Any, ...]:
 
 
 def _of_method(run: RunHistory) -> dict[str, str]:
-    return {name: value for name, value in run.settings.items() if not _BESIDES.fullmatch(name)}
+    return {name: value for name, value in run.settings.items() if not _NOT_METHOD_SETTINGS.fullmatch(name)}
 
 
 def every_setting(run: RunHistory) -> dict[str, str]:

@@ -10,13 +10,14 @@ from .charts import AGAINST, BY_K, Panel
 from .curves import plan_chart
 from .figures import INK, finish_axes, new_figure, style
 from .frame import SAMPLES, Metrics, as_rows
-from .held_out_tables import Comparison, Scored, after, compare_with, families, ks_of, pass_at
+from .grouping import Method
+from .held_out_tables import ComparableRuns, Comparison, after, before, compare_with, families, ks_of, pass_at
 from .pages import Plan
 
 _SIGNIFICANT = 0.05
 
 
-def held_out_plans(scored: Scored) -> list[Plan]:
+def held_out_plans(scored: ComparableRuns) -> list[Plan]:
     """Return the pictures of a report that these runs have."""
     if not scored.ranges:  # each problem has an answer without a verdict
         return []
@@ -28,18 +29,24 @@ def held_out_plans(scored: Scored) -> list[Plan]:
     return plans
 
 
-def plan_by_k(scored: Scored) -> Plan:
-    """Return the picture of Pass@K against K after training, one panel for each range of levels."""
+def plan_by_k(scored: ComparableRuns) -> Plan:
+    """Return the picture of Pass@K against K before and after training, one panel for each range of levels."""
     methods = list(scored.methods.values())
-    parts = [(name, method, run) for name in scored.ranges for method in methods for run in method.runs]
-    ks = powers_of_two(scored.largest_k)
-    points = [[(k, pass_at(after(run), k, scored.ranges[name]).mean()) for k in ks] for name, _, run in parts]
-    rows = as_rows([(name, method.label, run.name, run.seed) for name, method, run in parts], points)
+    runs = [run for method in methods for run in method.runs]
+    parts = [(method.label, run.name, run.seed, after(run)) for method in methods for run in method.runs]
+    parts += [("before training", run.name, run.seed, moment) for run in runs if (moment := before(run))]
+    keys, points = [], []
+    for name, places in scored.ranges.items():
+        for label, run_name, seed, moment in parts:
+            ks = powers_of_two(min(moment.num_samples, scored.largest_k))
+            keys.append((name, label, run_name, seed))
+            points.append([(k, pass_at(moment, k, places).mean()) for k in ks])
     panels = tuple(Panel(name, for_picture(name.capitalize()), "share of problems") for name in scored.ranges)
-    return plan_chart(replace(BY_K, panels=panels), Metrics(methods, rows, SAMPLES))
+    drawn = [*methods, Method("before training", [], style_index=-1)]
+    return plan_chart(replace(BY_K, panels=panels), Metrics(drawn, as_rows(keys, points), SAMPLES))
 
 
-def draw_against(scored: Scored) -> Any:
+def draw_against(scored: ComparableRuns) -> Any:
     """Draw the first of `families`: differences from GRPO with their 95 % intervals, by range of levels and K."""
     reference, others = next(iter(families(scored).items()))
     ks = ks_of(scored)
@@ -48,7 +55,7 @@ def draw_against(scored: Scored) -> Any:
     figure, panels = new_figure(len(parts), columns=len(ks), size=size)
     for at, (axes, (name, places, k)) in enumerate(zip(panels, parts, strict=True)):
         compared = compare_with(scored, reference, others, places, k)
-        _draw_intervals(axes, compared, [scored.methods[one.method].place for one in compared])
+        _draw_intervals(axes, compared, [scored.methods[one.method].style_index for one in compared])
         labels = [for_picture(one.method, 30) if at % len(ks) == 0 else "" for one in compared]
         axes.set_yticks(range(len(compared)), labels, color=INK)
         axes.set_ylim(len(compared) - 0.5, -0.5)
@@ -57,13 +64,13 @@ def draw_against(scored: Scored) -> Any:
     return figure
 
 
-def _draw_intervals(axes: Any, compared: Sequence[Comparison], places: Sequence[int]) -> None:
+def _draw_intervals(axes: Any, compared: Sequence[Comparison], indices: Sequence[int]) -> None:
     axes.axvline(0, color=INK, linewidth=1.0)
-    for at, (one, place) in enumerate(zip(compared, places, strict=True)):
-        color, _, marker = style(place)
+    for at, (one, index) in enumerate(zip(compared, indices, strict=True)):
+        color, _ = style(index)
         middle, low, high = (100 * value for value in (one.effect.difference, one.effect.low, one.effect.high))
         is_sure = one.adjusted is not None and one.adjusted < _SIGNIFICANT and not one.of_one_seed
         if one.adjusted is not None:
             axes.plot([low, high], [at, at], color=color, linewidth=1.6)
         face = color if is_sure else "none"
-        axes.plot(middle, at, marker, color=color, markersize=6, markerfacecolor=face, markeredgewidth=1.4)
+        axes.plot(middle, at, "o", color=color, markersize=6, markerfacecolor=face, markeredgewidth=1.4)

@@ -17,7 +17,7 @@ _SHOWN = (1, 4, 16, 64)  # K of the table, and the largest that all runs have
 
 
 @dataclass(frozen=True)
-class Scored:
+class ComparableRuns:
     """Finished runs that were scored on the same problems: methods by label with those of their runs, places of the
     problems by range of levels, the largest K that every run has samples for, runs scored on other problems, and the
     number of problems that some run has unscored samples of, which are in no range."""
@@ -50,7 +50,7 @@ class Comparison:
         return self.effect.num_seeds == 1
 
 
-def scored_alike(methods: Sequence[Method]) -> Scored | None:
+def scored_alike(methods: Sequence[Method]) -> ComparableRuns | None:
     """Return the runs that may be compared problem by problem; None: no run recorded its counts."""
     having = [
         replace(method, runs=own)
@@ -65,22 +65,18 @@ def scored_alike(methods: Sequence[Method]) -> Scored | None:
     left_out = [run.name for run in finished if _problems(_counts(run)) != _problems(reference)]
     alike = [replace(method, runs=[run for run in method.runs if run.name not in left_out]) for method in having]
     alike = [method for method in alike if method.runs]
-    moments = [moment for method in alike for run in method.runs for moment in _ends(run)]
+    runs = [run for method in alike for run in method.runs]
+    moments = [moment for run in runs for moment in (before(run), after(run)) if moment]
     whole = set.intersection(*(moment.whole for moment in moments))
     ranges = {name: [place for place in places if place in whole] for name, places in reference.ranges().items()}
-    return Scored(
+    return ComparableRuns(
         methods={method.label: method for method in alike},
         baseline=None if baseline is None else baseline.label,
         ranges={name: places for name, places in ranges.items() if places},
-        largest_k=min(after(run).num_samples for method in alike for run in method.runs),
+        largest_k=min(after(run).num_samples for run in runs),
         left_out=left_out,
         num_unscored=len(moments[0].num_correct) - len(whole),
     )
-
-
-def _ends(run: RunHistory) -> list[Moment]:
-    """Return the scorings before and after training, as far as there are some."""
-    return [moment for name, moment in _counts(run).moments.items() if name in ("before", "after")]
 
 
 def after(run: RunHistory) -> Moment:
@@ -90,17 +86,22 @@ def after(run: RunHistory) -> Moment:
     return moment
 
 
+def before(run: RunHistory) -> Moment | None:
+    """Return the scoring before training, if there was one."""
+    return _counts(run).moments.get("before")
+
+
 def pass_at(moment: Moment, k: int, places: Sequence[int]) -> Any:
     """Return (P,) Pass@K of the problems at these places."""
     return pass_at_k(moment.num_samples, [moment.num_correct[place] for place in places], k)
 
 
-def ks_of(scored: Scored) -> list[int]:
+def ks_of(scored: ComparableRuns) -> list[int]:
     """Return 1 and the largest K."""
     return sorted({1, scored.largest_k})
 
 
-def families(scored: Scored) -> dict[str, list[str]]:
+def families(scored: ComparableRuns) -> dict[str, list[str]]:
     """Return what is compared with what: other methods with GRPO, MINER's ablations with MINER. All share a seed."""
     compared = {}
     if scored.baseline is not None:
@@ -118,7 +119,7 @@ def families(scored: Scored) -> dict[str, list[str]]:
 
 
 def compare_with(
-    scored: Scored, reference: str, others: Sequence[str], places: Sequence[int], k: int
+    scored: ComparableRuns, reference: str, others: Sequence[str], places: Sequence[int], k: int
 ) -> list[Comparison]:
     """Compare each of several methods with a reference by Pass@K, and adjust p for their number."""
     effects = {}
@@ -131,7 +132,7 @@ def compare_with(
     return [Comparison(label, effect, adjusted.get(label)) for label, effect in effects.items()]
 
 
-def against_tables(scored: Scored) -> list[Table]:
+def against_tables(scored: ComparableRuns) -> list[Table]:
     """Return differences in points with intervals and p, one table for each family and range of levels."""
     tables, ks = [], ks_of(scored)
     header = ["Method", "Seeds", *(title for k in ks for title in (f"Pass@{k}, points", "p", "p, Holm"))]
@@ -147,12 +148,12 @@ def against_tables(scored: Scored) -> list[Table]:
     return tables
 
 
-def pass_tables(scored: Scored) -> list[Table]:
+def pass_tables(scored: ComparableRuns) -> list[Table]:
     """Return Pass@K for a few K by method, after training and before it, one table for each range of levels."""
     ks = sorted({k for k in _SHOWN if k <= scored.largest_k} | {scored.largest_k})
     runs = [run for method in scored.methods.values() for run in method.runs]
-    before = [moment for run in runs if (moment := _counts(run).moments.get("before"))]
-    moments = {"(before training)": before} if before else {}
+    untrained = [moment for run in runs if (moment := before(run))]
+    moments = {"(before training)": untrained} if untrained else {}
     moments |= {label: [after(run) for run in method.runs] for label, method in scored.methods.items()}
     tables = []
     for name, places in scored.ranges.items():
@@ -163,7 +164,7 @@ def pass_tables(scored: Scored) -> list[Table]:
         ]
         if scored.num_unscored:
             notes.append(f"Left out, with unscored samples in some run: {scored.num_unscored} problems.")
-        if before:
+        if untrained:
             notes.append("Before training: all runs. Where it had fewer samples, a larger K is n/a.")
         tables.append(Table(f"Pass@K, {name}", ["Method", "Runs", *(f"Pass@{k}" for k in ks)], rows, notes))
     return tables
@@ -183,7 +184,7 @@ def _cells(one: Comparison) -> list[str]:
     return [interval, *("under 0.001" if p < 0.001 else f"{p:.3f}" for p in (effect.p_value, one.adjusted))]
 
 
-def _against_notes(scored: Scored, reference: str, effects: Sequence[Effect]) -> list[str]:
+def _against_notes(scored: ComparableRuns, reference: str, effects: Sequence[Effect]) -> list[str]:
     notes = [
         f"Percentage points after training: the method's Pass@K minus that of {reference}, paired by seed and "
         f"problem; above 0 the method is better. In brackets: 95 % interval. {effects[0].num_problems} problems, and "
@@ -200,7 +201,7 @@ def _against_notes(scored: Scored, reference: str, effects: Sequence[Effect]) ->
     return notes
 
 
-def _paired_runs(scored: Scored, first: str, second: str) -> list[tuple[RunHistory, RunHistory]]:
+def _paired_runs(scored: ComparableRuns, first: str, second: str) -> list[tuple[RunHistory, RunHistory]]:
     """Return the runs of two methods by the seeds that both have, of each seed the first run."""
     by_seed = [
         {run.seed: run for run in reversed(scored.methods[label].runs) if run.seed is not None}

@@ -22,7 +22,7 @@ from .credit import prompts_of, read_credit
 from .inspect_data import Words, find_words, head, pack_json, pack_pieces, plan_pieces
 from .templates import asset, template
 
-MOST_TOKENS = 1_500_000  # of a page unless asked for more: 18 to 37 MB, which open in a second
+MOST_TOKENS = 1_500_000  # of a page unless asked for more: at most 37 MB, which open in a second
 _CHARACTERS = 4  # of a token of a prompt, or more
 
 _SCRIPTS = ("inspect_data.js", "inspect_text.js", "inspect_paid.js", "inspect_find.js", "inspect.js")
@@ -92,7 +92,7 @@ def choose_prompts(
     if not len(prompts):
         return np.arange(0)
     by_step = prompts.groupby("step")["credit"].sum()
-    priorities = {step: _spread(place) for place, step in enumerate(by_step.index)}
+    priorities = {step: _van_der_corput(place) for place, step in enumerate(by_step.index)}
     priorities |= {by_step.idxmax(): -1, by_step.index[-1]: -2, by_step.index[0]: -3}
     order = prompts.assign(
         turn=prompts.groupby(["step", "kind"]).cumcount(),
@@ -119,7 +119,7 @@ def _listed(steps: np.ndarray) -> str:
     return ", ".join(texts if len(texts) <= 8 else [*texts[:4], "...", *texts[-3:]]) or "none"
 
 
-def _spread(place: int) -> float:
+def _van_der_corput(place: int) -> float:
     """Mirror the bits at the point: 0, 1/2, 1/4, 3/4, ... lie evenly, however few of them are taken."""
     return int(f"{place:b}"[::-1], 2) / 2 ** place.bit_length()
 

@@ -1,5 +1,6 @@
 """Whatever folders a report is given: runs, comparisons of runs, scored samples."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ class EvalResult:
 
 
 @dataclass(frozen=True)
-class Material:
+class ReportInputs:
     """What the folders of a report hold together."""
 
     runs: Sequence[RunHistory]
@@ -39,7 +40,7 @@ def read_result(folder: str | Path, runs: Sequence[RunHistory] = ()) -> EvalResu
     return EvalResult(folder, name or folder.resolve().name, settings, benchmarks, run)
 
 
-def read_material(folders: Sequence[str | Path]) -> Material:
+def read_material(folders: Sequence[str | Path]) -> ReportInputs:
     """Read runs, outputs of `trl-miner compare` or their `runs.jsonl`, and result folders of `trl-miner eval`.
 
     The names of the runs differ. Raises FileNotFoundError for a folder that is none of these or lacks a file.
@@ -65,21 +66,18 @@ def read_material(folders: Sequence[str | Path]) -> Material:
         else:
             raise FileNotFoundError(no_state(folder))
     runs = tell_apart(runs)
-    return Material(runs, [read_result(folder, runs) for folder in results], notes)
+    return ReportInputs(runs, [read_result(folder, runs) for folder in results], notes)
 
 
 def tell_apart(runs: Sequence[RunHistory]) -> list[RunHistory]:
     """Put the folders above in front of equal names until they differ, and number those of one folder."""
     names, folders = [run.name for run in runs], [run.folder.resolve() for run in runs]
     for depth in range(2, 12):
-        of_name: dict[str, set[Path]] = {}
-        for name, folder in zip(names, folders, strict=True):
-            of_name.setdefault(name, set()).add(folder)
-        if all(len(named) == 1 for named in of_name.values()):
-            break
+        known = set(zip(names, folders, strict=True))
+        clashing = Counter(name for name, _ in known)
         names = [
-            "/".join(folder.parts[-depth:]) if len(of_name[name]) > 1 else name
-            for folder, name in zip(folders, names, strict=True)
+            "/".join(folder.parts[-depth:]) if clashing[name] > 1 else name
+            for name, folder in zip(names, folders, strict=True)
         ]
     counts = [names[: at + 1].count(name) for at, name in enumerate(names)]
     names = [name if count == 1 else f"{name} ({count})" for name, count in zip(names, counts, strict=True)]

@@ -7,7 +7,6 @@ from typing import Any
 from ..evaluation.paper import known_base_model, load_paper
 from ..runs.dose import KINDS, dose_of, dose_reached
 from ..runs.history import RunHistory, number
-from ..runs.settings import DEFAULTS
 from ..tables import Table
 from ..text import one_line
 from .cells import NOT_AVAILABLE, as_number, show_spread, spread
@@ -181,7 +180,7 @@ def ablation_tables(metrics: Metrics, results: Sequence[EvalResult] = ()) -> lis
     for group in groups.values():
         variants = {variant for variant, _ in group}
         if "MINER" in variants and variants & {"w/o IR", "w/o FW", "w/o AC"}:
-            ordered = sorted(_without_sweeps(group), key=lambda pair: _VARIANTS.index(pair[0]))
+            ordered = sorted(group, key=lambda pair: _VARIANTS.index(pair[0]))
             tables.append(_ablation_table(ordered, metrics, results))
     return tables
 
@@ -205,17 +204,6 @@ def sensitivity_tables(metrics: Metrics) -> list[Table]:
                 notes += ["Reward: last log. The other two: mean over all logs. Mean ± sample deviation over runs."]
                 tables.append(Table(f"Sensitivity to {title}", header, rows, notes))
     return tables
-
-
-def _without_sweeps(group: Sequence[tuple[str, Method]]) -> list[tuple[str, Method]]:
-    """Leave out the runs of MINER with another cap or focus than the default, where some have that."""
-
-    def is_swept(variant: str, method: Method) -> bool:
-        run = method.runs[0]
-        return variant == "MINER" and any(run.setting(name) != DEFAULTS[name] for name in _SWEPT)
-
-    kept = [pair for pair in group if not is_swept(*pair)]
-    return kept if any(variant == "MINER" for variant, _ in kept) else list(group)
 
 
 def _ablation_table(group: Sequence[tuple[str, Method]], metrics: Metrics, results: Sequence[EvalResult]) -> Table:

@@ -10,7 +10,7 @@ from .completions import Completions
 from .curves import has_chart
 from .frame import Metrics
 from .grouping import Method, is_miner
-from .material import EvalResult, Material
+from .material import EvalResult, ReportInputs
 from .method_tables import steps_done
 
 _HELD_OUT_SETTINGS = (
@@ -75,7 +75,7 @@ def missing_text_notes(runs: Sequence[RunHistory], completions: Mapping[str, Com
     return notes
 
 
-def reading_notes(material: Material, completions: Mapping[str, Completions]) -> list[str]:
+def reading_notes(material: ReportInputs, completions: Mapping[str, Completions]) -> list[str]:
     """Say what could not be read of the runs, or was read in another way than a reader may think."""
     notes = [f"{run.name}: {note}" for run in material.runs for note in run.notes]
     for run in material.runs:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..runs.files import write_whole
 from ..tables import Table
 from ..text import for_markdown, one_line
-from .figures import COLORS, GRID, INK, PAPER, as_png, as_svg
+from .figures import COLORS, GRID, INK, PAPER, as_png, as_svg, view_boxes
 from .templates import asset, template
 
 if TYPE_CHECKING:
@@ -27,15 +27,22 @@ class Picture:
     title: str
     caption: str
     svg: str
+    panels: Sequence[str] = ()  # the view boxes of its panels and of its legend
 
     def inline_svg(self) -> "Markup":
-        """Return the SVG as an element of a page, in the page's colors."""
+        """Return the SVG as elements of a page, in the page's colors: the whole, and for a phone panel by panel."""
         from markupsafe import Markup, escape
 
         svg = re.sub(r"<metadata>.*?</metadata>", "", self.svg[self.svg.index("<svg") :], count=1, flags=re.DOTALL)
         # in styles alone: a name may look like a color
         svg = re.sub(r'style="[^"]*"', lambda style: re.sub(r"#[0-9a-f]{6}", _page_color, style[0]), svg)
-        return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{escape(one_line(self.title))}"', 1))
+        whole = svg.replace("<svg", f'<svg role="img" aria-label="{escape(one_line(self.title))}"', 1)
+        views = (f'<svg class="panel" viewBox="{box}" aria-hidden="true">{self._use}</svg>' for box in self.panels)
+        return Markup("\n".join([whole, *views]))
+
+    @property
+    def _use(self) -> str:
+        return f'<use href="#{self.name}-figure_1"/>'
 
 
 @dataclass(frozen=True)
@@ -51,10 +58,11 @@ class Plan:
         """Draw it, and write it as PNG and SVG."""
         figure = self.draw()
         svg = as_svg(figure, self.name)
+        panels = view_boxes(figure) if len(figure.axes) > 1 else []
         figure.set_layout_engine(None)  # its places are known now; finding them takes longer than the drawing
         write_whole(folder / f"{self.name}.svg", svg)
         write_whole(folder / f"{self.name}.png", [as_png(figure)])
-        return Picture(self.name, self.title, self.caption, svg)
+        return Picture(self.name, self.title, self.caption, svg, panels)
 
 
 @dataclass(frozen=True)

@@ -70,39 +70,35 @@ def _runs_table(runs: Sequence[RunHistory], prompts: Mapping[str, Prompts]) -> T
 def _listed_tables(run: RunHistory, prompts: Prompts, target: Path) -> list[Table]:
     """Return the tables of a run that have rows."""
     own, places = prompts.outcomes, prompts.last_places_P
-    never, forgotten = prompts.never_solved[:_LISTED].tolist(), prompts.forgotten[:_LISTED].tolist()
-    unsolved_cells = {
-        prompt: [f"{prompts.visits_P[prompt]}", f"step {prompts.step_of(places[prompt])}"] for prompt in never
+    unsolved = {
+        prompt: [f"{prompts.visits_P[prompt]}", f"step {prompts.step_of(places[prompt])}"]
+        for prompt in prompts.never_solved.tolist()
     }
-    forgotten_cells = {
+    forgotten = {
         prompt: [
             f"step {prompts.step_of(prompts.last_right_P[prompt])}",
             f"step {prompts.step_of(place)}: {own.correct_V[place]} of {own.rollouts_V[place]} right",
         ]
-        for prompt in forgotten
+        for prompt in prompts.forgotten.tolist()
         for place in [places[prompt]]
     }
-    links = _links(run, prompts, {*never, *forgotten}, target)
     tables = []
-    for title, header, cells, count in (
-        ("never solved", ["Visits", "Last visit"], unsolved_cells, len(prompts.never_solved)),
-        ("forgotten", ["Last all right", "Last visit"], forgotten_cells, len(prompts.forgotten)),
+    for title, header, cells in (
+        ("never solved", ["Visits", "Last visit"], unsolved),
+        ("forgotten", ["Last all right", "Last visit"], forgotten),
     ):
-        has_links = any(prompt in links for prompt in cells)
+        listed = [*cells][:_LISTED]
+        links = _links(run, prompts, {*listed}, target)
         rows = [
-            [
-                f"{at}",
-                one_line(prompts.ledger.texts[prompt]),
-                *own_cells,
-                *([links.get(prompt, "")] if has_links else []),
-            ]
-            for at, (prompt, own_cells) in enumerate(cells.items(), 1)
+            [f"{at}", one_line(prompts.ledger.texts[prompt]), *cells[prompt], links.get(prompt, "")]
+            for at, prompt in enumerate(listed, 1)
         ]
-        notes = [f"{count - len(rows):,} more are not listed."] if count > len(rows) else []
-        if has_links and not (run.folder / _INSPECT).is_file():
+        notes = [f"{len(cells) - len(rows):,} more are not listed."] if len(cells) > len(rows) else []
+        if links and not (run.folder / _INSPECT).is_file():
             notes.append(f"The links lead to a page that is yet to be made: trl-miner inspect {run.folder}")
         if rows:
-            header = ["", "Prompt", *header, *(["Rollouts"] if has_links else [])]
+            width = None if links else -1
+            rows, header = [row[:width] for row in rows], ["", "Prompt", *header, "Rollouts"][:width]
             tables.append(Table(f"Prompts {title}: {run.name}", header, rows, notes, is_text=True))
     return tables
 

@@ -1,13 +1,12 @@
 """What became of the prompts of the training set, from the ledgers of runs: pictures. `prompt_tables` has the tables.
 
-# B generation batches, P prompts that a ledger names, X places on the axis of steps
+# B generation batches, P prompts that a ledger names, V visits
 """
 
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,14 +17,17 @@ from ..runs.prompt_outcomes import ALL_RIGHT, KINDS, Outcomes, outcomes_of
 from ..text import for_picture
 from .charts import PROMPTS, SKIPPED
 from .curves import plan_chart
-from .figures import COLORS, GRID, PAPER, add_legend, finish_axes, new_figure
+from .figures import COLORS, GRID, add_legend, finish_axes, new_figure
 from .frame import Metrics, as_rows
 from .grouping import Method
 from .pages import Plan
 
-_AREAS = ((*KINDS, "unseen"), (COLORS[2], COLORS[3], COLORS[1], GRID))  # names and colors, from below
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_AREAS = dict(zip((*KINDS, "unseen"), (COLORS[2], COLORS[3], COLORS[1], GRID), strict=True))  # from below
 _MOST_PANELS = 9
-_PLACES = 200  # of a panel's areas
+_MOST_STEPS = 200  # of a panel's areas
 VISITS = 2  # at least, of a prompt that counts as never solved
 
 
@@ -140,7 +142,7 @@ def prompt_plans(metrics: Metrics, prompts: Mapping[str, Prompts]) -> list[Plan]
 def _having(methods: Sequence[Method], prompts: Mapping[str, Prompts]) -> list[Method]:
     """Return the methods with those of their runs that are in `prompts`."""
     kept = [[run for run in method.runs if str(run.folder) in prompts] for method in methods]
-    return [Method(m.label, runs, m.place) for m, runs in zip(methods, kept, strict=True) if runs]
+    return [Method(m.label, runs, m.style_index) for m, runs in zip(methods, kept, strict=True) if runs]
 
 
 def _selection_rows(methods: Sequence[Method], prompts: Mapping[str, Prompts], metrics: Metrics) -> Any:
@@ -159,14 +161,10 @@ def _selection_rows(methods: Sequence[Method], prompts: Mapping[str, Prompts], m
 def draw_prompts(methods: Sequence[Method], prompts: Mapping[str, Prompts], metrics: Metrics) -> Any:
     """Draw the shares of all prompts over the steps as stacked areas, a panel for each method."""
     shown = methods[:_MOST_PANELS]
-    figure, panels = new_figure(len(shown), len(_AREAS[0]), columns=min(3, len(shown)))
+    figure, panels = new_figure(len(shown), len(_AREAS), columns=min(3, len(shown)))
     for axes, method in zip(panels, shown, strict=True):
-        x, shares = _mean_shares([(prompts[str(run.folder)], metrics.divisor(run)) for run in method.runs])
-        edges = np.vstack([np.zeros(len(x)), np.cumsum(shares, axis=0)])
-        for low, high, name, color in zip(edges[:-1], edges[1:], *_AREAS, strict=True):
-            if (high > low).any():
-                axes.fill_between(x, low, high, color=color, linewidth=0, label=name)
-                axes.plot(x, high, color=PAPER, linewidth=0.7)
+        shares = _mean_shares([(prompts[str(run.folder)], metrics.divisor(run)) for run in method.runs])
+        axes.stackplot(shares.index, shares.T, labels=[*_AREAS], colors=[*_AREAS.values()], linewidth=0)
         title = for_picture(method.label) if len(methods) > 1 else ""
         finish_axes(axes, title=title, xlabel=metrics.axis, ylabel="share of prompts", percent=True, steps=True)
         axes.set(ylim=(0, 1))
@@ -175,18 +173,14 @@ def draw_prompts(methods: Sequence[Method], prompts: Mapping[str, Prompts], metr
     return figure
 
 
-def _mean_shares(runs: Sequence[tuple[Prompts, float]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return (X,) places and (4, X) mean shares over the runs that have reached each."""
-    curves = []
+def _mean_shares(runs: Sequence[tuple[Prompts, float]]) -> "DataFrame":
+    """Return the mean shares over the runs by step, a column for each of `_AREAS`."""
+    import pandas as pd
+
+    shares = []
     for own, divisor in runs:
-        shares, x = own.shares(), own.steps_B / divisor
-        places = np.unique(np.linspace(0, len(x) - 1, _PLACES).round().astype(int))
-        shares, x = shares[:, places], x[places]
+        shares.append(pd.DataFrame(own.shares().T, own.steps_B / divisor))
         if own.total is not None:  # before the training all are unseen
-            shares, x = np.insert(shares, 0, [0, 0, 0, 1], axis=1), np.insert(x, 0, 0.0)
-        curves.append((x, shares))
-    every = np.unique(np.concatenate([x for x, _ in curves]))
-    values = np.stack(
-        [[np.interp(every, x, row, left=math.nan, right=math.nan) for row in shares] for x, shares in curves]
-    )
-    return every, np.nanmean(values, axis=0)  # each place is one of some run
+            shares.append(pd.DataFrame([[0.0, 0.0, 0.0, 1.0]], [0.0]))
+    means = pd.concat(shares).groupby(level=0).mean()
+    return means.iloc[np.unique(np.linspace(0, len(means) - 1, _MOST_STEPS).round().astype(int))]

@@ -18,7 +18,7 @@ from .frame import Metrics, read_metrics
 from .grouping import group_methods
 from .held_out_curves import held_out_plans
 from .held_out_tables import against_tables, pass_tables, scored_alike
-from .material import Material, read_material
+from .material import ReportInputs, read_material
 from .method_tables import (
     METRICS,
     ablation_tables,
@@ -91,7 +91,7 @@ def default_output(folders: Sequence[str | Path]) -> Path:
     return (only.parent if is_runs_file(only) else only) / "report"
 
 
-def _sections(material: Material, metrics: Metrics, target: Path, smooth: int, quiet: bool) -> list[Section]:
+def _sections(material: ReportInputs, metrics: Metrics, target: Path, smooth: int, quiet: bool) -> list[Section]:
     """Return the parts of the report that hold something; pictures are yet to be drawn."""
     runs, results, methods = material.runs, material.results, metrics.methods
     having = [run for run in runs if completions_files(run.folder)]
@@ -138,7 +138,7 @@ def _draw(sections: Sequence[Section], figures: Path, quiet: bool) -> list[Secti
     ]
 
 
-def _tables(material: Material, metrics: Metrics) -> list[Table]:
+def _tables(material: ReportInputs, metrics: Metrics) -> list[Table]:
     methods = metrics.methods
     tables = [
         methods_table(methods),
@@ -152,13 +152,13 @@ def _tables(material: Material, metrics: Metrics) -> list[Table]:
     return [table for table in tables if table is not None]
 
 
-def _texts(material: Material, completions: Mapping[str, Completions]) -> list[Table]:
+def _texts(material: ReportInputs, completions: Mapping[str, Completions]) -> list[Table]:
     """Return a few completions to read of the first runs that have some."""
     having = [run for run in material.runs if str(run.folder) in completions and completions[str(run.folder)].last]
     return [completions_table(run, completions[str(run.folder)]) for run in having[:_READ_OUT]]
 
 
-def _title(material: Material, metrics: Metrics) -> tuple[str, str]:
+def _title(material: ReportInputs, metrics: Metrics) -> tuple[str, str]:
     runs, results, methods, counts = material.runs, material.results, metrics.methods, []
     if runs:
         counts.append(f"{counted(len(runs), 'run')} of {counted(len(methods), 'method')}")

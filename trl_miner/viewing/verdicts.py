@@ -6,14 +6,14 @@ from ..evaluation.metrics import effect_text, interval_text
 from ..runs.history import number
 from .cells import counted, show_spread, spread, with_count
 from .grouping import Method
-from .held_out_tables import Comparison, Scored, compare_with, families, ks_of
+from .held_out_tables import ComparableRuns, Comparison, compare_with, families, ks_of
 from .material import EvalResult
 
 _MOST = 3  # methods with a sentence each, where none of them is MINER
 _OF_ONE_SEED = "no verdict from one seed"
 
 
-def verdicts(methods: Sequence[Method], scored: Scored | None, results: Sequence[EvalResult]) -> list[str]:
+def verdicts(methods: Sequence[Method], scored: ComparableRuns | None, results: Sequence[EvalResult]) -> list[str]:
     """Return MINER's differences from GRPO, then which other methods differ; of one method what training changed."""
     if scored is not None and scored.baseline in (compared := families(scored)):
         return _against(scored, scored.baseline, compared[scored.baseline])
@@ -24,7 +24,7 @@ def verdicts(methods: Sequence[Method], scored: Scored | None, results: Sequence
     return ["For a verdict, problem by problem: trl-miner score FIRST SECOND."] if len(results) > 1 else []
 
 
-def _against(scored: Scored, reference: str, others: Sequence[str]) -> list[str]:
+def _against(scored: ComparableRuns, reference: str, others: Sequence[str]) -> list[str]:
     chosen = [scored.miner] if scored.miner in others else others[:_MOST]
     sentences, differing, are_of_one_seed = [], [], True
     for name, places in scored.ranges.items():
@@ -53,7 +53,7 @@ def _in_words(one: Comparison) -> str:
     return effect_text(effect.difference, effect.low, effect.high, one.adjusted)
 
 
-def _obstacle(scored: Scored | None) -> str:
+def _obstacle(scored: ComparableRuns | None) -> str:
     if scored is None:
         return "no finished run counted its right answers to held-out problems. Set score_problems."
     if scored.baseline is None:
@@ -69,7 +69,7 @@ def _before_and_after(method: Method) -> list[str]:
     for name in names:
         first, last = (_mean_percent([number(pair[at][name]) for pair in ends]) for at in (0, 1))
         of = f"{method.label}, {name.capitalize()} on held-out problems"
-        sentences.append(f"{of}: {first} % at first, {last} % at last.")
+        sentences.append(f"{of}: {first} % before training, {last} % after.")
     return sentences or ["No verdict: no run was scored on held-out problems before and after. Set score_problems."]
 
 

@@ -194,7 +194,7 @@ function onKey(event) {
     return;
   }
   const arrows = { ArrowLeft: -1, ArrowRight: 1 };
-  if (token && key.startsWith("Arrow")) stepToken(token, key);
+  if (token && key in arrows) stepToken(token, arrows[key]);
   else if (token && key === "Escape") inCard.focus();
   else if (inCard && !token && (key === "Enter" || key === "ArrowDown")) inCard.querySelector(".t")?.focus();
   else if (key in arrows && $("prompts").hidden === false) stepCard(arrows[key]);

@@ -16,11 +16,6 @@ function numberAt(list, place) {
   return value === null ? null : Number(value);
 }
 
-// Advantages, for which a factor of the weights may stand: the training multiplied float32.
-function products(weights, advantages) {
-  return typeof advantages === "number" ? weights.map((one) => Math.fround(Math.fround(one) * advantages)) : advantages;
-}
-
 class Records {
   async load() {
     [this.head, this.words] = await Promise.all([unpack("head"), unpack("words")]);
@@ -36,9 +31,7 @@ class Records {
     this.pieces.delete(index); // and in again, as the youngest
     this.pieces.set(index, piece);
     if (this.pieces.size > PIECES_KEPT) this.pieces.delete(this.pieces.keys().next().value);
-    const tokens = { row, ...(await piece)[row - this.head.pieces[index][0]] };
-    for (const name of ["advantages_before", "advantages"]) tokens[name] = products(tokens.weights, tokens[name]);
-    return tokens;
+    return { row, ...(await piece)[row - this.head.pieces[index][0]] };
   }
 
   textAt(tokens, place) { return this.words.texts[this.words.text_of[tokens.words[place]]]; }

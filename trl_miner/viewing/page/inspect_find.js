@@ -12,30 +12,10 @@ function stepCard(by) {
   next?.element.scrollIntoView({ block: "nearest", inline: "nearest" });
 }
 
-// From token to token: by one, or to the nearest of the line above or below.
-function stepToken(span, key) {
-  const { spans } = state.cards.find((one) => one.text.contains(span)), beside = (one, by) => spans[Number(one.dataset.i) + by];
-  let next = span;
-  if (key === "ArrowLeft") next = beside(span, -1);
-  else if (key === "ArrowRight") next = beside(span, 1);
-  else {
-    const from = span.getClientRects()[0], down = key === "ArrowDown";
-    const move = () => { next = beside(next, down ? 1 : -1); };
-    const box = () => next.getClientRects()[0];
-    const isBeyond = () => (down ? box().top > from.top + 4 : box().top < from.top - 4);
-    for (move(); next && !isBeyond(); move());
-    if (next) { // in that line, as far as the column
-      const top = box().top;
-      for (let best = Infinity; next && Math.abs(box().top - top) < 4; move()) {
-        const away = Math.abs(box().left - from.left);
-        if (away > best) break;
-        best = away;
-        span = next;
-      }
-      next = span;
-    }
-  }
-  next?.focus();
+// From token to token, across the blocks of a rollout.
+function stepToken(span, by) {
+  const { spans } = state.cards.find((one) => one.text.contains(span));
+  spans[Number(span.dataset.i) + by]?.focus();
 }
 
 async function search(query) {
