@@ -31,10 +31,10 @@ from trl_miner.data import arithmetic
 from trl_miner.distributed import DistributedWorld
 from trl_miner.rewards import math_reward
 from trl_miner.trainer import miner_grpo
-from trl_miner.trainer.checkpointing import RunState
 from trl_miner.trainer.micro_batches import MicroBatchPlan
 from trl_miner.trainer.optimizer_step import OptimizerStep
 from trl_miner.trainer.prompt_log import PromptLog, PromptOutcomes
+from trl_miner.trainer.run import RunState
 from trl_miner.trainer.scoring import Forwards
 from trl_miner.trainer.token_credit import CreditRecorder
 
