@@ -128,9 +128,7 @@ def config(output_dir, cls=MinerGRPOConfig, **overrides):
 
 
 # Turns off everything that changes a training step of TRL, if only the order of its sums.
-AS_TRL = dict(
-    length_aware_training=False, length_aware_scoring=False, skip_zero_advantages=False, reuse_sampling_logps=False
-)
+AS_TRL = dict(compute_less=False, reuse_sampling_logps=False)
 
 
 def metrics_of(trainer, without=("time", "seconds", "runtime", "per_second")):

@@ -103,7 +103,7 @@ def planned(world):
         "completion_mask": (torch.arange(8) < length).long().repeat(2, 1),
         "advantages": torch.full((2,), advantage),
     }
-    settings = dict(trim=PaddingTrim(), by_length=True, skips_rows=True, has_kl=False, loss_type="dapo", least=1)
+    settings = dict(trim=PaddingTrim(), has_kl=False, loss_type="dapo", least=1)
     plans = {most: plan_micro_batches([batch] * 2, max_tokens=most, world=world, **settings) for most in (None, 10)}
     return {f"micro-batches of {most}": [len(rows) for rows in plan.parts] for most, plan in plans.items()}
 

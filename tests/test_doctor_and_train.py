@@ -62,7 +62,7 @@ WRONG = {
                                         "reward_funcs": None},
     "unknown prompt selection": {"prompt_selection": "greedy"},
     "prompts selected from a stream": {"prompt_selection": "greso", "dataset_name": "few", "dataset_streaming": True},
-    "budget without sorting": {"max_tokens_per_micro_batch": 99, "length_aware_training": False},
+    "budget without sorting": {"max_tokens_per_micro_batch": 99, "compute_less": False},
     "two batch sizes": {"generation_batch_size": 64, "steps_per_generation": 2},
     "two accumulations": {"optimizer_batch_size": 64, "gradient_accumulation_steps": 3},
     "groups that do not divide": {"num_generations": 7},

@@ -269,9 +269,9 @@ def test_clip_cov_draws_anew_at_every_micro_batch(policy, tmp_path):
     seeds = set()
     for trainer.state.global_step in (0, 1, 2):
         for trainer._step in (0, 1):
-            seeds.add(trainer._rewriter.context()["generator"].initial_seed())
+            seeds.add(trainer._policy_loss.context()["generator"].initial_seed())
     trainer.args.seed += 1
-    assert len(seeds) == 6 and trainer._rewriter.context()["generator"].initial_seed() not in seeds
+    assert len(seeds) == 6 and trainer._policy_loss.context()["generator"].initial_seed() not in seeds
 
 
 class Drawing(Recording):

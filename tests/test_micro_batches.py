@@ -39,43 +39,23 @@ def batch_of(lengths, *, num_prompt=None, num_completion=None, advantages=None, 
 
 
 def plan_of(batches, **settings):
-    defaults = dict(
-        trim=PaddingTrim(),
-        by_length=True,
-        skips_rows=True,
-        has_kl=False,
-        max_tokens=None,
-        loss_type="dapo",
-    )
-    return plan_micro_batches(batches, world=World(), **{**defaults, "least": 1, **settings})
-
-
-def test_lengths_are_those_of_the_masks():
-    batch = batch_of([(2, 5), (4, 0), (1, 3)], num_prompt=6, num_completion=9)
-    assert PaddingTrim().lengths(batch).tolist() == [
-        [2, 5],
-        [4, 2],
-        [1, 3],
-    ]  # at least 2: one column has a meaning of its own in TRL
-    assert PaddingTrim(multiple=4).lengths(batch).tolist() == [[4, 8], [4, 4], [4, 4]]
-    assert PaddingTrim(prompts=False).lengths(batch).tolist() == [[6, 5], [6, 2], [6, 3]]
-    assert NO_TRIM.lengths(batch).tolist() == [[6, 9]] * 3
-
-
-def test_a_hole_in_a_completion_stays():
-    """A tool's tokens may be masked in the middle; what counts is the last token."""
-    batch = batch_of([(2, 5)], num_completion=9)
-    batch["completion_mask"][0, 1:3] = 0
-    assert PaddingTrim().lengths(batch).tolist() == [[2, 5]]
+    defaults = dict(trim=PaddingTrim(), has_kl=False, max_tokens=None, loss_type="dapo", least=1)
+    return plan_micro_batches(batches, world=World(), **{**defaults, **settings})
 
 
 def test_trimming_takes_padding_alone():
-    batch = batch_of([(2, 5), (3, 1)], num_prompt=6, num_completion=9)
+    batch = batch_of([(2, 5), (4, 0), (1, 3)], num_prompt=6, num_completion=9)
+    batch["completion_mask"][0, 1:3] = 0  # a tool's tokens; what counts is the last one
+    # at least 2 of a completion: one column has a meaning of its own in TRL
+    assert PaddingTrim().lengths(batch).tolist() == [[2, 5], [4, 2], [1, 3]]
+    assert PaddingTrim(multiple=4).lengths(batch).tolist() == [[4, 8], [4, 4], [4, 4]]
+    assert PaddingTrim(prompts=False).lengths(batch).tolist() == [[6, 5], [6, 2], [6, 3]]
+    assert NO_TRIM.lengths(batch).tolist() == [[6, 9]] * 3
     short = PaddingTrim().trim(batch)
-    assert short["prompt_ids"].shape == (2, 3) and short["completion_ids"].shape == (2, 5)
+    assert short["prompt_ids"].shape == (3, 4) and short["completion_ids"].shape == (3, 5)
     for name in ("prompt_ids", "completion_ids", "prompt_mask", "completion_mask"):
         assert short[name].sum() == batch[name].sum()
-    assert short["importance_sampling_ratio"].shape == (2, 1) and short["advantages"] is batch["advantages"]
+    assert short["importance_sampling_ratio"].shape == (3, 1) and short["advantages"] is batch["advantages"]
 
 
 def padded_tokens(lengths, parts):
@@ -157,23 +137,23 @@ def toy_loss(batch, loss_type, of=torch.Tensor.double):
     return (per_token.sum(1) / mask.sum(1).clamp(min=1)).mean()
 
 
-@given(trl_batches(), st.sampled_from(["dapo", "bnpo", "grpo"]), st.booleans(), st.booleans(), st.integers(1, 5))
-def test_the_loss_is_the_same_sum(batches, loss_type, by_length, skips_rows, least):
+@given(trl_batches(), st.sampled_from(["dapo", "bnpo", "grpo"]), st.booleans(), st.integers(1, 5))
+def test_the_loss_is_the_same_sum(batches, loss_type, has_kl, least):
     assert {loss_type} & (SUMMED | TOKEN_MEAN | ROW_MEAN)
-    plan = plan_of(batches, loss_type=loss_type, by_length=by_length, skips_rows=skips_rows, least=least)
+    plan = plan_of(batches, loss_type=loss_type, has_kl=has_kl, least=least)
     expected = sum(toy_loss(batch, loss_type) for batch in batches)
     micro_batches = [plan.build(number) for number in range(len(plan.parts))]
-    found = sum(one.weight * toy_loss(one.inputs, loss_type) for one in micro_batches)
+    found = sum(weight * toy_loss(inputs, loss_type) for inputs, weight in micro_batches)
     # The weights of bnpo's rows are float32: exact to 6e-8 of each token's term, not of the sum of both signs.
     size = sum(toy_loss(batch, loss_type, torch.abs) for batch in batches)
     assert float(found) == pytest.approx(float(expected), rel=0, abs=2e-7 * float(size))
 
 
 @given(trl_batches(), st.one_of(st.none(), st.integers(65, 400)), st.booleans())
-def test_no_row_is_lost_or_counted_twice(batches, max_tokens, skips_rows):
-    plan = plan_of(batches, max_tokens=max_tokens, skips_rows=skips_rows)
-    used = [rows_with_effect(batch, has_kl=False) for batch in batches]
-    if not skips_rows or not any(rows.any() for rows in used):
+def test_no_row_is_lost_or_counted_twice(batches, max_tokens, has_kl):
+    plan = plan_of(batches, max_tokens=max_tokens, has_kl=has_kl)
+    used = [rows_with_effect(batch, has_kl=has_kl) for batch in batches]
+    if not any(rows.any() for rows in used):
         used = [np.ones_like(rows) for rows in used]
     expected = [
         batch["completion_ids"][row] for batch, rows in zip(batches, used, strict=True) for row in rows.nonzero()[0]
@@ -181,11 +161,11 @@ def test_no_row_is_lost_or_counted_twice(batches, max_tokens, skips_rows):
     expected = sorted(ids[ids > 0].tolist() for ids in expected)
     found = []
     for number in range(len(plan.parts)):
-        micro_batch = plan.build(number)
-        tokens = micro_batch.inputs["prompt_ids"].numel() + micro_batch.inputs["completion_ids"].numel()
+        inputs, _ = plan.build(number)
+        tokens = inputs["prompt_ids"].numel() + inputs["completion_ids"].numel()
         assert max_tokens is None or tokens <= max_tokens
-        if micro_batch.rows:
-            found += [ids[ids > 0].tolist() for ids in micro_batch.inputs["completion_ids"]]
+        if plan.parts[number]:
+            found += [ids[ids > 0].tolist() for ids in inputs["completion_ids"]]
     assert sorted(found) == expected
     steps = [plan.of_micro_step(step) for step in range(len(batches))]
     assert list(itertools.chain(*steps)) == list(range(len(plan.parts))) and steps[-1]
@@ -195,57 +175,41 @@ def test_no_row_is_lost_or_counted_twice(batches, max_tokens, skips_rows):
 def test_a_micro_batch_without_rows_counts_nowhere():
     sparse = plan_of([batch_of([(2, 3)]), batch_of([(1, 4)], advantages=[0.0])], least=2)
     assert [len(rows) for rows in sparse.parts] == [1, 0]
-    blank = sparse.build(1)
-    assert blank.inputs["completion_ids"].shape == (1, 2) and loss_mask(blank.inputs).sum() == 0
-    assert blank.inputs["prompt_mask"].tolist() == [[1]] and blank.inputs["advantages"].tolist() == [0.0]
+    blank, _ = sparse.build(1)
+    assert blank["completion_ids"].shape == (1, 2) and loss_mask(blank).sum() == 0
+    assert blank["prompt_mask"].tolist() == [[1]] and blank["advantages"].tolist() == [0.0]
 
 
-def test_what_the_micro_batches_find_goes_back_to_trls_micro_batches():
-    batches = [batch_of([(2, 3), (1, 1)], num_completion=6), batch_of([(1, 2), (3, 5)], num_completion=6)]
-    batches[1]["advantages"][0] = 0.0  # left out
-    batches[1]["old_per_token_logps"] = torch.full((2, 6), -0.25)
-    batches[0]["old_per_token_logps"] = torch.full((2, 6), -0.25)
-    plan = plan_of(batches)
-    for number in range(len(plan.parts)):
-        micro_batch = plan.build(number)
-        plan.keep(
-            micro_batch, -micro_batch.inputs["completion_ids"].float(), micro_batch.inputs["completion_ids"].float()
-        )
-    (first, logps, _), (second, more_logps, entropies) = plan.replay()
-    assert first["completion_ids"].shape[1] == 3 and second["completion_ids"].shape[1] == 5
-    assert torch.equal(
-        logps[first["completion_mask"].bool()], -first["completion_ids"][first["completion_ids"] > 0].float()
-    )
-    assert more_logps[0].tolist() == [-0.25] * 5 and entropies[0].tolist() == [0.0] * 5  # ratio 1 where left out
-    assert entropies[1].tolist() == second["completion_ids"][1].tolist()
-    assert plan.token_counts().tolist() == [[4, 4], [7, 5]]  # 3 + 1; 2 + 5, of which 2 are left out
+def test_short_rows_share_a_micro_batch_of_more_rows_and_no_more_tokens():
+    """TRL's micro-batches have 4 x (2 + 100) = 408 tokens; the parts 102 and 7 x 12 = 84."""
+    shape = dict(num_prompt=2, num_completion=100)
+    plan = plan_of([batch_of([(2, 10), (2, 100), (2, 10), (2, 10)], **shape), batch_of([(2, 10)] * 4, **shape)])
+    assert [len(rows) for rows in plan.parts] == [1, 7]
+    long = plan_of([batch_of([(2, 100)] * 4, **shape), batch_of([(2, 100)] * 3 + [(2, 60)], **shape)])
+    assert [len(rows) for rows in long.parts] == [4, 4]  # 7 and 1 would have 62 + 714 tokens, fewer than 816
 
 
-def test_like_lengths_stay_where_they_are():
-    batches = [batch_of([(2, 7)] * 4) for _ in range(3)]
-    assert not plan_of(batches).is_worth_it
-    batches[1]["advantages"][:2] = 0.0  # 2 of 12 rows less
-    assert plan_of(batches).is_worth_it and not plan_of(batches, skips_rows=False).is_worth_it
+def test_of_two_cuts_without_padding_the_even_one_is_made():
+    batches = [batch_of([(2, 7)] * 4, advantages=[1.0, 0.0, 1.0, 1.0]) for _ in range(2)]
+    assert [len(rows) for rows in plan_of(batches).parts] == [3, 3]
 
+
+# What padding and other rows change
 
 SIZE = dict(hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, vocab_size=50)
+QWEN = dict(num_key_value_heads=2, head_dim=8)
+RECURRENT = dict(lru_width=16, block_types=["recurrent", "attention"], num_key_value_heads=2)
 GPT = dict(n_embd=16, n_layer=2, n_head=2, n_positions=256)
 # model: its settings, and whether padding of prompts and of completions can go; None: it could, and stays
 MODELS = {
-    "qwen3": (dict(num_key_value_heads=2, head_dim=8), (True, True)),
-    "qwen3_moe": (
-        dict(num_key_value_heads=2, head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16),
-        (True, True),
-    ),
-    "gemma3_text": (dict(num_key_value_heads=2, head_dim=8, sliding_window=4), (True, True)),
+    "qwen3": (QWEN, (True, True)),
+    "qwen3_moe": (QWEN | dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16), (True, True)),
+    "gemma3_text": (QWEN | dict(sliding_window=4), (True, True)),
     "mamba2": (dict(head_dim=8, num_heads=4, state_size=8, n_groups=1, chunk_size=8), (None, True)),
     "opt": (dict(ffn_dim=32, word_embed_proj_dim=16), (None, True)),  # absolute positions, counted without padding
     "bloom": (GPT, (None, True)),  # ALiBi
     "gpt2": (GPT, (False, True)),
-    "recurrent_gemma": (
-        dict(lru_width=16, block_types=["recurrent", "attention"], num_key_value_heads=2),
-        (False, True),
-    ),
+    "recurrent_gemma": (RECURRENT, (False, True)),
     "rwkv": (dict(attention_hidden_size=16), (False, True)),
 }
 
@@ -300,17 +264,20 @@ def test_only_padding_that_the_model_does_not_see_is_cut(kind, dtype):
 )
 def test_what_a_model_sees_beyond_thousands_of_tokens_its_config_says(rope, expected):
     rope = {"rope_type": "default", "rope_theta": 10000.0, **rope}
-    model = tiny("qwen3", **MODELS["qwen3"][0], rope_parameters=rope, max_position_embeddings=8192)
+    model = tiny("qwen3", **QWEN, rope_parameters=rope, max_position_embeddings=8192)
     trim, reason, _ = trim_of(model)
     assert (trim.prompts, trim.completions) == expected and reason
 
 
-def test_rows_that_see_each_other_stay_together():
-    def looking_around(model, batch):  # as experts of limited capacity do
-        found = logps(model, batch)
-        return found + 0.01 * found.mean()
-
-    trim, reason, sees_rows = trim_of(tiny("qwen3", **MODELS["qwen3"][0]), looking_around)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda found: found + 0.01 * found.mean(),  # as experts of limited capacity do
+        lambda found: 0.0 * found,  # tells nothing
+    ],
+)
+def test_rows_that_may_see_each_other_stay_together(change):
+    trim, reason, sees_rows = trim_of(tiny("qwen3", **QWEN), lambda model, batch: change(logps(model, batch)))
     assert trim == NO_TRIM and sees_rows and reason
 
 
@@ -324,22 +291,3 @@ def test_experts_that_round_by_how_many_tokens_they_get_see_no_other_rows():
     for kind, can_trim in (("qwen3", False), ("qwen3_moe", True)):
         trim, _, sees_rows = trim_of(tiny(kind, **MODELS[kind][0]).bfloat16(), rounding)
         assert (trim == PaddingTrim(), sees_rows) == (can_trim, not can_trim)
-
-
-def test_log_probs_that_are_all_the_same_tell_nothing():
-    trim, _, sees_rows = trim_of(tiny("qwen3", **MODELS["qwen3"][0]), lambda model, batch: 0.0 * logps(model, batch))
-    assert trim == NO_TRIM and sees_rows
-
-
-def test_short_rows_share_a_micro_batch_of_more_rows_and_no_more_tokens():
-    """TRL's micro-batches have 4 x (2 + 100) = 408 tokens; the parts 102 and 7 x 12 = 84."""
-    shape = dict(num_prompt=2, num_completion=100)
-    plan = plan_of([batch_of([(2, 10), (2, 100), (2, 10), (2, 10)], **shape), batch_of([(2, 10)] * 4, **shape)])
-    assert [len(rows) for rows in plan.parts] == [1, 7] and plan.planned_tokens() == 186
-    long = plan_of([batch_of([(2, 100)] * 4, **shape), batch_of([(2, 100)] * 3 + [(2, 60)], **shape)])
-    assert [len(rows) for rows in long.parts] == [4, 4]  # 7 and 1 would have 62 + 714 tokens, fewer than 816
-
-
-def test_of_two_cuts_without_padding_the_even_one_is_made():
-    batches = [batch_of([(2, 7)] * 4, advantages=[1.0, 0.0, 1.0, 1.0]) for _ in range(2)]
-    assert [len(rows) for rows in plan_of(batches).parts] == [3, 3]

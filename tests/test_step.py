@@ -1,6 +1,5 @@
 """A training step that computes less gives the weights, the loss and the metrics of one that computes everything."""
 
-import itertools
 import random
 
 import pytest
@@ -27,7 +26,8 @@ LOSSES = sorted(AVERAGED_BY_SEQUENCE_RATIO | {"cispo", "vespo"})
 STEP = dict(per_device_train_batch_size=3, gradient_accumulation_steps=8, num_generations=4)
 # Adam divides a gradient by its own size, and so makes of rounding what it likes.
 PLAIN = dict(optim="sgd", learning_rate=0.2, lr_scheduler_type="constant", max_grad_norm=0.0)
-OF_ALL_ROWS = ("entropy", "vespo/phi_seq_mean")  # what rows left out have none of
+# Means over the tokens in the loss: TRL's differ where its micro-batches are unlike.
+IN_THE_LOSS = ("entropy", "kl", "clip_ratio/", "cispo_clip_ratio", "vespo/")
 
 
 def ragged(prompts, trainer):
@@ -76,10 +76,9 @@ def assert_same_training(found, expected, tolerance=1e-6):
     assert moved > 1e-3  # three orders above what is compared
     logs, same_logs = metrics_of(expected), metrics_of(found)
     for log, same_log in zip(logs, same_logs, strict=True):
-        names = [n for n, v in log.items() if isinstance(v, float) and not n.startswith("micro_batches/")]
-        left_out = OF_ALL_ROWS if same_log.get("micro_batches/rows", 1.0) < 1 else ()
-        for name in set(names) - set(left_out):
-            assert same_log[name] == pytest.approx(log[name], rel=2e-5, abs=1e-6), name
+        for name, value in log.items():
+            if isinstance(value, float) and not name.startswith(("micro_batches/", *IN_THE_LOSS)):
+                assert same_log[name] == pytest.approx(value, rel=2e-5, abs=1e-6), name
 
 
 def compare(policy, tmp_path, **settings):
@@ -126,9 +125,6 @@ SETTINGS = {
     "budget, one micro-batch": dict(
         max_tokens_per_micro_batch=90, per_device_train_batch_size=24, gradient_accumulation_steps=1
     ),
-    "rows alone": dict(length_aware_training=False, length_aware_scoring=False),
-    "length alone": dict(skip_zero_advantages=False, length_aware_scoring=False),
-    "scoring alone": dict(skip_zero_advantages=False, length_aware_training=False, **OFF_POLICY),
     "padded to eight": dict(pad_to_multiple_of=8),
     "opsm": dict(off_policy_mask_threshold=0.1, **OFF_POLICY),
     "bapo": dict(policy_loss="bapo", advantage_estimator="grpo", **OFF_POLICY),
@@ -271,12 +267,41 @@ def test_a_budget_must_be_a_number_of_tokens(tmp_path, budget):
 
 
 def test_a_budget_needs_rows_to_be_sorted(tmp_path):
-    with pytest.raises(ValueError, match="length_aware_training=False"):
-        config(tmp_path, max_tokens_per_micro_batch=100, length_aware_training=False)
+    with pytest.raises(ValueError, match="compute_less=False"):
+        config(tmp_path, max_tokens_per_micro_batch=100, compute_less=False)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        dict(loss_type="dapo"),
+        dict(loss_type="grpo", importance_sampling_level="sequence"),
+        dict(loss_type="cispo"),
+        dict(loss_type="vespo", beta=0.1),
+        dict(loss_type="dapo", beta=0.1),
+        dict(loss_type="dapo", beta=0.1, importance_sampling_level="sequence"),
+        dict(loss_type="dapo", beta=0.1, max_tokens_per_micro_batch=60),
+    ],
+    ids=str,
+)
+def test_the_metrics_of_a_step_are_those_of_all_its_rows_in_one_micro_batch(policy, tmp_path, settings):
+    """A rollout left out is never clipped, and has no entropy; with a KL penalty none is."""
+    settings = {**settings, "num_iterations": 2, "max_steps": 4, "learning_rate": 1.0, "epsilon": 1e-3}
+    found = run(policy, tmp_path / "on", **settings)
+    off = {**settings, **AS_TRL, "max_tokens_per_micro_batch": None}
+    whole = dict(per_device_train_batch_size=24, gradient_accumulation_steps=1)
+    expected = run(policy, tmp_path / "off", **off, **whole)
+    has_kl = "beta" in settings
+    of_all_rows = () if has_kl else ("entropy", "clip_ratio/low_min")
+    compared = set()
+    for log, same_log in zip(metrics_of(expected), metrics_of(found), strict=True):
+        for name in (name for name in log if name.startswith(IN_THE_LOSS) and name not in of_all_rows):
+            assert same_log[name] == pytest.approx(log[name], rel=1e-3, abs=1e-6), name
+            compared |= {name} if log[name] else set()
+    assert any("clip_ratio" in name or "vespo" in name for name in compared) and ("kl" in compared) == has_kl
 
 
 def test_entropy_is_that_of_the_rows_in_the_loss(policy, tmp_path):
-    """Of each of TRL's micro-batches that has any, and then the mean of those."""
     trainer = run(policy, tmp_path, max_steps=1, learning_rate=0.0)
     (batch,) = trainer.batches
     both = [torch.cat([batch[f"{part}_{kind}"] for part in ("prompt", "completion")], 1) for kind in ("ids", "mask")]
@@ -284,16 +309,8 @@ def test_entropy_is_that_of_the_rows_in_the_loss(policy, tmp_path):
     with torch.no_grad():
         logits = trainer.model(input_ids=both[0], attention_mask=both[1]).logits[:, -size - 1 : -1]
     entropies = torch.distributions.Categorical(logits=logits).entropy()
-    buffered = {tuple(ids.tolist()): number // 3 for number, ids in enumerate(
-        itertools.chain(*(slot["completion_ids"] for slot in trainer._buffered_inputs))
-    )}  # fmt: skip
-    by_micro_batch = {}
-    advantages = next(trainer.token_advantages)
-    for row in (advantages != 0).any(1).nonzero().flatten().tolist():
-        number = buffered[tuple(batch["completion_ids"][row].tolist())]
-        by_micro_batch.setdefault(number, []).append(entropies[row][batch["completion_mask"][row].bool()])
-    expected = torch.stack([torch.cat(values).mean() for values in by_micro_batch.values()]).mean()
-    assert metrics_of(trainer)[0]["entropy"] == pytest.approx(float(expected), rel=1e-4)
+    in_loss = (next(trainer.token_advantages) != 0).any(dim=1, keepdim=True) & batch["completion_mask"].bool()
+    assert metrics_of(trainer)[0]["entropy"] == pytest.approx(float(entropies[in_loss].mean()), rel=1e-5)
 
 
 def test_where_no_row_teaches_the_metrics_are_of_all(policy, tmp_path):

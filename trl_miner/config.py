@@ -37,7 +37,7 @@ HEADINGS = {
     "dose_share": "that control the dose of all-right and all-wrong prompts",
     "policy_loss": "that control the loss",
     "optimizer_batch_size": "that control the batch",
-    "length_aware_training": "that control the speed of a step, and change its gradient only by rounding",
+    "compute_less": "that control the speed of a step, and change its gradient only by rounding",
     "overwrite_output_dir": "that control how a run begins",
     "watchdog_seconds": "that control what happens when a part of the run stops",
     "log_token_credit": "that control what is recorded",
@@ -133,7 +133,7 @@ class MinerGRPOConfig(GRPOConfig):
         "all",
         "Rollouts that the KL penalty (beta) acts on: all, as in TRL; or rows_with_advantage, which leaves it out for "
         "rollouts whose advantage is zero at every token. These then go through neither the reference model nor, with "
-        "skip_zero_advantages, the policy's forward and backward. That is another gradient: nothing holds the policy "
+        "compute_less, the policy's forward and backward. That is another gradient: nothing holds the policy "
         "near the reference on such rollouts. The loss is divided by as much as before; the metric kl is a mean over "
         "the others. Evaluation takes all.",
     )
@@ -142,25 +142,18 @@ class MinerGRPOConfig(GRPOConfig):
         "Rollouts per optimizer step, over all processes. Sets gradient_accumulation_steps to what the launched "
         "processes need for it, so that one recipe is the same run on two GPUs and on eight.",
     )
-    length_aware_training: bool = _setting(
+    compute_less: bool = _setting(
         True,
-        "Sort the rollouts of an optimizer step into micro-batches by length, and trim each micro-batch to its own "
-        "longest prompt and completion. Where the loss depends on TRL's micro-batches, they are only trimmed: "
-        "top_entropy_quantile, entropy bonus, router loss, Clip-Cov, and loss_type bnpo with a beta. KL-Cov and "
-        "images leave them as they are.",
+        "Skip forward and backward for rollouts whose advantage is zero at every token, unless a KL penalty moves "
+        "them (see kl_on). Sort the others into micro-batches by length, each without the padding that none of its "
+        "rollouts needs, in the forwards without a gradient, too. Where the loss depends on TRL's micro-batches, they "
+        "are only trimmed: top_entropy_quantile, entropy bonus, router loss, Clip-Cov, loss_type bnpo with a beta. "
+        "KL-Cov and images leave them as they are. Metrics of the loss are means over the tokens in it.",
     )
     max_tokens_per_micro_batch: int | None = _setting(
         None,
         "Cut the rollouts of an optimizer step into as few micro-batches as hold this many tokens each, prompts and "
         "padding included, instead of per_device_train_batch_size rollouts each. At least the longest rollout.",
-    )
-    length_aware_scoring: bool = _setting(
-        True, "Sort and trim likewise in the forwards without a gradient: old log-probs and reference."
-    )
-    skip_zero_advantages: bool = _setting(
-        True,
-        "Skip forward and backward for rollouts whose advantage is zero at every token, unless a KL penalty moves "
-        "them (see kl_on). The metric entropy is then a mean over the others; micro_batches/rows is their share.",
     )
     reuse_sampling_logps: bool = _setting(
         True,

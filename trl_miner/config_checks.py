@@ -281,9 +281,9 @@ def _check_budget(args: Any, budget: float) -> None:
             f"max_tokens_per_micro_batch must be a whole number of tokens, at least 2: got {budget}. It must hold the "
             f"longest prompt and max_completion_length={args.max_completion_length} tokens."
         )
-    if not args.length_aware_training:
+    if not args.compute_less:
         raise ValueError(
-            f"max_tokens_per_micro_batch sorts rollouts by length: got {budget} with length_aware_training=False. "
+            f"max_tokens_per_micro_batch sorts rollouts by length: got {budget} with compute_less=False. "
             f"Leave one of them out."
         )
     if args.max_completion_length is not None and budget <= args.max_completion_length:

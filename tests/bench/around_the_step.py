@@ -32,11 +32,12 @@ from trl_miner.distributed import DistributedWorld
 from trl_miner.rewards import math_reward
 from trl_miner.trainer import miner_grpo
 from trl_miner.trainer.micro_batches import MicroBatchPlan
-from trl_miner.trainer.optimizer_step import OptimizerStep
 from trl_miner.trainer.prompt_log import PromptLog, PromptOutcomes
 from trl_miner.trainer.run import RunState
 from trl_miner.trainer.scoring import Forwards
+from trl_miner.trainer.step import OptimizerStep
 from trl_miner.trainer.token_credit import CreditRecorder
+from trl_miner.trainer.token_means import TokenMeans
 
 GENERATIONS, ROWS = 16, 4
 PARAMETERS, GPUS, FLOPS, UTILISATION = 4e9, 8, 989e12, 0.4
@@ -102,8 +103,7 @@ def watch_all(watch: Stopwatch, trainer: MinerGRPOTrainer) -> None:
         (PromptLog, "record", "prompt ledger", True),
         (OptimizerStep, "_make_plan", "planning the micro-batches", True),
         (MicroBatchPlan, "build", "moving rows into micro-batches", True),
-        (MicroBatchPlan, "keep", "keeping log-probs for TRL's metrics", True),
-        (OptimizerStep, "_log_plan", "TRL's metrics, a second time", True),
+        (TokenMeans, "over", "means of TRL's metrics", True),
         *((DistributedWorld, name, "sums and gathers", False) for name in ("gather", "sum")),
         *((trainer.accelerator, name, "sums and gathers", False) for name in ("gather", "reduce")),
         (trainer, "rollout_func", "the rollouts", False),

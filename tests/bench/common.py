@@ -12,10 +12,7 @@ from pathlib import Path
 import torch
 
 # The method alone, on TRL's own step.
-AS_TRL = {
-    name: False
-    for name in ("length_aware_training", "length_aware_scoring", "skip_zero_advantages", "reuse_sampling_logps")
-}
+AS_TRL = {"compute_less": False, "reuse_sampling_logps": False}
 
 
 def machine() -> str:

@@ -54,8 +54,8 @@ class Watch(GradientShare):
     def __init__(self, trained: MinerGRPOTrainer) -> None:
         super().__init__(trained)
         self.shares: list[float] = []
-        own = trained.measure_gradient
-        trained.measure_gradient = lambda *batch: [add(*batch) for add in (own, self.add)]
+        own = trained._gradient_share.add
+        trained._gradient_share.add = lambda *batch: [add(*batch) for add in (own, self.add)]
         trained.add_callback(self)
 
     def _is_logged(self, step: int) -> bool:

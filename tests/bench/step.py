@@ -1,7 +1,7 @@
 """How long a training step takes with MinerGRPOTrainer, as a share of what it takes with TRL's GRPOTrainer.
 
-    python tests/bench/step.py [--write] [--pairs 20] [--growth-pairs 5] [--tables lengths each growth kl ...]
-    python tests/bench/step.py --gpu [--write] [--pairs 6] [--tables lengths each]
+    python tests/bench/step.py [--write] [--pairs 20] [--growth-pairs 5] [--tables lengths growth kl ...]
+    python tests/bench/step.py --gpu [--write] [--pairs 6] [--tables lengths]
 
 All trainers of a table row live in one process and take turns, another one first in each round. They start from the
 same weights, learn at rate 0, and handle the same rollouts: random tokens.
@@ -36,17 +36,13 @@ TINY = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, vocab_si
 SMALL = dict(hidden_size=256, intermediate_size=768, num_hidden_layers=4, vocab_size=512)
 SMALL |= dict(num_attention_heads=4, num_key_value_heads=2, head_dim=64)
 OF_KL = dict(num_hidden_layers=2)  # 1.8 M parameters
-SWITCHES = ("length_aware_training", "length_aware_scoring", "skip_zero_advantages")
 TARGETS = {"heavy tail": 0.35, "uniform": 0.60, "constant": 1.01}  # of the ratio, by the distribution of the lengths
 WARM_UP = 10**6  # a seed that no round has
 
 LENGTHS_TEXT = """## Lengths\n
 {} pairs a row. Heavy tail: log-normal (sigma 1) with a mean of a quarter of the longest, cut there; uniform: from 1
-on; constant: all the longest. With length_aware_training alone the estimator is GRPO's and every group is mixed. With
-everything it is MINER's and half of the groups are all right, as for TRL, which computes the same whatever they are.
-"""
-EACH_TEXT = """## What each of the three brings\n
-{} pairs a row, heavy tail, MINER, half of the groups all right. Seconds are of one optimizer step.
+on; constant: all the longest. With GRPO every group is mixed, and no rollout is left out. With MINER half of the
+groups are all right, as for TRL, which computes the same whatever they are.
 """
 KL_TEXT = """## A KL penalty\n
 {} pairs a row, 1.8 M parameters, heavy tail, beta 0.001, half of the groups all right. The forward of the reference is
@@ -81,12 +77,8 @@ class Variant(NamedTuple):
 
 
 TRL = "TRL"
-DEFAULT = Variant("everything at its default")
-
-
-def switched(name: str, *on: str, estimator: str = "miner", all_right: float = 0.5) -> Variant:
-    """All three off but those named."""
-    return Variant(name, {s: s in on for s in SWITCHES} | {"advantage_estimator": estimator}, all_right)
+DEFAULT = Variant("MINER")
+MIXED = Variant("GRPO", {"advantage_estimator": "grpo"}, all_right=0.0)
 
 
 class Turn:
@@ -223,32 +215,16 @@ class Comparison:
 
 
 def lengths_table(case: Case, rounds: int) -> str:
-    alone = switched("length_aware_training alone", "length_aware_training", estimator="grpo", all_right=0.0)
     rows, header = [], ["lengths", "TRL, s", "target"]
-    for variant in (alone, DEFAULT):
+    for variant in (MIXED, DEFAULT):
         header += [variant.name, "met", "its peak memory"]
     for lengths, target in TARGETS.items():
-        found = Comparison(replace(case, lengths=lengths), [alone, DEFAULT], rounds)
+        found = Comparison(replace(case, lengths=lengths), [MIXED, DEFAULT], rounds)
         rows.append([lengths, found.seconds, f"{target:.2f}"])
-        for variant in (alone, DEFAULT):
+        for variant in (MIXED, DEFAULT):
             met = "yes" if found.quartiles(variant)[1] <= target else "no"
             rows[-1] += [found.ratio(variant), met, found.peak(variant)]
     return f"{LENGTHS_TEXT.format(rounds)}\n" + table(header, rows)
-
-
-def each_table(case: Case, rounds: int) -> str:
-    training, scoring, skipping = (switched(f"{name} alone", name) for name in SWITCHES)
-    off = switched("all three off")
-    cases = {"as above": (case, [off, training, scoring, skipping, DEFAULT])}
-    if not case.gpu:
-        cases["two optimizer steps on each generation"] = (replace(case, steps=2), [off, scoring, DEFAULT])
-    rows = []
-    for name, (of_rows, variants) in cases.items():
-        found = Comparison(of_rows, variants, rounds)
-        for variant in variants:
-            rows.append([name, found.seconds, variant.name, found.ratio(variant), found.peak(variant)])
-    header = ["case", "TRL, s", "MinerGRPOTrainer with", "ratio", "peak memory"]
-    return f"{EACH_TEXT.format(rounds)}\n" + table(header, rows)
 
 
 def kl_table(case: Case, rounds: int) -> str:
@@ -286,7 +262,7 @@ def growth_tables(case: Case, rounds: int) -> str:
 
 
 def main() -> None:
-    builders = {"lengths": lengths_table, "each": each_table, "growth": growth_tables, "kl": kl_table}
+    builders = {"lengths": lengths_table, "growth": growth_tables, "kl": kl_table}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the tables to tests/bench/results")
     parser.add_argument("--pairs", type=int, help="pairs of steps for each row: 20, or 6 with --gpu")
@@ -311,7 +287,7 @@ def main() -> None:
     text += f"{case.rows} rows x {case.accumulation} micro-batches, groups of {case.generations}, up to {case.cap} "
     text += "tokens. All ratios are to TRL: the median of the pairs (and their quartiles).\n"
     text += f"`python tests/bench/step.py {' '.join(sys.argv[1:])}`"
-    for name in options.tables or list(builders)[: 2 if options.gpu else 4]:
+    for name in options.tables or list(builders)[: 1 if options.gpu else 3]:
         text += "\n\n" + builders[name](case, options.growth_pairs if name == "growth" else pairs)
     report("_".join(["step_gpu" if options.gpu else "step", *(options.tables or [])]), text)
 

@@ -32,9 +32,7 @@ def draw_settings(draw):
         gradient_accumulation_steps=steps,
         steps_per_generation=draw.choice([steps, 2 * steps]),
         mask_truncated_completions=draw.choice(SEVERAL),
-        skip_zero_advantages=draw.choice([True, True, False]),
-        length_aware_scoring=draw.choice([True, True, False]),
-        length_aware_training=draw.choice([True, True, False]),
+        compute_less=draw.choice([True, True, True, False]),
         log_token_credit=draw.choice([0, 10]),
         log_gradient_share=draw.choice([0, 1]),
     )
@@ -44,7 +42,7 @@ def draw_settings(draw):
     others = {settings.get("all_right"), settings.get("all_wrong")}  # which dynamic sampling would drop
     if others <= ({"none", None} if settings["advantage_estimator"] == "grpo" else {"none"}):
         settings["dynamic_sampling"] = draw.choice([False, True])
-    if settings["length_aware_training"]:
+    if settings["compute_less"]:
         settings["max_tokens_per_micro_batch"] = draw.choice(BUDGETS)
     if settings["advantage_estimator"] == "grpo":
         settings["policy_loss"] = draw.choice(["clip", "clip_cov", "bapo", "kl_cov"])

@@ -26,8 +26,8 @@ from ..methods.dose import DoseState, give_dose, squared_masses, start_dose, ste
 from ..methods.groups import GroupKinds
 from .hooks import FORWARD, refuse_own_loss
 from .padding import loss_mask
+from .patching import patched
 from .reference import HAS_REFERENCE, REFERENCE
-from .replaced import replaced
 from .run import RunState
 
 GROUP_KIND = "miner_group_kind"  # (B,) in a batch of TRL's, from the advantages to the loss: `PH`, `HE` or `NH`
@@ -79,7 +79,7 @@ def _loss_slopes(trainer: Any, batch: dict[str, Any], weight: float) -> tuple[Te
 
     if REFERENCE in batch:  # a row without a reference has no KL penalty
         batch = {**batch, HAS_REFERENCE: torch.zeros_like(batch[GROUP_KIND], dtype=torch.bool)}
-    with replaced(trainer, FORWARD, forward_without_graph), replaced(trainer, "_entropy_bonus_enabled", False):
+    with patched(trainer, FORWARD, forward_without_graph), patched(trainer, "_entropy_bonus_enabled", False):
         loss = trainer.call_loss(trainer.model, batch) * weight
     logps_BT, leaf_BT = seen
     return logps_BT, torch.autograd.grad(loss, leaf_BT)[0]

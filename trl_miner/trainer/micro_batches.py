@@ -9,8 +9,8 @@ step by length, and leave out rows that add nothing to the sum.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,22 +21,10 @@ from ..distributed import World
 from .padding import PaddingTrim, loss_mask, padded_length, shorten
 from .row_layout import ROW_MEAN, TOKEN_MEAN
 
-# A plan costs a second pass over TRL's loss arithmetic, for its metrics: not worth it for less than this share.
-WORTH_REGROUPING = 0.95
-
 # A micro-batch of short rows may have more rows than TRL's, by this factor, but never more tokens.
 MOST_ROWS = 8
 
 Row = tuple[int, int]  # one of TRL's micro-batches, and the row in it
-
-
-@dataclass
-class MicroBatch:
-    """Rows that go through the model together."""
-
-    rows: list[Row]  # where each comes from; none in a micro-batch that only keeps the processes in step
-    inputs: dict[str, Any]  # the batch for TRL's loss
-    weight: float  # the weight of its loss
 
 
 @dataclass
@@ -49,10 +37,7 @@ class MicroBatchPlan:
     trim: PaddingTrim  # the padding that can go
     parts: list[list[Row]]  # the rows of each micro-batch of the plan
     loss_type: str  # TRL's; it decides what keeps the gradient
-    is_worth_it: bool = True  # whether the plan saves enough, or holds a number of tokens that was asked for
-    trimmed_share: float = 1.0  # the share of TRL's tokens that remains when its micro-batches are trimmed
     num_tokens: int = 0  # tokens of the micro-batches built so far, padding included
-    _kept: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # log-probs and entropies of each TRL batch
 
     def __post_init__(self) -> None:
         if self.loss_type in TOKEN_MEAN:
@@ -63,8 +48,8 @@ class MicroBatchPlan:
         num_parts, num_steps = len(self.parts), len(self.trl_batches)
         return list(range(number * num_parts // num_steps, (number + 1) * num_parts // num_steps))
 
-    def build(self, number: int) -> MicroBatch:
-        """Return micro-batch `number` with its tensors and its weight."""
+    def build(self, number: int) -> tuple[dict[str, Any], float]:
+        """Return micro-batch `number`, a batch for TRL's loss, and the weight of its loss."""
         rows = self.parts[number]
         inputs = self._join(rows) if rows else self._blank()
         self.num_tokens += len(inputs["prompt_ids"]) * padded_length(inputs)
@@ -74,7 +59,7 @@ class MicroBatchPlan:
             factors = torch.tensor([count / self._counts[batch] for batch, _ in rows])
             advantages = inputs["advantages"].view(len(rows), -1)
             inputs["advantages"] = advantages * factors.to(advantages.device).unsqueeze(1)
-        return MicroBatch(rows, inputs, weight)
+        return inputs, weight
 
     def _join(self, rows: list[Row]) -> dict[str, Any]:
         longest = np.stack([self.lengths[batch][row] for batch, row in rows]).max(axis=0).tolist()
@@ -103,36 +88,7 @@ class MicroBatchPlan:
             "advantages": torch.zeros_like(short["advantages"]),
         }
 
-    # TRL's metrics are those of its own micro-batches: the plan keeps what the model said until all rows are through.
-
-    def keep(self, micro_batch: MicroBatch, logps: Tensor, entropies: Tensor) -> None:
-        """Keep what the model said of a micro-batch, (rows, its tokens) each, for `replay`."""
-        if not self._kept:
-            for batch in self.trl_batches:
-                # A row left out keeps the old policy's: a ratio of 1, as on-policy.
-                old = batch.get("old_per_token_logps", batch["completion_ids"])
-                known = torch.zeros_like(old, dtype=logps.dtype)
-                if "old_per_token_logps" in batch:
-                    known.copy_(old)
-                self._kept.append((known, torch.zeros_like(known, dtype=entropies.dtype)))
-        size = logps.shape[1]
-        for i, (place, row) in enumerate(micro_batch.rows):
-            for kept, value in zip(self._kept[place], (logps, entropies), strict=True):
-                kept[row, :size] = value[i]
-
-    def replay(self) -> Iterator[tuple[dict[str, Any], Tensor, Tensor]]:
-        """Yield each of TRL's micro-batches, trimmed to T, with (B, T) log-probs and entropies of all its rows."""
-        for batch, lengths, (logps, entropies) in zip(self.trl_batches, self.lengths, self._kept, strict=True):
-            short = self.trim.trim(batch, lengths)
-            size = short["completion_ids"].shape[1]
-            yield short, logps[:, :size], entropies[:, :size]
-
     # How much goes through the model.
-
-    def planned_tokens(self) -> int:
-        """Return the tokens that go through the model under this plan, padding included."""
-        longest = [[self.lengths[batch][row] for batch, row in rows] for rows in self.parts if rows]
-        return sum(len(rows) * int(np.max(rows, axis=0).sum()) for rows in longest)
 
     def padded_tokens(self) -> int:
         """Return the tokens of TRL's micro-batches as they are."""
@@ -142,21 +98,11 @@ class MicroBatchPlan:
         """Return how many rows are in the loss, and how many there are."""
         return sum(int(used.sum()) for used in self.is_used), sum(len(used) for used in self.is_used)
 
-    def token_counts(self) -> Tensor:
-        """Return (TRL's micro-batches, 2): the tokens of each loss, and those that are of rows not left out."""
-        counts = []
-        for batch, is_used in zip(self.trl_batches, self.is_used, strict=True):
-            counts_B = loss_mask(batch).sum(dim=1)
-            counts.append(torch.stack([counts_B.sum(), counts_B[torch.from_numpy(is_used).to(counts_B.device)].sum()]))
-        return torch.stack(counts)
-
 
 def plan_micro_batches(
     trl_batches: Sequence[dict[str, Any]],
     *,
     trim: PaddingTrim,
-    by_length: bool,
-    skips_rows: bool,
     has_kl: bool,
     max_tokens: int | None,
     loss_type: str,
@@ -165,34 +111,23 @@ def plan_micro_batches(
 ) -> MicroBatchPlan:
     """Group the rows of an optimizer step into micro-batches, equally many on every process. Every process must call.
 
-    With `by_length`, rows may share a micro-batch with those of TRL's others; there are at least `least`, of at most
-    `max_tokens` padded tokens each (None: no more than TRL's have). With `skips_rows`, rows without effect are
-    left out, unless all are: TRL's metrics need some.
+    There are at least `least`, of at most `max_tokens` padded tokens each (None: no more than TRL's have). Rows
+    without effect are left out, unless all are: TRL's metrics need some.
     """
-    device, size = trl_batches[0]["advantages"].device, len(trl_batches)
+    device = trl_batches[0]["advantages"].device
     lengths = [trim.lengths(batch) for batch in trl_batches]
-    is_used = [np.ones(len(batch["advantages"]), dtype=bool) for batch in trl_batches]
-    if skips_rows:
-        with_effect = [rows_with_effect(batch, has_kl=has_kl) for batch in trl_batches]
-        if world.sum(torch.tensor(sum(used.sum() for used in with_effect), device=device)) > 0:
-            is_used = with_effect
+    is_used = [rows_with_effect(batch, has_kl=has_kl) for batch in trl_batches]
+    if world.sum(torch.tensor(sum(used.sum() for used in is_used), device=device)) == 0:
+        is_used = [np.ones_like(used) for used in is_used]
     rows = [(batch, int(row)) for batch, used in enumerate(is_used) for row in used.nonzero()[0]]
-    if by_length:
-        lengths_n2 = np.array([lengths[batch][row] for batch, row in rows], dtype=np.int64).reshape(-1, 2)
-        wanted = min(size, len(rows)) if max_tokens is None else fewest_micro_batches(lengths_n2, max_tokens)
-        count = max(least, int(world.gather(torch.tensor([wanted], device=device)).max()))
-        limits = micro_batch_limits(len(is_used[0]), padded_length(trl_batches[0]), max_tokens)
-        parts = [[rows[i] for i in part] for part in partition(lengths_n2, count, **limits)]
-    else:
-        parts = [[(batch, row) for batch, row in rows if batch == number] for number in range(size)]
-    plan = MicroBatchPlan(trl_batches, lengths, is_used, trim, parts, loss_type)
-    trimmed_tokens = sum(len(lengths_B2) * int(lengths_B2.max(axis=0).sum()) for lengths_B2 in lengths)
-    sizes = [plan.planned_tokens(), trimmed_tokens, plan.padded_tokens()]
-    planned, trimmed, padded = world.sum(torch.tensor(sizes, device=device)).tolist()
-    # TRL's own micro-batches, trimmed, are as good where lengths are alike, and need no second look at its loss.
-    plan.is_worth_it = max_tokens is not None or planned < WORTH_REGROUPING * trimmed
-    plan.trimmed_share = trimmed / padded
-    return plan
+    lengths_n2 = np.array([lengths[batch][row] for batch, row in rows], dtype=np.int64).reshape(-1, 2)
+    wanted = min(len(trl_batches), len(rows))
+    if max_tokens is not None:
+        wanted = fewest_micro_batches(lengths_n2, max_tokens)
+    count = max(least, int(world.gather(torch.tensor([wanted], device=device)).max()))
+    limits = micro_batch_limits(len(is_used[0]), padded_length(trl_batches[0]), max_tokens)
+    parts = [[rows[i] for i in part] for part in partition(lengths_n2, count, **limits)]
+    return MicroBatchPlan(trl_batches, lengths, is_used, trim, parts, loss_type)
 
 
 def rows_with_effect(batch: dict[str, Any], *, has_kl: bool) -> np.ndarray:

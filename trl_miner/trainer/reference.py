@@ -20,7 +20,7 @@ from ..config_checks import ROWS_WITH_ADVANTAGE
 from ..distributed import current_world
 from .micro_batches import rows_with_effect
 from .padding import loss_mask
-from .replaced import replaced
+from .patching import patched
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def is_scored_late(trainer: Any) -> bool:
 @contextmanager
 def without_reference(trainer: Any) -> Iterator[None]:
     """Have TRL generate and score a batch without its forward of the reference."""
-    with replaced(trainer, "beta", 0.0):
+    with patched(trainer, "beta", 0.0):
         yield
 
 

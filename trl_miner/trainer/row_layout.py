@@ -24,7 +24,7 @@ class RowLayout:
     """How freely a trainer may arrange rows and padding."""
 
     trim: PaddingTrim  # the padding that can go
-    # whether rows may share a micro-batch with others than TRL's, or be left out, and it is asked for
+    # whether rows may share a micro-batch with others than TRL's, or be left out
     can_regroup: bool
     token_budget: int | None  # tokens of a micro-batch at most, padding included; None: no limit but TRL's
 
@@ -38,26 +38,26 @@ def choose_layout(trainer: Any) -> RowLayout:
     It takes the trainer for its settings, model and forward. Every process must call it, before the first batch and
     with the weights where they are trained.
     """
-    args, method = trainer.args, trainer.args.policy_loss_method
-    is_wanted = {
-        "length_aware_training": args.length_aware_training,
-        "skip_zero_advantages": args.skip_zero_advantages,
-        "max_tokens_per_micro_batch": args.max_tokens_per_micro_batch is not None,
-    }
-    wanted = [name for name in is_wanted if is_wanted[name]]
-    reason = _reason_to_keep_micro_batches(trainer)
-    trim = NO_TRIM
-    if wanted or args.length_aware_scoring:
-        trim, sees_rows = _probe_model(trainer)
-        reason = reason or sees_rows
-    if method.keeps_padding:
+    args = trainer.args
+    if not args.compute_less:
+        return RowLayout(NO_TRIM, can_regroup=False, token_budget=None)
+    trim, sees_rows = _probe_model(trainer)
+    if args.policy_loss_method.keeps_padding:
         trim = NO_TRIM
-    if reason and wanted and trainer.is_world_process_zero():
-        is_trimmed = args.length_aware_training and trim.completions
-        less = ", less the padding that none of its rows needs" if is_trimmed else ""
-        logger.warning(f"{', '.join(wanted)}: micro-batches stay TRL's{less}, because {reason}.")
-    can_regroup = not reason and bool(wanted)
-    return RowLayout(trim, can_regroup, args.max_tokens_per_micro_batch if can_regroup else None)
+    reason = _reason_to_keep_micro_batches(trainer) or sees_rows
+    if reason:
+        less = ", less the padding that none of its rows needs" if trim.completions else ""
+        warn_of_trls_micro_batches(trainer, f"{less}, because {reason}.")
+    return RowLayout(trim, can_regroup=not reason, token_budget=None if reason else args.max_tokens_per_micro_batch)
+
+
+def warn_of_trls_micro_batches(trainer: Any, rest: str) -> None:
+    """Say on one process that the run cannot have the micro-batches that it asks for."""
+    names = "compute_less"
+    if trainer.args.max_tokens_per_micro_batch is not None:
+        names += ", max_tokens_per_micro_batch"
+    if trainer.is_world_process_zero():
+        logger.warning(f"{names}: micro-batches stay TRL's{rest}")
 
 
 def _probe_model(trainer: Any) -> tuple[PaddingTrim, str | None]:
@@ -80,9 +80,9 @@ def _probe_model(trainer: Any) -> tuple[PaddingTrim, str | None]:
     trim, reason = removable_padding(probed_2, config.get_text_config())
     if probed_2.isinf().all():
         reason = f"a forward of a few tokens does not tell what its log-probs depend on{error}"
-    if reason and (args.length_aware_training or args.length_aware_scoring) and trainer.is_world_process_zero():
+    if reason and trainer.is_world_process_zero():
         kept = "prompts keep their padding" if trim.completions else "rows keep their padding"
-        logger.warning(f"length_aware_training and length_aware_scoring: {kept} with this model: {reason}.")
+        logger.warning(f"compute_less: {kept} with this model: {reason}.")
     together = "the log-probs of a row may depend on the other rows of its micro-batch with this model"
     return replace(trim, multiple=args.pad_to_multiple_of or 1), together if probed_2[1] > 1 else None
 

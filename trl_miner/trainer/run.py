@@ -23,8 +23,8 @@ from ..runs.segments import Segment, continued, settings_of, trainer_settings
 from ..runs.trainer_state import FILE as STATE
 from ..runs.trainer_state import last_step, planned_steps
 from ..runs.training_record import write_run_record
+from .patching import patched
 from .reference import restore_reference, save_reference
-from .replaced import replaced
 
 logger = logging.getLogger(__name__)
 
@@ -265,8 +265,8 @@ class Checkpointing(TrainerCallback):
             checkpoints.begin(unfinished.parent.parent)
         trainer.accelerator.wait_for_everyone()
         with (
-            replaced(trainer, "_get_output_dir", lambda *_, **__: str(unfinished.parent)),
-            replaced(args, "push_to_hub", False),
+            patched(trainer, "_get_output_dir", lambda *_, **__: str(unfinished.parent)),
+            patched(args, "push_to_hub", False),
         ):
             write()
         self._save_rollouts(unfinished)

@@ -104,7 +104,7 @@ class Forwards:
             kwargs["compute_entropy"] = True
         is_scoring = batch_size is not None and trainer.model.training and not torch.is_grad_enabled()
         forward: Callable[..., dict[int | str, Any]] = partial(self._forward, wanted, model, **kwargs)
-        if is_scoring and trainer.args.length_aware_scoring and self.layout.trim.completions:
+        if is_scoring and self.layout.trim.completions:
             images = {name: kwargs[name] for name in MULTIMODAL_KEYS if kwargs.get(name) is not None}
             if self.can_sort([_masks(attention_mask, logits_to_keep) | images]):
                 forward = partial(self._forward_by_length, forward)

@@ -55,18 +55,18 @@ from .generation_batch import (
 from .gradient_share import GradientShare, with_group_kind
 from .hooks import FORWARD, overridden
 from .logits import check_logits
-from .loss_rewriter import LossRewriter
-from .optimizer_step import OptimizerStep
 from .padding import loss_mask
+from .patching import patched
+from .policy_loss import PolicyLoss
 from .prompt_log import PromptLog
 from .prompts import PromptRows, PromptSource, check_drawable
 from .quantized_sync import full_weights_for_vllm
 from .reference import add_reference, average_kl, fill_reference, is_scored_late, without_reference
-from .replaced import replaced
 from .row_layout import AS_TRL, choose_layout
 from .run import Checkpointing, NothingLeft, RunState
 from .sampler_check import SamplerCheck, takes_sampler_logps
 from .scoring import Forwards, Scores
+from .step import OptimizerStep
 from .token_credit import CreditRecorder
 from .tool_turns import ToolTurns
 
@@ -199,7 +199,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         """Add what an optimizer step does besides TRL's."""
         self.has_stepped = False  # whether `training_step` has been called
         self._optimizer_step = OptimizerStep(self)
-        self._rewriter = LossRewriter(self) if self.args.policy_loss_method.function is not None else None
+        self._policy_loss = PolicyLoss(self) if self.args.policy_loss_method.function is not None else None
         self._gradient_share: GradientShare | None = None
         if self.args.log_gradient_share or self.args.dose_share is not None:
             self._gradient_share = GradientShare(self)
@@ -268,7 +268,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         # A worker process would have to send the whole data set with each batch.
         if isinstance(rows, Dataset) and not self.args.dataloader_num_workers:
             rows = PromptRows(rows)
-        with replaced(self, "train_dataset", rows):
+        with patched(self, "train_dataset", rows):
             dataloader = super().get_train_dataloader()
         self._prompt_rows, self._prompts = dataloader.dataset, None
         return dataloader
@@ -367,8 +367,8 @@ class MinerGRPOTrainer(GRPOTrainer):
         """See the rollouts and the rewards that TRL itself gets, from whoever overrides its methods."""
         generate, score = self._generate, self._calculate_rewards
         with (
-            replaced(self, "_generate", partial(self._observe_rollouts, generate)),
-            replaced(self, "_calculate_rewards", partial(self._observe_rewards, score)),
+            patched(self, "_generate", partial(self._observe_rollouts, generate)),
+            patched(self, "_calculate_rewards", partial(self._observe_rewards, score)),
         ):
             yield
 
@@ -404,7 +404,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         else:
             # TRL iterates over whatever a function returns: one that returns no list is named
             funcs = [*map(checked, self.reward_func_names, self.reward_funcs)]
-            with self.watchdog.phase("rewards"), replaced(self, "reward_funcs", funcs):
+            with self.watchdog.phase("rewards"), patched(self, "reward_funcs", funcs):
                 rewards_NF = score(inputs, *args)
             rewards_N = total_rewards(rewards_NF, self.reward_weights)
             check_rewards(self.reward_func_names, rewards_NF, rewards_N)
@@ -478,56 +478,36 @@ class MinerGRPOTrainer(GRPOTrainer):
             return super()._compute_loss(model, inputs)
         step = self._optimizer_step
         inputs = step.arrange(inputs)
-        self.prepare_loss()
+        if self._policy_loss is not None:
+            self._policy_loss.prepare(step.plan)
         if step.plan is not None:
             return step.compute_loss(model, step.plan)
-        self.measure_gradient(inputs)
-        loss = self.call_loss(model, inputs)
+        return self.micro_batch_loss(model, inputs)
+
+    def micro_batch_loss(self, model: Any, inputs: dict[str, Any], weight: float = 1.0) -> Tensor:
+        """Return the loss of a micro-batch, which counts with this weight. Every process must call it."""
+        if self._gradient_share is not None:
+            self._gradient_share.add(inputs, weight)
+        loss = self.call_loss(model, inputs) * weight
         average_kl(self, inputs)
         return loss
 
-    def prepare_loss(self) -> None:
-        """Show a `policy_loss` that must see the whole optimizer step all of its rows. Every process must call it."""
-        if self._rewriter is not None:
-            self._rewriter.prepare(self._optimizer_step.plan)
-
-    def measure_gradient(self, inputs: dict[str, Any], weight: float = 1.0) -> None:
-        """Measure a micro-batch whose loss comes next and counts with this weight, where the run asks for it."""
-        if self._gradient_share is not None:
-            self._gradient_share.add(inputs, weight)
-
-    def call_loss(
-        self,
-        model: Any,
-        inputs: dict[str, Any],
-        *,
-        replayed: tuple[Any, ...] | None = None,
-        keep: Callable[[Tensor, Tensor], None] | None = None,
-    ) -> Tensor:
-        """Return TRL's loss of some rows, as `policy_loss` changes it.
-
-        Args:
-            model: The policy.
-            inputs: The rows.
-            replayed: What stands in for the forward inside the loss; None: it asks the model.
-            keep: Gets the log-probs and entropies of the forward, without a graph.
-        """
+    def call_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        """Return TRL's loss of some rows, with what `policy_loss` and `kl_on` put into it after its forward."""
         inputs = dict(inputs)
         ask: Callable[..., tuple[Any, ...]] = getattr(self, FORWARD)
 
         def forward(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
             """Return what TRL's loss gets, overrides included; it looks for all else in `inputs` after this."""
-            result = ask(*args, **kwargs) if replayed is None else replayed
-            if keep is not None:
-                keep(result[0].detach(), result[1].detach())
+            result = ask(*args, **kwargs)
             fill_reference(inputs, result[0])
-            if self._rewriter is not None:
-                self._rewriter.rewrite(inputs, result[0])
+            if self._policy_loss is not None:
+                self._policy_loss.rewrite(inputs, result[0])
             return result
 
         bounds = self.epsilon_low, self.epsilon_high
         try:
-            with replaced(self, FORWARD, forward):
+            with patched(self, FORWARD, forward):
                 loss: Tensor = super()._compute_loss(model, inputs)
             return loss
         finally:
@@ -591,7 +571,7 @@ class MinerGRPOTrainer(GRPOTrainer):
             output_dir: The folder; None: that of the run.
             _internal_call: As transformers', which pushes where it is False and `push_to_hub` is set.
         """
-        with replaced(self, "args", self.args.without_secrets()):  # which go into `training_args.bin`
+        with patched(self, "args", self.args.without_secrets()):  # which go into `training_args.bin`
             super().save_model(output_dir, _internal_call=True)
         if self.args.should_save:
             write_form(Path(output_dir or self.args.output_dir), self.prompt_form)

@@ -112,7 +112,7 @@ ENTROPY = Chart(
     "entropy",
     "Entropy of the policy",
     (Panel("entropy", "Entropy", "nats per token"),),
-    "Mean over the completion tokens of the forward that trains; with skip_zero_advantages over the rollouts that "
+    "Mean over the completion tokens of the forward that trains; with compute_less over the rollouts that "
     "teach only. Falling to 0: the policy hardly explores any more.",
 )
 KL = Chart(

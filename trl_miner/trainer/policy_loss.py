@@ -17,7 +17,7 @@ from .padding import loss_mask
 _READ = ("completion_mask", "tool_mask", "advantages", "old_per_token_logps")
 
 
-class LossRewriter:
+class PolicyLoss:
     """Has TRL's loss see what the method of `policy_loss` computes."""
 
     def __init__(self, trainer: Any) -> None:

@@ -1,4 +1,4 @@
-"""Have TRL, transformers or vLLM find another value under a name, for as long as it takes."""
+"""Temporarily set an attribute of TRL's, transformers' or vLLM's objects and modules."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,11 +8,8 @@ _ABSENT = object()
 
 
 @contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Give an attribute of an object or module another value meanwhile.
-
-    An object whose attribute is its class's, such as a method, has none of its own afterwards.
-    """
+def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Set an attribute inside the block. One that the class defines, such as a method, is the class's again after."""
     own = vars(owner).get(name, _ABSENT)
     setattr(owner, name, value)
     try:

@@ -1,7 +1,6 @@
 """The optimizer step under way: the gradient of TRL's, up to rounding, with fewer tokens through the model."""
 
-import logging
-import math
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -15,17 +14,17 @@ from ..distributed import current_world
 from ..heartbeat import beat
 from .hooks import MICRO_BATCH_HOOKS, overridden
 from .micro_batches import MicroBatchPlan, plan_micro_batches
-from .padding import NO_TRIM
-from .reference import average_kl
+from .patching import patched
+from .row_layout import warn_of_trls_micro_batches
 from .scoring import is_multimodal
-
-logger = logging.getLogger(__name__)
+from .token_means import TokenMeans
 
 
 class OptimizerStep:
     """How the rows of the optimizer step under way go through the model.
 
-    A plan spans the micro-steps of an optimizer step that take their rows from one generation batch.
+    A plan spans the micro-steps of an optimizer step that take their rows from one generation batch. It takes the
+    trainer for its counters, buffered rows, accelerator and loss.
     """
 
     def __init__(self, trainer: Any) -> None:
@@ -49,12 +48,15 @@ class OptimizerStep:
 
         Every process must call it.
         """
-        if not self._first <= self._trainer._step < self._end:
+        trainer = self._trainer
+        if not trainer.args.compute_less:
+            return inputs
+        if not self._first <= trainer._step < self._end:
             self._make_plan()
-        is_trimmed = self.plan is None and self._trainer.args.length_aware_training and not self._is_overridden
-        if is_trimmed and not is_multimodal(inputs):
-            inputs = self._trainer.forwards.layout.trim.trim(inputs)
-        return inputs
+        if self.plan is not None or self._is_overridden or is_multimodal(inputs):
+            return inputs
+        trimmed: dict[str, Any] = trainer.forwards.layout.trim.trim(inputs)
+        return trimmed
 
     def _make_plan(self) -> None:
         trainer, args = self._trainer, self._trainer.args
@@ -66,34 +68,27 @@ class OptimizerStep:
         self._is_overridden = bool(hooks)
         if hooks:
             return self._warn(f"{type(trainer).__name__} overrides {', '.join(hooks)}")
-        if not self._trainer.forwards.layout.can_regroup:
+        layout = trainer.forwards.layout
+        if not layout.can_regroup:
             return
         batches = trainer._buffered_inputs[start : start + size]
         if not trainer.forwards.can_sort(batches):
             return self._warn("these have images")
-        plan = plan_micro_batches(
+        self.plan = plan_micro_batches(
             batches,
-            trim=self._trainer.forwards.layout.trim if args.length_aware_training else NO_TRIM,
-            by_length=args.length_aware_training,
-            skips_rows=args.skip_zero_advantages,
+            trim=layout.trim,
             has_kl=trainer.beta != 0.0 and args.kl_on == ALL_ROWS,
-            max_tokens=args.max_tokens_per_micro_batch,
+            max_tokens=layout.token_budget,
             loss_type=trainer.loss_type,
             least=size if self._is_deepspeed else 1,  # it counts backwards that reach no weight, and gets lost
             world=current_world(),
         )
-        if plan.is_worth_it:
-            self.plan = plan
-        else:
-            self._log_shares(1.0, plan.trimmed_share)
+        self._means = TokenMeans()
 
     def _warn(self, reason: str) -> None:
         """Say once what the run asks for and cannot have."""
-        args = self._trainer.args
-        wanted = [name for name in ("length_aware_training", "skip_zero_advantages") if getattr(args, name)]
-        wanted += ["max_tokens_per_micro_batch"] * (args.max_tokens_per_micro_batch is not None)
-        if wanted and not self._has_warned and self._trainer.is_world_process_zero():
-            logger.warning(f"{', '.join(wanted)}: micro-batches stay TRL's, because {reason}.")
+        if not self._has_warned:
+            warn_of_trls_micro_batches(self._trainer, f", because {reason}.")
         self._has_warned = True
 
     def compute_loss(self, model: Any, plan: MicroBatchPlan) -> Tensor:
@@ -115,23 +110,19 @@ class OptimizerStep:
         else:
             loss = torch.zeros((), device=trainer.accelerator.device, requires_grad=True)
         if trainer._step + 1 == self._end:
-            self._log_plan(plan)
+            self._log(plan)
         return loss + others
 
     def _micro_batch_loss(self, model: Any, plan: MicroBatchPlan, number: int) -> Tensor:
-        """Return TRL's loss of one micro-batch of the plan; what TRL logs meanwhile is dropped: see `_log_plan`."""
+        """Return TRL's loss of one micro-batch of the plan, and keep what TRL logs of it."""
         beat()
-        trainer, micro_batch = self._trainer, plan.build(number)
-        accelerator, trainer.accelerator = trainer.accelerator, _LocalAccelerator(trainer.accelerator)
-        try:
-            with trainer.dropping_metrics():
-                trainer.measure_gradient(micro_batch.inputs, micro_batch.weight)
-                loss: Tensor = trainer.call_loss(
-                    model, micro_batch.inputs, keep=lambda *said: plan.keep(micro_batch, *said)
-                )
-                return loss * micro_batch.weight
-        finally:
-            trainer.accelerator = accelerator
+        trainer, (inputs, weight) = self._trainer, plan.build(number)
+        logged = defaultdict[str, list[float]](list)
+        # TRL gathers a number for each row, and the processes may have unlike numbers of rows: `TokenMeans` does it.
+        with patched(trainer, "_metrics", {"train": logged}), patched(trainer.accelerator, "gather", _return_own):
+            loss: Tensor = trainer.micro_batch_loss(model, inputs, weight)
+        self._means.add(logged, inputs)
+        return loss
 
     @contextmanager
     def _without_gradient_exchange(self, model: Any) -> Iterator[None]:
@@ -148,49 +139,21 @@ class OptimizerStep:
         finally:
             state._set_sync_gradients(True)
 
-    @torch.no_grad()
-    def _log_plan(self, plan: MicroBatchPlan) -> None:
-        """Log TRL's metrics of TRL's micro-batches: its loss once more, on the log-probs that the plan has kept."""
+    def _log(self, plan: MicroBatchPlan) -> None:
+        """Log TRL's metrics, and which shares of its rows and padded tokens went through forward and backward."""
         trainer = self._trainer
-        for batch, logps_BT, entropies_BT in plan.replay():
-            trainer.call_loss(trainer.model, batch, replayed=(logps_BT, entropies_BT, None))
-            average_kl(trainer, batch)
-        size = len(plan.trl_batches)
-        shares = torch.tensor([plan.num_tokens, plan.padded_tokens(), *plan.row_counts()])
-        totals = current_world().sum(
-            torch.cat([plan.token_counts().flatten().cpu(), shares]).to(trainer.accelerator.device)
-        )
-        tokens, padded, used, rows = totals[-4:].tolist()
-        entropies = trainer._metrics["train"]["entropy"]
-        # TRL divided by the tokens of all rows, and rows left out have no entropies. (It logs no mean with a NaN.)
-        for i, (counted, kept) in enumerate(totals[:-4].view(size, 2).tolist()):
-            if kept != counted:
-                entropies[i - size] *= counted / kept if kept else math.nan
-        self._log_shares(used / rows, tokens / padded)
-
-    def _log_shares(self, rows: float, tokens: float) -> None:
-        """Log which shares of TRL's rows and padded tokens really go through forward and backward."""
-        self._trainer.log_train_metric("micro_batches/rows", rows)
-        self._trainer.log_train_metric("micro_batches/tokens", tokens)
+        metrics = self._means.over(plan.trl_batches)
+        sizes = torch.tensor([*plan.row_counts(), plan.num_tokens, plan.padded_tokens()])
+        used, rows, tokens, padded = current_world().sum(sizes.to(trainer.accelerator.device)).tolist()
+        metrics |= {"micro_batches/rows": used / rows, "micro_batches/tokens": tokens / padded}
+        for name, value in metrics.items():
+            for _ in plan.trl_batches:  # one for each micro-step, as TRL: a log averages over those since the last
+                trainer.log_train_metric(name, value)
 
     @property
     def _is_deepspeed(self) -> bool:
         return bool(self._trainer.accelerator.distributed_type == DistributedType.DEEPSPEED)
 
 
-class _LocalAccelerator:
-    """An accelerator that gathers and reduces over this process alone: for numbers that nobody will read."""
-
-    def __init__(self, accelerator: Any) -> None:
-        self._accelerator = accelerator
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._accelerator, name)
-
-    def gather(self, value: Any) -> Any:
-        return value
-
-    gather_for_metrics = gather
-
-    def reduce(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        return value
+def _return_own(rows: Tensor) -> Tensor:
+    return rows
