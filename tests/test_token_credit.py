@@ -12,7 +12,8 @@ from transformers import PreTrainedTokenizerFast
 
 from trl_miner.methods.groups import GroupKinds
 from trl_miner.runs.token_credit import METADATA
-from trl_miner.trainer.token_credit import TokenTexts, choose_rollouts
+from trl_miner.runs.token_texts import TokenTexts
+from trl_miner.trainer.token_credit import choose_rollouts
 
 EVERY_STEP = dict(log_token_credit=1)
 
