@@ -8,12 +8,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoConfig, AutoModelForCausalLM
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from trl_miner.distributed import World
 from trl_miner.trainer.micro_batches import fewest_micro_batches, partition, plan_micro_batches, rows_with_effect
 from trl_miner.trainer.padding import NO_TRIM, PaddingTrim, loss_mask
-from trl_miner.trainer.padding_probe import probe_padding, removable_padding
+from trl_miner.trainer.padding_probe import plain_ids, probe_padding, removable_padding
 from trl_miner.trainer.row_layout import ROW_MEAN, SUMMED, TOKEN_MEAN
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 40)), min_size=1, max_size=9)
@@ -231,8 +232,7 @@ def logps(model, batch):
     return found.gather(2, (batch["completion_ids"] % 50).unsqueeze(2)).squeeze(2)
 
 
-def trim_of(model, look=logps):
-    ids = [7 * i * i % 43 + 3 for i in range(30)]
+def trim_of(model, look=logps, ids=tuple(7 * i * i % 43 + 3 for i in range(30))):
     probed = probe_padding(partial(look, model), ids, 0, model.config, torch.finfo(model.dtype).eps)
     return *removable_padding(probed, model.config), bool(probed[1] > 1)
 
@@ -291,3 +291,15 @@ def test_experts_that_round_by_how_many_tokens_they_get_see_no_other_rows():
     for kind, can_trim in (("qwen3", False), ("qwen3_moe", True)):
         trim, _, sees_rows = trim_of(tiny(kind, **MODELS[kind][0]).bfloat16(), rounding)
         assert (trim == PaddingTrim(), sees_rows) == (can_trim, not can_trim)
+
+
+@pytest.mark.parametrize("words", ["01", "0123456789"])
+def test_a_model_with_a_small_vocabulary_is_asked_with_what_it_has(words):
+    """No English, not even eight words."""
+    vocabulary = {word: place for place, word in enumerate(["<pad>", "<eos>", "<unk>", *words])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    specials = dict(pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **specials)
+    model = tiny("qwen3", **QWEN, vocab_size=len(vocabulary))
+    assert trim_of(model, ids=plain_ids(tokenizer, model.config)) == (PaddingTrim(), "", False)

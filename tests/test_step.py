@@ -161,18 +161,22 @@ KEPT = {
     "entropy bonus": dict(entropy_coef=0.1),
     "policy_loss=clip_cov": dict(policy_loss="clip_cov", clip_cov_ratio=0.2, clip_cov_low=0.05, **OFF_POLICY),
     "beta=0.1, loss_type=bnpo": dict(loss_type="bnpo", beta=0.1),
+    # |lp - old lp| is 0 at a generation's first step if both were computed alike; after another order of sums it is
+    # 1e-8, and its gradient as large as any.
+    "the penalty of policy_loss=kl_cov has a kink": dict(policy_loss="kl_cov", kl_cov_ratio=0.2, **OFF_POLICY),
 }
 
 
 @pytest.mark.parametrize("reason", KEPT)
-def test_a_loss_that_needs_trls_micro_batches_gets_them_trimmed_and_says_so(policy, tmp_path, caplog, reason):
-    """Clip-Cov chooses the same tokens: its metrics are compared too."""
+def test_a_loss_that_needs_trls_micro_batches_gets_them_and_says_so(policy, tmp_path, caplog, reason):
+    """Without needless padding, but for KL-Cov. Clip-Cov chooses the same tokens: its metrics are compared too."""
     settings = KEPT[reason] | (dict(advantage_estimator="grpo") if "policy" in reason else {})
     found, expected = compare(policy, tmp_path, **settings)
     ours = [r.getMessage() for r in caplog.records if "micro-batches stay TRL's" in r.getMessage()]
     assert len(ours) == 1 and reason.split("=")[0] in ours[0]
     assert [len(x) for x, _ in found.taught] == [len(x) for x, _ in expected.taught]
-    assert sum(x.numel() for x, _ in found.taught) < 0.8 * sum(x.numel() for x, _ in expected.taught)
+    share = sum(x.numel() for x, _ in found.taught) / sum(x.numel() for x, _ in expected.taught)
+    assert share == 1 if "kink" in reason else share < 0.8
 
 
 def test_asking_the_model_leaves_no_trace(tmp_path):
@@ -218,31 +222,6 @@ def test_a_routers_loss_needs_trls_micro_batches(tmp_path, caplog):
     assert sum(x.numel() for x, _ in found.taught) < 0.8 * sum(x.numel() for x, _ in expected.taught)
 
 
-def test_kl_cov_runs_as_trls_because_its_penalty_has_a_kink(policy, tmp_path, caplog):
-    """|lp - old lp| is 0 at a generation's first step if both were computed alike; after another order of sums it is
-    1e-8, and its gradient as large as any."""
-    settings = dict(policy_loss="kl_cov", kl_cov_ratio=0.2, advantage_estimator="grpo", **OFF_POLICY)
-    found, expected = compare(policy, tmp_path, **settings)
-    assert [x.shape for x, _ in found.taught] == [x.shape for x, _ in expected.taught]
-    assert sum("kink" in r.getMessage() for r in caplog.records) == 1
-    assert any(log["kl_cov/penalty"] > 1e-3 for log in metrics_of(found) if "loss" in log)
-
-
-def test_every_row_that_teaches_is_in_one_forward_and_no_other_row_in_any(policy, tmp_path):
-    trainer = run(policy, tmp_path, max_steps=2)
-    expected = []
-    for batch in trainer.batches:
-        mask = batch["completion_mask"].bool()
-        teaches = ((batch["advantages"] != 0) & mask).any(1)
-        assert 0 < teaches.sum() < len(teaches)
-        for row in teaches.nonzero().flatten().tolist():
-            parts = (batch[f"{part}_ids"][row][batch[f"{part}_mask"][row].bool()] for part in ("prompt", "completion"))
-            expected.append(torch.cat(list(parts)).tolist())
-    found = [ids[mask.bool()].tolist() for x, m in trainer.taught for ids, mask in zip(x, m, strict=True)]
-    assert sorted(found) == sorted(expected)
-    assert len(trainer.taught) == 16  # as many micro-batches as ever
-
-
 def test_a_budget_bounds_every_forward(policy, tmp_path):
     trainer = run(policy, tmp_path, max_tokens_per_micro_batch=60, beta=0.1, num_iterations=2, max_steps=4)
     assert max(x.numel() for x, _ in trainer.taught) <= 60
@@ -264,11 +243,6 @@ def test_a_budget_below_the_longest_rollout_ends_the_run_before_the_step(policy,
 def test_a_budget_must_be_a_number_of_tokens(tmp_path, budget):
     with pytest.raises(ValueError, match="max_tokens_per_micro_batch must be a .*whole number"):
         MinerGRPOConfig(str(tmp_path), max_tokens_per_micro_batch=budget, use_cpu=True, bf16=False)
-
-
-def test_a_budget_needs_rows_to_be_sorted(tmp_path):
-    with pytest.raises(ValueError, match="compute_less=False"):
-        config(tmp_path, max_tokens_per_micro_batch=100, compute_less=False)
 
 
 @pytest.mark.parametrize(
@@ -332,36 +306,3 @@ def test_with_images_the_step_is_trls_and_one_line_says_so(policy, tmp_path, cap
     expected = trained(policy, tmp_path, cls=Watching, extra={"rollout_func": ragged}, **settings, **AS_TRL)
     assert [x.shape for x, _ in found.taught] == [x.shape for x, _ in expected.taught]
     assert sum("micro-batches stay TRL's, because these have images" in r.getMessage() for r in caplog.records) == 1
-
-
-@pytest.mark.parametrize("words", ["01", "0123456789"])
-def test_a_small_vocabulary_saves_as_much(words, tmp_path, caplog):
-    """No English, not even eight words."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
-
-    vocabulary = {word: place for place, word in enumerate(["<pad>", "<eos>", "<unk>", *words])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    specials = dict(pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **specials).save_pretrained(tmp_path / "policy")
-    torch.manual_seed(0)
-    shape = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, head_dim=8)
-    sizes = dict(vocab_size=len(vocabulary), num_key_value_heads=2, pad_token_id=0, eos_token_id=1)
-    Qwen3ForCausalLM(Qwen3Config(**shape, **sizes)).save_pretrained(tmp_path / "policy")
-    settings = dict(
-        max_steps=1, max_completion_length=40, per_device_train_batch_size=4, gradient_accumulation_steps=3
-    )
-    reward = lambda completions, **kwargs: [float(len(text) % 2) for text in completions]  # noqa: E731
-    trainer = trained(str(tmp_path / "policy"), tmp_path / "run", reward=reward, **settings)
-    assert shares(trainer, "tokens")[0] < 0.95 and "padding" not in caplog.text
-
-
-def test_resuming_between_two_steps_of_a_generation_plans_alike(policy, tmp_path):
-    settings = dict(STEP, steps_per_generation=16, max_steps=4, max_completion_length=30)
-    extra = {"rollout_func": ragged}
-    whole = trained(policy, tmp_path / "a", cls=Watching, extra=extra, save_strategy="steps", save_steps=1, **settings)
-    again = Watching(policy, mixed_reward, config(tmp_path / "a", **settings), problems(), **extra)
-    again.train(str(tmp_path / "a" / "checkpoint-3"))
-    assert all(torch.equal(weights(whole)[name], weight) for name, weight in weights(again).items())
-    assert [x.shape for x, _ in again.taught] == [x.shape for x, _ in whole.taught[-len(again.taught) :]]
