@@ -303,10 +303,14 @@ class MinerGRPOTrainer(GRPOTrainer):
     # A generation batch, in the order of what happens to it.
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-        """Return TRL's batch of rollouts with the advantages of the estimators.
+        """Return TRL's batch of rollouts, in training with the advantages of the estimators.
 
-        `_roll_out` has TRL generate, score and compute its own advantages; `_estimate_advantages` sorts the prompts
-        into PH, HE and NH and lets the methods replace advantages.
+        1. TRL's sampler draws prompts, or `_draw_prompts` does.
+        2. TRL generates rollouts and scores them: `_roll_out`, `_observe_rollouts`, `_observe_rewards`.
+        3. `_count_batch` records how each prompt came out.
+        4. `_estimate_advantages` sorts the prompts into PH, HE and NH. Their methods replace TRL's advantages (N,) by
+           token advantages (B, T) and ask `Scores` for log-probs of the rows they need; a dose scales some.
+        5. The loss of each optimizer step is `_compute_loss`, on micro-batches of rows of like length.
         """
         with self._observing():
             if not self.model.training:  # evaluation is plain GRPO
