@@ -271,8 +271,3 @@ def test_a_launch_that_it_cannot_measure_is_an_error_too(policy, tmp_path, monke
 def test_what_it_cannot_measure_is_an_error_before_the_training(policy, tmp_path, settings, message):
     with pytest.raises(ValueError, match=message):
         MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, **EVERY_STEP, **settings), problems())
-
-
-def test_a_negative_interval_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="log_gradient_share must be at least 0: got -1"):
-        config(tmp_path, log_gradient_share=-1)
