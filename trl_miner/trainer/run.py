@@ -117,7 +117,10 @@ class NothingLeft(Exception):  # noqa: N818
 
 
 class Checkpointing(TrainerCallback):
-    """Writes the checkpoints of a trainer, takes up its rollouts where they left off, and watches its run folder."""
+    """Writes the checkpoints of a trainer, takes up its rollouts where they left off, and watches its run folder.
+
+    It takes the whole trainer: transformers' method writes a checkpoint of all of it.
+    """
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
@@ -256,6 +259,7 @@ class Checkpointing(TrainerCallback):
                 self._finish(folder, name)
             except Exception as error:
                 raise self._why_not_written(error, folder, name) from error
+            self._rotate(folder)
         if trainer.args.push_to_hub:
             push_checkpoint(trainer, str(folder / name))
 
@@ -292,7 +296,7 @@ class Checkpointing(TrainerCallback):
             checkpoints.save_rollouts(unfinished, *place, trainer._buffered_inputs, settings=settings, micro_step=step)
 
     def _finish(self, folder: Path, name: str) -> None:
-        """Move a checkpoint that every process has written to its place, and delete older ones."""
+        """Move a checkpoint that every process has written to its place."""
         trainer, accelerator = self._trainer, self._trainer.accelerator
         accelerator.wait_for_everyone()
         if trainer.is_world_process_zero():
@@ -301,12 +305,15 @@ class Checkpointing(TrainerCallback):
         # A node with a disk of its own still has its part of the checkpoint.
         if accelerator.is_local_main_process and (folder / checkpoints.UNFINISHED / name).exists():
             checkpoints.finish(folder, name, accelerator.num_processes)
+
+    def _rotate(self, folder: Path) -> None:
+        trainer = self._trainer
         if trainer.is_world_process_zero():
             limit, best = trainer.args.save_total_limit, trainer.state.best_model_checkpoint
             rotate_checkpoints(
                 output_dir=str(folder), save_total_limit=limit, best_model_checkpoint=best, use_mtime=True
             )
-        accelerator.wait_for_everyone()
+        trainer.accelerator.wait_for_everyone()
 
     def _why_not_written(self, error: Exception, folder: Path, name: str) -> Exception:
         full = why_full(error, folder)
