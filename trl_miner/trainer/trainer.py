@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from datasets import Dataset
 from torch import Tensor
-from trl import GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer
 
 from ..config import MinerGRPOConfig
 from ..data.prompt_form import form_of_rows, write_form
@@ -695,10 +695,13 @@ def _own_config(model: Any, args: Any) -> MinerGRPOConfig:
 
 
 def _set_group_port(args: Any) -> None:
-    """Choose a free `vllm_group_port`. With one that is taken, TRL's trainer and its server would wait forever."""
+    """Choose a free `vllm_group_port` in the place of TRL's default, which any outgoing connection may have taken.
+
+    With one that is taken, TRL's trainer and its server would wait forever.
+    """
     if not args.use_vllm or args.vllm_mode != "server":
         return
-    if args.vllm_group_port is None:
+    if args.vllm_group_port in (None, GRPOConfig.vllm_group_port):
         args.vllm_group_port = free_port()
     elif os.environ.get("RANK", "0") == "0" and not is_port_free(args.vllm_group_port):
         raise ValueError(
