@@ -169,3 +169,9 @@ def test_the_state_of_other_data_is_refused():
     first.draw(40, set())
     with pytest.raises(ValueError, match="same training set"):
         stream(10).load_state(first.state())
+
+
+def test_an_order_that_drops_prompts_is_refused():
+    dropping = RepeatSampler(range(10), mini_repeat_count=2, batch_size=4)
+    with pytest.raises(ValueError, match="got 16 indices, 8 of them different"):
+        PromptStream(dropping, 10).draw(1, set())
