@@ -217,7 +217,7 @@ class Forwards:
     def without_dropout(self, batch: dict[str, Any], is_row_N: Tensor) -> Tensor:
         """Return the policy's (B, T) log-probs of some rows without dropout, as the sampler's are. Every process must
         call it."""
-        with _without_dropout(self._trainer.model):
+        with self._trainer.evaluating(as_training=True):
             return self.of_rows(batch, is_row_N, ())["old_logps"]
 
     def reference_of_rows(self, batch: dict[str, Any], is_row_N: Tensor) -> Tensor:
@@ -273,19 +273,6 @@ class Forwards:
                 f"completion of such a prompt."
             )
         return True
-
-
-@contextmanager
-def _without_dropout(model: Any) -> Iterator[None]:
-    """Put the parts of a model into evaluation mode, not itself: its forwards still count as those of a training."""
-    parts = [module for module in model.modules() if module.training and module is not model]
-    for module in parts:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in parts:
-            module.training = True
 
 
 def _masks(attention_mask: Tensor, num_completion: int) -> dict[str, Any]:

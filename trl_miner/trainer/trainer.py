@@ -631,7 +631,7 @@ class MinerGRPOTrainer(GRPOTrainer):
 
     @contextmanager
     def dropping_metrics(self) -> Iterator[None]:
-        """Drop what is logged meanwhile."""
+        """Drop what is logged inside the block."""
         metrics, self._metrics = self._metrics, {mode: defaultdict(list) for mode in self._metrics}
         try:
             yield
@@ -639,10 +639,14 @@ class MinerGRPOTrainer(GRPOTrainer):
             self._metrics = metrics
 
     @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """Put the model into evaluation mode meanwhile, so that it drops nothing out."""
+    def evaluating(self, *, as_training: bool = False) -> Iterator[None]:
+        """Put the model into evaluation mode inside the block, so that it drops nothing out.
+
+        With `as_training` its parts alone, so that its forwards still count as those of a training.
+        """
         modes = {module: module.training for module in self.model.modules()}
         self.model.eval()
+        self.model.training = as_training
         try:
             yield
         finally:
@@ -650,7 +654,7 @@ class MinerGRPOTrainer(GRPOTrainer):
                 module.training = mode
 
     def undoing_draws(self) -> AbstractContextManager[None]:
-        """Undo the random draws made meanwhile."""
+        """Restore the random state after the block."""
         return torch.random.fork_rng(
             devices=[self.accelerator.device] if self.accelerator.device.type == "cuda" else []
         )
