@@ -190,8 +190,8 @@ class WithImages(MinerGRPOTrainer):
 
     has_images = True
 
-    def _roll_out(self, inputs, forwards):
-        output, scores = super()._roll_out(inputs, forwards)
+    def _roll_out(self, inputs):
+        output, scores = super()._roll_out(inputs)
         if self.has_images:
             output["num_images"] = [0] * len(output["advantages"])
         return output, scores

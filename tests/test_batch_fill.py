@@ -128,22 +128,11 @@ def test_the_order_is_that_of_trls_sampler():
     assert [i for _ in range(3) for i in ours.draw(4, set())] == expected
 
 
-def test_a_batch_of_mixed_prompts_takes_one_round():
-    filled, rounds = fill(stream(10), 4, lambda i: True)
-    assert rounds == [[0, 1, 2, 3]] and [group.place for group in filled.groups] == [0, 1, 2, 3]
-    assert (filled.num_mixed, len(filled.generated), filled.dropped, filled.num_rounds) == (4, 4, [], 1)
-
-
 def test_after_the_last_round_the_batch_is_filled_with_the_best_there_is():
     filled, _ = fill(stream(100), 4, lambda i: i == 1, [0.0, 0.0, 0.3, 0.0, 0.0, 0.0, 0.5, 0.0], max_rounds=2)
     # 1 is mixed; then 6 and 2, whose lengths at least differ; then 0, the first of the rest
     assert [(group.round, group.place) for group in filled.groups] == [(0, 0), (0, 1), (0, 2), (1, 2)]
     assert (filled.num_mixed, len(filled.generated), filled.dropped, filled.num_rounds) == (1, 8, [3, 4, 5, 7], 2)
-
-
-def test_a_batch_never_holds_a_prompt_twice_even_when_it_takes_the_whole_data_set():
-    filled, rounds = fill(stream(8), 4, lambda i: False, max_rounds=100)
-    assert sum(rounds, []) == list(range(8)) and len(filled.groups) == 4
 
 
 def test_a_prompt_too_many_comes_first_in_the_next_batch():

@@ -40,7 +40,7 @@ MODULES = sorted(
 # the commands, and need a sentence only. Of `methods`, the function of each method counts.
 INTERFACE = [
     *("config", "data.arithmetic", "evaluation.in_training", "evaluation.metrics", "evaluation.paired", "rewards"),
-    *("runs.history", "trainer.miner_grpo", "viewing.credit", "viewing.curves", "viewing.explain"),
+    *("runs.history", "viewing.credit", "viewing.curves", "viewing.explain"),
     "viewing.pass_curves",
 ]
 

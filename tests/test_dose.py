@@ -13,7 +13,7 @@ from trl_miner.methods import Estimate, Rollouts
 from trl_miner.methods.compose import estimators_of, rows_of
 from trl_miner.methods.dose import DoseState, give_dose, squared_masses, start_dose, steer_share
 from trl_miner.methods.groups import group_kinds
-from trl_miner.trainer.checkpointing import RunState
+from trl_miner.trainer.run import RunState
 
 RIGHT, MIXED, WRONG = [1.0, 1.0], [1.0, 0.0], [0.0, 0.0]
 NO_CREDIT = "reinforce_pp_baseline"  # refused: all its credit there is the batch's offset

@@ -221,12 +221,6 @@ def test_at_other_steps_nothing_is_measured_and_a_mean_is_of_measured_steps(poli
     assert mean["ph_gradient_norm"] == pytest.approx(sum(each) / 2, rel=1e-6)
 
 
-def test_grpo_has_no_gradient_from_all_right_prompts(policy, tmp_path):
-    for values in logged(trained(policy, tmp_path, advantage_estimator="grpo", max_steps=2, **EVERY_STEP)):
-        assert values["ph_gradient_norm"] == values["ph_gradient_share"] == 0
-        assert values["other_gradient_norm"] > 0 and "gradient_cosine" not in values
-
-
 def test_it_goes_on_from_a_checkpoint_inside_a_generation_that_was_made_without_it(policy, tmp_path):
     halves = dict(per_device_train_batch_size=6, steps_per_generation=2, max_steps=4)
     trained(policy, tmp_path, save_strategy="steps", save_steps=1, **{**halves, "max_steps": 1})
@@ -239,16 +233,8 @@ def test_it_goes_on_from_a_checkpoint_inside_a_generation_that_was_made_without_
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        (
-            "distributed_type",
-            DistributedType.FSDP,
-            "needs every weight .* got FSDP. Launch without it, or leave log_gra",
-        ),
-        (
-            "distributed_type",
-            DistributedType.DEEPSPEED,
-            "got DEEPSPEED. Launch without it, or leave log_gradient_share",
-        ),
+        ("distributed_type", DistributedType.FSDP, "got FSDP. Launch without it, or leave log_gradient_share"),
+        ("distributed_type", DistributedType.DEEPSPEED, "got DEEPSPEED. Launch without it, or leave log_gradient"),
         ("mixed_precision", "fp16", "got fp16=True. Use bf16, or leave log_gradient_share out"),
     ],
 )
@@ -271,8 +257,3 @@ def test_a_launch_that_it_cannot_measure_is_an_error_too(policy, tmp_path, monke
 def test_what_it_cannot_measure_is_an_error_before_the_training(policy, tmp_path, settings, message):
     with pytest.raises(ValueError, match=message):
         MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, **EVERY_STEP, **settings), problems())
-
-
-def test_a_negative_interval_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="log_gradient_share must be at least 0: got -1"):
-        config(tmp_path, log_gradient_share=-1)

@@ -125,9 +125,6 @@ def direct_scores(trainer, batch):
         "entropies": -(logps.exp() * logps).sum(dim=-1),
         "token_logits": logits.gather(2, batch["completion_ids"].unsqueeze(2)).squeeze(2),
         "self_certainty": logits.logsumexp(dim=-1) - logits.mean(dim=-1),
-        "raw_logps": (logits * trainer.temperature)
-        .log_softmax(-1)
-        .gather(2, ids[:, -logits.shape[1] :, None])[..., 0],
         "old_logps": logps.gather(2, batch["completion_ids"].unsqueeze(2)).squeeze(2),
     }
 
@@ -184,9 +181,9 @@ def test_chunks_change_no_number():
             logit_statistics(head, hidden, ids, temperature=0.7, num_chunks=chunks), whole, strict=True
         ):
             assert torch.allclose(found, expected, rtol=1e-5, atol=1e-6)
-    # two equal logits: log-sum-exp less mean is log 2, and a log-prob -log 2
+    # two equal logits: log-sum-exp less mean is log 2
     flat = logit_statistics(lambda h: torch.zeros(1, 2), torch.zeros(1, 8), torch.tensor([0]))
-    assert [x.item() for x in flat] == pytest.approx([0.0, 0.6931472, -0.6931472])
+    assert [x.item() for x in flat] == pytest.approx([0.0, 0.6931472])
 
 
 @pytest.mark.parametrize("name", [name for name, loss in POLICY_LOSSES.items() if loss.function])

@@ -21,7 +21,7 @@ from trl_miner.data import arithmetic
 from trl_miner.progress import Progress, duration, finish, is_quiet, quietly, track
 from trl_miner.recipe import MinerScriptArguments, make_parser
 from trl_miner.train import _eval_command, main
-from trl_miner.trainer.training_log import short_line
+from trl_miner.training_callbacks import short_line
 
 DATA = Path(__file__).parent / "benchmarks"
 COMMANDS = [

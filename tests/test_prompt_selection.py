@@ -9,7 +9,7 @@ from datasets import IterableDataset
 from harness import call_on_ranks, config, metrics_of, mixed_reward, problems, rollouts_by_place
 from torch.distributed import destroy_process_group
 
-from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
+from trl_miner import MinerGRPOTrainer
 from trl_miner.runs.prompt_ledger import FILE, Batch, read_beginning, read_ledger
 from trl_miner.runs.trainer_state import batches_before
 from trl_miner.trainer.greso import Greso
@@ -202,11 +202,6 @@ def test_where_selection_leaves_less_than_a_batch_those_passed_over_come_back(po
 # Settings
 
 
-def test_an_unknown_selection_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="prompt_selection must be one of none, greso: got 'gresso'"):
-        config(tmp_path, cls=MinerGRPOConfig, prompt_selection="gresso")
-
-
 def test_a_stream_and_too_few_prompts_are_refused(policy, tmp_path):
     args = config(tmp_path, prompt_selection="greso")
     stream = IterableDataset.from_generator(lambda: iter(problems(9)))
@@ -214,8 +209,3 @@ def test_a_stream_and_too_few_prompts_are_refused(policy, tmp_path):
         MinerGRPOTrainer(policy, mixed_reward, args, stream)
     with pytest.raises(ValueError, match="at least two batches: got 5 prompts for batches of 3"):
         MinerGRPOTrainer(policy, mixed_reward, args, problems(5))
-
-
-def test_the_method_is_named(tmp_path):
-    args = config(tmp_path, prompt_selection="greso")
-    assert args.methods[-1].arxiv == "2506.02177" and args.method_settings("greso") == {}

@@ -48,10 +48,6 @@ def stop_training(control):
     control.should_training_stop = True
 
 
-def kill_process(control):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def run(policy, folder, callbacks=(), resume=None):
     args = config(folder, max_steps=6, save_strategy="steps", save_steps=3)
     trainer = Keeping(policy, mixed_reward, args, problems(), callbacks=list(callbacks))
@@ -76,16 +72,6 @@ def assert_went_on(resumed, uninterrupted):
 def test_three_steps_and_three_more_are_six(policy, tmp_path, uninterrupted):
     run(policy, tmp_path, callbacks=[At(3, stop_training)])
     assert_went_on(run(policy, tmp_path, resume=str(tmp_path / "checkpoint-3")), uninterrupted)
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on_from_its_last_checkpoint(policy, tmp_path, uninterrupted):
-    """SIGKILL after step 5: the work since checkpoint 3 is done again, and comes out the same."""
-    code, said = in_a_fork(run, policy, tmp_path, [At(5, kill_process)])
-    assert code == -signal.SIGKILL, said[-3000:]
-    checkpoint = get_last_checkpoint(str(tmp_path))
-    assert checkpoint.endswith("checkpoint-3")
-    assert_went_on(run(policy, tmp_path, resume=checkpoint), uninterrupted)
 
 
 # A checkpoint that lies inside a generation cycle.

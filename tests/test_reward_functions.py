@@ -119,13 +119,11 @@ def test_rollouts_without_a_reward_are_a_share_of_their_own(policy, tmp_path):
     assert shares(trainer)[0][3] == shares(known)[0][0] and shares(trainer)[0][1] == shares(known)[0][1]
 
 
-def a_trainer(threshold=1.0, estimator="miner"):
+def a_watch(threshold=1.0, estimator="miner"):
     args = SimpleNamespace(
         correct_threshold=threshold, composition=find_composition(estimator), knobs=lambda name: {"max_reward": 1.0}
     )
-    return SimpleNamespace(
-        verifier=find_verifier(["my_check"]), args=args, num_generations=2, is_world_process_zero=lambda: True
-    )
+    return CorrectnessWatch(args, find_verifier(["my_check"]), 2)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +135,7 @@ def a_trainer(threshold=1.0, estimator="miner"):
     ],
 )
 def test_a_reward_that_leaves_miner_nothing_is_said_once(caplog, estimator, totals, is_said):
-    watch = CorrectnessWatch(a_trainer(estimator=estimator))
+    watch = a_watch(estimator=estimator)
     right = torch.tensor([1.0, 1.0, 1.0, 1.0, 1.0, 0.0])  # two prompts of three
     for batch in range(2 * RIGHT_PROMPTS):
         assert batch >= RIGHT_PROMPTS // 2 or not caplog.records
@@ -159,7 +157,7 @@ def test_a_reward_that_leaves_miner_nothing_is_said_once(caplog, estimator, tota
     ],
 )
 def test_rewards_that_a_method_is_not_made_for_are_said_once(caplog, estimator, rewards, named):
-    watch = CorrectnessWatch(a_trainer(estimator=estimator))
+    watch = a_watch(estimator=estimator)
     for _ in range(2):
         watch.look_at_range(torch.tensor(rewards))
     assert [named in record.message for record in caplog.records] == [True] * (named is not None)
@@ -179,7 +177,7 @@ def test_rewards_that_a_method_is_not_made_for_are_said_once(caplog, estimator, 
     ],
 )
 def test_a_threshold_that_does_not_fit_the_rewards_is_said_once(caplog, rewards, threshold, named):
-    watch = CorrectnessWatch(a_trainer(threshold))
+    watch = a_watch(threshold)
     for batch in range(BATCHES + 3):
         assert batch >= BATCHES or not caplog.records
         watch.observe(torch.tensor(rewards).unsqueeze(1))

@@ -48,9 +48,9 @@ def test_the_policys_log_probs_pass_and_cost_one_forward(sharp, tmp_path, temper
     assert trainer.has_credit
 
 
-@pytest.mark.parametrize("temperature", [0.7, 0.9, 1.2])
+@pytest.mark.parametrize("temperature", [0.7, 1.5])
 def test_raw_log_probs_are_refused_with_the_flag(sharp, tmp_path, temperature):
-    with pytest.raises(ValueError, match=r"from those at temperature 1\. Start .* --logprobs-mode processed_logprobs"):
+    with pytest.raises(ValueError, match=r"--logprobs-mode processed_logprobs"):
         trained(sharp, tmp_path, extra=sampler(1.0), max_steps=1, temperature=temperature)
 
 
@@ -67,7 +67,7 @@ def test_where_only_a_record_asks_the_run_goes_on_with_a_forward(sharp, tmp_path
     settings = dict(max_steps=2, temperature=0.7, advantage_estimator="grpo")
     trained(sharp, tmp_path / "a", extra=sampler(1.0), **settings, log_token_credit=1)
     trained(sharp, tmp_path / "b", extra=sampler(), **settings, log_token_credit=1)
-    assert sum("from those at temperature 1" in record.getMessage() for record in caplog.records) == 1
+    assert sum("nats per token away" in record.getMessage() for record in caplog.records) == 1
     for name in ("credit_00001.parquet", "credit_00002.parquet"):
         found, expected = (pd.read_parquet(tmp_path / run / "credit" / name)["old_logps"] for run in "ab")
         for logps, right in zip(found, expected, strict=True):
@@ -104,7 +104,7 @@ def test_the_check_is_made_again_after_a_resume(sharp, tmp_path):
     settings = dict(max_steps=4, temperature=0.7, save_strategy="steps", save_steps=2)
     trained(sharp, tmp_path, extra=sampler(), **settings)
     again = Recording(sharp, mixed_reward, config(tmp_path, **settings), problems(), **sampler(1.0))
-    with pytest.raises(ValueError, match="from those at temperature 1"):
+    with pytest.raises(ValueError, match="nats per token away"):
         again.train(str(tmp_path / "checkpoint-2"))
 
 
@@ -139,11 +139,10 @@ def test_the_check_changes_nothing_and_drops_nothing_out(sharp, tmp_path, monkey
 
 
 def test_what_is_compared():
-    sampled, policy, raw = torch.tensor([[-1.0, 0.5, -9.0]]), torch.full((1, 3), -1.5), torch.full((1, 3), -1.0)
+    sampled, policy = torch.tensor([[-1.0, 0.5, -9.0]]), torch.full((1, 3), -1.5)
     is_token = torch.tensor([[True, True, False]])
-    # 2 tokens, away by .5 and 2; from the raw ones by 0 and 1.5; one is above 0
-    assert compare(sampled, policy, raw, is_token).tolist() == [2, 2.5, 2.5, 1.5, 1]
-    assert compare(sampled, policy, None, is_token)[3].isnan()
+    # 2 tokens, away by .5 and 2; one is above 0
+    assert compare(sampled, policy, is_token).tolist() == [2, 2.5, 2.5, 1]
 
 
 def first_tokens(count, change):
@@ -181,18 +180,11 @@ def test_a_token_without_a_log_prob_is_left_out_by_every_method_that_asks(sharp,
     assert all(batch["advantages"].isfinite().all() for batch in trainer.batches)
 
 
-# What was measured in bfloat16 at T = 0.7 (see the guide): differences at T and at 1, and whether that is a fault.
-MEASURED = {
-    "bfloat16": (0.035, 0.257, None),
-    "raw": (0.259, 0.026, "temperature 1"),
-    "top_p 0.8": (0.103, 0.323, None),
-    "1 % of noise on the weights": (0.070, 0.263, None),
-    "10 % of noise on the weights": (1.005, 0.978, "gets its weights"),
-}
+# Mean differences measured in bfloat16 at T = 0.7 (see the guide), and whether that is a fault
+MEASURED = {"bfloat16": (0.035, False), "raw": (0.259, True), "top_p 0.8": (0.103, False), "noise": (1.005, True)}
 
 
 @pytest.mark.parametrize("name", MEASURED)
 def test_the_limits_lie_between_rounding_and_another_distribution(name):
-    difference, raw_difference, fault = MEASURED[name]
-    found = find_fault(Agreement(2816, difference, 0.0, raw_difference, 0), 0.7)
-    assert found is None if fault is None else fault in found
+    difference, is_fault = MEASURED[name]
+    assert (find_fault(Agreement(2816, difference, 0.0, 0), 0.7) is not None) == is_fault

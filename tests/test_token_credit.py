@@ -6,13 +6,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from harness import config, crc, never_all_right, trained
+from harness import crc, trained
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from trl_miner.methods.groups import GroupKinds
 from trl_miner.runs.token_credit import METADATA
-from trl_miner.trainer.token_credit import TokenTexts, choose_rollouts
+from trl_miner.runs.token_texts import TokenTexts
+from trl_miner.trainer.token_credit import choose_rollouts
 
 EVERY_STEP = dict(log_token_credit=1)
 
@@ -115,12 +116,6 @@ def test_without_a_signal_the_credit_before_the_cap_is_there(policy, tmp_path):
     assert all(not any(row["advantages"]) for row in mined)
 
 
-def test_with_rewards_at_half_nothing_is_all_right(policy, tmp_path):
-    trained(policy, tmp_path, reward=never_all_right, max_steps=1, **EVERY_STEP)
-    ((rows, _),) = records(tmp_path).values()
-    assert {row["kind"] for row in rows} == {"HE", "NH"}
-
-
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
@@ -136,14 +131,6 @@ def test_with_rewards_at_half_nothing_is_all_right(policy, tmp_path):
 def test_every_so_many_steps(policy, tmp_path, settings, expected):
     trained(policy, tmp_path, **settings)
     assert list(records(tmp_path)) == [f"credit_{step:05d}.parquet" for step in expected]
-
-
-def test_of_several_generations_for_one_step_the_first_is_recorded(policy, tmp_path):
-    settings = dict(steps_per_generation=1, gradient_accumulation_steps=2, max_steps=2, **EVERY_STEP)
-    trainer = trained(policy, tmp_path, **settings)
-    for (rows, _), batch in zip(records(tmp_path).values(), trainer.batches[::2], strict=True):
-        length = rows[0]["length"]
-        assert rows[0]["token_ids"][:length] == batch["completion_ids"][0, :length].tolist()
 
 
 @pytest.mark.parametrize("estimator", ["grpo", "miner"])
@@ -205,12 +192,6 @@ def test_a_disk_that_takes_nothing_does_not_end_the_training(policy, tmp_path, c
     (tmp_path / "credit").write_text("a file in the folder's place")
     trainer = trained(policy, tmp_path, max_steps=2, **EVERY_STEP)
     assert trainer.state.global_step == 2 and "could not be written" in caplog.text
-
-
-@pytest.mark.parametrize("value", [-1, True, 2.5, "often"])
-def test_a_wrong_number_is_an_error(tmp_path, value):
-    with pytest.raises(ValueError, match=f"log_token_credit must be .*: got {value!r}"):
-        config(tmp_path, log_token_credit=value)
 
 
 TEXTS = ["So 7 + 5 is 12.\nChecking: 12", "naïve café 🤖🇩🇪 日本語 \t end", "  two  spaces "]

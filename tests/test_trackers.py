@@ -47,7 +47,7 @@ def test_checkpoints_send_the_page_while_that_costs_little_and_the_end_sends_it_
     policy, tmp_path, monkeypatch, share, steps
 ):
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tensorboard"))
-    monkeypatch.setattr("trl_miner.trainer.trackers._SHARE", share)
+    monkeypatch.setattr("trl_miner.training_callbacks._SHARE", share)
     settings = dict(report_to="tensorboard", save_strategy="steps", save_steps=1)
     trained(policy, tmp_path / "run", **settings, **{**RECORDED, "log_token_credit": 1})
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()

@@ -192,15 +192,6 @@ def length_reward(completions, **kwargs):
     return [len(completion) / 100 for completion in completions]
 
 
-def constant_reward(completions, **kwargs):
-    return [1.0] * len(completions)
-
-
-def unscorable_reward(prompts, completions, **kwargs):
-    rewards = mixed_reward(prompts, completions)
-    return [None if crc(c) % 7 == 0 else r for c, r in zip(completions, rewards, strict=True)]
-
-
 def test_a_differing_second_reward_is_never_overridden(policy, tmp_path):
     trainer = trained(policy, tmp_path, reward=[mixed_reward, length_reward], reward_weights=[1.0, 0.1])
     for log in (log for log in trainer.state.log_history if "reward" in log):
@@ -222,20 +213,6 @@ def test_behind_the_gate_a_second_reward_pushes_no_prompt_and_miner_pays_the_all
         assert log["rollouts/grpo"] == pytest.approx(((0 < kinds) & (kinds < 1)).mean())
         credit = pd.read_parquet(tmp_path / "credit" / f"credit_{step:05d}.parquet")
         assert credit["reward"].nunique() > 2 and log["groups/ph"] == pytest.approx((kinds == 1).mean())
-
-
-def test_the_named_reward_decides_what_is_correct(policy, tmp_path):
-    both = [constant_reward, mixed_reward]
-    named = trained(policy, tmp_path / "a", reward=[*both], correct_reward_func=["mixed_reward"])
-    other = trained(policy, tmp_path / "b", reward=[*both], correct_reward_func="constant_reward")
-    shares = [[log["groups/ph"] for log in t.state.log_history if "reward" in log] for t in (named, other)]
-    assert shares[1][0] > shares[0][0] > 0  # a constant 1 "verifies" the all-wrong prompts too
-
-
-def test_unscorable_rollouts_teach_nothing_and_their_group_is_not_ph(policy, tmp_path):
-    trainer = trained(policy, tmp_path, reward=unscorable_reward)
-    assert all(batch["advantages"].isfinite().all() for batch in trainer.batches)
-    assert any(log.get("groups/unscorable", 0) > 0 for log in trainer.state.log_history)
 
 
 def fixed_rollouts(prompts, trainer, logprob=-1.0):

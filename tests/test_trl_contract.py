@@ -4,6 +4,7 @@ import collections
 import importlib
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -29,34 +30,78 @@ def moved(what):
     return f"{what} is not what trl_miner/trainer was written against, TRL {WRITTEN_AGAINST}: got {trl.__version__}"
 
 
+# The private methods that MinerGRPOTrainer overrides, or replaces for as long as a call takes, and why
+OVERRIDDEN = {
+    "_generate_and_score_completions": ("self inputs", "gives a batch its advantages"),
+    "_generate": ("self prompts", "rollouts are counted, and dynamic sampling has made them before"),
+    "_calculate_rewards": (
+        "self inputs prompts completions completion_ids_list",
+        "rewards decide the kinds of prompts",
+    ),
+    "_generate_single_turn": (None, "seeded held-out samples; 16-bit weights are cast once"),
+    "_tool_call_loop": (
+        "self prompts prompt_ids completion_ids completions logprobs images multimodal_fields",
+        "processes that generate together make as many turns",
+    ),
+    "_compute_loss": ("self model inputs", "micro-batches by length; policy losses"),
+    "_get_per_token_logps_and_entropies": (None, "scores rows by length, and finds statistics of logits on the way"),
+    "_save_checkpoint": ("self model trial", "a checkpoint is written aside and moved"),
+    "_get_output_dir": ("self trial", "where that is"),
+}
+# Those that it reads or writes
+READ = {
+    "_step": "the micro-step; a checkpoint inside a generation cycle restores it",
+    "_buffered_inputs": "the generation batch, which such a checkpoint keeps",
+    "_metrics": "metrics of the training, of which TRL logs the mean",
+    "_logs": "the table of completions shows the loss's advantages",
+    "_pending_extra_logs": "columns of reward functions, of the rows that dynamic sampling keeps",
+    "_get_train_sampler": "the order of prompts, where the trainer draws them itself",
+    "_entropy_bonus_enabled": "the gradient of the policy loss alone; micro-batches stay TRL's with a bonus",
+    "_load_best_model": "a checkpoint that has done all steps",
+}
+
+
+def test_overridden_methods_keep_their_signatures():
+    for name, (parameters, _) in OVERRIDDEN.items():
+        assert hasattr(GRPOTrainer, name), moved(f"GRPOTrainer.{name} (gone)")
+        found = list(inspect.signature(getattr(GRPOTrainer, name)).parameters)
+        assert parameters is None or found == parameters.split(), moved(f"GRPOTrainer.{name}{tuple(found)}")
+
+
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        ("_calculate_rewards", ["self", "inputs", "prompts", "completions", "completion_ids_list"]),
-        ("_generate_and_score_completions", ["self", "inputs"]),
-        ("_generate", ["self", "prompts"]),
-        ("_compute_loss", ["self", "model", "inputs"]),
         ("_get_train_sampler", ["self", "dataset"]),
-        (
-            "_tool_call_loop",
-            "self prompts prompt_ids completion_ids completions logprobs images multimodal_fields".split(),
-        ),
         ("get_train_dataloader", ["self"]),
-        (
-            "_get_dataloader",
-            "self dataset description batch_size sampler_fn is_training dataloader_key".split(),
-        ),
         ("create_model_card", ["self", "model_name", "dataset_name", "tags"]),
-        ("_save_checkpoint", ["self", "model", "trial"]),
-        ("_get_output_dir", ["self", "trial"]),
-        ("_push_from_checkpoint", ["self", "checkpoint_folder"]),
-        ("_save", ["self", "output_dir", "state_dict"]),  # pickles the settings, secrets and all
+        ("save_model", ["self", "output_dir", "_internal_call"]),
     ],
 )
 def test_methods_keep_their_signatures(name, parameters):
     assert hasattr(GRPOTrainer, name), moved(f"GRPOTrainer.{name} (gone)")
     found = list(inspect.signature(getattr(GRPOTrainer, name)).parameters)
     assert found == parameters, moved(f"GRPOTrainer.{name}{tuple(found)}")
+
+
+def test_the_private_side_of_trl_is_what_is_listed():
+    """Each private name that the trainer folder overrides, replaces, reads or writes has its reason above."""
+    private = set(re.findall(r"self\.(_[a-z]\w+)", inspect.getsource(GRPOTrainer) + inspect.getsource(Trainer)))
+    private |= {name for name in vars(GRPOTrainer) if re.match(r"_[a-z]", name)}
+    own = Path(inspect.getfile(MinerGRPOTrainer))
+    used = set(re.findall(r"(?:self|super\(\))\.(_[a-z]\w+)", own.read_text()))
+    for text in (path.read_text() for path in own.parent.glob("*.py")):
+        used |= {*re.findall(r"trainer\.(_[a-z]\w+)", text), *re.findall(r'(?:replaced|patched)\(\w+, "(_\w+)"', text)}
+    used &= private - {"_name", "_paper", "_tag_names"}  # those of the model card
+    assert used <= READ.keys() | OVERRIDDEN.keys()
+    overridden = vars(MinerGRPOTrainer).keys() & (private - {"_name", "_paper", "_tag_names"})
+    assert overridden <= OVERRIDDEN.keys() and len(OVERRIDDEN) <= 9 and len(READ) <= 8
+
+
+def test_a_model_is_saved_with_the_settings_of_the_trainer():
+    """`save_model` stands in for `_save`, which pickles them, secrets and all."""
+    source = inspect.getsource(Trainer)
+    saves = len(re.findall(r"self\._save\(", source))
+    assert saves == len(re.findall(r"self\._save\(", inspect.getsource(Trainer.save_model))), moved("Trainer._save")
 
 
 def test_the_link_to_vllm_has_what_is_replaced_for_a_model_in_4_bits():
@@ -348,8 +393,6 @@ def test_the_model_card_replaces_trls_sections_and_keeps_its_citations(stepped):
 
 def test_only_the_trainer_touches_what_is_private():
     """`import trl.something` and `self._private` of GRPOTrainer stay in one folder."""
-    from pathlib import Path
-
     trainer = Path(inspect.getfile(MinerGRPOTrainer)).parent
     private = re.compile(
         r"_calculate_rewards|_generate_and_score_completions|_compute_loss|_get_per_token_logps|\b_metrics\[|\b_logs\["
@@ -358,33 +401,3 @@ def test_only_the_trainer_touches_what_is_private():
     )
     users = {path for path in trainer.parent.rglob("*.py") if private.search(path.read_text())}
     assert users and {path.parent for path in users} == {trainer}
-
-
-# --- A trainer without `__init__`: TRL's own tests build one, with the attributes that a method reads
-
-
-@pytest.fixture
-def bare(stepped):
-    """A trainer of ours, without `__init__`, that has what TRL's `__init__` gives one, and nothing of ours."""
-    trainer = object.__new__(MinerGRPOTrainer)
-    vars(trainer).update(vars(stepped[0]))
-    trainer.current_gradient_accumulation_steps = 1
-    return trainer
-
-
-def test_a_trainer_without_init_generates_and_scores_as_trls(bare, stepped):
-    rows = [problems()[i // 4] for i in range(12)]
-    batches = []
-    for trainer in (bare, stepped[0]):
-        torch.manual_seed(0)
-        batches.append(trainer._generate_and_score_completions(rows))
-    found, expected = batches
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], value) for name, value in expected.items() if torch.is_tensor(value))
-
-
-def test_a_trainer_without_init_has_trls_loss(bare, stepped):
-    trainer, batch = stepped
-    trainer.current_gradient_accumulation_steps = 1
-    assert torch.equal(bare._compute_loss(bare.model, batch), trainer._compute_loss(trainer.model, batch))
-    assert bare._get_output_dir(None) == trainer._get_output_dir(None)

@@ -18,6 +18,7 @@ from trl_miner import MinerGRPOTrainer, grading
 from trl_miner.data import arithmetic
 from trl_miner.launching import health, watchdog
 from trl_miner.launching.liveness import SignsOfLife
+from trl_miner.launching.training_watchdog import TrainingWatchdog
 from trl_miner.launching.watchdog import RunStopped, Watchdog
 from trl_miner.rewards import math_reward
 from trl_miner.runs import checkpoints
@@ -229,8 +230,8 @@ def slow_in_step_2(prompts, completions, trainer_state, **kwargs):
 
 
 def test_a_slow_reward_function_ends_no_training_that_did_not_ask_for_it(policy, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("trl_miner.trainer.watchdog.DEFAULT_SECONDS", 1.0)
-    for name, turn_on in (("plain", lambda trainer: None), ("train", MinerGRPOTrainer.watch_for_losses)):
+    monkeypatch.setattr("trl_miner.launching.training_watchdog.DEFAULT_SECONDS", 1.0)
+    for name, turn_on in (("plain", lambda trainer: None), ("train", TrainingWatchdog)):
         trainer = MinerGRPOTrainer(policy, slow_in_step_2, config(tmp_path / name, max_steps=3), problems())
         turn_on(trainer)
         trainer.train()
@@ -258,7 +259,7 @@ def test_grading_processes_that_cannot_start_are_named_with_the_step(policy, tmp
 def test_zero_seconds_never_ends_anything(policy, tmp_path):
     trainer = MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, watchdog_seconds=0, max_steps=1), problems())
     trainer.train()
-    assert trainer._watchdog._thread is None
+    assert trainer.watchdog._thread is None
 
 
 @pytest.mark.slow

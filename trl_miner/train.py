@@ -45,6 +45,7 @@ from .evaluation.in_training import EvaluationCallback
 from .hub.model_card import PICTURE
 from .importing import import_object
 from .launching.process import take_options
+from .launching.training_watchdog import TrainingWatchdog
 from .launching.watchdog import EXIT_CODE, RunStopped
 from .progress import finish, quietly
 from .recipe import (
@@ -72,7 +73,7 @@ from .threads import fitting_threads
 from .tools import check_prompts, check_template, load_environments, load_tools
 from .trackers import why_unusable
 from .trainer import MinerGRPOTrainer
-from .trainer.training_log import StepsFile, show_training
+from .training_callbacks import StepsFile, show_training
 from .viewing.curves import draw_training
 
 
@@ -343,7 +344,8 @@ def _run(
     checkpoint = trainer.find_checkpoint(config.resume_from_checkpoint)
     if (output / RUN).is_file():  # started by `trl-miner compare`
         trainer.callback_handler.callbacks.insert(0, StepsFile(output))  # before the last step's scores
-    trainer.watch_for_losses()
+    if config.watchdog_seconds is None:  # with a number the trainer has one
+        TrainingWatchdog(trainer)
     _train(trainer, scores, checkpoint)
     is_made = args.dataset_name in WORLDS or reasoning_gym.is_task(args.dataset_name)
     _publish(trainer, output, None if is_made else args.dataset_name)

@@ -30,10 +30,10 @@ from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.data import arithmetic
 from trl_miner.distributed import DistributedWorld
 from trl_miner.rewards import math_reward
-from trl_miner.trainer import miner_grpo
-from trl_miner.trainer.checkpointing import RunState
+from trl_miner.trainer import trainer as trainer_module
 from trl_miner.trainer.micro_batches import MicroBatchPlan
 from trl_miner.trainer.prompt_log import PromptLog, PromptOutcomes
+from trl_miner.trainer.run import RunState
 from trl_miner.trainer.scoring import Forwards
 from trl_miner.trainer.step import OptimizerStep
 from trl_miner.trainer.token_credit import CreditRecorder
@@ -95,7 +95,7 @@ def watch_all(watch: Stopwatch, trainer: MinerGRPOTrainer) -> None:
         (trainer.accelerator, "backward", "loss, backward (TRL)", False),
         (trainer, "log", "logs (TRL)", True),
         (Forwards, "run", "scoring forwards: rows by length", False),
-        (miner_grpo, "estimate", "MINER", False),
+        (trainer_module, "estimate", "MINER", False),
         (MinerGRPOTrainer, "_estimate_advantages", "kinds of prompts, logs of the estimate", False),
         (CreditRecorder, "record", RECORDS, True),
         (trainer, "get_batch_samples", "drawing prompts (TRL)", True),

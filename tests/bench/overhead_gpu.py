@@ -23,7 +23,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.data import arithmetic
-from trl_miner.trainer.checkpointing import RunState
+from trl_miner.trainer.run import RunState
 
 # config.json of Qwen/Qwen3-0.6B-Base
 SIZE = dict(

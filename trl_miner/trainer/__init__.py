@@ -1,8 +1,8 @@
 """`MinerGRPOTrainer`: TRL's `GRPOTrainer` with other advantages, and optimizer steps that compute less.
 
 The only folder that touches the private methods of TRL and transformers; `tests/test_trl_contract.py` watches each of
-them. `miner_grpo.py` tells what happens to a generation batch, `run_trainer.py` what happens in a step of the run. All
-else are collaborators of these two classes, each with its own state.
+them. `trainer.py` tells what happens to a generation batch, from its prompts to the loss; `run.py` what a run resumes.
+All else are collaborators of that class, each with its own state.
 """
 
-from .miner_grpo import MinerGRPOTrainer as MinerGRPOTrainer
+from .trainer import MinerGRPOTrainer as MinerGRPOTrainer

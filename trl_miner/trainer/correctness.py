@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..distributed import current_world
 from ..methods.compose import NONE
 from ..methods.groups import GroupKinds, grouped
 
@@ -25,89 +26,43 @@ class CorrectnessWatch:
     It sees gathered rewards, so it comes to the same on every process; the main one warns. A resumed run counts again.
     """
 
-    def __init__(self, trainer: Any) -> None:
-        self._trainer = trainer
+    def __init__(self, args: Any, verifier: Any, num_generations: int) -> None:
+        self._args, self._verifier, self._num_generations = args, verifier, num_generations
         self._num_batches = 0
         self._low, self._high = math.inf, -math.inf  # of the rewards that decide
         self._has_right = self._has_wrong = self._is_done = False
-        composition = trainer.args.composition
-        taker = composition.homogeneous.get("all_right", NONE)
+        taker = args.composition.homogeneous.get("all_right", NONE)
         # of all-right prompts; None: none needs one, or there was one
-        self._taker = None if taker.name in (NONE.name, composition.mixed.name) else taker.label
+        self._taker = None if taker.name in (NONE.name, args.composition.mixed.name) else taker.label
         self._num_right = 0  # prompts with correct rollouts alone
-        self._bounded = [method for method in composition.methods if method.reward_range != (None, None)]
+        self._bounded = [method for method in args.composition.methods if method.reward_range != (None, None)]
 
     def observe(self, rewards_NF: Tensor) -> None:
         """Look at the rewards of some rollouts: a generation batch, or a round of dynamic sampling."""
-        if self._is_done:
-            return
-        rewards_N = self._trainer.verifier.rewards(rewards_NF)
+        rewards_N = self._verifier.rewards(rewards_NF)
         rewards_N = rewards_N[~rewards_N.isnan()]
         if len(rewards_N):
-            is_right_N = rewards_N >= self._trainer.args.correct_threshold
+            is_right_N = rewards_N >= self._args.correct_threshold
             self._low = min(self._low, rewards_N.min().item())
             self._high = max(self._high, rewards_N.max().item())
             self._has_right |= bool(is_right_N.any())
             self._has_wrong |= not bool(is_right_N.all())
-            self._is_done = self._has_right and self._has_wrong
 
     def end_batch(self) -> None:
         """Count a generation batch, and warn from the fifth on."""
         self._num_batches += 1
-        if self._is_done or self._num_batches < BATCHES or not (problem := self.problem()):
+        if self._is_done or self._num_batches < BATCHES or not (problem := self._problem()):
             return
         self._is_done = True
-        if self._trainer.is_world_process_zero():
-            logger.warning(f"After {self._num_batches} generation batches: {problem}")
+        _warn(f"After {self._num_batches} generation batches: {problem}")
 
-    def look_for_all_right(self, verifier_rewards_N: Tensor, kinds: GroupKinds) -> None:
-        """Warn where a method learns from all-right prompts, and another reward always tells their rollouts apart."""
-        if self._taker is None:
-            return
-        is_right_N = verifier_rewards_N >= self._trainer.args.correct_threshold
-        self._num_right += int(grouped(is_right_N, self._trainer.num_generations).all(dim=1).sum())
-        is_over = bool(kinds.is_ph_N.any())
-        if not is_over and self._num_right >= RIGHT_PROMPTS:
-            is_over = True
-            if self._trainer.is_world_process_zero():
-                logger.warning(
-                    f"{self._taker} has had nothing to learn from: the first {self._num_right} prompts with correct "
-                    f"rollouts alone had unequal rewards, and there GRPO's advantages stay. Set "
-                    f"gate_on_correctness: true, or round the rewards that differ between right answers (of length, "
-                    f"say), give them a weight of 0, or set advantage_estimator: grpo."
-                )
-        if is_over:
-            self._taker = None
-
-    def look_at_range(self, rewards_N: Tensor) -> None:
-        """Warn once of each method that is made for other total rewards than these."""
-        scored_N = rewards_N[~rewards_N.isnan()]
-        if not self._bounded or not len(scored_N):
-            return
-        args, (low, high) = self._trainer.args, (limit.item() for limit in scored_N.aminmax())
-        for method in [*self._bounded]:
-            least, most = method.reward_range
-            most = args.knobs(method.name)[most] if isinstance(most, str) else most
-            if (least is None or low >= least - ROUNDING) and (most is None or high <= most + ROUNDING):
-                continue
-            self._bounded.remove(method)
-            limits = [
-                f"{word} {limit:g}" for word, limit in (("at least", least), ("at most", most)) if limit is not None
-            ]
-            if self._trainer.is_world_process_zero():
-                logger.warning(
-                    f"{method.label} is made for total rewards of {' and '.join(limits)}: got {low:.7g} to "
-                    f"{high:.7g}. It goes on with these, but what it pays is not what its paper describes. Change the "
-                    f"rewards or reward_weights (0 for those of format and length), or choose another method."
-                )
-
-    def problem(self) -> str | None:
+    def _problem(self) -> str | None:
         """Return what is odd about the rewards so far; None: nothing, as far as one can see."""
-        by, threshold = " and ".join(self._trainer.verifier.names), self._trainer.args.correct_threshold
+        by, threshold = " and ".join(self._verifier.names), self._args.correct_threshold
         other = "or set correct_reward_func to what verifies: one reward function, or a task's each, joined by '+'."
         if not (self._has_right or self._has_wrong):
             return f"no rollout can be scored: {by} returned None. Look at the golds, {other}"
-        if self._low == self._high or self._is_done:
+        if self._low == self._high or (self._has_right and self._has_wrong):
             return None  # all wrong is what a hard start looks like
         if self._has_right:
             return (
@@ -120,3 +75,45 @@ class CorrectnessWatch:
             f"correct_threshold is {threshold:.7g}. Credit for all-right prompts and dynamic sampling need correct "
             f"rollouts. If that is a right answer's, lower correct_threshold, {other}"
         )
+
+    def look_for_all_right(self, verifier_rewards_N: Tensor, kinds: GroupKinds) -> None:
+        """Warn where a method learns from all-right prompts, and another reward always tells their rollouts apart."""
+        if self._taker is None:
+            return
+        is_right_N = verifier_rewards_N >= self._args.correct_threshold
+        self._num_right += int(grouped(is_right_N, self._num_generations).all(dim=1).sum())
+        if kinds.is_ph_N.any():
+            self._taker = None
+        elif self._num_right >= RIGHT_PROMPTS:
+            _warn(
+                f"{self._taker} has had nothing to learn from: the first {self._num_right} prompts with correct "
+                f"rollouts alone had unequal rewards, and there GRPO's advantages stay. Set gate_on_correctness: "
+                f"true, or round the rewards that differ between right answers (of length, say), give them a weight "
+                f"of 0, or set advantage_estimator: grpo."
+            )
+            self._taker = None
+
+    def look_at_range(self, rewards_N: Tensor) -> None:
+        """Warn once of each method that is made for other total rewards than these."""
+        scored_N = rewards_N[~rewards_N.isnan()]
+        if not self._bounded or not len(scored_N):
+            return
+        low, high = (limit.item() for limit in scored_N.aminmax())
+        for method in [*self._bounded]:
+            least, most = method.reward_range
+            most = self._args.knobs(method.name)[most] if isinstance(most, str) else most
+            if (least is None or low >= least - ROUNDING) and (most is None or high <= most + ROUNDING):
+                continue
+            self._bounded.remove(method)
+            words = {"at least": least, "at most": most}
+            limits = [f"{word} {limit:g}" for word, limit in words.items() if limit is not None]
+            _warn(
+                f"{method.label} is made for total rewards of {' and '.join(limits)}: got {low:.7g} to {high:.7g}. It "
+                f"goes on with these, but what it pays is not what its paper describes. Change the rewards or "
+                f"reward_weights (0 for those of format and length), or choose another method."
+            )
+
+
+def _warn(text: str) -> None:
+    if current_world().rank == 0:
+        logger.warning(text)

@@ -24,11 +24,11 @@ from ..methods import Estimate, Rollouts
 from ..methods.compose import ALL_RIGHT, ALL_WRONG, rows_of
 from ..methods.dose import DoseState, give_dose, squared_masses, start_dose, steer_share
 from ..methods.groups import GroupKinds
-from .checkpointing import RunState
 from .hooks import FORWARD, refuse_own_loss
 from .padding import loss_mask
 from .patching import patched
 from .reference import HAS_REFERENCE, REFERENCE
+from .run import RunState
 
 GROUP_KIND = "miner_group_kind"  # (B,) in a batch of TRL's, from the advantages to the loss: `PH`, `HE` or `NH`
 PH, HE, NH = KINDS = range(3)

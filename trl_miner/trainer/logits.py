@@ -13,10 +13,9 @@ from torch import Tensor
 # Elements of logits held in one go: 256 MiB in float32, and half of it again in the model's own type.
 LOGITS_BLOCK = 2**26
 ROWS_AT_A_TIME = 32
-RAW_LOGPS = "raw_logps"
 # Of a sampled token: its logit over the temperature; how far the log-sum-exp of all logits, over the temperature, lies
-# above their mean; its log-prob at temperature 1, in nats.
-STATISTICS = ("token_logits", "self_certainty", RAW_LOGPS)
+# above their mean.
+STATISTICS = ("token_logits", "self_certainty")
 # How models change logits after their head, where `logit_statistics` does not look.
 _CHANGES = (
     *("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap"),
@@ -32,23 +31,22 @@ def logit_statistics(
     *,
     temperature: float = 1.0,
     num_chunks: int = 1,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Return `STATISTICS` of K sampled tokens, (K,) each.
 
     `head` turns hidden states (k, H) into logits (k, V). It is called `num_chunks` times, on about K / num_chunks
     tokens each: a number of calls, not a size, because a sharded head is gathered at every call, so that all processes
     must make equally many.
     """
-    found: list[tuple[Tensor, Tensor, Tensor]] = []
+    found: list[tuple[Tensor, Tensor]] = []
     for hidden, ids in zip(hidden_KH.tensor_split(num_chunks), token_ids_K.tensor_split(num_chunks), strict=True):
         logits = head(hidden).float()
-        token_logits = logits.gather(1, ids.unsqueeze(1)).squeeze(1)
-        raw_logps = token_logits - _log_sum_exp(logits)
         logits /= temperature
-        found.append((token_logits / temperature, _log_sum_exp(logits) - logits.mean(dim=1), raw_logps))
+        token_logits = logits.gather(1, ids.unsqueeze(1)).squeeze(1)
+        found.append((token_logits, _log_sum_exp(logits) - logits.mean(dim=1)))
         del logits  # before the next chunk's are made
-    token_logits, self_certainty, raw_logps = map(torch.cat, zip(*found, strict=True))
-    return token_logits, self_certainty, raw_logps
+    token_logits, self_certainty = map(torch.cat, zip(*found, strict=True))
+    return token_logits, self_certainty
 
 
 def _log_sum_exp(logits_KV: Tensor) -> Tensor:
@@ -56,15 +54,10 @@ def _log_sum_exp(logits_KV: Tensor) -> Tensor:
     return torch.cat([rows.logsumexp(dim=1) for rows in logits_KV.split(ROWS_AT_A_TIME)])
 
 
-def changes_of_logits(model: Any) -> list[str]:
-    """Return the settings by which a model changes its logits after its head."""
-    config = model.config.get_text_config()
-    return [name for name in _CHANGES if getattr(config, name, None) not in (None, 1.0)]
-
-
 def check_logits(model: Any, estimator: str) -> None:
     """Refuse a model that changes its logits after its head."""
-    changed = changes_of_logits(model)
+    config = model.config.get_text_config()
+    changed = [name for name in _CHANGES if getattr(config, name, None) not in (None, 1.0)]
     if changed:
         raise ValueError(
             f"The estimator {estimator} takes the logits as the model's head gives them, and "

@@ -1,9 +1,9 @@
 """Probe whether a model's log-probs depend on padding, or on the other rows of a micro-batch.
 
-A forward of two short rows is compared with one that has other tokens where the model should not look. This moves
+A forward of two short rows is compared with two that have other tokens where the model should not look. This moves
 log-probs by 0, to the last bit, or, with random weights of 45 families, by 0.04 to 0.8 of their spread
-(RecurrentGemma, RWKV). Without padding, rounding moves them too: by up to 2e-6 in float32 and 0.02 in bfloat16 (0.05
-where it turns a router). Absolute positions move them by 0.1 to 1.
+(RecurrentGemma, RWKV). What depends on positions, the model's config says: prompts keep their padding unless its
+positions are rotary.
 """
 
 import random
@@ -24,7 +24,7 @@ def probe_padding(
     logps: Callable[[dict[str, Any]], Tensor], ids: list[int], pad_id: int, config: Any, eps: float
 ) -> Tensor:
     """Return (2,) whether log-probs depend on what lies before their row, and on what comes after it or is in another
-    row: above 1, more than rounding explains. That takes five forwards.
+    row: above 1, more than rounding explains. That takes three forwards.
 
     Args:
         logps: Returns (2, T) log-probs of the completions of a batch such as TRL's.
@@ -42,43 +42,31 @@ def probe_padding(
     mask = torch.stack([(place >= -prompt) & (place < completion) for prompt, completion in LENGTHS])
     drawn = torch.randint(len(ids), mask.shape, generator=torch.Generator().manual_seed(0))
     tokens, others = (torch.tensor(ids)[(drawn + shift) % len(ids)] for shift in (0, 1))
-    padded = torch.where(mask, tokens, pad_id)
     is_before = ~mask & (place < 0)
     is_elsewhere = (~mask & (place >= 0)) | torch.tensor([[False], [True]])
 
-    def score(ids: Tensor, trim: PaddingTrim = NO_TRIM) -> Tensor:
+    def score(ids: Tensor) -> Tensor:
         parts = {"prompt": slice(num_prompt), "completion": slice(num_prompt, None)}
         batch = {f"{part}_ids": ids[:, columns] for part, columns in parts.items()}
         batch |= {f"{part}_mask": mask[:, columns].long() for part, columns in parts.items()}
-        return logps(trim.trim(batch))[0, : LENGTHS[0][1]].float().cpu()
+        return logps(batch)[0, : LENGTHS[0][1]].float().cpu()
 
+    padded = torch.where(mask, tokens, pad_id)
     expected = score(padded)
-    with_others = [score(torch.where(where, others, padded)) for where in (is_before, is_elsewhere)]
-    without = [score(padded, trim) for trim in (PaddingTrim(completions=False), PaddingTrim(prompts=False))]
-    moves_4 = (torch.stack([*with_others, *without]) - expected).square().mean(dim=1).sqrt() / expected.std()
-    coarse, fine = max(12 * eps, 1e-4), max(eps / 2, 2e-5)
-    if getattr(config, "num_experts_per_tok", None):
-        fine = coarse  # other tokens go to other experts, which changes the shape of their products
-    # bfloat16 rounds rotary positions, which are relative, about as coarsely as some absolute positions show.
-    limits_4 = torch.tensor([fine, fine, coarse if _rope_of_layers(config) else fine, coarse])
-    return (moves_4 / limits_4).view(2, 2).amax(dim=0).nan_to_num(torch.inf, torch.inf)
-
-
-def _rope_of_layers(config: Any) -> list[dict[str, Any]]:
-    """Return the settings of rotary positions, of each kind of layer; none: the model has no such positions."""
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    of_layers = [kind for kind in rope.values() if isinstance(kind, dict)] or [rope]
-    return of_layers if rope or getattr(config, "rope_theta", None) is not None else []
+    found = torch.stack([score(torch.where(where, others, padded)) for where in (is_before, is_elsewhere)])
+    moves_2 = (found - expected).square().mean(dim=1).sqrt() / expected.std()
+    # Other tokens go to other experts, which changes the shape of their products.
+    has_experts = getattr(config, "num_experts_per_tok", None)
+    limit = max(12 * eps, 1e-4) if has_experts else max(eps / 2, 2e-5)
+    return (moves_2 / limit).nan_to_num(torch.inf, torch.inf)
 
 
 def removable_padding(probed_2: Tensor, config: Any) -> tuple[PaddingTrim, str]:
-    """Return what padding can go, by `probe_padding` and a model's text config, and why not all of it ("": all can).
-
-    What depends on padding only beyond thousands of tokens, the config alone says.
-    """
+    """Return what padding can go, by `probe_padding` and a model's text config, and why some stays ("": none does)."""
     before, elsewhere = (probed_2 > 1).tolist()
-    rope = _rope_of_layers(config)
-    kinds = {str(kind.get("rope_type", kind.get("type", "default"))) for kind in rope}
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    of_layers = [kind for kind in rope.values() if isinstance(kind, dict)] or [rope]
+    kinds = {str(kind.get("rope_type", kind.get("type", "default"))) for kind in of_layers}
     if elsewhere:
         return NO_TRIM, "its log-probs depend on padding or on the other rows"
     if kinds & {"dynamic", "longrope"}:
@@ -86,9 +74,11 @@ def removable_padding(probed_2: Tensor, config: Any) -> tuple[PaddingTrim, str]:
     reason = ""
     if before:
         reason = "its log-probs depend on the padding before them"
+    elif not rope and getattr(config, "rope_theta", None) is None:
+        reason = "its positions are not rotary, so that they may be absolute"
     elif getattr(config, "attention_chunk_size", None):
         reason = "its attention is in chunks, which start at the padding"
-    elif any("llama_4_scaling_beta" in kind for kind in rope):
+    elif any("llama_4_scaling_beta" in kind for kind in of_layers):
         reason = "its attention is scaled by absolute positions"
     return PaddingTrim(prompts=not reason), reason
 

@@ -18,7 +18,10 @@ _READ = ("completion_mask", "tool_mask", "advantages", "old_per_token_logps")
 
 
 class PolicyLoss:
-    """Has TRL's loss see what the method of `policy_loss` computes."""
+    """Has TRL's loss see what the method of `policy_loss` computes.
+
+    It takes the trainer for its settings, its counters, its buffered rows, and the bounds that TRL's loss reads.
+    """
 
     def __init__(self, trainer: Any) -> None:
         self._trainer, self._method = trainer, trainer.args.policy_loss_method

@@ -31,8 +31,8 @@ from ..runs.prompt_ledger import (
     prompt_text,
     read_beginning,
 )
-from .checkpointing import RunState
 from .greso import make_selection
+from .run import RunState
 
 logger = logging.getLogger(__name__)
 

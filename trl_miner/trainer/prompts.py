@@ -132,7 +132,7 @@ class PromptStream:
 
     def _begin_pass(self) -> None:
         self._pass = [int(index) for index in self._order]
-        if sorted(self._pass) != list(range(self._num_prompts)):
+        if sorted(self._pass) != list(range(self._num_prompts)):  # a batch could wait for the others forever
             raise ValueError(
                 f"The order of the prompts must hold each of the {self._num_prompts} once: got {len(self._pass)} "
                 f"indices, {len(set(self._pass))} of them different. Pass a sampler that drops and repeats nothing."

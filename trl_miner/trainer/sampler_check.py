@@ -20,7 +20,8 @@ ENOUGH_TOKENS = 50  # fewer may be further apart by chance; those of the next ba
 METRIC = "sampling/sampling_logp_difference/mean"  # as TRL calls it where it computes both
 # Mean absolute differences in nats per token. Between vLLM and a trainer in bfloat16 it is about 0.035; the table in
 # the guide has what else comes to how much, and how much of the credit that moves.
-NEGLIGIBLE, SUSPICIOUS, TOO_FAR = 0.005, 0.1, 0.2
+SUSPICIOUS, TOO_FAR = 0.1, 0.2
+FLAG = "--logprobs-mode processed_logprobs"
 _FORWARD = "set reuse_sampling_logps: false, and each batch makes a forward over the rollouts that are scored"
 # Settings of vLLM's sampling that change no log-prob.
 _HARMLESS = {
@@ -58,22 +59,14 @@ class Agreement(NamedTuple):
     num_tokens: int
     difference: float  # mean absolute, nats
     bias: float  # mean of the sampler's less the policy's, nats
-    raw_difference: float  # mean absolute difference from the policy's at temperature 1; NaN: not known
     num_positive: int  # tokens whose log-prob is above 0, as only a logit can be
 
 
-def compare(sampled_BT: Tensor, policy_BT: Tensor, raw_BT: Tensor | None, is_token_BT: Tensor) -> Tensor:
-    """Return (5,) sums over this process's tokens, of the fields of `Agreement`."""
+def compare(sampled_BT: Tensor, policy_BT: Tensor, is_token_BT: Tensor) -> Tensor:
+    """Return (4,) sums over this process's tokens, of the fields of `Agreement`."""
     sampled = sampled_BT[is_token_BT].to(accumulation_dtype(sampled_BT.device))
     difference = sampled - policy_BT[is_token_BT]
-    raw_difference = difference * torch.nan if raw_BT is None else sampled - raw_BT[is_token_BT]
-    columns = [
-        torch.ones_like(sampled),
-        difference.abs(),
-        difference,
-        raw_difference.abs(),
-        (sampled > 0.1).to(sampled),
-    ]
+    columns = [torch.ones_like(sampled), difference.abs(), difference, (sampled > 0.1).to(sampled)]
     return torch.stack(columns).sum(dim=1)
 
 
@@ -91,15 +84,13 @@ class SamplerCheck(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._sums, self._is_done = 0.0, False
 
-    def trusts(
-        self, sampled_BT: Tensor, mask_BT: Tensor, score: Callable[[Tensor], tuple[Tensor, Tensor | None]]
-    ) -> bool:
+    def trusts(self, sampled_BT: Tensor, mask_BT: Tensor, score: Callable[[Tensor], Tensor]) -> bool:
         """Return whether the sampler's log-probs stand for the policy's. Every process must call it.
 
         Args:
             sampled_BT: The sampler's log-probs; NaN where it could not say.
             mask_BT: The tokens that count.
-            score: Returns the policy's (B, T) log-probs of some rows, (N,) bool, and those at temperature 1 or None.
+            score: Returns the policy's (B, T) log-probs of some rows, (N,) bool.
 
         Raises:
             ValueError: They are of another distribution, and a method of this run would be given them. (Where only
@@ -114,11 +105,9 @@ class SamplerCheck(TrainerCallback):
         wanted = max(NUM_ROWS, world.size, -(-NUM_TOKENS * num_rows // num_tokens))  # on every process where all are
         is_row_N = torch.arange(num_rows, device=sampled_BT.device) % -(-num_rows // wanted) == 0
         is_token_BT &= is_row_N[world.local_slice(len(sampled_BT))].unsqueeze(1)
-        self._sums = world.sum(compare(sampled_BT, *score(is_row_N), is_token_BT)) + self._sums
-        count, absolute, signed, raw, num_positive = self._sums.tolist()
-        per_token = 1 / max(count, 1)
-        means = absolute * per_token, signed * per_token, raw * per_token
-        found = Agreement(int(count), *means, int(num_positive))
+        self._sums = world.sum(compare(sampled_BT, score(is_row_N), is_token_BT)) + self._sums
+        count, absolute, signed, num_positive = self._sums.tolist()
+        found = Agreement(int(count), absolute / max(count, 1), signed / max(count, 1), int(num_positive))
         if found.num_tokens >= ENOUGH_TOKENS or found.num_positive:
             self._judge(found)
         return self._is_trusted
@@ -134,7 +123,8 @@ class SamplerCheck(TrainerCallback):
             warning = (
                 f"The sampler's log-probs are {found.difference:.2g} nats per token from the policy's "
                 f"({found.num_tokens} tokens), more than rounding explains, and the credit of tokens follows from "
-                f"them. Look whether the sampler is quantized or changes logits; or {_FORWARD}."
+                f"them. Look whether the vLLM server was started with {FLAG}, is quantized or changes logits; or "
+                f"{_FORWARD}."
             )
         if warning is not None and current_world().rank == 0:
             logger.warning(warning)
@@ -143,21 +133,18 @@ class SamplerCheck(TrainerCallback):
 def find_fault(found: Agreement, temperature: float) -> str | None:
     """Return the error for log-probs of another distribution, with what explains it; None: they are the policy's."""
     rule = f"The sampler's log-probs must be the policy's at temperature {temperature:g}"
-    flag = "--logprobs-mode processed_logprobs"
-    away = f"{found.difference:.2g} nats per token away on average (bias {found.bias:+.2g}, {found.num_tokens} tokens)"
-    restart = f"Start the vLLM server with {flag}, as trl-miner launch does"
     if found.num_positive:
-        above = f"{found.num_positive} of {found.num_tokens} are above 0, as only logits can be"
-        return f"{rule}: {above}. {restart}; or {_FORWARD}."
-    if found.difference > NEGLIGIBLE and found.raw_difference < found.difference / 2:  # False for NaN
         return (
-            f"{rule}: they are {away}, but only {found.raw_difference:.2g} from those at temperature 1. {restart} (a "
-            f"rollout_func must return log-probs at trainer.temperature); or {_FORWARD}."
+            f"{rule}: {found.num_positive} of {found.num_tokens} are above 0, as only logits can be. Start the vLLM "
+            f"server with {FLAG}, as trl-miner launch does; or {_FORWARD}."
         )
     if found.difference > TOO_FAR:
         return (
-            f"{rule}: they are {away}, and rounding explains less than {SUSPICIOUS:g}. Look whether the vLLM server "
-            f"runs the model that trains and gets its weights, whether it is quantized or changes logits, and whether "
-            f"it was started with {flag}. If they are meant to differ, {_FORWARD}."
+            f"{rule}: they are {found.difference:.2g} nats per token away on average (bias {found.bias:+.2g}, "
+            f"{found.num_tokens} tokens), and rounding explains less than {SUSPICIOUS:g}. Look whether the vLLM "
+            f"server was started with {FLAG}, as trl-miner launch does (without, they are those of temperature 1), "
+            f"whether it runs the model that trains and gets its weights, and whether it is quantized or changes "
+            f"logits. A rollout_func must return log-probs at trainer.temperature. If they are meant to differ, "
+            f"{_FORWARD}."
         )
     return None

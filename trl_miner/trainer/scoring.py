@@ -16,7 +16,7 @@ from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid, use_adapter
 
 from ..distributed import current_world
-from .logits import RAW_LOGPS, STATISTICS, changes_of_logits, check_logits, watch_logits
+from .logits import STATISTICS, check_logits, watch_logits
 from .micro_batches import fewest_micro_batches, micro_batch_limits, partition
 from .padding import loss_mask
 from .row_layout import AS_TRL, RowLayout
@@ -69,7 +69,7 @@ class Scores:
     def _is_trusted(self, sampler: SamplerCheck) -> bool:
         if not current_world().all(SAMPLER_LOGPS in self._batch, self._mask_BT.device):
             return False  # a rollout_func may have none for the rollouts of some process
-        score = partial(self._forwards.for_comparison, self._batch)
+        score = partial(self._forwards.without_dropout, self._batch)
         return sampler.trusts(self._batch[SAMPLER_LOGPS], self._mask_BT, score)
 
 
@@ -214,14 +214,11 @@ class Forwards:
         with self.collecting(set(names) - {"old_logps"}) as found:
             return self._over_rows(batch, is_row_N, lambda *rows: {"old_logps": self.logps(*rows), **found})
 
-    def for_comparison(self, batch: dict[str, Any], is_row_N: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the policy's (B, T) log-probs of some rows without dropout, as the sampler's are, and those at
-        temperature 1 where they differ and can be told. Every process must call it."""
-        model = self._trainer.model
-        is_raw_other = self._trainer.temperature != 1 and not changes_of_logits(model)
-        with _without_dropout(model):
-            scores = self.of_rows(batch, is_row_N, {RAW_LOGPS} if is_raw_other else set())
-        return scores["old_logps"], scores.get(RAW_LOGPS)
+    def without_dropout(self, batch: dict[str, Any], is_row_N: Tensor) -> Tensor:
+        """Return the policy's (B, T) log-probs of some rows without dropout, as the sampler's are. Every process must
+        call it."""
+        with self._trainer.evaluating(as_training=True):
+            return self.of_rows(batch, is_row_N, ())["old_logps"]
 
     def reference_of_rows(self, batch: dict[str, Any], is_row_N: Tensor) -> Tensor:
         """Return the (B, T) log-probs of some rows of this process under the reference model, and 0 elsewhere. Every
@@ -276,19 +273,6 @@ class Forwards:
                 f"completion of such a prompt."
             )
         return True
-
-
-@contextmanager
-def _without_dropout(model: Any) -> Iterator[None]:
-    """Put the parts of a model into evaluation mode, not itself: its forwards still count as those of a training."""
-    parts = [module for module in model.modules() if module.training and module is not model]
-    for module in parts:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in parts:
-            module.training = True
 
 
 def _masks(attention_mask: Tensor, num_completion: int) -> dict[str, Any]:

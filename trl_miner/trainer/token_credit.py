@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate.utils import gather_object
 from torch import Tensor
@@ -14,14 +15,17 @@ from torch import Tensor
 from ..methods import ESTIMATORS, AdvantageEstimator, Estimate, Rollouts
 from ..methods.groups import GroupKinds
 from ..methods.method import CreditExplanation
-from ..runs.token_credit import KINDS, write_credit
+from ..runs.token_credit import KINDS, schema, write_credit
+from ..runs.token_texts import TokenTexts
 
 MOST_ROLLOUTS = 64  # of a record: whole prompts, of each kind in turn
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 class CreditRecorder:
-    """Records some rollouts of a generation batch every `log_token_credit` optimizer steps."""
+    """Records some rollouts of a generation batch every `log_token_credit` optimizer steps.
+
+    It takes the trainer for its settings, its place in the run, and its tokenizer.
+    """
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
@@ -108,60 +112,42 @@ def credit_table(
     """Return the records as a `pyarrow.Table` with the columns of `runs.token_credit`, rows of a prompt adjacent."""
     import pyarrow as pa
 
-    num_generations = rollouts.num_generations
     rows_M = torch.tensor([row["row"] for row in chosen])
     kinds = GroupKinds(*(is_kind_N.cpu()[rows_M] for is_kind_N in rollouts.kinds))
     of_batch = rollouts.rewards_N, verifier_rewards_N, rollouts.advantages_N
     rewards_M, verifier_M, grpo_M = (values_N.float().cpu()[rows_M] for values_N in of_batch)
     counts_MT, logps_MT, after_MT = (_padded(chosen, name) for name in ("counts", "old_logps", "advantages"))
-    counts_MT = counts_MT.bool()
-    after_MT = torch.where(counts_MT, after_MT, 0.0)
-    is_known_MT = counts_MT & logps_MT.isfinite()
+    after_MT = torch.where(counts_MT.bool(), after_MT, 0.0)
+    credit = CreditExplanation(torch.zeros_like(kinds.is_ph_N), torch.zeros_like(after_MT), after_MT)
     if method is not None and method.explain_credit is not None:  # for the records alone
-        credit = method.explain_credit(
-            rewards_M,
-            logps_MT,
-            is_known_MT,
-            after_MT,
-            kinds=kinds,
-            advantages_N=grpo_M,
-            num_generations=num_generations,
-            **knobs,
-        )
-    else:
-        credit = CreditExplanation(torch.zeros_like(kinds.is_ph_N), torch.zeros_like(after_MT), after_MT)
-    nll_M = -torch.where(is_known_MT, logps_MT, 0.0).sum(dim=1, dtype=torch.float64) / is_known_MT.sum(dim=1)
-    lengths_M = counts_MT.sum(dim=1)
-    means_M = after_MT.sum(dim=1, dtype=torch.float64) / lengths_M.clamp(min=1)
-    token_ids, texts = [row["token_ids"].tolist() for row in chosen], TokenTexts(tokenizer)
-
-    def numbers(values: Any) -> Any:
-        return pa.array(values, pa.float32(), from_pandas=True)  # NaN is null
-
-    def lists(values_MT: Tensor) -> list[Any]:
-        return [values_MT[row, : len(ids)].numpy() for row, ids in enumerate(token_ids)]
-
-    given_MT = after_MT.masked_fill(~counts_MT, torch.nan)  # null at what is not the model's
-    weights = zip(lists(credit.weights_NT), credit.is_ruled_N.tolist(), strict=True)
+        is_known_MT = counts_MT.bool() & logps_MT.isfinite()
+        batch = {"kinds": kinds, "advantages_N": grpo_M, "num_generations": rollouts.num_generations}
+        credit = method.explain_credit(rewards_M, logps_MT, is_known_MT, after_MT, **batch, **knobs)
+    names_M = [KINDS[kind] for kind in torch.stack([*kinds]).int().argmax(dim=0).tolist()]
+    texts, records = TokenTexts(tokenizer), []
+    for i, row in enumerate(chosen):
+        ids, counts, logps = row["token_ids"], row["counts"], row["old_logps"]
+        given = np.where(counts, row["advantages"], np.nan)  # null at what is not the model's
+        known = logps[counts & np.isfinite(logps)]
+        record = {"step": step, "kind": names_M[i], "length": int(counts.sum()), "token_ids": ids, "old_logps": logps}
+        record["group"], record["rollout"] = divmod(row["row"], rollouts.num_generations)
+        record |= {
+            "prompt": texts.whole(row["prompt_ids"]),
+            "completion": texts.whole(ids),
+            "tokens": texts.pieces(ids),
+        }
+        record |= {"reward": rewards_M[i].item(), "verifier_reward": verifier_M[i].item()}
+        record |= {
+            "grpo_advantage": grpo_M[i].item(),
+            "advantage": np.nansum(given, dtype=np.float64) / max(1, counts.sum()),
+        }
+        record |= {"nll": -known.mean(dtype=np.float64) if len(known) else None, "advantages": given}
+        record["weights"] = credit.weights_NT[i, : len(ids)].numpy() if credit.is_ruled_N[i] else None
+        record["advantages_before"] = credit.before_NT[i, : len(ids)].numpy()
+        records.append(record)
     columns = {
-        "step": [step] * len(chosen),
-        "group": (rows_M // num_generations).numpy(),
-        "rollout": (rows_M % num_generations).numpy(),
-        "kind": [KINDS[kind] for kind in torch.stack([*kinds]).int().argmax(dim=0).tolist()],
-        "prompt": [texts.whole(row["prompt_ids"]) for row in chosen],
-        "completion": [texts.whole(ids) for ids in token_ids],
-        "reward": numbers(rewards_M.numpy()),
-        "verifier_reward": numbers(verifier_M.numpy()),
-        "grpo_advantage": numbers(grpo_M.numpy()),
-        "advantage": numbers(means_M.float().numpy()),
-        "nll": numbers(nll_M.float().numpy()),
-        "length": lengths_M.numpy(),
-        "token_ids": token_ids,
-        "tokens": [texts.pieces(ids) for ids in token_ids],
-        "old_logps": pa.array([numbers(row["old_logps"]) for row in chosen], pa.list_(pa.float32())),
-        "weights": [values if is_ruled else None for values, is_ruled in weights],
-        "advantages_before": lists(credit.before_NT),
-        "advantages": pa.array([numbers(row) for row in lists(given_MT)], pa.list_(pa.float32())),
+        field.name: pa.array([record[field.name] for record in records], field.type, from_pandas=True)  # NaN is null
+        for field in schema()
     }
     return pa.table(columns)
 
@@ -169,39 +155,3 @@ def credit_table(
 def _padded(chosen: Sequence[Mapping[str, Any]], name: str) -> Tensor:
     rows = [torch.from_numpy(row[name]).float() for row in chosen]
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-
-
-class TokenTexts:
-    """The text of each token as it appears in a completion, so that all of them together are its text."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = getattr(tokenizer, "tokenizer", tokenizer)  # a processor has one
-        self._known: dict[int, str] = {}
-
-    def whole(self, token_ids: Sequence[int]) -> str:
-        """Return the text of a completion, without special tokens."""
-        return str(self._tokenizer.decode(token_ids, skip_special_tokens=True))
-
-    def pieces(self, token_ids: Sequence[int]) -> list[str]:
-        """Return one text per token; a character whose bytes several tokens share goes to the last of them."""
-        texts = [self._piece(token_id) for token_id in token_ids]
-        start = 0
-        for place, text in enumerate(texts):
-            if _REPLACEMENT not in text:
-                start = place + 1
-                continue
-            together = self._decode(token_ids[start : place + 1])
-            if _REPLACEMENT not in together:
-                texts[start : place + 1] = [""] * (place - start) + [together]
-                start = place + 1
-        return texts
-
-    def _piece(self, token_id: int) -> str:
-        """Decode one token, as the second of two: alone, a SentencePiece tokenizer drops the space before a word."""
-        if token_id not in self._known:
-            alone, twice = self._decode([token_id]), self._decode([token_id, token_id])
-            self._known[token_id] = twice[len(alone) :] if twice.startswith(alone) else alone
-        return self._known[token_id]
-
-    def _decode(self, token_ids: Sequence[int]) -> str:
-        return str(self._tokenizer.decode(list(token_ids), clean_up_tokenization_spaces=False))

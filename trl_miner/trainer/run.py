@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or not there at all, and what a run takes up from them, inside a generation cycle too."""
+"""What a run resumes: `RunState` in `trainer_state.json`, and checkpoints that are whole or not there at all."""
 
 import logging
 import math
@@ -14,6 +14,7 @@ from transformers.trainer_utils import TrainOutput, rotate_checkpoints
 
 from ..data.prompt_form import read_form
 from ..distributed import decided_by_one
+from ..hub.training import push_checkpoint
 from ..runs import checkpoints
 from ..runs.accidents import DiskFull, why_full
 from ..runs.locks import check_run, hold_run
@@ -22,6 +23,7 @@ from ..runs.segments import Segment, continued, settings_of, trainer_settings
 from ..runs.trainer_state import FILE as STATE
 from ..runs.trainer_state import last_step, planned_steps
 from ..runs.training_record import write_run_record
+from .patching import patched
 from .reference import restore_reference, save_reference
 
 logger = logging.getLogger(__name__)
@@ -115,14 +117,16 @@ class NothingLeft(Exception):  # noqa: N818
 
 
 class Checkpointing(TrainerCallback):
-    """Writes the checkpoints of a trainer, takes up its rollouts where they left off, and watches its run folder."""
+    """Writes the checkpoints of a trainer, takes up its rollouts where they left off, and watches its run folder.
+
+    It takes the whole trainer: transformers' method writes a checkpoint of all of it.
+    """
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         # Before all others: a training without a step left opens no tracker and starts no watchdog.
         trainer.callback_handler.callbacks.insert(0, self)
-        self.is_saving = False  # whether a checkpoint is being written, in its unfinished folder
-        self._resumed_from: Path | None = None  # until its rollouts are taken up
+        self.resumed_from: Path | None = None  # the checkpoint of a training that begins; None once it is taken up
         self._prepared: tuple[str | bool | None, ...] = ()  # what `prepare` has returned, until a training takes it
         self._segments: list[Segment] = []
 
@@ -145,7 +149,7 @@ class Checkpointing(TrainerCallback):
         with hold_run(self._trainer.args.output_dir):
             checkpoint = self._choose(wanted)
             self._segments = decided_by_one(lambda: self._begin(wanted, checkpoint))
-        self._resumed_from = None if checkpoint is None else Path(checkpoint)
+        self.resumed_from = None if checkpoint is None else Path(checkpoint)
         self._prepared = checkpoint, wanted or None
         return checkpoint
 
@@ -181,23 +185,18 @@ class Checkpointing(TrainerCallback):
         only_model = trainer.args.save_only_model
         return checkpoints.agree_on(wanted, trainer.args.output_dir, only_model=only_model)
 
-    @property
-    def resumed_from(self) -> Path | None:
-        """The checkpoint of a training that is about to go on; None once its rollouts are taken up."""
-        return self._resumed_from
-
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """End the training if the checkpoint, which is loaded by now, has done all steps: see `end_at_once`."""
         RunState.of(self._trainer).segments = self._segments
         self._warn_of_schedule(args, state.max_steps)
-        if self._resumed_from is not None and state.global_step >= state.max_steps:
+        if self.resumed_from is not None and state.global_step >= state.max_steps:
             raise NothingLeft
-        if self._resumed_from is not None:
-            restore_reference(self._trainer, self._resumed_from)
+        if self.resumed_from is not None:
+            restore_reference(self._trainer, self.resumed_from)
 
     def _warn_of_schedule(self, args: Any, steps: int) -> None:
         """Warn where a new length moves the learning rate of the steps that are left."""
-        planned = steps if self._resumed_from is None else planned_steps(self._resumed_from)
+        planned = steps if self.resumed_from is None else planned_steps(self.resumed_from)
         schedule = str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type))
         if planned in (None, steps) or schedule.startswith("constant") or not self._trainer.is_world_process_zero():
             return
@@ -218,8 +217,8 @@ class Checkpointing(TrainerCallback):
 
     def end_at_once(self) -> TrainOutput:
         """End a training without a step left as transformers does, and return what it returns."""
-        trainer, state, folder = self._trainer, self._trainer.state, self._resumed_from
-        self._resumed_from = None
+        trainer, state, folder = self._trainer, self._trainer.state, self.resumed_from
+        self.resumed_from = None
         assert folder is not None
         if trainer.prompt_form is None:  # a stream's is seen in its first batch, and there is none
             trainer.prompt_form = read_form(str(folder))
@@ -234,10 +233,10 @@ class Checkpointing(TrainerCallback):
 
     def restore_rollouts(self) -> None:
         """Take up the rollouts of the checkpoint, once, before the first training batch. Every process must call."""
-        if self._resumed_from is None:
+        if self.resumed_from is None:
             return
-        trainer, folder = self._trainer, self._resumed_from
-        self._resumed_from = None
+        trainer, folder = self._trainer, self.resumed_from
+        self.resumed_from = None
         place = trainer.accelerator.process_index, trainer.accelerator.num_processes
         settings = settings_of_rollouts(trainer.args)
         rollouts = checkpoints.load_rollouts(folder, *place, trainer.accelerator.device, settings)
@@ -246,42 +245,46 @@ class Checkpointing(TrainerCallback):
         else:  # the cycle in progress, if there is one, is generated again
             RunState.of(trainer).prompts = RunState.of(trainer).cycle_start
 
-    def save(self, folder: Path, write: Callable[[], None]) -> Path:
-        """Write a checkpoint in an unfinished folder, then move it to its place. Every process must call it."""
+    def save(self, folder: Path, write: Callable[[], None]) -> None:
+        """Write a checkpoint in an unfinished folder, then move it to its place. Every process must call it.
+
+        A marker written behind transformers' own files would not do: it rotates the older checkpoints before, so that
+        a kill in between would leave none, and writes over a checkpoint of the same step file by file.
+        """
         trainer, name = self._trainer, f"{checkpoints.PREFIX}{self._trainer.state.global_step}"
         unfinished = folder / checkpoints.UNFINISHED / name
-        is_local_main = trainer.accelerator.is_local_main_process
-        try:
-            if is_local_main:
-                checkpoints.begin(folder)
-            trainer.accelerator.wait_for_everyone()
-            self.is_saving = True
-            write()
-            self._save_rollouts(unfinished)
-            save_reference(trainer, unfinished)
-            if trainer.state.best_global_step and trainer.args.should_save:
-                self._name_best(folder, unfinished)
-            self._finish(folder, unfinished)
-        except Exception as error:
-            full = why_full(error, folder)
-            if is_local_main:
-                checkpoints.discard(folder)
-            last = checkpoints.newest(folder)
-            raise (DiskFull if full else RuntimeError)(
-                f"{name} could not be written in {folder}: {full or error}. The run can go on from "
-                f"{last.name if last else 'the start: there is no other checkpoint'}."
-            ) from error
-        finally:
-            self.is_saving = False
-        if trainer.is_world_process_zero():
-            rotate_checkpoints(
-                output_dir=str(folder),
-                save_total_limit=trainer.args.save_total_limit,
-                best_model_checkpoint=trainer.state.best_model_checkpoint,
-                use_mtime=True,
-            )
+        with trainer.watchdog.phase("checkpoint", growing=unfinished.parent):
+            try:
+                self._write(unfinished, write)
+                self._finish(folder, name)
+            except Exception as error:
+                raise self._why_not_written(error, folder, name) from error
+            self._rotate(folder)
+        if trainer.args.push_to_hub:
+            push_checkpoint(trainer, str(folder / name))
+
+    def _write(self, unfinished: Path, write: Callable[[], None]) -> None:
+        trainer, args = self._trainer, self._trainer.args
+        if trainer.accelerator.is_local_main_process:
+            checkpoints.begin(unfinished.parent.parent)
         trainer.accelerator.wait_for_everyone()
-        return folder / name
+        with (
+            patched(trainer, "_get_output_dir", lambda *_, **__: str(unfinished.parent)),
+            patched(args, "push_to_hub", False),
+        ):
+            write()
+        self._save_rollouts(unfinished)
+        save_reference(trainer, unfinished)
+        if trainer.state.best_global_step and args.should_save:
+            self._name_best(unfinished)
+
+    def _name_best(self, unfinished: Path) -> None:
+        """Correct the best checkpoint's place: transformers looked for it where this one is being written."""
+        state = self._trainer.state
+        best = unfinished.parent.parent / f"{checkpoints.PREFIX}{state.best_global_step}"
+        if best.name == unfinished.name or best.exists():
+            state.best_model_checkpoint = str(best)
+            state.save_to_json(str(unfinished / STATE))
 
     def _save_rollouts(self, unfinished: Path) -> None:
         """Save the rollouts of a generation cycle that the checkpoint lies in the middle of."""
@@ -289,28 +292,35 @@ class Checkpointing(TrainerCallback):
         is_inside = trainer._step % (trainer.args.steps_per_generation * trainer.num_iterations) != 0
         if is_inside and trainer._buffered_inputs is not None:
             place = trainer.accelerator.process_index, trainer.accelerator.num_processes
-            checkpoints.save_rollouts(
-                unfinished,
-                *place,
-                trainer._buffered_inputs,
-                settings=settings_of_rollouts(trainer.args),
-                micro_step=trainer._step,
-            )
+            settings, step = settings_of_rollouts(trainer.args), trainer._step
+            checkpoints.save_rollouts(unfinished, *place, trainer._buffered_inputs, settings=settings, micro_step=step)
 
-    def _name_best(self, folder: Path, unfinished: Path) -> None:
-        """Correct the best checkpoint's place: transformers looked for it where this one is being written."""
-        state = self._trainer.state
-        best = folder / f"{checkpoints.PREFIX}{state.best_global_step}"
-        if best.name == unfinished.name or best.exists():
-            state.best_model_checkpoint = str(best)
-            state.save_to_json(str(unfinished / STATE))
-
-    def _finish(self, folder: Path, unfinished: Path) -> None:
-        accelerator = self._trainer.accelerator
+    def _finish(self, folder: Path, name: str) -> None:
+        """Move a checkpoint that every process has written to its place."""
+        trainer, accelerator = self._trainer, self._trainer.accelerator
         accelerator.wait_for_everyone()
-        if self._trainer.is_world_process_zero():
-            checkpoints.finish(folder, unfinished.name)
+        if trainer.is_world_process_zero():
+            checkpoints.finish(folder, name)
         accelerator.wait_for_everyone()
         # A node with a disk of its own still has its part of the checkpoint.
-        if accelerator.is_local_main_process and unfinished.exists():
-            checkpoints.finish(folder, unfinished.name)
+        if accelerator.is_local_main_process and (folder / checkpoints.UNFINISHED / name).exists():
+            checkpoints.finish(folder, name)
+
+    def _rotate(self, folder: Path) -> None:
+        trainer = self._trainer
+        if trainer.is_world_process_zero():
+            limit, best = trainer.args.save_total_limit, trainer.state.best_model_checkpoint
+            rotate_checkpoints(
+                output_dir=str(folder), save_total_limit=limit, best_model_checkpoint=best, use_mtime=True
+            )
+        trainer.accelerator.wait_for_everyone()
+
+    def _why_not_written(self, error: Exception, folder: Path, name: str) -> Exception:
+        full = why_full(error, folder)
+        if self._trainer.accelerator.is_local_main_process:
+            checkpoints.discard(folder)
+        last = checkpoints.newest(folder)
+        return (DiskFull if full else RuntimeError)(
+            f"{name} could not be written in {folder}: {full or error}. The run can go on from "
+            f"{last.name if last else 'the start: there is no other checkpoint'}."
+        )

@@ -1,0 +1,714 @@
+"""`MinerGRPOTrainer`: what happens to a generation batch, from its prompts to the loss, in the order of this file.
+
+# N rollouts of the global generation batch, B of this process, F reward functions, T padded completion tokens
+"""
+
+import logging
+import os
+import textwrap
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from torch import Tensor
+from trl import GRPOConfig, GRPOTrainer
+
+from ..config import MinerGRPOConfig
+from ..data.prompt_form import form_of_rows, write_form
+from ..data.prompts import PromptForm
+from ..distributed import current_world
+from ..heartbeat import beat
+from ..hub.model_card import describe_run
+from ..hub.training import open_repo, push_trained
+from ..launching.health import free_port, is_port_free
+from ..launching.liveness import GENERATION
+from ..launching.training_watchdog import TRAINING_STEP, TrainingWatchdog
+from ..launching.watchdog import RunStopped, Watchdog
+from ..methods import GRPO, Estimate, Rollouts
+from ..methods.compose import estimate
+from ..methods.groups import GroupKinds, gate_on_correctness, group_kinds
+from ..precision import warn_of_slow_bf16
+from ..progress import is_quiet
+from ..reward_functions import check_reward_columns, check_rewards, checked, find_verifier
+from ..runs.locks import hold_run
+from ..runs.training_record import prompts_are_chats
+from ..training_callbacks import CreditPageCallback
+from .correctness import CorrectnessWatch
+from .dynamic_sampling import DynamicSampling
+from .generation_batch import (
+    COMPLETION_IDS,
+    COMPLETIONS,
+    EXTRA_FIELDS,
+    GenerationBatch,
+    completion_texts,
+    num_sampled_tokens,
+    prompt_keys,
+    total_rewards,
+)
+from .gradient_share import GradientShare, with_group_kind
+from .hooks import FORWARD, overridden
+from .logits import check_logits
+from .padding import loss_mask
+from .patching import patched
+from .policy_loss import PolicyLoss
+from .prompt_log import PromptLog
+from .prompts import PromptRows, PromptSource, check_drawable
+from .quantized_sync import full_weights_for_vllm
+from .reference import add_reference, average_kl, fill_reference, is_scored_late, without_reference
+from .row_layout import AS_TRL, choose_layout
+from .run import Checkpointing, NothingLeft, RunState
+from .sampler_check import SamplerCheck, takes_sampler_logps
+from .scoring import Forwards, Scores
+from .step import OptimizerStep
+from .token_credit import CreditRecorder
+from .tool_turns import ToolTurns
+
+logger = logging.getLogger(__name__)
+Sampler = Callable[[Sequence[Sequence[int]]], list[list[int]]]  # completions of prompts, in tokens
+
+
+class MinerGRPOTrainer(GRPOTrainer):
+    """
+    Drop-in for [`~trl.GRPOTrainer`] that also learns from prompts whose rollouts are all right
+    (https://huggingface.co/papers/2601.04731), and trains the methods that this is compared with.
+
+    Takes the arguments of [`~trl.GRPOTrainer`], with a [`MinerGRPOConfig`] as `args` (a plain `GRPOConfig` gets
+    MINER's defaults). Generation, rewards, loss and evaluation are TRL's own; what changes are the advantages of a
+    training batch, one for each token. `policy_loss` and `dynamic_sampling` change more, and are off by default.
+    Evaluation is always plain GRPO.
+
+    Which rollout is correct is decided at `correct_threshold` by the reward function that `correct_reward_func` names,
+    else by the only one, else by the known verifier among them, else, with a warning, by all together. The log-probs
+    under the old policy are those that TRL computed, else those of the sampler (a `rollout_func`, or vLLM without
+    importance-sampling correction), else one forward over the PH rows alone.
+
+    Example:
+
+    ```python
+    from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
+    from trl_miner.rewards import math_reward
+
+    trainer = MinerGRPOTrainer(
+        model="Qwen/Qwen3-4B-Base",
+        reward_funcs=math_reward,
+        args=MinerGRPOConfig(output_dir="out", num_generations=16),
+        train_dataset=dataset,  # columns: prompt, solution
+    )
+    trainer.train()
+    ```
+    """
+
+    _tag_names = ["trl", "grpo", "miner"]
+    _name = "MINER"
+    _paper = {
+        "title": "Miner: Mining Intrinsic Mastery for Data-Efficient RL in Large Reasoning Models",
+        "id": "2601.04731",
+        # docstyle-ignore
+        "citation": textwrap.dedent("""\
+            @article{jiang2026miner,
+                title        = {{Miner: Mining Intrinsic Mastery for Data-Efficient RL in Large Reasoning Models}},
+                author       = {Shuyang Jiang and Yuhao Wang and Ya Zhang and Yanfeng Wang and Yu Wang},
+                year         = 2026,
+                eprint       = {arXiv:2601.04731},
+            }"""),
+    }
+
+    args: MinerGRPOConfig
+    reward_funcs: list[Any]
+    num_generations_eval: int
+    epsilon_low: float
+    epsilon_high: float
+
+    def __init__(self, model: Any, reward_funcs: Any = None, args: Any = None, *rest: Any, **kwargs: Any) -> None:
+        args = _own_config(model, args)
+        _set_group_port(args)
+        with full_weights_for_vllm():
+            super().__init__(model, reward_funcs, args, *rest, **kwargs)
+        self._metrics: dict[str, Any]
+        self.evaluation: dict[str, dict[str, float]] = {}  # {"before": {"pass@1": ...}, ...}, shown on the model card
+        self.about: Mapping[str, Any] = {}  # what `training.json` says beside what the trainer knows
+        if self._paper["id"] not in {method.arxiv for method in args.estimators}:  # the card must not credit it
+            self._name, self._paper, self._tag_names = GRPOTrainer._name, GRPOTrainer._paper, GRPOTrainer._tag_names
+        if self.accelerator.is_main_process:
+            autocast = "bf16: false" if self.accelerator.mixed_precision == "bf16" else None
+            warn_of_slow_bf16(self.model, self.accelerator.device, weights="dtype: float32", autocast=autocast)
+        self._choose_verifier()
+        self._check_columns()
+        self.prompt_form: PromptForm | None = None  # goes into the folder of every model; None: not known yet
+        if isinstance(self.train_dataset, Dataset):  # a stream's is seen in its first batch
+            self._find_form(self.train_dataset)
+        self._add_run()
+        self._add_prompts()
+        self._add_scoring()
+        self._add_steps()
+
+    def _add_run(self) -> None:
+        """Add what a run keeps: its state, its checkpoints, its records."""
+        self.watchdog = Watchdog(0.0, where=self._place_in_run)
+        if self.args.watchdog_seconds:
+            TrainingWatchdog(self)
+        self.add_callback(RunState())
+        self._checkpoints = Checkpointing(self)
+        self._credit = CreditRecorder(self) if self.args.log_token_credit else None
+        if self._credit is not None:  # before the trackers' own callbacks, which close them at the end
+            self.callback_handler.callbacks.insert(1, CreditPageCallback(self))
+
+    def _add_prompts(self) -> None:
+        """Add what draws prompts and generates for them."""
+        args = self.args
+        self._batch: GenerationBatch | None = None  # the one under way
+        self._sampler: Sampler | None = None  # in `sample_held_out`
+        self._is_sampling_alone = False  # there, too
+        self._turns = ToolTurns(self)
+        self.ledger = PromptLog(args, self.train_dataset, partial(RunState.of, self), lambda: self.resumed_from)
+        self.add_callback(self.ledger)
+        self._prompts: PromptSource | None = None  # once a batch of this training has begun
+        self._draws_prompts = args.dynamic_sampling or self.ledger.selection is not None
+        if self._draws_prompts:
+            check_drawable(args, self.train_dataset, self.num_generations)
+            if overridden(self, ("get_train_dataloader",)):
+                raise ValueError(
+                    f"dynamic_sampling and prompt_selection draw prompts in the place of the dataloader: got "
+                    f"{type(self).__name__}, which overrides get_train_dataloader. Change the training set instead, "
+                    f"or leave them out."
+                )
+        self._sampling = DynamicSampling(self) if args.dynamic_sampling else None
+
+    def _add_scoring(self) -> None:
+        """Add the forwards that score tokens, and the check of the sampler's log-probs."""
+        args = self.args
+        self.forwards = Forwards(self)
+        self.sampler_check: SamplerCheck | None = None  # None: the sampler's log-probs are not used
+        if takes_sampler_logps(self):
+            is_needed = any(method.wants_sampler_logps for method in args.estimators)
+            self.sampler_check = SamplerCheck(self.temperature, is_needed=is_needed, log=self.log_train_metric)
+            self.add_callback(self.sampler_check)
+        self._scores_reference_late = is_scored_late(self)  # once the advantages are known
+        for method in args.estimators:
+            if method.reads_logits:
+                check_logits(self.model, method.name)
+
+    def _add_steps(self) -> None:
+        """Add what an optimizer step does besides TRL's."""
+        self.has_stepped = False  # whether `training_step` has been called
+        self._optimizer_step = OptimizerStep(self)
+        self._policy_loss = PolicyLoss(self) if self.args.policy_loss_method.function is not None else None
+        self._gradient_share: GradientShare | None = None
+        if self.args.log_gradient_share or self.args.dose_share is not None:
+            self._gradient_share = GradientShare(self)
+            self.add_callback(self._gradient_share)
+
+    def _check_columns(self) -> None:
+        columns = getattr(self.train_dataset, "column_names", None)
+        if columns is not None and self.rollout_func is None:  # a stream's are unknown; a rollout adds its own
+            needs_prompt = not getattr(self, "environment_factories", None)  # an environment may bring its own
+            check_reward_columns(self.reward_func_names, self.reward_funcs, columns, needs_prompt=needs_prompt)
+
+    def _choose_verifier(self) -> None:
+        self.verifier = find_verifier(
+            self.reward_func_names, self.args.correct_reward_func, self.reward_weights.tolist()
+        )
+        if self.args.gate_on_correctness and self.verifier.is_guess:
+            raise ValueError(
+                f"gate_on_correctness needs to know which reward function decides what is correct: got "
+                f"{', '.join(self.reward_func_names)}, of which none is a known verifier. Set correct_reward_func to "
+                f"the one that verifies, or to several joined by '+'."
+            )
+        self._watch = CorrectnessWatch(self.args, self.verifier, self.num_generations)
+        if not self.is_world_process_zero():
+            return
+        if self.verifier.is_guess:
+            logger.warning(self.verifier.reason)
+        elif len(self.reward_funcs) > 1 and self.args.correct_reward_func is None and not is_quiet():
+            print(self.verifier.reason)
+
+    # A training: from a checkpoint, step by step.
+
+    def find_checkpoint(self, wanted: str | bool | None) -> str | None:
+        """Return the checkpoint that `train(wanted)` would resume from, which it also takes. Every process must call.
+
+        Raises:
+            ValueError: There is no whole checkpoint, it has other settings, or output_dir is another run's.
+        """
+        return self._checkpoints.prepare(wanted)
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Train as transformers does; `resume_from_checkpoint` may also be "latest": the newest whole checkpoint, or
+        none. A checkpoint that has done all steps is loaded, and no more are made.
+
+        Raises:
+            ValueError: Another training holds the run folder or has used it, there is no whole checkpoint to resume
+                from, or it has other settings.
+            RunStopped: Nothing has moved for `watchdog_seconds`. (With several processes they end at once, with exit
+                code 75, since a collective cannot be left by an exception.)
+        """
+        with hold_run(self.args.output_dir):
+            checkpoint = self._checkpoints.resume(resume_from_checkpoint)
+            self._optimizer_step.reset()
+            try:
+                return super().train(checkpoint, *args, **kwargs)
+            except NothingLeft:
+                return self._checkpoints.end_at_once()
+            except KeyboardInterrupt:
+                if self.watchdog.message is None:
+                    raise
+                raise RunStopped(self.watchdog.message) from None
+            finally:
+                self.watchdog.stop()
+
+    def get_train_dataloader(self) -> Any:
+        rows = self.train_dataset
+        # A worker process would have to send the whole data set with each batch.
+        if isinstance(rows, Dataset) and not self.args.dataloader_num_workers:
+            rows = PromptRows(rows)
+        with patched(self, "train_dataset", rows):
+            dataloader = super().get_train_dataloader()
+        self._prompt_rows, self._prompts = dataloader.dataset, None
+        return dataloader
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+        if self.forwards.layout is AS_TRL:
+            self.forwards.layout = choose_layout(self)
+        self._checkpoints.restore_rollouts()
+        with self.watchdog.phase(TRAINING_STEP):
+            loss: Tensor = super().training_step(*args, **kwargs)
+        self.has_stepped = True
+        self._optimizer_step.end_micro_step()
+        if self._step % (self.args.steps_per_generation * self.num_iterations) == 0:
+            RunState.of(self).cycle_start = RunState.of(self).prompts
+        return loss
+
+    def _place_in_run(self) -> str:
+        step = self.state.global_step
+        return f"step {step + 1}" if self.watchdog.is_in(TRAINING_STEP) else f"after step {step}"
+
+    @contextmanager
+    def watching(self, phase: str) -> Iterator[None]:
+        """Name a phase of the run to the watchdog; each forward of the model in it is a sign of life."""
+        embeddings = self.accelerator.unwrap_model(self.model).get_input_embeddings()
+        hook = embeddings.register_forward_pre_hook(lambda *_: beat())
+        try:
+            with self.watchdog.phase(phase):
+                yield
+        finally:
+            hook.remove()
+
+    # A generation batch, in the order of what happens to it.
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        """Return TRL's batch of rollouts, in training with the advantages of the estimators.
+
+        1. TRL's sampler draws prompts, or `_draw_prompts` does.
+        2. TRL generates rollouts and scores them: `_roll_out`, `_observe_rollouts`, `_observe_rewards`.
+        3. `_count_batch` records how each prompt came out.
+        4. `_estimate_advantages` sorts the prompts into PH, HE and NH. Their methods replace TRL's advantages (N,) by
+           token advantages (B, T) and ask `Scores` for log-probs of the rows they need; a dose scales some.
+        5. The loss of each optimizer step is `_compute_loss`, on micro-batches of rows of like length.
+        """
+        with self._observing():
+            if not self.model.training:  # evaluation is plain GRPO
+                return super()._generate_and_score_completions(inputs)
+            self._batch = GenerationBatch(num_generated=len(inputs) * current_world().size)
+            try:
+                return self._make_batch(inputs, self._batch)
+            finally:
+                self._batch = None
+
+    def _make_batch(self, inputs: Any, batch: GenerationBatch) -> dict[str, Any]:
+        self.ledger.begin_batch()
+        if self._draws_prompts:
+            inputs = self._draw_prompts(batch, len(inputs))
+        if self.prompt_form is None:
+            self._find_form(inputs)
+        output, scores = self._roll_out(inputs)
+        self._count_batch(batch)
+        output = self._estimate_advantages(output, scores, batch.rewards_NF)
+        return add_reference(self, output) if self._scores_reference_late else output
+
+    def _draw_prompts(self, batch: GenerationBatch, num_rows: int) -> list[Any]:
+        """Return this process's rows of the next generation batch. Every process must call it."""
+        if self._prompts is None:
+            skips = None if self.ledger.selection is None else self.ledger.skips
+            sampler = self._get_train_sampler(self._prompt_rows)
+            self._prompts = PromptSource(self._prompt_rows, sampler, self.num_generations, skips)
+            if (stream := RunState.of(self).prompts["stream"]) is not None:
+                self._prompts.stream.load_state(stream)
+        if self._sampling is not None:
+            return self._sampling.fill(self._prompts, batch, num_rows)
+        return self._prompts.draw_rows(num_rows)
+
+    def _roll_out(self, inputs: Any) -> tuple[dict[str, Any], Scores]:
+        """Return TRL's batch, generated, scored and with TRL's advantages, and what is known of the old policy."""
+        # What an estimator asks of every row comes for next to nothing with TRL's own forward, where TRL makes one.
+        wanted = {name for method in self.args.estimators for name in method.scores}
+        late_reference = without_reference(self) if self._scores_reference_late else nullcontext()
+        with self.forwards.collecting(wanted) as found, late_reference:
+            output = super()._generate_and_score_completions(list(inputs))  # of rows that are read now
+        known = {}
+        if "old_per_token_logps" in output:  # else what was found is of the reference model
+            known = {**found, "old_logps": output["old_per_token_logps"]}
+        return output, Scores(output, known, self.forwards, self.sampler_check)
+
+    def _count_batch(self, batch: GenerationBatch) -> None:
+        """Record how the prompts of a batch came out, and count it."""
+        step, state = self.state.global_step + 1, RunState.of(self)
+        metrics = self._metrics["train"]
+        self.ledger.record(batch.outcomes, step=step, num_generations=self.num_generations, metrics=metrics)
+        state.count_batch(None if self._prompts is None else self._prompts.stream.state())
+        state.generated += batch.num_generated
+        state.tokens += int(current_world().sum(torch.tensor(batch.num_tokens, device=self.accelerator.device)))
+        self._watch.end_batch()
+
+    @contextmanager
+    def _observing(self) -> Iterator[None]:
+        """See the rollouts and the rewards that TRL itself gets, from whoever overrides its methods."""
+        generate, score = self._generate, self._calculate_rewards
+        with (
+            patched(self, "_generate", partial(self._observe_rollouts, generate)),
+            patched(self, "_calculate_rewards", partial(self._observe_rewards, score)),
+        ):
+            yield
+
+    def _observe_rollouts(self, generate: Callable[..., tuple[Any, ...]], *args: Any) -> tuple[Any, ...]:
+        batch = self._batch
+        if batch is not None and batch.prepared is not None:  # dynamic sampling has generated
+            return batch.prepared.generated
+        with self.watching(GENERATION):
+            generated = generate(*args)
+        if self._is_sampling_alone:
+            raise _Sampled(generated)
+        if batch is not None:
+            batch.num_tokens += num_sampled_tokens(generated)
+        return generated
+
+    def _tool_call_loop(self, prompts: Any, prompt_ids: Any, *args: Any) -> Any:
+        loop = partial(super()._tool_call_loop, prompts, prompt_ids, *args)
+        return self._turns.run(loop, partial(self._generate_single_turn, [prompt_ids[0]], None, {}, 1))
+
+    def _generate_single_turn(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        if self._sampler is not None and args[1] is None:  # without images
+            return self._sampler(args[0]), None
+        self._turns.announce()
+        if self.use_vllm or self.rollout_func is not None:
+            return super()._generate_single_turn(*args, **kwargs)
+        with self.casting_once():
+            return super()._generate_single_turn(*args, **kwargs)
+
+    def _observe_rewards(self, score: Callable[..., Tensor], inputs: Any, *args: Any) -> Tensor:
+        batch = self._batch
+        if batch is not None and batch.prepared is not None:  # dynamic sampling has scored
+            rewards_NF = batch.prepared.rewards_NF
+        else:
+            # TRL iterates over whatever a function returns: one that returns no list is named
+            funcs = [*map(checked, self.reward_func_names, self.reward_funcs)]
+            with self.watchdog.phase("rewards"), patched(self, "reward_funcs", funcs):
+                rewards_NF = score(inputs, *args)
+            rewards_N = total_rewards(rewards_NF, self.reward_weights)
+            check_rewards(self.reward_func_names, rewards_NF, rewards_N)
+            if batch is not None:
+                self._watch.observe(rewards_NF)
+                batch.outcomes.add(
+                    inputs,
+                    rewards_N,
+                    self.verifier.rewards(rewards_NF),
+                    num_generations=self.num_generations,
+                    correct_threshold=self.args.correct_threshold,
+                )
+        if batch is not None:
+            batch.rewards_NF = rewards_NF
+        return rewards_NF
+
+    def _estimate_advantages(
+        self, output: dict[str, Any], scores: Scores, rewards_NF: Tensor | None
+    ) -> dict[str, Any]:
+        """Return TRL's batch with the advantages of the estimators, in a new dict."""
+        assert rewards_NF is not None, "TRL scores a batch before it returns it"
+        start, world, args = time.perf_counter(), current_world(), self.args
+        rewards_N = total_rewards(rewards_NF, self.reward_weights)
+        verifier_rewards_N = self.verifier.rewards(rewards_NF)
+        advantages_N = world.gather(output["advantages"])
+        ungated: dict[str, Any] = {"rewards_N": rewards_N, "advantages_N": advantages_N}
+        if args.gate_on_correctness:
+            gated = gate_on_correctness(
+                rewards_N,
+                advantages_N,
+                self.num_generations,
+                verifier_rewards_N=verifier_rewards_N,
+                correct_threshold=args.correct_threshold,
+            )
+            rewards_N, advantages_N = gated.rewards_N, gated.advantages_N
+            self.log_train_metric("groups/gated", gated.is_gated_N.float().mean().item())
+        kinds = group_kinds(
+            rewards_N,
+            self.num_generations,
+            correct_threshold=args.correct_threshold,
+            verifier_rewards_N=verifier_rewards_N,
+            advantages_N=advantages_N,
+        )
+        self._watch.look_for_all_right(verifier_rewards_N, kinds)
+        self._watch.look_at_range(ungated["rewards_N"])
+        rollouts = Rollouts(
+            rewards_N,
+            advantages_N,
+            loss_mask(output),
+            kinds,
+            self.num_generations,
+            scores,
+            world,
+            prompt_keys=lambda: prompt_keys(output),
+            texts=lambda: completion_texts(output, self.processing_class),
+            seed=args.seed * 2**40 + RunState.of(self).generated,
+        )
+        result = estimate(args.composition, rollouts, args.knobs)
+        if self._gradient_share is not None:
+            result = self._gradient_share.give_dose(result, rollouts)
+        self._log_estimate(kinds, advantages_N, result, time.perf_counter() - start)
+        if self._credit is not None:
+            self._credit.record(output, replace(rollouts, **ungated), verifier_rewards_N, result)
+        self._replace_logged_advantages(result.advantages_N)
+        return with_group_kind({**output, "advantages": result.advantages_BT}, kinds)
+
+    # The loss of a micro-batch.
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        if not self.model.training:
+            return super()._compute_loss(model, inputs)
+        step = self._optimizer_step
+        inputs = step.arrange(inputs)
+        if self._policy_loss is not None:
+            self._policy_loss.prepare(step.plan)
+        if step.plan is not None:
+            return step.compute_loss(model, step.plan)
+        return self.micro_batch_loss(model, inputs)
+
+    def micro_batch_loss(self, model: Any, inputs: dict[str, Any], weight: float = 1.0) -> Tensor:
+        """Return the loss of a micro-batch, which counts with this weight. Every process must call it."""
+        if self._gradient_share is not None:
+            self._gradient_share.add(inputs, weight)
+        loss = self.call_loss(model, inputs) * weight
+        average_kl(self, inputs)
+        return loss
+
+    def call_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        """Return TRL's loss of some rows, with what `policy_loss` and `kl_on` put into it after its forward."""
+        inputs = dict(inputs)
+        ask: Callable[..., tuple[Any, ...]] = getattr(self, FORWARD)
+
+        def forward(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+            """Return what TRL's loss gets, overrides included; it looks for all else in `inputs` after this."""
+            result = ask(*args, **kwargs)
+            fill_reference(inputs, result[0])
+            if self._policy_loss is not None:
+                self._policy_loss.rewrite(inputs, result[0])
+            return result
+
+        bounds = self.epsilon_low, self.epsilon_high
+        try:
+            with patched(self, FORWARD, forward):
+                loss: Tensor = super()._compute_loss(model, inputs)
+            return loss
+        finally:
+            self.epsilon_low, self.epsilon_high = bounds
+
+    def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        return self.forwards.run(model, *args, **kwargs)
+
+    def trl_forward(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Return what TRL's own forward returns: log-probs (B, T), entropies or None, and an auxiliary loss."""
+        result: tuple[Any, ...] = super()._get_per_token_logps_and_entropies(model, *args, **kwargs)
+        return result
+
+    @property
+    def generates_in_turns(self) -> bool:
+        """Whether tools, environments or a `rollout_func` take part in rollouts: one call of `generate` draws none."""
+        return bool(self.tools or self.environment_factories or self.rollout_func)
+
+    def sample_held_out(
+        self, rows: list[dict[str, Any]], num_samples: int, seed: int, sampler: Sampler | None
+    ) -> tuple[Any, Any, dict[str, Any]]:
+        """Return completions of prompts as the reward functions see them in training. Nothing is logged.
+
+        Prompts go through TRL's chat template with the settings of the training, and completions are parsed as there.
+
+        Args:
+            rows: Of a data set, as many on every process, each `num_samples` times in a row.
+            num_samples: Rollouts per prompt.
+            seed: Of the samples. Every process must call it.
+            sampler: Returns tokens of completions by those of prompts; None: as TRL samples in an evaluation, and
+                always where the model `generates_in_turns`.
+
+        Returns:
+            Completions, their tokens, and the columns that a `rollout_func` adds.
+        """
+        kept, self.num_generations_eval, self._is_sampling_alone = self.num_generations_eval, num_samples, True
+        self._sampler = None if self.generates_in_turns else sampler
+        try:
+            with self.evaluating(), self.dropping_metrics(), self.undoing_draws():
+                torch.manual_seed(seed)
+                self._generate_and_score_completions(rows)
+        except _Sampled as sampled:
+            (generated,) = sampled.args
+            return generated[COMPLETIONS], generated[COMPLETION_IDS], generated[EXTRA_FIELDS] or {}
+        finally:
+            self.num_generations_eval, self._is_sampling_alone, self._sampler = kept, False, None
+        raise RuntimeError("TRL must generate its rollouts by _generate: it has not.")
+
+    # What the run says of its prompts and generation batches.
+
+    def _find_form(self, rows: Any) -> None:
+        form = form_of_rows(rows, self.args.chat_template_kwargs)
+        if form is not None and self.generates_in_turns:  # tools and environments add words of their own
+            form = replace(form, is_known=False)
+        self.prompt_form = form
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save the model as transformers does, and beside it the form of its prompts. Every process must call it.
+
+        Args:
+            output_dir: The folder; None: that of the run.
+            _internal_call: As transformers', which pushes where it is False and `push_to_hub` is set.
+        """
+        with patched(self, "args", self.args.without_secrets()):  # which go into `training_args.bin`
+            super().save_model(output_dir, _internal_call=True)
+        if self.args.should_save:
+            write_form(Path(output_dir or self.args.output_dir), self.prompt_form)
+        if self.args.push_to_hub and not _internal_call:
+            self.push_to_hub(commit_message="Model save")
+
+    def _log_estimate(self, kinds: GroupKinds, advantages_N: Tensor, result: Estimate, seconds: float) -> None:
+        """Log which rollouts GRPO uses and which the estimators do."""
+        metrics, state = self._metrics["train"], RunState.of(self)
+        teaches_N = (advantages_N != 0) & kinds.is_grpo_N  # under GRPO
+        used_N = (result.advantages_N != 0) & (teaches_N | (result.advantages_N != advantages_N))
+        shares = torch.stack([*kinds, teaches_N, used_N & ~teaches_N, used_N]).float().mean(dim=1).tolist()
+        names = [f"groups/{kind}" for kind in ("ph", "he", "nh", "unscorable")]
+        names += [f"rollouts/{kind}" for kind in ("grpo", "recovered", "used")]
+        for name, share in zip(names, shares, strict=True):
+            metrics[name].append(share)
+        state.used += int(used_N.sum())
+        # Running totals: not appended, because TRL logs the mean of what it finds.
+        metrics["rollouts/generated_total"] = [float(state.generated)]
+        metrics["rollouts/used_total"] = [float(state.used)]
+        metrics["rollouts/tokens_total"] = [float(state.tokens)]
+        for name, value in result.metrics.items():
+            metrics[name].append(value)
+        if self.args.estimators[-1] is not GRPO:
+            metrics[f"{self.args.estimators[-1].metric_prefix}/seconds"].append(seconds)
+
+    def _replace_logged_advantages(self, advantages_N: Tensor) -> None:
+        """Show the loss's advantages in the completions table: TRL has logged its own by now."""
+        logged = self._logs["advantages"]
+        for _ in range(min(len(logged), len(advantages_N))):
+            logged.pop()
+        logged.extend(advantages_N.tolist())
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        super().create_model_card(*args, **kwargs)
+        path = Path(self.args.output_dir) / "README.md"
+        if self.is_world_process_zero() and path.is_file():
+            card = describe_run(
+                path.read_text(encoding="utf-8"),
+                base_model=self.model.config._name_or_path,
+                args=self.args,
+                log_history=self.state.log_history,
+                evaluation=self.evaluation,
+                is_chat=prompts_are_chats(self),
+            )
+            path.write_text(card, encoding="utf-8")
+
+    # TRL's metrics, modes and random state.
+
+    def log_train_metric(self, name: str, value: float) -> None:
+        """Have TRL log the mean of such values with its next log of the training."""
+        self._metrics["train"][name].append(value)
+
+    @contextmanager
+    def dropping_metrics(self) -> Iterator[None]:
+        """Drop what is logged inside the block."""
+        metrics, self._metrics = self._metrics, {mode: defaultdict(list) for mode in self._metrics}
+        try:
+            yield
+        finally:
+            self._metrics = metrics
+
+    @contextmanager
+    def evaluating(self, *, as_training: bool = False) -> Iterator[None]:
+        """Put the model into evaluation mode inside the block, so that it drops nothing out.
+
+        With `as_training` its parts alone, so that its forwards still count as those of a training.
+        """
+        modes = {module: module.training for module in self.model.modules()}
+        self.model.eval()
+        self.model.training = as_training
+        try:
+            yield
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
+
+    def undoing_draws(self) -> AbstractContextManager[None]:
+        """Restore the random state after the block."""
+        return torch.random.fork_rng(
+            devices=[self.accelerator.device] if self.accelerator.device.type == "cuda" else []
+        )
+
+    def casting_once(self) -> AbstractContextManager[Any]:
+        """Have mixed precision keep its 16-bit copies of float32 weights from one forward to the next.
+
+        For generation, whose forwards of one token otherwise spend much of their time on making them. The copies exist
+        in any forward, so the peak of memory stays; not so with sharded weights, where this does nothing.
+        """
+        is_sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled
+        return nullcontext() if is_sharded else self.accelerator.autocast()
+
+    # Checkpoints and pushes.
+
+    @property
+    def resumed_from(self) -> Path | None:
+        """The checkpoint of a training that is about to go on."""
+        return self._checkpoints.resumed_from
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        folder = Path(self._get_output_dir(trial))
+        self._checkpoints.save(folder, partial(super()._save_checkpoint, model, trial))
+
+    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
+        open_repo(self, partial(super().init_hf_repo, token, private))
+
+    def push_to_hub(self, *args: Any, **kwargs: Any) -> bool:
+        """Push the model and return whether it arrived: see `trl_miner.hub.training.push_trained`."""
+        return push_trained(self, *args, **kwargs)
+
+
+class _Sampled(Exception):
+    """Leaves TRL's method where it has generated."""
+
+
+def _own_config(model: Any, args: Any) -> MinerGRPOConfig:
+    if args is None:
+        name = model if isinstance(model, str) else getattr(model.config, "_name_or_path", None)
+        return MinerGRPOConfig(f"{str(name or 'model').rstrip('/').split('/')[-1]}-{MinerGRPOTrainer._name}")
+    return MinerGRPOConfig.from_grpo_config(args)
+
+
+def _set_group_port(args: Any) -> None:
+    """Choose a free `vllm_group_port` in the place of TRL's default, which any outgoing connection may have taken.
+
+    With one that is taken, TRL's trainer and its server would wait forever.
+    """
+    if not args.use_vllm or args.vllm_mode != "server":
+        return
+    if args.vllm_group_port in (None, GRPOConfig.vllm_group_port):
+        args.vllm_group_port = free_port()
+    elif os.environ.get("RANK", "0") == "0" and not is_port_free(args.vllm_group_port):
+        raise ValueError(
+            f"vllm_group_port must be free on the machine that trains: got {args.vllm_group_port}, which is in use. "
+            f"Leave it out, and a free one is chosen."
+        )
