@@ -147,7 +147,7 @@ def _evaluation(model: Model) -> tuple[dict[str, Any], str]:
 
 
 def _read_log(folder: Path) -> list[dict[str, Any]]:
-    history = read_optional(folder / STATE, shape=STATE_SHAPE).get("log_history") or []
+    history = read_optional(folder / STATE, record=STATE_RECORD).get("log_history") or []
     return [entry for entry in history if isinstance(entry, dict)]
 
 
