@@ -122,6 +122,12 @@ class MinerScriptArguments(ScriptArguments):
         at_least=1,
         hint="Leave it out to use all available CPUs.",
     )
+    held_out: float = setting(
+        0.0,
+        "Where the data set has no test split: how many of its problems are held out of the training for "
+        "score_problems; below 1, their share.",
+        at_least=0,
+    )
     score_problems: int = setting(
         0,
         "Held-out problems to score before and after training; 0: none.",

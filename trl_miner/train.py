@@ -197,7 +197,29 @@ def read_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: P
             f"dataset_name must be given: a Hub id, a file, a folder, {' or '.join(WORLDS)} for embedded problems, or "
             f"reasoning_gym/FAMILY. Or give a mixture with `datasets`."
         )
-    return _load_data(args, mixture)
+    return hold_out(_load_data(args, mixture), args)
+
+
+def hold_out(data: Any, args: MinerScriptArguments) -> Any:
+    """Return a data set with the test split that `held_out` asks for: the same rows in every run."""
+    if not args.held_out:
+        return data
+    train, test = args.dataset_train_split, args.dataset_test_split
+    if test in data:
+        raise ValueError(
+            f"held_out is for a data set without a test split: got {args.held_out:g}, and there is {test!r}. Leave "
+            f"held_out out, or name a dataset_test_split that is not there yet."
+        )
+    rows = _split(data, "dataset_train_split", args)
+    if not isinstance(rows, Dataset):
+        raise ValueError("held_out needs a data set that is loaded whole: got dataset_streaming. Set it to false.")
+    size = int(args.held_out) if args.held_out >= 1 else max(1, round(args.held_out * len(rows)))
+    if size >= len(rows):
+        raise ValueError(
+            f"held_out must leave problems to train on: got {args.held_out:g}, and there are {len(rows)}."
+        )
+    parts = rows.train_test_split(test_size=size, seed=0)
+    return {**data, train: parts["train"], test: parts["test"]}
 
 
 def arrange_data(data: Any, args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: PromptForm) -> Any:

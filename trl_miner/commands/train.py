@@ -8,7 +8,7 @@ def add(commands: Any) -> None:
     commands.add_parser(
         "train",
         add_help=False,
-        help="train a recipe through accelerate: trl-miner train --config recipes/arithmetic/miner.yaml",
+        help="train a recipe, or your own data: trl-miner train arithmetic/miner, trl-miner train DATA.csv --model M",
     ).set_defaults(run=run)
 
 
@@ -19,7 +19,8 @@ def run(args: argparse.Namespace, arguments: list[str]) -> int:
 
         print(help_text(everything="all" in arguments))
         return 0
+    from ..data_recipe import with_made_recipe
     from ..launching.supervise import run_training
     from ..recipe_files import with_recipe_file
 
-    return run_training(with_recipe_file(arguments, say=True))
+    return run_training(with_recipe_file(with_made_recipe(arguments), say=True))

@@ -1,0 +1,156 @@
+"""Make a recipe from a data set: what `trl-miner train problems.csv --model MODEL` trains."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from .data.worlds import WORLDS
+from .errors import first_line
+from .recipe_files import shipped
+from .runs.files import read_yaml, write_whole
+
+FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+ROWS = 20  # that are read before the recipe is written
+# A run of minutes rather than of days; the recipe has a line for each.
+QUICK = {"num_generations": 8, "per_device_train_batch_size": 32, "max_steps": 100, "save_steps": 50}
+SCORED = {"score_problems": 100, "score_samples": 4}
+HELD_OUT = 0.1
+LINES = {
+    "dataset_prompt_column": "the questions",
+    "dataset_solution_column": "the answers",
+    "dataset_options_column": "the options of each question",
+    "answer_pattern": "what stands before the answer in its column",
+    "reward_funcs": "the verifier",
+    "held_out": "share of the problems that is split off and not trained on",
+    "score_problems": "held-out problems to score before and after training",
+    "score_samples": "answers to each of them",
+    "num_generations": "answers to each problem in training",
+    "per_device_train_batch_size": "answers to a batch",
+    "max_steps": "batches",
+}
+
+
+def with_made_recipe(words: Sequence[str]) -> list[str]:
+    """Return the words of a training whose first one may be a recipe or a data set, with `--config RECIPE` instead.
+
+    For a data set, a recipe is written first, as `runs/NAME.yaml` or where `--save-recipe` says.
+
+    Raises:
+        ValueError: The data set cannot be read, its columns cannot be guessed, or another recipe stands there.
+    """
+    if not words or words[0].startswith("-"):
+        return list(words)
+    name, *rest = words
+    if not is_data(name):
+        return ["--config", name, *rest]
+    given, others = _parser().parse_known_args(rest)
+    recipe = make_recipe(name, {key: value for key, value in vars(given).items() if value is not None})
+    path = Path(recipe.pop("save_recipe", None) or f"{recipe['output_dir']}.yaml")
+    if path.exists() and read_yaml(path) != recipe:
+        raise ValueError(
+            f"{path} is there and says something else. Train it with `trl-miner train {path}`, delete it, or name "
+            "another file with --save-recipe."
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, recipe_text(name, recipe))
+    print(
+        f"Recipe: {path}, made from {name}. Change it and train again with `trl-miner train {path}`.", file=sys.stderr
+    )
+    print(_in_words(recipe), file=sys.stderr, flush=True)
+    return ["--config", str(path), *others]
+
+
+def is_data(name: str) -> bool:
+    """Return whether a word names a data set rather than a recipe: a data file, a task, or OWNER/NAME on the Hub."""
+    from .data.reasoning_gym import is_task
+
+    if Path(name).suffix.lower() in FORMATS or name in WORLDS or is_task(name):
+        return True
+    folders = {shipped_name.partition("/")[0] for shipped_name in shipped()}
+    is_recipe = Path(name).suffix in (".yaml", ".yml") or any(Path(f"{name}{end}").exists() for end in ("", ".yaml"))
+    return not is_recipe and name.count("/") == 1 and name.partition("/")[0] not in {*folders, "recipes"}
+
+
+def make_recipe(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a recipe for a data set; those that are given stay."""
+    from .data.guess import guess_settings
+    from .data.reasoning_gym import is_task
+
+    given = dict(given)
+    recipe = {"output_dir": given.pop("output_dir", None) or f"runs/{Path(name.rstrip('/')).stem}"}
+    recipe["model_name_or_path"] = given.pop("model_name_or_path", None)
+    if not recipe["model_name_or_path"]:
+        raise ValueError(
+            "A model is missing: --model MODEL, a Hub id, a folder, or trl_miner/arithmetic for a tiny one."
+        )
+    recipe["dataset_name"] = name
+    if name in WORLDS or is_task(name):
+        return recipe | given | SCORED | QUICK
+    splits, columns, rows = read_first_rows(name, given)
+    settings = guess_settings(name, columns, rows, given)
+    if "held_out" not in settings and given.get("dataset_test_split", "test") not in splits:
+        settings["held_out"] = HELD_OUT
+    return recipe | settings | SCORED | QUICK
+
+
+def read_first_rows(name: str, given: dict[str, Any]) -> tuple[list[str], list[str], list[dict[str, Any]]]:
+    """Return the splits of a data set, and the columns and first rows of the one to train on."""
+    from datasets import load_dataset
+
+    from .data.own import file_arguments, why_unreadable
+
+    if Path(name).suffix.lower() in FORMATS and not Path(name).is_file():
+        raise ValueError(f"There is no file {name}. Check the name; a data set of the Hub is OWNER/NAME.")
+    try:
+        data = load_dataset(**file_arguments(name), name=given.get("dataset_config"), streaming=True)
+        split = given.get("dataset_train_split", "train")
+        if split not in data:
+            raise ValueError(
+                f"there is no split {split!r}, but {', '.join(data)}: name one with --dataset_train_split"
+            )
+        rows = [dict(row) for row in islice(data[split], ROWS)]
+    except Exception as error:  # `datasets` may raise anything
+        raise ValueError(why_unreadable(name, error)) from error
+    if not rows:
+        raise ValueError(f"{name} has no rows. Add some, or name another file.")
+    return [*data], [*rows[0]], rows
+
+
+def recipe_text(name: str, recipe: dict[str, Any]) -> str:
+    """Return the file of a recipe, with a comment behind each setting that has one."""
+    import yaml
+
+    lines = [f"# Made from {name}: what it holds was guessed from its columns and first rows."]
+    for key, value in recipe.items():
+        line = yaml.safe_dump({key: value}, default_flow_style=None, width=10_000, allow_unicode=True).strip()
+        lines.append(f"{line}  # {LINES[key]}" if key in LINES else line)
+    return "\n".join(lines) + "\n"
+
+
+def _in_words(recipe: dict[str, Any]) -> str:
+    """Return what was guessed, in a line."""
+    if "dataset_prompt_column" not in recipe:
+        return ""
+    parts = [f"questions: {recipe['dataset_prompt_column']}", f"answers: {recipe['dataset_solution_column']}"]
+    if recipe.get("dataset_options_column"):
+        parts.append(f"options: {recipe['dataset_options_column']}")
+    if recipe.get("held_out"):
+        parts.append(f"held out: {recipe['held_out']}")
+    return f"{', '.join(parts)}, verified by {', '.join(recipe['reward_funcs'])}."
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Return the parser of the options that go into the recipe; all others go to the training."""
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+    parser.add_argument("--model", "--model_name_or_path", dest="model_name_or_path")
+    parser.add_argument("--save-recipe", dest="save_recipe")
+    parser.add_argument("--reward_funcs", nargs="+")
+    parser.add_argument("--held_out", type=float)
+    for name in ("output_dir", "dataset_config", "dataset_train_split", "dataset_test_split", "answer_pattern"):
+        parser.add_argument(f"--{name}")
+    for name in ("dataset_prompt_column", "dataset_solution_column", "dataset_options_column"):
+        parser.add_argument(f"--{name}")
+    return parser
