@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from .data.worlds import WORLDS
-from .errors import first_line
 from .recipe_files import shipped
 from .runs.files import read_yaml, write_whole
 
@@ -18,6 +17,7 @@ ROWS = 20  # that are read before the recipe is written
 QUICK = {"num_generations": 8, "per_device_train_batch_size": 32, "max_steps": 100, "save_steps": 50}
 SCORED = {"score_problems": 100, "score_samples": 4}
 HELD_OUT = 0.1
+ON_A_CPU = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False}
 LINES = {
     "dataset_prompt_column": "the questions",
     "dataset_solution_column": "the answers",
@@ -30,6 +30,7 @@ LINES = {
     "num_generations": "answers to each problem in training",
     "per_device_train_batch_size": "answers to a batch",
     "max_steps": "batches",
+    "use_cpu": "made on a machine without a GPU: leave out this line and the next two on one that has one",
 }
 
 
@@ -76,6 +77,8 @@ def is_data(name: str) -> bool:
 
 def make_recipe(name: str, given: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a recipe for a data set; those that are given stay."""
+    import torch
+
     from .data.guess import guess_settings
     from .data.reasoning_gym import is_task
 
@@ -87,13 +90,14 @@ def make_recipe(name: str, given: dict[str, Any]) -> dict[str, Any]:
             "A model is missing: --model MODEL, a Hub id, a folder, or trl_miner/arithmetic for a tiny one."
         )
     recipe["dataset_name"] = name
+    run = SCORED | QUICK | (ON_A_CPU if not torch.accelerator.is_available() else {})
     if name in WORLDS or is_task(name):
-        return recipe | given | SCORED | QUICK
+        return recipe | given | run
     splits, columns, rows = read_first_rows(name, given)
     settings = guess_settings(name, columns, rows, given)
     if "held_out" not in settings and given.get("dataset_test_split", "test") not in splits:
         settings["held_out"] = HELD_OUT
-    return recipe | settings | SCORED | QUICK
+    return recipe | settings | run
 
 
 def read_first_rows(name: str, given: dict[str, Any]) -> tuple[list[str], list[str], list[dict[str, Any]]]:
@@ -125,7 +129,8 @@ def recipe_text(name: str, recipe: dict[str, Any]) -> str:
 
     lines = [f"# Made from {name}: what it holds was guessed from its columns and first rows."]
     for key, value in recipe.items():
-        line = yaml.safe_dump({key: value}, default_flow_style=None, width=10_000, allow_unicode=True).strip()
+        flow = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
+        line = f"{key}: {flow.removesuffix('...' + chr(10)).strip()}"
         lines.append(f"{line}  # {LINES[key]}" if key in LINES else line)
     return "\n".join(lines) + "\n"
 

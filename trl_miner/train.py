@@ -80,7 +80,7 @@ from .viewing.curves import draw_training
 def main(argv: Sequence[str] | None = None) -> None:
     """Train the recipe of a command line (default: the process's own)."""
     # TRL itself uses a name that transformers has renamed; whoever reads the log cannot change that
-    warnings.filterwarnings("ignore", message=".*gradient_checkpointing. is deprecated", category=FutureWarning)
+    warnings.filterwarnings("ignore", message=".*gradient_checkpointing.* is deprecated", category=FutureWarning)
     if argv is None:
         hide_in_tracebacks()
     arguments = [*sys.argv[1:], *take_options()] if argv is None else list(argv)

@@ -1,0 +1,122 @@
+"""A recipe made from a data set: `trl-miner train problems.csv --model MODEL`."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from trl_miner import train
+from trl_miner.data_recipe import is_data, make_recipe, with_made_recipe
+
+SUMS = "question,result\n" + "".join(f"{a} + 1 =,{a + 1}\n" for a in range(20))
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("sums.csv").write_text(SUMS)
+
+
+def guessed(name, text, **given):
+    Path(name).write_text(text)
+    recipe = make_recipe(name, {"model_name_or_path": "some/model", **given})
+    keys = ("dataset_prompt_column", "dataset_solution_column", "dataset_options_column", "answer_pattern")
+    return [recipe.get(key) for key in (*keys, "reward_funcs")]
+
+
+ROWS = [{"Problem": "1 + 1", "id": 7, "Answer": "2"}, {"Problem": "1 + 2", "id": 8, "Answer": "3"}]
+WORKED = [{"question": "1 + 1?", "answer": "One and one.\n#### 2"}]
+CHOICES = [{"question": "Which?", "choices": ["red", "blue"], "answer": "B"}]
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (ROWS, ["Problem", "Answer", None, None, ["math_reward"]]),
+        (WORKED, ["question", "answer", None, r"####\s*(.+)", ["math_reward"]]),
+        (CHOICES, ["question", "answer", "choices", None, ["choice_reward"]]),
+        # `prompt` comes after `question`; what is left is the answer, whatever it is called
+        ([{"prompt": "2 + 2", "wert": "4"}], ["prompt", "wert", None, None, ["math_reward"]]),
+    ],
+)
+def test_columns_and_verifier_are_guessed(rows, expected):
+    assert guessed("data.jsonl", "".join(json.dumps(row) + "\n" for row in rows)) == expected
+
+
+def test_what_the_user_says_is_not_guessed():
+    text = "question,hint,answer\n1 + 1,2,wrong\n"
+    given = {"dataset_solution_column": "hint", "reward_funcs": ["my_rewards.own"]}
+    assert guessed("data.csv", text, **given) == ["question", "hint", None, None, ["my_rewards.own"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "said"),
+    [
+        ("a,b,c\n1,2,3\n", [], "looks like the question: there are a, b, c.*--dataset_prompt_column"),
+        ("question,b,c\n1,2,3\n", [], "looks like the answer: there are b, c.*--dataset_solution_column"),
+        ("question,answer\n", [], "has no rows"),
+        ("question,answer\nWhy?,Because it is so.\\nYes\n", ["--answer_pattern", "x"], "answer_pattern"),
+        ("question,answer\n1,2\n", ["--dataset_train_split", "dev"], "no split 'dev', but train"),
+    ],
+)
+def test_what_cannot_be_guessed_is_told_with_the_option_that_says_it(text, words, said):
+    Path("data.csv").write_text(text)
+    with pytest.raises(ValueError, match=said):
+        with_made_recipe(["data.csv", "--model", "m", *words])
+
+
+def test_a_file_that_is_not_there_and_a_missing_model_are_told():
+    with pytest.raises(ValueError, match="no file nothing.csv"):
+        with_made_recipe(["nothing.csv", "--model", "m"])
+    with pytest.raises(ValueError, match="--model MODEL"):
+        with_made_recipe(["sums.csv"])
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("sums.csv", True),
+        ("openai/gsm8k", True),
+        ("reasoning_gym/chain_sum", True),
+        ("trl_miner/arithmetic", True),
+        ("arithmetic/miner", False),
+        ("arithmetic/typo", False),
+        ("recipes/arithmetic/miner.yaml", False),
+        ("mine.yaml", False),
+    ],
+)
+def test_a_data_set_is_told_from_a_recipe(name, expected):
+    assert is_data(name) is expected
+
+
+def test_a_recipe_may_stand_first():
+    assert with_made_recipe(["arithmetic/miner", "--seed", "2"]) == ["--config", "arithmetic/miner", "--seed", "2"]
+    assert with_made_recipe(["--config", "a.yaml"]) == ["--config", "a.yaml"]
+
+
+def test_the_recipe_is_kept_and_never_overwritten(capsys):
+    words = ["sums.csv", "--model", "m", "--seed", "2"]
+    assert with_made_recipe(words) == ["--config", "runs/sums.yaml", "--seed", "2"] == with_made_recipe(words)
+    assert "answers: result" in capsys.readouterr().err
+    Path("runs/sums.yaml").write_text(Path("runs/sums.yaml").read_text().replace("0.1", "0.2"))
+    with pytest.raises(ValueError, match="trl-miner train runs/sums.yaml"):
+        with_made_recipe(words)
+    assert with_made_recipe([*words, "--save-recipe", "other.yaml"])[1] == "other.yaml"
+
+
+def test_the_recipe_trains_and_scores_what_it_holds_out(policy):
+    words = ["sums.csv", "--model", str(policy), "--max_steps", "1", "--save_steps", "1", "--report_to", "none"]
+    options = ["--score_samples", "1", "--max_completion_length", "4", "--save_strategy", "no", "--quiet"]
+    train.main(with_made_recipe([*words, *options]))
+    held_out = json.loads(Path("runs/sums/held_out.json").read_text())
+    assert len(held_out["moments"]["after"]["num_correct"]) == 2  # a tenth of 20
+    assert yaml.safe_load(Path("runs/sums.yaml").read_text())["held_out"] == 0.1
+
+
+@pytest.mark.parametrize(
+    ("held_out", "said"), [("20", "must leave problems to train on"), ("-1", "held_out must be at least 0")]
+)
+def test_a_part_that_cannot_be_held_out_is_told(policy, held_out, said):
+    with pytest.raises(ValueError, match=said):
+        train.main(with_made_recipe(["sums.csv", "--model", str(policy), "--held_out", held_out]))
