@@ -48,6 +48,7 @@ def test_the_worked_example_is_one_file_and_one_line(policy, tmp_path):
     section = re.search(r"^### Add an advantage estimator\n(.*?)(?=^##|\Z)", text, re.DOTALL | re.MULTILINE)[1]
     file, line = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     assert line.count("\n") == 1
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     shutil.copytree(PACKAGE, tmp_path / "trl_miner", ignore=shutil.ignore_patterns("__pycache__"))
     methods = tmp_path / "trl_miner" / "methods"
     (methods / re.search(r"`trl_miner/methods/(\w+\.py)`", section)[1]).write_text(file)

@@ -7,7 +7,7 @@ from datasets import Dataset
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer, cli, errors, rewards
 from trl_miner import train as script
-from trl_miner.launching.local import launcher_arguments
+from trl_miner.launching.local import check_needs, launcher_arguments
 from trl_miner.options import split_words
 from trl_miner.recipe import check_recipe, make_parser
 
@@ -18,7 +18,7 @@ def in_this_process(monkeypatch):
 
     def check(words):
         try:
-            launcher_arguments(list(words))
+            check_needs(launcher_arguments(list(words)))
         except ValueError as error:
             return errors.tell(error, "train")
         pytest.fail("it would start")
@@ -77,11 +77,10 @@ def test_a_value_of_a_wrong_type_is_an_error_in_one_line_that_names_the_setting(
     [
         ("", "trl-miner: error: "),
         ("tran", "trl-miner: error: "),
-        ("train", "A training needs a recipe, or --model_name_or_path and --dataset_name: got no model_name_or_path."),
+        ("train", "A training needs a recipe, or a data set and a model: got no --model_name_or_path."),
         ("train --config", "--config must be followed by a recipe: got nothing."),
         ("train --config .", "A recipe must be a file, or one that `trl-miner recipes` lists: got ., a folder here."),
         ("train --config nowhere.yaml", "got nowhere.yaml, no such file."),
-        ("train arithmetic/miner", "Unexpected argument 'arithmetic/miner'. Did you mean --config arithmetic/miner?"),
         ("train --learning_rte 1", "Unknown option --learning_rte. Did you mean '--learning_rate'?"),
         ("train --learning_rate=abc", "--learning-rate: invalid float value: 'abc'"),
         ("train --max_steps", "--max-steps: expected one argument"),

@@ -150,7 +150,7 @@ def test_the_trainer_trains_with_it_and_the_record_and_the_card_name_it(policy, 
     write_run_record(trainer)
     record = read_run_record(tmp_path)
     assert record["methods"] == ["own_estimators.by_token", "miner"]
-    assert record["papers"]["own_estimators.by_token"] == ["own_estimators.by_token", None]
+    assert [*record["papers"]["own_estimators.by_token"]] == ["own_estimators.by_token", None]
     assert record["settings"]["advantage_estimator_kwargs"] == "{'bonus': 0.5}"
     trainer.create_model_card(model_name="m")
     assert "own_estimators.by_token" in (tmp_path / "README.md").read_text()

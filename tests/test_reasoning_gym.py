@@ -130,7 +130,7 @@ def test_the_error_of_the_other_process_is_raised_here():
         ({"dataset_name": "data", "task_size": 5}, "task_size is for problems that are made.*got dataset_name data"),
         ({"dataset_name": "trl_miner/forks", "task_size": 0}, "task_size must be at least 1: got 0"),
         ({"score_benchmark": "reasoning_gym", "score_problems": 1}, "must be reasoning_gym/FAMILY"),
-        ({"prompt_style": "prose"}, "prompt_style must be auto, plain or chat"),
+        ({"prompt_style": "prose"}, "prompt_style must be one of auto, plain, chat"),
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused_at_once(settings, message):

@@ -273,13 +273,17 @@ def test_a_damaged_checkpoint_that_is_named_is_an_error(policy, damaged):
         trainer.train(resume_from_checkpoint="latest")
 
 
-def test_a_checkpoint_of_the_model_alone_is_resumed_with_a_warning(policy, tmp_path, caplog):
-    for max_steps, only_model in ((2, True), (3, False)):
+def test_a_checkpoint_of_the_model_alone_is_resumed_where_that_is_asked_for(policy, tmp_path):
+    def go_on(max_steps, only_model):
         args = config(tmp_path, max_steps=max_steps, save_strategy="steps", save_steps=2, save_only_model=only_model)
         trainer = Keeping(policy, mixed_reward, args, problems())
         trainer.train(resume_from_checkpoint="latest")
-    assert trainer.state.global_step == 3
-    assert "checkpoint-2 is resumed without optimizer and random states (save_only_model)" in caplog.text
+        return trainer.state.global_step
+
+    go_on(2, True)
+    with pytest.raises(ValueError, match="optimizer.pt is missing.*Set save_only_model to go on without"):
+        go_on(3, False)
+    assert go_on(3, True) == 3
 
 
 @pytest.mark.parametrize("names", [("rng_state.pth",), ("optimizer.pt", "scheduler.pt", "rng_state.pth")])

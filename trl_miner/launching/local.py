@@ -35,11 +35,25 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with quietly("--quiet" in arguments), Progress("loading TRL", unit="", leave=False):
             words = launcher_arguments(list(arguments))
+            check_needs(words)
             if "--config_file" not in words and torch.accelerator.device_count() < 2:
                 from trl import GRPOTrainer  # noqa: F401  (the training runs in this process, and needs it)
     except (ValueError, OSError) as error:
         return tell(error, "train")
     return launch(words)
+
+
+def check_needs(arguments: Sequence[str]) -> None:
+    """Raise ValueError where no model or no data set is named; TRL would complain of the batch size first."""
+    named = {word.partition("=")[0] for word in arguments}
+    if "--config" in named:
+        return
+    for needed in ({"--model_name_or_path"}, {"--dataset_name", "--datasets"}):
+        if not named & needed:
+            raise ValueError(
+                f"A training needs a recipe, or a data set and a model: got no {sorted(needed)[0]}. Try "
+                f"`trl-miner train arithmetic/miner`; `trl-miner recipes` lists all."
+            )
 
 
 def parse_launch(arguments: list[str]) -> argparse.Namespace:
@@ -56,23 +70,12 @@ def launcher_arguments(arguments: list[str]) -> list[str]:
     from ..options import split_words
 
     settings, for_script, for_launcher = split_words(arguments)
-    _check_needs(settings)
     if "OMP_NUM_THREADS" not in os.environ and not any(word.startswith("--num_cpu_th") for word in for_launcher):
         os.environ[NOT_ASKED] = "1"
     config, is_several_on_cpu = _accelerate_config(settings.accelerate_config, settings.config)
     if not torch.accelerator.is_available() and not is_several_on_cpu:
         for_launcher = _launch_on_cpu(for_launcher)
     return [*config, *for_launcher, "-m", "trl_miner.train", *for_script]
-
-
-def _check_needs(settings: argparse.Namespace) -> None:
-    """Raise ValueError where no model or no data set is named."""
-    for name, others in (("model_name_or_path", ()), ("dataset_name", ("datasets",))):
-        if not any(getattr(settings, key) for key in (name, *others)):
-            raise ValueError(
-                f"A training needs a recipe, or --model_name_or_path and --dataset_name: got no {name}. Try "
-                f"trl-miner train --config arithmetic/miner; `trl-miner recipes` lists all."
-            )
 
 
 def _accelerate_config(name: str | None, recipe: str | None) -> tuple[list[str], bool]:
