@@ -152,7 +152,10 @@ EXECUTED_BY = {
     r"pytest$": ".ci/run fast",
     r"\.ci/run( \w+)*$": ".ci/run everything",
     r"trl-miner sft": "tests/test_sft.py::test_the_start_is_where_the_recipe_looks_for_its_model",
-    r"trl-miner train --config recipes/arithmetic/": (
+    r"trl-miner train problems.csv": (
+        "tests/test_data_recipe.py::test_the_recipe_trains_and_scores_what_it_holds_out"
+    ),
+    r"trl-miner train (--config recipes/)?arithmetic/": (
         "tests/test_train.py::test_the_readmes_run_leaves_what_it_promises"
     ),
     r"trl-miner train --config my_recipe.yaml": (
@@ -255,7 +258,7 @@ def test_every_option_that_is_shown_is_there(parsed, command):
         return
     _, rest = parsed(re.sub(r"\b(N|R|PORT)\b", "1", command))
     known = {option for parser in (make_parser(), launch_command_parser()) for option in parser._option_string_actions}
-    assert {word for word in rest if word.startswith("--")} <= known | {"--config"}
+    assert {word for word in rest if word.startswith("--")} <= known | {"--config", "--model", "--save-recipe"}
 
 
 @pytest.mark.parametrize("command", [one for one in shown_commands() if one.startswith("trl-miner launch")])

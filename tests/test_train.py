@@ -16,7 +16,8 @@ from accelerate import PartialState
 from harness import BASE_MODEL_STEPS, call_on_ranks, metrics_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from trl_miner import MinerGRPOTrainer, rewards
+from trl_miner import MinerGRPOConfig, MinerGRPOTrainer, rewards
+from trl_miner.data import arithmetic
 from trl_miner.evaluation.in_training import EvaluationCallback
 from trl_miner.launching.local import launcher_arguments
 from trl_miner.recipe import MinerScriptArguments, check_recipe, load_reward_funcs, make_parser
@@ -35,9 +36,9 @@ REDUCED = (
 
 
 def readme_run():
-    """The first command of the README, without its installation."""
-    (command,) = re.findall(r"pip install -e \. && trl-miner (train --config \S+)", README)
-    return command.split()
+    """The first command of the README."""
+    command = re.search(r"^trl-miner (train \S+)$", README, re.MULTILINE)
+    return command[1].split()
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,24 @@ def finished(tmp_path_factory, model_cache, base_model_folder):
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=420)
     assert done.returncode == 0, done.stderr[-4000:]
     return output, done
+
+
+def test_the_readmes_script_runs_as_it_stands(tmp_path, monkeypatch, model_cache, base_model_folder):
+    """But for the number of its steps, and the base model, which is there after a part of its training."""
+    (script,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    script = script.replace("max_steps=20", "max_steps=1").replace("trl_miner/arithmetic", str(base_model_folder))
+    monkeypatch.chdir(tmp_path)
+    scope: dict = {}
+    exec(script, scope)
+    assert scope["trainer"].state.global_step == 1
+
+
+def test_an_embedded_model_has_a_name_in_python(tmp_path, monkeypatch, base_model_folder):
+    monkeypatch.setattr("trl_miner.trainer.trainer.find_model", lambda name: str(base_model_folder))
+    rows = arithmetic.load_dataset("train", size=8)
+    args = MinerGRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none")
+    trainer = MinerGRPOTrainer("trl_miner/arithmetic", rewards.math_reward, args, rows)
+    assert trainer.model.config.name_or_path == str(base_model_folder)
 
 
 def test_the_readmes_run_leaves_what_it_promises(finished):
@@ -90,12 +109,20 @@ def test_an_embedded_world_makes_as_many_problems_as_the_recipe_asks_for():
 @pytest.mark.slow
 def test_a_finished_run_can_be_prolonged(policy, tmp_path, monkeypatch, capsys):
     """`--resume_from_checkpoint latest` without a checkpoint starts, with one goes on, and stops at the end."""
-    arguments = [*readme_run(), *REDUCED, "--output_dir", str(tmp_path), "--resume_from_checkpoint", "latest"]
+    arguments = [
+        "--config",
+        readme_run()[1],
+        *REDUCED,
+        "--output_dir",
+        str(tmp_path),
+        "--resume_from_checkpoint",
+        "latest",
+    ]
     arguments += ["--model_name_or_path", policy, "--score_problems", "0", "--save_strategy", "steps"]
     monkeypatch.chdir(ROOT)
     for max_steps in ("2", "4", "4", "3"):
         before = stamps(tmp_path)
-        main([*arguments[1:], "--save_steps", "2", "--max_steps", max_steps])
+        main([*arguments, "--save_steps", "2", "--max_steps", max_steps])
         said = capsys.readouterr().out
     assert f"Nothing to do: {tmp_path} holds a finished run of 4 steps" in said and stamps(tmp_path) == before
     logs = json.loads((tmp_path / "trainer_state.json").read_text())["log_history"]
@@ -144,7 +171,7 @@ def test_a_missing_recipe_is_named():
 
 def test_several_processes_without_a_gpu_are_refused():
     with pytest.raises(ValueError, match="torchrun --nproc_per_node 2"):
-        launcher_arguments([*readme_run()[1:], "--num_processes", "2"])
+        launcher_arguments(["--config", "arithmetic/miner", "--num_processes", "2"])
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from torch import Tensor
 from trl import GRPOConfig, GRPOTrainer
 
 from ..config import MinerGRPOConfig
+from ..data.base_model import find_model
 from ..data.prompt_form import form_of_rows, write_form
 from ..data.prompts import PromptForm
 from ..distributed import current_world
@@ -129,6 +130,7 @@ class MinerGRPOTrainer(GRPOTrainer):
     def __init__(self, model: Any, reward_funcs: Any = None, args: Any = None, *rest: Any, **kwargs: Any) -> None:
         args = _own_config(model, args)
         _set_group_port(args)
+        model = find_model(model) if isinstance(model, str) else model  # an embedded world's
         with full_weights_for_vllm():
             super().__init__(model, reward_funcs, args, *rest, **kwargs)
         self._metrics: dict[str, Any]
