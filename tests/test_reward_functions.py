@@ -121,7 +121,10 @@ def test_rollouts_without_a_reward_are_a_share_of_their_own(policy, tmp_path):
 
 def a_watch(threshold=1.0, estimator="miner"):
     args = SimpleNamespace(
-        correct_threshold=threshold, composition=find_composition(estimator), knobs=lambda name: {"max_reward": 1.0}
+        correct_threshold=threshold,
+        composition=find_composition(estimator),
+        knobs=lambda name: {"max_reward": 1.0},
+        max_completion_length=8,
     )
     return CorrectnessWatch(args, find_verifier(["my_check"]), 2)
 
@@ -169,8 +172,6 @@ def test_rewards_that_a_method_is_not_made_for_are_said_once(caplog, estimator, 
         ([0.0, 0.5], 1.0, "no rollout is correct, .* the largest is 0.5, correct_threshold is 1.*correct_reward_func"),
         ([0.0, 1.0], 0.0, "every rollout is correct, .* the smallest is 0, correct_threshold is 0"),
         ([NAN, NAN], 1.0, "no rollout can be scored: my_check returned None"),
-        ([0.0, 0.0], 1.0, None),  # a hard start
-        ([0.0, NAN], 1.0, None),
         ([1.0, 1.0], 1.0, None),  # an easy one
         ([0.0, 1.0], 1.0, None),
         ([0.0, 0.7], 0.7, None),  # 0.7 in float32 is less than in float64
@@ -185,6 +186,28 @@ def test_a_threshold_that_does_not_fit_the_rewards_is_said_once(caplog, rewards,
     assert len(caplog.records) == (named is not None)
     if named:
         assert re.match(f"After {BATCHES} generation batches: {named}", caplog.records[0].message)
+
+
+@pytest.mark.parametrize(
+    ("answer", "tokens", "named"),
+    [
+        ("The answer is 4.", 3, "2 of the last 2 are right but for their box.*math_accept_unboxed"),
+        (
+            "I do not know",
+            8,
+            "max_completion_length, at which 2 of the last 2 answers end.*'I do not know'.*trl-miner sft",
+        ),
+    ],
+)
+def test_where_nothing_is_right_it_is_said_with_answers_and_what_may_help(caplog, answer, tokens, named):
+    args = SimpleNamespace(correct_threshold=1.0, composition=find_composition("miner"), max_completion_length=8)
+    watch = CorrectnessWatch(args, find_verifier(["math_reward"]), 2)
+    for _ in range(BATCHES + 3):
+        watch.observe(torch.zeros(2, 1), [{"solution": "4"}] * 2, [answer] * 2, [[1] * tokens] * 2)
+        watch.end_batch()
+    (said,) = [record.message for record in caplog.records]
+    assert said.startswith(f"After {BATCHES} generation batches not one answer was right")
+    assert all(part in said for part in named.split(".*"))
 
 
 def test_rewards_that_begin_to_differ_late_are_said_then(policy, tmp_path, caplog):

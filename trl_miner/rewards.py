@@ -53,7 +53,7 @@ def math_reward(
     Raises:
         ValueError: There is not one gold per completion.
     """
-    texts = [_text(completion) for completion in completions]
+    texts = [text_of(completion) for completion in completions]
     verdicts = grade("math", texts, solution, unboxed=accept_unboxed, budget=batch_seconds)
     return _rewards("math_reward", verdicts, texts, kwargs)
 
@@ -75,7 +75,7 @@ def choice_reward(
     Raises:
         ValueError: There is not one gold and one list of at most 26 options per completion.
     """
-    texts = [_text(completion) for completion in completions]
+    texts = [text_of(completion) for completion in completions]
     return _rewards("choice_reward", grade("choice", texts, solution, options=options), texts, kwargs)
 
 
@@ -100,7 +100,7 @@ def task_reward(
     Raises:
         ValueError: There is not one problem per completion.
     """
-    texts = [_text(completion) for completion in completions]
+    texts = [text_of(completion) for completion in completions]
     return _rewards("task_reward", grade("task", texts, task, budget=batch_seconds), texts, kwargs)
 
 
@@ -149,7 +149,7 @@ def _rewards(
     ]
 
 
-def _text(completion: Any) -> str:
+def text_of(completion: Any) -> str:
     """Return the text of the answer in a completion of any of TRL's shapes; empty if there is none."""
     if completion is None or isinstance(completion, str):
         return completion or ""

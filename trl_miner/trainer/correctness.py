@@ -5,10 +5,12 @@
 
 import logging
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
+from .. import rewards
 from ..distributed import current_world
 from ..methods.compose import NONE
 from ..methods.groups import GroupKinds, grouped
@@ -36,9 +38,27 @@ class CorrectnessWatch:
         self._taker = None if taker.name in (NONE.name, args.composition.mixed.name) else taker.label
         self._num_right = 0  # prompts with correct rollouts alone
         self._bounded = [method for method in args.composition.methods if method.reward_range != (None, None)]
+        self._rows: Sequence[Mapping[str, Any]] = ()  # of this process, generated last
+        self._completions: Sequence[Any] = ()  # to them
+        self._num_cut = 0  # of them, those that end at max_completion_length
 
-    def observe(self, rewards_NF: Tensor) -> None:
-        """Look at the rewards of some rollouts: a generation batch, or a round of dynamic sampling."""
+    def observe(
+        self,
+        rewards_NF: Tensor,
+        rows: Sequence[Mapping[str, Any]] = (),
+        completions: Sequence[Any] = (),
+        completion_ids: Sequence[Sequence[int]] = (),
+    ) -> None:
+        """Look at the rewards of some rollouts: a generation batch, or a round of dynamic sampling.
+
+        Args:
+            rewards_NF: Of all processes.
+            rows: Of this process, as are the next two.
+            completions: Texts or conversations.
+            completion_ids: Their tokens.
+        """
+        self._rows, self._completions = rows, completions
+        self._num_cut = sum(len(ids) >= self._args.max_completion_length for ids in completion_ids)
         rewards_N = self._verifier.rewards(rewards_NF)
         rewards_N = rewards_N[~rewards_N.isnan()]
         if len(rewards_N):
@@ -51,6 +71,8 @@ class CorrectnessWatch:
     def end_batch(self) -> None:
         """Count a generation batch, and warn from the fifth on."""
         self._num_batches += 1
+        if self._num_batches == BATCHES and self._low == self._high and self._has_wrong and not self._has_right:
+            _warn(f"After {self._num_batches} generation batches {self._nothing_right()}")
         if self._is_done or self._num_batches < BATCHES or not (problem := self._problem()):
             return
         self._is_done = True
@@ -75,6 +97,31 @@ class CorrectnessWatch:
             f"correct_threshold is {threshold:.7g}. Credit for all-right prompts and dynamic sampling need correct "
             f"rollouts. If that is a right answer's, lower correct_threshold, {other}"
         )
+
+    def _nothing_right(self) -> str:
+        """Return what can be seen of the last answers where none has been right, and what may help."""
+        by = " and ".join(self._verifier.names)
+        texts = [rewards.text_of(completion) for completion in self._completions]
+        shown = " ".join(f"{text[-150:]!r}" for text in dict.fromkeys(texts[:: max(1, len(texts) // 2)]))
+        advice = ["take easier problems or a stronger model", "teach it the form of the answer with trl-miner sft"]
+        if self._num_cut:
+            advice.insert(
+                0, f"raise max_completion_length, at which {self._num_cut} of the last {len(texts)} answers end"
+            )
+        if "math_reward" in by and (unboxed := self._num_right_without_a_box()):
+            advice.insert(
+                0, f"set math_accept_unboxed: true, for {unboxed} of the last {len(texts)} are right but for their box"
+            )
+        return (
+            f"not one answer was right, so nothing has been learned. {by} gave {self._low:g} to all of them; the last "
+            f"ones end with {shown or 'nothing'}. What may help: {'; '.join(advice)}."
+        )
+
+    def _num_right_without_a_box(self) -> int:
+        if current_world().rank != 0 or not all("solution" in row for row in self._rows):
+            return 0
+        golds = [row["solution"] for row in self._rows]
+        return sum(reward == 1.0 for reward in rewards.math_reward([*self._completions], golds, accept_unboxed=True))
 
     def look_for_all_right(self, verifier_rewards_N: Tensor, kinds: GroupKinds) -> None:
         """Warn where a method learns from all-right prompts, and another reward always tells their rollouts apart."""
