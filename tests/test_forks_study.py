@@ -455,34 +455,37 @@ def test_what_the_page_says_of_the_real_models_families_follows_from_the_raw_res
 
 
 def test_the_guides_quote_the_raw_results(measured):
-    root = FORKS.parent.parent
-    readme, guide = (
-        " ".join((root / name).read_text().split()) for name in ("README.md", "trl_miner/methods/README.md")
+    results, guide = (
+        " ".join((FORKS.parents[1] / name).read_text().split())
+        for name in ("recipes/RESULTS.md", "trl_miner/methods/README.md")
     )
     for world, name in [("forks", name) for name in ("miner", "dapo", "rl_zvp", "unlikeliness")] + [
         ("mirror", "miner")
     ]:
         assert "{:+.2f} ({:+.2f} to {:+.2f})".format(*effect_of(measured, world, name)) in guide
-    forks_3, mirror_3 = (effect_of(measured, world, "miner") for world in ("forks", "mirror"))
-    minus = str.maketrans("-", "\u2212")
-    more_3 = effect_of(measured, analysis["MORE"], "miner")
-    for sentence, found in (
-        ("{:+.2f} in log-odds of Pass@1 in ten paired seeds (95 % interval {:+.2f} to {:+.2f})", forks_3),
-        ("{:+.2f} in ten more ({:+.2f} to {:+.2f})", more_3),
-        ("Not in its mirror: {:+.2f} in five ({:+.2f} to {:+.2f})", mirror_3),
+    (twenty,) = re.findall(r"\| all +\| +20 \| (\S+ \(\S+ to \S+\))", (FORKS / "README.md").read_text())
+    assert f"| {twenty} | 20 | above GRPO, by less than the margin |" in results
+    for world, baseline, row in (
+        ("mirror", (), "{} | 5 | no difference |"),
+        (analysis["REAL"], ("grpo",), "{} | 6 | six pairs cannot tell |"),
     ):
-        assert sentence.format(*found).translate(minus) in readme.translate(minus)
+        found = "{:+.2f} ({:+.2f} to {:+.2f})".format(*effect_of(measured, world, "miner", *baseline))
+        assert row.format(found) in results
     again = [effect_of(measured, world + analysis["AGAIN"], "miner") for world in ("forks", "mirror")]
-    sentence = "base model, in four: {:+.2f} ({:+.2f} to {:+.2f}), and {:+.2f} ({:+.2f} to {:+.2f}) in the mirror"
-    assert sentence.format(*again[0], *again[1]).translate(minus) in readme.translate(minus)
-    sentence = "With SmolLM2-135M, not decided: {:+.2f} in six ({:+.2f} to {:+.2f})"
-    real_3 = effect_of(measured, analysis["REAL"], "miner", "grpo")
-    assert sentence.format(*real_3).translate(minus) in readme.translate(minus)
-    assert f"it gained {forks_3[0]:.2f} to {again[0][0]:.2f} in log-odds" in readme
-    assert f"lost {-mirror_3[0]:.2f} to {-again[1][0]:.2f} in its mirror" in readme
+    sentence = "{:.2f} above GRPO in forks ({:+.2f} to {:+.2f}) and {:.2f} below in the mirror ({:+.2f} to {:+.2f})"
+    assert sentence.format(*again[0], -again[1][0], *again[1][1:]) in results
+    for world, name, sentence in (
+        ("forks", "miner_1", "ended {:.2f} above GRPO, with an interval that holds 0 ({:+.2f} to {:+.2f})"),
+        ("forks", "miner_5", "gained {:.2f} in forks ({:+.2f} to {:+.2f})"),
+        ("forks", "entropy", "gained {:.2f} in forks ({:+.2f} to {:+.2f})"),
+    ):
+        assert sentence.format(*effect_of(measured, world, name)) in results
+    more_3 = effect_of(measured, analysis["MORE"], "miner")
     assert "{:+.2f} ({:+.2f} to {:+.2f}) in 10 more".format(*more_3) in guide
     gained, lost = (effect_of(measured, world, "miner_5")[0] for world in ("forks", "mirror"))
-    assert f"it gained {gained:.2f} where they were, and lost {-lost:.2f} where they were not" in readme
+    assert (
+        f"at 0.05 it gained {gained:.2f} in forks" in results.lower() and f"lost {-lost:.2f} in the mirror" in results
+    )
     assert (
         f"it ended {gained:.2f} above GRPO in log-odds of Pass@1 where" in guide
         and f"{-lost:.2f} below where" in guide
