@@ -288,8 +288,8 @@ class Majority(Record):
     std_of_problems: NotRequired[Number | None]
 
 
-Intervals = TypedDict("Intervals", {"pass@1": Mean, "pass@k": Mean, "maj@k": Mean})
-Level = TypedDict("Level", {"problems": Positive, "pass@1": Share, "pass@k": Share})
+_Intervals = TypedDict("_Intervals", {"pass@1": Mean, "pass@k": Mean, "maj@k": Mean})
+_Level = TypedDict("_Level", {"problems": Positive, "pass@1": Share, "pass@k": Share})
 _ScoresByK = TypedDict(
     "_ScoresByK",
     {
@@ -308,9 +308,9 @@ class Scores(Record, _ScoresByK):
     problems: Positive
     samples: Positive
     k: Positive
-    intervals: Intervals
+    intervals: _Intervals
     fingerprint: NotRequired[str | None]
-    levels: NotRequired[dict[str, Level] | None]
+    levels: NotRequired[dict[str, _Level] | None]
     level_intervals: NotRequired[dict[str, dict[str, Mean]] | None]
     truncated: NotRequired[Share | None]
     tokens: NotRequired[dict[str, Number] | None]
