@@ -149,3 +149,9 @@ def test_other_errors_are_no_full_disk(tmp_path):
         except OSError as error:
             raise RuntimeError("this could not be saved") from error
     assert "disk is full" in why_full(raised.value, tmp_path)
+
+
+def test_a_command_leaves_its_name_to_no_later_training(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv(COMMAND, raising=False)
+    assert cli.main(["train", "--config", str(tmp_path / "none.yaml")]) == 2
+    assert "python -m trl_miner.train" in how_to_go_on(tmp_path)

@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from datasets import load_dataset
+from trl import DatasetMixtureConfig
 
 from trl_miner import train
+from trl_miner.data.prompts import PromptForm
 from trl_miner.data_recipe import is_data, make_recipe, with_made_recipe
+from trl_miner.recipe import MinerScriptArguments
 
 SUMS = "question,result\n" + "".join(f"{a} + 1 =,{a + 1}\n" for a in range(20))
 
@@ -120,3 +124,17 @@ def test_the_recipe_trains_and_scores_what_it_holds_out(policy):
 def test_a_part_that_cannot_be_held_out_is_told(policy, held_out, said):
     with pytest.raises(ValueError, match=said):
         train.main(with_made_recipe(["sums.csv", "--model", str(policy), "--held_out", held_out]))
+
+
+@pytest.mark.parametrize("name", ["trl_miner/arithmetic", "reasoning_gym/basic_arithmetic"])
+def test_what_has_a_test_split_refuses_to_hold_out_another(name):
+    args = MinerScriptArguments(dataset_name=name, held_out=0.1, score_problems=5, task_size=8)
+    with pytest.raises(ValueError, match="held_out is for a data set without a test split: got 0.1"):
+        train.read_data(args, DatasetMixtureConfig(), PromptForm())
+
+
+def test_a_stream_has_problems_to_score():
+    data = load_dataset("csv", data_files=dict.fromkeys(("train", "test"), "sums.csv"), streaming=True)
+    data = data.rename_column("question", "prompt")
+    problems, _ = train._held_out(MinerScriptArguments(score_problems=3), data, None)
+    assert problems["prompt"] == ["0 + 1 =", "1 + 1 =", "2 + 1 ="]

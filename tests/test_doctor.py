@@ -163,9 +163,8 @@ def test_on_one_gpu_the_advice_can_be_followed(recipe):
     + [({"load_in_4bit": True}, "got FSDP or ZeRO-3")],
 )
 def test_quantized_weights_that_vllm_cannot_get_are_refused(recipe, settings, told):
-    plan = make_plan(recipe(gpu=True, use_peft=True, **settings), num_gpus=2)
-    finding, *_ = setup_checks.check_quantization(Context(plan, machine.described_machine("2x80GB")))
-    assert finding.status == "FAILED" and told in finding.text
+    status, text = found(recipe(gpu=True, use_peft=True, **settings), "2x80GB")["quantization"]
+    assert status == "FAILED" and told in text
 
 
 def test_vllm_on_a_cpu_is_refused(recipe):
@@ -300,9 +299,10 @@ def test_of_data_on_the_hub_the_first_rows_are_read(recipe, monkeypatch):
         return {"train": Dataset.from_list([{"prompt": "1 + 1", "solution": "2"}] * 300).to_iterable_dataset()}
 
     monkeypatch.setattr("trl_miner.train.load_dataset", load_dataset)
-    result = found(recipe(dataset_name="org/numbers"))
-    assert asked == [("org/numbers", True)]
-    assert {result[about][0] for about in ("data", "trainer", "prompts", "verifier")} == {"ok"}, result
+    for settings in ({}, {"held_out": 0.1, "score_problems": 5}, {"held_out": 5000, "score_problems": 5}):
+        result = found(recipe(dataset_name="org/numbers", **settings))
+        assert asked.pop() == ("org/numbers", True) and not asked
+        assert {result[about][0] for about in ("data", "trainer", "prompts", "verifier")} == {"ok"}, result
 
 
 def test_golds_that_the_verifier_refuses_prompts_that_are_too_long_and_messages(recipe, tmp_path, policy):

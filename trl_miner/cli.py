@@ -36,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from .commands import compare, data, doctor, evaluate, inspect, launch, push, recipes, report, score, sft, train
     from .progress import quietly
     from .redaction import hide_in_tracebacks, learn
+    from .runs.accidents import known_command
 
     if argv is None:
         hide_in_tracebacks()
@@ -58,10 +59,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except _UsageError as error:
         return tell(error, error.command)
     args.argv = words
-    if args.command in ("train", "launch", "compare"):
-        from .runs.accidents import remember_command
-
-        remember_command(words)
     quiet = getattr(args, "quiet", False) or "--quiet" in rest  # `train` passes it on
     if quiet or not sys.stderr.isatty():
         # Without a terminal the bars of Hugging Face libraries would fill a log with half lines. This turns them off
@@ -69,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for library in ("HF_HUB", "HF_DATASETS"):
             os.environ.setdefault(f"{library}_DISABLE_PROGRESS_BARS", "1")
     try:
-        with quietly(quiet):
+        with quietly(quiet), known_command(words):
             return args.run(args, rest)
     except BrokenPipeError:  # `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,11 +7,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from .data.own import BUILDERS
 from .data.worlds import WORLDS
 from .recipe_files import shipped
 from .runs.files import read_yaml, write_whole
 
-FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 ROWS = 20  # that are read before the recipe is written
 # A run of minutes rather than of days; the recipe has a line for each.
 QUICK = {"num_generations": 8, "per_device_train_batch_size": 32, "max_steps": 100, "save_steps": 50}
@@ -22,7 +22,7 @@ LINES = {
     "dataset_prompt_column": "the questions",
     "dataset_solution_column": "the answers",
     "dataset_options_column": "the options of each question",
-    "answer_pattern": "what stands before the answer in its column",
+    "answer_pattern": "finds the answer in its column",
     "reward_funcs": "the verifier",
     "held_out": "share of the problems that is split off and not trained on",
     "score_problems": "held-out problems to score before and after training",
@@ -68,7 +68,7 @@ def is_data(name: str) -> bool:
     """Return whether a word names a data set rather than a recipe: a data file, a task, or OWNER/NAME on the Hub."""
     from .data.reasoning_gym import is_task
 
-    if Path(name).suffix.lower() in FORMATS or name in WORLDS or is_task(name):
+    if Path(name).suffix.lower() in BUILDERS or name in WORLDS or is_task(name):
         return True
     folders = {shipped_name.partition("/")[0] for shipped_name in shipped()}
     is_recipe = Path(name).suffix in (".yaml", ".yml") or any(Path(f"{name}{end}").exists() for end in ("", ".yaml"))
@@ -104,20 +104,18 @@ def read_first_rows(name: str, given: dict[str, Any]) -> tuple[list[str], list[s
     """Return the splits of a data set, and the columns and first rows of the one to train on."""
     from datasets import load_dataset
 
-    from .data.own import file_arguments, why_unreadable
+    from .data.own import file_arguments, reading
 
-    if Path(name).suffix.lower() in FORMATS and not Path(name).is_file():
+    if Path(name).suffix.lower() in BUILDERS and not Path(name).is_file():
         raise ValueError(f"There is no file {name}. Check the name; a data set of the Hub is OWNER/NAME.")
-    try:
-        data = load_dataset(**file_arguments(name), name=given.get("dataset_config"), streaming=True)
-        split = given.get("dataset_train_split", "train")
-        if split not in data:
-            raise ValueError(
-                f"there is no split {split!r}, but {', '.join(data)}: name one with --dataset_train_split"
-            )
+    config, revision = given.get("dataset_config"), given.get("dataset_revision")
+    split = given.get("dataset_train_split", "train")
+    with reading(name):
+        data = load_dataset(**file_arguments(name), name=config, revision=revision, streaming=True)
+    if split not in data:
+        raise ValueError(f"{name} has no split {split!r}, but {', '.join(data)}. Name one with --dataset_train_split.")
+    with reading(name):
         rows = [dict(row) for row in islice(data[split], ROWS)]
-    except Exception as error:  # `datasets` may raise anything
-        raise ValueError(why_unreadable(name, error)) from error
     if not rows:
         raise ValueError(f"{name} has no rows. Add some, or name another file.")
     return [*data], [*rows[0]], rows
@@ -154,8 +152,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--save-recipe", dest="save_recipe")
     parser.add_argument("--reward_funcs", nargs="+")
     parser.add_argument("--held_out", type=float)
-    for name in ("output_dir", "dataset_config", "dataset_train_split", "dataset_test_split", "answer_pattern"):
+    for name in ("output_dir", "dataset_config", "dataset_revision", "dataset_train_split", "dataset_test_split"):
         parser.add_argument(f"--{name}")
-    for name in ("dataset_prompt_column", "dataset_solution_column", "dataset_options_column"):
+    for name in ("dataset_prompt_column", "dataset_solution_column", "dataset_options_column", "answer_pattern"):
         parser.add_argument(f"--{name}")
     return parser

@@ -17,7 +17,7 @@ from .recipe_files import with_recipe_file
 HEADINGS = CONFIG_HEADINGS | {
     "dataset_revision": "of the data set and its prompts",
     "reward_funcs": "of rewards, rollouts and the launch",
-    "score_problems": "of the held-out problems",
+    "held_out": "of the held-out problems",
     "base_model_steps": "of what is shown, and of the embedded models",
 }
 _SCRIPT = "trl_miner.train"
@@ -60,10 +60,12 @@ def help_text(*, everything: bool = False) -> str:
             by_group.setdefault(groups.get(action.dest, ""), []).append(action)
     rest = [*by_group.pop(""), *(action for action in launch_command_parser()._actions if action.option_strings)]
     lines = [
-        "usage: trl-miner train --config RECIPE [options]",
+        "usage: trl-miner train RECIPE [options]",
+        "       trl-miner train DATA --model MODEL [options]",
         "",
-        "Train a recipe through accelerate: trl-miner train --config arithmetic/miner --max_steps 10",
+        "Train a recipe through accelerate: trl-miner train arithmetic/miner --max_steps 10",
         "`trl-miner recipes` lists the recipes. An option overrides the recipe's key of the same name.",
+        "For a data set (a file, a Hub id), a recipe is made first: trl-miner train problems.csv --model MODEL",
         "",
         f"  --help all  show {len(rest)} more options, those of TRL, transformers and accelerate, such as "
         "--learning_rate,",

@@ -20,6 +20,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from .config import MinerGRPOConfig
 from .data import base_model, reasoning_gym
 from .data.benchmarks import BENCHMARKS, find_benchmark, split_entry
 from .data.benchmarks import load as load_benchmark
-from .data.own import GRADERS, arrange, check_answers, check_first_golds, file_arguments, why_unreadable
+from .data.own import GRADERS, arrange, check_answers, check_first_golds, file_arguments, reading
 from .data.prompt_form import QUESTION, describe, form_of_rows, read_form, style_of
 from .data.prompts import PromptForm, build_prompt
 from .data.worlds import WORLDS
@@ -187,12 +188,15 @@ def load_data(
 
 def read_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: PromptForm) -> Any:
     """Return the recipe's data set by split, with the columns that it has itself."""
-    if args.dataset_name in WORLDS and not mixture.datasets:
+    if mixture.datasets:
+        return hold_out(_load_data(args, mixture), args)
+    if args.dataset_name in WORLDS:
         world = WORLDS[args.dataset_name]
-        return {"train": world.load_dataset("train", args.task_size), "test": world.load_dataset("test")}
-    if reasoning_gym.is_task(args.dataset_name) and not mixture.datasets:
-        return _make_tasks(args, form)
-    if not mixture.datasets and not args.dataset_name:
+        parts = {"train": world.load_dataset("train", args.task_size), "test": world.load_dataset("test")}
+        return hold_out(parts, args)
+    if reasoning_gym.is_task(args.dataset_name):
+        return hold_out(_make_tasks(args, form), args)
+    if not args.dataset_name:
         raise ValueError(
             f"dataset_name must be given: a Hub id, a file, a folder, {' or '.join(WORLDS)} for embedded problems, or "
             f"reasoning_gym/FAMILY. Or give a mixture with `datasets`."
@@ -260,7 +264,7 @@ def _check_answers(args: MinerScriptArguments, data: Any, names: Sequence[str]) 
 
 
 def _load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any:
-    try:
+    with reading(", ".join(one.path for one in mixture.datasets) or str(args.dataset_name)):
         if mixture.datasets:
             return get_dataset(mixture)
         return load_dataset(
@@ -269,9 +273,6 @@ def _load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any
             revision=args.dataset_revision,
             streaming=args.dataset_streaming,
         )
-    except Exception as error:  # the loaders of `datasets` may raise anything
-        name = ", ".join(one.path for one in mixture.datasets) or str(args.dataset_name)
-        raise ValueError(why_unreadable(name, error)) from error
 
 
 def _make_tasks(args: MinerScriptArguments, form: PromptForm) -> dict[str, Any]:
@@ -442,7 +443,7 @@ def _held_out(args: MinerScriptArguments, data: Any, trainer: MinerGRPOTrainer) 
         return None, None
     if args.score_benchmark is None:
         problems = _split(data, "dataset_test_split", args)
-        problems = problems.select(range(min(args.score_problems, len(problems))))
+        problems = Dataset.from_list([*islice(problems, args.score_problems)])  # of a stream, too
         _warn_of_trained(problems, data[args.dataset_train_split])
         return problems, None
     name, path = split_entry(args.score_benchmark)

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from common import report_table
+from common import processor_seconds, report_table
 
 METRICS = """
     loss grad_norm learning_rate num_tokens reward reward_std frac_reward_zero_std rewards/math_reward/mean
@@ -50,12 +50,6 @@ def write_run(folder, num_steps, seed):
     }
     for name, content in facts.items():
         (folder / f"{name}.json").write_text(json.dumps(content, indent=2 if name == "trainer_state" else None))
-
-
-def processor_seconds():
-    """Return what commands have taken so far, in user and system mode."""
-    taken = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return taken.ru_utime + taken.ru_stime
 
 
 def main():

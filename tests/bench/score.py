@@ -7,14 +7,13 @@ The whole command, imports included. Target: 15 seconds of processor time.
 
 import json
 import random
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from common import report_table
+from common import processor_seconds, report_table
 
 TITLES = ("AIME2024", "AIME2025", "AMC23", "HMMT25", "MATH500", "OlympiadBench")
 PROBLEMS = 30
@@ -44,12 +43,6 @@ def write_folder(folder, num_samples):
                 samples[-1] |= {"truncated": False, "limit": 8192}
         for name, lines in (("problems", problems), ("samples", samples)):
             (benchmark / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-def processor_seconds():
-    """Return what commands have taken so far, in user and system mode."""
-    taken = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return taken.ru_utime + taken.ru_stime
 
 
 def main():

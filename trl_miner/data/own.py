@@ -2,7 +2,8 @@
 
 import csv
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,8 +19,8 @@ from .worlds import WORLDS
 
 GOLDS = 20  # of a training set are graded before the training
 GRADERS = {"math_reward": "math", "choice_reward": "choice", "task_reward": "task"}  # by the name of the reward
-# of `datasets`
-_BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
+# the formats of data files, by what `datasets` calls their readers
+BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
 _SHOWN = 5  # rows that an error names
 
 
@@ -78,13 +79,16 @@ def file_arguments(name: str) -> dict[str, Any]:
     return {"path": builder, "data_files": name, "sep": mark}
 
 
-def why_unreadable(name: str, error: Exception) -> str:
-    """Return why a data set could not be loaded, with the next step.
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Raise ValueError with the next step where the data set of this name, or these names, cannot be loaded."""
+    try:
+        yield
+    except Exception as error:  # the loaders of `datasets` may raise anything
+        raise ValueError(_why_unreadable(name, error)) from error
 
-    Args:
-        name: What `dataset_name` says, or the paths of a mixture.
-        error: Whatever `datasets` raised.
-    """
+
+def _why_unreadable(name: str, error: Exception) -> str:
     if builder := _builder(name):
         try:
             if not read_file(Path(name)):
@@ -105,7 +109,7 @@ def why_unreadable(name: str, error: Exception) -> str:
 def _builder(name: str) -> str | None:
     """Return what `datasets` calls the format of a local file; None: it is none."""
     path = Path(name)
-    return _BUILDERS.get(path.suffix.lower()) if path.is_file() else None
+    return BUILDERS.get(path.suffix.lower()) if path.is_file() else None
 
 
 def arrange(data: Any, layout: Layout, rewards: Collection[str]) -> Any:

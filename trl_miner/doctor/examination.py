@@ -16,7 +16,7 @@ from .machine import GIB, Machine
 from .memory_checks import MEMORY_CHECKS
 from .model_shape import DENSE, UnknownModel, UnusableModel
 from .rehearsal import check_trainer
-from .setup_checks import SETUP_CHECKS, check_packages, check_settings, check_trackers
+from .setup_checks import SETUP_CHECKS, check_packages, check_quantization, check_settings, check_trackers
 
 CHECKS = {"settings": check_settings} | SETUP_CHECKS | MEMORY_CHECKS | FILE_CHECKS | {"trainer": check_trainer}
 NEEDED = {"settings", "model", "rewards"}  # to build a trainer
@@ -40,7 +40,7 @@ def refusals(plan: Plan, *, is_here: bool = True) -> list[Finding]:
     It looks at no GPU, no data and no server; of a plan for another machine only at its settings.
     """
     context = Context(plan, Machine("this machine", (), None))
-    checks: dict[str, Check] = {"settings": check_settings}
+    checks: dict[str, Check] = {"settings": check_settings, "quantization": check_quantization}
     if is_here:
         checks |= {"packages": check_packages, "tracker": check_trackers}
         checks |= {"output_dir": check_output, "model": check_model, "rewards": check_rewards}

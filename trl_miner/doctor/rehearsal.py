@@ -61,19 +61,23 @@ def _load_data(
     """Return the data set by split, of one on the Hub the first rows; None if it cannot be read."""
     from ..data.reasoning_gym import is_task
     from ..data.worlds import WORLDS
-    from ..train import load_data
+    from ..train import hold_out, load_data
 
     name = args.dataset_name
     if mixture.datasets:
         yield not_checked("only the training reads a mixture of data sets.", "data")
         return None
     is_elsewhere = bool(name) and name not in WORLDS and not is_task(name) and not Path(name).exists()
-    is_streamed = is_elsewhere or args.dataset_streaming
     try:
         with listening():
-            data = load_data(replace(args, dataset_streaming=is_streamed), mixture, model_args)
             if is_elsewhere and not args.dataset_streaming:
-                data = _first_rows(data, args, max(ROWS, 2 * config.generation_batch_size))
+                streamed = replace(args, dataset_streaming=True, held_out=0)
+                data = _first_rows(
+                    load_data(streamed, mixture, model_args), args, max(ROWS, 2 * config.generation_batch_size)
+                )
+                data = hold_out(data, replace(args, held_out=min(args.held_out, 0.5)))  # of these rows, half at most
+            else:
+                data = load_data(args, mixture, model_args)
     except Exception as error:  # of whatever reads it
         is_unknown = is_elsewhere and not context.machine.is_here
         yield (not_checked if is_unknown else failed)(_with_command(name, said(error)), "data")

@@ -223,6 +223,7 @@ SETUP_CHECKS: dict[str, Check] = {
     "versions": check_versions,
     "packages": check_packages,
     "measuring": check_measuring,
+    "quantization": check_quantization,
     "GPUs": check_gpus,
     "precision": check_precision,
     "batch": check_batch,

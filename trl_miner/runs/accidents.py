@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import first_line
@@ -37,9 +37,18 @@ def how_to_go_on(output: str | Path) -> str:
     return f"The newest checkpoint is {checkpoint}. To go on: {command}"
 
 
-def remember_command(words: Sequence[str]) -> None:
-    """Let the trainings that this process starts know its command line."""
+@contextmanager
+def known_command(words: Sequence[str]) -> Iterator[None]:
+    """Let the trainings that this process starts know its command line, as long as the command runs."""
+    before = os.environ.get(COMMAND)
     os.environ[COMMAND] = _join(["trl-miner", *words])
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[COMMAND]
+        else:
+            os.environ[COMMAND] = before
 
 
 def _join(words: Sequence[str]) -> str:

@@ -113,7 +113,7 @@ class CorrectnessWatch:
                 0, f"set math_accept_unboxed: true, for {unboxed} of the last {len(texts)} are right but for their box"
             )
         return (
-            f"not one answer was right, so nothing has been learned. {by} gave {self._low:g} to all of them; the last "
+            f"not one answer was right. {by} gave {self._low:g} to all of them; the last "
             f"ones end with {shown or 'nothing'}. What may help: {'; '.join(advice)}."
         )
 
