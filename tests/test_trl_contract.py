@@ -1,6 +1,7 @@
 """What trl_miner/trainer takes for granted about TRL's private side. TRL releases often; this says what moved."""
 
 import collections
+import dataclasses
 import importlib
 import inspect
 import re
@@ -59,6 +60,44 @@ READ = {
     "_entropy_bonus_enabled": "the gradient of the policy loss alone; micro-batches stay TRL's with a bonus",
     "_load_best_model": "a checkpoint that has done all steps",
 }
+
+
+# What trl_miner/trainer/asynchronous.py takes for granted about TRL's asynchronous trainer
+ASYNCHRONOUS = {
+    "get_train_dataloader": ("AsyncGRPOTrainer", "self", "whole groups of a window get their advantages"),
+    "training_step": ("AsyncGRPOTrainer", "self model inputs num_items_in_batch", "they must have reached the loss"),
+    "torch_call": ("DataCollatorForRollout", "self examples", "the advantages of tokens replace those of samples"),
+    "__iter__": ("RolloutQueueDataset", "self", "samples are taken here, after TRL has dropped the stale ones"),
+    "pack": ("TreeRow", "self", "advantages stand sample by sample"),
+}
+ASYNCHRONOUS_READ = {
+    "_metrics": "metrics of a window, which TRL logs",
+    "model_version": "a group of which TRL has dropped a stale part is dropped when it is stale itself",
+}
+ASYNCHRONOUS_SAMPLE = "input_ids completion_mask old_log_probs advantage group_id metrics model_version completion"
+
+
+def test_the_asynchronous_trainer_has_what_is_replaced_and_read():
+    pytest.importorskip("trl.experimental.async_grpo.packing", reason="TRL 1.16 packs rollouts in trees")
+    from trl.experimental.async_grpo import async_grpo_trainer
+
+    from trl_miner.trainer import asynchronous
+
+    for name, (owner, parameters, _) in ASYNCHRONOUS.items():
+        found = inspect.signature(getattr(getattr(async_grpo_trainer, owner), name)).parameters
+        assert list(found) == parameters.split(), moved(name)
+    source = inspect.getsource(async_grpo_trainer.AsyncGRPOTrainer)
+    assert all(f"self.{name} = " in source for name in ASYNCHRONOUS_READ), moved("AsyncGRPOTrainer")
+    own = inspect.getsource(asynchronous)
+    private = set(re.findall(r"self\.(_[a-z]\w+)", source + inspect.getsource(Trainer)))
+    used = {*re.findall(r"_trainer\.(_[a-z]\w+)", own), *re.findall(r"self\.(_[a-z]\w+)", own)}
+    assert used & private - {"_name", "_paper", "_tag_names"} <= ASYNCHRONOUS_READ.keys()
+    assert hasattr(async_grpo_trainer, "get_peak_flops_per_device"), moved("what asks CUDA for a name")
+    assert {*ASYNCHRONOUS_SAMPLE.split()} <= {one.name for one in dataclasses.fields(async_grpo_trainer.RolloutSample)}
+    # What is yielded is what the queue gave last, which is how completion and version come to a sample.
+    assert "sample = self.queue.get(" in inspect.getsource(async_grpo_trainer.RolloutQueueDataset), moved(
+        "RolloutQueueDataset"
+    )
 
 
 def test_overridden_methods_keep_their_signatures():

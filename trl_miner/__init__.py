@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from .methods.miner import MinerAdvantages as MinerAdvantages
     from .methods.miner import miner_advantages as miner_advantages
     from .trainer import MinerGRPOTrainer as MinerGRPOTrainer
+    from .trainer.asynchronous import MinerAsyncGRPOConfig as MinerAsyncGRPOConfig
+    from .trainer.asynchronous import MinerAsyncGRPOTrainer as MinerAsyncGRPOTrainer
 
 _MODULE_OF = {
+    "MinerAsyncGRPOConfig": "trainer.asynchronous",
+    "MinerAsyncGRPOTrainer": "trainer.asynchronous",
     "EvaluationCallback": "evaluation.in_training",
     "MinerGRPOConfig": "config",
     "MinerGRPOTrainer": "trainer",

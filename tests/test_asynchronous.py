@@ -1,0 +1,336 @@
+"""MINER in TRL's asynchronous trainer: one step equals the same loss, written out row by row without packing."""
+
+import os
+import queue
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from harness import build_policy, call_on_ranks
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+pytest.importorskip("trl.experimental.async_grpo.packing", reason="TRL 1.16 packs rollouts in trees")
+from trl.experimental.async_grpo import AsyncGRPOConfig, async_grpo_trainer
+from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
+
+from trl_miner import MinerAsyncGRPOConfig, MinerAsyncGRPOTrainer, miner_advantages
+
+GROUP = 4
+LEARNING_RATE = 0.5
+
+
+class Worker:
+    """Gives the rollouts that it was made with."""
+
+    def __init__(self, samples):
+        self.rollout_buffer, self.metrics_queue = queue.Queue(), queue.Queue()
+        for sample in samples:
+            self.rollout_buffer.put(sample)
+
+    def start(self):
+        """All rollouts are there."""
+
+    def stop(self):
+        """Nothing runs."""
+
+    def update_model_version(self, version):
+        """They stay as they are."""
+
+    def check_health(self, stale_after_s):
+        raise RuntimeError("the queue is empty")
+
+
+class NoTransfer:
+    """Sends weights nowhere."""
+
+    def __getattr__(self, name):
+        return lambda *args: [None for one in args for _ in one] and None
+
+
+def settings(folder, cls=MinerAsyncGRPOConfig, **overrides):
+    given = dict(
+        output_dir=str(folder),
+        max_steps=1,
+        per_device_train_batch_size=8,
+        gradient_accumulation_steps=2,
+        num_generations=GROUP,
+        learning_rate=LEARNING_RATE,
+        optim="sgd",
+        max_grad_norm=0.0,
+        token_budget=0,
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        report_to="none",
+        save_strategy="no",
+        disable_tqdm=True,
+    )
+    return cls(**{**given, **overrides})
+
+
+def random_samples(folder, seed, num_groups, forked=()):
+    """Return rollouts of random tokens, whose log-probs are a little off; a third of the groups are all right."""
+    random = np.random.default_rng(seed)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    samples = []
+    for group in range(num_groups):
+        prompt = random.integers(5, 15, size=random.integers(3, 8)).tolist()
+        rewards = [[1.0] * GROUP, [0.0] * GROUP, [1.0, 0.0, 0.0, 1.0]][group % 3]
+        spread = (np.array(rewards) - np.mean(rewards)) / (np.std(rewards) + 1e-8)
+        said = {}
+        for i in range(GROUP):
+            for row in range(2 if group in forked else 1):
+                own = random.integers(5, 15, size=random.integers(2, 12)).tolist()
+                if group in forked:  # two and two of its rollouts say the same
+                    own = said.setdefault((i // 2, row), own)
+                ids = prompt + own
+                mask = np.array([0] * len(prompt) + [1] * len(own))
+                mask[len(prompt) + 1] = row == 0  # a token that a tool wrote
+                with torch.no_grad():
+                    exact = logps_of(model, ids).numpy()
+                logps = np.concatenate([[0.0], exact + random.normal(0, 0.2, size=len(exact))]).astype(np.float32)
+                samples.append(
+                    RolloutSample(
+                        prompt=[],
+                        completion=[{"role": "assistant", "content": f"{group} {i // 2}"}],
+                        input_ids=np.array(ids),
+                        completion_mask=mask,
+                        old_log_probs=logps * mask,
+                        advantage=float(spread[i]),
+                        model_version=0,
+                        group_id=group,
+                        metrics={"reward": rewards[i], "reward_std": 0.0, "rewards/right": rewards[i]},
+                    )
+                )
+    return samples
+
+
+def logps_of(model, ids):
+    """Return the log-probs of all tokens but the first, of one row without padding."""
+    logits = model(torch.tensor([ids])).logits[0, :-1].float()
+    return logits.log_softmax(-1).gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
+
+
+def advantages_of(samples, window, **knobs):
+    """Return the token advantages of each sample by its place, window by window of whole rollouts."""
+    rollouts = {}
+    for place, sample in enumerate(samples):
+        rows = sum(other.group_id == sample.group_id for other in samples) // GROUP
+        first = next(i for i, other in enumerate(samples) if other.group_id == sample.group_id)
+        rollouts.setdefault((sample.group_id, (place - first) // rows), []).append(place)
+    rollouts, found = list(rollouts.values()), {}
+    for start in range(0, len(rollouts) - window + 1, window):
+        part = rollouts[start : start + window]
+        logps = [
+            torch.cat([torch.tensor(samples[p].old_log_probs[samples[p].completion_mask == 1]) for p in r])
+            for r in part
+        ]
+        logps_NT = torch.nn.utils.rnn.pad_sequence(logps, batch_first=True)
+        mask_NT = torch.nn.utils.rnn.pad_sequence([torch.ones(len(one)) for one in logps], batch_first=True)
+        firsts = [samples[rollout[0]] for rollout in part]
+        mined = miner_advantages(
+            torch.tensor([one.metrics["reward"] for one in firsts]),
+            logps_NT,
+            mask_NT,
+            num_generations=GROUP,
+            advantages_N=torch.tensor([one.advantage for one in firsts]),
+            **knobs,
+        )
+        for rollout, advantages in zip(part, mined.advantages_NT, strict=True):
+            sizes = [int(samples[place].completion_mask.sum()) for place in rollout]
+            for place, own in zip(rollout, advantages[: sum(sizes)].split(sizes), strict=True):
+                found[place] = own
+    return found
+
+
+def trained(folder, samples, monkeypatch, **overrides):
+    """Train on the samples; return the trainer and, by micro-batch, the rows' places among them."""
+    batches = []
+    pack = async_grpo_trainer.DataCollatorForRollout.torch_call
+
+    def record(self, examples):
+        place = {id(sample.input_ids): i for i, sample in enumerate(samples)}
+        batches.append([[place[id(one["input_ids"])] for one in row.samples] for row in examples[0]])
+        return pack(self, examples)
+
+    monkeypatch.setattr(async_grpo_trainer.DataCollatorForRollout, "torch_call", record)
+    trainer = MinerAsyncGRPOTrainer(
+        model=folder,
+        reward_funcs=right,
+        args=settings(f"{folder}/run", **overrides),
+        train_dataset=Dataset.from_dict({"prompt": ["1+1="], "solution": ["2"]}),
+        processing_class=AutoTokenizer.from_pretrained(folder),
+        rollout_worker=Worker(samples),
+        weight_transfer=NoTransfer(),
+        tools=[add] if len(samples) % GROUP or any_forks(samples) else None,
+    )
+    trainer.train()
+    return trainer, batches
+
+
+def any_forks(samples):
+    return any(sum(one.group_id == sample.group_id for one in samples) > GROUP for sample in samples[::GROUP])
+
+
+def right(completions, **kwargs):
+    return [0.0] * len(completions)
+
+
+def add(a: int, b: int) -> int:
+    """Add.
+
+    Args:
+        a: A number.
+        b: A number.
+    """
+    return a + b
+
+
+def movement(folder, samples, batches, advantages):
+    """Return how one SGD step moves each matrix: the clipped loss of each micro-batch, row by row, without packing."""
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    for batch in batches:
+        places = [place for row in batch for place in row]
+        loss = 0.0
+        for place in places:
+            own = torch.tensor(samples[place].completion_mask[1:] == 1)
+            logps = logps_of(model, samples[place].input_ids.tolist())[own]
+            ratio = (logps - torch.tensor(samples[place].old_log_probs[1:])[own]).exp()
+            loss = loss - torch.min(ratio * advantages[place], ratio.clamp(0.8, 1.2) * advantages[place]).sum()
+        num_tokens = sum(int(samples[place].completion_mask.sum()) for place in places)
+        (loss / num_tokens / len(batches)).backward()
+    return {name: -LEARNING_RATE * one.grad for name, one in model.named_parameters()}
+
+
+def assert_equal_step(folder, trainer, samples, batches, advantages):
+    start = AutoModelForCausalLM.from_pretrained(folder).state_dict()
+    expected = movement(folder, samples, batches, advantages)
+    found = {name: one.detach() - start[name] for name, one in trainer.model.named_parameters()}
+    largest = max(one.abs().max() for one in expected.values())
+    assert largest > 1e-4
+    for name, one in expected.items():
+        assert (found[name] - one).abs().max() <= 1e-4 * largest, name
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {},  # groups share their prompts in a tree
+        {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 16},  # each row alone: nothing is shared
+        {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 8},  # micro-batches cut groups
+        {"token_budget": 48, "gradient_accumulation_steps": 3, "per_device_train_batch_size": 4},
+    ],
+    ids=["tree", "unfolded", "cut", "budget"],
+)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_step_equals_the_same_loss_without_packing(tmp_path, monkeypatch, overrides, seed):
+    folder = build_policy(tmp_path)
+    samples = random_samples(folder, seed, 24)
+    trainer, batches = trained(folder, samples, monkeypatch, **overrides)
+    args = trainer.args
+    batches = batches[: args.gradient_accumulation_steps]  # the loader is one ahead
+    window = args.window_of(1)
+    advantages = advantages_of(samples, window)
+    assert any(len(set(own.tolist())) > 1 for own in advantages.values())
+    assert_equal_step(folder, trainer, samples, batches, advantages)
+    log = trainer.state.log_history[0]
+    assert 0 < log["groups/ph"] < 1 and log["miner/scale"] > 0 and log["sample/staleness_mean"] == 1.0
+
+
+def test_forked_conversations_are_one_rollout_each(tmp_path, monkeypatch):
+    """The NLL of a rollout is over all of its rows; windows are of rollouts, so a step ends inside one."""
+    folder = build_policy(tmp_path)
+    samples = random_samples(folder, 3, 12, forked={0, 2, 3})
+    trainer, batches = trained(folder, samples, monkeypatch)
+    assert_equal_step(folder, trainer, samples, batches[:2], advantages_of(samples, 16))
+
+
+def test_a_group_that_is_stale_in_part_is_not_trained(tmp_path, monkeypatch):
+    folder = build_policy(tmp_path)
+    samples = random_samples(folder, 4, 12)
+    for sample in samples[1:3]:
+        sample.model_version = -9
+    trainer, batches = trained(folder, samples, monkeypatch)
+    assert not {0, 1, 2, 3} & {place for batch in batches for row in batch for place in row}
+    kept = samples[GROUP:]
+    shifted = [[[place - GROUP for place in row] for row in batch] for batch in batches]
+    assert_equal_step(folder, trainer, kept, shifted[:2], advantages_of(kept, 16))
+    assert trainer.state.log_history[0]["sample/dropped_stale_total"] == 2
+
+
+def on_two_processes(folder):
+    samples = random_samples(folder, 5, 24)
+    with pytest.MonkeyPatch.context() as patch:
+        trainer, batches = trained(
+            folder, samples, patch, per_device_train_batch_size=4, gradient_accumulation_steps=2
+        )
+    if os.environ["RANK"] == "0":
+        assert len(batches[0]) == 2
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        trainer.model = model
+        assert_equal_step(folder, trainer, samples, batches[:2], advantages_of(samples, 16))
+
+
+def test_two_processes_take_the_step_of_one(tmp_path):
+    call_on_ranks(2, on_two_processes, build_policy(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        ({"beta": 0.1}, "beta has no effect.*0.1.*Leave beta out"),
+        ({"dynamic_sampling": True}, "dynamic_sampling has no effect.*True"),
+        ({"prompt_selection": "greso"}, "prompt_selection has no effect.*greso"),
+        ({"policy_loss": "bapo"}, "policy_loss has no effect.*bapo"),
+        ({"advantage_estimator": "ucas"}, "no self_certainty, token_logits.*ucas"),
+        ({"all_wrong": "rl_zvp"}, "no entropies.*rl_zvp"),
+        ({"num_generations": 3}, "num_generations must divide.*got 3 and 8 x 2 x 1 = 16"),
+        ({"num_generations": 1}, "at least 2"),
+        ({"miner_gamma": -1.0}, "miner_gamma"),
+        ({"advantage_estimator": "minr"}, "minr"),
+    ],
+)
+def test_what_cannot_work_is_refused(tmp_path, overrides, says):
+    with pytest.raises(ValueError, match=says):
+        settings(tmp_path, **overrides)
+
+
+def test_a_configuration_of_trl_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="MinerAsyncGRPOConfig: got AsyncGRPOConfig"):
+        MinerAsyncGRPOTrainer(build_policy(tmp_path), right, settings(tmp_path, AsyncGRPOConfig))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda sample: sample.old_log_probs.fill(np.nan), "log-prob for every token"),
+        (lambda sample: sample.metrics.pop("reward"), "reward in its metrics"),
+    ],
+)
+def test_rollouts_that_lack_something_are_refused(tmp_path, monkeypatch, spoil, says):
+    folder = build_policy(tmp_path)
+    samples = random_samples(folder, 6, 8)
+    spoil(samples[3])
+    with pytest.raises(ValueError, match=says):
+        trained(folder, samples, monkeypatch)
+
+
+def test_advantages_that_do_not_reach_the_loss_stop_the_training(tmp_path, monkeypatch):
+    """As when accelerate's loader no longer calls the collator that was put there."""
+    folder = build_policy(tmp_path)
+    monkeypatch.setattr("trl_miner.trainer.asynchronous.TokenAdvantages", lambda collate: Unused(collate))
+    with pytest.raises(RuntimeError, match="must reach the loss"):
+        trained(folder, random_samples(folder, 7, 12), monkeypatch)
+
+
+class Unused:
+    """Collates as TRL does."""
+
+    num_batches = 0
+
+    def __init__(self, collate):
+        self.collate = collate
+
+    def __call__(self, examples):
+        return self.collate(examples)
