@@ -18,6 +18,7 @@ from trl_miner import MinerAsyncGRPOConfig, MinerAsyncGRPOTrainer, miner_advanta
 
 GROUP = 4
 LEARNING_RATE = 0.5
+CAP = 0.02  # of MINER: low, so that an advantage depends on the whole window
 
 
 class Worker:
@@ -59,6 +60,7 @@ def settings(folder, cls=MinerAsyncGRPOConfig, **overrides):
         optim="sgd",
         max_grad_norm=0.0,
         token_budget=0,
+        miner_lambda_max=CAP,
         use_cpu=True,
         bf16=False,
         gradient_checkpointing=False,
@@ -66,6 +68,8 @@ def settings(folder, cls=MinerAsyncGRPOConfig, **overrides):
         save_strategy="no",
         disable_tqdm=True,
     )
+    if cls is AsyncGRPOConfig:
+        del given["miner_lambda_max"]
     return cls(**{**given, **overrides})
 
 
@@ -112,7 +116,7 @@ def logps_of(model, ids):
     return logits.log_softmax(-1).gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
 
 
-def advantages_of(samples, window, **knobs):
+def advantages_of(samples, window):
     """Return the token advantages of each sample by its place, window by window of whole rollouts."""
     rollouts = {}
     for place, sample in enumerate(samples):
@@ -135,7 +139,7 @@ def advantages_of(samples, window, **knobs):
             mask_NT,
             num_generations=GROUP,
             advantages_N=torch.tensor([one.advantage for one in firsts]),
-            **knobs,
+            lambda_max=CAP,
         )
         for rollout, advantages in zip(part, mined.advantages_NT, strict=True):
             sizes = [int(samples[place].completion_mask.sum()) for place in rollout]
@@ -235,7 +239,8 @@ def test_a_step_equals_the_same_loss_without_packing(tmp_path, monkeypatch, over
     assert any(len(set(own.tolist())) > 1 for own in advantages.values())
     assert_equal_step(folder, trainer, samples, batches, advantages)
     log = trainer.state.log_history[0]
-    assert 0 < log["groups/ph"] < 1 and log["miner/scale"] > 0 and log["sample/staleness_mean"] == 1.0
+    assert overrides.get("token_budget") or 0 < log["miner/scale"] < 1  # the cap binds in windows of 16
+    assert 0 < log["groups/ph"] < 1 and log["sample/staleness_mean"] == 1.0
 
 
 def test_forked_conversations_are_one_rollout_each(tmp_path, monkeypatch):
@@ -243,7 +248,18 @@ def test_forked_conversations_are_one_rollout_each(tmp_path, monkeypatch):
     folder = build_policy(tmp_path)
     samples = random_samples(folder, 3, 12, forked={0, 2, 3})
     trainer, batches = trained(folder, samples, monkeypatch)
+    assert {*range(12)} <= {place for batch in batches for row in batch for place in row}
     assert_equal_step(folder, trainer, samples, batches[:2], advantages_of(samples, 16))
+
+
+def test_a_forked_group_that_is_stale_in_part_is_not_trained(tmp_path, monkeypatch):
+    """What is left of it is as many rows as rollouts."""
+    folder = build_policy(tmp_path)
+    samples = random_samples(folder, 3, 12, forked={0})
+    for sample in samples[1:8:2]:
+        sample.model_version = -9
+    _, batches = trained(folder, samples, monkeypatch)
+    assert not {*range(8)} & {place for batch in batches for row in batch for place in row}
 
 
 def test_a_group_that_is_stale_in_part_is_not_trained(tmp_path, monkeypatch):
