@@ -275,6 +275,14 @@ def test_a_group_that_is_stale_in_part_is_not_trained(tmp_path, monkeypatch):
     assert trainer.state.log_history[0]["sample/dropped_stale_total"] == 2
 
 
+def test_a_worker_that_forks_without_the_tools_to_is_refused(tmp_path, monkeypatch):
+    """Or its rows would be taken for rollouts."""
+    folder = build_policy(tmp_path)
+    monkeypatch.setattr("test_asynchronous.any_forks", lambda samples: False)
+    with pytest.raises(ValueError, match="must end with its 4 rollouts: got another row of group 0"):
+        trained(folder, random_samples(folder, 3, 12, forked={0}), monkeypatch)
+
+
 def on_two_processes(folder):
     samples = random_samples(folder, 5, 24)
     with pytest.MonkeyPatch.context() as patch:

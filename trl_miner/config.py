@@ -6,6 +6,7 @@ import inspect
 import json
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar
 
@@ -47,14 +48,24 @@ HEADINGS = {
 }
 
 
-def _with_hints(cls: type[C]) -> type[C]:
-    """Have the error for an unknown setting name the most similar one."""
+def with_hints(cls: type[C], refused: Mapping[str, str] | None = None) -> type[C]:
+    """Have the error for an unknown setting name the most similar one.
+
+    Args:
+        cls: A configuration class.
+        refused: By the name of a setting of another class, what to do instead.
+
+    Returns:
+        The class.
+    """
     init = cls.__init__
     known = inspect.signature(init).parameters
 
     @functools.wraps(init)
     def __init__(self: C, *args: Any, **settings: Any) -> None:
         for name in settings.keys() - known.keys():
+            if advice := (refused or {}).get(name):
+                raise ValueError(f"{name} has no effect in a {cls.__name__}: got {settings[name]!r}. {advice}.")
             raise TypeError(f"{cls.__name__} has no setting {name!r}.{did_you_mean(name, known)}")
         init(self, *args, **settings)
 
@@ -62,13 +73,39 @@ def _with_hints(cls: type[C]) -> type[C]:
     return cls
 
 
-@_with_hints
+class NamesMethods:
+    """What the settings of the synchronous and of the asynchronous trainer say of methods and processes."""
+
+    advantage_estimator: str
+    all_right: str | None
+    all_wrong: str | None
+
+    @property
+    def composition(self) -> Composition:
+        """The advantage estimator of each kind of prompt."""
+        return find_composition(self.advantage_estimator, self.all_right, self.all_wrong)
+
+    @property
+    def estimators(self) -> tuple[AdvantageEstimator, ...]:
+        """The records of all advantage estimators that have a part in the run."""
+        return self.composition.methods
+
+    def _own_estimators(self) -> list[AdvantageEstimator]:
+        return [method for method in self.estimators if method.name not in METHODS]
+
+    @property
+    def num_processes(self) -> int:
+        """The number of launched processes, known before they have met."""
+        return int(os.environ.get("WORLD_SIZE") or 1)
+
+
+@with_hints
 @dataclass
 @add_method_fields(
     after={"advantage_estimator_kwargs": ESTIMATORS.values(), "policy_loss": POLICY_LOSSES.values()},
     headings=HEADINGS,
 )
-class MinerGRPOConfig(GRPOConfig):
+class MinerGRPOConfig(NamesMethods, GRPOConfig):
     r"""
     Configuration of [`MinerGRPOTrainer`]: everything [`~trl.GRPOConfig`] has, with its defaults, and:
 
@@ -296,11 +333,6 @@ class MinerGRPOConfig(GRPOConfig):
             )
         setattr(self, "generation_batch_size", None)  # noqa: B010 (mypy cannot see TRL's field)
 
-    @property
-    def num_processes(self) -> int:
-        """The number of launched processes, known before they have met."""
-        return int(os.environ.get("WORLD_SIZE") or 1)
-
     def _set_accumulation(self, num_processes: int) -> None:
         assert self.optimizer_batch_size is not None
         given = int(getattr(self, "gradient_accumulation_steps"))  # noqa: B009 (mypy cannot see transformers' field)
@@ -317,16 +349,6 @@ class MinerGRPOConfig(GRPOConfig):
     def optimizer_steps_per_generation(self) -> float:
         """The number of optimizer steps per generation batch; below 1 where a step takes several batches."""
         return self.steps_per_generation * self.num_iterations / self.gradient_accumulation_steps
-
-    @property
-    def composition(self) -> Composition:
-        """The advantage estimator of each kind of prompt."""
-        return find_composition(self.advantage_estimator, self.all_right, self.all_wrong)
-
-    @property
-    def estimators(self) -> tuple[AdvantageEstimator, ...]:
-        """The records of all advantage estimators that have a part in the run."""
-        return self.composition.methods
 
     @property
     def policy_loss_method(self) -> PolicyLoss:
@@ -367,9 +389,6 @@ class MinerGRPOConfig(GRPOConfig):
             names = [f.name for f in fields(self) if f.name.startswith("dynamic_sampling_")]
         replaced = {record.setting("lambda_max")} if self.dose_share is not None else set()
         return {name: None if name in replaced else getattr(self, name) for name in names}
-
-    def _own_estimators(self) -> list[AdvantageEstimator]:
-        return [method for method in self.composition.methods if method.name not in METHODS]
 
     @classmethod
     def from_grpo_config(cls, args: GRPOConfig) -> "MinerGRPOConfig":

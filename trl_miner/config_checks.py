@@ -100,13 +100,18 @@ def check_device(args: Any) -> None:
         )
 
 
-def check_fields(args: Any) -> None:
-    """Raise ValueError for a field of our own, or one that `GRPOConfig` does not derive, that is out of range."""
+def check_group_size(args: Any) -> None:
+    """Raise ValueError for groups of one rollout."""
     if args.num_generations < 2:
         raise ValueError(
             f"num_generations must be at least 2, because a rollout is judged against its group: got "
             f"{args.num_generations}. The paper uses 16."
         )
+
+
+def check_fields(args: Any) -> None:
+    """Raise ValueError for a field of our own, or one that `GRPOConfig` does not derive, that is out of range."""
+    check_group_size(args)
     if math.isnan(args.correct_threshold):
         raise ValueError("correct_threshold must be a number: got nan. Verifiers that give 0 or 1 need 1.0.")
     if args.output_dir == "":

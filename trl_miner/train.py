@@ -188,20 +188,21 @@ def load_data(
 
 def read_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: PromptForm) -> Any:
     """Return the recipe's data set by split, with the columns that it has itself."""
-    if mixture.datasets:
-        return hold_out(_load_data(args, mixture), args)
-    if args.dataset_name in WORLDS:
+    return hold_out(_read_splits(args, mixture, form), args)
+
+
+def _read_splits(args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: PromptForm) -> Any:
+    if args.dataset_name in WORLDS and not mixture.datasets:
         world = WORLDS[args.dataset_name]
-        parts = {"train": world.load_dataset("train", args.task_size), "test": world.load_dataset("test")}
-        return hold_out(parts, args)
-    if reasoning_gym.is_task(args.dataset_name):
-        return hold_out(_make_tasks(args, form), args)
-    if not args.dataset_name:
+        return {"train": world.load_dataset("train", args.task_size), "test": world.load_dataset("test")}
+    if reasoning_gym.is_task(args.dataset_name) and not mixture.datasets:
+        return _make_tasks(args, form)
+    if not mixture.datasets and not args.dataset_name:
         raise ValueError(
             f"dataset_name must be given: a Hub id, a file, a folder, {' or '.join(WORLDS)} for embedded problems, or "
             f"reasoning_gym/FAMILY. Or give a mixture with `datasets`."
         )
-    return hold_out(_load_data(args, mixture), args)
+    return _load_data(args, mixture)
 
 
 def hold_out(data: Any, args: MinerScriptArguments) -> Any:

@@ -108,6 +108,21 @@ class Estimate:
         """Return the estimate in which every token of a rollout has the rollout's advantage."""
         return cls(rollouts.to_tokens(advantages_N), advantages_N, {**(metrics or {})})
 
+    def shares(self, kinds: GroupKinds, advantages_N: Tensor) -> tuple[dict[str, float], Tensor]:
+        """Return which shares of the rollouts are of which kind, and which GRPO and the estimators use, by the name
+        of the metric; and (N,) bool, the rollouts that are used.
+
+        Args:
+            kinds: Of the rollouts.
+            advantages_N: (N,) GRPO's.
+        """
+        by_grpo_N = (advantages_N != 0) & kinds.is_grpo_N
+        used_N = (self.advantages_N != 0) & (by_grpo_N | (self.advantages_N != advantages_N))
+        shares = torch.stack([*kinds, by_grpo_N, used_N & ~by_grpo_N, used_N]).float().mean(dim=1).tolist()
+        names = [f"groups/{kind}" for kind in ("ph", "he", "nh", "unscorable")]
+        names += [f"rollouts/{kind}" for kind in ("grpo", "recovered", "used")]
+        return dict(zip(names, shares, strict=True)), used_N
+
 
 @dataclass(frozen=True, eq=False)
 class Surrogate:

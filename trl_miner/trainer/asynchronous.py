@@ -5,12 +5,11 @@
 
 import inspect
 import logging
-import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, fields
-from dataclasses import field as dataclass_field
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,13 +19,12 @@ from transformers import AttentionInterface
 from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer, async_grpo_trainer
 from trl.experimental.async_grpo.packing import TREE_ATTENTION
 
-from ..config import MinerGRPOConfig
-from ..config_checks import convert_fields
+from ..config import MinerGRPOConfig, NamesMethods, with_hints
+from ..config_checks import check_group_size, convert_fields
 from ..methods import ESTIMATORS, METHODS, Estimate, Rollouts
-from ..methods.compose import Composition, estimate, find_composition
+from ..methods.compose import estimate
 from ..methods.fields import add_method_fields, check_limits
 from ..methods.groups import GroupKinds, gate_on_correctness, group_kinds
-from ..methods.method import AdvantageEstimator
 from ..methods.own import own_knobs
 from ..reward_functions import find_verifier
 from .patching import patched
@@ -53,12 +51,13 @@ REFUSED = {
 def _like_synchronous(name: str) -> Any:
     """Return a field with the default, help and limits of the synchronous trainer's."""
     model = MinerGRPOConfig.__dataclass_fields__[name]
-    return dataclass_field(default=model.default, metadata=model.metadata)
+    return field(default=model.default, metadata=model.metadata)
 
 
+@partial(with_hints, refused=REFUSED)
 @dataclass
 @add_method_fields(after={"advantage_estimator_kwargs": ESTIMATORS.values()}, headings={})
-class MinerAsyncGRPOConfig(AsyncGRPOConfig):
+class MinerAsyncGRPOConfig(NamesMethods, AsyncGRPOConfig):
     """
     Configuration of [`MinerAsyncGRPOTrainer`]: everything TRL's `AsyncGRPOConfig` has, with its defaults, and:
 
@@ -89,12 +88,8 @@ class MinerAsyncGRPOConfig(AsyncGRPOConfig):
                 f"deepspeed does not work with TRL's asynchronous trainer: got {self.deepspeed!r}. Leave it out, or "
                 f"use FSDP."
             )
-        if self.num_generations < 2:
-            raise ValueError(
-                f"num_generations must be at least 2, because a rollout is judged against its group: got "
-                f"{self.num_generations}. The paper uses 16."
-            )
-        self.window_of(int(os.environ.get("WORLD_SIZE") or 1))
+        check_group_size(self)
+        self.window_of(self.num_processes)
         super().__post_init__()
 
     def window_of(self, num_processes: int) -> int:
@@ -109,35 +104,11 @@ class MinerAsyncGRPOConfig(AsyncGRPOConfig):
             )
         return size
 
-    @property
-    def composition(self) -> Composition:
-        """The advantage estimator of each kind of prompt."""
-        return find_composition(self.advantage_estimator, self.all_right, self.all_wrong)
-
-    @property
-    def estimators(self) -> tuple[AdvantageEstimator, ...]:
-        """The records of all advantage estimators that have a part in the run."""
-        return self.composition.methods
-
     def knobs(self, method: str) -> dict[str, Any]:
         """Return the settings of one method, given its name or import path, by the names that its function takes."""
         if method not in METHODS:
-            own = [one for one in self.estimators if one.name not in METHODS]
-            return own_knobs(own, self.advantage_estimator_kwargs)[method]
+            return own_knobs(self._own_estimators(), self.advantage_estimator_kwargs)[method]
         return {name: getattr(self, METHODS[method].setting(name)) for name in METHODS[method].knobs}
-
-
-_init_config = MinerAsyncGRPOConfig.__init__
-
-
-def _refusing(self: MinerAsyncGRPOConfig, *args: Any, **settings: Any) -> None:
-    """Name what a setting of the synchronous trainer would silently not do here."""
-    for name in settings.keys() & REFUSED.keys() - {field.name for field in fields(AsyncGRPOConfig)}:
-        raise ValueError(f"{name} has no effect in the asynchronous trainer: got {settings[name]!r}. {REFUSED[name]}.")
-    _init_config(self, *args, **settings)
-
-
-MinerAsyncGRPOConfig.__init__ = _refusing  # type: ignore[method-assign]
 
 
 class MinerAsyncGRPOTrainer(AsyncGRPOTrainer):
@@ -281,14 +252,9 @@ class MinerAsyncGRPOTrainer(AsyncGRPOTrainer):
 
     def _log_window(self, kinds: GroupKinds, advantages_N: Tensor, result: Estimate) -> None:
         """Log which rollouts GRPO uses and which the estimators do, under the names of the synchronous trainer."""
-        metrics = self._metrics["train"]
-        teaches_N = (advantages_N != 0) & kinds.is_grpo_N
-        used_N = (result.advantages_N != 0) & (teaches_N | (result.advantages_N != advantages_N))
-        shares = torch.stack([*kinds, teaches_N, used_N & ~teaches_N, used_N]).float().mean(dim=1).tolist()
-        names = [f"groups/{kind}" for kind in ("ph", "he", "nh", "unscorable")]
-        names += [f"rollouts/{kind}" for kind in ("grpo", "recovered", "used")]
-        for name, value in (*zip(names, shares, strict=True), *result.metrics.items()):
-            metrics[name].append(value)
+        shares, _ = result.shares(kinds, advantages_N)
+        for name, value in {**shares, **result.metrics}.items():
+            self._metrics["train"][name].append(value)
 
 
 class AsyncRollout:
@@ -332,6 +298,7 @@ class Windows(torch.utils.data.IterableDataset):
         self._trainer, self._samples, self._window, self._may_fork = trainer, samples, window, may_fork
         self._queue = samples.queue = _RememberingQueue(samples.queue)
         self._open: dict[int, list[tuple[dict[str, Any], Any]]] = {}  # group -> rows, as TRL has yielded and got them
+        self._complete: set[int] = set()  # groups that had all their rows; of a worker that may fork none
         self._num_seen = 0
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -349,12 +316,18 @@ class Windows(torch.utils.data.IterableDataset):
     def _take(self, sample: dict[str, Any]) -> list[AsyncRollout]:
         """Add a sample to its group; return the rollouts of the group that is whole with it, if one is."""
         group, size = sample["group_id"], self._trainer.args.num_generations
+        if group in self._complete:
+            raise ValueError(
+                f"A group must end with its {size} rollouts: got another row of group {group}. Pass the worker's "
+                f"tools or environment_factory to the trainer, too: then a conversation may fork into several rows."
+            )
         closed = []
         if self._may_fork:  # only the next group says that the last rollout has no more rows
             closed = [other for other in self._open if other != group]
         self._open.setdefault(group, []).append((sample, self._queue.last))
         if not self._may_fork and len(self._open[group]) == size:
             closed = [group]
+            self._complete.add(group)
         whole: list[AsyncRollout] = []
         for one in closed:
             rows, num_got = self._open.pop(one), self._queue.num_got.pop(one)

@@ -587,12 +587,8 @@ class MinerGRPOTrainer(GRPOTrainer):
     def _log_estimate(self, kinds: GroupKinds, advantages_N: Tensor, result: Estimate, seconds: float) -> None:
         """Log which rollouts GRPO uses and which the estimators do."""
         metrics, state = self._metrics["train"], RunState.of(self)
-        teaches_N = (advantages_N != 0) & kinds.is_grpo_N  # under GRPO
-        used_N = (result.advantages_N != 0) & (teaches_N | (result.advantages_N != advantages_N))
-        shares = torch.stack([*kinds, teaches_N, used_N & ~teaches_N, used_N]).float().mean(dim=1).tolist()
-        names = [f"groups/{kind}" for kind in ("ph", "he", "nh", "unscorable")]
-        names += [f"rollouts/{kind}" for kind in ("grpo", "recovered", "used")]
-        for name, share in zip(names, shares, strict=True):
+        shares, used_N = result.shares(kinds, advantages_N)
+        for name, share in shares.items():
             metrics[name].append(share)
         state.used += int(used_N.sum())
         # Running totals: not appended, because TRL logs the mean of what it finds.
