@@ -16,7 +16,7 @@ from trl_miner.trainer.gradient_share import (
     HE,
     NH,
     PH,
-    check_measurable,
+    GradientShare,
     compare_parts,
     gram_matrix,
     with_group_kind,
@@ -239,10 +239,10 @@ def test_it_goes_on_from_a_checkpoint_inside_a_generation_that_was_made_without_
     ],
 )
 def test_a_launch_that_it_cannot_measure_is_an_error_too(policy, tmp_path, monkeypatch, name, value, message):
-    trainer = MinerGRPOTrainer(policy, mixed_reward, config(tmp_path), problems())
+    trainer = MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, **EVERY_STEP), problems())
     monkeypatch.setattr(Accelerator, name, value)  # without the launch
     with pytest.raises(ValueError, match=message):
-        check_measurable(trainer, "log_gradient_share")
+        GradientShare(trainer)
 
 
 @pytest.mark.parametrize(

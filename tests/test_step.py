@@ -19,7 +19,7 @@ from harness import (
 from peft import LoraConfig
 
 from trl_miner import MinerGRPOConfig
-from trl_miner.config_checks import AVERAGED_BY_SEQUENCE_RATIO
+from trl_miner.rules import AVERAGED_BY_SEQUENCE_RATIO
 from trl_miner.trainer.row_layout import choose_layout
 
 LOSSES = sorted(AVERAGED_BY_SEQUENCE_RATIO | {"cispo", "vespo"})

@@ -17,9 +17,9 @@ from trl.generation import vllm_generation
 from trl.trainer import grpo_trainer
 
 from trl_miner import MinerGRPOTrainer
-from trl_miner.config_checks import AVERAGED_BY_SEQUENCE_RATIO, CLIPPED_LOSSES, ONE_OF
 from trl_miner.hub.model_card import SECTIONS
 from trl_miner.reward_functions import REWARD_KWARGS
+from trl_miner.rules import AVERAGED_BY_SEQUENCE_RATIO, CLIPPED_LOSSES, ONE_OF
 from trl_miner.trainer.generation_batch import COMPLETION_IDS, COMPLETIONS, EXTRA_FIELDS, SAMPLER_LOGPS, TOOL_MASK
 from trl_miner.trainer.row_layout import ROW_MEAN, SUMMED, TOKEN_MEAN
 from trl_miner.trainer.scoring import MULTIMODAL_KEYS

@@ -12,17 +12,6 @@ from typing import Any, TypeVar
 
 from trl import GRPOConfig
 
-from .config_checks import (
-    ALL_ROWS,
-    ROWS_WITH_ADVANTAGE,
-    accumulation_steps,
-    check_batches,
-    check_combinations,
-    check_device,
-    check_dose_share,
-    check_fields,
-    convert_fields,
-)
 from .importing import did_you_mean
 from .methods import DYNAMIC_SAMPLING, ESTIMATORS, GSPO, METHODS, POLICY_LOSSES, SELECTIONS
 from .methods.compose import ALL_RIGHT, ALL_WRONG, Composition, estimators_of, find_composition
@@ -30,6 +19,8 @@ from .methods.fields import add_method_fields, list_methods, setting
 from .methods.method import AdvantageEstimator, Method, PolicyLoss
 from .methods.own import own_knobs
 from .redaction import HIDDEN, redact
+from .rules import ALL_ROWS, BATCH, DERIVED, DEVICE, ROWS_WITH_ADVANTAGE, SETTINGS, check
+from .setting import convert_fields
 
 C = TypeVar("C")
 
@@ -71,6 +62,18 @@ def with_hints(cls: type[C], refused: Mapping[str, str] | None = None) -> type[C
 
     cls.__init__ = __init__  # type: ignore[method-assign, assignment]
     return cls
+
+
+def accumulation_steps(optimizer_batch_size: int, per_device_train_batch_size: int, num_processes: int) -> int:
+    """Return the `gradient_accumulation_steps` that make up an optimizer batch, counted in rollouts."""
+    together = per_device_train_batch_size * num_processes
+    if optimizer_batch_size < 1 or optimizer_batch_size % together:
+        raise ValueError(
+            f"optimizer_batch_size must be a multiple of per_device_train_batch_size times the number of processes: "
+            f"got {optimizer_batch_size} for {per_device_train_batch_size} x {num_processes}. Change the batch per "
+            f"device, or launch another number of processes."
+        )
+    return optimizer_batch_size // together
 
 
 class NamesMethods:
@@ -257,14 +260,14 @@ class MinerGRPOConfig(NamesMethods, GRPOConfig):
         self._take_derived_batch()
         if self.optimizer_batch_size is not None:
             self._set_accumulation(self.num_processes)
-        check_batches(self, self.num_processes)
+        check(BATCH, self, self.num_processes)
         try:
             super().__post_init__()  # which may still choose the device
         except ValueError:
-            check_device(self)
+            check(DEVICE, self)
             raise
         self._check_placeholders()
-        check_combinations(self)
+        check(DERIVED, self)
 
     def without_secrets(self) -> "MinerGRPOConfig":
         """Return a copy for a file: its secrets are `***`, and `hub_token` is None."""
@@ -304,9 +307,7 @@ class MinerGRPOConfig(NamesMethods, GRPOConfig):
                 if knob.is_optional and getattr(self, method.setting(name)) == math.inf:
                     # On a command line, inf is the only way to say "none".
                     setattr(self, method.setting(name), None)
-        check_fields(self)
-        if self.dose_share is not None:
-            check_dose_share(self, self.composition.dosed)
+        check(SETTINGS, self)
 
     def _check_placeholders(self) -> None:
         """Raise for a secret that `to_dict` or `without_secrets` has hidden: the run would log in with `***`."""
@@ -405,5 +406,5 @@ class MinerGRPOConfig(NamesMethods, GRPOConfig):
         for name, value in {**vars(args), **own}.items():
             setattr(config, name, value)
         config._check_own_fields()
-        check_combinations(config)
+        check(DERIVED, config)
         return config

@@ -4,7 +4,7 @@ import json
 import types
 import typing
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
 from typing import Any
 
@@ -88,6 +88,25 @@ def check_settings(values: Mapping[str, Any], known: Mapping[str, Setting], path
                 known[key].convert(value)
             except ValueError as error:
                 raise ValueError(f"{path}: {error}") from error
+
+
+@lru_cache
+def _numeric_settings(config: type) -> tuple[Setting, ...]:
+    """Return the settings of a configuration class that take numbers and truths alone."""
+    hints = typing.get_type_hints(config)
+    found = [
+        Setting(field.name, hints[field.name], None if field.default is MISSING else field.default)
+        for field in fields(config)
+    ]
+    return tuple(setting for setting in found if {*alternatives(setting.type)} <= {bool, int, float, NONE})
+
+
+def convert_fields(args: Any) -> None:
+    """Bring numbers that were given as texts, as recipes may, into their type; raise ValueError for other types."""
+    for setting in _numeric_settings(type(args)):  # type: ignore[arg-type]
+        value = getattr(args, setting.name, None)
+        if value is not None and (converted := setting.convert(value)) != value:
+            setattr(args, setting.name, converted)
 
 
 def _in_type(value: Any, annotation: Any) -> Any:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from importlib import metadata
 
+from .. import rules
 from ..config import MinerGRPOConfig
-from ..config_checks import check_quantized_for_vllm
 from ..launching.health import ask, is_port_free
 from ..launching.server import logprobs_mode
 from ..methods import ESTIMATORS
@@ -74,18 +74,11 @@ def check_packages(context: Context) -> Iterator[Finding]:
 
 def check_measuring(context: Context) -> Iterator[Finding]:
     """Check that launch and precision leave every process the gradients that the training measures."""
-    from ..trainer.gradient_share import NOT_IN_FP16, SHARDED, needs_whole_gradients
-
-    config, kind = context.parsed[1], str(context.plan.accelerate.get("distributed_type", "")).upper()
-    asked = {
-        "log_gradient_share": config.log_gradient_share > 0,
-        "dose_share": config.dose_share is not None,
-    }
-    is_sharded = kind in {sharded.value for sharded in SHARDED}
-    reason = needs_whole_gradients(kind) if is_sharded else NOT_IN_FP16 if config.fp16 else None
-    for setting, is_asked in asked.items():
-        if is_asked and reason:
-            yield failed(f"{setting} {reason}, or leave {setting} out.")
+    config, kind = context.parsed[1], str(context.plan.accelerate.get("distributed_type", ""))
+    try:
+        rules.check(rules.LAUNCH, config, distribution=kind, precision="fp16" if config.fp16 else "no")
+    except ValueError as error:
+        yield failed(str(error))
 
 
 def check_quantization(context: Context) -> Iterator[Finding]:
@@ -94,9 +87,8 @@ def check_quantization(context: Context) -> Iterator[Finding]:
     if settings.use_vllm and (settings.load_in_4bit or settings.load_in_8bit):
         try:
             is_sharded = sharding_of(context.plan) in ("zero3", "fsdp")
-            check_quantized_for_vllm(
-                8 if settings.load_in_8bit else 4, is_sharded=is_sharded, has_dora=bool(settings.use_dora)
-            )
+            bits = 8 if settings.load_in_8bit else 4
+            rules.check(rules.QUANTIZED, bits=bits, is_sharded=is_sharded, has_dora=bool(settings.use_dora))
         except ValueError as error:
             yield failed(str(error))
 

@@ -20,13 +20,14 @@ from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer, async
 from trl.experimental.async_grpo.packing import TREE_ATTENTION
 
 from ..config import MinerGRPOConfig, NamesMethods, with_hints
-from ..config_checks import check_group_size, convert_fields
 from ..methods import ESTIMATORS, METHODS, Estimate, Rollouts
 from ..methods.compose import estimate
 from ..methods.fields import add_method_fields, check_limits
 from ..methods.groups import GroupKinds, gate_on_correctness, group_kinds
 from ..methods.own import own_knobs
 from ..reward_functions import find_verifier
+from ..rules import group_holds_two
+from ..setting import convert_fields
 from .patching import patched
 from .trainer import MinerGRPOTrainer
 
@@ -88,7 +89,7 @@ class MinerAsyncGRPOConfig(NamesMethods, AsyncGRPOConfig):
                 f"deepspeed does not work with TRL's asynchronous trainer: got {self.deepspeed!r}. Leave it out, or "
                 f"use FSDP."
             )
-        check_group_size(self)
+        group_holds_two(self)
         self.window_of(self.num_processes)
         super().__post_init__()
 

@@ -181,12 +181,6 @@ class DynamicSampling:
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
-        images = {"image", "images"} & set(getattr(trainer.train_dataset, "column_names", ()))
-        if trainer.tools or trainer.environment_factories or images:
-            raise ValueError(
-                "dynamic_sampling works on prompts of text alone: got tools, environments or images. Leave "
-                "dynamic_sampling out."
-            )
 
     def fill(self, source: PromptSource, batch: GenerationBatch, num_rows: int) -> list[Any]:
         """Generate and score until a batch is full; return this process's rows of it. Every process must call it."""

@@ -14,7 +14,6 @@ from itertools import combinations_with_replacement
 from typing import Any
 
 import torch
-from accelerate.utils import DistributedType
 from torch import Tensor
 from transformers import TrainerCallback
 
@@ -24,6 +23,7 @@ from ..methods import Estimate, Rollouts
 from ..methods.compose import ALL_RIGHT, ALL_WRONG, rows_of
 from ..methods.dose import DoseState, give_dose, squared_masses, start_dose, steer_share
 from ..methods.groups import GroupKinds
+from ..rules import LAUNCH, check
 from .hooks import FORWARD, refuse_own_loss
 from .padding import loss_mask
 from .patching import patched
@@ -33,12 +33,8 @@ from .run import RunState
 GROUP_KIND = "miner_group_kind"  # (B,) in a batch of TRL's, from the advantages to the loss: `PH`, `HE` or `NH`
 PH, HE, NH = KINDS = range(3)
 _KIND_OF = {ALL_RIGHT: PH, ALL_WRONG: NH}
-FIRST_STEPS, EVERY = (
-    8,
-    25,
-)  # a `dose_share` is measured in each of the first few steps, as one says little, then seldom
-SHARDED = {DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM}
-NOT_IN_FP16 = "does not follow the loss scaling of fp16: got fp16=True. Use bf16"
+# A `dose_share` is measured in each of the first few steps, as one says little, then seldom.
+FIRST_STEPS, EVERY = 8, 25
 
 Gradient = list[Tensor | None]  # this process's, of each trained parameter; None: 0
 
@@ -135,7 +131,10 @@ class GradientShare(TrainerCallback):
         self._setting = " and ".join(name for name in names if getattr(args, name))
         self._credited = {} if args.dose_share is None else args.composition.dosed
         self._dosed = sorted(_KIND_OF[kind] for kind in self._credited)
-        check_measurable(trainer, self._setting)
+        refuse_own_loss(trainer, self._setting)
+        accelerator = trainer.accelerator
+        distribution, precision = accelerator.distributed_type.value, accelerator.mixed_precision
+        check(LAUNCH, args, distribution=distribution, precision=precision)
         self._reset()
 
     def _reset(self) -> None:
@@ -216,28 +215,3 @@ class GradientShare(TrainerCallback):
     @_state.setter
     def _state(self, state: DoseState) -> None:
         RunState.of(self._trainer).dose = {"target": self._trainer.args.dose_share, "state": asdict(state)}
-
-
-def needs_whole_gradients(kind: str) -> str:
-    """Return what an error says of a launch that shards weights or gradients."""
-    return f"needs every weight and its gradient on each process: got {kind}. Launch without it"
-
-
-def check_measurable(trainer: Any, setting: str) -> None:
-    """Refuse a launch or a configuration whose optimizer steps cannot be measured.
-
-    Raises:
-        ValueError: It cannot.
-    """
-    refuse_own_loss(trainer, setting)
-    reason, args = None, trainer.args
-    checkpointing = args.gradient_checkpointing_kwargs or {}
-    if trainer.accelerator.distributed_type in SHARDED:
-        reason = needs_whole_gradients(trainer.accelerator.distributed_type.value)
-    elif trainer.accelerator.mixed_precision == "fp16":
-        reason = NOT_IN_FP16
-    elif args.gradient_checkpointing and checkpointing.get("use_reentrant"):
-        reason = "takes gradients by torch.autograd.grad, which reentrant checkpointing does not support: got "
-        reason += "gradient_checkpointing_kwargs={'use_reentrant': True}. Set it to False"
-    if reason:
-        raise ValueError(f"{setting} {reason}, or leave {setting} out.")

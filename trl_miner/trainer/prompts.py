@@ -5,7 +5,6 @@ from functools import cache, cached_property
 from typing import Any
 
 from datasets import Dataset as Rows
-from datasets import IterableDataset
 from torch.utils.data import Dataset
 from trl.trainer.utils import RepeatSampler
 
@@ -177,19 +176,3 @@ class PromptSource:
         repeated = [index for index in indices for _ in range(self._num_generations)]
         mine = repeated[current_world().local_slice(len(repeated) // current_world().size)]
         return [self._rows[index] for index in mine]
-
-
-def check_drawable(args: Any, rows: Any, num_generations: int) -> None:
-    """Raise ValueError where the prompts of a training set cannot be drawn by their index."""
-    setting = "dynamic_sampling" if args.dynamic_sampling else f"prompt_selection: {args.prompt_selection}"
-    if isinstance(rows, IterableDataset):
-        raise ValueError(
-            f"{setting} draws prompts by their index: got a streaming training set. Load it without streaming, or "
-            f"leave {setting} out."
-        )
-    num_groups = args.generation_batch_size // num_generations
-    if len(rows) < 2 * num_groups:
-        raise ValueError(
-            f"{setting} needs a training set to choose from, of at least two batches: got {len(rows)} prompts for "
-            f"batches of {num_groups}. Use more prompts, or a smaller batch."
-        )

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..config_checks import ROWS_WITH_ADVANTAGE
 from ..distributed import current_world
+from ..rules import ROWS_WITH_ADVANTAGE
 from .micro_batches import rows_with_effect
 from .padding import loss_mask
 from .patching import patched

@@ -9,9 +9,9 @@ import torch
 from accelerate.utils import DistributedType
 from torch import Tensor
 
-from ..config_checks import ALL_ROWS
 from ..distributed import current_world
 from ..heartbeat import beat
+from ..rules import ALL_ROWS
 from .hooks import MICRO_BATCH_HOOKS, overridden
 from .micro_batches import MicroBatchPlan, plan_micro_batches
 from .patching import patched

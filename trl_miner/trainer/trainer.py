@@ -38,6 +38,7 @@ from ..methods.groups import GroupKinds, gate_on_correctness, group_kinds
 from ..precision import warn_of_slow_bf16
 from ..progress import is_quiet
 from ..reward_functions import check_reward_columns, check_rewards, checked, find_verifier
+from ..rules import TRAINING_SET, check
 from ..runs.locks import hold_run
 from ..runs.training_record import prompts_are_chats
 from ..training_callbacks import CreditPageCallback
@@ -60,7 +61,7 @@ from .padding import loss_mask
 from .patching import patched
 from .policy_loss import PolicyLoss
 from .prompt_log import PromptLog
-from .prompts import PromptRows, PromptSource, check_drawable
+from .prompts import PromptRows, PromptSource
 from .quantized_sync import full_weights_for_vllm
 from .reference import add_reference, average_kl, fill_reference, is_scored_late, without_reference
 from .row_layout import AS_TRL, choose_layout
@@ -174,7 +175,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         self._prompts: PromptSource | None = None  # once a batch of this training has begun
         self._draws_prompts = args.dynamic_sampling or self.ledger.selection is not None
         if self._draws_prompts:
-            check_drawable(args, self.train_dataset, self.num_generations)
+            check(TRAINING_SET, args, self.train_dataset, has_tools=bool(self.tools or self.environment_factories))
             if overridden(self, ("get_train_dataloader",)):
                 raise ValueError(
                     f"dynamic_sampling and prompt_selection draw prompts in the place of the dataloader: got "

@@ -1,0 +1,467 @@
+"""The rules of settings, by what must be known to check them: one list for configuration, trainer and doctor.
+
+A rule raises ValueError for settings that cannot be, and logs a warning for those without the effect they suggest.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sized
+from dataclasses import replace
+from numbers import Real
+from typing import Any
+
+import torch
+
+from .methods import METHODS, POLICY_LOSSES, REINFORCE_PP_BASELINE, SELECTIONS
+from .methods.compose import ALL_RIGHT, ALL_WRONG
+from .methods.fields import check_limits
+from .methods.method import Kind, Knob
+
+logger = logging.getLogger("trl_miner.config")
+
+ALL_ROWS, ROWS_WITH_ADVANTAGE = "all", "rows_with_advantage"  # of kl_on
+
+# Lower bounds of TRL's settings. TRL finds some of these out hours later, or never.
+_AT_LEAST = {
+    **dict.fromkeys(("per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations"), 1),
+    **dict.fromkeys(("steps_per_generation", "generation_batch_size", "max_completion_length"), 1),
+    **dict.fromkeys(("vllm_tensor_parallel_size", "max_tool_calling_iterations"), 1),
+    **dict.fromkeys(("learning_rate", "beta", "epsilon", "epsilon_high"), 0),
+}
+# None is a value of these. (Their types do not tell: transformers' parser takes None out of them.)
+_OPTIONAL = {"steps_per_generation", "generation_batch_size", "max_completion_length", "epsilon_high", "min_p"}
+_OPTIONAL |= {"max_tool_calling_iterations"}
+# The values that TRL takes, but looks at only once a batch has been generated, or the model loaded.
+ONE_OF = {
+    "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
+    "importance_sampling_level": ("token", "sequence"),
+    "scale_rewards": ("group", "batch", "none"),
+    "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
+    "vllm_mode": ("server", "colocate"),
+    "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
+}
+# Settings that do something only where another one has one of these values.
+_ONLY_WITH: dict[str, tuple[str, Collection[Any]]] = {
+    "miner_gamma": ("miner_credit", ("focal",)),
+    "dynamic_sampling_max_rounds": ("dynamic_sampling", (True,)),
+}
+# The losses of TRL that clip a ratio at every token; in the others there is nothing for a policy loss to change.
+CLIPPED_LOSSES = {"grpo", "bnpo", "dr_grpo", "dapo"}
+# With these losses of TRL a sequence-level ratio makes the gradient that of the row's mean advantage.
+AVERAGED_BY_SEQUENCE_RATIO = {"grpo", "bnpo", "dr_grpo", "dapo", "sapo", "luspo"}
+# The distributions of accelerate with which no process has every weight and its gradient.
+_SHARDED = {"DEEPSPEED", "FSDP", "MEGATRON_LM"}
+
+
+# Known: the settings, before `GRPOConfig` derives some from others.
+
+
+def group_holds_two(args: Any) -> None:
+    """Groups hold two rollouts or more."""
+    if args.num_generations < 2:
+        raise ValueError(
+            f"num_generations must be at least 2, because a rollout is judged against its group: got "
+            f"{args.num_generations}. The paper uses 16."
+        )
+
+
+def own_fields_are_in_range(args: Any) -> None:
+    """Fields of our own, the methods' knobs among them, are within their limits."""
+    if math.isnan(args.correct_threshold):
+        raise ValueError("correct_threshold must be a number: got nan. Verifiers that give 0 or 1 need 1.0.")
+    if args.output_dir == "":
+        raise ValueError("output_dir must name a folder: got ''. Write runs/NAME, or . for the current folder.")
+    for method in METHODS.values():
+        method.check({name: getattr(args, method.setting(name)) for name in method.knobs}, method.setting(""))
+    check_limits(args)
+
+
+def trl_fields_are_in_range(args: Any) -> None:
+    """Fields of TRL that it does not check, or late, are within their limits."""
+    own = type(args).__dataclass_fields__
+    limits = [Knob(name=name, at_least=limit) for name, limit in _AT_LEAST.items()]
+    limits += [Knob(name=name, at_least=0, at_most=1) for name in ("top_p", "min_p")]
+    for knob in (*limits, *(Knob(name=name, one_of=values) for name, values in ONE_OF.items())):
+        value = getattr(args, knob.name)
+        if knob.name == "scale_rewards" and isinstance(value, bool):
+            value = "group" if value else "none"
+        if value is not None or knob.name not in _OPTIONAL:
+            replace(knob, default=own[knob.name].default).check(value, {})
+    if not args.temperature > 0:
+        raise ValueError(
+            f"temperature must be above 0, because logits are divided by it: got {args.temperature}. The default is 1."
+        )
+    for weight in args.reward_weights or ():
+        if isinstance(weight, bool) or not isinstance(weight, Real):
+            raise ValueError(f"reward_weights must hold numbers: got {weight!r}. Write [1.0, 0.5].")
+
+
+def policy_loss_fits(args: Any) -> None:
+    """A `policy_loss` has a loss of TRL's that it can change."""
+    name = args.policy_loss
+    if name not in POLICY_LOSSES:
+        raise ValueError(f"policy_loss must be one of {', '.join(POLICY_LOSSES)}: got {name!r}.")
+    loss = POLICY_LOSSES[name]
+    if loss.function is None:
+        return
+    if args.importance_sampling_level != "token":
+        raise ValueError(
+            f"policy_loss={name} works on the ratio of each token: got importance_sampling_level="
+            f"{args.importance_sampling_level!r}. Set it to 'token', or policy_loss to 'clip'."
+        )
+    if args.loss_type not in CLIPPED_LOSSES:
+        raise ValueError(
+            f"policy_loss={name} works inside a clipped loss: got loss_type={args.loss_type!r}. Use one of "
+            f"{', '.join(sorted(CLIPPED_LOSSES))}."
+        )
+    for setting, reason in loss.refuses.items():
+        if getattr(args, setting) is not None:
+            raise ValueError(f"policy_loss={name} {reason}: got {setting}={getattr(args, setting)}. Leave it out.")
+
+
+def dynamic_sampling_keeps_what_methods_learn_from(args: Any) -> None:
+    """`dynamic_sampling` has no method beside it that learns from the prompts that it drops."""
+    if not args.dynamic_sampling:
+        return
+    mixed, credited = args.composition.mixed, args.composition.credited
+    for method in args.estimators:
+        if kinds := [kind for kind, other in credited.items() if other.name == method.name]:
+            raise ValueError(
+                f"dynamic_sampling drops the {_prompts(sorted(kinds))} that {method.label} learns from: got "
+                f"{describe_estimators(args)}. Set advantage_estimator to {mixed.name}"
+                f"{' (that is DAPO)' if mixed.name == 'grpo' else ''} and leave all_right and all_wrong out, or leave "
+                f"dynamic_sampling out."
+            )
+    lost = sorted(mixed.acts_on - {"mixed"} - args.composition.homogeneous.keys())
+    if lost and mixed.name not in METHODS:  # what one of the user's own does with them is not known
+        logger.warning(
+            f"dynamic_sampling drops the {_prompts(lost)} before {mixed.label} sees them. If it learns from them, "
+            f"leave dynamic_sampling out. If not, make it an AdvantageEstimator with acts_on=frozenset({{'mixed'}}), "
+            f"which silences this."
+        )
+    elif lost:
+        raise ValueError(
+            f"dynamic_sampling drops the {_prompts(lost)} that {mixed.label} learns from: got "
+            f"{describe_estimators(args)}. To have it learn from mixed prompts alone, write "
+            f"{' and '.join(f'{kind}: none' for kind in lost)}; or leave dynamic_sampling out."
+        )
+
+
+def token_budget_holds_a_rollout(args: Any) -> None:
+    """`max_tokens_per_micro_batch` holds the longest completion."""
+    budget = args.max_tokens_per_micro_batch
+    if budget is None:
+        return
+    if budget < 2 or budget != int(budget):
+        raise ValueError(
+            f"max_tokens_per_micro_batch must be a whole number of tokens, at least 2: got {budget}. It must hold the "
+            f"longest prompt and max_completion_length={args.max_completion_length} tokens."
+        )
+    if not args.compute_less:
+        raise ValueError(
+            f"max_tokens_per_micro_batch sorts rollouts by length: got {budget} with compute_less=False. "
+            f"Leave one of them out."
+        )
+    if args.max_completion_length is not None and budget <= args.max_completion_length:
+        logger.warning(
+            f"max_tokens_per_micro_batch={budget} does not hold a prompt and max_completion_length="
+            f"{args.max_completion_length} tokens: the run ends with an error if a rollout is longer."
+        )
+
+
+def dose_has_methods_to_scale(args: Any) -> None:
+    """`dose_share` is a share, has methods to act on, and no cap beside it."""
+    if args.dose_share is None:
+        return
+    if not 0 < args.dose_share < 1:
+        raise ValueError(
+            f"dose_share must be above 0 and below 1, as a share of the gradient's norm: got {args.dose_share}. A "
+            f"good first value is 0.01. To give all-right and all-wrong prompts nothing, write advantage_estimator: "
+            f"grpo alone."
+        )
+    if not args.composition.dosed:
+        raise ValueError(
+            f"dose_share scales the advantages of a method of all_right or all_wrong prompts beside another method of "
+            f"mixed ones: got {describe_estimators(args)}, which has none. Write advantage_estimator: grpo with "
+            f"all_right: miner, or leave dose_share out."
+        )
+    for kind, method in args.composition.dosed.items():
+        if method is REINFORCE_PP_BASELINE:
+            raise ValueError(
+                f"dose_share needs a method that tells the rollouts of a prompt apart or pays them all: got {kind}: "
+                f"{method.name}, which subtracts the group's mean and leaves an {kind.replace('_', '-')} prompt "
+                f"nothing but the batch's offset. Choose another, such as "
+                f"{'miner' if kind == ALL_RIGHT else 'rl_zvp'}, or leave dose_share out."
+            )
+        knob = method.knobs.get("lambda_max")
+        setting = method.setting("lambda_max")
+        if knob is not None and (value := getattr(args, setting)) not in (None, knob.default):
+            raise ValueError(
+                f"{setting} must be left out with dose_share, which takes the place of this cap: got {value}. Leave "
+                f"one of them out."
+            )
+
+
+# Known besides: the number of launched processes.
+
+
+def batches_come_out_even(args: Any, num_processes: int) -> None:
+    """The batches of the launched processes hold whole groups."""
+    micro_batch = args.per_device_train_batch_size * num_processes
+    if args.generation_batch_size and args.generation_batch_size % micro_batch:
+        raise ValueError(
+            f"generation_batch_size must be a multiple of per_device_train_batch_size times the number of processes: "
+            f"got {args.generation_batch_size} for {args.per_device_train_batch_size} x {num_processes}. Change the "
+            f"batch per device, or launch another number of processes."
+        )
+    steps = args.steps_per_generation or args.gradient_accumulation_steps
+    generation = args.generation_batch_size or micro_batch * steps
+    if generation % args.num_generations:
+        raise ValueError(
+            f"A generation batch must hold whole groups: got {generation} rollouts for num_generations="
+            f"{args.num_generations}. Make it a multiple."
+        )
+    if args.use_vllm and args.vllm_mode == "colocate" and num_processes % args.vllm_tensor_parallel_size:
+        raise ValueError(
+            f"With vllm_mode: colocate, vllm_tensor_parallel_size must divide the number of processes: got "
+            f"{args.vllm_tensor_parallel_size} for {num_processes}. Set it to 1."
+        )
+
+
+# Known besides: whether this machine has the device that the settings ask for.
+
+
+def device_has_bf16(args: Any) -> None:
+    """bf16, transformers' default here, has a device that computes in it."""
+    from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_available
+
+    is_wanted = (args.bf16 if args.bf16 is not None else not args.fp16) or args.bf16_full_eval
+    if is_wanted and not args.use_cpu and not is_torch_bf16_gpu_available() and not is_torch_xla_available():
+        raise ValueError(
+            f"bf16 needs a GPU that has it: got {'no such GPU' if torch.accelerator.is_available() else 'no GPU'}. To "
+            f"train on a CPU, set use_cpu: true and bf16: false; on an older GPU, bf16: false and fp16: true."
+        )
+
+
+# Known: the settings with what `GRPOConfig` has derived.
+
+
+def token_advantages_reach_tokens(args: Any) -> None:
+    """The loss does not average over each rollout what a method tells apart token by token."""
+    if args.importance_sampling_level != "sequence" or args.loss_type not in AVERAGED_BY_SEQUENCE_RATIO:
+        return
+    per_token = [method for method in args.estimators if method.is_per_token(args.knobs(method.name))]
+    if not per_token:
+        return
+    culprit, silence = describe_estimators(args), ""
+    if len(per_token) == 1 and (uniform := per_token[0].uniform_when):
+        settings = {f"{per_token[0].name}_{name}": value for name, value in uniform.items()}
+        culprit = " and ".join(f"{name}={getattr(args, name)!r}" for name in settings)
+        silence = f", or {' or '.join(f'{name}={value!r}' for name, value in settings.items())} to silence this"
+    logger.warning(
+        f"importance_sampling_level='sequence' with loss_type='{args.loss_type}' averages the advantage over each "
+        f"rollout, so {culprit} does not reach single tokens. Use importance_sampling_level='token' for it{silence}."
+    )
+
+
+def settings_have_an_effect(args: Any) -> None:
+    """No setting is of a method or feature that has no part in the run."""
+    used = {method.setting(name) for method in args.methods for name in method.knobs}
+    unused = {
+        method.setting(name): (knob.default, f"of {method.name}, which has no part in this run")
+        for method in METHODS.values()
+        for name, knob in method.knobs.items()
+        if not method.settings_of and method.setting(name) not in used
+    }
+    for setting, (other, values) in _ONLY_WITH.items():
+        if setting not in unused and getattr(args, other) not in values:
+            default = type(args).__dataclass_fields__[setting].default
+            unused[setting] = default, f"which needs {other}: {' or '.join(str(value).lower() for value in values)}"
+    shown = [
+        f"{name}={value!r} ({why})"
+        for name, (default, why) in unused.items()
+        if (value := getattr(args, name)) != default
+    ]
+    if shown:
+        logger.warning(f"Settings without effect: {'; '.join(shown)}. Leave them out, or set what they need.")
+    if args.kl_on == ROWS_WITH_ADVANTAGE and args.beta == 0:
+        logger.warning(
+            f"kl_on={ROWS_WITH_ADVANTAGE} does nothing without a KL penalty: got beta={args.beta}. Set beta above 0, "
+            f"or leave kl_on out."
+        )
+
+
+def rewards_are_scaled_as_asked(args: Any) -> None:
+    """No method makes its advantages of the summed rewards, past TRL's settings of how to scale them."""
+    own = [method.name for method in args.estimators if method.from_total_rewards]
+    wanted = {"scale_rewards": "group", "multi_objective_aggregation": "sum_then_normalize"}
+    passed_over = [f"{name}={value!r}" for name, usual in wanted.items() if (value := getattr(args, name)) != usual]
+    if own and passed_over:
+        logger.warning(
+            f"{' and '.join(passed_over)} has no effect on {' and '.join(own)}, which scales the weighted sum of the "
+            f"rewards in its own way. Use grpo or miner for it, or leave it out."
+        )
+
+
+def policy_loss_has_ratios(args: Any) -> None:
+    """A `policy_loss` sees the off-policy ratios, and whole optimizer steps, that it needs."""
+    loss = args.policy_loss_method
+    accumulation, cycle = args.gradient_accumulation_steps, args.steps_per_generation * args.num_iterations
+    shown = f"gradient_accumulation_steps={accumulation}, steps_per_generation={args.steps_per_generation}, "
+    shown += f"num_iterations={args.num_iterations}"
+    if loss.off_policy_only and accumulation % cycle == 0:
+        logger.warning(
+            f"policy_loss={loss.name} does nothing strictly on-policy, where every probability ratio is 1: got "
+            f"{shown}. Raise steps_per_generation or num_iterations, as recipes/arithmetic/{loss.name}.yaml does."
+        )
+    elif loss.spans_optimizer_step and args.steps_per_generation % accumulation:
+        raise ValueError(
+            f"policy_loss={loss.name} searches its bounds over a whole optimizer batch, which must lie in one "
+            f"generation batch: got {shown}. Make steps_per_generation a multiple of gradient_accumulation_steps."
+        )
+
+
+def selection_generates_what_methods_learn_from(args: Any) -> None:
+    """`prompt_selection` does not pass over prompts that a method learns from."""
+    if args.prompt_selection not in SELECTIONS:
+        return
+    composition = args.composition
+    learns = {kind: composition.mixed for kind in composition.mixed.acts_on}
+    learns |= {**composition.homogeneous, **composition.credited}
+    methods = {
+        kind: learns[kind] for kind in (ALL_RIGHT, ALL_WRONG) if kind in learns and learns[kind].name in METHODS
+    }
+    if methods:
+        labels = dict.fromkeys(method.label for method in methods.values())
+        logger.warning(
+            f"prompt_selection={args.prompt_selection} generates {_prompts(methods)} less often, from which "
+            f"{' and '.join(labels)} would learn: got {describe_estimators(args)}. Leave prompt_selection out, or set "
+            f"advantage_estimator: grpo alone, unless this is what you want to try."
+        )
+
+
+def evaluation_drops_nothing(args: Any) -> None:
+    """Rewards of the training and of the evaluation are means over the same kind of prompts."""
+    if args.dynamic_sampling and args.eval_strategy != "no":
+        logger.warning(
+            "dynamic_sampling is for training: evaluation drops no prompt, so that eval_reward and reward are not "
+            "means over the same kind of prompts."
+        )
+
+
+# Known besides: accelerate's distribution and precision; of a model in 4 or 8 bits, how vLLM would get its weights.
+
+
+def gradients_can_be_measured(args: Any, *, distribution: str, precision: str) -> None:
+    """Every process has the gradients that `dose_share` and `log_gradient_share` measure."""
+    setting = " and ".join(name for name in ("dose_share", "log_gradient_share") if getattr(args, name))
+    if not setting:
+        return
+    reason, checkpointing = None, args.gradient_checkpointing_kwargs or {}
+    if distribution.upper() in _SHARDED:
+        reason = f"needs every weight and its gradient on each process: got {distribution}. Launch without it"
+    elif precision == "fp16":
+        reason = "does not follow the loss scaling of fp16: got fp16=True. Use bf16"
+    elif args.gradient_checkpointing and checkpointing.get("use_reentrant"):
+        reason = "takes gradients by torch.autograd.grad, which reentrant checkpointing does not support: got "
+        reason += "gradient_checkpointing_kwargs={'use_reentrant': True}. Set it to False"
+    if reason:
+        raise ValueError(f"{setting} {reason}, or leave {setting} out.")
+
+
+def vllm_gets_quantized_weights(*, bits: int, is_sharded: bool, has_dora: bool) -> None:
+    """vLLM can get the weights of a quantized model in full."""
+    if bits == 8:
+        raise ValueError(
+            "vLLM samples from models in 4 bits, or 16 and more: got load_in_8bit. Set load_in_4bit, or neither."
+        )
+    if has_dora:
+        raise ValueError(
+            "vLLM with load_in_4bit takes LoRA adapters: got use_dora. Leave out use_dora or load_in_4bit."
+        )
+    if is_sharded:
+        raise ValueError(
+            "A model in 4 bits that vLLM samples from must not be sharded: got FSDP or ZeRO-3. Use "
+            "recipes/accelerate/ddp.yaml, or leave out load_in_4bit."
+        )
+
+
+# Known besides: the training set.
+
+
+def prompts_can_be_drawn(args: Any, rows: Any, *, has_tools: bool) -> None:
+    """`dynamic_sampling` and `prompt_selection` can draw the prompts of a training set by their index."""
+    if not args.dynamic_sampling and args.prompt_selection not in SELECTIONS:
+        return
+    has_images = bool({"image", "images"} & set(getattr(rows, "column_names", None) or ()))
+    if args.dynamic_sampling and (has_tools or has_images):
+        raise ValueError(
+            "dynamic_sampling works on prompts of text alone: got tools, environments or images. Leave "
+            "dynamic_sampling out."
+        )
+    setting = "dynamic_sampling" if args.dynamic_sampling else f"prompt_selection: {args.prompt_selection}"
+    if not isinstance(rows, Sized):
+        raise ValueError(
+            f"{setting} draws prompts by their index: got a streaming training set. Load it without streaming, or "
+            f"leave {setting} out."
+        )
+    num_groups = args.generation_batch_size // args.num_generations
+    if len(rows) < 2 * num_groups:
+        raise ValueError(
+            f"{setting} needs a training set to choose from, of at least two batches: got {len(rows)} prompts for "
+            f"batches of {num_groups}. Use more prompts, or a smaller batch."
+        )
+
+
+def describe_estimators(args: Any) -> str:
+    """Return the settings that name the estimators as they are written."""
+    names = ("advantage_estimator", "all_right", "all_wrong")
+    return ", ".join(f"{name}={value!r}" for name in names if (value := getattr(args, name)) is not None)
+
+
+def _prompts(kinds: Iterable[Kind]) -> str:
+    return f"{' and '.join(kinds).replace('_', '-')} prompts"
+
+
+# What has to be known, and the rules that it is enough for.
+SETTINGS, BATCH, DEVICE, DERIVED = "settings", "batch", "device", "derived settings"
+LAUNCH, QUANTIZED, TRAINING_SET = "launch", "quantized weights", "training set"
+RULES: Mapping[str, tuple[Callable[..., None], ...]] = {
+    SETTINGS: (
+        group_holds_two,
+        own_fields_are_in_range,
+        trl_fields_are_in_range,
+        policy_loss_fits,
+        dynamic_sampling_keeps_what_methods_learn_from,
+        token_budget_holds_a_rollout,
+        dose_has_methods_to_scale,
+    ),
+    BATCH: (batches_come_out_even,),
+    DEVICE: (device_has_bf16,),
+    DERIVED: (
+        token_advantages_reach_tokens,
+        settings_have_an_effect,
+        rewards_are_scaled_as_asked,
+        policy_loss_has_ratios,
+        selection_generates_what_methods_learn_from,
+        evaluation_drops_nothing,
+    ),
+    LAUNCH: (gradients_can_be_measured,),
+    QUANTIZED: (vllm_gets_quantized_weights,),
+    TRAINING_SET: (prompts_can_be_drawn,),
+}
+
+
+def check(known: str, *facts: Any, **named: Any) -> None:
+    """Run all rules for which this is known, a key of `RULES`.
+
+    Args:
+        known: What is known.
+        facts: What the rules take: the settings first, where they judge settings.
+        named: What they take by name.
+
+    Raises:
+        ValueError: A rule is broken. The text has the rule, the value and what to do.
+    """
+    for rule in RULES[known]:
+        rule(*facts, **named)
