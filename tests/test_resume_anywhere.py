@@ -97,7 +97,7 @@ def test_rollouts_of_other_settings_are_generated_again(policy, tmp_path, change
 def test_settings_that_leave_rollouts_alone_keep_them(policy, tmp_path, caplog):
     whole = train(policy, tmp_path / "whole", 12, **HALVES)
     train(policy, tmp_path / "cut", 12, **HALVES, callbacks=[At(2, stop_training)])
-    harmless = dict(log_completions=True, watchdog_seconds=900, save_total_limit=2, logging_steps=2)
+    harmless = dict(log_completions=True, save_total_limit=2, logging_steps=2)
     assert_same_end(train(policy, tmp_path / "cut", 12, resume="latest", **HALVES, **harmless), whole)
     assert "generated again" not in caplog.text
 

@@ -14,7 +14,7 @@ import pytest
 from harness import config, mixed_reward, problems, start_on_ranks
 
 import trl_miner
-from trl_miner import MinerGRPOTrainer, grading
+from trl_miner import MinerGRPOTrainer, grading, heartbeat
 from trl_miner.data import arithmetic
 from trl_miner.launching import health, watchdog
 from trl_miner.launching.liveness import SignsOfLife
@@ -92,7 +92,7 @@ def test_a_main_thread_that_waits_for_ever_is_interrupted(watching, capfd):
     dog = watching()
 
     def stuck():
-        with dog.phase("rewards"):
+        with heartbeat.phase("rewards", 6):
             read_for_ever()
 
     message = hang(dog, stuck)
@@ -105,7 +105,7 @@ def test_a_main_thread_that_waits_for_ever_is_interrupted(watching, capfd):
 def test_a_beat_keeps_a_slow_phase_alive(watching):
     dog = watching()
     end = time.monotonic() + 2 * LIMIT
-    with left_alone(dog), dog.phase("rewards"):
+    with left_alone(dog), heartbeat.phase("rewards", 6):
         while time.monotonic() < end:
             time.sleep(0.1)
             trl_miner.beat()
@@ -115,7 +115,7 @@ def test_a_beat_keeps_a_slow_phase_alive(watching):
 def test_a_folder_that_grows_keeps_its_phase_alive(watching, tmp_path):
     dog = watching()
     end = time.monotonic() + 2 * LIMIT
-    with left_alone(dog), dog.phase("checkpoint", growing=tmp_path), open(tmp_path / "weights", "wb") as file:
+    with left_alone(dog), heartbeat.phase("checkpoint", 6, growing=tmp_path), open(tmp_path / "weights", "wb") as file:
         while time.monotonic() < end:
             file.write(b"0" * 10_000)
             file.flush()
@@ -127,7 +127,7 @@ def test_a_server_that_generates_keeps_a_long_generation_alive_and_one_that_does
     server = Server()
     server.grows = True
     dog = watching(server_url=server.url)
-    with dog.phase(watchdog.GENERATION):
+    with heartbeat.phase(heartbeat.GENERATION, 6):
         with left_alone(dog):
             time.sleep(2 * LIMIT)
         server.grows = False
@@ -140,7 +140,7 @@ def test_a_server_that_does_not_count_its_tokens_is_trusted_as_long_as_it_answer
     server = Server()
     server.counts = False
     dog = watching(server_url=server.url)
-    with left_alone(dog), dog.phase(watchdog.GENERATION):
+    with left_alone(dog), heartbeat.phase(heartbeat.GENERATION, 6):
         time.sleep(2 * LIMIT)
 
 
@@ -157,7 +157,7 @@ def test_a_server_that_is_gone_is_named_though_the_main_thread_gets_on(watching)
     dog = watching(server_url=server.url)
 
     def get_on():
-        with dog.phase("generation"):
+        with heartbeat.phase("generation", 6):
             while True:
                 time.sleep(0.05)
                 dog.beat()
@@ -203,9 +203,8 @@ def test_time_that_this_process_was_stopped_itself_does_not_count():
     assert signs.reason_to_end(3600.0 + 295, None).startswith("Process 0 does not answer: it was stopped, or is dead.")
 
 
-def test_an_error_carries_the_phase_and_the_step_it_came_from(watching):
-    dog = watching()
-    with pytest.raises(ValueError) as caught, dog.phase("training step"), dog.phase("rewards"):
+def test_an_error_carries_the_phase_and_the_step_it_came_from():
+    with pytest.raises(ValueError) as caught, heartbeat.phase("training step", 6), heartbeat.phase("rewards", 6):
         raise ValueError("the grader is out")
     assert caught.value.__notes__ == ["This happened in phase 'rewards', step 7."]
 
@@ -216,9 +215,8 @@ def test_a_hanging_reward_function_ends_training_with_an_error(policy, tmp_path)
             read_for_ever()
         return mixed_reward(prompts, completions)
 
-    args = config(tmp_path, watchdog_seconds=4.0)
-    trainer = MinerGRPOTrainer(policy, hangs_in_step_2, args, problems())
-    with pytest.raises(RunStopped, match=r"process 0 in phase 'rewards', step 2\."):
+    trainer = MinerGRPOTrainer(policy, hangs_in_step_2, config(tmp_path), problems())
+    with pytest.raises(RunStopped, match=r"process 0 in phase 'rewards', step 2\."), TrainingWatchdog(trainer, 4.0):
         trainer.train()
     assert not [t for t in threading.enumerate() if t.name == "trl_miner.launching.watchdog"]
 
@@ -231,10 +229,10 @@ def slow_in_step_2(prompts, completions, trainer_state, **kwargs):
 
 def test_a_slow_reward_function_ends_no_training_that_did_not_ask_for_it(policy, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("trl_miner.launching.training_watchdog.DEFAULT_SECONDS", 1.0)
-    for name, turn_on in (("plain", lambda trainer: None), ("train", TrainingWatchdog)):
+    for name, turn_on in (("plain", contextlib.nullcontext), ("train", TrainingWatchdog)):
         trainer = MinerGRPOTrainer(policy, slow_in_step_2, config(tmp_path / name, max_steps=3), problems())
-        turn_on(trainer)
-        trainer.train()
+        with turn_on(trainer):
+            trainer.train()
         assert trainer.state.global_step == 3
         said = [r.getMessage() for r in caplog.records if "'rewards', step 2" in r.getMessage()]
         assert len(said) == (name == "train")
@@ -256,10 +254,16 @@ def test_grading_processes_that_cannot_start_are_named_with_the_step(policy, tmp
     assert caught.value.__notes__ == ["This happened in phase 'rewards', step 1."]
 
 
-def test_zero_seconds_never_ends_anything(policy, tmp_path):
-    trainer = MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, watchdog_seconds=0, max_steps=1), problems())
-    trainer.train()
-    assert trainer.watchdog._thread is None
+def test_a_training_that_fails_is_watched_no_longer(policy, tmp_path):
+    """Else the watchdog would end a notebook that does nothing afterwards."""
+
+    def broken(completions, **kwargs):
+        raise ValueError("no rewards today")
+
+    trainer = MinerGRPOTrainer(policy, broken, config(tmp_path), problems())
+    with pytest.raises(ValueError, match="no rewards today"), TrainingWatchdog(trainer, 1.0):
+        trainer.train()
+    assert not [t for t in threading.enumerate() if t.name == "trl_miner.launching.watchdog"]
 
 
 @pytest.mark.slow
@@ -293,5 +297,7 @@ def run_until_the_fault(policy, folder, victim, how):
             os.kill(os.getpid(), how)
         return mixed_reward(prompts, completions)
 
-    args = config(folder, per_device_train_batch_size=6, save_strategy="steps", save_steps=2, watchdog_seconds=4.0)
-    MinerGRPOTrainer(policy, falls_in_step_3, args, problems()).train()
+    args = config(folder, per_device_train_batch_size=6, save_strategy="steps", save_steps=2)
+    trainer = MinerGRPOTrainer(policy, falls_in_step_3, args, problems())
+    with TrainingWatchdog(trainer, 4.0):
+        trainer.train()

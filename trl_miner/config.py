@@ -33,7 +33,6 @@ HEADINGS = {
     "optimizer_batch_size": "that control the batch",
     "compute_less": "that control the speed of a step, and change its gradient only by rounding",
     "overwrite_output_dir": "that control how a run begins",
-    "watchdog_seconds": "that control what happens when a part of the run stops",
     "log_token_credit": "that control what is recorded",
     "dynamic_sampling": "that control the sampling of prompts",
 }
@@ -65,7 +64,16 @@ def with_hints(cls: type[C], refused: Mapping[str, str] | None = None) -> type[C
 
 
 def accumulation_steps(optimizer_batch_size: int, per_device_train_batch_size: int, num_processes: int) -> int:
-    """Return the `gradient_accumulation_steps` that make up an optimizer batch, counted in rollouts."""
+    """Return the `gradient_accumulation_steps` that make up an optimizer batch.
+
+    Args:
+        optimizer_batch_size: Rollouts per optimizer step, over all processes.
+        per_device_train_batch_size: Rollouts of a micro-batch of one process.
+        num_processes: Launched processes.
+
+    Raises:
+        ValueError: The batch is no multiple of what the processes take at once.
+    """
     together = per_device_train_batch_size * num_processes
     if optimizer_batch_size < 1 or optimizer_batch_size % together:
         raise ValueError(
@@ -208,15 +216,6 @@ class MinerGRPOConfig(NamesMethods, GRPOConfig):
         "Go on from a checkpoint although settings, model, data or reward functions have changed, which is an error "
         "otherwise. The record and the model card keep the settings of each part of the run. The length of a run, "
         "and what it logs, saves, pushes and evaluates, may change without it.",
-    )
-    watchdog_seconds: float | None = setting(
-        None,
-        "End a run that makes no progress for this many seconds, with an error that names the part and the "
-        "step: the vLLM server does not answer or generates no token, a process is stopped or dead, no process makes "
-        "progress, as in a reward function that takes longer. 0: never. Default: trl-miner train and launch end a run "
-        "whose server or process has not answered for 300 seconds, and only warn where all of them answer and none "
-        "makes progress; in Python, never.",
-        at_least=0,
     )
     log_token_credit: int = setting(
         0,

@@ -122,6 +122,14 @@ class MinerScriptArguments(ScriptArguments):
         at_least=1,
         hint="Leave it out to use all available CPUs.",
     )
+    watchdog_seconds: float | None = setting(
+        None,
+        "End a run that makes no progress for this many seconds, with an error that names the part and the "
+        "step: the vLLM server does not answer or generates no token, a process is stopped or dead, no process makes "
+        "progress, as in a reward function that takes longer. 0: never. Default: a run ends whose server or process "
+        "has not answered for 300 seconds; where all of them answer and none makes progress, a warning says so.",
+        at_least=0,
+    )
     held_out: float = setting(
         0.0,
         "Where the data set has no test split: how many of its problems are held out of the training for "

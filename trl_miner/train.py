@@ -368,9 +368,7 @@ def _run(
     checkpoint = trainer.find_checkpoint(config.resume_from_checkpoint)
     if (output / RUN).is_file():  # started by `trl-miner compare`
         trainer.callback_handler.callbacks.insert(0, StepsFile(output))  # before the last step's scores
-    if config.watchdog_seconds is None:  # with a number the trainer has one
-        TrainingWatchdog(trainer)
-    _train(trainer, scores, checkpoint)
+    _train(trainer, scores, checkpoint, args.watchdog_seconds)
     is_made = args.dataset_name in WORLDS or reasoning_gym.is_task(args.dataset_name)
     _publish(trainer, output, None if is_made else args.dataset_name)
     is_main = trainer.is_world_process_zero()
@@ -384,12 +382,16 @@ def _run(
     return trainer
 
 
-def _train(trainer: MinerGRPOTrainer, scores: EvaluationCallback, checkpoint: str | None) -> None:
+def _train(
+    trainer: MinerGRPOTrainer, scores: EvaluationCallback, checkpoint: str | None, patience: float | None
+) -> None:
     """Score, train, and score."""
     if not scores.restore(checkpoint):
         scores.record("before")
     with contextlib.ExitStack() as stack:
         stack.push(show_training(trainer).close)
+        if patience != 0:
+            stack.enter_context(TrainingWatchdog(trainer, patience))
         trainer.train(resume_from_checkpoint=checkpoint)
     if (
         "after" not in trainer.evaluation or trainer.args.load_best_model_at_end
@@ -523,10 +525,10 @@ def _load_tools(
     setting = "tools" if args.tools else "environment_factory" if args.environment_factory else None
     if setting is None:
         return {}
-    if config.watchdog_seconds and config.watchdog_seconds <= args.tool_seconds:
+    if args.watchdog_seconds and args.watchdog_seconds <= args.tool_seconds:
         raise ValueError(
             f"tool_seconds must be below watchdog_seconds, or the watchdog ends the run first: got "
-            f"{args.tool_seconds:g} and {config.watchdog_seconds:g}. Change one of them."
+            f"{args.tool_seconds:g} and {args.watchdog_seconds:g}. Change one of them."
         )
     loaded: dict[str, Any] = {"tools": load_tools(args.tools or (), args.tool_seconds)}
     rows = _split(data, "dataset_train_split", args)

@@ -164,7 +164,7 @@ class EvaluationCallback(TrainerCallback):
             repeated = [dict(row) for row in batch for _ in range(num_samples)]
             names = [str(index) for index in indices[first : first + at_once]]
             seeds = [sample_seed(trainer.args.seed, name, number) for name in names for number in range(num_samples)]
-            with trainer.watching("scoring"):
+            with trainer.generating("scoring"):
                 completions, ids, found = trainer.sample_held_out(
                     repeated, num_samples, seeds[0], partial(self._sample, seeds)
                 )

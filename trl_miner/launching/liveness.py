@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from ..heartbeat import GENERATION
+
 SERVER = ("server", 0)  # beside ("process", rank): it answers; and ("progress", rank): its main thread moves
-GENERATION = "generation"
 
 
 class SignsOfLife:

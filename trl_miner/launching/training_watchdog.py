@@ -1,34 +1,44 @@
-"""The watchdog as a callback of a trainer: it watches from the first step to the last."""
+"""The watchdog of a trainer: it watches from the first step to the last."""
 
 from typing import Any
 
 from accelerate.utils import gather_object
 from transformers import TrainerCallback
 
-from ..heartbeat import beat
-from .watchdog import DEFAULT_SECONDS, Watchdog
-
-TRAINING_STEP = "training step"
+from .. import heartbeat
+from .watchdog import DEFAULT_SECONDS, RunStopped, Watchdog
 
 
 class TrainingWatchdog(Watchdog, TrainerCallback):
-    """Ends a training whose vLLM server or one of whose processes is gone for `watchdog_seconds`.
+    """Ends a training whose vLLM server or one of whose processes has been gone for some time.
 
-    Where that is given, it also ends a training in which nothing moves for so long; else a warning says so, and no
-    reward function, however slow, ends the training. `trl-miner train` adds it, and in Python `watchdog_seconds` does.
+    `trl-miner train` has one. In Python, train inside its block:
+
+    ```python
+    with TrainingWatchdog(trainer, seconds=600):
+        trainer.train()
+    ```
+
+    Raises:
+        RunStopped: On leaving the block, where the watchdog has ended the training. (With several processes they end
+            at once, with exit code 75, since a collective cannot be left by an exception.)
     """
 
-    def __init__(self, trainer: Any) -> None:
-        """Join a trainer, whose phases it follows.
+    def __init__(self, trainer: Any, seconds: float | None = None) -> None:
+        """Join a trainer.
 
         Args:
-            trainer: A `MinerGRPOTrainer`: its settings, place in the run, model and server.
+            trainer: A trainer of TRL: its settings, its place in the run, and its server.
+            seconds: Without a sign of life until the training ends, also where everything answers and nothing makes
+                progress. None: 300, and a training in which all answer goes on, with a warning.
         """
-        seconds = trainer.args.watchdog_seconds
-        super().__init__(seconds or DEFAULT_SECONDS, server_url=_server_url(trainer), where=trainer.watchdog.where)
+        super().__init__(
+            seconds or DEFAULT_SECONDS,
+            server_url=_server_url(trainer),
+            where=lambda: heartbeat.place(trainer.state.global_step),
+        )
         self.ends_idle = seconds is not None
         self._place = trainer.accelerator.process_index, trainer.accelerator.num_processes
-        trainer.watchdog = self
         trainer.add_callback(self)
         engine = getattr(getattr(getattr(trainer, "vllm_generation", None), "llm", None), "llm_engine", None)
         if engine is not None:  # vLLM in this process: each of its steps is a sign of life
@@ -40,6 +50,14 @@ class TrainingWatchdog(Watchdog, TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.stop()
+
+    def __enter__(self) -> "TrainingWatchdog":
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        self.stop()
+        if isinstance(error, KeyboardInterrupt) and self.message is not None:
+            raise RunStopped(self.message) from None
 
 
 def _server_url(trainer: Any) -> str | None:
@@ -53,7 +71,7 @@ def _server_url(trainer: Any) -> str | None:
 
 def _with_beat(step: Any) -> Any:
     def beating(*args: Any, **kwargs: Any) -> Any:
-        beat()
+        heartbeat.beat()
         return step(*args, **kwargs)
 
     return beating

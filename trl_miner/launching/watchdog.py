@@ -15,15 +15,16 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from .. import heartbeat
+from ..heartbeat import GENERATION
 from .health import ask
-from .liveness import GENERATION, SERVER, SignsOfLife
+from .liveness import SERVER, SignsOfLife
 from .peers import Peers, Unreachable
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,6 @@ class Watchdog:
         self.limit, self.server_url, self.where = limit, server_url, where
         self.ends_idle = True
         self.message: str | None = None
-        self._phases: list[tuple[str, Path | None]] = []
         self._beats = 0
         self._peers: Peers | None = None
         self._thread: threading.Thread | None = None
@@ -69,29 +69,6 @@ class Watchdog:
     def _patience(self) -> float:
         """Seconds for one answer of the server."""
         return min(5.0, max(1.0, self.limit / 4))
-
-    @contextlib.contextmanager
-    def phase(self, name: str, growing: Path | None = None) -> Iterator[None]:
-        """Name what the main thread does. While the folder `growing` changes its size, it makes progress.
-
-        An exception that leaves the phase gets a note of phase and place.
-        """
-        self._phases.append((name, growing))
-        self.beat()
-        try:
-            yield
-        except Exception as error:
-            note = "This happened in phase "
-            if not any(line.startswith(note) for line in getattr(error, "__notes__", ())):
-                error.add_note(f"{note}'{name}', {self.where()}.")
-            raise
-        finally:
-            self._phases.pop()
-            self.beat()
-
-    def is_in(self, name: str) -> bool:
-        """Return whether a phase of this name is under way, perhaps with another one inside it."""
-        return any(phase == name for phase, _ in self._phases)
 
     def beat(self) -> None:
         """Note that this process makes progress."""
@@ -161,7 +138,7 @@ class Watchdog:
         return True
 
     def _look_at_folder(self, signs: SignsOfLife) -> None:
-        growing = self._phases[-1][1] if self._phases else None
+        growing = heartbeat.phases[-1].growing if heartbeat.phases else None
         if growing is not None and signs.has_changed("folder", _size(growing)):
             self.beat()
 
@@ -171,12 +148,12 @@ class Watchdog:
         answers, tokens = _ask_server(self.server_url, self._patience)
         signs.observe(SERVER, answers, now)
         # A server that does not count tokens (--disable-log-stats) cannot be told from a busy one, so trust it.
-        is_trusted = answers and tokens is None and self.is_in(GENERATION)
+        is_trusted = answers and tokens is None and heartbeat.is_in(GENERATION)
         if is_trusted or (tokens is not None and signs.has_changed("tokens", tokens)):
             self.beat()
 
     def _look_at_processes(self, signs: SignsOfLife, now: float) -> None:
-        mine = {"beats": self._beats, "phase": self._phases[-1][0] if self._phases else "between two phases"}
+        mine = {"beats": self._beats, "phase": heartbeat.phases[-1].name if heartbeat.phases else "between two phases"}
         mine |= {"where": self.where(), "pid": os.getpid(), "host": socket.gethostname()}
         states = {0: mine} if self._peers is None else self._peers.exchange(mine)
         for rank in range(1 if self._peers is None else self._peers.size):

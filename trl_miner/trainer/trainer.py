@@ -25,13 +25,10 @@ from ..data.base_model import find_model
 from ..data.prompt_form import form_of_rows, write_form
 from ..data.prompts import PromptForm
 from ..distributed import current_world
-from ..heartbeat import beat
+from ..heartbeat import GENERATION, TRAINING_STEP, beat, phase
 from ..hub.model_card import describe_run
 from ..hub.training import open_repo, push_trained
 from ..launching.health import free_port, is_port_free
-from ..launching.liveness import GENERATION
-from ..launching.training_watchdog import TRAINING_STEP, TrainingWatchdog
-from ..launching.watchdog import RunStopped, Watchdog
 from ..methods import GRPO, Estimate, Rollouts
 from ..methods.compose import estimate
 from ..methods.groups import GroupKinds, gate_on_correctness, group_kinds
@@ -154,9 +151,6 @@ class MinerGRPOTrainer(GRPOTrainer):
 
     def _add_run(self) -> None:
         """Add what a run keeps: its state, its checkpoints, its records."""
-        self.watchdog = Watchdog(0.0, where=self._place_in_run)
-        if self.args.watchdog_seconds:
-            TrainingWatchdog(self)
         self.add_callback(RunState())
         self._checkpoints = Checkpointing(self)
         self._credit = CreditRecorder(self) if self.args.log_token_credit else None
@@ -249,8 +243,6 @@ class MinerGRPOTrainer(GRPOTrainer):
         Raises:
             ValueError: Another training holds the run folder or has used it, there is no whole checkpoint to resume
                 from, or it has other settings.
-            RunStopped: Nothing has moved for `watchdog_seconds`. (With several processes they end at once, with exit
-                code 75, since a collective cannot be left by an exception.)
         """
         with hold_run(self.args.output_dir):
             checkpoint = self._checkpoints.resume(resume_from_checkpoint)
@@ -259,12 +251,6 @@ class MinerGRPOTrainer(GRPOTrainer):
                 return super().train(checkpoint, *args, **kwargs)
             except NothingLeft:
                 return self._checkpoints.end_at_once()
-            except KeyboardInterrupt:
-                if self.watchdog.message is None:
-                    raise
-                raise RunStopped(self.watchdog.message) from None
-            finally:
-                self.watchdog.stop()
 
     def get_train_dataloader(self) -> Any:
         rows = self.train_dataset
@@ -280,7 +266,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         if self.forwards.layout is AS_TRL:
             self.forwards.layout = choose_layout(self)
         self._checkpoints.restore_rollouts()
-        with self.watchdog.phase(TRAINING_STEP):
+        with phase(TRAINING_STEP, self.state.global_step):
             loss: Tensor = super().training_step(*args, **kwargs)
         self.has_stepped = True
         self._optimizer_step.end_micro_step()
@@ -288,17 +274,13 @@ class MinerGRPOTrainer(GRPOTrainer):
             RunState.of(self).cycle_start = RunState.of(self).prompts
         return loss
 
-    def _place_in_run(self) -> str:
-        step = self.state.global_step
-        return f"step {step + 1}" if self.watchdog.is_in(TRAINING_STEP) else f"after step {step}"
-
     @contextmanager
-    def watching(self, phase: str) -> Iterator[None]:
-        """Name a phase of the run to the watchdog; each forward of the model in it is a sign of life."""
+    def generating(self, name: str) -> Iterator[None]:
+        """Name a phase of the run in which the model generates; each of its forwards is a sign of life."""
         embeddings = self.accelerator.unwrap_model(self.model).get_input_embeddings()
         hook = embeddings.register_forward_pre_hook(lambda *_: beat())
         try:
-            with self.watchdog.phase(phase):
+            with phase(name, self.state.global_step):
                 yield
         finally:
             hook.remove()
@@ -383,7 +365,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         batch = self._batch
         if batch is not None and batch.prepared is not None:  # dynamic sampling has generated
             return batch.prepared.generated
-        with self.watching(GENERATION):
+        with self.generating(GENERATION):
             generated = generate(*args)
         if self._is_sampling_alone:
             raise _Sampled(generated)
@@ -411,7 +393,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         else:
             # TRL iterates over whatever a function returns: one that returns no list is named
             funcs = [*map(checked, self.reward_func_names, self.reward_funcs)]
-            with self.watchdog.phase("rewards"), patched(self, "reward_funcs", funcs):
+            with phase("rewards", self.state.global_step), patched(self, "reward_funcs", funcs):
                 rewards_NF = score(inputs, *args)
             rewards_N = total_rewards(rewards_NF, self.reward_weights)
             check_rewards(self.reward_func_names, rewards_NF, rewards_N)
