@@ -305,7 +305,7 @@ def test_the_cap_goes_by_the_method_of_mixed_prompts_whatever_pays_the_all_wrong
     [
         (
             dict(all_right="ucas"),
-            "all_right='ucas' with advantage_estimator='miner', which pays all-right prompts by MINER. Write "
+            "all_right='ucas' with advantage_estimator='miner', which gives all-right prompts to MINER. Write "
             "advantage_estimator: grpo with all_right: ucas",
         ),
         (dict(all_right="none"), "Write advantage_estimator: grpo with all_right: none"),

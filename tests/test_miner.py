@@ -12,7 +12,6 @@ from trl_miner import miner_advantages
 from trl_miner.methods.groups import group_kinds
 from trl_miner.methods.grpo import group_relative_advantages
 from trl_miner.methods.miner import (
-    CREDITS,
     calibration_scale,
     focal_weights,
     intrinsic_advantages,
@@ -161,7 +160,7 @@ def test_agrees_with_the_paper_scalar_by_scalar(batch, gamma, lambda_max):
 
 
 @settings(max_examples=100, deadline=None)
-@given(batches(), st.sampled_from(sorted(CREDITS)), st.sampled_from([0.0, 1e-3, 0.5]))
+@given(batches(), st.sampled_from(["focal", "uniform"]), st.sampled_from([0.0, 1e-3, 0.5]))
 def test_what_holds_for_every_batch(batch, credit, lambda_max):
     rewards, logps, mask, num_generations = batch
     found = miner_advantages(
@@ -181,7 +180,9 @@ def test_what_holds_for_every_batch(batch, credit, lambda_max):
 
 
 @settings(max_examples=60, deadline=None)
-@given(batches(), st.sampled_from(sorted(CREDITS)), st.sampled_from([1e4, -1e4, NAN, float("inf"), -float("inf")]))
+@given(
+    batches(), st.sampled_from(["focal", "uniform"]), st.sampled_from([1e4, -1e4, NAN, float("inf"), -float("inf")])
+)
 def test_poisoned_padding_changes_nothing(batch, credit, poison):
     rewards, logps, mask, num_generations = batch
     clean = miner_advantages(rewards, logps, mask, num_generations=num_generations, credit=credit)

@@ -65,8 +65,8 @@ class Verifier:
 def find_verifier(names: Sequence[str], chosen: str | None = None, weights: Sequence[float] | None = None) -> Verifier:
     """Return the reward functions that decide what is correct.
 
-    They are the chosen ones; else the only one; else the known verifiers, those that are paid before those with a
-    weight of 0; else all that are paid, as a guess.
+    They are the chosen ones; else the only one; else the known verifiers, those with a weight before those with a
+    weight of 0; else all that have one, as a guess.
 
     Args:
         names: Of all reward functions, as TRL logs them.
@@ -77,7 +77,7 @@ def find_verifier(names: Sequence[str], chosen: str | None = None, weights: Sequ
         ValueError: A chosen one is none of them.
     """
     listed, every = ", ".join(names), range(len(names))
-    paid = [i for i in every if weights is None or weights[i]] or [*every]
+    weighted = [i for i in every if weights is None or weights[i]] or [*every]
     if chosen is not None:
         wanted = [chosen] if chosen in names else [name.strip() for name in str(chosen).split("+")]
         if not set(wanted) <= set(names):
@@ -89,16 +89,16 @@ def find_verifier(names: Sequence[str], chosen: str | None = None, weights: Sequ
     if len(names) == 1:
         return _verifier([*every], names, "the only reward function")
     known = [i for i in every if names[i] in KNOWN_VERIFIERS]
-    if known := [i for i in known if i in paid] or known:
+    if known := [i for i in known if i in weighted] or known:
         kind = f"the known verifier{'s' * (len(known) > 1)} among {listed}; set correct_reward_func for another"
         return _verifier(known, names, kind)
-    of_paid = "" if len(paid) == len(names) else " that has a weight"
+    that_counts = "" if len(weighted) == len(names) else " that has a weight"
     reason = (
         f"None of the reward functions {listed} is a known verifier ({', '.join(KNOWN_VERIFIERS)}), so a rollout "
-        f"counts as correct only if each{of_paid} scores it at or above correct_threshold. Set correct_reward_func "
-        f"to the one that verifies, or to several joined by '+'."
+        f"counts as correct only if each{that_counts} scores it at or above correct_threshold. Set "
+        f"correct_reward_func to the one that verifies, or to several joined by '+'."
     )
-    return Verifier(tuple(paid), tuple(names[i] for i in paid), reason, is_guess=True)
+    return Verifier(tuple(weighted), tuple(names[i] for i in weighted), reason, is_guess=True)
 
 
 def _verifier(columns: Sequence[int], names: Sequence[str], why: str) -> Verifier:

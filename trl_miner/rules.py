@@ -188,7 +188,7 @@ def dose_has_methods_to_scale(args: Any) -> None:
     for kind, method in args.composition.dosed.items():
         if method is REINFORCE_PP_BASELINE:
             raise ValueError(
-                f"dose_share needs a method that tells the rollouts of a prompt apart or pays them all: got {kind}: "
+                f"dose_share needs a method that gives the rollouts of such a prompt an advantage: got {kind}: "
                 f"{method.name}, which subtracts the group's mean and leaves an {kind.replace('_', '-')} prompt "
                 f"nothing but the batch's offset. Choose another, such as "
                 f"{'miner' if kind == ALL_RIGHT else 'rl_zvp'}, or leave dose_share out."
@@ -247,7 +247,7 @@ def device_has_bf16(args: Any) -> None:
 
 
 def token_advantages_reach_tokens(args: Any) -> None:
-    """The loss does not average over each rollout what a method tells apart token by token."""
+    """The loss does not average over each rollout what differs from token to token."""
     if args.importance_sampling_level != "sequence" or args.loss_type not in AVERAGED_BY_SEQUENCE_RATIO:
         return
     per_token = [method for method in args.estimators if method.is_per_token(args.knobs(method.name))]

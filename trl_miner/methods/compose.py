@@ -1,4 +1,4 @@
-"""Which method pays which kind of prompt: estimators by name or import path, and what they come to together."""
+"""Assign one estimator to each kind of prompt, and merge their advantages."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -42,7 +42,7 @@ class Composition:
 
     @property
     def methods(self) -> tuple[AdvantageEstimator, ...]:
-        """Every method that has a part, once; GRPO only where it is alone, as it pays what TRL pays anyway."""
+        """Every method that has a part, once; GRPO only where it is alone, as its advantages are TRL's own."""
         others = [method for method in _distinct(self.homogeneous) if method.name not in (NONE.name, self.mixed.name)]
         return tuple(others) if self.mixed is GRPO and others else (self.mixed, *others)
 
@@ -91,7 +91,7 @@ def find_composition(estimator: Any, all_right: Any = None, all_wrong: Any = Non
             kept = "".join(f" and {other}: {homogeneous[other].name}" for other in homogeneous if other != kind)
             raise ValueError(
                 f"{kind} must not contradict advantage_estimator: got {kind}={setting!r} with advantage_estimator="
-                f"{estimator!r}, which pays {_words(kind)} prompts by {homogeneous[kind].label}. Write "
+                f"{estimator!r}, which gives {_words(kind)} prompts to {homogeneous[kind].label}. Write "
                 f"advantage_estimator: {mixed.name} with {kind}: {setting}{kept}."
             )
     return Composition(mixed, homogeneous)

@@ -1,6 +1,6 @@
 """`dose_share`: how strongly the methods of all-right and all-wrong prompts act, beside that of mixed prompts.
 
-One scale multiplies the advantages of all credited rows, those of the prompts that such a method pays:
+One scale multiplies the advantages of all credited rows, those of the prompts that such a method has:
 
     scale = odds * m_other / m_credited
 

@@ -80,7 +80,7 @@ def group_kinds(
     """Split the global batch into positive homogeneous (PH), heterogeneous (HE), negative homogeneous (NH) and
     unscorable groups.
 
-    PH: every rollout is correct, and no extrinsic signal tells them apart. NH: none is correct, likewise. HE: the
+    PH: every rollout is correct, and no extrinsic signal differs between them. NH: none is correct, likewise. HE: the
     rest, but for unscorable groups: a verifier reward is NaN, and the others are not both right and wrong.
 
     "No extrinsic signal" means equal total rewards and, where given, equal extrinsic advantages: a group whose format
@@ -136,7 +136,7 @@ def gate_on_correctness(
     verifier_rewards_N: Tensor,
     correct_threshold: float = 1.0,
 ) -> Gated:
-    """Take from each group that does not differ in correctness what else tells its rollouts apart.
+    """Remove every other difference between the rollouts of groups that do not differ in correctness.
 
     Such a group is all right, all wrong, or unscorable, and its rewards of format or length, or its part marks,
     differ. Its advantages become 0, and its total rewards their mean, so that every method treats it as a group of

@@ -1,4 +1,4 @@
-"""Length preference: of the rollouts of an all-right prompt, the shorter ones are paid and the longer ones fined.
+"""Length preference: of the rollouts of an all-right prompt, shorter ones get a positive advantage.
 
 # N = P*G rollouts of the global batch, rows of one prompt adjacent; B of this process; T padded completion tokens
 """

@@ -125,7 +125,7 @@ class AdvantageEstimator(Method):
 
     Attributes:
         estimate: `estimate(rollouts, **knobs)` returns an `Estimate`. Of prompts on which it does not act, or that
-            another method pays, its rows are not used.
+            another method has, its rows are not used.
         scores: What it asks of every row. The trainer takes these from a forward that TRL makes anyway.
         wants_sampler_logps: Whether the log-probs found while sampling spare it a forward.
         per_token: Whether advantages differ from token to token within a rollout.

@@ -22,7 +22,6 @@ from .method import AdvantageEstimator, Knob
 from .rollouts import CreditExplanation, Estimate, Rollouts
 
 STATISTICS = ("scale", "tau_ref", "tau_pos", "intrinsic_reward", "credit_weight")
-CREDITS, INTRINSICS = ("focal", "uniform"), ("nll", "constant")
 CONSTANT_REWARD = 0.05  # of intrinsic="constant", in advantage units: the paper's appendix
 
 
@@ -229,9 +228,8 @@ def miner_advantages(
         )
 
     # The equations, on vectors of N: a rollout's tokens differ by their weights alone.
-    if intrinsic == "constant":
-        mined_N = CONSTANT_REWARD * is_ph_N.to(weight_N.dtype)
-    else:
+    mined_N = CONSTANT_REWARD * is_ph_N.to(weight_N.dtype)
+    if intrinsic == "nll":
         mined_N = intrinsic_advantages(intrinsic_N, kinds.is_ph_N, num_generations)  # equation 6
     tau_ref, tau_pos = base_N[kinds.is_grpo_N].sum(), (mined_N * weight_N).sum()
     scale = calibration_scale(tau_ref, tau_pos, lambda_max)  # equation 9
@@ -295,9 +293,8 @@ def explain_credit(
 
 
 def _estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
-    """Apply MINER to the groups that it mines; the others keep the estimate of another method, or GRPO's."""
-    base = rollouts.base
-    advantages_N = rollouts.advantages_N if base is None else base.advantages_N
+    """Apply MINER to PH groups; the others keep the estimate of another method, or GRPO's."""
+    base, advantages_N = rollouts.base, (rollouts.base or rollouts).advantages_N
     knows = {name: knobs[name] for name in ("lambda_max", "credit", "intrinsic")}
     scores: Mapping[str, Tensor] = {}
     if needs_old_logps(rollouts.kinds, advantages_N, **knows):
@@ -342,12 +339,12 @@ MINER = AdvantageEstimator(
         ),
         "credit": Knob(
             "MINER's token credit: focal, or uniform (the paper's ablation w/o FW), as focal with miner_gamma 0.",
-            one_of=CREDITS,
+            one_of=("focal", "uniform"),
         ),
         "intrinsic": Knob(
             "MINER's intrinsic reward: nll; or constant, 0.05 for every rollout of an all-right prompt (the paper's "
             "ablation w/o IR, not calibrated: set miner_lambda_max: null).",
-            one_of=INTRINSICS,
+            one_of=("nll", "constant"),
         ),
     },
 )

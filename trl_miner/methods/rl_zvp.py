@@ -1,4 +1,4 @@
-"""RL-ZVP (arXiv 2509.21880): prompts without variance teach by their outcome, token by token as the entropy goes.
+"""RL-ZVP (arXiv 2509.21880): in prompts without variance, a token's entropy gives its advantage, by the outcome.
 
 # N = P*G rollouts of the global batch; B of this process; T padded completion tokens
 """

@@ -124,7 +124,7 @@ class CorrectnessWatch:
         return sum(reward == 1.0 for reward in rewards.math_reward([*self._completions], golds, accept_unboxed=True))
 
     def look_for_all_right(self, verifier_rewards_N: Tensor, kinds: GroupKinds) -> None:
-        """Warn where a method learns from all-right prompts, and another reward always tells their rollouts apart."""
+        """Warn where a method learns from all-right prompts, and another reward always differs there."""
         if self._taker is None:
             return
         is_right_N = verifier_rewards_N >= self._args.correct_threshold
@@ -156,7 +156,7 @@ class CorrectnessWatch:
             limits = [f"{word} {limit:g}" for word, limit in words.items() if limit is not None]
             _warn(
                 f"{method.label} is made for total rewards of {' and '.join(limits)}: got {low:.7g} to {high:.7g}. It "
-                f"goes on with these, but what it pays is not what its paper describes. Change the rewards or "
+                f"goes on with these, but its advantages are not those of its paper. Change the rewards or "
                 f"reward_weights (0 for those of format and length), or choose another method."
             )
 

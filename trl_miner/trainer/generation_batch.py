@@ -58,7 +58,7 @@ def prompt_keys(batch: dict[str, Any]) -> Tensor:
     device = batch["prompt_ids"].device
     if not current_world().all("pixel_values" not in batch, device):  # or the others would wait for this one
         raise ValueError(
-            "A method that tells prompts apart needs prompts of text alone: got images. Choose another "
+            "A method that identifies prompts needs prompts of text alone: got images. Choose another "
             "advantage_estimator, all_right or all_wrong."
         )
     keys = []

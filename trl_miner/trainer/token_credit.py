@@ -1,4 +1,4 @@
-"""Token records: which rollouts to record, and what each of their tokens was paid. `runs.token_credit` writes them.
+"""Token records: which rollouts to record, and the advantage of each of their tokens. `runs.token_credit` writes them.
 
 # N rollouts of the global batch, B of this process, M recorded ones, T padded completion tokens, G rollouts per prompt
 """
