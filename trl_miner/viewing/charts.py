@@ -15,7 +15,7 @@ class Panel:
     """One panel of a picture: a metric ("eval:pass@1" is a score on held-out problems), and its vertical axis.
 
     A rare one is left out where the metric is always 0 or not recorded. `target` is a metric whose last value is drawn
-    as a dotted line."""
+    as a dotted line, and `ticks` are labels of the horizontal axis at 0, 1, 2, ..."""
 
     key: str
     title: str
@@ -24,6 +24,7 @@ class Panel:
     log: bool = False
     rare: bool = False
     target: str = ""
+    ticks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

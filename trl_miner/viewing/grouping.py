@@ -139,15 +139,10 @@ def _has_cap(run: RunHistory) -> bool:
     return run.setting("miner_lambda_max") != "None"
 
 
-def settings_except(run: RunHistory, *names: str) -> tuple[Any, ...]:
-    """Return the settings of a run without the named ones, to find runs that differ in those alone."""
-    return tuple(sorted((name, value) for name, value in every_setting(run).items() if name not in names))
-
-
-def ablation_base(run: RunHistory) -> tuple[Any, ...]:
+def ablation_base(run: RunHistory) -> dict[str, str]:
     """Return what all runs of one ablation have in common: everything but the method."""
-    knobs = (name for name in every_setting(run) if name.startswith("miner_"))
-    return settings_except(run, "advantage_estimator", *knobs)
+    settings = every_setting(run).items()
+    return {name: value for name, value in settings if not name.startswith(("miner_", "advantage_estimator"))}
 
 
 def _of_method(run: RunHistory) -> dict[str, str]:

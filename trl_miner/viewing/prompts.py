@@ -54,45 +54,32 @@ class Prompts:
     rollouts_B: np.ndarray
 
     @functools.cached_property
-    def visits_P(self) -> np.ndarray:
-        """Visits that could be judged."""
-        return np.bincount(self.outcomes.prompts_V, minlength=len(self.ledger.keys))
+    def by_prompt(self) -> "DataFrame":
+        """A row for each prompt with visits that could be judged, by its number.
 
-    @functools.cached_property
-    def never_solved(self) -> np.ndarray:
-        """Prompts without a right rollout, those with the most rollouts first."""
-        right_P = np.bincount(self.outcomes.prompts_V, self.outcomes.correct_V, len(self.ledger.keys))
-        found = np.flatnonzero((right_P == 0) & (self.visits_P >= VISITS))
-        return found[np.argsort(-self.visits_P[found], kind="stable")]
+        Columns: "visits"; "right", rollouts of all visits; "correct", "rollouts" and "step" of the last visit;
+        "solved", the step of the last visit at which all were right, or NaN.
+        """
+        import pandas as pd
 
-    @functools.cached_property
-    def forgotten(self) -> np.ndarray:
-        """Prompts that were all right at a visit and at most half right at their last, the worst first."""
-        own, places_P = self.outcomes, self.last_places_P
-        was_right_P = np.zeros(len(self.ledger.keys), dtype=bool)
-        was_right_P[own.prompts_V[own.kinds_V == ALL_RIGHT]] = True
-        shares_V = own.correct_V / own.rollouts_V
-        found = np.flatnonzero(was_right_P)
-        found = found[shares_V[places_P[found]] <= 0.5]
-        return found[np.argsort(shares_V[places_P[found]], kind="stable")]
+        own = self.outcomes
+        visits = pd.DataFrame({"prompt": own.prompts_V, "correct": own.correct_V, "rollouts": own.rollouts_V})
+        visits["step"] = self.steps_B[own.batches_V]
+        visits["solved"] = visits["step"].where(own.kinds_V == ALL_RIGHT)
+        last = visits.groupby("prompt").agg({"correct": "last", "rollouts": "last", "step": "last", "solved": "max"})
+        return last.assign(**visits.groupby("prompt")["correct"].agg(visits="size", right="sum"))
 
-    @functools.cached_property
-    def last_places_P(self) -> np.ndarray:
-        """The place of each prompt's last visit among the visits, -1 where there is none."""
-        places = np.full(len(self.ledger.keys), -1)
-        places[self.outcomes.prompts_V] = np.arange(len(self.outcomes.prompts_V))
-        return places
+    @property
+    def never_solved(self) -> "DataFrame":
+        """The prompts without a right rollout, those with the most visits first."""
+        found = self.by_prompt.query("right == 0 and visits >= @VISITS")
+        return found.sort_values("visits", ascending=False, kind="stable")
 
-    @functools.cached_property
-    def last_right_P(self) -> np.ndarray:
-        """The place of the last visit at which all rollouts were right, -1 where there is none."""
-        places, right = np.full(len(self.ledger.keys), -1), np.flatnonzero(self.outcomes.kinds_V == ALL_RIGHT)
-        places[self.outcomes.prompts_V[right]] = right
-        return places
-
-    def step_of(self, place: int) -> int:
-        """Return the step of a visit."""
-        return int(self.steps_B[self.outcomes.batches_V[place]])
+    @property
+    def forgotten(self) -> "DataFrame":
+        """The prompts that were all right at a visit and at most half right at their last, the worst first."""
+        shares = self.by_prompt.eval("correct / rollouts").sort_values(kind="stable")
+        return self.by_prompt.loc[shares[shares <= 0.5].index].dropna(subset="solved")
 
     def shares(self) -> np.ndarray:
         """Return (4, B) shares of all prompts: those of each kind at their last visit so far, and the unseen."""
