@@ -575,7 +575,15 @@ def test_the_dose_asked_for_and_reached(tmp_path):
     write_run(tmp_path / "c" / "seed1", [log(1)], recipe={"advantage_estimator": "grpo", "all_right": "constant"})
     methods = group_methods(read_material([tmp_path]).runs)
     assert dose_table(methods).rows == [
-        ["a", "grpo", "miner", "none", "at most 0.15 % of the L1 mass", "0.1 %", "0.15 % → 0.05 %"],
+        [
+            "a",
+            "grpo",
+            "miner",
+            "none",
+            "at most 0.15 % of mixed prompts' sum of |advantage| in each batch",
+            "0.1 %",
+            "0.15 % → 0.05 %",
+        ],
         ["b", "grpo", "unlikeliness", "none", "5 % of the gradient's norm", "5 %", "4 % → 6 %"],
         ["c", "grpo", "constant", "none", "no limit", "n/a", "n/a"],
     ]

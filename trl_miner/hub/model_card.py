@@ -41,11 +41,6 @@ _TEXT = '"Compute 12 + 7 - 5.\\n"  # plain text, in the form of the training pro
 _ARXIV = re.compile(r"\d{4}\.\d{4,5}", re.ASCII)
 _LENGTH = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 _FRAMEWORKS = {"trl": "TRL", "transformers": "Transformers", "torch": "Pytorch", "vllm": "vLLM"}
-# What a dose is a share of: see `runs.dose`
-_DOSES = {
-    "cap": "The advantages of all-right prompts may sum to at most {} of those of mixed prompts, as absolute values",
-    "gradient": "Prompts that are all right or all wrong are to give {} of the gradient's norm",
-}
 
 
 @dataclass(frozen=True)
@@ -224,10 +219,10 @@ def _dose(facts: RunFacts) -> str:
     dose = dose_of(RunHistory(Path(), "", logs, settings=clean_settings(settings), since=since))
     named = [f"{kind.replace('_', '-')} prompts: {code_for_markdown(dose.methods[kind])}" for kind in KINDS]
     text = f"Methods by the kind of prompt. {'; '.join(named).capitalize()}."
-    if dose.unit in _DOSES and dose.target is not None:
-        text += f" {_DOSES[dose.unit].format(dose.show(dose.target))}."
+    if dose.target is not None:
+        text += f" Dose of all-right and all-wrong prompts: {dose.asked}."
         mean, ends = dose_reached([dose])
-        text += f" Reached: {mean} on average, {ends} from the first to the last step." if mean else ""
+        text += f" Reached: {mean} on average, {ends} from the first to the last batch logged." if mean else ""
     return text
 
 

@@ -71,8 +71,8 @@ def dose_table(methods: Sequence[Method]) -> Table | None:
         rows.append([method.label, *named, *dosed])
     header = ["Method", "Mixed prompts", "All right", "All wrong", "Dose asked for", "Reached, mean", "First → last"]
     notes = [
-        "Dose: how strongly the methods of all-right and all-wrong prompts act beside that of mixed ones. L1 mass: "
-        "sum of |advantage| over the tokens, as a share of that of mixed prompts. Means over the logs and the runs."
+        "Dose: how strongly the methods of all-right and all-wrong prompts act beside that of mixed ones. Sums "
+        "are over the tokens. Reached: means over the batches that were logged, and over the runs."
     ]
     return Table("Methods by kind of prompt, and their dose", header, rows, notes, is_text=True) if rows else None
 
