@@ -14,7 +14,6 @@ from .charts import COMPLETIONS, HELD_OUT, UNSCORABLE, Chart, Panel, charts_of
 from .completions import Completions, completions_history
 from .figures import (
     COLUMNS,
-    INK,
     add_legend,
     columns_of,
     draw_line,
@@ -26,7 +25,7 @@ from .figures import (
     style,
 )
 from .frame import SAMPLES, Metrics, read_metrics
-from .grouping import Method, group_methods, highlighted_labels
+from .grouping import Method, group_methods, highlighted_labels, methods_with
 from .material import read_material, tell_apart
 from .pages import Plan
 
@@ -98,10 +97,7 @@ def draw_metrics(chart: Chart, metrics: Metrics, smooth: int = 1) -> Any:
                 axes.axhline(target, color=style(method.style_index)[0], linestyle=":", linewidth=1.2)
         if is_by_k and axes.has_data():
             scale_by_two(axes, int(axes.dataLim.x1))
-        finish_axes(axes, title=panel.title, xlabel=metrics.axis, ylabel=panel.unit, share=panel.share,
-                    percent=panel.unit.startswith("share"), log=panel.log, steps=not is_by_k)  # fmt: skip
-        if panel.ticks:
-            axes.set_xticks(range(len(panel.ticks)), panel.ticks, color=INK)
+        finish_axes(axes, panel, metrics.axis, steps=not is_by_k)
     add_legend(figure, panels)
     return figure
 
@@ -177,12 +173,9 @@ def training_plans(metrics: Metrics, completions: Mapping[str, Completions], smo
 
 def _of_completions(methods: Sequence[Method], completions: Mapping[str, Completions]) -> list[Method]:
     """Return the methods with the runs that have completions, whose logs are the measures of these."""
-    kept = [[run for run in method.runs if str(run.folder) in completions] for method in methods]
-    return [
-        replace(method, runs=[completions_history(run, completions[str(run.folder)]) for run in runs])
-        for method, runs in zip(methods, kept, strict=True)
-        if runs
-    ]
+    having = methods_with(methods, completions)
+    runs = [[completions_history(run, completions[str(run.folder)]) for run in method.runs] for method in having]
+    return [replace(method, runs=own) for method, own in zip(having, runs, strict=True)]
 
 
 def keys_of(charts: Iterable[Chart]) -> list[str]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..runs.files import write_whole
 from ..text import for_picture
+from .charts import Panel
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -142,40 +143,32 @@ def new_figure(
     return figure, every[:panels]
 
 
-def finish_axes(
-    axes: Any,
-    *,
-    title: str,
-    xlabel: str,
-    ylabel: str,
-    share: bool = False,
-    percent: bool = False,
-    log: bool = False,
-    steps: bool = False,
-) -> None:
-    """Set titles and units; where nothing was drawn, the panel says so.
+def finish_axes(axes: Any, panel: Panel, xlabel: str, *, steps: bool = False) -> None:
+    """Set titles, units and scales of a panel; where nothing was drawn, it says so.
 
-    With `share` the vertical axis is from 0 to 1, with `percent` it is shown as percent, with `log` it is logarithmic,
-    where a value is above 0. With `steps` the horizontal one has whole numbers.
+    With `steps` the horizontal axis has whole numbers. The vertical one is in percent where the unit is a share, and
+    logarithmic where the panel is and a value is above 0.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
-    if share:
+    if panel.share:
         axes.set_ylim(-0.03, 1.03)
     if steps:
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
-    if log and axes.has_data() and axes.dataLim.y1 > 0:
+    if panel.log and axes.has_data() and axes.dataLim.y1 > 0:
         axes.set_yscale("log", nonpositive="mask")
         low, high = axes.get_ylim()
         if high < 60 * low:  # less than two decades hold too few powers of ten to read a value by
             axes.yaxis.set_major_locator(MaxNLocator(6) if high < 4 * low else LogLocator(subs=(1, 2, 3, 5)))
             axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    if percent:
+    if panel.unit.startswith("share"):
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.set_title(title, color=INK, fontsize=11)
+    axes.set_title(panel.title, color=INK, fontsize=11)
     axes.set_xlabel(xlabel, color=INK)
-    axes.set_ylabel(ylabel, color=INK)
+    axes.set_ylabel(panel.unit, color=INK)
+    if panel.ticks:
+        axes.set_xticks(range(len(panel.ticks)), panel.ticks, color=INK)
     if not axes.has_data():
         axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center", va="center", color=INK)
         axes.set(xticks=[], yticks=[])

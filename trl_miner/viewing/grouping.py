@@ -2,8 +2,8 @@
 
 import os.path
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..runs.dose import NONE, methods_by_kind
@@ -55,6 +55,12 @@ def group_methods(runs: Sequence[RunHistory]) -> list[Method]:
         if labels.index(label) != at:
             labels[at] = f"{label} ({found[at][0].name})"
     return [Method(label, group, place) for place, (label, group) in enumerate(zip(labels, found, strict=True))]
+
+
+def methods_with(methods: Sequence[Method], folders: Container[str]) -> list[Method]:
+    """Return the methods with those of their runs whose folders are named, if any."""
+    kept = [replace(m, runs=[run for run in m.runs if str(run.folder) in folders]) for m in methods]
+    return [method for method in kept if method.runs]
 
 
 def group_results(

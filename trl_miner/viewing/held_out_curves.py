@@ -58,8 +58,8 @@ def draw_against(scored: ComparableRuns) -> Any:
         _draw_intervals(axes, compared, [scored.methods[one.method].style_index for one in compared])
         axes.set_yticks(range(len(compared)), [for_picture(one.method, 30) for one in compared], color=INK)
         axes.set_ylim(len(compared) - 0.5, -0.5)
-        title = for_picture(f"Pass@{k}, {name}")
-        finish_axes(axes, title=title, xlabel=f"points above {for_picture(reference)}", ylabel="")
+        panel = Panel("", for_picture(f"Pass@{k}, {name}"), unit="")
+        finish_axes(axes, panel, f"points above {for_picture(reference)}")
     return figure
 
 

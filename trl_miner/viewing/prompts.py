@@ -15,11 +15,11 @@ from ..runs.places import only_within
 from ..runs.prompt_ledger import Ledger, read_ledger
 from ..runs.prompt_outcomes import ALL_RIGHT, KINDS, Outcomes, outcomes_of
 from ..text import for_picture
-from .charts import PROMPTS, SKIPPED
+from .charts import PROMPTS, SKIPPED, Panel
 from .curves import plan_chart
 from .figures import COLORS, GRID, add_legend, finish_axes, new_figure
 from .frame import Metrics, as_rows
-from .grouping import Method
+from .grouping import Method, methods_with
 from .pages import Plan
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def read_prompts(runs: Sequence[RunHistory]) -> tuple[dict[str, Prompts], list[s
 
 def prompt_plans(metrics: Metrics, prompts: Mapping[str, Prompts]) -> list[Plan]:
     """Return the pictures: all prompts over the training, and what `prompt_selection` left out."""
-    having = _having(metrics.methods, prompts)
+    having = methods_with(metrics.methods, prompts)
     if not having:
         return []
     caption = PROMPTS.caption
@@ -117,19 +117,13 @@ def prompt_plans(metrics: Metrics, prompts: Mapping[str, Prompts]) -> list[Plan]
     if len(having) > _MOST_PANELS:
         caption += f" The first {_MOST_PANELS} of {len(having)} methods are shown: give fewer runs to see the others."
     plans = [Plan(PROMPTS.name, PROMPTS.title, caption, lambda: draw_prompts(having, prompts, metrics))]
-    choosing = _having(metrics.methods, {name: own for name, own in prompts.items() if own.skipped_B.any()})
+    choosing = methods_with(metrics.methods, {name for name, own in prompts.items() if own.skipped_B.any()})
     if choosing:
         alone = len(choosing) == 1 < len(having)  # one line has no legend
         more = f" This is {choosing[0].label}; the others passed over nothing." if alone else ""
         own = replace(metrics, methods=choosing, rows=_selection_rows(choosing, prompts, metrics))
         plans.append(plan_chart(replace(SKIPPED, caption=SKIPPED.caption + more), own))
     return plans
-
-
-def _having(methods: Sequence[Method], prompts: Mapping[str, Prompts]) -> list[Method]:
-    """Return the methods with those of their runs that are in `prompts`."""
-    kept = [[run for run in method.runs if str(run.folder) in prompts] for method in methods]
-    return [Method(m.label, runs, m.style_index) for m, runs in zip(methods, kept, strict=True) if runs]
 
 
 def _selection_rows(methods: Sequence[Method], prompts: Mapping[str, Prompts], metrics: Metrics) -> Any:
@@ -153,7 +147,7 @@ def draw_prompts(methods: Sequence[Method], prompts: Mapping[str, Prompts], metr
         shares = _mean_shares([(prompts[str(run.folder)], metrics.divisor(run)) for run in method.runs])
         axes.stackplot(shares.index, shares.T, labels=[*_AREAS], colors=[*_AREAS.values()], linewidth=0)
         title = for_picture(method.label) if len(methods) > 1 else ""
-        finish_axes(axes, title=title, xlabel=metrics.axis, ylabel="share of prompts", percent=True, steps=True)
+        finish_axes(axes, Panel("", title, "share of prompts"), metrics.axis, steps=True)
         axes.set(ylim=(0, 1))
         axes.margins(x=0)
     add_legend(figure, panels)
