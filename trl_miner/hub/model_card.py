@@ -251,38 +251,33 @@ def _license(record: Mapping[str, Any]) -> str:
 
 def _eval_results(facts: RunFacts) -> "list[EvalResult]":
     """Return the `model-index`: the scores of exactly these weights, as shares."""
-    held_out = facts.record.get("held_out") or facts.record.get("dataset") or {"name": "held-out problems"}
-    name = held_out["name"]
-    scores = facts.evaluation.get(facts.moment, {})
-    results = [
-        _eval_result(facts, metric, value, name.replace(" ", "-"), f"{name} (held out)")
-        for metric, value in scores.items()
-    ]
-    for name, benchmark in (facts.benchmarks or {}).items():
-        source = benchmark.get("source") or {}
-        place = source.get("hub") or source.get("built_in") or name
-        metrics = {metric.replace("k", str(benchmark["k"])): metric for metric in ("pass@1", "pass@k", "maj@k")}
-        for of_k, metric in metrics.items():  # Pass@K is Pass@1 where K is 1
-            results.append(
-                _eval_result(facts, of_k, benchmark["intervals"][metric]["mean"], place, benchmark["title"])
-            )
-    return results
-
-
-def _eval_result(facts: RunFacts, metric: str, value: float, dataset: str, title: str) -> "EvalResult":
     from huggingface_hub import EvalResult
 
+    held_out = facts.record.get("held_out") or facts.record.get("dataset") or {"name": "held-out problems"}
+    name, scores = held_out["name"], facts.evaluation.get(facts.moment, {})
+    results = [(metric, value, name.replace(" ", "-"), f"{name} (held out)") for metric, value in scores.items()]
+    for name, one in (facts.benchmarks or {}).items():
+        source = one.get("source") or {}
+        place = source.get("hub") or source.get("built_in") or name
+        # Pass@K is Pass@1 where K is 1
+        metrics = {metric.replace("k", str(one["k"])): metric for metric in ("pass@1", "pass@k", "maj@k")}
+        results += [
+            (shown, one["intervals"][metric]["mean"], place, one["title"]) for shown, metric in metrics.items()
+        ]
     is_on_hub = "/" in facts.model_name
-    return EvalResult(
-        task_type="text-generation",
-        dataset_type=dataset,
-        dataset_name=title,
-        metric_type=metric,
-        metric_name=metric.capitalize(),
-        metric_value=value,
-        source_name="trl_miner" if is_on_hub else None,
-        source_url=f"https://huggingface.co/{facts.model_name}" if is_on_hub else None,
-    )
+    return [
+        EvalResult(
+            task_type="text-generation",
+            dataset_type=dataset,
+            dataset_name=title,
+            metric_type=metric,
+            metric_name=metric.capitalize(),
+            metric_value=value,
+            source_name="trl_miner" if is_on_hub else None,
+            source_url=f"https://huggingface.co/{facts.model_name}" if is_on_hub else None,
+        )
+        for metric, value, dataset, title in results
+    ]
 
 
 def _share(value: float | None) -> str:

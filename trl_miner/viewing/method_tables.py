@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..runs.dose import KINDS, dose_of, dose_reached
-from ..runs.history import RunHistory
+from ..runs.history import RunHistory, number
 from ..tables import Table
 from ..text import one_line
 from .cells import NOT_AVAILABLE
@@ -138,7 +138,7 @@ def completions_table(run: RunHistory, completions: Completions) -> Table:
             str(at),
             one_line(row["prompt"], 300),
             one_line(row["completion"], 600),
-            "unscorable" if row.get(reward) is None else f"{row[reward]:g}",
+            "unscorable" if number(row.get(reward)) is None else f"{row[reward]:g}",
         ]
         for at, row in enumerate(completions.last, 1)
     ]
