@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..runs.history import RunHistory
+from ..runs.prompt_outcomes import KINDS
 
 MOST_COMPLETION_FILES = 40  # read of a run, evenly over it
 HELD_OUT = "held_out"
@@ -225,10 +226,13 @@ AGAINST = Chart(
 PROMPTS = Chart(
     "prompts",
     "All prompts over the training",
-    (),
+    tuple(
+        Panel(f"prompts/{kind}", kind.capitalize(), "share of all prompts", share=True) for kind in (*KINDS, "unseen")
+    ),
     "Every prompt of the training set, by how its rollouts came out when the run last generated for it. Mixed: "
     "some were right and some wrong. Unseen: not generated for yet, or the verifier could not judge it. "
     "Of several rows with the same prompt, one counts as seen and the others as unseen.",
+    columns=2,
 )
 SKIPPED = Chart(
     "prompts_skipped",

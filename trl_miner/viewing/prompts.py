@@ -6,18 +6,16 @@
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..runs.history import RunHistory
 from ..runs.places import only_within
 from ..runs.prompt_ledger import Ledger, read_ledger
-from ..runs.prompt_outcomes import ALL_RIGHT, KINDS, Outcomes, outcomes_of
-from ..text import for_picture
-from .charts import PROMPTS, SKIPPED, Panel
+from ..runs.prompt_outcomes import ALL_RIGHT, Outcomes, outcomes_of
+from .charts import PROMPTS, SKIPPED
 from .curves import plan_chart
-from .figures import COLORS, GRID, add_legend, finish_axes, new_figure
 from .frame import Metrics, as_rows
 from .grouping import Method, methods_with
 from .pages import Plan
@@ -25,9 +23,6 @@ from .pages import Plan
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_AREAS = dict(zip((*KINDS, "unseen"), (COLORS[2], COLORS[3], COLORS[1], GRID), strict=True))  # from below
-_MOST_PANELS = 9
-_MOST_STEPS = 200  # of a panel's areas
 VISITS = 2  # at least, of a prompt that counts as never solved
 
 
@@ -109,59 +104,29 @@ def prompt_plans(metrics: Metrics, prompts: Mapping[str, Prompts]) -> list[Plan]
     having = methods_with(metrics.methods, prompts)
     if not having:
         return []
-    caption = PROMPTS.caption
-    if any(prompts[str(run.folder)].total is None for method in having for run in method.runs):
-        caption += " Of a stream: shares of the prompts seen so far."
-    if any(len(method.runs) > 1 for method in having):
-        caption += " Mean over the runs of a method."
-    if len(having) > _MOST_PANELS:
-        caption += f" The first {_MOST_PANELS} of {len(having)} methods are shown: give fewer runs to see the others."
-    plans = [Plan(PROMPTS.name, PROMPTS.title, caption, lambda: draw_prompts(having, prompts, metrics))]
-    choosing = methods_with(metrics.methods, {name for name, own in prompts.items() if own.skipped_B.any()})
+    metrics = replace(metrics, methods=having, rows=_rows(having, prompts, metrics))
+    is_stream = any(own.total is None for own in prompts.values())
+    more = " Of a stream: shares of the prompts seen so far." if is_stream else ""
+    plans = [plan_chart(replace(PROMPTS, caption=PROMPTS.caption + more), metrics)]
+    choosing = methods_with(having, {name for name, own in prompts.items() if own.skipped_B.any()})
     if choosing:
         alone = len(choosing) == 1 < len(having)  # one line has no legend
         more = f" This is {choosing[0].label}; the others passed over nothing." if alone else ""
-        own = replace(metrics, methods=choosing, rows=_selection_rows(choosing, prompts, metrics))
+        own = replace(metrics, methods=choosing)
         plans.append(plan_chart(replace(SKIPPED, caption=SKIPPED.caption + more), own))
     return plans
 
 
-def _selection_rows(methods: Sequence[Method], prompts: Mapping[str, Prompts], metrics: Metrics) -> Any:
-    """Return tidy rows of the share of drawn prompts that were passed over, and of the rollouts saved so far."""
+def _rows(methods: Sequence[Method], prompts: Mapping[str, Prompts], metrics: Metrics) -> "DataFrame":
+    """Return tidy rows of the prompts by their last visit so far, of those passed over, and of the rollouts saved."""
     keys, points = [], []
-    for metric, summed in (("skipped", np.asarray), ("saved", np.cumsum)):
-        for method in methods:
-            for run in method.runs:
-                own = prompts[str(run.folder)]
-                skipped, visited = (summed(values * own.rollouts_B) for values in (own.skipped_B, own.visited_B))
-                keys.append((metric, method.label, run.name, run.seed))
-                points.append(np.stack([own.steps_B / metrics.divisor(run), skipped / (skipped + visited)], axis=1))
+    for method in methods:
+        for run in method.runs:
+            own = prompts[str(run.folder)]
+            skipped, visited = own.skipped_B * own.rollouts_B, own.visited_B * own.rollouts_B
+            shares = dict(zip((panel.key for panel in PROMPTS.panels), own.shares(), strict=True))
+            shares["skipped"] = skipped / (skipped + visited)
+            shares["saved"] = skipped.cumsum() / (skipped + visited).cumsum()
+            keys += [(metric, method.label, run.name, run.seed) for metric in shares]
+            points += [np.stack([own.steps_B / metrics.divisor(run), values], axis=1) for values in shares.values()]
     return as_rows(keys, points)
-
-
-def draw_prompts(methods: Sequence[Method], prompts: Mapping[str, Prompts], metrics: Metrics) -> Any:
-    """Draw the shares of all prompts over the steps as stacked areas, a panel for each method."""
-    shown = methods[:_MOST_PANELS]
-    figure, panels = new_figure(len(shown), len(_AREAS), columns=min(3, len(shown)))
-    for axes, method in zip(panels, shown, strict=True):
-        shares = _mean_shares([(prompts[str(run.folder)], metrics.divisor(run)) for run in method.runs])
-        axes.stackplot(shares.index, shares.T, labels=[*_AREAS], colors=[*_AREAS.values()], linewidth=0)
-        title = for_picture(method.label) if len(methods) > 1 else ""
-        finish_axes(axes, Panel("", title, "share of prompts"), metrics.axis, steps=True)
-        axes.set(ylim=(0, 1))
-        axes.margins(x=0)
-    add_legend(figure, panels)
-    return figure
-
-
-def _mean_shares(runs: Sequence[tuple[Prompts, float]]) -> "DataFrame":
-    """Return the mean shares over the runs by step, a column for each of `_AREAS`."""
-    import pandas as pd
-
-    shares = []
-    for own, divisor in runs:
-        shares.append(pd.DataFrame(own.shares().T, own.steps_B / divisor))
-        if own.total is not None:  # before the training all are unseen
-            shares.append(pd.DataFrame([[0.0, 0.0, 0.0, 1.0]], [0.0]))
-    means = pd.concat(shares).groupby(level=0).mean()
-    return means.iloc[np.unique(np.linspace(0, len(means) - 1, _MOST_STEPS).round().astype(int))]
