@@ -15,7 +15,7 @@ import pytest
 from trl_miner.runs import checkpoints, eval_folder, evaluation, held_out, models, samples, training_record
 from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import read_runs, write_runs
-from trl_miner.viewing.comparison import summarize_run
+from trl_miner.viewing.comparison import read_finished
 from trl_miner.viewing.material import read_material
 
 GOLDEN = Path(__file__).parent / "golden" / "run_folders"
@@ -49,7 +49,7 @@ READERS = {
     "run": [lambda run: read_run(run), of_run],
     "compare": [
         lambda compared: read_material([compared]),
-        lambda compared: summarize_run(compared / "grpo" / "seed1"),
+        lambda compared: read_finished(compared / "grpo" / "seed1"),
     ]
     + [lambda compared: read_runs(compared / "runs.jsonl")],
     "eval": [lambda evaluated: read_material([evaluated]), resume],

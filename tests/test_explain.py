@@ -6,7 +6,7 @@ import torch
 from trl_miner import miner_advantages
 from trl_miner.methods.groups import GroupKinds, group_kinds
 from trl_miner.prompt_kinds import PromptKind
-from trl_miner.viewing.explain import draw_by_rollout, draw_cap, draw_focus, draw_tokens, kind_names
+from trl_miner.viewing.explain import draw_by_rollout, draw_tokens, kind_names
 
 G = 2
 REWARDS = torch.tensor([1.0, 1.0, 1.0, 0.0, 0.0, 0.0])
@@ -44,19 +44,3 @@ def test_a_bar_for_every_rollout_in_every_panel():
     figure = draw_by_rollout(series, kinds=NAMES, num_generations=G, ylabel="nats", title="both")
     assert [[bar.get_height() for bar in axes.patches] for axes in figure.axes] == [REWARDS.tolist(), [0.0] * 6]
     assert texts(figure.axes[0])[:4] == ["1.00", "1.00", "1.00", "0"]
-
-
-def test_the_focal_weight_is_drawn_where_it_is():
-    line, marks = draw_focus([2], probabilities=[0.9]).axes[0].lines
-    assert line.get_ydata()[50] == 0.25  # (1 - .5)^2
-    assert marks.get_ydata()[0] == pytest.approx(0.01)  # (1 - .9)^2
-
-
-@pytest.mark.parametrize(
-    ("tau_ref", "lambda_max", "left"),
-    [(20.0, 1.5e-3, 0.03), (20.0, 1.0, 0.5), (0.0, 1.5e-3, 0.0)],  # .0015 * 20 below tau_pos .5; 1 * 20 above it
-)
-def test_the_cap_marks_what_is_left(tau_ref, lambda_max, left):
-    axes = draw_cap(tau_ref, 0.5, lambda_max).axes[0]
-    assert axes.lines[2].get_ydata()[0] == pytest.approx(left)
-    assert max(axes.lines[0].get_ydata()) == pytest.approx(0.5 if tau_ref else 0)

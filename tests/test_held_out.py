@@ -203,15 +203,17 @@ def test_what_training_did(tmp_path):
     edit(folders[-1] / "trainer_state.json", lambda state: state.update(global_step=50))
     table = training_table(read_metrics(methods_of(tmp_path), METRICS))
     assert table.header[2:] == [
-        *("Entropy", "Prompts all right", "Rollouts with a gradient", "tau_pos / tau_ref", "Cap binds"),
-        *("Time for MINER", "Runs not finished"),
+        *("Reward", "Entropy", "Prompts all right", "Rollouts with a gradient", "Rollouts recovered"),
+        *("tau_pos / tau_ref", "Cap binds", "Factor on PH advantages", "Time for MINER", "Runs not finished"),
     ]
-    # entropy .6 - .3 * step / 60 at steps 10 and 60; used 128 of 256; 3 / 1000; cap 5/6, 4/6, ... 0: mean 2.5/6;
+    # reward .5 + .4 * step / 60 and entropy .6 - .3 * step / 60 at steps 10 and 60;
+    # used 128 of 256; 3 / 1000; cap 5/6, 4/6, ... 0: mean 2.5/6;
     # .02 s of a step of 2 s
     assert list(cells(table, "miner").values())[2:] == [
-        *("0.550 → 0.300", "33% → 75%", "50.0%", "3.0e-03", "42%", "1.00%", "0")
+        *("0.567 → 0.900", "0.550 → 0.300", "33% → 75%", "50.0%", "30.0%", "3.0e-03", "42%", "0.500", "1.00%", "0")
     ]
-    assert cells(table, "grpo")[5] == "n/a" and cells(table, "miner_wo_ac")[8] == "1"
+    found = [cells(table, name) for name in ("grpo", "miner_wo_ac")]
+    assert found[0][8] == "n/a" and found[1][11] == "1"
 
 
 # Pictures, and what is not there

@@ -82,10 +82,10 @@ def test_paid_tokens_are_summed_over_all_files(tmp_path):
         rows += [rollout("HE", ["So"], [-1.0], grpo=-3.0, step=step, group=1)]
         write_credit(tmp_path, rows, step=step, num_generations=1)
     credit = read_credit(tmp_path)
-    expected = [("So", 4, 1.0, 0.5, 0.25), ("7", 2, 1.0, 0.5, 0.5)]
-    assert [tuple(row.values()) for row in paid_tokens(credit)] == [pytest.approx(one) for one in expected]
-    assert [row["credit"] for row in paid_tokens(credit, "HE")] == [6.0]  # |-3| twice
-    assert paid_tokens(credit, "NH") == []
+    paid = paid_tokens(credit).set_index("token").drop(columns="text").T.to_dict("list")
+    assert paid == {"So": pytest.approx([4, 1.0, 0.5, 0.25]), "7": pytest.approx([2, 1.0, 0.5, 0.5])}
+    assert paid_tokens(credit, "HE")["credit"].tolist() == [6.0]  # |-3| twice
+    assert paid_tokens(credit, "NH").empty
     with pytest.raises(ValueError, match="kind must be one of PH, HE, NH, unscorable: got 'ph'"):
         paid_tokens(credit, "ph")
 
@@ -457,10 +457,9 @@ def test_a_paid_token_is_found_in_the_rollouts(run):
         page.click("#view-paid")
         expected = paid_tokens(read_credit(run))
         names = page.locator("#paid-body tr td:first-child").all_inner_texts()
-        assert [name.replace("␣", " ").replace("↵", "\n") for name in names] == [row["token"] for row in expected]
-        first = page.locator("#paid-body tr >> nth=0 >> td").all_inner_texts()
-        assert first[1:3] == [str(expected[0]["count"]), f"{expected[0]['credit']:.4g}"]
-        assert first[3] == f"{100 * expected[0]['share']:.2f} %"
+        assert [name.replace("␣", " ").replace("↵", "\n") for name in names] == expected["token"].tolist()
+        best, first = expected.iloc[0], page.locator("#paid-body tr >> nth=0 >> td").all_inner_texts()
+        assert first[1:4] == [str(best["count"]), f"{best['credit']:.4g}", f"{100 * best['share']:.2f} %"]
         page.click("#paid-head >> text=Occurrences")
         counts = [int(text) for text in page.locator("#paid-body td:nth-child(2)").all_inner_texts()]
         assert counts == sorted(counts, reverse=True)

@@ -75,12 +75,11 @@ def test_seeds_are_drawn_as_their_mean_and_methods_side_by_side(tmp_path):
     ]
     histories = [read_run(path) for path in runs]
     figure = prompt_plans(read_metrics(group_methods(histories), ()), read_prompts(histories)[0])[0].draw()
-    assert [axes.get_title() for axes in figure.axes] == ["a", "b"]
-    red = next(area for area in figure.axes[0].collections if area.get_label() == "all wrong")
-    corners = {tuple(corner) for corner in red.get_paths()[0].vertices.round(3).tolist()}
-    # step 1: both have one prompt of five all right, and above it one all wrong; step 3: one seed is there, with one
-    # all right, one mixed and one all wrong
-    assert {(1.0, 0.2), (1.0, 0.4), (3.0, 0.4), (3.0, 0.6)} <= corners
+    assert [axes.get_title() for axes in figure.axes] == ["All right", "Mixed", "All wrong", "Unseen"]
+    lines = [{line.get_label(): line.get_data()[1].tolist() for line in axes.get_lines()} for axes in figure.axes]
+    # step 1: all have one prompt of five all right and one all wrong; step 3: of a one seed is there, with one more mixed
+    assert lines[0] == lines[2] == {"a": [0.2, 0.2], "b": [0.2]}
+    assert lines[3] == {"a": pytest.approx([0.6, 0.4]), "b": pytest.approx([0.6])}
 
 
 def test_the_only_method_that_passed_over_prompts_is_named(tmp_path):

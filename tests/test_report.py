@@ -24,7 +24,7 @@ from trl_miner.runs.dose import ACTS_ON, KINDS, methods_by_kind
 from trl_miner.runs.history import RunHistory, read_run
 from trl_miner.runs.settings import DEFAULTS, clean_settings, read_options
 from trl_miner.tables import Table, csv_of
-from trl_miner.viewing import figures, method_tables, pass_curves
+from trl_miner.viewing import figures, method_tables
 from trl_miner.viewing.charts import CHARTS, COMPLETIONS, Chart, Panel
 from trl_miner.viewing.completions import completions_history, read_completions
 from trl_miner.viewing.curves import draw_chart, read_runs
@@ -32,10 +32,11 @@ from trl_miner.viewing.frame import read_metrics
 from trl_miner.viewing.grouping import ablation_of, group_methods, group_results, highlighted_labels
 from trl_miner.viewing.held_out_tables import scored_alike
 from trl_miner.viewing.material import read_material
-from trl_miner.viewing.method_tables import ablation_tables, dose_table, sensitivity_tables
+from trl_miner.viewing.method_tables import dose_table
 from trl_miner.viewing.notes import comparison_warnings, missing_notes
 from trl_miner.viewing.pages import Section, html_page
 from trl_miner.viewing.report import write_report
+from trl_miner.viewing.score_curves import draw_scores
 from trl_miner.viewing.verdicts import verdicts
 
 PLANTED = "<script>document.title='planted'</script>"
@@ -61,7 +62,7 @@ def write_run(folder, logs, *, planned=None, scores=None, recipe=None, seed=1, m
     return folder
 
 
-def write_result(folder, model="base", *, intervals=True, **settings):
+def write_result(folder, model="base", **settings):
     """A scored result folder with two levels."""
     folder.mkdir(parents=True)
     known = {"model": str(model), "temperature": 0.7, "top_p": 0.95, "max_tokens": 100} | settings
@@ -73,8 +74,7 @@ def write_result(folder, model="base", *, intervals=True, **settings):
         "intervals": dict.fromkeys(("pass@1", "pass@k", "maj@k"), part),
         "levels": {level: {"problems": 1, "pass@1": 0.5, "pass@k": 0.75} for level in ("1", "2")},
     }  # fmt: skip
-    if intervals:
-        one["pass@k_intervals"] = {k: {"mean": one["pass@k"][k], "low": 0.4, "high": 0.9} for k in ("1", "2", "4")}
+    one["pass@k_intervals"] = {k: {"mean": one["pass@k"][k], "low": 0.4, "high": 0.9} for k in ("1", "2", "4")}
     (folder / "settings.json").write_text(json.dumps(known))
     (folder / "scores.json").write_text(json.dumps({"settings": known, "benchmarks": {"aime24": one}}))
     return folder
@@ -282,38 +282,6 @@ def compared(tmp_path, variants, model="m"):
     return read_material([tmp_path])
 
 
-def test_the_ablation_shows_what_was_measured(tmp_path):
-    compared(tmp_path, {"a_miner": {}, "b_ac": {"miner_lambda_max": None}})
-    (table,) = ablation_tables(metrics_of(tmp_path))
-    # .5 and .7: mean .6, sample deviation .2 / sqrt(2) = .141
-    assert table.rows == [
-        ["MINER", "2", "0.600 ± 0.141", "0.900 ± 0.000"],
-        ["w/o AC", "2", "0.700 ± 0.141", "0.900 ± 0.000"],
-    ]
-
-
-@pytest.mark.parametrize(("model", "shown"), [("Qwen/Qwen3-4B-Base", True), ("Qwen/Qwen3-8B-Base", False)])
-def test_the_papers_ablation_stands_beside_its_own_model_alone(tmp_path, model, shown):
-    compared(tmp_path / "cmp", {"a_miner": {}, "b_ac": {"miner_lambda_max": None}}, model)
-    folders = [tmp_path / "cmp", write_result(tmp_path / "eval", tmp_path / "cmp" / "a_miner" / "seed1")]
-    (table,) = ablation_tables(metrics_of(*folders), read_material(folders).results)
-    assert table.header[-2:] == ["AIME2024 P@1", "AIME2024 P@4"] and table.rows[0][-2:] == ["50.00", "50.00"]
-    paper = [row for row in table.rows if row[0].startswith("Paper")]
-    # the paper's MINER: 25.86, and Pass@128, which is not this result's Pass@4
-    assert (paper[1] if paper else None) == (["Paper: MINER", "", "", "", "25.86", "-"] if shown else None)
-
-
-def test_sensitivity_is_by_value(tmp_path):
-    values = {"a": 3e-3, "b": 1.5e-3, "c": None}
-    variants = {name: {"miner_lambda_max": value} for name, value in values.items()}
-    variants |= {"d": {"miner_gamma": 1.0}, "e": {"miner_gamma": 1.0, "learning_rate": 1.0}}
-    compared(tmp_path, variants)
-    tables = sensitivity_tables(metrics_of(tmp_path))
-    assert [[row[0] for row in table.rows] for table in tables] == [["0.0015", "0.003", "no cap"], ["1.0", "2.0"]]
-    # b, the second: .6 and .8; the factor is .5 in all logs
-    assert tables[0].rows[0][1:5] == ["2", "0.700 ± 0.141", "0.900 ± 0.000", "0.500 ± 0.000"]
-
-
 # pictures
 
 
@@ -350,21 +318,23 @@ def test_smoothing_is_a_trailing_mean_that_keeps_gaps():
     assert line[1] == pytest.approx([1, 2, math.nan, 5, 4.5], nan_ok=True)
 
 
-values = st.lists(st.one_of(st.floats(-1e6, 1e6, width=32), st.just(math.nan)), min_size=1, max_size=400)
-
-
-@given(values, st.integers(1, 60))
-def test_thinning_keeps_both_ends_and_the_extremes_of_every_column(y, columns):
-    x, y = np.arange(float(len(y))), np.array(y)
-    kept = figures.thin(x, y, columns)
-    assert len(kept) <= max(len(x), 2 * columns + 2) and {0, len(x) - 1} <= set(kept) and (np.diff(kept) > 0).all()
-    place = np.minimum((x / max(x[-1], 1) * columns).astype(int), columns - 1)
-    for part in np.unique(place):
-        own, shown = y[place == part], y[kept[place[kept] == part]]
-        if np.isfinite(own).any():
-            assert np.nanmin(shown) == np.nanmin(own) and np.nanmax(shown) == np.nanmax(own)
-        else:
-            assert len(shown)  # a gap
+@given(
+    st.lists(st.one_of(st.floats(-1e6, 1e6, width=32), st.just(math.nan)), min_size=1, max_size=400),
+    st.integers(1, 60),
+)
+def test_a_long_line_is_the_mean_and_the_extremes_of_each_column(values, columns):
+    steps = pandas.Series(range(7, 7 + len(values)), dtype=float)
+    line = figures.mean_line(pandas.DataFrame({"run": "r", "step": steps, "value": values}), columns=columns)
+    assert len(line) <= max(2 * columns, columns + 1) and line.index.is_monotonic_increasing
+    known = np.array(values)[np.isfinite(values)]
+    if len(known):
+        assert (line["low"].min(), line["high"].max()) == (known.min(), known.max())
+        assert (line["mean"].dropna() <= line["high"].dropna() + 1e-6).all()
+    if len(values) > 2 * columns:
+        own = np.array(values)[(steps - 7) * columns // (len(values) - 1) == 0]
+        assert line["mean"].iloc[0] == pytest.approx(
+            np.nanmean(own) if np.isfinite(own).any() else math.nan, nan_ok=True
+        )
 
 
 @pytest.mark.parametrize(
@@ -422,13 +392,16 @@ def test_unscorable_prompts_get_a_panel_where_there_are_some():
 
 
 def test_pass_at_k_has_its_intervals_and_maj_at_k_its_deviation(tmp_path):
-    folders = [write_result(tmp_path / "one"), write_result(tmp_path / "without", intervals=False)]
-    axes = pass_curves.draw_pass_at_k(folders).axes[0]
+    axes = draw_scores("pass_at_k", write_result(tmp_path / "one")).axes[0]
     assert axes.get_xscale() == "log" and [text.get_text() for text in axes.get_xticklabels()] == ["1", "2", "4"]
-    assert lines_of(axes) == [([1, 2, 4], [0.5, 0.6, 0.75]), ([1, 2, 3, 4], [0.5, 0.6, 0.7, 0.75])]
-    assert len(axes.collections) == 1
-    extents = pass_curves.draw_maj_at_k(folders[0]).axes[0].collections[0].get_paths()[0].get_extents()
+    assert lines_of(axes) == [([1, 2, 4], [0.5, 0.6, 0.75])] and len(axes.collections) == 1
+    extents = draw_scores("maj_at_k", tmp_path / "one").axes[0].collections[0].get_paths()[0].get_extents()
     assert (extents.y0, extents.y1) == pytest.approx((0.4, 0.6))  # .5 -+ .1
+    levels = draw_scores("levels", tmp_path / "one").axes
+    assert [lines_of(axes) for axes in levels] == [[([0, 1], [0.5, 0.5])], [([0, 1], [0.75, 0.75])]]
+    assert [text.get_text() for text in levels[1].get_xticklabels()] == ["1\n(1)", "2\n(1)"]
+    with pytest.raises(ValueError, match="pass_at_k, maj_at_k, levels: got 'pass@k'"):
+        draw_scores("pass@k", tmp_path / "one")
 
 
 def test_results_of_one_method_are_one_line_at_the_k_that_all_have(tmp_path):
@@ -436,10 +409,11 @@ def test_results_of_one_method_are_one_line_at_the_k_that_all_have(tmp_path):
     for seed, scores in ((1, {"1": 0.4, "2": 0.6, "4": 0.9}), (2, {"1": 0.2, "4": 0.7})):
         path = write_result(tmp_path / f"e{seed}", tmp_path / "cmp" / "a" / f"seed{seed}") / "scores.json"
         content = json.loads(path.read_text())
-        content["benchmarks"]["aime24"] |= {"pass@k": scores, "pass@k_intervals": {}}
+        intervals = {k: {"mean": score, "low": 0.0, "high": 1.0} for k, score in scores.items()}
+        content["benchmarks"]["aime24"] |= {"pass@k": scores, "pass@k_intervals": intervals}
         path.write_text(json.dumps(content))
     material = read_material([tmp_path / "cmp", tmp_path / "e1", tmp_path / "e2"])
-    (axes,) = pass_curves.draw_pass_at_k(material.results).axes
+    (axes,) = draw_scores("pass_at_k", material.results).axes
     assert lines_of(axes) == [([1, 4], pytest.approx([0.3, 0.8]))]
     extents = axes.collections[0].get_paths()[0].get_extents()
     assert (extents.y0, extents.y1) == pytest.approx((0.2, 0.9))
@@ -601,7 +575,15 @@ def test_the_dose_asked_for_and_reached(tmp_path):
     write_run(tmp_path / "c" / "seed1", [log(1)], recipe={"advantage_estimator": "grpo", "all_right": "constant"})
     methods = group_methods(read_material([tmp_path]).runs)
     assert dose_table(methods).rows == [
-        ["a", "grpo", "miner", "none", "at most 0.15 % of the L1 mass", "0.1 %", "0.15 % → 0.05 %"],
+        [
+            "a",
+            "grpo",
+            "miner",
+            "none",
+            "at most 0.15 % of mixed prompts' sum of |advantage| in each batch",
+            "0.1 %",
+            "0.15 % → 0.05 %",
+        ],
         ["b", "grpo", "unlikeliness", "none", "5 % of the gradient's norm", "5 %", "4 % → 6 %"],
         ["c", "grpo", "constant", "none", "no limit", "n/a", "n/a"],
     ]
@@ -752,5 +734,5 @@ def test_scores_have_the_intervals_that_the_curves_need(tmp_path):
     # pass@2 is 5/6 and 1/2: resampling two problems gives 1/2, 2/3, 5/6; pass@4 is 1 and 1; a level has one problem
     assert one["pass@k_intervals"]["2"] == pytest.approx({"mean": 2 / 3, "low": 1 / 2, "high": 5 / 6})
     assert one["level_intervals"]["1"]["pass@1"] == pytest.approx({"mean": 0.25, "low": 0.25, "high": 0.25})
-    bands = [axes.collections for axes in pass_curves.draw_pass_at_k(folder).axes]
+    bands = [axes.collections for axes in draw_scores("pass_at_k", folder).axes]
     assert [len(found) for found in bands] == [1]

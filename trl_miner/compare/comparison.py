@@ -11,6 +11,7 @@ from ..progress import Progress, finish
 from ..recipe_files import find_recipes
 from ..redaction import learn
 from ..runs.compare_folder import COMPARISON, TABLE, lock_comparison, run_folder, write_table
+from ..runs.history import RunHistory
 from ..runs.runs_file import NAME as RUNS
 from ..runs.runs_file import collect_runs
 from ..viewing.comparison import compare_runs, comparison_table
@@ -115,12 +116,13 @@ def _plan(output: Path, path: Path, facts: Mapping[str, Any], seed: int) -> Run:
 def _write_table(output: Path, runs: Sequence[Run], facts: Sequence[Mapping[str, Any]], num_seeds: int) -> str:
     """Write the results, and return the table as Markdown."""
     baselines = [of_recipe["method"] for of_recipe in facts if of_recipe["is_grpo"]]
-    comparison = compare_runs(
-        [summary for run in runs if (summary := run.summary())],
-        {of_recipe["method"]: num_seeds for of_recipe in facts},
-        # GSPO counts as GRPO too, from which it differs only in its ratio, so the name decides
-        baseline="grpo" if "grpo" in baselines else next(iter(baselines), None),
-    )
+    results: dict[str, list[RunHistory]] = {of_recipe["method"]: [] for of_recipe in facts}
+    for run in runs:
+        if (result := run.result()) is not None:
+            results[run.settings["method"]].append(result)
+    # GSPO counts as GRPO too, from which it differs only in its ratio, so the name decides
+    baseline = "grpo" if "grpo" in baselines else next(iter(baselines), None)
+    comparison = compare_runs(results, dict.fromkeys(results, num_seeds), baseline=baseline)
     table = comparison_table(comparison).markdown()
     write_table(output, comparison, table)
     return table

@@ -14,10 +14,11 @@ from ..launching.signals import how_it_ended, signal_name
 from ..progress import Progress, duration
 from ..redaction import redact
 from ..runs.compare_folder import LOG, RUN, read_run_settings, write_run
+from ..runs.history import RunHistory
 from ..runs.locks import IN_USE, TRAINING_LOCK, lock_folder
 from ..runs.steps import forget_steps, read_steps
 from ..threads import NOT_ASKED
-from ..viewing.comparison import RunSummary, summarize_run
+from ..viewing.comparison import final_scores, read_finished
 
 _GRACE_SECONDS = 30.0  # from a signal to SIGKILL: torch's launcher needs a few seconds to end its workers
 
@@ -77,12 +78,9 @@ class Run:
         own = ["--output_dir", str(self.folder), "--seed", str(self.settings["seed"])]
         return [*train, *self.settings["options"], *own, "--resume_from_checkpoint", "latest"]
 
-    def summary(self) -> RunSummary | None:
-        """Return the run's results, or None if it has not finished."""
-        try:
-            return summarize_run(self.folder)
-        except (FileNotFoundError, ValueError):  # missing, cut off, or not scored after training
-            return None
+    def result(self) -> RunHistory | None:
+        """Return what the run recorded, or None if it has not finished."""
+        return read_finished(self.folder)
 
     def place(self) -> str:
         """Return how far the run is, in words."""
@@ -120,7 +118,7 @@ def train_all(runs: Sequence[Run], runner: ProcessRunner, jobs: int) -> bool:
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
     env = {"OMP_NUM_THREADS": threads, NOT_ASKED: "1"} if jobs > 1 and "OMP_NUM_THREADS" not in os.environ else {}
     running: list[Run] = []
-    finished = sum(run.summary() is not None for run in runs)
+    finished = sum(run.result() is not None for run in runs)
     progress = Progress("training", len(runs), unit="runs", initial=finished, leave=False)
 
     def look() -> None:
@@ -129,8 +127,8 @@ def train_all(runs: Sequence[Run], runner: ProcessRunner, jobs: int) -> bool:
     def train(number: int, run: Run) -> bool:
         runner.check()
         place = f"[{number}/{len(runs)}] {run.name}"
-        if summary := run.summary():
-            print(f"{place}: Pass@1 {summary.final['pass@1']:.2f}, finished before", flush=True)
+        if (result := run.result()) is not None:
+            print(f"{place}: Pass@1 {final_scores(result)['pass@1']:.2f}, finished before", flush=True)
             return True
         running.append(run)
         has_result = _train(run, place, runner, env)
@@ -154,11 +152,11 @@ def _train(run: Run, place: str, runner: ProcessRunner, env: dict[str, str]) -> 
     log, start = run.folder / LOG, time.monotonic()
     code = runner.run(run.command, log, env)
     forget_steps(run.folder)
-    summary = run.summary()
-    if code or summary is None:
+    result = run.result()
+    if code or result is None:
         reason = f"ended {how_it_ended(code)}" if code else "ended without a result"
         print(f"{place}: {reason}, see {log}", flush=True)
         return False
     seconds = duration(time.monotonic() - start)
-    print(f"{place}: Pass@1 {summary.final['pass@1']:.2f}, {seconds}", flush=True)
+    print(f"{place}: Pass@1 {final_scores(result)['pass@1']:.2f}, {seconds}", flush=True)
     return True

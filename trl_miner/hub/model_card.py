@@ -41,11 +41,6 @@ _TEXT = '"Compute 12 + 7 - 5.\\n"  # plain text, in the form of the training pro
 _ARXIV = re.compile(r"\d{4}\.\d{4,5}", re.ASCII)
 _LENGTH = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 _FRAMEWORKS = {"trl": "TRL", "transformers": "Transformers", "torch": "Pytorch", "vllm": "vLLM"}
-# What a dose is a share of: see `runs.dose`
-_DOSES = {
-    "cap": "The advantages of all-right prompts may sum to at most {} of those of mixed prompts, as absolute values",
-    "gradient": "Prompts that are all right or all wrong are to give {} of the gradient's norm",
-}
 
 
 @dataclass(frozen=True)
@@ -224,10 +219,10 @@ def _dose(facts: RunFacts) -> str:
     dose = dose_of(RunHistory(Path(), "", logs, settings=clean_settings(settings), since=since))
     named = [f"{kind.replace('_', '-')} prompts: {code_for_markdown(dose.methods[kind])}" for kind in KINDS]
     text = f"Methods by the kind of prompt. {'; '.join(named).capitalize()}."
-    if dose.unit in _DOSES and dose.target is not None:
-        text += f" {_DOSES[dose.unit].format(dose.show(dose.target))}."
+    if dose.target is not None:
+        text += f" Dose of all-right and all-wrong prompts: {dose.asked}."
         mean, ends = dose_reached([dose])
-        text += f" Reached: {mean} on average, {ends} from the first to the last step." if mean else ""
+        text += f" Reached: {mean} on average, {ends} from the first to the last batch logged." if mean else ""
     return text
 
 
@@ -256,38 +251,33 @@ def _license(record: Mapping[str, Any]) -> str:
 
 def _eval_results(facts: RunFacts) -> "list[EvalResult]":
     """Return the `model-index`: the scores of exactly these weights, as shares."""
-    held_out = facts.record.get("held_out") or facts.record.get("dataset") or {"name": "held-out problems"}
-    name = held_out["name"]
-    scores = facts.evaluation.get(facts.moment, {})
-    results = [
-        _eval_result(facts, metric, value, name.replace(" ", "-"), f"{name} (held out)")
-        for metric, value in scores.items()
-    ]
-    for name, benchmark in (facts.benchmarks or {}).items():
-        source = benchmark.get("source") or {}
-        place = source.get("hub") or source.get("built_in") or name
-        metrics = {metric.replace("k", str(benchmark["k"])): metric for metric in ("pass@1", "pass@k", "maj@k")}
-        for of_k, metric in metrics.items():  # Pass@K is Pass@1 where K is 1
-            results.append(
-                _eval_result(facts, of_k, benchmark["intervals"][metric]["mean"], place, benchmark["title"])
-            )
-    return results
-
-
-def _eval_result(facts: RunFacts, metric: str, value: float, dataset: str, title: str) -> "EvalResult":
     from huggingface_hub import EvalResult
 
+    held_out = facts.record.get("held_out") or facts.record.get("dataset") or {"name": "held-out problems"}
+    name, scores = held_out["name"], facts.evaluation.get(facts.moment, {})
+    results = [(metric, value, name.replace(" ", "-"), f"{name} (held out)") for metric, value in scores.items()]
+    for name, one in (facts.benchmarks or {}).items():
+        source = one.get("source") or {}
+        place = source.get("hub") or source.get("built_in") or name
+        # Pass@K is Pass@1 where K is 1
+        metrics = {metric.replace("k", str(one["k"])): metric for metric in ("pass@1", "pass@k", "maj@k")}
+        results += [
+            (shown, one["intervals"][metric]["mean"], place, one["title"]) for shown, metric in metrics.items()
+        ]
     is_on_hub = "/" in facts.model_name
-    return EvalResult(
-        task_type="text-generation",
-        dataset_type=dataset,
-        dataset_name=title,
-        metric_type=metric,
-        metric_name=metric.capitalize(),
-        metric_value=value,
-        source_name="trl_miner" if is_on_hub else None,
-        source_url=f"https://huggingface.co/{facts.model_name}" if is_on_hub else None,
-    )
+    return [
+        EvalResult(
+            task_type="text-generation",
+            dataset_type=dataset,
+            dataset_name=title,
+            metric_type=metric,
+            metric_name=metric.capitalize(),
+            metric_value=value,
+            source_name="trl_miner" if is_on_hub else None,
+            source_url=f"https://huggingface.co/{facts.model_name}" if is_on_hub else None,
+        )
+        for metric, value, dataset, title in results
+    ]
 
 
 def _share(value: float | None) -> str:

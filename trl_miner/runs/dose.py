@@ -23,7 +23,7 @@ ACTS_ON = {
 NONE = "none"
 _ASKED = {
     "gradient": "{} of the gradient's norm",
-    "cap": "at most {} of the L1 mass",
+    "cap": "at most {} of mixed prompts' sum of |advantage| in each batch",
     "none": "no limit",
     "": "",
 }

@@ -660,8 +660,8 @@ class MinerGRPOTrainer(GRPOTrainer):
         folder = Path(self._get_output_dir(trial))
         self._checkpoints.save(folder, partial(super()._save_checkpoint, model, trial))
 
-    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
-        open_repo(self, partial(super().init_hf_repo, token, private))
+    def init_hf_repo(self, *args: Any, **kwargs: Any) -> None:
+        open_repo(self, partial(super().init_hf_repo, *args, **kwargs))
 
     def push_to_hub(self, *args: Any, **kwargs: Any) -> bool:
         """Push the model and return whether it arrived: see `trl_miner.hub.training.push_trained`."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..runs.history import RunHistory
+from ..runs.prompt_outcomes import KINDS
 
 MOST_COMPLETION_FILES = 40  # read of a run, evenly over it
 HELD_OUT = "held_out"
@@ -15,7 +16,7 @@ class Panel:
     """One panel of a picture: a metric ("eval:pass@1" is a score on held-out problems), and its vertical axis.
 
     A rare one is left out where the metric is always 0 or not recorded. `target` is a metric whose last value is drawn
-    as a dotted line."""
+    as a dotted line, and `ticks` are labels of the horizontal axis at 0, 1, 2, ..."""
 
     key: str
     title: str
@@ -24,6 +25,7 @@ class Panel:
     log: bool = False
     rare: bool = False
     target: str = ""
+    ticks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -224,10 +226,13 @@ AGAINST = Chart(
 PROMPTS = Chart(
     "prompts",
     "All prompts over the training",
-    (),
+    tuple(
+        Panel(f"prompts/{kind}", kind.capitalize(), "share of all prompts", share=True) for kind in (*KINDS, "unseen")
+    ),
     "Every prompt of the training set, by how its rollouts came out when the run last generated for it. Mixed: "
     "some were right and some wrong. Unseen: not generated for yet, or the verifier could not judge it. "
     "Of several rows with the same prompt, one counts as seen and the others as unseen.",
+    columns=2,
 )
 SKIPPED = Chart(
     "prompts_skipped",

@@ -5,14 +5,11 @@ A *step* in here is one generation batch, as in the papers, however many optimiz
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..runs.compare_folder import read_run_settings
 from ..runs.evaluation import AFTER, read_evaluation
 from ..runs.history import RunHistory, read_run
-from ..runs.trainer_state import FILE as STATE
 from ..runs.trainer_state import last_step
 from ..tables import Table
 from .cells import NOT_AVAILABLE, counted, show_spread, spread, with_count
@@ -20,54 +17,23 @@ from .cells import NOT_AVAILABLE, counted, show_spread, spread, with_count
 _ROUNDING = 1e-9  # the mean of equal scores may be a little above each of them
 
 
-@dataclass(frozen=True)
-class RunSummary:
-    """The numbers of one run in a comparison; None: the run did not record it."""
-
-    method: str
-    seed: int
-    scores: Mapping[float, Mapping[str, float]]  # {0: {"pass@1": 0.5}, 15: ...}, 0 before training
-    seconds_per_step: float | None  # without the scoring
-    generated: float | None  # rollouts, those that dynamic sampling dropped included
-    used: float | None  # share of `generated` that had a gradient
-
-    @property
-    def final(self) -> Mapping[str, float]:
-        return self.scores[max(self.scores)]
-
-    def steps_to(self, wanted: float) -> float | None:
-        """Return the first scored step whose Pass@1 is at least `wanted`; None: there is none."""
-        return next((step for step in sorted(self.scores) if self.scores[step]["pass@1"] >= wanted - _ROUNDING), None)
-
-
-def summarize_run(folder: str | Path) -> RunSummary:
-    """Read the folder of a finished run of `trl-miner compare`."""
-    folder = Path(folder)
-    method = read_run_settings(folder)["method"]
-    if last_step(folder) is None:
-        raise FileNotFoundError(f"{folder / STATE} is missing or damaged. Run compare again.")
-    if AFTER not in read_evaluation(folder):
-        raise ValueError(f"{folder} must hold a finished run: it was not scored after training. Run compare again.")
-    return summary_of(read_run(folder), method)
-
-
-def summary_of(run: RunHistory, method: str) -> RunSummary:
-    """Return the numbers of a run that was scored after training, for the row of a method."""
-    per_step, seconds = run.per_step or 1.0, mean_step_time(run)
-    generated, used = (_last(run, f"rollouts/{name}_total") for name in ("generated", "used"))
-    return RunSummary(
-        method=method,
-        seed=run.seed or 0,
-        scores={step / per_step: scores for step, scores in run.scores.items()},
-        seconds_per_step=None if seconds is None else seconds * per_step,
-        generated=generated,
-        used=used / generated if generated and used is not None else None,
-    )
+def read_finished(folder: Path) -> RunHistory | None:
+    """Return a run of `trl-miner compare`; None: it was not scored after training, or a file is missing or damaged."""
+    try:
+        is_finished = last_step(folder) is not None and AFTER in read_evaluation(folder)
+        return read_run(folder) if is_finished else None
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def is_scored(run: RunHistory) -> bool:
     """Return whether a run is finished and has a Pass@1 wherever it was scored."""
     return run.finished and bool(run.scores) and all("pass@1" in scores for scores in run.scores.values())
+
+
+def final_scores(run: RunHistory) -> Mapping[str, float]:
+    """Return the last scores on held-out problems; empty: there are none."""
+    return run.scores[max(run.scores)] if run.scores else {}
 
 
 def mean_step_time(run: RunHistory) -> float | None:
@@ -82,61 +48,81 @@ def mean_step_time(run: RunHistory) -> float | None:
     return float(points[:, 1] @ weights / weights.sum()) if weights.sum() else None
 
 
-def compare_runs(runs: Sequence[RunSummary], methods: Mapping[str, int], *, baseline: str | None) -> dict[str, Any]:
-    """Return the content of `comparison.json` for the finished runs, with what `spread` gives by row and column.
+def compare_runs(
+    runs: Mapping[str, Sequence[RunHistory]], wanted: Mapping[str, int], *, baseline: str | None
+) -> dict[str, Any]:
+    """Return the content of `comparison.json`, with what `spread` gives by row and column.
 
-    `methods` are the rows, in order, and how many runs each should have; the target is the baseline's best Pass@1.
+    Args:
+        runs: By method those that were scored after training.
+        wanted: How many runs each method should have; its methods are the rows, in order.
+        baseline: The method whose best Pass@1 is the target of the others.
     """
-    target = target_of([run for run in runs if run.method == baseline])
-    largest_k = max((int(name.split("@")[1]) for run in runs for name in run.final), default=1)
+    target = _target(runs.get(baseline or "", ()))
+    every = [run for method in wanted for run in runs.get(method, ())]
+    largest_k = max((int(name.split("@")[1]) for run in every for name in final_scores(run)), default=1)
     rows = []
-    for method, wanted in methods.items():
-        own = [run for run in runs if run.method == method]
-        rows.append(
-            {
-                "method": method,
-                "runs": len(own),
-                "wanted": wanted,
-                "pass@1": spread([run.final.get("pass@1") for run in own]),
-                f"pass@{largest_k}": spread([run.final.get(f"pass@{largest_k}") for run in own]),
-                "steps_to_target": spread([run.steps_to(target["pass@1"]) for run in own] if target else []),
-                "seconds_per_step": spread([run.seconds_per_step for run in own]),
-                "rollouts_generated": spread([run.generated for run in own]),
-                "rollouts_used": spread([run.used for run in own]),
-            }
-        )
+    for method, number in wanted.items():
+        known = [_numbers(run, target) for run in runs.get(method, ())]
+        columns = {key: spread([own.get(key) for own in known]) for key in _columns(largest_k)}
+        rows.append({"method": method, "runs": len(known), "wanted": number, **columns})
     return {"baseline": baseline, "target": target, "largest_k": largest_k, "rows": rows}
 
 
 def comparison_table(comparison: Mapping[str, Any]) -> Table:
     """Return the numbers of `compare_runs` as a table."""
-    k = comparison["largest_k"]
-    columns = {
-        "pass@1": ("Pass@1", "{:.3f}"),
-        f"pass@{k}": (f"Pass@{k}", "{:.3f}"),
-        "steps_to_target": ("Steps to GRPO's best Pass@1", "{:.0f}"),
-        "seconds_per_step": ("Seconds per step", "{:.2f}"),
-        "rollouts_generated": ("Rollouts generated", "{:,.0f}"),
-        "rollouts_used": ("Rollouts with a gradient", "{:.1%}"),
-    }
+    columns = _columns(comparison["largest_k"])
     is_even = len({row["wanted"] for row in comparison["rows"]}) < 2
     rows = []
     for row in comparison["rows"]:
         cells = {key: show_spread(row[key], form) for key, (_, form) in columns.items()}
         if comparison["target"] is not None and row["runs"]:
-            steps = row["steps_to_target"] or {"runs": 0}
-            shown = cells["steps_to_target"] if steps["runs"] else "not reached"
-            cells["steps_to_target"] = with_count(shown, steps["runs"], row["runs"])
-        rows.append([_name(row, is_even=is_even), *cells.values()])
+            reached = (row["steps_to_target"] or {"runs": 0})["runs"]
+            shown = cells["steps_to_target"] if reached else "not reached"
+            cells["steps_to_target"] = with_count(shown, reached, row["runs"])
+        name = row["method"]
+        if row["runs"] != row["wanted"]:
+            name += f" ({row['runs']} of {row['wanted']} runs)"
+        elif not is_even:
+            name += f" ({counted(row['runs'], 'run')})"
+        rows.append([name, *cells.values()])
     return Table("Methods", ["Method", *(title for title, _ in columns.values())], rows, _notes(comparison))
 
 
-def target_of(runs: Sequence[RunSummary]) -> dict[str, float] | None:
+def _columns(largest_k: int) -> dict[str, tuple[str, str]]:
+    """Return titles and forms of the columns."""
+    return {
+        "pass@1": ("Pass@1", "{:.3f}"),
+        f"pass@{largest_k}": (f"Pass@{largest_k}", "{:.3f}"),
+        "steps_to_target": ("Steps to GRPO's best Pass@1", "{:.0f}"),
+        "seconds_per_step": ("Seconds per step", "{:.2f}"),
+        "rollouts_generated": ("Rollouts generated", "{:,.0f}"),
+        "rollouts_used": ("Rollouts with a gradient", "{:.1%}"),
+    }
+
+
+def _numbers(run: RunHistory, target: Mapping[str, float] | None) -> dict[str, float | None]:
+    """Return the numbers of one run by column, where it recorded them."""
+    per_step, seconds = run.per_step or 1.0, mean_step_time(run)
+    generated, used = (_last(run, f"rollouts/{name}_total") for name in ("generated", "used"))
+    best = float("inf") if target is None else target["pass@1"] - _ROUNDING
+    reached = [step / per_step for step, scores in run.scores.items() if scores["pass@1"] >= best]
+    return {
+        **final_scores(run),
+        "steps_to_target": min(reached, default=None),
+        "seconds_per_step": None if seconds is None else seconds * per_step,
+        "rollouts_generated": generated,  # those that dynamic sampling dropped included
+        "rollouts_used": used / generated if generated and used is not None else None,
+    }
+
+
+def _target(runs: Sequence[RunHistory]) -> dict[str, float] | None:
     """Return the best mean of the runs' Pass@1, and its step, among the steps at which all of them were scored."""
     if not runs:
         return None
-    steps = set.intersection(*(set(run.scores) for run in runs))
-    means = {step: statistics.fmean(run.scores[step]["pass@1"] for run in runs) for step in sorted(steps)}
+    scores = [{step / (run.per_step or 1.0): own["pass@1"] for step, own in run.scores.items()} for run in runs]
+    steps = sorted(set.intersection(*map(set, scores)))
+    means = {step: statistics.fmean(own[step] for own in scores) for step in steps}
     best = max(means, key=lambda step: means[step])  # the first of equals
     return {"pass@1": means[best], "step": best}
 
@@ -145,12 +131,6 @@ def _last(run: RunHistory, metric: str) -> float | None:
     values = run.points(metric)[:, 1]
     known = values[values == values]  # NaN where it is no finite number
     return float(known[-1]) if len(known) else None
-
-
-def _name(row: Mapping[str, Any], *, is_even: bool) -> str:
-    if row["runs"] != row["wanted"]:
-        return f"{row['method']} ({row['runs']} of {row['wanted']} runs)"
-    return row["method"] if is_even else f"{row['method']} ({counted(row['runs'], 'run')})"
 
 
 def _notes(comparison: Mapping[str, Any]) -> list[str]:

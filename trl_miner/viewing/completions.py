@@ -33,6 +33,8 @@ class Completions:
 
 def read_completions(run: RunHistory, *, rows: int = 6) -> Completions:
     """Read the completions files of a run, damaged ones as far as they go, and keep some rows of the last."""
+    import pandas as pd
+
     paths = completions_files(run.folder)
     if len(paths) > MOST_COMPLETION_FILES:
         last_place, parts = len(paths) - 1, MOST_COMPLETION_FILES - 1
@@ -45,10 +47,13 @@ def read_completions(run: RunHistory, *, rows: int = 6) -> Completions:
         notes += [note] if note else []
         if table is None or not table.num_rows or not TEXTS <= set(table.column_names):
             continue
-        table, reward = _with_verdicts(run, _with_texts(table))
-        logs.append(_measure(table.to_pandas(), reward, threshold))
-        kept = min(rows, table.num_rows)
-        last = table.take([place * table.num_rows // kept for place in range(kept)]).to_pylist()
+        rollouts = pd.DataFrame(table.to_pylist())  # conversations as lists of dicts
+        for name in ("prompt", "completion"):
+            rollouts[name] = rollouts[name].map(_as_text)
+        reward = _add_verdicts(run, rollouts)
+        logs.append(_measure(rollouts, reward, threshold))
+        kept = min(rows, len(rollouts))
+        last = rollouts.iloc[[place * len(rollouts) // kept for place in range(kept)]].to_dict("records")
     return Completions(sorted(logs, key=lambda log: log["step"]), last, reward, notes)
 
 
@@ -68,16 +73,6 @@ def _measure(rollouts: "DataFrame", reward: str | None, threshold: float) -> dic
                 log[f"completions/{name}_characters"] = float(lengths[chosen].mean())
     groups = rollouts.groupby("prompt")["completion"]
     return log | {"completions/distinct": float((groups.nunique() / groups.count()).mean())}
-
-
-def _with_texts(table: Any) -> Any:
-    """Return a table whose prompts and completions are texts, also where they were conversations."""
-    import pyarrow as pa
-
-    for name in ("prompt", "completion"):
-        texts = pa.array([_as_text(said) for said in table[name].to_pylist()], pa.string())
-        table = table.set_column(table.column_names.index(name), name, texts)
-    return table
 
 
 def _as_text(said: Any) -> str:
@@ -104,18 +99,15 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(own) for own in value] if isinstance(value, list) else value
 
 
-def _with_verdicts(run: RunHistory, table: Any) -> tuple[Any, str | None]:
-    """Return a table with a column of the reward that decides what is correct, and its name; None: no rewards."""
-    import pyarrow as pa
-
-    columns = reward_columns(table.column_names)
+def _add_verdicts(run: RunHistory, rollouts: "DataFrame") -> str | None:
+    """Add a column of the reward that decides what is correct, and return its name; None: there are no rewards."""
+    columns = reward_columns([*rollouts])
     recorded = read_verifier(run.folder)
     if recorded is None:  # damaged, or not there; other columns than rewards may follow them
         verifier = find_verifier(columns, None)
         recorded = (columns[:1] if verifier.is_guess else [*verifier.names], False)
     names = [name for name in dict.fromkeys(recorded[0]) if name in columns]
     title = " and ".join(names)
-    if len(names) > 1:
-        smallest = table.select(names).to_pandas().astype(float).min(axis=1, skipna=not recorded[1])
-        table = table.append_column(title, pa.array(smallest, from_pandas=True))
-    return table, title or None
+    if names:
+        rollouts[title] = rollouts[names].astype(float).min(axis=1, skipna=not recorded[1])
+    return title or None

@@ -28,7 +28,7 @@ _NUMBERS = ("old_logps", "weights", "advantages_before", "advantages")
 UP, DOWN = "0,114,178", "230,159,0"  # blue and orange of Okabe-Ito, distinguishable for color-blind readers
 
 
-def paid_tokens(credit: Credit, kind: str = "PH") -> list[dict[str, Any]]:
+def paid_tokens(credit: Credit, kind: str = "PH") -> "DataFrame":
     """Return which tokens got the credit of one kind of prompt, over all steps.
 
     Args:
@@ -36,31 +36,22 @@ def paid_tokens(credit: Credit, kind: str = "PH") -> list[dict[str, Any]]:
         kind: "PH" (all right), "HE" (mixed), "NH" (all wrong) or "unscorable".
 
     Returns:
-        One dict per token text, most credit first: "token", its text; "count", how often it was recorded; "credit",
-        its summed abs(advantage) after calibration; "share" of all credit of the kind, NaN where there is none;
-        "mean", credit per occurrence. Advantages that are not finite count as 0.
+        A row per token text, most credit first: "token", its text; "count", how often it was recorded; "credit", its
+        summed abs(advantage) after calibration; "share" of all credit of the kind, NaN where there is none; "mean",
+        credit per occurrence; and "text", its place in `token_texts`. Advantages that are not finite count as 0.
     """
-    if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}: got {kind!r}.")
-    paid = paid_by_text(credit, kind)
-    total = paid["credit"].sum()
-    paid = paid.assign(share=paid["credit"] / (total or np.nan), mean=paid["credit"] / paid["count"])
-    paid = paid.sort_values(["credit", "count", "token"], ascending=[False, False, True])
-    return paid.drop(columns="text").to_dict("records")
-
-
-def paid_by_text(credit: Credit, kind: str) -> "DataFrame":
-    """Return a row for each text of a token in prompts of the `kind`: "text", its place among the distinct texts;
-    "token"; "count", how often it occurs; "credit", its summed abs(advantage)."""
     import pandas as pd
 
+    if kind not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}: got {kind!r}.")
     texts, advantages = token_texts(credit.table), token_numbers(credit.table, "advantages")
     is_kind = np.repeat(credit.table["kind"].to_numpy() == kind, token_counts(credit.table))
     is_kind &= advantages.view(np.uint32) != NULL_BITS  # a tool's
     tokens = pd.DataFrame({"text": texts.indices.to_numpy()[is_kind], "paid": absolute(advantages[is_kind])})
     paid = tokens.groupby("text")["paid"].agg(count="size", credit="sum").reset_index()
-    paid.insert(1, "token", pd.Series(texts.dictionary.to_pylist(), dtype=object).reindex(paid["text"]).to_numpy())
-    return paid
+    paid.insert(0, "token", pd.Series(texts.dictionary.to_pylist(), dtype=object).reindex(paid["text"]).to_numpy())
+    paid = paid.assign(share=paid["credit"] / (paid["credit"].sum() or np.nan), mean=paid["credit"] / paid["count"])
+    return paid.sort_values(["credit", "count", "token"], ascending=[False, False, True], ignore_index=True)
 
 
 def token_texts(table: Any) -> Any:
@@ -82,9 +73,9 @@ def paid_tokens_markdown(credit: Credit, kind: str = "PH", *, num_tokens: int = 
         The table; texts of tokens are escaped, spaces and control characters visible.
     """
     rows = [
-        [visible(row["token"][:40], spaces=True), f"{row['count']:,}", f"{row['credit']:.4g}"]
-        + [f"{100 * row['share']:.2f} %", f"{row['mean']:.4g}"]
-        for row in paid_tokens(credit, kind)[:num_tokens]
+        [visible(row.token[:40], spaces=True), f"{row.occurrences:,}", f"{row.credit:.4g}", f"{100 * row.share:.2f} %"]
+        + [f"{row.mean:.4g}"]
+        for row in paid_tokens(credit, kind)[:num_tokens].rename(columns={"count": "occurrences"}).itertuples()
     ]
     return Table("", ["Token", "Occurrences", "Credit", "Share", "Mean"], rows).markdown()
 
@@ -169,22 +160,25 @@ def draw_paid_tokens(
         The path written, or without one the `matplotlib.figure.Figure`, which a notebook shows.
     """
     credit = run if isinstance(run, Credit) else read_credit(run)
-    rows = [row for row in paid_tokens(credit, kind) if row["credit"] > 0][:num_tokens]
+    rows = paid_tokens(credit, kind).query("credit > 0")[:num_tokens]
     size = (9, 1.3 + 0.27 * max(len(rows), 4))
     figure, (shares, means) = new_figure(2, size=size, sharey=True)
     figure.suptitle(f"Which tokens are paid ({kind} prompts, {_in_font(visible(credit.name[:60]))})", parse_math=False)
-    if not rows:
+    if rows.empty:
         figure.text(0.5, 0.4, f"No token of a {kind} prompt has an advantage.", ha="center")
     places = list(range(len(rows)))
-    shares.barh(places, [100 * row["share"] for row in rows], color="#0072B2", height=0.7)
-    means.plot([row["mean"] for row in rows], places, "o", color="#E69F00", markeredgecolor="black")
+    shares.barh(places, 100 * rows["share"], color="#0072B2", height=0.7)
+    means.plot(rows["mean"], places, "o", color="#E69F00", markeredgecolor="black")
     for axes, label in ((shares, "share of the credit, %"), (means, "mean abs(advantage) of an occurrence")):
         axes.set_xlabel(label)
         axes.set_xlim(left=0)
         axes.locator_params(axis="x", nbins=5)
         axes.xaxis.set_major_formatter("{x:.3g}")
         axes.grid(visible=False, axis="y")
-    labels = [f"{_in_font(visible(row['token'][:24], spaces=True))}  ({row['count']:,}×)" for row in rows]
+    labels = [
+        f"{_in_font(visible(token[:24], spaces=True))}  ({count:,}×)"
+        for token, count in zip(rows["token"], rows["count"], strict=True)
+    ]
     shares.set_yticks(places, labels, parse_math=False)
     shares.set_ylim(max(len(rows), 1) - 0.4, -0.6)
     if path is None:

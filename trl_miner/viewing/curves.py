@@ -12,9 +12,20 @@ from typing import Any
 from ..runs.history import RunHistory, read_run
 from .charts import COMPLETIONS, HELD_OUT, UNSCORABLE, Chart, Panel, charts_of
 from .completions import Completions, completions_history
-from .figures import add_legend, draw_line, finish_axes, mean_line, new_figure, save, scale_by_two, style
+from .figures import (
+    COLUMNS,
+    add_legend,
+    columns_of,
+    draw_line,
+    finish_axes,
+    mean_line,
+    new_figure,
+    save,
+    scale_by_two,
+    style,
+)
 from .frame import SAMPLES, Metrics, read_metrics
-from .grouping import Method, group_methods, highlighted_labels
+from .grouping import Method, group_methods, highlighted_labels, methods_with
 from .material import read_material, tell_apart
 from .pages import Plan
 
@@ -79,20 +90,19 @@ def draw_metrics(chart: Chart, metrics: Metrics, smooth: int = 1) -> Any:
     shown = [panel for panel in chart.panels if not panel.rare or metrics.occurs(panel.key)] or chart.panels[:1]
     figure, panels = new_figure(len(shown), len(methods), columns=chart.columns)
     for axes, panel in zip(panels, shown, strict=True):
-        _draw_panel(axes, panel.key, metrics, smooth, num_lines=len(shown) * len(methods))
+        _draw_panel(axes, panel.key, metrics, smooth, columns_of(len(shown) * len(methods)))
         for method in methods if panel.target else ():
             dosed = [run for run in method.runs if metrics.has(panel.key, run)]
             for target in set(metrics.of(dosed, panel.target, "last")):
                 axes.axhline(target, color=style(method.style_index)[0], linestyle=":", linewidth=1.2)
         if is_by_k and axes.has_data():
             scale_by_two(axes, int(axes.dataLim.x1))
-        finish_axes(axes, title=panel.title, xlabel=metrics.axis, ylabel=panel.unit, share=panel.share,
-                    percent=panel.unit.startswith("share"), log=panel.log, steps=not is_by_k)  # fmt: skip
+        finish_axes(axes, panel, metrics.axis, steps=not is_by_k)
     add_legend(figure, panels)
     return figure
 
 
-def _draw_panel(axes: Any, metric: str, metrics: Metrics, smooth: int, num_lines: int) -> None:
+def _draw_panel(axes: Any, metric: str, metrics: Metrics, smooth: int, columns: int) -> None:
     own = metrics.rows[metrics.rows["metric"] == metric]
     by_method = dict(tuple(own.groupby("method", observed=True, sort=False)))
     front = _front(metrics)
@@ -100,10 +110,9 @@ def _draw_panel(axes: Any, metric: str, metrics: Metrics, smooth: int, num_lines
         if method.label in by_method and (rows := by_method[method.label])["value"].notna().any():
             draw_line(
                 axes,
-                mean_line(rows, smooth),
+                mean_line(rows, smooth, columns),
                 method.label,
                 method.style_index,
-                lines=num_lines,
                 band=len(metrics.methods) <= MOST_BANDS or method.label in front,
                 behind=bool(front) and method.label not in front,
             )
@@ -128,6 +137,9 @@ def plan_chart(chart: Chart, metrics: Metrics, smooth: int = 1, *, has_means: bo
         front = " and ".join(_front(metrics))
         what = f"only {front} have bands" if front else "there are no bands"
         caption.append(f"Above {MOST_BANDS} methods {what}: give fewer runs to see them.")
+    logs = metrics.rows.groupby(["metric", "method"], observed=True)["step"].nunique()
+    if len(logs) and logs.max() > 2 * COLUMNS:
+        caption.append("Neighbouring logs are one point, their mean, with a band from the smallest to the largest.")
     if smooth > 1:
         caption.append(f"Trailing mean over {smooth} logs of each run.")
     return Plan(chart.name, chart.title, " ".join(caption), lambda: draw_metrics(chart, metrics, smooth))
@@ -161,12 +173,9 @@ def training_plans(metrics: Metrics, completions: Mapping[str, Completions], smo
 
 def _of_completions(methods: Sequence[Method], completions: Mapping[str, Completions]) -> list[Method]:
     """Return the methods with the runs that have completions, whose logs are the measures of these."""
-    kept = [[run for run in method.runs if str(run.folder) in completions] for method in methods]
-    return [
-        replace(method, runs=[completions_history(run, completions[str(run.folder)]) for run in runs])
-        for method, runs in zip(methods, kept, strict=True)
-        if runs
-    ]
+    having = methods_with(methods, completions)
+    runs = [[completions_history(run, completions[str(run.folder)]) for run in method.runs] for method in having]
+    return [replace(method, runs=own) for method, own in zip(having, runs, strict=True)]
 
 
 def keys_of(charts: Iterable[Chart]) -> list[str]:

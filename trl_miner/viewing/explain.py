@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..prompt_kinds import PromptKind
-from .figures import new_figure, style
+from .figures import new_figure
 
 # Okabe-Ito colors, distinguishable for color-blind readers; the kind is written beside each group as well.
-KIND_COLORS: dict[str, str] = dict(zip(PromptKind, ("#009E73", "#E69F00", "#D55E00", "#999999"), strict=True))
-UP, DOWN, GREY = "#0072B2", "#D55E00", "#999999"
+KIND_COLORS: dict[str, str] = dict(
+    zip((kind.value for kind in PromptKind), ("#009E73", "#E69F00", "#D55E00", "#999999"), strict=True)
+)
 
 
 def kind_names(kinds: Any) -> list[str]:
@@ -121,55 +122,6 @@ def draw_by_rollout(
     middles = [places[start] + (num_generations - 1) / 2 for start in starts]
     panels[-1].set_xticks(middles, [f"prompt {start // num_generations + 1}, {names[start]}" for start in starts])
     figure.suptitle(title)
-    return figure
-
-
-def draw_focus(gammas: Sequence[float], probabilities: Any = ()) -> Any:
-    """Draw the focal weight against the probability of the token, (1 - p)^gamma.
-
-    Args:
-        gammas: A line each.
-        probabilities: Of tokens to mark, each on all lines.
-
-    Returns:
-        A matplotlib figure.
-
-    Source: arXiv 2601.04731, section 3.2.
-    """
-    figure, (axes,) = new_figure(1, size=(5.6, 3.2))
-    grid, marked = np.linspace(0, 1, 101), np.asarray(probabilities, dtype=float)
-    for index, gamma in enumerate(gammas):
-        color, dash = style(index)
-        axes.plot(grid, (1 - grid) ** gamma, dash, color=color, label=f"gamma = {gamma:g}")
-        axes.plot(marked, (1 - marked) ** gamma, "o", color=color, markersize=4)
-    axes.set(xlabel="probability of the sampled token", ylabel="weight", title="The focal weight")
-    axes.legend(frameon=False)
-    return figure
-
-
-def draw_cap(tau_ref: float, tau_pos: float, lambda_max: float) -> Any:
-    """Draw how much of the signal of all-right prompts is left under the cap.
-
-    Args:
-        tau_ref: Sum of abs(advantage) over the tokens of mixed prompts.
-        tau_pos: The same over all-right prompts, before the cap; above 0.
-        lambda_max: The one to mark, above 0.
-
-    Returns:
-        A matplotlib figure.
-
-    Source: arXiv 2601.04731, section 3.3.
-    """
-    figure, (axes,) = new_figure(1, size=(6.4, 3.2))
-    turn = tau_pos / tau_ref if tau_ref > 0 else lambda_max
-    grid = np.geomspace(min(lambda_max, turn) / 10, max(lambda_max, turn) * 10, 200)
-    axes.plot(grid, np.minimum(tau_pos, grid * tau_ref), color=UP, label="min(tau_pos, lambda_max tau_ref)")
-    axes.axhline(tau_pos, color=GREY, linestyle=":", label="tau_pos: without a cap")
-    left = min(tau_pos, lambda_max * tau_ref)
-    axes.plot([lambda_max], [left], "o", color=DOWN, label=f"lambda_max = {lambda_max:g}: {left:.3g}")
-    axes.set(xscale="log", yscale="log", xlabel="lambda_max", ylabel="sum of abs(advantage), PH tokens")
-    axes.set_title("The cap on the signal of all-right prompts")
-    axes.legend(frameon=False, fontsize="small")
     return figure
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..runs.files import write_whole
 from ..text import for_picture
+from .charts import Panel
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -25,7 +26,7 @@ INK, PAPER, GRID = "#1b1f24", "#ffffff", "#c9ced6"
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9", INK)
 _DASHES = ("-", "--", "-.", ":")
 _FEW = 12  # a line of at most so many points has a marker at each
-_COLUMNS = 600  # more than the pixels of a panel show
+COLUMNS = 300  # of a line at most, which a panel can show
 _COLUMNS_OF_ALL = 2500  # of all lines of a figure together: some 200 kB as SVG
 _WIDTHS = {1: 6.6, 2: 10.0, 3: 13.0}  # inches, by panels in a row
 _LEGEND_COLUMNS = {1: 3, 2: 4}  # by panels in a row
@@ -36,12 +37,18 @@ def style(index: int) -> tuple[str, str]:
     return COLORS[index % 7], _DASHES[index % 4]
 
 
-def mean_line(rows: "DataFrame", smooth: int = 1) -> "DataFrame":
+def columns_of(lines: int) -> int:
+    """Return the columns of each line of a figure."""
+    return max(12, min(COLUMNS, _COLUMNS_OF_ALL // max(1, lines)))
+
+
+def mean_line(rows: "DataFrame", smooth: int = 1, columns: int = COLUMNS) -> "DataFrame":
     """Return the mean over the runs of a method by step, with the smallest and the largest value.
 
     Args:
         rows: Tidy rows of one metric and one method; a band of their own are columns "low" and "high".
         smooth: Logs of a trailing mean over each run; 1: none.
+        columns: Where there are more than twice as many steps, they are put together into so many.
 
     Returns:
         Columns "mean", "low" and "high" by ascending step; NaN is a gap.
@@ -50,12 +57,19 @@ def mean_line(rows: "DataFrame", smooth: int = 1) -> "DataFrame":
         means = rows.groupby("run", observed=True)["value"].transform(lambda own: own.rolling(smooth, 1).mean())
         rows = rows.assign(value=means.where(rows["value"].notna()))
     edges = {"low": "low", "high": "high"} if "low" in rows else {"low": "value", "high": "value"}
-    steps = rows.groupby("step")
-    return steps.agg(mean=("value", "mean"), low=(edges["low"], "min"), high=(edges["high"], "max"))
+    line = rows.groupby("step").agg(mean=("value", "mean"), low=(edges["low"], "min"), high=(edges["high"], "max"))
+    if len(line) > 2 * columns:
+        first, last = line.index[0], line.index[-1]
+        column = ((line.index - first) * columns // (last - first)).astype(int)
+        line = line.assign(step=line.index).groupby(column).agg(
+            {"step": "mean", "mean": "mean", "low": "min", "high": "max"}
+        )  # fmt: skip
+        line = line.set_index("step")
+    return line
 
 
 def draw_line(
-    axes: Any, line: "DataFrame", label: str, index: int, *, lines: int = 1, band: bool = True, behind: bool = False
+    axes: Any, line: "DataFrame", label: str, index: int, *, band: bool = True, behind: bool = False
 ) -> None:
     """Draw what `mean_line` gives.
 
@@ -64,22 +78,19 @@ def draw_line(
         line: The line.
         label: Its name in the legend.
         index: Of its style.
-        lines: Lines of the whole figure, which share its number of points.
         band: Whether to draw the band from "low" to "high".
         behind: Whether other lines stand out.
     """
     color, dash = style(index)
-    columns = max(12, min(_COLUMNS, _COLUMNS_OF_ALL // max(1, lines)))
     x, y, low, high = (
         values.to_numpy(dtype=float) for values in (line.index, line["mean"], line["low"], line["high"])
     )
     if band and (high > low).any():
-        axes.fill_between(*_thin_band(x, low, high, columns), color=color, alpha=0.18, linewidth=0)
-    shown = thin(x, y, columns)
-    marked = _marked(y[shown])
+        axes.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
+    marked = _marked(y)
     axes.plot(
-        x[shown],
-        y[shown],
+        x,
+        y,
         dash,
         color=color,
         linewidth=1.2 if behind else 2.2,
@@ -90,31 +101,6 @@ def draw_line(
         markevery=marked,
         label=for_picture(label),
     )
-
-
-def thin(x: Any, y: Any, columns: int) -> Any:
-    """Return the indices to draw: the smallest and the largest y of each of `columns` parts of the x axis, and gaps.
-
-    x ascends; NaN in y is a gap. Points that are at most two for each column are all drawn.
-    """
-    if len(x) <= 2 * columns:
-        return np.arange(len(x))
-    width = (x[-1] - x[0]) / columns
-    edges = np.searchsorted(x, x[0] + width * np.arange(1, columns))
-    column = np.repeat(np.arange(columns), np.diff([0, *edges, len(x)]))
-    kept = [np.array([0, len(x) - 1])]
-    for heights in (y, -y):  # in each column the first of the smallest; NaN comes last, and first where all are
-        order = np.lexsort((heights, column))
-        kept.append(order[np.diff(column[order], prepend=-1) > 0])
-    return np.unique(np.concatenate(kept))
-
-
-def _thin_band(x: Any, low: Any, high: Any, columns: int) -> tuple[Any, Any, Any]:
-    """Return the hull of a band in each column."""
-    if len(x) <= 2 * columns:
-        return x, low, high
-    edges = np.unique(np.searchsorted(x, np.linspace(x[0], x[-1], columns + 1)[:-1]))
-    return x[edges], np.fmin.reduceat(low, edges), np.fmax.reduceat(high, edges)
 
 
 def _marked(y: Any) -> list[int]:
@@ -157,40 +143,32 @@ def new_figure(
     return figure, every[:panels]
 
 
-def finish_axes(
-    axes: Any,
-    *,
-    title: str,
-    xlabel: str,
-    ylabel: str,
-    share: bool = False,
-    percent: bool = False,
-    log: bool = False,
-    steps: bool = False,
-) -> None:
-    """Set titles and units; where nothing was drawn, the panel says so.
+def finish_axes(axes: Any, panel: Panel, xlabel: str, *, steps: bool = False) -> None:
+    """Set titles, units and scales of a panel; where nothing was drawn, it says so.
 
-    With `share` the vertical axis is from 0 to 1, with `percent` it is shown as percent, with `log` it is logarithmic,
-    where a value is above 0. With `steps` the horizontal one has whole numbers.
+    With `steps` the horizontal axis has whole numbers. The vertical one is in percent where the unit is a share, and
+    logarithmic where the panel is and a value is above 0.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
-    if share:
+    if panel.share:
         axes.set_ylim(-0.03, 1.03)
     if steps:
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
-    if log and axes.has_data() and axes.dataLim.y1 > 0:
+    if panel.log and axes.has_data() and axes.dataLim.y1 > 0:
         axes.set_yscale("log", nonpositive="mask")
         low, high = axes.get_ylim()
         if high < 60 * low:  # less than two decades hold too few powers of ten to read a value by
             axes.yaxis.set_major_locator(MaxNLocator(6) if high < 4 * low else LogLocator(subs=(1, 2, 3, 5)))
             axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    if percent:
+    if panel.unit.startswith("share"):
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.set_title(title, color=INK, fontsize=11)
+    axes.set_title(panel.title, color=INK, fontsize=11)
     axes.set_xlabel(xlabel, color=INK)
-    axes.set_ylabel(ylabel, color=INK)
+    axes.set_ylabel(panel.unit, color=INK)
+    if panel.ticks:
+        axes.set_xticks(range(len(panel.ticks)), panel.ticks, color=INK)
     if not axes.has_data():
         axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center", va="center", color=INK)
         axes.set(xticks=[], yticks=[])

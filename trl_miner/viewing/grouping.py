@@ -2,8 +2,8 @@
 
 import os.path
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..runs.dose import NONE, methods_by_kind
@@ -55,6 +55,12 @@ def group_methods(runs: Sequence[RunHistory]) -> list[Method]:
         if labels.index(label) != at:
             labels[at] = f"{label} ({found[at][0].name})"
     return [Method(label, group, place) for place, (label, group) in enumerate(zip(labels, found, strict=True))]
+
+
+def methods_with(methods: Sequence[Method], folders: Container[str]) -> list[Method]:
+    """Return the methods with those of their runs whose folders are named, if any."""
+    kept = [replace(m, runs=[run for run in m.runs if str(run.folder) in folders]) for m in methods]
+    return [method for method in kept if method.runs]
 
 
 def group_results(
@@ -139,15 +145,10 @@ def _has_cap(run: RunHistory) -> bool:
     return run.setting("miner_lambda_max") != "None"
 
 
-def settings_except(run: RunHistory, *names: str) -> tuple[Any, ...]:
-    """Return the settings of a run without the named ones, to find runs that differ in those alone."""
-    return tuple(sorted((name, value) for name, value in every_setting(run).items() if name not in names))
-
-
-def ablation_base(run: RunHistory) -> tuple[Any, ...]:
+def ablation_base(run: RunHistory) -> dict[str, str]:
     """Return what all runs of one ablation have in common: everything but the method."""
-    knobs = (name for name in every_setting(run) if name.startswith("miner_"))
-    return settings_except(run, "advantage_estimator", *knobs)
+    settings = every_setting(run).items()
+    return {name: value for name, value in settings if not name.startswith(("miner_", "advantage_estimator"))}
 
 
 def _of_method(run: RunHistory) -> dict[str, str]:

@@ -53,14 +53,13 @@ def draw_against(scored: ComparableRuns) -> Any:
     parts = [(name, places, k) for name, places in scored.ranges.items() for k in ks]
     size = (6.6 if len(ks) == 1 else 10.0, len(scored.ranges) * (1.1 + 0.24 * max(3, len(others))))
     figure, panels = new_figure(len(parts), columns=len(ks), size=size)
-    for at, (axes, (name, places, k)) in enumerate(zip(panels, parts, strict=True)):
+    for axes, (name, places, k) in zip(panels, parts, strict=True):
         compared = compare_with(scored, reference, others, places, k)
         _draw_intervals(axes, compared, [scored.methods[one.method].style_index for one in compared])
-        labels = [for_picture(one.method, 30) if at % len(ks) == 0 else "" for one in compared]
-        axes.set_yticks(range(len(compared)), labels, color=INK)
+        axes.set_yticks(range(len(compared)), [for_picture(one.method, 30) for one in compared], color=INK)
         axes.set_ylim(len(compared) - 0.5, -0.5)
-        title = for_picture(f"Pass@{k}, {name}")
-        finish_axes(axes, title=title, xlabel=f"points above {for_picture(reference)}", ylabel="")
+        panel = Panel("", for_picture(f"Pass@{k}, {name}"), unit="")
+        finish_axes(axes, panel, f"points above {for_picture(reference)}")
     return figure
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..runs.token_credit import KINDS, Credit, groups_of, token_counts
-from .credit import credit_sums, paid_by_text, prompts_of, token_texts
+from .credit import credit_sums, paid_tokens, prompts_of, token_texts
 
 TOKENS_PER_PIECE = 1 << 16
 _ROW_COLUMNS = ("reward", "verifier_reward", "grpo_advantage", "advantage", "nll", "rollout", "length")
@@ -106,7 +106,7 @@ def head(credit: Credit, shown: Credit, pieces: list[tuple[int, int]]) -> dict[s
         "rows": {name: shown.table[name].to_pylist() for name in _ROW_COLUMNS},
         "pieces": pieces,
         "completions": _other_completions(shown.table),
-        "paid": {kind: paid_by_text(credit, kind)[["text", "count", "credit"]].to_dict("list") for kind in KINDS},
+        "paid": {kind: paid_tokens(credit, kind)[["text", "count", "credit"]].to_dict("list") for kind in KINDS},
     }
 
 

@@ -69,18 +69,10 @@ def _runs_table(runs: Sequence[RunHistory], prompts: Mapping[str, Prompts]) -> T
 
 def _listed_tables(run: RunHistory, prompts: Prompts, target: Path) -> list[Table]:
     """Return the tables of a run that have rows."""
-    own, places = prompts.outcomes, prompts.last_places_P
-    unsolved = {
-        prompt: [f"{prompts.visits_P[prompt]}", f"step {prompts.step_of(places[prompt])}"]
-        for prompt in prompts.never_solved.tolist()
-    }
+    unsolved = {row.Index: [f"{row.visits}", f"step {row.step}"] for row in prompts.never_solved.itertuples()}
     forgotten = {
-        prompt: [
-            f"step {prompts.step_of(prompts.last_right_P[prompt])}",
-            f"step {prompts.step_of(place)}: {own.correct_V[place]} of {own.rollouts_V[place]} right",
-        ]
-        for prompt in prompts.forgotten.tolist()
-        for place in [places[prompt]]
+        row.Index: [f"step {row.solved:.0f}", f"step {row.step}: {row.correct} of {row.rollouts} right"]
+        for row in prompts.forgotten.itertuples()
     }
     tables = []
     for title, header, cells in (

@@ -21,21 +21,19 @@ from .held_out_tables import against_tables, pass_tables, scored_alike
 from .material import ReportInputs, read_material
 from .method_tables import (
     METRICS,
-    ablation_tables,
     completions_table,
     dose_table,
     methods_table,
     results_table,
     runs_table,
-    sensitivity_tables,
     settings_table,
     training_table,
 )
 from .notes import comparison_warnings, missing_notes, missing_text_notes, reading_notes, unfinished_notes
 from .pages import Plan, Section, html_page, markdown_page
-from .pass_curves import result_plans
 from .prompt_tables import prompt_tables
 from .prompts import prompt_plans, read_prompts
+from .score_curves import result_plans
 from .verdicts import verdicts
 
 _READ_OUT = 3  # runs whose completions are shown as text
@@ -144,8 +142,6 @@ def _tables(material: ReportInputs, metrics: Metrics) -> list[Table]:
         methods_table(methods),
         dose_table(methods),
         settings_table(methods),
-        *ablation_tables(metrics, material.results),
-        *sensitivity_tables(metrics),
         training_table(metrics),
         runs_table(material.runs, metrics) if material.runs else None,
     ]
