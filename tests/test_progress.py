@@ -137,7 +137,9 @@ def test_lines_become_rarer(monkeypatch, capsys):
 
 @pytest.mark.parametrize("ends", ["time.sleep(60)", "1 / 0"])
 def test_ctrl_c_and_errors_wipe_the_bar(terminal, ends):
-    work = f"try:\n  for _ in track(range(500), 'sampling'): time.sleep(0.2); {ends}\nexcept BaseException: sys.exit(130)"
+    work = (
+        f"try:\n  for _ in track(range(500), 'sampling'): time.sleep(0.2); {ends}\nexcept BaseException: sys.exit(130)"
+    )
     options = dict(until=b"[00:01", signum=signal.SIGINT) if "sleep" in ends else {}
     assert terminal.run(script(work), **options) == 130
     assert terminal.rows == [""]
