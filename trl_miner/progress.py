@@ -139,7 +139,8 @@ class Progress(tqdm):
         super().close()
 
     def __exit__(self, error: type[BaseException] | None, *rest: object) -> None:
-        self.leave = self.leave and error is None
+        if error is not None:
+            self.leave = False
         self.close()
 
     def _tick(self, ended: threading.Event) -> None:
