@@ -13,7 +13,7 @@ INTRODUCTION = """# Recipes
 `python .ci/recipes_readme.py` writes this file; a test fails when it is out of date.
 
 A recipe lists what differs from the defaults of `MinerGRPOConfig` and, behind each setting, the source of its value.
-The recipes of a model differ only in the method. `trl-miner train --help` explains each setting, and the
+The recipes of a model differ only in the method. `trl-miner train --help methods` explains each setting, and the
 [guide to launching](../trl_miner/launching/README.md) how to run a recipe on GPUs.
 
 They come with the package: `trl-miner recipes` lists them, `trl-miner recipes --copy arithmetic/miner` copies one to

@@ -8,7 +8,7 @@ import yaml
 from datasets import load_dataset
 from trl import DatasetMixtureConfig
 
-from trl_miner import train
+from trl_miner import cli, train
 from trl_miner.data.prompts import PromptForm
 from trl_miner.data_recipe import is_data, make_recipe, with_made_recipe
 from trl_miner.recipe import MinerScriptArguments
@@ -138,3 +138,11 @@ def test_a_stream_has_problems_to_score():
     data = data.rename_column("question", "prompt")
     problems, _ = train._held_out(MinerScriptArguments(score_problems=3), data, None)
     assert problems["prompt"] == ["0 + 1 =", "1 + 1 =", "2 + 1 ="]
+
+
+@pytest.mark.parametrize("command", ["launch", "doctor"])
+def test_launch_and_doctor_take_a_data_set_as_train_does(policy, command, capsys):
+    words = ["sums.csv", "--model", str(policy), "--max_completion_length", "8"]
+    assert cli.main([command, *words, *["--dry-run"] * (command == "launch")]) == 0
+    assert yaml.safe_load(Path("runs/sums.yaml").read_text())["dataset_name"] == "sums.csv"
+    assert ("--config runs/sums.yaml" if command == "launch" else "accepts 18 of 18 golds") in capsys.readouterr().out

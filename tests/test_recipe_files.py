@@ -154,8 +154,9 @@ def test_the_list_has_every_file_once_with_what_it_does(capsys):
     assert cli.main(["recipes", "--quiet"]) == 0
     lines = capsys.readouterr().out.splitlines()
     rows = [line.split(maxsplit=1) for line in lines if line.startswith("  ")]
-    assert [name for name, _ in rows] == [*recipe_files.shipped()] and all(len(row) == 2 for row in rows)
-    assert lines[0] == "arithmetic: On a CPU, in minutes."
+    starters, shipped = [*recipe_files.STARTERS], [*recipe_files.shipped()]
+    assert [name for name, _ in rows] == [*starters, *shipped] and all(len(row) == 2 for row in rows)
+    assert len(starters) == 6 and {*starters} < {*shipped} and "arithmetic: On a CPU, in minutes." in lines
     assert cli.main(["recipes", "slurm"]) == 0 and "arithmetic" not in capsys.readouterr().out
     assert cli.main(["recipes", "minr"]) == 2
 

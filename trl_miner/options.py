@@ -1,6 +1,7 @@
 """The command line of `trl-miner train`: settings of the training, and options of accelerate's launcher."""
 
 import argparse
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -20,6 +21,29 @@ HEADINGS = CONFIG_HEADINGS | {
     "held_out": "of the held-out problems",
     "base_model_steps": "of what is shown, and of the embedded models",
 }
+# The settings that a user sets first, with what TRL's long texts say.
+FIRST = {
+    "model_name_or_path": "The model: a Hub id, a folder, or trl_miner/arithmetic for a tiny one. With DATA: --model.",
+    "dataset_name": "The data set: a Hub id, a file, a folder, reasoning_gym/FAMILY, or trl_miner/arithmetic.",
+    "advantage_estimator": "The method: miner, grpo, or another of `trl-miner train --help methods`.",
+    "learning_rate": "The learning rate.",
+    "per_device_train_batch_size": "Rollouts in a micro-batch on each device.",
+    "num_generations": "Rollouts of each prompt.",
+    "max_completion_length": "Tokens of a rollout at most.",
+    "max_steps": "Optimizer steps; -1: as many as num_train_epochs has.",
+    "output_dir": "The folder of the run.",
+    "seed": "Decides the order of prompts and the rollouts.",
+}
+_USAGE = """\
+usage: trl-miner train RECIPE [options]
+       trl-miner train DATA --model MODEL [options]
+
+Train a recipe, or a data set (a file, a Hub id), from which a recipe is made first:
+  trl-miner train arithmetic/miner --max_steps 10
+  trl-miner train problems.csv --model MODEL
+`trl-miner recipes` lists the recipes. An option overrides the recipe's key of the same name.
+
+  --traceback     show where an error arose""".splitlines()
 _SCRIPT = "trl_miner.train"
 
 
@@ -51,30 +75,30 @@ def _refuse(message: str) -> NoReturn:
     raise ValueError(f"{message.removeprefix('argument ')}. See trl-miner train --help all.")
 
 
-def help_text(*, everything: bool = False) -> str:
-    """Return the help of `trl-miner train`: our settings in groups, and with `everything` all others, too."""
+def help_text(which: str = "") -> str:
+    """Return the help of `trl-miner train`: the settings that a user sets first, with MINER's.
+
+    `which` is "methods" for all settings of ours, in groups, or "all" for TRL's and accelerate's too.
+    """
     groups = _groups()
     by_group: dict[str, list[Any]] = {}
-    for action in make_parser()._actions:
-        if not action.option_strings[0].startswith(("--no_", "-h")):
-            by_group.setdefault(groups.get(action.dest, ""), []).append(action)
+    actions = [one for one in make_parser()._actions if not one.option_strings[0].startswith(("--no_", "-h"))]
+    for action in actions:
+        by_group.setdefault(groups.get(action.dest, ""), []).append(action)
     rest = [*by_group.pop(""), *(action for action in launch_command_parser()._actions if action.option_strings)]
     lines = [
-        "usage: trl-miner train RECIPE [options]",
-        "       trl-miner train DATA --model MODEL [options]",
-        "",
-        "Train a recipe through accelerate: trl-miner train arithmetic/miner --max_steps 10",
-        "`trl-miner recipes` lists the recipes. An option overrides the recipe's key of the same name.",
-        "For a data set (a file, a Hub id), a recipe is made first: trl-miner train problems.csv --model MODEL",
-        "",
-        f"  --help all  show {len(rest)} more options, those of TRL, transformers and accelerate, such as "
-        "--learning_rate,",
-        "              --max_steps, --output_dir, --seed, --resume_from_checkpoint and --num_processes",
-        "  --traceback show where an error arose",
+        *_USAGE,
+        f"  --help methods  show {sum(map(len, by_group.values()))} settings of methods, data, rewards and records",
     ]
-    for heading, actions in by_group.items():
-        lines += ["", f"Settings {heading}:", *(line for action in actions for line in _entry(action))]
-    if everything:
+    lines += [f"  --help all      show {len(rest)} more options, those of TRL, transformers and accelerate"]
+    if which not in ("methods", "all"):
+        lines += ["", "Settings to begin with:"]
+        known = {action.dest: action for action in actions}
+        lines += [line for name, text in FIRST.items() for line in _entry(known[name], text)]
+        by_group = {heading: by_group[heading] for heading in by_group if heading == "of MINER"}
+    for heading, inside in by_group.items():
+        lines += ["", f"Settings {heading}:", *(line for action in inside for line in _entry(action))]
+    if which == "all":
         lines += ["", "Settings of TRL and transformers, and options of accelerate's launcher:"]
         lines += [line for action in rest for line in _entry(action)]
     return "\n".join(lines)
@@ -92,10 +116,12 @@ def _groups() -> dict[str, str]:
     return groups
 
 
-def _entry(action: argparse.Action) -> list[str]:
-    """Return the lines of the help on a setting."""
+def _entry(action: argparse.Action, text: str | None = None) -> list[str]:
+    """Return the lines of the help on a setting. No command in backticks is broken across lines."""
     flag = max(action.option_strings, key=lambda flag: flag.count("_"))
     kind = "|".join(map(str, action.choices or ())) or getattr(action.type, "__name__", "").replace("string_to_", "")
     default = "" if action.default in (None, argparse.SUPPRESS) else f" (default: {action.default})"
-    text = " ".join(f"{(action.help or '') % {'default': action.default}}{default}".split())
-    return [f"  {flag} {kind}".rstrip(), *textwrap.wrap(text, 106, initial_indent=" " * 8, subsequent_indent=" " * 8)]
+    text = " ".join(f"{text or (action.help or '') % {'default': action.default}}{default}".split())
+    whole = re.sub(r"`[^`]+`", lambda command: command[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+    lines = textwrap.wrap(whole, 98, break_long_words=False, break_on_hyphens=False)
+    return [f"  {flag} {kind}".rstrip(), *(f"        {line}".replace("\N{NO-BREAK SPACE}", " ") for line in lines)]

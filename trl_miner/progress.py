@@ -1,6 +1,7 @@
-"""Show the progress of long work, as a bar or as plain lines, and the closing lines of a command."""
+"""Show the progress of long work, as tqdm's bar or as plain lines, and the closing lines of a command."""
 
 import contextlib
+import io
 import logging
 import os
 import shutil
@@ -10,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Self, TextIO, TypeVar
+from typing import Any, TextIO, TypeVar
 from weakref import WeakSet
 
 from tqdm import tqdm
@@ -20,7 +21,6 @@ from .redaction import redact
 T = TypeVar("T")
 _QUIET = ContextVar("_QUIET", default=False)
 _SHOWN = ContextVar("_SHOWN", default=False)
-_TITLE = 32  # characters, so that a path in it does not push the numbers out of the line
 # Seconds between two plain lines, which become rarer with time so that a log of many hours stays short.
 _TICK, _EVERY, _EVERY_AT_MOST = 1.0, 10.0, 60.0
 
@@ -57,11 +57,10 @@ def track(iterable: Iterable[T], title: str, *, total: int | None = None, **opti
             progress.advance()
 
 
-class Progress:
-    """Shows progress on stderr: a bar on a terminal, elsewhere a line every 10 seconds (later every minute).
+class Progress(tqdm):
+    """tqdm's bar on stderr; off a terminal a line every 10 seconds, later every minute.
 
-    A context manager. Whatever is printed or logged meanwhile stands above the bar. A `Progress` within another one
-    shows nothing.
+    Whatever is printed or logged meanwhile stands above the bar. A `Progress` within another one shows nothing.
 
     Args:
         title: The work: "sampling".
@@ -69,11 +68,14 @@ class Progress:
         unit: The items, in the plural: "samples". "": nothing is counted, only the seconds.
         quiet: Show nothing, as within `quietly`.
         initial: The items done by an earlier call, which do not count for the rate.
-        leave: Whether the last state stays, on a terminal and as a line.
+        leave: Whether the last state stays, unless an exception ends the work.
 
     Attributes:
         note: Shown at the end: "1234 tokens/s".
     """
+
+    _instances: WeakSet[Any] = WeakSet()  # apart from other libraries' bars, which would move this one down
+    monitor_interval = 0  # `_tick` redraws, also where a single item takes long
 
     def __init__(
         self,
@@ -85,130 +87,94 @@ class Progress:
         initial: int = 0,
         leave: bool = True,
     ) -> None:
-        self.title, self.total, self.unit, self.leave = title, total, unit, leave
-        self.done, self.note = initial, ""
-        self._initial, self._quiet = initial, quiet
-        self._bar: _Bar | None = None
-        self._context = contextlib.ExitStack()
-        self._ended = threading.Event()
-        self._start = self._last = time.monotonic()
-
-    def __enter__(self) -> Self:
-        self._start = self._last = time.monotonic()
-        self._quiet = self._quiet or is_quiet() or _SHOWN.get()
-        if not self._quiet:
-            _SHOWN.set(True)
-            self._context.callback(_SHOWN.set, False)
-            if sys.stderr.isatty():
-                self._bar = self._context.enter_context(_Bar(self))
-                self._context.enter_context(_printing_above(self._bar))
-            ticker = threading.Thread(target=self._keep_ticking, daemon=True)
-            ticker.start()
-            self._context.callback(ticker.join)
-            self._context.callback(self._ended.set)
-        return self
-
-    def __exit__(self, error: type[BaseException] | None, *rest: object) -> None:
-        shown = not self._quiet and self.leave and error is None
-        if self._bar is not None:
-            self._bar.leave = shown
-        self._context.close()
-        if shown and self._bar is None:
-            self.say(f"{self.title}: {self.state(ended=True)}")
-
-    def advance(self, n: int = 1) -> None:
-        """Count `n` more items as done."""
-        self.done += n
-        if self._bar is not None:
-            self._bar.update(n)
-
-    def say(self, text: str) -> None:
-        """Print a line above the bar."""
-        if not self._quiet:
-            print(text, file=sys.stderr, flush=True)
-
-    def state(self, ended: bool = False) -> str:
-        """Return the progress in words: "640 of 6400 samples, 12.3/s, 7 min 48 s left"."""
-        seconds, new, parts = time.monotonic() - self._start, self.done - self._initial, []
-        if self.unit:
-            parts.append(f"{self.done} of {self.total} {self.unit}" if self.total else f"{self.done} {self.unit}")
-        if new and seconds > 0:
-            parts.append(rate(new / seconds))
-            if self.total and not ended:
-                parts.append(f"{duration(max(0, self.total - self.done) * seconds / new)} left")
-        if ended or not new:
-            parts.append(duration(seconds))
-        return ", ".join([*parts, self.note] if self.note else parts)
-
-    def _keep_ticking(self) -> None:
-        while not self._ended.wait(_TICK):
-            self._tick()
-
-    def _tick(self) -> None:
-        """Refresh every second, so that a single long item also shows that work goes on."""
-        now = time.monotonic()
-        if self._bar is not None:
-            self._bar.refresh()
-        elif now - self._last >= min(_EVERY_AT_MOST, max(_EVERY, (now - self._start) / 10)):
-            self._last = now
-            self.say(f"{self.title}: {self.state()}")
-
-
-class _Bar(tqdm):
-    """tqdm's bar with the text of `Progress.state`."""
-
-    _instances: WeakSet[Any] = WeakSet()  # apart from other libraries' bars, which would move this one down
-    monitor_interval = 0  # `Progress` itself redraws
-
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
-        title, half = progress.title, _TITLE // 2
+        self.note = ""
+        self._is_terminal = sys.stderr.isatty()
+        numbers = f"{{n_fmt}}{'/{total_fmt}' if total else ''} {unit} "
+        numbers += "[{elapsed}<{remaining}, {rate_fmt}{postfix}]" if total else "[{elapsed}, {rate_fmt}{postfix}]"
+        bar = "{l_bar}{bar}| " if self._is_terminal and total else "{desc}: "
         super().__init__(
-            desc=title if len(title) <= _TITLE else f"{title[: half - 2]}...{title[1 - half :]}",
-            total=progress.total,
-            initial=progress.done,
-            file=sys.stderr,
-            bar_format="{desc}: {percentage:3.0f}%|{bar}| {state}" if progress.total else "{desc}: {state}",
-            miniters=1,
-            nrows=24,  # otherwise a terminal that does not know its size gets no bar
+            desc=title,
+            total=total,
+            initial=initial,
+            leave=leave,
+            disable=quiet or is_quiet() or _SHOWN.get(),
+            file=sys.stderr if self._is_terminal else io.StringIO(),
+            mininterval=0.1 if self._is_terminal else float("inf"),
+            smoothing=0,  # the rate is the mean of the whole work
+            ncols=shutil.get_terminal_size().columns - 1 if self._is_terminal else None,
+            nrows=24,  # else a terminal that does not know its size gets no bar
+            bar_format=bar + numbers if unit else "{desc}: {elapsed}{postfix}",
         )
+        self._context = contextlib.ExitStack()
+        if self.disable:
+            return
+        _SHOWN.set(True)
+        self._context.callback(_SHOWN.set, False)
+        if self._is_terminal:
+            self._context.enter_context(_printing_above(self))
+        ended = threading.Event()
+        ticker = threading.Thread(target=self._tick, args=(ended,), daemon=True)
+        ticker.start()
+        self._context.callback(ticker.join)
+        self._context.callback(ended.set)
+
+    @property
+    def done(self) -> int:
+        """The items that are done."""
+        return int(self.n)
 
     @property
     def format_dict(self) -> dict[str, Any]:
-        state = self.progress.state(ended=self.n == self.total)
-        return super().format_dict | {"state": state, "ncols": shutil.get_terminal_size().columns - 1}
+        return super().format_dict | {"postfix": self.note}
+
+    def advance(self, n: int = 1) -> None:
+        """Count `n` more items as done."""
+        self.update(n)
+
+    def close(self) -> None:
+        if not self.disable:
+            self._context.close()
+            if self.leave and not self._is_terminal:
+                print(self, file=sys.stderr, flush=True)
+        super().close()
+
+    def __exit__(self, error: type[BaseException] | None, *rest: object) -> None:
+        if error is not None:
+            self.leave = False
+        self.close()
+
+    def _tick(self, ended: threading.Event) -> None:
+        start = last = time.monotonic()
+        while not ended.wait(_TICK):
+            now = time.monotonic()
+            if self._is_terminal:
+                self.refresh()
+            elif now - last >= min(_EVERY_AT_MOST, max(_EVERY, (now - start) / 10)):
+                last = now
+                print(self, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
-def _printing_above(bar: _Bar) -> Iterator[None]:
+def _printing_above(bar: Progress) -> Iterator[None]:
     """Show what is printed and logged above the bar."""
-    out, err = (_Above(stream, bar) if stream.isatty() else stream for stream in (sys.stdout, sys.stderr))
-    replaced = {sys.stdout: out, sys.stderr: err}
-    handlers = [handler for handler in _console_handlers() if handler.stream in replaced]
-    streams = [handler.setStream(replaced[handler.stream]) for handler in handlers]
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            yield
-    finally:
-        for handler, stream in zip(handlers, streams, strict=True):
-            handler.setStream(stream)
-        for stream in (out, err):
-            if isinstance(stream, _Above):
-                stream.end_line()
-
-
-def _console_handlers() -> list[logging.StreamHandler[Any]]:
+    above = {stream: _Above(stream, bar) for stream in (sys.stdout, sys.stderr) if stream.isatty()}
     loggers = [logging.root, *logging.Logger.manager.loggerDict.values()]
-    handlers = [handler for logger in loggers for handler in getattr(logger, "handlers", ())]
-    return [handler for handler in handlers if type(handler) is logging.StreamHandler]
+    with contextlib.ExitStack() as stack:
+        for stream in above.values():
+            stack.callback(stream.end_line)
+        for handler in [handler for logger in loggers for handler in getattr(logger, "handlers", ())]:
+            if type(handler) is logging.StreamHandler and handler.stream in above:
+                stack.callback(handler.setStream, handler.setStream(above[handler.stream]))
+        stack.enter_context(contextlib.redirect_stdout(above.get(sys.stdout, sys.stdout)))
+        stack.enter_context(contextlib.redirect_stderr(above.get(sys.stderr, sys.stderr)))
+        yield
 
 
 class _Above:
-    """A stream whose lines stand above the bar, once they are whole. It leaves out the bars of other libraries."""
+    """A stream whose lines stand above the bar, once they are whole; of another library's bar, the last state."""
 
-    def __init__(self, stream: TextIO, bar: _Bar) -> None:
-        self._stream, self._bar, self._process = stream, bar, os.getpid()
-        self._held, self._is_bar = "", False
+    def __init__(self, stream: TextIO, bar: Progress) -> None:
+        self._stream, self._bar, self._process, self._held = stream, bar, os.getpid(), ""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -221,26 +187,14 @@ class _Above:
     def write(self, text: str) -> int:
         if os.getpid() != self._process:  # a fork, such as a data loader, whose copy of tqdm's lock may stay locked
             return self._stream.write(text)
-        was_bar, self._is_bar = self._is_bar, text.startswith("\r") and "\n" not in text
-        if not self._is_bar and not (was_bar and text == "\n"):
-            lines, newline, self._held = (self._held + text).rpartition("\n")
-            if newline:
-                self._write_above(lines + newline)
+        *lines, self._held = (line.rpartition("\r")[2] for line in (self._held + text).split("\n"))
+        if lines:
+            with self._bar.get_lock():
+                self._bar.clear(nolock=True)
+                self._stream.writelines(f"{line}\n" for line in lines)
+                self._stream.flush()
+                self._bar.refresh(nolock=True)
         return len(text)
-
-    def _write_above(self, lines: str) -> None:
-        with self._bar.get_lock():
-            self._bar.clear(nolock=True)
-            self._stream.write(lines)
-            self._stream.flush()
-            self._bar.refresh(nolock=True)
-
-
-def rate(per_second: float) -> str:
-    """Return items per second, or the time of one if it is long: "12.3/s", "2.5 s each", "7 min 48 s each"."""
-    if per_second >= 1:
-        return f"{per_second:.3g}/s" if per_second < 100 else f"{per_second:.0f}/s"
-    return f"{1 / per_second:.3g} s each" if per_second > 1 / 60 else f"{duration(1 / per_second)} each"
 
 
 def finish(written: Sequence[str | Path], next_command: str | Sequence[str] = (), *, quiet: bool = False) -> None:

@@ -35,6 +35,14 @@ MODELS = (
     "sweeps",
 )
 NO_RECIPES = MODELS[-3:]
+STARTERS = {  # what `trl-miner recipes` shows first
+    "arithmetic/miner": "MINER on sums, with a tiny model that comes along: on a CPU, in minutes",
+    "forks/miner": "MINER where solved prompts have a second, better way, on a CPU",
+    "SmolLM2-135M-Instruct/miner": "MINER with a small real model, on a CPU",
+    "calculator/grpo": "GRPO with a tool that the model learns to call, on a CPU",
+    "one-gpu/gsm8k": "MINER on GSM8K with Qwen3-0.6B-Base, on one GPU of 24 GB",
+    "Qwen3-4B-Base/miner": "the paper's training, on 4 GPUs of 80 GB",
+}
 
 
 def shipped_folder() -> Path:
@@ -135,8 +143,13 @@ def select(names: Sequence[str]) -> list[str]:
 
 
 def listing(names: Sequence[str]) -> str:
-    """Return a line for each shipped file, by folder: its name, and what the first comment in it says."""
+    """Return a line for each shipped file, by folder: its name, and what the first comment in it says.
+
+    Before all files stand those to start with.
+    """
     known, lines = shipped(), []
+    if len(names) == len(known):
+        lines += ["", "Start with one of these:", *(f"  {name:<27}  {text}" for name, text in STARTERS.items())]
     for folder, group in groupby(names, key=lambda name: name.rpartition("/")[0]):
         inside = list(group)
         width = max(map(len, inside))

@@ -22,15 +22,17 @@ def add(commands: Any) -> None:
         "not checked. Other options override the recipe's settings: --learning_rate 1e-6.",
     )
     option = parser.add_argument
-    option("recipe", metavar="RECIPE", help="a recipe, such as recipes/Qwen3-4B-Base/miner.yaml")
+    option("recipe", metavar="RECIPE", help="a YAML file, one of `trl-miner recipes`, or a data set with --model")
     option("--machine", metavar="MACHINE", help="its GPUs, such as 8x80GB (default: this machine)")
     set_run(parser, run)
 
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Print all findings and the memory estimate. `overrides` are settings of the recipe."""
+    from ..data_recipe import with_made_recipe
     from ..doctor.machine import described_machine, hub_answers, this_machine
 
+    _, args.recipe, *overrides = with_made_recipe([args.recipe, *overrides])
     say_which(args.recipe)
     # before anything imports huggingface_hub
     if not hub_answers():

@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
         epilog=EXIT_CODES,
     )
     option = parser.add_argument
-    option("recipe", metavar="RECIPE", help="a YAML file, such as recipes/arithmetic/miner.yaml")
+    option("recipe", metavar="RECIPE", help="a YAML file, one of `trl-miner recipes`, or a data set with --model")
     option("--dry-run", action="store_true", help="print the commands and start nothing")
     option("--only", choices=("server", "train"), help="start only this part; the other runs elsewhere")
     option("--num_gpus", type=int, metavar="N", help="GPUs of each machine (default: the visible ones)")
@@ -63,8 +63,11 @@ def machines_of(args: argparse.Namespace) -> Any:
 
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
+    from ..data_recipe import with_made_recipe
+
     if args.quiet:
         overrides = [*overrides, "--quiet"]
+    _, args.recipe, *overrides = with_made_recipe([args.recipe, *overrides])
     say_which(args.recipe)
     with Progress("reading the recipe", unit="", leave=False):  # takes seconds, because it imports TRL
         from ..launching.plan import make_plan

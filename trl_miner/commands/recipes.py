@@ -14,7 +14,7 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         help="list the recipes that come with the package; copy them out: trl-miner recipes --copy arithmetic/miner",
         description="List the recipes, accelerate's configurations and the Slurm script that come with the package.\n"
-        "train --config, doctor, launch and compare take these names, too.",
+        "train, doctor, launch and compare take these names, too: trl-miner train arithmetic/miner",
         epilog="A copied recipe brings the configuration of accelerate that it names, and the scripts and README of\n"
         "its folder. Nothing is overwritten. In the folder recipes, a copy is taken before the shipped recipe of the\n"
         "same name.",
@@ -33,7 +33,10 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         names = recipe_files.select(args.names)
         print(recipe_files.listing(names))
         example = next((name for name in names if recipe_files.is_recipe(name)), None)
-        finish([], [f"trl-miner doctor {example}", f"trl-miner recipes --copy {example}"] if example else [])
+        if not args.names:
+            example = next(iter(recipe_files.STARTERS))
+        do = ("doctor", "launch", "recipes --copy") if args.names else ("train", "doctor", "recipes --copy")
+        finish([], [f"trl-miner {command} {example}" for command in do] if example else [])
         return 0
     if args.names:
         raise ValueError(f"Names to copy follow --copy: got {args.names[0]} before it. A folder is given with --to.")

@@ -17,7 +17,7 @@ def run(args: argparse.Namespace, arguments: list[str]) -> int:
     if "-h" in arguments or "--help" in arguments:
         from ..options import help_text
 
-        print(help_text(everything="all" in arguments))
+        print(help_text(next((word for word in arguments if word in ("methods", "all")), "")))
         return 0
     from ..data_recipe import with_made_recipe
     from ..launching.supervise import run_training
