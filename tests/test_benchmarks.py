@@ -47,7 +47,7 @@ def write(path, rows):
 def test_the_table_asks_what_the_paper_asks():
     expected = {  # problems and samples per problem, of the paper
         "aime24": (30, 128), "aime25": (30, 128), "amc23": (40, 128), "hmmt25": (30, 128),
-        "math500": (500, 16), "olympiadbench": (581, 16),
+        "gsm8k": (1319, 4), "math500": (500, 16), "olympiadbench": (581, 16),
         "medqa": (1273, 4), "medmcqa": (4183, 4), "pubmedqa": (500, 4), "medxpertqa": (2450, 4), "mmlu_pro": (1535, 4),
         "arithmetic": (200, 8),
         "strategies": (200, 64),
@@ -82,6 +82,7 @@ def test_fields_that_need_work():
     assert of("aime24")[0].id == "2024-III-1" and of("aime24")[0].solution == "84"
     assert [problem.id for problem in of("aime25")] == ["aime25-0", "aime25-1", "aime25-2"]
     assert [problem.solution for problem in of("amc23")] == ["27", "-3", "3.5"]
+    assert [problem.solution for problem in of("gsm8k")] == ["12", "1400", "-3"]
     assert of("hmmt25")[1].level == "Algebra, Number Theory"
     assert [problem.id for problem in of("olympiadbench")] == ["1601", "1603", "1604"]  # 1602 has two answers
     assert [problem.solution for problem in of("olympiadbench")] == ["19", "n^2", "(2,2)"]
@@ -188,6 +189,7 @@ def test_a_missing_column():
     ("name", "index", "values", "message"),
     [
         ("aime24", 2, {"ID": "2024-III-1"}, "rows 0 and 2 are both 2024-III-1"),
+        ("gsm8k", 1, {"answer": "1400"}, "row 1: answer must end with #### and the answer: got '1400'"),
         ("math500", 1, {"problem": "  "}, r"row 1 \(id test/algebra/2.json\): a question must not be empty"),
         ("math500", 1, {"answer": None}, r"row 1 \(id test/algebra/2.json\): a gold must not be empty"),
         ("olympiadbench", 0, {"final_answer": ["1", "2"]}, r"row 0 \(id 1601\): final_answer must be a list of one"),

@@ -90,6 +90,15 @@ def test_files_hold_what_was_returned_and_a_second_call_agrees(result):
     assert "37.50" in written[1] and "P@4" in written[1]
 
 
+def test_what_stands_without_a_box_counts_leniently(tmp_path):
+    """Of 7, 8 and "the answer is 7" two are right, one of them in a box; a box that is there decides."""
+    folder = write_folder(tmp_path)
+    write_benchmark(folder, "aime24", [("7", [*box(7, 8), "So the answer is 7."]), ("7", box(8, None, 8))])
+    scores = score_folder(folder)["benchmarks"]["aime24"]
+    assert (scores["pass@k"]["1"], scores["lenient_pass@1"]) == pytest.approx((1 / 6, 2 / 6))
+    assert "Pass@1 33.33 % if answers without a box count too" in (folder / "scores.md").read_text()
+
+
 def test_deviations_of_votes(result):
     votes = score_folder(result, repeats=400)["benchmarks"]["aime24"]["maj@k"]["1"]
     # one sample of each: right with .5 and .25; deviations .5 and .433, of their mean sqrt(.25 + .1875)/2 = .331

@@ -63,6 +63,11 @@ HMMT25 = [
         "problem_type": ["Combinatorics"],
     },
 ]
+GSM8K = [
+    {"question": "Ann has 3 boxes of 4 pens. How many pens?", "answer": "Ann has 3*4=<<3*4=12>>12 pens.\n#### 12"},
+    {"question": "A car costs 1000 more than 400. How much?", "answer": "400+1000=1400\n#### 1,400"},
+    {"question": "It is 2 degrees and gets 5 colder. How warm is it?", "answer": "2-5=-3\n#### -3"},
+]
 MATH500 = [
     {
         "problem": "Give the polar coordinates of $(0,2)$.",
@@ -299,6 +304,7 @@ if __name__ == "__main__":
     jsonl("aime25/aime2025-II", AIME25_II)
     jsonl("amc23", AMC23)
     parquet("hmmt25", HMMT25)
+    jsonl("gsm8k", GSM8K)
     jsonl("math500", MATH500)
     parquet("olympiadbench", OLYMPIADBENCH, OLYMPIAD_SCHEMA)
     parquet("medqa", MEDQA)
