@@ -1,11 +1,8 @@
-"""The table of benchmarks, on small files in the real formats (`tests/benchmarks/make.py`), and the prompts."""
+"""The table of benchmarks, on small files in the real formats (`tests/benchmarks`), and the prompts."""
 
 import dataclasses
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,13 +14,11 @@ from trl_miner.data.problems import Problem, fingerprint, read_problems
 from trl_miner.data.prompts import PromptForm, build_prompt, guess_style
 from trl_miner.data.reading import Source, find_files, read_file, read_rows
 from trl_miner.data.worlds import WORLDS
-from trl_miner.grading import grade
 
 HERE = Path(__file__).parent
 SMALL = HERE / "benchmarks"
 EMBEDDED = {name.rpartition("/")[2]: world for name, world in WORLDS.items()}
 DOWNLOADED = [name for name in BENCHMARKS if name not in EMBEDDED]
-MATH = [name for name in DOWNLOADED if BENCHMARKS[name].grader == "math"]
 
 
 def small_path(name):
@@ -47,7 +42,7 @@ def write(path, rows):
 def test_the_table_asks_what_the_paper_asks():
     expected = {  # problems and samples per problem, of the paper
         "aime24": (30, 128), "aime25": (30, 128), "amc23": (40, 128), "hmmt25": (30, 128),
-        "math500": (500, 16), "olympiadbench": (581, 16),
+        "gsm8k": (1319, 4), "math500": (500, 16), "olympiadbench": (581, 16),
         "medqa": (1273, 4), "medmcqa": (4183, 4), "pubmedqa": (500, 4), "medxpertqa": (2450, 4), "mmlu_pro": (1535, 4),
         "arithmetic": (200, 8),
         "strategies": (200, 64),
@@ -67,6 +62,7 @@ def test_the_official_test_set_of_pubmedqa_has_500_ids():
 
 @pytest.mark.parametrize("name", DOWNLOADED)
 def test_a_small_file_in_the_real_format_loads(name):
+    """Which also checks that the grader accepts its golds."""
     problems, record = load_with_record(small(name), small_path(name))
     assert len(problems) == 3
     assert len({problem.id for problem in problems}) == 3
@@ -82,6 +78,7 @@ def test_fields_that_need_work():
     assert of("aime24")[0].id == "2024-III-1" and of("aime24")[0].solution == "84"
     assert [problem.id for problem in of("aime25")] == ["aime25-0", "aime25-1", "aime25-2"]
     assert [problem.solution for problem in of("amc23")] == ["27", "-3", "3.5"]
+    assert [problem.solution for problem in of("gsm8k")] == ["12", "1400", "-3"]
     assert of("hmmt25")[1].level == "Algebra, Number Theory"
     assert [problem.id for problem in of("olympiadbench")] == ["1601", "1603", "1604"]  # 1602 has two answers
     assert [problem.solution for problem in of("olympiadbench")] == ["19", "n^2", "(2,2)"]
@@ -116,22 +113,6 @@ def test_an_embedded_world_needs_no_download_and_its_prompt_is_the_worlds_own(na
 
 
 # The grader accepts its own golds, and only those
-
-
-@pytest.mark.parametrize("name", DOWNLOADED)
-def test_the_grader_accepts_every_gold_and_no_perturbed_one(name):
-    problems = load(small(name), small_path(name))
-    grader = BENCHMARKS[name].grader
-    assert accepts_gold(grader, problems) == [True] * 3
-    golds = [problem.solution for problem in problems]
-    if grader == "math":
-        wrong = [f"So it is \\boxed{{{gold}+1}}" for gold in golds]
-        wrong[-1] = "So it is \\boxed{\\text{Wednesday}}" if name == "math500" else wrong[-1]
-        options = None
-    else:
-        wrong = [f"The answer is {'B' if gold == 'A' else 'A'}." for gold in golds]
-        options = [problem.options for problem in problems]
-    assert [verdict.is_correct for verdict in grade(grader, wrong, golds, options=options)] == [False] * 3
 
 
 def test_a_letter_that_is_also_an_option_is_still_a_good_gold():
@@ -188,6 +169,7 @@ def test_a_missing_column():
     ("name", "index", "values", "message"),
     [
         ("aime24", 2, {"ID": "2024-III-1"}, "rows 0 and 2 are both 2024-III-1"),
+        ("gsm8k", 1, {"answer": "1400"}, "row 1: answer must end with #### and the answer: got '1400'"),
         ("math500", 1, {"problem": "  "}, r"row 1 \(id test/algebra/2.json\): a question must not be empty"),
         ("math500", 1, {"answer": None}, r"row 1 \(id test/algebra/2.json\): a gold must not be empty"),
         ("olympiadbench", 0, {"final_answer": ["1", "2"]}, r"row 0 \(id 1601\): final_answer must be a list of one"),
@@ -213,20 +195,6 @@ def test_bad_content(name, index, values, message):
         read_problems(BENCHMARKS[name], changed(name, index, **values))
 
 
-def test_without_a_network_the_error_says_what_is_missing_and_the_way_out(tmp_path):
-    code = "from trl_miner.data.benchmarks import *; load(BENCHMARKS['aime25'], revision='v7')"
-    child = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "PYTHONPATH": str(HERE.parent)},
-        capture_output=True,
-        text=True,
-    )
-    last = child.stderr.strip().splitlines()[-1]
-    assert last.startswith("ConnectionError: A data set must be on the Hub or in a local file: could not get ")
-    assert "opencompass/AIME2025, config AIME2025-I and AIME2025-II, split test, revision v7" in last
-    assert "--local aime25=PATH" in last
-
-
 def test_what_datasets_loads_is_what_the_files_hold(tmp_path, monkeypatch):
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     shutil.copytree(SMALL / "aime25", tmp_path / "hub")
@@ -238,12 +206,12 @@ def test_what_datasets_loads_is_what_the_files_hold(tmp_path, monkeypatch):
     on_hub = dataclasses.replace(small("aime25"), hub=str(tmp_path / "hub"))  # a folder is loaded by the same call
     problems, record = load_with_record(on_hub)
     assert problems == load(small("aime25"), SMALL / "aime25")
-    assert record == {
-        "hub": str(tmp_path / "hub"), "configs": ["AIME2025-I", "AIME2025-II"], "split": "test", "revision": "main",
-        "commit": None,
-    }  # fmt: skip
+    assert record["configs"] == ["AIME2025-I", "AIME2025-II"] and record["commit"] is None
     with pytest.raises(ValueError, match=r"could not get .*split dev, revision main .*--local aime25=PATH"):
         load(dataclasses.replace(on_hub, split="dev"))
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    with pytest.raises(ConnectionError, match="AIME2025, config AIME2025-I and AIME2025-II, split test, revision v7 "):
+        load(BENCHMARKS["aime25"], revision="v7")
 
 
 # Files
@@ -356,28 +324,28 @@ INSTRUCTION = (
 )
 
 
-def test_the_math_prompt():
-    assert build_prompt("math", "1+1?") == f"{INSTRUCTION}\n\nUser: 1+1?\n\nAssistant:"
-    assert build_prompt("math", "1+1?", form=PromptForm("chat")) == [
-        {"role": "system", "content": INSTRUCTION},
-        {"role": "user", "content": "1+1?"},
-    ]
+CHOICE = (
+    "It was cold.\n\nWhat helps?\n\nA. hat\nB. ice\n\n"
+    "Please reason step by step and output the final answer as `The answer is'"
+)
 
 
-def test_the_choice_prompt():
-    asked = (
-        "It was cold.\n\nWhat helps?\n\nA. hat\nB. ice\n\n"
-        "Please reason step by step and output the final answer as `The answer is'"
-    )
-    arguments = ("choice", "What helps?", ("hat", "ice"), "It was cold.")
-    assert build_prompt(*arguments) == f"User: {asked}\n\nAssistant:"
-    assert build_prompt(*arguments, form=PromptForm("chat")) == [{"role": "user", "content": asked}]
-
-
-def test_the_verbatim_prompt():
-    assert build_prompt("verbatim", "Compute 1 + 1.\n") == "Compute 1 + 1.\n"
-    (message,) = build_prompt("verbatim", "Compute 1 + 1.\n", form=PromptForm("chat"))
-    assert message == {"role": "user", "content": "Compute 1 + 1.\n"}
+@pytest.mark.parametrize(
+    ("asked", "plain", "chat"),
+    [
+        (("math", "1+1?"), f"{INSTRUCTION}\n\nUser: 1+1?\n\nAssistant:", [("system", INSTRUCTION), ("user", "1+1?")]),
+        (
+            ("choice", "What helps?", ("hat", "ice"), "It was cold."),
+            f"User: {CHOICE}\n\nAssistant:",
+            [("user", CHOICE)],
+        ),
+        (("verbatim", "Compute 1 + 1.\n"), "Compute 1 + 1.\n", [("user", "Compute 1 + 1.\n")]),
+    ],
+)
+def test_prompts(asked, plain, chat):
+    assert build_prompt(*asked) == plain
+    messages = build_prompt(*asked, form=PromptForm("chat"))
+    assert [(message["role"], message["content"]) for message in messages] == chat
 
 
 def test_prompts_that_make_no_sense():
@@ -403,9 +371,3 @@ def test_prompts_that_make_no_sense():
 )
 def test_the_style_is_guessed_from_template_and_name(name, template, style):
     assert guess_style(name, SimpleNamespace(chat_template=template)) == style
-
-
-def test_prompts_import_nothing_heavy():
-    code = "import sys, trl_miner.data.prompts; print({'torch', 'transformers', 'datasets'} & set(sys.modules))"
-    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=HERE.parent)
-    assert child.stdout.strip() == "set()", child.stderr

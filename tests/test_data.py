@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from trl_miner.data import arithmetic
 from trl_miner.data.benchmarks import BENCHMARKS, load
-from trl_miner.data.contamination import Overlap, find_overlaps, tokens
+from trl_miner.data.contamination import find_overlaps, tokens
 from trl_miner.data.deepscaler import build_deepscaler
-from trl_miner.data.medical import MEDMCQA_TRAIN, build_medical, filtered_out, medmcqa_train_problems
+from trl_miner.data.medical import build_medical, filtered_out, medmcqa_train_problems
 from trl_miner.data.problems import Problem
 from trl_miner.data.prompts import PromptForm, build_prompt
 from trl_miner.data.training_set import Options, prompt_lengths
@@ -55,37 +55,30 @@ def problem(question, name="p"):
     return Problem(name, question, "1")
 
 
-def test_an_exact_overlap_does_not_depend_on_layout():
-    benchmark = {"b": [problem(r"Find $\left(\dfrac{1}{2}\right)^{2} + 3 \times x$.")]}
-    assert find_overlaps([r"find \( (\frac{1}{2})^2+3\cdot X \)"], benchmark) == [
-        Overlap(0, "b", "p", "exact", "find frac 1 2 ^ 2 + 3 * x")
-    ]
+WORDS = LONG.split()
+SHORT = "find the sum of the positive divisors of 28"  # 9 words: it overlaps only as a whole
 
 
-def test_signs_and_functions_make_another_question():
-    benchmark = {"b": [problem("What is $2+3$?"), problem(r"Find the maximum of $\sin x$.", "q")]}
-    assert find_overlaps(["What is $2-3$?", r"Find the maximum of $\cos x$."], benchmark) == []
-
-
-def test_thirteen_words_in_a_row_overlap_and_twelve_do_not():
-    words = LONG.split()
-    benchmark = {"b": [problem(LONG)]}
-    thirteen = "Yesterday " + " ".join(words[2:15]) + " or so"
-    (overlap,) = find_overlaps(["nothing", thirteen], benchmark)
-    assert (overlap.row, overlap.kind, overlap.words) == (1, "13-gram", " ".join(words[2:15]).casefold())
-    assert find_overlaps(["Yesterday " + " ".join(words[2:14]) + " or so"], benchmark) == []
-
-
-def test_a_short_problem_matches_only_as_a_whole():
-    benchmark = {"b": [problem("Find the sum of the positive divisors of 28.")]}  # 9 words
-    longer = "Please do the following. Find the sum of the positive divisors of 28. Then tell us what you found."
-    assert find_overlaps([longer], benchmark) == []
-    assert [o.kind for o in find_overlaps(["find the sum of the positive divisors of 28"], benchmark)] == ["exact"]
-
-
-def test_signs_do_not_make_a_13_gram():
-    benchmark = {"b": [problem("Solve $x^2+y^2+z^2=1$ for whole numbers")]}
-    assert find_overlaps(["Show that $x^2+y^2+z^2=1$ is a sphere"], benchmark) == []
+@pytest.mark.parametrize(
+    ("question", "known", "kind"),
+    [
+        (r"find \( (\frac{1}{2})^2+3\cdot X \)", r"Find $\left(\dfrac{1}{2}\right)^{2} + 3 \times x$.", "exact"),
+        ("What is $2-3$?", "What is $2+3$?", None),
+        (r"Find the maximum of $\cos x$.", r"Find the maximum of $\sin x$.", None),
+        (f"Yesterday {' '.join(WORDS[2:15])} or so", LONG, "13-gram"),
+        (f"Yesterday {' '.join(WORDS[2:14])} or so", LONG, None),
+        (SHORT, f"{SHORT.capitalize()}.", "exact"),
+        (f"Please do the following. {SHORT}. Then tell us what you found.", f"{SHORT}.", None),
+        (
+            "Show that $x^2+y^2+z^2=1$ is a sphere",
+            "Solve $x^2+y^2+z^2=1$ for whole numbers",
+            None,
+        ),  # signs are no words
+    ],
+)
+def test_a_question_overlaps_by_thirteen_words_or_as_a_whole(question, known, kind):
+    found = find_overlaps(["nothing", question], {"b": [problem(known)]})
+    assert [(overlap.row, overlap.kind) for overlap in found] == ([(1, kind)] if kind else [])
 
 
 def test_a_question_without_words_overlaps_with_nothing():
@@ -187,32 +180,6 @@ def test_the_length_limit_is_inclusive(tokenizer, tmp_path):
         build_deepscaler(tmp_path / "out", options, benchmarks={}, source=tmp_path / "a.jsonl")
 
 
-def test_a_gold_the_grader_refuses_is_dropped_and_counted(tokenizer, tmp_path):
-    rows = [{"problem": "Say it.", "answer": "\\frac{"}, {"problem": "1+1?", "answer": 2}]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    options = Options(tokenizer, "plain")
-    written = build_deepscaler(tmp_path / "out", options, benchmarks={}, source=tmp_path / "a.jsonl")
-    assert written.dropped["gold not accepted by the grader"] == 1
-    assert read(tmp_path / "out")["solution"][:] == ["2"]
-
-
-def test_the_chat_style_needs_a_chat_template(tmp_path):
-    arithmetic.build_tokenizer().save_pretrained(tmp_path / "tokenizer")
-    with pytest.raises(ValueError, match="Chat prompts need a chat template"):
-        build_deepscaler(
-            tmp_path / "out",
-            Options(str(tmp_path / "tokenizer"), "chat"),
-            benchmarks={},
-            source=SMALL / "deepscaler.jsonl",
-        )
-
-
-def test_a_column_that_is_missing_is_an_error_not_a_dropped_row(tokenizer, tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"question": "1+1?", "answer": "2"}\n')
-    with pytest.raises(ValueError, match="DeepScaleR needs the column problem: row 0 has question, answer"):
-        build_deepscaler(tmp_path / "out", Options(tokenizer, "plain"), benchmarks={}, source=tmp_path / "a.jsonl")
-
-
 def test_the_same_rows_give_the_same_bytes_and_the_card_tells_the_hashes(tokenizer, tmp_path, aime25):
     both = []
     for name in ("one", "two"):
@@ -238,6 +205,30 @@ def test_the_same_rows_give_the_same_bytes_and_the_card_tells_the_hashes(tokeniz
     assert other.content_sha256 != both[0][0]
 
 
+@pytest.mark.parametrize(
+    ("style", "row", "message"),
+    [
+        ("chat", {"problem": "1+1?", "answer": 2}, "Chat prompts need a chat template"),
+        (
+            "plain",
+            {"question": "1+1?", "answer": 2},
+            "DeepScaleR needs the column problem: row 0 has question, answer",
+        ),
+        (
+            "plain",
+            {"problem": "Say it.", "answer": "\\frac{"},
+            "all were dropped .*'gold not accepted by the grader': 1",
+        ),
+    ],
+)
+def test_what_makes_no_training_set_is_named(tmp_path, style, row, message):
+    arithmetic.build_tokenizer().save_pretrained(tmp_path / "tokenizer")
+    (tmp_path / "a.jsonl").write_text(json.dumps(row))
+    options = Options(str(tmp_path / "tokenizer"), style)
+    with pytest.raises(ValueError, match=message):
+        build_deepscaler(tmp_path / "out", options, benchmarks={}, source=tmp_path / "a.jsonl")
+
+
 # Medical
 
 
@@ -245,7 +236,7 @@ def write_answers(root, texts, problems=None, temperature=0.0):
     """A result folder of `trl-miner eval`; `texts` by id, in any order, with a broken last line."""
     folder = root / "medmcqa_train"
     folder.mkdir(parents=True, exist_ok=True)
-    problems = problems or medmcqa_train_problems(SMALL / "medmcqa_train.parquet")
+    problems = problems or medmcqa_train_problems(SMALL / "medmcqa_train.jsonl")
     fields = ("id", "question", "solution", "options", "level")
     rows = [{field: getattr(asked, field) for field in fields} for asked in problems]
     (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -265,14 +256,14 @@ ANSWERS = [
 
 
 def test_medical_is_medqa_and_what_is_left_of_medmcqa(tokenizer, tmp_path):
-    medqa = load(dataclasses.replace(BENCHMARKS["medqa"], problems=3), SMALL / "medqa.parquet")
+    medqa = load(dataclasses.replace(BENCHMARKS["medqa"], problems=3), SMALL / "medqa.jsonl")
     written = build_medical(
         tmp_path / "out",
         Options(tokenizer, "plain"),
         samples_folder=write_answers(tmp_path / "answers", ANSWERS),
         benchmarks={"medqa": medqa},
-        medqa_source=SMALL / "medqa_train.parquet",
-        medmcqa_source=SMALL / "medmcqa_train.parquet",
+        medqa_source=SMALL / "medqa_train.jsonl",
+        medmcqa_source=SMALL / "medmcqa_train.jsonl",
     )
     assert written.dropped == {
         "no question or no valid answer": 1,
@@ -294,7 +285,7 @@ def test_medical_is_medqa_and_what_is_left_of_medmcqa(tokenizer, tmp_path):
 
 
 def test_answers_must_be_greedy_and_to_every_question(tmp_path):
-    problems = medmcqa_train_problems(SMALL / "medmcqa_train.parquet")
+    problems = medmcqa_train_problems(SMALL / "medmcqa_train.jsonl")
     others = [dataclasses.replace(problems[0], question="?"), *problems[1:]]
     folders = {
         r"1 of 3 have none in .* Run the same command again": write_answers(tmp_path / "missing", ANSWERS[:2]),
@@ -305,7 +296,3 @@ def test_answers_must_be_greedy_and_to_every_question(tmp_path):
     for message, folder in folders.items():
         with pytest.raises(ValueError, match=message):
             filtered_out(folder, problems)
-
-
-def test_medmcqa_train_is_the_benchmarks_row_with_another_split():
-    assert (MEDMCQA_TRAIN.hub, MEDMCQA_TRAIN.split) == ("openlifescienceai/medmcqa", "train")

@@ -1,5 +1,6 @@
 """`trl-miner data`: from local files in the real format to a training set, with a model that filters."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from datasets import load_dataset
 
 from trl_miner import cli
-from trl_miner.data import arithmetic
+from trl_miner.data.benchmarks import BENCHMARKS
 from trl_miner.runs.prompt_ledger import Batch, header_line, header_of, key_text, prompt_key
 
 FILES = Path(__file__).parent / "benchmarks"
@@ -23,17 +24,7 @@ def offline(monkeypatch):
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
 
 
-def test_deepscaler_becomes_prompts_and_golds(model_folder, tmp_path, capsys):
-    arguments = ["data", "deepscaler", "--tokenizer", str(model_folder), "--output", str(tmp_path / "out")]
-    arguments += ["--local", f"deepscaler={FILES / 'deepscaler.jsonl'}", "--check-against"]
-    assert cli.main(arguments) == 0
-    rows = load_dataset(str(tmp_path / "out"), split="train")
-    assert {"prompt", "solution"} <= set(rows.column_names) and len(rows) > 0
-    assert rows[0]["prompt"].startswith("A conversation between User and Assistant.")
-    assert f"{len(rows)} problems in {tmp_path / 'out'}" in capsys.readouterr().out
-
-
-def test_a_rewritten_folder_is_read_anew(model_folder, tmp_path):
+def test_a_rewritten_folder_is_read_anew(model_folder, tmp_path, capsys):
     """`datasets` keeps a copy of what it has read; a card with `configs` would make it give the old one."""
     for count in (1, 2):
         rows = [{"problem": f"What is {n} + {count}?", "answer": "4", "solution": ""} for n in range(count)]
@@ -41,6 +32,7 @@ def test_a_rewritten_folder_is_read_anew(model_folder, tmp_path):
         arguments = ["data", "deepscaler", "--tokenizer", str(model_folder), "--output", str(tmp_path / "out")]
         assert cli.main([*arguments, "--local", f"deepscaler={tmp_path / 'rows.jsonl'}", "--check-against"]) == 0
         assert len(load_dataset(str(tmp_path / "out"), split="train")) == count
+        assert f"{count} problems in {tmp_path / 'out'}" in capsys.readouterr().out
 
 
 def test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill(model_folder, tmp_path, capsys, monkeypatch):
@@ -59,12 +51,12 @@ def test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill(model_fol
 
     from trl_miner.data.medical import medmcqa_train_problems
 
-    problems = medmcqa_train_problems(FILES / "medmcqa_train.parquet")
+    problems = medmcqa_train_problems(FILES / "medmcqa_train.jsonl")
     golds = {problem.id: problem.solution for problem in problems}
     monkeypatch.setattr(TransformersBackend, "sample", answer)
     arguments = ["data", "medical", "--tokenizer", str(model_folder), "--filter-model", str(model_folder)]
     arguments += ["--output", str(tmp_path / "out"), "--backend", "transformers", "--check-against", "--local"]
-    arguments += [f"{name}={FILES / name}.parquet" for name in ("medqa_train", "medmcqa_train")]
+    arguments += [f"{name}={FILES / name}.jsonl" for name in ("medqa_train", "medmcqa_train")]
     assert cli.main(arguments) == 130
     first = list(asked)
     asked += ["go on"]
@@ -95,41 +87,22 @@ def test_what_is_missing_is_named_with_its_flag(model_folder, tmp_path, argument
     assert not (tmp_path / "out" / "train.parquet").exists()
 
 
-def test_contamination_is_reported_and_removed_on_request(model_folder, tmp_path):
-    """A DeepScaleR row that is AIME24's first problem."""
-    planted = json.loads((FILES / "aime24.jsonl").read_text().splitlines()[0])["Problem"]
-    rows = [
-        {"problem": planted, "answer": "1", "solution": ""},
-        {"problem": "What is 2 + 2?", "answer": "4", "solution": ""},
-    ]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    aime = tmp_path / "aime.jsonl"
-    lines = [json.loads(line) for line in (FILES / "aime24.jsonl").read_text().splitlines()]
-    more = [{**lines[0], "ID": f"x-{i}", "Problem": f"Problem {i}?"} for i in range(30 - len(lines))]
-    aime.write_text("".join(json.dumps(row) + "\n" for row in lines + more))
-    for flag, left in (([], 2), (["--decontaminate"], 1)):
-        out = tmp_path / f"out{left}"
-        arguments = ["data", "deepscaler", "--tokenizer", str(model_folder), "--output", str(out), *flag]
-        arguments += [
-            "--check-against",
-            "aime24",
-            "--local",
-            f"deepscaler={tmp_path / 'rows.jsonl'}",
-            f"aime24={aime}",
+def test_contamination_is_removed_on_request(model_folder, tmp_path, monkeypatch):
+    """Of its 3 clean rows DeepScaleR's file shares one with AIME 2025."""
+    monkeypatch.setitem(BENCHMARKS, "aime25", dataclasses.replace(BENCHMARKS["aime25"], problems=3))
+    for flag, left in (([], 3), (["--decontaminate"], 2)):
+        arguments = [
+            "data",
+            "deepscaler",
+            "--tokenizer",
+            str(model_folder),
+            "--output",
+            str(tmp_path / str(left)),
+            *flag,
         ]
-        assert cli.main(arguments) == 0
-        assert len(load_dataset(str(out), split="train")) == left
-        (overlap,) = map(json.loads, (out / "contamination.jsonl").read_text().splitlines())
-        assert overlap["benchmark"] == "aime24" and overlap["kind"] == "exact"
-
-
-def test_the_arithmetic_world_is_clean():
-    """The training split of the embedded world shares no problem with its test split."""
-    from trl_miner.data.benchmarks import BENCHMARKS, load
-    from trl_miner.data.contamination import find_overlaps
-
-    train = arithmetic.load_dataset("train")["prompt"]
-    assert find_overlaps(train, {"arithmetic": load(BENCHMARKS["arithmetic"])}) == []
+        arguments += ["--check-against", "aime25", "--local", f"aime25={FILES / 'aime25'}"]
+        assert cli.main([*arguments, f"deepscaler={FILES / 'deepscaler.jsonl'}"]) == 0
+        assert len(load_dataset(str(tmp_path / str(left)), split="train")) == left
 
 
 def test_the_medical_set_trains_with_choice_reward(model_folder, tmp_path):
@@ -141,12 +114,12 @@ def test_the_medical_set_trains_with_choice_reward(model_folder, tmp_path):
     from trl_miner.recipe import make_parser
     from trl_miner.train import run as train
 
-    source = FILES / "medmcqa_train.parquet"
+    source = FILES / "medmcqa_train.jsonl"
     run.sample_filter(ModelOptions(str(model_folder), backend="transformers"), tmp_path / "greedy", source, None)
     assert len(medmcqa_train_problems(source)) == 3
     build_medical(
         tmp_path / "medical", Options(str(model_folder), "plain"), samples_folder=tmp_path / "greedy", benchmarks={},
-        medqa_source=FILES / "medqa_train.parquet", medmcqa_source=source,
+        medqa_source=FILES / "medqa_train.jsonl", medmcqa_source=source,
     )  # fmt: skip
     recipe = {
         "model_name_or_path": str(model_folder), "dataset_name": str(tmp_path / "medical"), "bf16": False,

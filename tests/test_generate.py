@@ -320,7 +320,7 @@ def test_every_benchmark_of_the_table_goes_from_file_to_scores(model_folder, tmp
         tasks.append(ProblemSet(benchmark, problems, 2))
     request = ModelOptions(str(model_folder), backend="transformers")
     count = run.evaluate(tmp_path, request, tasks, Sampling(max_tokens=3))
-    assert count == sum(2 * len(task.problems) for task in tasks) and len(tasks) == 15
+    assert count == sum(2 * len(task.problems) for task in tasks) and len(tasks) == 16
     scores = score_folder(tmp_path, resamples=100)
     assert list(scores["benchmarks"]) == list(BENCHMARKS)
     table = (tmp_path / "scores.md").read_text()

@@ -29,10 +29,9 @@ def test_pass_at_k_agrees_with_enumeration():
                 assert pass_at_k(n, c, k).item() == pytest.approx(enumerated(n, c, k), abs=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.bfloat16])
-def test_pass_at_k_by_hand_and_over_problems(dtype):
+def test_pass_at_k_by_hand_and_over_problems():
     # n = 4, c = 0, 1, 4, k = 2: 1 - C(3,2)/C(4,2) = 1 - 3/6 = .5 for the middle one
-    assert pass_at_k(4, torch.tensor([0, 1, 4], dtype=dtype), 2).tolist() == pytest.approx([0.0, 0.5, 1.0])
+    assert pass_at_k(4, torch.tensor([0, 1, 4]), 2).tolist() == pytest.approx([0.0, 0.5, 1.0])
     assert pass_curve(4, np.array([0, 1, 4]))[:, 1].tolist() == pytest.approx([0.0, 0.5, 1.0])
     # 1 - C(511, 1)/C(512, 1) = 1/512
     assert pass_at_k(512, 1, 1).item() == pytest.approx(1 / 512, rel=1e-9) and pass_at_k(512, 1, 512).item() == 1.0
@@ -55,19 +54,18 @@ def winner(drawn):
 def test_maj_at_k_agrees_with_counting_the_same_draws(num_problems, n, data):
     """A draw is the first k places of a random order per problem; answers are equal or not, whatever their numbers."""
     rows = st.lists(st.integers(-1, 3), min_size=n, max_size=n)
-    answers = torch.tensor([data.draw(rows) for _ in range(num_problems)])
-    right = torch.tensor([data.draw(st.integers(0, 3)) for _ in range(num_problems)])
+    answers = np.array([data.draw(rows) for _ in range(num_problems)])
+    right = np.array([data.draw(st.integers(0, 3)) for _ in range(num_problems)])
     k, seed = data.draw(st.integers(1, n)), data.draw(st.integers(0, 99))
     correct = answers == right[:, None]
     found = maj_at_k(answers, correct, k, repeats=3, seed=seed)
-    assert found.shape == (3, num_problems) and found.dtype == torch.float64
+    assert found.shape == (3, num_problems) and found.dtype == np.float64
     rng = np.random.default_rng(seed)
     for row in found.tolist():
         for problem, places in enumerate(rng.random((num_problems, n)).argsort(1)[:, :k].tolist()):
             assert row[problem] == (winner(answers[problem, places].tolist()) == right[problem])
-    renamed = torch.where(answers >= 0, 2**60 - answers, -5)
-    assert torch.equal(found, maj_at_k(renamed, correct, k, repeats=3, seed=seed))
-    assert (found.numpy() == maj_at_k(answers.numpy(), correct.numpy(), k, repeats=3, seed=seed)).all()
+    renamed = np.where(answers >= 0, 2**60 - answers, -5)
+    assert (found == maj_at_k(renamed, correct, k, repeats=3, seed=seed)).all()
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5])

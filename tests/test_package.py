@@ -46,7 +46,7 @@ def test_the_mathematics_needs_torch_alone():
 
 def test_grading_needs_neither_torch_nor_trl():
     """Each worker starts with these imports."""
-    assert_light({"rewards", "grading.worker"}, {"torch", "trl", "transformers", "datasets"})
+    assert_light({"rewards", "grading.worker", "data.prompts"}, {"torch", "trl", "transformers", "datasets"})
 
 
 def test_reading_and_drawing_need_no_model():

@@ -26,8 +26,8 @@ def add(commands: Any) -> None:
     option = parser.add_argument_group("problems").add_argument
     option(
         "--benchmarks", nargs="*", default=[], metavar="NAME",
-        help="aime24 aime25 amc23 hmmt25 math500 olympiadbench medqa medmcqa pubmedqa medxpertqa mmlu_pro arithmetic "
-        "strategies forks forks_mirror reasoning_gym/FAMILY, or NAME=PATH: a file of your own (JSONL or Parquet)",
+        help="aime24 aime25 amc23 hmmt25 gsm8k math500 olympiadbench medqa medmcqa pubmedqa medxpertqa mmlu_pro "
+        "arithmetic strategies forks forks_mirror reasoning_gym/FAMILY, or NAME=PATH: your own JSONL, Parquet or CSV",
     )  # fmt: skip
     option(
         "--local", nargs="+", default=[], metavar="NAME=PATH",

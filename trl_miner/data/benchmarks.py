@@ -1,8 +1,8 @@
 """The benchmarks: one table. Adding a benchmark means adding a row.
 
 Columns, ids and numbers of problems are those of the data sets on the Hub; titles and samples per problem are the
-paper's. A cell is the name of a column. Where a column needs work, or has another name in a mirror, the cell is a
-function of the row from `columns.py`.
+paper's, which does not ask GSM8K. A cell is the name of a column. Where a column needs work, or has another name in a
+mirror, the cell is a function of the row from `columns.py`.
 """
 
 import re
@@ -29,6 +29,8 @@ _TABLE = (
               id="id", question="question", solution=c.number("answer")),  # "27.0" there
     Benchmark("hmmt25", "HMMT25", "MathArena/hmmt_feb_2025", "train", 30, "math", 128,
               id="problem_idx", question="problem", solution="answer", level="problem_type"),
+    Benchmark("gsm8k", "GSM8K", "openai/gsm8k", "test", 1319, "math", 4, configs=("main",),
+              question="question", solution=c.marked("answer")),
     Benchmark("math500", "MATH500", "HuggingFaceH4/MATH-500", "test", 500, "math", 16,
               id="unique_id", question="problem", solution="answer", level="level"),
     # The rows with one answer are the paper's 581, though not all of their answers are numbers, as it says.

@@ -62,6 +62,18 @@ def number(cell: Cell) -> Reader:
     return lambda row: re.sub(r"^(-?\d+)\.0+$", r"\1", text(read(cell, row)))
 
 
+def marked(name: str) -> Reader:
+    """Read the number behind the #### that ends a worked solution, without commas."""
+
+    def reader(row: Row) -> str:
+        _, mark, answer = text(row[name]).rpartition("####")
+        if not mark:
+            raise ValueError(f"{name} must end with #### and the answer: got {text(row[name])[-60:]!r}. Correct it.")
+        return answer.strip().replace(",", "")
+
+    return reader
+
+
 def only(name: str) -> Reader:
     """Read the one element of a list."""
 

@@ -29,13 +29,15 @@ class Graded:
 
     A sample that was not judged is not correct; a problem none of whose samples was judged is left out. Answers are
     equal numbers where they are equal, and NO_ANSWER where there is none. `no_answer` counts the samples that were
-    judged and hold no answer, `not_judged` the others by their reason.
+    judged and hold no answer, `not_judged` the others by their reason. In `lenient_PN` an answer in
+    mathematics may also stand in the text without a box.
     """
 
     name: str
     about: Mapping[str, Any]
     problems: Sequence[Mapping[str, Any]]
     correct_PN: np.ndarray
+    lenient_PN: np.ndarray
     answers_PN: np.ndarray
     tokens_PN: np.ndarray
     truncated_PN: np.ndarray
@@ -174,6 +176,7 @@ def _grade_benchmark(
         about=about,
         problems=[problems[place] for place in kept],
         correct_PN=np.array([verdict.is_correct is True for verdict in verdicts]).reshape(shape)[kept],
+        lenient_PN=_lenient(about["grader"], pairs, verdicts).reshape(shape)[kept],
         answers_PN=np.array(ids).reshape(shape)[kept],
         tokens_PN=np.array([sample["tokens"] for _, sample in pairs]).reshape(shape)[kept],
         truncated_PN=np.array([bool(sample["truncated"]) for _, sample in pairs]).reshape(shape)[kept],
@@ -181,6 +184,19 @@ def _grade_benchmark(
         not_judged=dict(sorted(not_judged.items())),
         warnings=warnings,
     )
+
+
+def _lenient(
+    grader: str, pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], verdicts: Sequence[Verdict]
+) -> np.ndarray:
+    """Return whether each sample is right where, in mathematics, an answer without a box counts too."""
+    is_right = np.array([verdict.is_correct is True for verdict in verdicts])
+    if grader != "math":
+        return is_right
+    without = [place for place, (_, sample) in enumerate(pairs) if "\\boxed" not in sample["text"]]
+    texts, golds = ([pairs[place][part][key] for place in without] for part, key in ((1, "text"), (0, "solution")))
+    is_right[without] = [verdict.is_correct is True for verdict in grade("math", texts, golds, unboxed=True)]
+    return is_right
 
 
 def _answer_ids(problems: Sequence[str], verdicts: Sequence[Verdict]) -> list[int]:

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from .metrics import _array, _like
-
 
 def maj_at_k(answers_PN: Any, correct_PN: Any, k: int, *, repeats: int = 10, seed: int = 0) -> Any:
     """Return whether the most frequent of k answers is correct, one number per draw of k samples and problem.
@@ -30,15 +28,14 @@ def maj_at_k(answers_PN: Any, correct_PN: Any, k: int, *, repeats: int = 10, see
         seed: Of the draws.
 
     Returns:
-        float64 (R, P) of 0 and 1, a tensor where the answers are one, else an array. `.mean(1)` is one score per draw.
+        float64 (R, P) of 0 and 1. `.mean(1)` is one score per draw.
 
     Raises:
         ValueError: k, repeats or the shapes are out of range, or a correct sample has no answer.
 
     Source: arXiv 2203.11171; arXiv 2601.04731, tables of Maj@K.
     """
-    answers, correct = _array(answers_PN, np.int64), _array(correct_PN, np.bool_)
-    return _like(majorities(answers, correct, [k], repeats=repeats, seed=seed)[k], answers_PN)
+    return majorities(np.asarray(answers_PN), np.asarray(correct_PN), [k], repeats=repeats, seed=seed)[k]
 
 
 def majorities(

@@ -1,4 +1,4 @@
-"""Pure metrics of sampled answers, of numbers, arrays or tensors.
+"""Pure metrics of sampled answers, of numbers, arrays or tensors on the CPU.
 
 # P problems, n samples and c correct ones of each; M metrics
 """
@@ -21,14 +21,14 @@ def pass_at_k(num_samples: Any, num_correct: Any, k: int) -> Any:
         k: At least 1 and at most n.
 
     Returns:
-        float64 in [0, 1], scalar or (P,); a tensor where one was given, else numpy's. Average it over problems.
+        float64 in [0, 1], scalar or (P,). Average it over problems.
 
     Raises:
         ValueError: k or c out of range.
 
     Source: arXiv 2107.03374, equation 1, in its product form.
     """
-    samples, correct = np.broadcast_arrays(_array(num_samples), _array(num_correct))
+    samples, correct = np.broadcast_arrays(_numbers(num_samples), _numbers(num_correct))
     if samples.size and not 1 <= k <= samples.min():
         raise ValueError(
             f"k must be between 1 and the number of samples: got k={k} for {int(samples.min())} samples. Sample more, "
@@ -39,7 +39,7 @@ def pass_at_k(num_samples: Any, num_correct: Any, k: int) -> Any:
             "num_correct must be between 0 and num_samples: got a problem outside. Count each sample once, "
             "and leave out problems without a verdict."
         )
-    return _like(1.0 - _none_right(samples, correct, k)[..., -1], num_samples, num_correct)
+    return 1.0 - _none_right(samples, correct, k)[..., -1]
 
 
 def pass_curve(num_samples: int, num_correct_P: np.ndarray) -> np.ndarray:
@@ -82,7 +82,7 @@ def bootstrap_interval(values: Any, *, level: float = 0.95, resamples: int = 10_
         seed: Of the resampling.
 
     Returns:
-        The bounds, float64, each a scalar or (M,); tensors where `values` is one.
+        The bounds, float64, each a scalar or (M,).
 
     Raises:
         ValueError: No problems, values that are not finite, or a level or number of resamples out of range.
@@ -94,7 +94,7 @@ def bootstrap_interval(values: Any, *, level: float = 0.95, resamples: int = 10_
         raise ValueError(f"resamples must be at least 1: got {resamples}. 10000 settle the second digit.")
     means = _resampled_means(scores, resamples, np.random.default_rng(seed))
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return _like(low, values), _like(high, values)
+    return low, high
 
 
 def _resampled_means(scores: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
@@ -146,7 +146,7 @@ def paired_difference(
     Raises:
         ValueError: Shapes differ, no problems, or values that are not finite.
     """
-    shapes = [np.shape(_array(scores)) for scores in (a_P, b_P)]
+    shapes = [np.shape(scores) for scores in (a_P, b_P)]
     if len(shapes[0]) != 1 or shapes[0] != shapes[1]:
         raise ValueError(
             f"a_P and b_P must hold the same problems: got shapes {shapes[0]} and {shapes[1]}. Keep the problems that "
@@ -186,7 +186,7 @@ def _distance(differences: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _finite(values: Any, name: str) -> np.ndarray:
-    scores = _array(values)
+    scores = _numbers(values)
     if not len(scores) or not np.isfinite(scores).all():
         raise ValueError(
             f"{name} must hold a finite score for at least one problem: got shape {scores.shape}, "
@@ -195,22 +195,8 @@ def _finite(values: Any, name: str) -> np.ndarray:
     return scores
 
 
-def _array(values: Any, dtype: Any = np.float64) -> np.ndarray:
-    """Return numbers, an array or a tensor on any device, of any type, with a gradient or not, as an array."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        values = values.double() if values.is_floating_point() else values  # numpy has no bfloat16
-    return np.asarray(values, dtype=dtype)
-
-
-def _like(result: Any, *inputs: Any) -> Any:
-    """Return the result as a tensor, on its device, where an input is one: torch is loaded then."""
-    device = next((values.device for values in inputs if hasattr(values, "cpu")), None)
-    if device is None:
-        return result
-    import torch
-
-    return torch.as_tensor(result, device=device)
+def _numbers(values: Any) -> np.ndarray:
+    return np.asarray(values, dtype=np.float64)
 
 
 def interval_text(difference: float, low: float, high: float) -> str:

@@ -89,6 +89,7 @@ def _summary(one: Graded, k: int | None, repeats: int, resamples: int, seed: int
         "k": k,
         "pass@k": {str(size): float(scores_P.mean()) for size, scores_P in passes.items()},
         "pass@k_intervals": {str(size): intervals[size] for size in votes},
+        "lenient_pass@1": float(one.lenient_PN.mean()),
         "maj@k": {str(size): _vote_summary(vote) for size, vote in votes.items()},
         "intervals": {"pass@1": intervals[1], "pass@k": intervals[k], "maj@k": intervals["maj@k"]},
         "levels": {

@@ -38,6 +38,8 @@ def score_sentences(scores: Mapping[str, Any]) -> list[str]:
             f"{name.replace('k', str(one['k'])).capitalize()} {_interval(one['intervals'][name], _IN_WORDS)}"
             for name in names
         ]
+        if one["lenient_pass@1"] > one["pass@k"]["1"]:
+            numbers.append(f"Pass@1 {100 * one['lenient_pass@1']:.2f} % if answers without a box count too")
         of = f"{one['problems']} problems, {one['samples']} samples of each"
         sentences.append(f"{one['title']}: {', '.join(numbers)}. {of}.")
     return [*sentences, *(f"Warning: {warning}" for warning in scores["warnings"])]
@@ -95,6 +97,7 @@ def _detail_table(scores: Mapping[str, Any]) -> Table:
             "Samples of each": str(one["samples"]),
             "K": str(one["k"]),
             "Pass@1": _interval(one["intervals"]["pass@1"]),
+            "Pass@1, a box or none": f"{100 * one['lenient_pass@1']:.2f}",
             "Pass@K": _interval(one["intervals"]["pass@k"]),
             "Maj@K": _interval(one["intervals"]["maj@k"]),
             "Tokens, mean": f"{one['tokens']['mean']:.0f}",
