@@ -19,7 +19,7 @@ from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import read_runs
 
 FORKS = Path(__file__).parent.parent / "recipes" / "forks"
-RAW = ("study.jsonl", "real_model.jsonl")
+RAW = ("study.jsonl.gz", "real_model.jsonl.gz")
 analysis, gates = (runpy.run_path(str(FORKS / f"{name}.py")) for name in ("analysis", "gates"))
 
 
@@ -182,7 +182,7 @@ def test_the_share_of_the_gradient_is_one_of_mean_norms(planted):
 @pytest.fixture(scope="module")
 def measured():
     worlds = analysis["by_world"](run for name in RAW for run in read_runs(FORKS / "results" / name))
-    return worlds | analysis["by_world"](read_runs(FORKS / "results" / "again.jsonl"), analysis["AGAIN"])
+    return worlds | analysis["by_world"](read_runs(FORKS / "results" / "again.jsonl.gz"), analysis["AGAIN"])
 
 
 def test_the_tables_of_the_page_are_those_of_the_raw_results(measured):

@@ -1,5 +1,6 @@
 """Many runs in one file of JSON lines: nothing that a report reads is lost, and what is no such file is named."""
 
+import gzip
 import json
 import math
 
@@ -25,6 +26,13 @@ def test_a_report_of_the_file_is_that_of_the_folders(tmp_path):
     assert main(["report", str(path), "--quiet"]) == 0
     of_file = (tmp_path / "report" / "report.md").read_text()  # beside the file
     assert of_file == of_folders and "## Held-out problems" in of_file
+    packed = tmp_path / "packed.jsonl.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert write_report([packed], tmp_path / "b", quiet=True).with_name("report.md").read_text() == of_folders
+    for content in (packed.read_bytes()[:-20], b"{}"):
+        packed.write_bytes(content)
+        with pytest.raises(ValueError, match="packed.jsonl.gz must be packed by gzip: .* Restore it"):
+            read_runs(packed)
 
 
 def test_a_run_comes_back_as_it_was(tmp_path):

@@ -1,6 +1,7 @@
 """The study of `recipes/study`: made small and really run, stopped and gone on with; its page from its raw results."""
 
 import contextlib
+import gzip
 import json
 import os
 import random
@@ -170,7 +171,7 @@ def tables(tmp_path_factory):
     found = {}
     for name in ("methods", "sensitivity", "update"):
         folder = tmp_path_factory.mktemp(name)
-        text = write_report([STUDY / f"{name}.jsonl"], folder, quiet=True).with_name("report.md").read_text()
+        text = write_report([STUDY / f"{name}.jsonl.gz"], folder, quiet=True).with_name("report.md").read_text()
         found[name] = {line for line in text.splitlines() if line.startswith("|")}
     return found
 
@@ -186,7 +187,7 @@ def test_every_row_that_the_page_quotes_follows_from_the_raw_files(tables):
 
 
 def runs_of(name):
-    return [json.loads(line) for line in (STUDY / f"{name}.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in gzip.decompress((STUDY / f"{name}.jsonl.gz").read_bytes()).splitlines()]
 
 
 def mean_over(run, key, first, last):

@@ -1,6 +1,6 @@
 """Does the world have room for a credit on solved prompts? Print the gates of protocol.md, and whether they hold.
 
-python recipes/forks/gates.py recipes/forks/results/pilot.jsonl
+python recipes/forks/gates.py recipes/forks/results/pilot.jsonl.gz
 
 # N = P*G rollouts, rows of one prompt adjacent; T padded completion tokens
 """

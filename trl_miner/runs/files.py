@@ -1,8 +1,10 @@
 """Reading and writing the files of run folders: whole files, JSON objects, Parquet tables."""
 
 import contextlib
+import gzip
 import json
 import os
+import zlib
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -77,19 +79,35 @@ def read_optional(path: Path, notes: list[str] | None = None, record: TypeAdapte
 
 
 def read_lines(path: Path, advice: str = ADVICE, record: TypeAdapter[Any] = OBJECT) -> list[tuple[int, Any]]:
-    """Read a file with a record in JSON per line: the number of each line that is not empty, and its record."""
+    """Read a file with a record in JSON per line: the number of each line that is not empty, and its record.
+
+    One whose name ends in .gz is unpacked.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. {advice}")
     _check_place(path, advice)
     records = []
     # split on "\n" alone: a text inside a record may hold the other characters that end a line
-    for line_number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+    for line_number, line in enumerate(_unpacked(path, advice).split(b"\n"), start=1):
         if line.strip():
             try:
                 records.append((line_number, parse_object(line, record)))
             except ValueError as error:
                 raise ValueError(f"{path}, line {line_number}: {error}. {advice}") from error
     return records
+
+
+def _unpacked(path: Path, advice: str) -> bytes:
+    if path.suffix != ".gz":
+        return path.read_bytes()
+    try:
+        with gzip.open(path) as file:
+            content = file.read(LARGEST + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} must be packed by gzip: {error}. {advice}") from error
+    if len(content) > LARGEST:
+        raise ValueError(f"{path} must hold at most {LARGEST} bytes once it is unpacked: it holds more. {advice}")
+    return content
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from .history import RunHistory, read_run
 from .records import RunLine, number
 
 ENDING = ".jsonl"
+PACKED = f"{ENDING}.gz"  # as `gzip` makes it of one; the studies of the recipes keep theirs so
 NAME = f"runs{ENDING}"
 _ADVICE = f"Restore it, or run trl-miner compare again, which writes OUTPUT/{NAME}."
 _FIELDS = ("name", "method", "seed", "settings", "versions", "notes", "steps", "planned", "per_step", "finished")
@@ -44,8 +45,8 @@ _RECORD = TypeAdapter(RunLine)
 
 
 def is_runs_file(path: str | Path) -> bool:
-    """Return whether a path is to be read with `read_runs`: it ends in .jsonl and is no folder."""
-    return Path(path).suffix == ENDING and not Path(path).is_dir()
+    """Return whether a path is to be read with `read_runs`: it ends in .jsonl or .jsonl.gz, and is no folder."""
+    return str(path).endswith((ENDING, PACKED)) and not Path(path).is_dir()
 
 
 def write_runs(runs: Sequence[str | Path | RunHistory], path: str | Path) -> Path:
