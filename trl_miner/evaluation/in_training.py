@@ -16,11 +16,13 @@ from datasets import Dataset
 from transformers import Trainer, TrainerCallback
 from trl.models import unwrap_model_for_generation
 
+from .. import rewards as texts
 from ..reward_functions import KNOWN_VERIFIERS, check_rewards, parameters_of, reward_list
 from ..runs import models
 from ..runs.evaluation import read_evaluation, until, write_evaluation
 from ..runs.held_out import HeldOut, Moment, read_held_out, write_held_out
 from ..runs.trainer_state import last_step
+from .gain import say_no_gain
 from .generate import sample_seed
 from .metrics import pass_at_k
 from .seeded_sampling import DEFAULT_BATCH_SIZE, sample_all
@@ -80,6 +82,7 @@ class EvaluationCallback(TrainerCallback):
         self.folder = Path(trainer.args.output_dir)
         self.evaluation: dict[str, dict[str, float]] = trainer.evaluation  # for the model card
         self.held_out: dict[str, Moment] = {}
+        self._answers: list[str] = []  # the first that this process has sampled last
         self.best = -1.0
         if keep_best and trainer.is_world_process_zero():
             models.recover_best(self.folder)
@@ -119,6 +122,10 @@ class EvaluationCallback(TrainerCallback):
         shown = ", ".join(f"{name} {value:.3f}" for name, value in scores.items()) or "n/a"
         shown += _say_unscored(num_scored, num_samples)
         trainer.accelerator.print(f"{title}, on {len(self.problems)} held-out problems: {shown}")
+        if moment == "after" and {"before", "after"} <= self.held_out.keys():
+            before, after = (self.held_out[name] for name in ("before", "after"))
+            if said := say_no_gain(before, after, trainer.state.log_history, self._answers):
+                trainer.accelerator.print(said)
         if scores and moment != "before":  # the trackers have not started yet: see `on_train_begin`
             self._log(scores)
         if trainer.is_world_process_zero():
@@ -173,6 +180,8 @@ class EvaluationCallback(TrainerCallback):
                 columns[name] = values if isinstance(values, list) else [values] * len(repeated)
             graded = max(0, min(num_graded - first, len(batch))) * num_samples
             of_graded = {name: values[:graded] for name, values in columns.items()}
+            if first == 0:
+                self._answers = [texts.text_of(completion) for completion in completions[::num_samples][:2]]
             rewards.append(self._grade(of_graded, completions[:graded], ids[:graded]))
         return torch.cat(rewards)
 
