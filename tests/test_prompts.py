@@ -77,7 +77,7 @@ def test_seeds_are_drawn_as_their_mean_and_methods_side_by_side(tmp_path):
     figure = prompt_plans(read_metrics(group_methods(histories), ()), read_prompts(histories)[0])[0].draw()
     assert [axes.get_title() for axes in figure.axes] == ["All right", "Mixed", "All wrong", "Unseen"]
     lines = [{line.get_label(): line.get_data()[1].tolist() for line in axes.get_lines()} for axes in figure.axes]
-    # step 1: all have one prompt of five all right and one all wrong; step 3: of a one seed is there, with one more mixed
+    # step 1: all have one prompt of five all right, one all wrong; step 3: of a one seed is there, with one more mixed
     assert lines[0] == lines[2] == {"a": [0.2, 0.2], "b": [0.2]}
     assert lines[3] == {"a": pytest.approx([0.6, 0.4]), "b": pytest.approx([0.6])}
 

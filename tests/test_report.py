@@ -707,6 +707,8 @@ def test_the_page_in_a_browser(tmp_path, scheme, width):
         names = opened.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
         assert len(names) == len(set(names))
         assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        whole = "[...document.querySelectorAll('.wide')].every(e => e.scrollWidth <= e.clientWidth)"
+        assert width > 500 or opened.evaluate(whole)  # a phone shows every cell of a table
         opened.screenshot_as(f"report_{scheme}.png", tmp_path, full_page=True)
 
 
