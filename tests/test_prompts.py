@@ -14,8 +14,7 @@ from trl_miner.runs.prompt_ledger import Batch, header_line, read_ledger
 from trl_miner.runs.prompt_outcomes import ALL_RIGHT, ALL_WRONG, MIXED, UNSEEN, outcomes_of
 from trl_miner.viewing.frame import read_metrics
 from trl_miner.viewing.grouping import group_methods
-from trl_miner.viewing.prompt_tables import prompt_tables
-from trl_miner.viewing.prompts import prompt_plans, read_prompts
+from trl_miner.viewing.prompts import prompt_plans, prompt_tables, read_prompts
 from trl_miner.viewing.report import write_report
 
 # Four rollouts each; prompts 0 to 3, of five. Prompt 0 is forgotten, 1 never solved, 2 learned, 3 unscorable.

@@ -30,7 +30,7 @@ from trl_miner.viewing.completions import completions_history, read_completions
 from trl_miner.viewing.curves import draw_chart, read_runs
 from trl_miner.viewing.frame import read_metrics
 from trl_miner.viewing.grouping import ablation_of, group_methods, group_results, highlighted_labels
-from trl_miner.viewing.held_out_tables import scored_alike
+from trl_miner.viewing.held_out import scored_alike
 from trl_miner.viewing.material import read_material
 from trl_miner.viewing.method_tables import dose_table
 from trl_miner.viewing.notes import comparison_warnings, missing_notes
