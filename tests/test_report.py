@@ -322,9 +322,10 @@ def test_smoothing_is_a_trailing_mean_that_keeps_gaps():
     st.lists(st.one_of(st.floats(-1e6, 1e6, width=32), st.just(math.nan)), min_size=1, max_size=400),
     st.integers(1, 60),
 )
-def test_a_long_line_is_the_mean_and_the_extremes_of_each_column(values, columns):
+def test_a_long_line_is_the_mean_and_the_extremes_of_each_column(values, lines_and_columns):
+    lines, columns = lines_and_columns
     steps = pandas.Series(range(7, 7 + len(values)), dtype=float)
-    line = figures.mean_line(pandas.DataFrame({"run": "r", "step": steps, "value": values}), columns=columns)
+    line = figures.mean_line(pandas.DataFrame({"run": "r", "step": steps, "value": values}), lines=lines)
     assert len(line) <= max(2 * columns, columns + 1) and line.index.is_monotonic_increasing
     known = np.array(values)[np.isfinite(values)]
     if len(known):
