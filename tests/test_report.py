@@ -135,14 +135,6 @@ def test_the_state_that_went_furthest_counts(tmp_path):
     assert found.steps == 2 and "trainer_state.json could not be read" in found.notes[0]
 
 
-def test_a_wrong_call_is_named(tmp_path, capsys):
-    (tmp_path / "trainer_state.json").write_text('{"log_history": [')
-    assert main(["report", str(tmp_path)]) == 2 and "must be JSON" in capsys.readouterr().err
-    assert main(["report", str(tmp_path / "nowhere")]) == 2 and "is no folder" in capsys.readouterr().err
-    write_run(tmp_path, [log(1)])
-    assert main(["report", str(tmp_path), "--smooth", "0"]) == 2 and "at least 1" in capsys.readouterr().err
-
-
 def test_each_kind_of_folder_is_known(tmp_path):
     write_run(tmp_path / "cmp" / "miner" / "seed1", [log(1)], recipe={})
     write_run(tmp_path / "cmp" / "grpo" / "seed1", [log(1)], recipe={"advantage_estimator": "grpo"})
@@ -160,20 +152,23 @@ def test_each_kind_of_folder_is_known(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("files", "message"),
+    ("file", "content", "options", "message"),
     [
-        ([], "holds no trainer_state.json, nor does a checkpoint in it. Give the output_dir"),
-        (["training.json"], "neither its end nor a checkpoint. Set save_steps"),
-        (["settings.json"], "scores.json is missing. Run: trl-miner score"),
+        (None, "", [], "holds no trainer_state.json, nor does a checkpoint in it. Give the output_dir"),
+        ("training.json", "{}", [], "neither its end nor a checkpoint. Set save_steps"),
+        ("settings.json", "{}", [], "scores.json is missing. Run: trl-miner score"),
+        ("trainer_state.json", '{"log_history": [', [], "must be JSON"),
+        ("trainer_state.json", "{}", ["--smooth", "0"], "--smooth must be at least 1: got 0"),
     ],
 )
-def test_a_folder_that_cannot_be_reported_is_named(tmp_path, capsys, files, message):
-    for name in files:
-        (tmp_path / name).write_text("{}")
-    assert main(["report", str(tmp_path)]) == 2
+def test_a_folder_that_cannot_be_reported_is_named(tmp_path, capsys, file, content, options, message):
+    if file:
+        (tmp_path / file).write_text(content)
+    assert main(["report", str(tmp_path), *options]) == 2
     error = capsys.readouterr().err
-    assert message in error and str(tmp_path) in error and error.count("\n") == 1
+    assert message in error and (options or str(tmp_path) in error) and error.count("\n") == 1
     assert not (tmp_path / "report").exists()
+    assert main(["report", str(tmp_path / "nowhere")]) == 2 and "is no folder" in capsys.readouterr().err
 
 
 # methods
