@@ -13,8 +13,14 @@ from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import write_runs
 from trl_miner.viewing.frame import read_metrics
 from trl_miner.viewing.grouping import group_methods
-from trl_miner.viewing.held_out_curves import draw_against, held_out_plans, plan_by_k
-from trl_miner.viewing.held_out_tables import against_tables, pass_tables, scored_alike
+from trl_miner.viewing.held_out import (
+    against_tables,
+    draw_against,
+    held_out_plans,
+    pass_tables,
+    plan_by_k,
+    scored_alike,
+)
 from trl_miner.viewing.material import read_material
 from trl_miner.viewing.method_tables import METRICS, training_table
 from trl_miner.viewing.report import write_report

@@ -1,6 +1,7 @@
 """`trl-miner inspect`: the records as they are read, and the page in a real browser."""
 
 import base64
+import contextlib
 import json
 import math
 import re
@@ -36,10 +37,13 @@ def run(tmp_path):
     return folder
 
 
-def opened(page):
-    """The page, once it has drawn its first prompt."""
-    page.evaluate("() => trlMinerInspect.ready")
-    return page
+@contextlib.contextmanager
+def page_of(run, **options):
+    """The page of a run, once it has drawn its first prompt; it must stay without errors and requests."""
+    with open_page(write_inspect_page(run), **options) as page:
+        page.evaluate("() => trlMinerInspect.ready")
+        yield page
+        page.assert_quiet()
 
 
 def numbers(page, step, group, index):
@@ -226,24 +230,20 @@ def test_the_command_names_a_bad_folder(tmp_path, capsys):
 
 @needs_browser
 def test_the_page_opens_without_an_error_or_a_request(run, tmp_path):
-    path = write_inspect_page(run)
     for scheme in ("light", "dark"):
-        with open_page(path, color_scheme=scheme) as page:
-            opened(page)
+        with page_of(run, color_scheme=scheme) as page:
             assert page.inner_text("h1") == "a run"
             assert "MINER · 2 steps, 10 to 20 · 12 rollouts of 6 prompts · 2 files" in page.inner_text("#facts")
             page.hover(".t >> nth=3")
             page.screenshot_as(f"inspect_{scheme}.png", tmp_path)
             page.click("#view-paid")
             page.screenshot_as(f"inspect_paid_{scheme}.png", tmp_path)
-            page.assert_quiet()
 
 
 @needs_browser
 def test_numbers_in_the_page_are_those_of_the_file(run):
-    path, expected = write_inspect_page(run), read_credit(run).table.to_pylist()
-    with open_page(path) as page:
-        opened(page)
+    expected = read_credit(run).table.to_pylist()
+    with page_of(run) as page:
         assert page.inner_text("#batch-sum").endswith("; the batch is recorded whole.")
         for row in expected:
             found = numbers(page, row["step"], row["group"], row["rollout"])
@@ -269,9 +269,7 @@ def test_any_float32_survives(tmp_path):
         rollout("unscorable", ["x"], [-1], group=1, index=0, reward=None, nll=math.nan, old_logps=[None]),
     ]
     write_credit(tmp_path, rows, tau_pos=math.nan)
-    path = write_inspect_page(tmp_path)
-    with open_page(path) as page:
-        opened(page)
+    with page_of(tmp_path) as page:
         assert "Unscorable 1" in page.inner_text("#kinds")
         for row in read_credit(tmp_path).table.to_pylist():
             found = numbers(page, 10, row["group"], row["rollout"])
@@ -282,15 +280,13 @@ def test_any_float32_survives(tmp_path):
         assert "unscorable" in page.inner_text(".card")
         page.click("#view-batches")
         assert "focal" in page.inner_text("#batch-table") and "NaN" in page.inner_text("#batch-table")
-        page.assert_quiet()
 
 
 @needs_browser
 @pytest.mark.parametrize("how", ["pointer", "keyboard"])
 def test_the_numbers_of_a_token_show(run, how):
     row = read_credit(run).table.to_pylist()[0]
-    with open_page(write_inspect_page(run)) as page:
-        opened(page)
+    with page_of(run) as page:
         if how == "pointer":
             page.hover(".card >> nth=0 >> .t >> nth=2")
         else:
@@ -316,8 +312,7 @@ def test_a_deeper_color_is_a_larger_advantage(tmp_path, scheme):
     advantages = [0.0, 0.1, -0.2, 0.4, -0.05, 0.8, 1.6, -1.6]
     row = rollout("HE", list("abcdefgh"), [-1] * 8, advantages=advantages)
     write_credit(tmp_path, [row], num_generations=1)
-    with open_page(write_inspect_page(tmp_path), color_scheme=scheme) as page:
-        opened(page)
+    with page_of(tmp_path, color_scheme=scheme) as page:
         styles = page.eval_on_selector_all(
             ".t",
             "spans => spans.map(s => [getComputedStyle(s).backgroundColor, getComputedStyle(s).textDecorationLine])",
@@ -339,8 +334,7 @@ def rgb(color, own):
 def test_the_scale_may_be_that_of_the_batch(tmp_path):
     rows = [rollout("HE", ["a"], [-1], group=group, grpo=grpo) for group, grpo in enumerate((0.5, 2.0))]
     write_credit(tmp_path, rows, num_generations=1)
-    with open_page(write_inspect_page(tmp_path)) as page:
-        opened(page)
+    with page_of(tmp_path) as page:
         assert "0.5" in page.inner_text("#legend-text")
         page.select_option("#scale", "kind")
         assert "abs(advantage) 2, the largest of the mixed prompts of step 10" in page.inner_text("#legend-text")
@@ -351,8 +345,7 @@ def test_the_scale_may_be_that_of_the_batch(tmp_path):
 
 @needs_browser
 def test_filters_and_search_narrow_the_list(run):
-    with open_page(write_inspect_page(run)) as page:
-        opened(page)
+    with page_of(run) as page:
         everything = [
             f"{kind}step {s}, prompt {g}"
             for s in (10, 20)
@@ -379,7 +372,6 @@ def test_filters_and_search_narrow_the_list(run):
         page.wait_until("document.getElementById('count').textContent === '6 of 6 prompts'")
         page.select_option("#order", "credit")
         assert list_of(page)[-1].startswith("All wrong")
-        page.assert_quiet()
 
 
 @needs_browser
@@ -400,18 +392,15 @@ def test_the_list_shows_the_users_turn_and_the_best_paid_rollout_comes_first(tmp
         for at, (reward, advantage) in enumerate([(0.0, -1.0), (None, 0.0), (1.0, 0.5), (1.0, 2.0)])
     ]
     write_credit(tmp_path, rows)
-    with open_page(write_inspect_page(tmp_path)) as page:
-        opened(page)
+    with page_of(tmp_path) as page:
         assert page.inner_text(".item .words") == "The question?"
         titles = [f"Rollout {at}" for at in (3, 2, 0, 1)]
         assert page.locator(".card h3").all_inner_texts() == titles
-        page.assert_quiet()
 
 
 @needs_browser
 def test_everything_works_without_a_mouse(run):
-    with open_page(write_inspect_page(run), color_scheme="light") as page:
-        opened(page)
+    with page_of(run, color_scheme="light") as page:
 
         def press(*keys):
             for key in keys:
@@ -447,13 +436,11 @@ def test_everything_works_without_a_mouse(run):
         assert (
             page.input_value("#search") in ("j", "") and page.evaluate("() => document.activeElement.id") != "search"
         )
-        page.assert_quiet()
 
 
 @needs_browser
 def test_a_paid_token_is_found_in_the_rollouts(run):
-    with open_page(write_inspect_page(run)) as page:
-        opened(page)
+    with page_of(run) as page:
         page.click("#view-paid")
         expected = paid_tokens(read_credit(run))
         names = page.locator("#paid-body tr td:first-child").all_inner_texts()
@@ -470,7 +457,6 @@ def test_a_paid_token_is_found_in_the_rollouts(run):
         assert page.evaluate("location.hash") == "#10/2"
         page.keyboard.press("n")
         page.wait_until("location.hash === '#20/2'")
-        page.assert_quiet()
 
 
 @needs_browser
@@ -482,10 +468,8 @@ def test_text_from_a_model_is_shown_and_never_runs(tmp_path):
     )
     write_credit(folder, [row], num_generations=1, estimator=EVIL)
     (folder / "training.json").write_text(json.dumps({"methods": [EVIL]}))
-    path = write_inspect_page(folder)
-    assert "window.hacked" not in path.read_text(encoding="utf-8")
-    with open_page(path) as page:
-        opened(page)
+    assert "window.hacked" not in write_inspect_page(folder).read_text(encoding="utf-8")
+    with page_of(folder) as page:
         assert page.inner_text("h1") == folder.name and "onerror" in page.title()
         shown = "a␀b␛[31m⟨U+202E⟩evil⟨U+200B⟩⟨U+2066⟩⟨U+009B⟩␡␍↵"
         assert page.inner_text("#prompt-text").rstrip("\n") == EVIL + shown
@@ -499,7 +483,6 @@ def test_text_from_a_model_is_shown_and_never_runs(tmp_path):
         assert "window.hacked = 1" in page.inner_text("#batch-table")
         assert page.evaluate("typeof hacked") == "undefined"
         assert page.locator("img").count() == 0 and page.locator("#batches script, main script").count() == 0
-        page.assert_quiet()
 
 
 @needs_browser
@@ -516,13 +499,11 @@ def test_text_from_a_model_is_shown_and_never_runs(tmp_path):
 )
 def test_unusual_records_make_a_page(tmp_path, rows):
     write_credit(tmp_path, rows, num_generations=1, tau_pos=None, scale=None)
-    with open_page(write_inspect_page(tmp_path)) as page:
-        opened(page)
+    with page_of(tmp_path) as page:
         assert page.locator(".item").count() == len(rows)
         assert page.locator(".t").all_text_contents() == [text or "▯" for row in rows for text in row["tokens"]]
         for key in ("l", "Enter", "ArrowDown", "v", "v", "v", "t", "n", "j"):
             page.keyboard.press(key)
-        page.assert_quiet()
     paid_tokens(read_credit(tmp_path))
     draw_paid_tokens(tmp_path, tmp_path / "paid.png")
 
@@ -532,8 +513,7 @@ def test_unusual_records_make_a_page(tmp_path, rows):
 def test_a_long_rollout_is_shown_whole(tmp_path, words):
     """3200 tokens are several blocks in the page; the keyboard goes from one to the next."""
     write_credit(tmp_path, [rollout("HE", words * 1600, [-1.0] * 3200, grpo=1.0)], num_generations=1)
-    with open_page(write_inspect_page(tmp_path)) as page:
-        opened(page)
+    with page_of(tmp_path) as page:
         shown = [word.replace("\n", "↵\n") for word in words]
         assert page.locator(".t").all_text_contents() == shown * 1600
         blocks = page.locator(".lines")
@@ -542,13 +522,11 @@ def test_a_long_rollout_is_shown_whole(tmp_path, words):
         blocks.nth(0).locator(".t").last.focus()
         page.keyboard.press("ArrowRight")
         assert page.evaluate("document.activeElement.dataset.i") == str(before)
-        page.assert_quiet()
 
 
 @needs_browser
 def test_a_narrow_window_scrolls_nothing_sideways_but_the_rollouts(run, tmp_path):
-    with open_page(write_inspect_page(run), viewport={"width": 400, "height": 800}) as page:
-        opened(page)
+    with page_of(run, viewport={"width": 400, "height": 800}) as page:
         assert page.evaluate("document.documentElement.scrollWidth") <= 400
         page.screenshot_as("inspect_narrow.png", tmp_path, full_page=True)
 

@@ -14,8 +14,7 @@ from trl_miner.runs.prompt_ledger import Batch, header_line, read_ledger
 from trl_miner.runs.prompt_outcomes import ALL_RIGHT, ALL_WRONG, MIXED, UNSEEN, outcomes_of
 from trl_miner.viewing.frame import read_metrics
 from trl_miner.viewing.grouping import group_methods
-from trl_miner.viewing.prompt_tables import prompt_tables
-from trl_miner.viewing.prompts import prompt_plans, read_prompts
+from trl_miner.viewing.prompts import prompt_plans, prompt_tables, read_prompts
 from trl_miner.viewing.report import write_report
 
 # Four rollouts each; prompts 0 to 3, of five. Prompt 0 is forgotten, 1 never solved, 2 learned, 3 unscorable.
@@ -77,7 +76,7 @@ def test_seeds_are_drawn_as_their_mean_and_methods_side_by_side(tmp_path):
     figure = prompt_plans(read_metrics(group_methods(histories), ()), read_prompts(histories)[0])[0].draw()
     assert [axes.get_title() for axes in figure.axes] == ["All right", "Mixed", "All wrong", "Unseen"]
     lines = [{line.get_label(): line.get_data()[1].tolist() for line in axes.get_lines()} for axes in figure.axes]
-    # step 1: all have one of five prompts all right, one all wrong; step 3: of a one seed is there, one more is mixed
+    # step 1: all have one prompt of five all right, one all wrong; step 3: of a one seed is there, with one more mixed
     assert lines[0] == lines[2] == {"a": [0.2, 0.2], "b": [0.2]}
     assert lines[3] == {"a": pytest.approx([0.6, 0.4]), "b": pytest.approx([0.6])}
 

@@ -30,7 +30,7 @@ from trl_miner.viewing.completions import completions_history, read_completions
 from trl_miner.viewing.curves import draw_chart, read_runs
 from trl_miner.viewing.frame import read_metrics
 from trl_miner.viewing.grouping import ablation_of, group_methods, group_results, highlighted_labels
-from trl_miner.viewing.held_out_tables import scored_alike
+from trl_miner.viewing.held_out import scored_alike
 from trl_miner.viewing.material import read_material
 from trl_miner.viewing.method_tables import dose_table
 from trl_miner.viewing.notes import comparison_warnings, missing_notes
@@ -135,14 +135,6 @@ def test_the_state_that_went_furthest_counts(tmp_path):
     assert found.steps == 2 and "trainer_state.json could not be read" in found.notes[0]
 
 
-def test_a_wrong_call_is_named(tmp_path, capsys):
-    (tmp_path / "trainer_state.json").write_text('{"log_history": [')
-    assert main(["report", str(tmp_path)]) == 2 and "must be JSON" in capsys.readouterr().err
-    assert main(["report", str(tmp_path / "nowhere")]) == 2 and "is no folder" in capsys.readouterr().err
-    write_run(tmp_path, [log(1)])
-    assert main(["report", str(tmp_path), "--smooth", "0"]) == 2 and "at least 1" in capsys.readouterr().err
-
-
 def test_each_kind_of_folder_is_known(tmp_path):
     write_run(tmp_path / "cmp" / "miner" / "seed1", [log(1)], recipe={})
     write_run(tmp_path / "cmp" / "grpo" / "seed1", [log(1)], recipe={"advantage_estimator": "grpo"})
@@ -160,20 +152,23 @@ def test_each_kind_of_folder_is_known(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("files", "message"),
+    ("file", "content", "options", "message"),
     [
-        ([], "holds no trainer_state.json, nor does a checkpoint in it. Give the output_dir"),
-        (["training.json"], "neither its end nor a checkpoint. Set save_steps"),
-        (["settings.json"], "scores.json is missing. Run: trl-miner score"),
+        (None, "", [], "holds no trainer_state.json, nor does a checkpoint in it. Give the output_dir"),
+        ("training.json", "{}", [], "neither its end nor a checkpoint. Set save_steps"),
+        ("settings.json", "{}", [], "scores.json is missing. Run: trl-miner score"),
+        ("trainer_state.json", '{"log_history": [', [], "must be JSON"),
+        ("trainer_state.json", "{}", ["--smooth", "0"], "--smooth must be at least 1: got 0"),
     ],
 )
-def test_a_folder_that_cannot_be_reported_is_named(tmp_path, capsys, files, message):
-    for name in files:
-        (tmp_path / name).write_text("{}")
-    assert main(["report", str(tmp_path)]) == 2
+def test_a_folder_that_cannot_be_reported_is_named(tmp_path, capsys, file, content, options, message):
+    if file:
+        (tmp_path / file).write_text(content)
+    assert main(["report", str(tmp_path), *options]) == 2
     error = capsys.readouterr().err
-    assert message in error and str(tmp_path) in error and error.count("\n") == 1
+    assert message in error and (options or str(tmp_path) in error) and error.count("\n") == 1
     assert not (tmp_path / "report").exists()
+    assert main(["report", str(tmp_path / "nowhere")]) == 2 and "is no folder" in capsys.readouterr().err
 
 
 # methods
@@ -322,9 +317,10 @@ def test_smoothing_is_a_trailing_mean_that_keeps_gaps():
     st.lists(st.one_of(st.floats(-1e6, 1e6, width=32), st.just(math.nan)), min_size=1, max_size=400),
     st.integers(1, 60),
 )
-def test_a_long_line_is_the_mean_and_the_extremes_of_each_column(values, columns):
+def test_a_long_line_is_the_mean_and_the_extremes_of_each_column(values, lines_and_columns):
+    lines, columns = lines_and_columns
     steps = pandas.Series(range(7, 7 + len(values)), dtype=float)
-    line = figures.mean_line(pandas.DataFrame({"run": "r", "step": steps, "value": values}), columns=columns)
+    line = figures.mean_line(pandas.DataFrame({"run": "r", "step": steps, "value": values}), lines=lines)
     assert len(line) <= max(2 * columns, columns + 1) and line.index.is_monotonic_increasing
     known = np.array(values)[np.isfinite(values)]
     if len(known):
@@ -707,6 +703,8 @@ def test_the_page_in_a_browser(tmp_path, scheme, width):
         names = opened.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
         assert len(names) == len(set(names))
         assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        whole = "[...document.querySelectorAll('.wide')].every(e => e.scrollWidth <= e.clientWidth)"
+        assert width > 500 or opened.evaluate(whole)  # a phone shows every cell of a table
         opened.screenshot_as(f"report_{scheme}.png", tmp_path, full_page=True)
 
 

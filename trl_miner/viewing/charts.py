@@ -31,7 +31,7 @@ class Panel:
 @dataclass(frozen=True)
 class Chart:
     """A picture: panels, if they are known before its data, how to read them, the setting that makes a run record
-    them, whether only MINER has them, and how many stand in a row (None: all)."""
+    them, and whether only MINER has them."""
 
     name: str
     title: str
@@ -39,7 +39,6 @@ class Chart:
     caption: str
     recorded_by: str = "logging_steps (at most the number of steps)"
     of_miner: bool = False
-    columns: int | None = None
 
 
 REWARD = Chart(
@@ -88,7 +87,6 @@ CALIBRATION = Chart(
     "and the PH signal passes whole.",
     recorded_by="advantage_estimator: miner",
     of_miner=True,
-    columns=2,
 )
 DOSE = Chart(
     "dose",
@@ -108,7 +106,6 @@ DOSE = Chart(
     "|advantage|, which MINER's cap limits, or in what dose_share measured. Dotted: what was asked for.",
     recorded_by="all_right: miner; or dose_share",
     of_miner=True,
-    columns=2,
 )
 ENTROPY = Chart(
     "entropy",
@@ -159,7 +156,6 @@ UPDATE = Chart(
     "How much of the policy loss's gradient comes from PH prompts, and how it lies to that of the others.",
     recorded_by="log_gradient_share: 10",
     of_miner=True,
-    columns=2,
 )
 COMPLETIONS = Chart(
     "completions",
@@ -191,7 +187,6 @@ PASS_AT_K = Chart(
     "Share of problems that at least one of K samples solves, the unbiased estimate from all samples. Logarithmic "
     "axis, base 2. The left end is how good one answer is; the right end is what the model can reach at all. "
     "Band: 95 % bootstrap interval over the problems.",
-    columns=3,
 )
 MAJ_AT_K = Chart(
     "maj_at_k",
@@ -199,7 +194,6 @@ MAJ_AT_K = Chart(
     (),
     "Share of problems whose most frequent answer among K samples is right, mean over draws of K samples. "
     "Logarithmic axis, base 2. Band: ± 1 standard deviation of the score over the draws.",
-    columns=3,
 )
 LEVELS = Chart(
     "levels",
@@ -232,7 +226,6 @@ PROMPTS = Chart(
     "Every prompt of the training set, by how its rollouts came out when the run last generated for it. Mixed: "
     "some were right and some wrong. Unseen: not generated for yet, or the verifier could not judge it. "
     "Of several rows with the same prompt, one counts as seen and the others as unseen.",
-    columns=2,
 )
 SKIPPED = Chart(
     "prompts_skipped",

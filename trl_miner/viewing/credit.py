@@ -9,7 +9,7 @@ import numpy as np
 from ..runs.token_credit import KINDS, NULL_BITS, Credit, groups_of, has_list, read_credit, token_counts, token_numbers
 from ..tables import Table
 from ..text import visible
-from .figures import new_figure
+from .figures import new_figure, save
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -152,12 +152,12 @@ def draw_paid_tokens(
 
     Args:
         run: Run folder, or what `read_credit` made of it.
-        path: Where to write the picture, .png, .svg or .pdf; None: nowhere.
+        path: A .png or .svg file to write; None: write nothing.
         kind: As for `paid_tokens`.
         num_tokens: Bars at most.
 
     Returns:
-        The path written, or without one the `matplotlib.figure.Figure`, which a notebook shows.
+        The matplotlib figure.
     """
     credit = run if isinstance(run, Credit) else read_credit(run)
     rows = paid_tokens(credit, kind).query("credit > 0")[:num_tokens]
@@ -181,10 +181,7 @@ def draw_paid_tokens(
     ]
     shares.set_yticks(places, labels, parse_math=False)
     shares.set_ylim(max(len(rows), 1) - 0.4, -0.6)
-    if path is None:
-        return figure
-    figure.savefig(path, dpi=150)
-    return Path(path)
+    return save(figure, path)
 
 
 def rollout_html(credit: Credit, step: int, group: int, rollout: int) -> str:

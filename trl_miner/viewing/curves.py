@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ..runs.history import RunHistory, read_run
+from ..text import for_picture
 from .charts import COMPLETIONS, HELD_OUT, UNSCORABLE, Chart, Panel, charts_of
 from .completions import Completions, completions_history
 from .figures import (
     COLUMNS,
     add_legend,
-    columns_of,
-    draw_line,
     finish_axes,
+    marked_points,
     mean_line,
     new_figure,
     save,
@@ -88,9 +88,9 @@ def draw_metrics(chart: Chart, metrics: Metrics, smooth: int = 1) -> Any:
     """
     methods, is_by_k = metrics.methods, metrics.axis == SAMPLES
     shown = [panel for panel in chart.panels if not panel.rare or metrics.occurs(panel.key)] or chart.panels[:1]
-    figure, panels = new_figure(len(shown), len(methods), columns=chart.columns)
+    figure, panels = new_figure(len(shown), len(methods))
     for axes, panel in zip(panels, shown, strict=True):
-        _draw_panel(axes, panel.key, metrics, smooth, columns_of(len(shown) * len(methods)))
+        _draw_panel(axes, panel.key, metrics, smooth, len(shown) * len(methods))
         for method in methods if panel.target else ():
             dosed = [run for run in method.runs if metrics.has(panel.key, run)]
             for target in set(metrics.of(dosed, panel.target, "last")):
@@ -102,20 +102,33 @@ def draw_metrics(chart: Chart, metrics: Metrics, smooth: int = 1) -> Any:
     return figure
 
 
-def _draw_panel(axes: Any, metric: str, metrics: Metrics, smooth: int, columns: int) -> None:
+def _draw_panel(axes: Any, metric: str, metrics: Metrics, smooth: int, lines: int) -> None:
+    """Draw a line for each method that has the metric, of all `lines` of the figure."""
     own = metrics.rows[metrics.rows["metric"] == metric]
     by_method = dict(tuple(own.groupby("method", observed=True, sort=False)))
     front = _front(metrics)
     for method in metrics.methods:
-        if method.label in by_method and (rows := by_method[method.label])["value"].notna().any():
-            draw_line(
-                axes,
-                mean_line(rows, smooth, columns),
-                method.label,
-                method.style_index,
-                band=len(metrics.methods) <= MOST_BANDS or method.label in front,
-                behind=bool(front) and method.label not in front,
-            )
+        if method.label not in by_method or not by_method[method.label]["value"].notna().any():
+            continue
+        line, (color, dash) = mean_line(by_method[method.label], smooth, lines), style(method.style_index)
+        is_behind = bool(front) and method.label not in front
+        has_band = len(metrics.methods) <= MOST_BANDS or method.label in front
+        if has_band and (line["high"] > line["low"]).any():
+            axes.fill_between(line.index, line["low"], line["high"], color=color, alpha=0.18, linewidth=0)
+        marked = marked_points(line["mean"])
+        axes.plot(
+            line.index,
+            line["mean"],
+            dash,
+            color=color,
+            linewidth=1.2 if is_behind else 2.2,
+            alpha=0.6 if is_behind else 1.0,
+            zorder=2 if is_behind else 3,
+            marker="o" if marked else "",
+            markersize=4,
+            markevery=marked,
+            label=for_picture(method.label),
+        )
 
 
 def plan_chart(chart: Chart, metrics: Metrics, smooth: int = 1, *, has_means: bool = False) -> Plan:

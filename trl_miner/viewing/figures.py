@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..runs.files import write_whole
-from ..text import for_picture
 from .charts import Panel
 
 if TYPE_CHECKING:
@@ -37,18 +36,13 @@ def style(index: int) -> tuple[str, str]:
     return COLORS[index % 7], _DASHES[index % 4]
 
 
-def columns_of(lines: int) -> int:
-    """Return the columns of each line of a figure."""
-    return max(12, min(COLUMNS, _COLUMNS_OF_ALL // max(1, lines)))
-
-
-def mean_line(rows: "DataFrame", smooth: int = 1, columns: int = COLUMNS) -> "DataFrame":
+def mean_line(rows: "DataFrame", smooth: int = 1, lines: int = 1) -> "DataFrame":
     """Return the mean over the runs of a method by step, with the smallest and the largest value.
 
     Args:
         rows: Tidy rows of one metric and one method; a band of their own are columns "low" and "high".
         smooth: Logs of a trailing mean over each run; 1: none.
-        columns: Where there are more than twice as many steps, they are put together into so many.
+        lines: Lines of the figure, which share its points: neighbouring steps are put together where there are many.
 
     Returns:
         Columns "mean", "low" and "high" by ascending step; NaN is a gap.
@@ -58,52 +52,16 @@ def mean_line(rows: "DataFrame", smooth: int = 1, columns: int = COLUMNS) -> "Da
         rows = rows.assign(value=means.where(rows["value"].notna()))
     edges = {"low": "low", "high": "high"} if "low" in rows else {"low": "value", "high": "value"}
     line = rows.groupby("step").agg(mean=("value", "mean"), low=(edges["low"], "min"), high=(edges["high"], "max"))
+    columns = max(12, min(COLUMNS, _COLUMNS_OF_ALL // max(1, lines)))
     if len(line) > 2 * columns:
         first, last = line.index[0], line.index[-1]
         column = ((line.index - first) * columns // (last - first)).astype(int)
-        line = line.assign(step=line.index).groupby(column).agg(
-            {"step": "mean", "mean": "mean", "low": "min", "high": "max"}
-        )  # fmt: skip
-        line = line.set_index("step")
+        parts = line.assign(step=line.index).groupby(column)
+        line = parts.agg({"step": "mean", "mean": "mean", "low": "min", "high": "max"}).set_index("step")
     return line
 
 
-def draw_line(
-    axes: Any, line: "DataFrame", label: str, index: int, *, band: bool = True, behind: bool = False
-) -> None:
-    """Draw what `mean_line` gives.
-
-    Args:
-        axes: The panel.
-        line: The line.
-        label: Its name in the legend.
-        index: Of its style.
-        band: Whether to draw the band from "low" to "high".
-        behind: Whether other lines stand out.
-    """
-    color, dash = style(index)
-    x, y, low, high = (
-        values.to_numpy(dtype=float) for values in (line.index, line["mean"], line["low"], line["high"])
-    )
-    if band and (high > low).any():
-        axes.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
-    marked = _marked(y)
-    axes.plot(
-        x,
-        y,
-        dash,
-        color=color,
-        linewidth=1.2 if behind else 2.2,
-        alpha=0.6 if behind else 1.0,
-        zorder=2 if behind else 3,
-        marker="o" if marked else "",
-        markersize=4,
-        markevery=marked,
-        label=for_picture(label),
-    )
-
-
-def _marked(y: Any) -> list[int]:
+def marked_points(y: Any) -> list[int]:
     """Return all points where they are few, else those between gaps, which no line makes visible."""
     is_known = np.isfinite(y)
     if is_known.sum() > _FEW:
@@ -121,11 +79,11 @@ def new_figure(
     size: tuple[float, float] | None = None,
     **options: Any,
 ) -> tuple[Any, list[Any]]:
-    """Return a figure, which Jupyter shows, and its axes: rows of `columns` panels, with room for a legend below.
+    """Return a figure, which Jupyter shows, and its axes: rows of `columns` panels, else at most 3; a legend has room.
 
     `size` is in inches; `options` are those of `Figure.subplots`.
     """
-    columns = min(panels, columns or panels)
+    columns = columns or (2 if panels == 4 else min(panels, 3))
     rows = math.ceil(panels / columns)
     legend_rows = math.ceil(legend_entries / _LEGEND_COLUMNS.get(columns, 6)) if legend_entries > 1 else 0
     size = size or (_WIDTHS.get(columns, 13.0), 3.3 * rows + 0.24 * legend_rows)

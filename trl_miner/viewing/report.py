@@ -16,8 +16,7 @@ from .completions import Completions, read_completions
 from .curves import keys_of, training_plans
 from .frame import Metrics, read_metrics
 from .grouping import group_methods
-from .held_out_curves import held_out_plans
-from .held_out_tables import against_tables, pass_tables, scored_alike
+from .held_out import against_tables, held_out_plans, pass_tables, scored_alike
 from .material import ReportInputs, read_material
 from .method_tables import (
     METRICS,
@@ -31,8 +30,7 @@ from .method_tables import (
 )
 from .notes import comparison_warnings, missing_notes, missing_text_notes, reading_notes, unfinished_notes
 from .pages import Plan, Section, html_page, markdown_page
-from .prompt_tables import prompt_tables
-from .prompts import prompt_plans, read_prompts
+from .prompts import prompt_plans, prompt_tables, read_prompts
 from .score_curves import result_plans
 from .verdicts import verdicts
 

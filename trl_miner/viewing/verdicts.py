@@ -6,7 +6,7 @@ from ..evaluation.metrics import effect_text, interval_text
 from ..runs.history import number
 from .cells import counted, show_spread, spread, with_count
 from .grouping import Method
-from .held_out_tables import ComparableRuns, Comparison, compare_with, families, ks_of
+from .held_out import ComparableRuns, Comparison, compare_with, families, ks_of
 from .material import EvalResult
 
 _MOST = 3  # methods with a sentence each, where none of them is MINER
