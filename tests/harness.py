@@ -23,7 +23,7 @@ from datasets import Dataset
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.data import arithmetic
-from trl_miner.launching.health import free_port
+from trl_miner.launching.server import free_port
 from trl_miner.trainer.row_layout import AS_TRL as UNASKED
 
 # At every step accelerate asks whether PEFT is installed, and reads its metadata anew: a tenth of a short training.

@@ -23,10 +23,10 @@ from trl.scripts import vllm_serve
 from trl_miner import cli
 from trl_miner.launching.accelerate import launch
 from trl_miner.launching.accelerate_config import LAUNCHER, Machines, find_file
-from trl_miner.launching.health import check_port, free_port, is_port_free
 from trl_miner.launching.local import parse_launch
 from trl_miner.launching.plan import make_plan
 from trl_miner.launching.process import format_command
+from trl_miner.launching.server import check_port, free_port, is_port_free
 
 ROOT = Path(__file__).parent.parent
 ACCELERATE = ROOT / "recipes" / "accelerate"

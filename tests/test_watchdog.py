@@ -16,7 +16,7 @@ from harness import config, mixed_reward, problems, start_on_ranks
 import trl_miner
 from trl_miner import MinerGRPOTrainer, grading
 from trl_miner.data import arithmetic
-from trl_miner.launching import health, watchdog
+from trl_miner.launching import watchdog
 from trl_miner.launching.liveness import SignsOfLife
 from trl_miner.launching.training_watchdog import TrainingWatchdog
 from trl_miner.launching.watchdog import RunStopped, Watchdog
@@ -188,7 +188,7 @@ def test_a_server_that_does_not_answer_properly_does_not_count(how):
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
         start = time.monotonic()
-        assert health.ask(f"http://127.0.0.1:{server.server_port}", "health", 1.0) is None
+        assert server.ask(f"http://127.0.0.1:{server.server_port}", "health", 1.0) is None
         assert asked == ["/health"] and time.monotonic() - start < 2.5
         server.shutdown()
 

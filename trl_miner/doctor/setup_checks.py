@@ -5,8 +5,7 @@ from importlib import metadata
 
 from ..config import MinerGRPOConfig
 from ..config_checks import check_quantized_for_vllm
-from ..launching.health import ask, is_port_free
-from ..launching.server import logprobs_mode
+from ..launching.server import ask, is_port_free, logprobs_mode
 from ..methods import ESTIMATORS
 from ..precision import is_bf16_slow, slow_bf16
 from ..trackers import why_unusable

@@ -22,9 +22,9 @@ from typing import Any
 import psutil
 
 from .. import heartbeat
-from .health import ask
 from .liveness import GENERATION, SERVER, SignsOfLife
 from .peers import Peers, Unreachable
+from .server import ask
 
 logger = logging.getLogger(__name__)
 

@@ -28,8 +28,8 @@ from ..distributed import current_world
 from ..heartbeat import beat
 from ..hub.model_card import describe_run
 from ..hub.training import open_repo, push_trained
-from ..launching.health import free_port, is_port_free
 from ..launching.liveness import GENERATION
+from ..launching.server import free_port, is_port_free
 from ..launching.training_watchdog import TRAINING_STEP, TrainingWatchdog
 from ..launching.watchdog import RunStopped, Watchdog
 from ..methods import GRPO, Estimate, Rollouts
