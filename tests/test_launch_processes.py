@@ -201,21 +201,14 @@ def test_a_signal_ends_both(launched, signum):
     assert code == 128 + signum and f"ended by {signum.name}" in err
 
 
-def test_ctrl_c_reaches_the_training_as_such(launched):
+@pytest.mark.parametrize("end", ["print('closed', flush=True)", "sys.exit(130)"])
+def test_ctrl_c_reaches_the_training_as_such_and_is_told_once(launched, end):
     """So that Python raises KeyboardInterrupt, and what the script has to close is closed."""
-    run = launched(training="try:\n time.sleep(300)\nexcept KeyboardInterrupt:\n print('closed', flush=True)")
+    run = launched(training=f"try:\n time.sleep(300)\nexcept KeyboardInterrupt:\n {end}")
     run.pids()
     run.process.send_signal(signal.SIGINT)
-    code, out, _ = run.end()
-    assert code == 130 and "closed" in out
-
-
-def test_a_training_that_has_told_of_ctrl_c_is_not_told_of_again(launched):
-    run = launched(training="try:\n time.sleep(300)\nexcept KeyboardInterrupt:\n sys.exit(130)")
-    run.pids()
-    run.process.send_signal(signal.SIGINT)
-    code, _, err = run.end()
-    assert code == 130 and "ended by" not in err
+    code, out, err = run.end()
+    assert code == 130 and ("closed" in out) == ("ended by" in err) == ("closed" in end)
 
 
 def test_launch_that_is_killed_leaves_nothing(launched):

@@ -5,7 +5,6 @@ import http.server
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from pathlib import Path
@@ -14,13 +13,11 @@ import pytest
 from harness import config, mixed_reward, problems, start_on_ranks
 
 import trl_miner
-from trl_miner import MinerGRPOTrainer, grading
-from trl_miner.data import arithmetic
+from trl_miner import MinerGRPOTrainer
 from trl_miner.launching import watchdog
 from trl_miner.launching.liveness import SignsOfLife
 from trl_miner.launching.training_watchdog import TrainingWatchdog
 from trl_miner.launching.watchdog import RunStopped, Watchdog
-from trl_miner.rewards import math_reward
 from trl_miner.runs import checkpoints
 
 HERE = Path(__file__).parent
@@ -238,22 +235,6 @@ def test_a_slow_reward_function_ends_no_training_that_did_not_ask_for_it(policy,
         assert trainer.state.global_step == 3
         said = [r.getMessage() for r in caplog.records if "'rewards', step 2" in r.getMessage()]
         assert len(said) == (name == "train")
-
-
-def test_grading_processes_that_cannot_start_are_named_with_the_step(policy, tmp_path, monkeypatch):
-    def judged(completions, solution, **kwargs):
-        return math_reward([rf"\boxed{{{number}/7}}" for number in range(len(completions))], solution=solution)
-
-    grading.configure(1)  # a pool that has started nothing yet
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    args = config(tmp_path, per_device_train_batch_size=4)
-    trainer = MinerGRPOTrainer(policy, judged, args, arithmetic.load_dataset("train", size=24))
-    try:
-        with pytest.raises(RuntimeError, match="A grading process must start") as caught:
-            trainer.train()
-    finally:
-        grading.configure()
-    assert caught.value.__notes__ == ["This happened in phase 'rewards', step 1."]
 
 
 def test_zero_seconds_never_ends_anything(policy, tmp_path):

@@ -212,12 +212,6 @@ def check_trackers(context: Context) -> Iterator[Finding]:
         )
 
 
-def check_remote_code(context: Context) -> Iterator[Finding]:
-    """Warn if code from the model's repository is allowed to run."""
-    if context.settings.trust_remote_code:
-        yield warning("trust_remote_code is on: code from the model's repository runs here.")
-
-
 SETUP_CHECKS: dict[str, Check] = {
     "versions": check_versions,
     "packages": check_packages,
@@ -229,5 +223,4 @@ SETUP_CHECKS: dict[str, Check] = {
     "ports": check_ports,
     "vLLM server": check_server,
     "tracker": check_trackers,
-    "remote code": check_remote_code,
 }
