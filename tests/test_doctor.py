@@ -1,20 +1,18 @@
 """`trl-miner doctor`: every check with a recipe that it must find fault with, here and on described machines."""
 
-import contextlib
-import http.server
 import json
 import os
 import re
 import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
 from datasets import Dataset
+from harness import answering
 
 from trl_miner.cli import main
 from trl_miner.doctor import examination, machine, setup_checks
@@ -146,12 +144,12 @@ RANK = {"accelerate_config": "multi_gpu", "fp16": True, "bf16": False}
         (GPU | {"dose_share": 1.0}, "3x80GB", "settings", "FAILED", "dose_share must be above 0 and below 1"),
         ({}, None, "batch", "ok", "strictly on-policy: one optimizer step"),
         # 10 steps / 4
-        ({"optimizer_batch_size": 8, "generation_batch_size": 32}, None, "batch", "ok", "off-policy: 4 optimizer steps of 8"),
+        ({"optimizer_batch_size": 8, "generation_batch_size": 32}, None, "batch", "ok", "off-policy: 4 optimizer"),
         ({"optimizer_batch_size": 8, "generation_batch_size": 32}, None, "batch", "ok", "2.5 generations in all"),
         ({"policy_loss": "kl_cov"}, None, "settings", "warning", "kl_cov"),
         ({"generation_batch_size": 12}, None, "settings", "FAILED", ""),  # micro-batches of 8
-        ({"reward_funcs": ["think_format_reward", "accuracy_reward"]}, None, "rewards", "ok", "accuracy_reward decides"),
-        ({"reward_funcs": ["think_format_reward", "zlib.crc32"]}, None, "rewards", "warning", "Set correct_reward_func"),
+        ({"reward_funcs": ["think_format_reward", "accuracy_reward"]}, None, "rewards", "ok", "accuracy_reward"),
+        ({"reward_funcs": ["think_format_reward", "zlib.crc32"]}, None, "rewards", "warning", "Set correct_r"),
         ({"correct_reward_func": "crc"}, None, "rewards", "FAILED", "got 'crc', there"),
         ({"reward_weights": [1.0, 2.0]}, None, "rewards", "FAILED", "got 2 for math_reward"),
         ({"reward_funcs": ["no_such.reward"]}, None, "rewards", "FAILED", "could not be imported"),
@@ -203,27 +201,15 @@ def test_a_cpu_recipe_and_an_offloaded_optimizer_must_fit_into_the_memory(recipe
         assert found(recipe(gpu=True, accelerate_config=str(config)), where)["CPU memory"][0] == status
 
 
-@contextlib.contextmanager
 def vllm_server(info):
     """A server that says this of itself, as vLLM does in development mode; None: vLLM in another mode."""
 
-    class Answers(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            path, _, query = self.path.partition("?")
-            is_known = (
-                path == "/health" or (path, query) == ("/server_info", "config_format=json") and info is not None
-            )
-            self.send_response(200 if is_known else 404)
-            self.end_headers()
-            self.wfile.write(json.dumps(info).encode() if path == "/server_info" else b"")
+    def answer(path):
+        if path == "/server_info?config_format=json" and info is not None:
+            return 200, json.dumps(info)
+        return (200 if path == "/health" else 404), ""
 
-        def log_message(self, *args):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+    return answering(answer)
 
 
 def mode(name):

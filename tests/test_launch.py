@@ -190,19 +190,12 @@ def test_weights_go_by_loopback_where_both_surely_share_it(recipe, monkeypatch):
     assert "VLLM_HOST_IP" not in make_plan(served, num_gpus=4).train_env
 
 
-def test_a_server_that_listens_everywhere_is_said_to(recipe):
+def test_what_a_user_should_know_of_a_server_is_said(recipe):
     plan = make_plan(recipe(**SERVED), num_gpus=4, server_host="0.0.0.0")
     assert value(plan.server, "--host") == "0.0.0.0" and plan.server_url == LOOPBACK and len(plan.notes) == 1
-
-
-def test_foreign_code_is_said_to_run(recipe):
-    assert "--trust-remote-code" not in make_plan(recipe(**SERVED), num_gpus=4).server
+    assert "--trust-remote-code" not in plan.server and plan.server_seconds == 1800  # a large model needs them
+    assert make_plan(recipe(**SERVED), ["--vllm_server_timeout", "240"], num_gpus=4).server_seconds == 240
     assert "trust_remote_code is on" in make_plan(recipe(trust_remote_code=True), num_gpus=4).notes[0]
-
-
-@pytest.mark.parametrize(("overrides", "expected"), [([], 1800), (["--vllm_server_timeout", "240"], 240)])
-def test_a_large_model_has_time_to_load(recipe, overrides, expected):
-    assert make_plan(recipe(**SERVED), overrides, num_gpus=4).server_seconds == expected
 
 
 def test_accelerates_file_is_found_beside_the_recipe_then_here_then_in_trl(tmp_path, monkeypatch):
