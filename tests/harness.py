@@ -2,12 +2,14 @@
 
 import contextlib
 import functools
+import http.server
 import json
 import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 import zlib
@@ -23,7 +25,7 @@ from datasets import Dataset
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.data import arithmetic
-from trl_miner.launching.health import free_port
+from trl_miner.launching.server import free_port
 from trl_miner.trainer.row_layout import AS_TRL as UNASKED
 
 # At every step accelerate asks whether PEFT is installed, and reads its metadata anew: a tenth of a short training.
@@ -397,3 +399,26 @@ def leave():
     PartialState().destroy_process_group()
     sys.stdout.flush()
     os._exit(0)
+
+
+@contextlib.contextmanager
+def answering(answer):
+    """Serve GET requests in this process: `answer` returns status and text for a path. Yields the port."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            status, text = answer(self.path)
+            self.send_response(status)
+            self.send_header("Location", "/elsewhere")  # for a status that redirects
+            self.end_headers()
+            with contextlib.suppress(BrokenPipeError):
+                self.wfile.write(text.encode())
+
+        def log_message(self, *args):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server.server_port
+        server.shutdown()

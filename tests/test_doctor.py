@@ -1,20 +1,18 @@
 """`trl-miner doctor`: every check with a recipe that it must find fault with, here and on described machines."""
 
-import contextlib
-import http.server
 import json
 import os
 import re
 import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
 from datasets import Dataset
+from harness import answering
 
 from trl_miner.cli import main
 from trl_miner.doctor import examination, machine, setup_checks
@@ -92,10 +90,6 @@ def test_a_bad_recipe_or_machine_is_exit_code_2(recipe, capsys):
     assert "COUNTxMEMORY" in capsys.readouterr().err
 
 
-def test_overrides_count(recipe):
-    assert found(recipe(), None, "--optimizer_batch_size", "12")["settings"][0] == "FAILED"
-
-
 @pytest.mark.parametrize("text, number, gib", [("8x80GB", 8, 80), ("2 x 24", 2, 24), ("1x48gib", 1, 48)])
 def test_a_machine_can_be_described(text, number, gib):
     gpus = machine.described_machine(text).gpus
@@ -128,15 +122,48 @@ def test_of_a_described_machine_nothing_that_is_here_is_called_ok(recipe):
     assert {result[about][0] for about in ("versions", "ports", "output_dir", "disk", "data")} == {"not checked"}
 
 
-def test_gpus_that_are_missing_unequal_or_too_small(recipe):
-    path = recipe(gpu=True)
-    assert "needs 1 for the vLLM server" in found(path, "1x80GB")["plan"][1]
-    assert found(path, with_gpus(80, 80, 24))["GPUs"][0] == "warning"
-    # 4.02 billion parameters, 16 bytes each on 1 GPU for training: 60 GiB and more
-    status, text = found(path, "2x48GB")["memory"]
-    assert status == "FAILED" and "train on more GPUs, or with a LoRA recipe" in text
-    assert found(path, "2x8GB")["vLLM memory"][0] == "FAILED"
-    assert found(recipe(gpu=True, vllm_tensor_parallel_size=3), "4x80GB")["vLLM memory"][0] == "FAILED"  # 32 heads
+GPU = {"gpu": True}
+RANK = {"accelerate_config": "multi_gpu", "fp16": True, "bf16": False}
+
+
+@pytest.mark.parametrize(
+    ("settings", "where", "about", "status", "words"),
+    [
+        (GPU, "1x80GB", "plan", "FAILED", "needs 1 for the vLLM server"),
+        (GPU, (80, 80, 24), "GPUs", "warning", "They should be equal"),
+        # 4.02 billion parameters, 16 bytes each on 1 GPU for training: 60 GiB and more
+        (GPU, "2x48GB", "memory", "FAILED", "train on more GPUs, or with a LoRA recipe"),
+        (GPU, "2x8GB", "vLLM memory", "FAILED", "Raise vllm_tensor_parallel_size"),
+        (GPU | {"vllm_tensor_parallel_size": 3}, "4x80GB", "vLLM memory", "FAILED", "32 attention heads: got 3"),
+        (GPU | {"use_peft": True, "load_in_8bit": True}, "2x80GB", "quantization", "FAILED", "got load_in_8bit"),
+        (GPU | {"use_peft": True, "load_in_4bit": True}, "2x80GB", "quantization", "FAILED", "got FSDP or ZeRO-3"),
+        # DeepSpeed's ZeRO-3 keeps no gradient whole
+        (GPU | {"log_gradient_share": 10}, "3x80GB", "measuring", "FAILED", "got DEEPSPEED. Launch without it"),
+        (GPU | {"dose_share": 0.01}, "3x80GB", "measuring", "FAILED", "got DEEPSPEED. Launch without it"),
+        (GPU | RANK | {"dose_share": 0.01}, "3x80GB", "measuring", "FAILED", "got fp16=True. Use bf16, or leave"),
+        (GPU | {"dose_share": 1.0}, "3x80GB", "settings", "FAILED", "dose_share must be above 0 and below 1"),
+        ({}, None, "batch", "ok", "strictly on-policy: one optimizer step"),
+        # 10 steps / 4
+        ({"optimizer_batch_size": 8, "generation_batch_size": 32}, None, "batch", "ok", "off-policy: 4 optimizer"),
+        ({"optimizer_batch_size": 8, "generation_batch_size": 32}, None, "batch", "ok", "2.5 generations in all"),
+        ({"policy_loss": "kl_cov"}, None, "settings", "warning", "kl_cov"),
+        ({"generation_batch_size": 12}, None, "settings", "FAILED", ""),  # micro-batches of 8
+        ({"reward_funcs": ["think_format_reward", "accuracy_reward"]}, None, "rewards", "ok", "accuracy_reward"),
+        ({"reward_funcs": ["think_format_reward", "zlib.crc32"]}, None, "rewards", "warning", "Set correct_r"),
+        ({"correct_reward_func": "crc"}, None, "rewards", "FAILED", "got 'crc', there"),
+        ({"reward_weights": [1.0, 2.0]}, None, "rewards", "FAILED", "got 2 for math_reward"),
+        ({"reward_funcs": ["no_such.reward"]}, None, "rewards", "FAILED", "could not be imported"),
+        ({"report_to": "comet_ml"}, None, "tracker", "FAILED", "pip install comet_ml"),
+        ({"report_to": "no_such_tracker"}, None, "tracker", "FAILED", "Known: "),
+        ({"trust_remote_code": True}, None, "note", "warning", "trust_remote_code is on"),
+        (GPU | {"model_name_or_path": "nobody/nothing"}, "4x80GB", "disk", "not checked", "Download the model"),
+        (GPU | {"model_name_or_path": "nobody/nothing"}, "4x80GB", "memory", "not checked", "or run `trl-miner sft`"),
+    ],
+)  # fmt: skip
+def test_what_doctor_finds(recipe, settings, where, about, status, words):
+    where = with_gpus(*where) if isinstance(where, tuple) else where
+    found_status, text = found(recipe(**settings), where)[about]
+    assert found_status == status and words in text
 
 
 ONE_GPU = dict(
@@ -157,16 +184,6 @@ def test_on_one_gpu_the_advice_can_be_followed(recipe):
     assert status == "FAILED" and "vllm_enable_sleep_mode" in text and "zero3" not in text
 
 
-@pytest.mark.parametrize(
-    "settings, told",
-    [({"load_in_8bit": True}, "got load_in_8bit"), ({"load_in_4bit": True, "use_dora": True}, "got use_dora")]
-    + [({"load_in_4bit": True}, "got FSDP or ZeRO-3")],
-)
-def test_quantized_weights_that_vllm_cannot_get_are_refused(recipe, settings, told):
-    status, text = found(recipe(gpu=True, use_peft=True, **settings), "2x80GB")["quantization"]
-    assert status == "FAILED" and told in text
-
-
 def test_vllm_on_a_cpu_is_refused(recipe):
     plan = make_plan(recipe(use_vllm=True, vllm_mode="colocate"), num_gpus=0)
     finding = setup_checks.check_gpus(Context(plan, machine.this_machine()))
@@ -184,47 +201,15 @@ def test_a_cpu_recipe_and_an_offloaded_optimizer_must_fit_into_the_memory(recipe
         assert found(recipe(gpu=True, accelerate_config=str(config)), where)["CPU memory"][0] == status
 
 
-@pytest.mark.parametrize("setting", [{"log_gradient_share": 10}, {"dose_share": 0.01}], ids=["log", "dose"])
-def test_what_measures_gradients_needs_a_launch_that_keeps_them_whole(recipe, setting):
-    status, text = found(recipe(gpu=True, **setting), "3x80GB")["measuring"]  # with DeepSpeed's ZeRO-3
-    assert status == "FAILED" and "each process: got DEEPSPEED. Launch without it, or leave" in text
-    setting = {**setting, "fp16": True, "bf16": False, "accelerate_config": "multi_gpu"}
-    status, text = found(recipe(gpu=True, **setting), "3x80GB")["measuring"]
-    assert status == "FAILED" and "got fp16=True. Use bf16, or leave" in text
-    status, text = found(recipe(gpu=True, dose_share=1.0), "3x80GB")["settings"]
-    assert status == "FAILED" and "dose_share must be above 0 and below 1" in text
-
-
-def test_the_batch_says_how_far_off_policy_it_is(recipe):
-    assert "strictly on-policy: one optimizer step" in found(recipe())["batch"][1]
-    text = found(recipe(optimizer_batch_size=8, generation_batch_size=32))["batch"][1]
-    assert "off-policy: 4 optimizer steps of 8" in text and "2.5 generations in all" in text  # 10 steps / 4
-    assert found(recipe(policy_loss="kl_cov"))["settings"][0] == "warning"
-    assert "multiple" in found(recipe(per_device_train_batch_size=6))["settings"][1]  # groups of 4
-    assert found(recipe(generation_batch_size=12))["settings"][0] == "FAILED"  # micro-batches of 8
-
-
-@contextlib.contextmanager
 def vllm_server(info):
     """A server that says this of itself, as vLLM does in development mode; None: vLLM in another mode."""
 
-    class Answers(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            path, _, query = self.path.partition("?")
-            is_known = (
-                path == "/health" or (path, query) == ("/server_info", "config_format=json") and info is not None
-            )
-            self.send_response(200 if is_known else 404)
-            self.end_headers()
-            self.wfile.write(json.dumps(info).encode() if path == "/server_info" else b"")
+    def answer(path):
+        if path == "/server_info?config_format=json" and info is not None:
+            return 200, json.dumps(info)
+        return (200 if path == "/health" else 404), ""
 
-        def log_message(self, *args):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+    return answering(answer)
 
 
 def mode(name):
@@ -322,23 +307,6 @@ def test_golds_that_the_verifier_refuses_prompts_that_are_too_long_and_messages(
     assert "chat template" in found(recipe(dataset_name=str(tmp_path / "set")))["prompts"][1]
 
 
-@pytest.mark.parametrize(
-    ("rewards", "settings", "status", "named"),
-    [
-        (["math_reward"], {}, "ok", "math_reward decides what is correct (the only reward function)"),
-        (["think_format_reward", "accuracy_reward"], {}, "ok", "accuracy_reward decides what is correct (the known"),
-        (["math_reward", "zlib.crc32"], {"correct_reward_func": "crc32"}, "ok", "crc32 decides what is correct"),
-        (["think_format_reward", "zlib.crc32"], {}, "warning", "Set correct_reward_func"),
-        (["math_reward", "zlib.crc32"], {"correct_reward_func": "crc"}, "FAILED", "got 'crc', there are math_reward,"),
-        (["math_reward"], {"reward_weights": [1.0, 2.0]}, "FAILED", "got 2 for math_reward"),
-        (["no_such.reward"], {}, "FAILED", "could not be imported"),
-    ],
-)
-def test_which_reward_function_decides_is_said(recipe, rewards, settings, status, named):
-    found_status, text = found(recipe(reward_funcs=rewards, **settings))["rewards"]
-    assert found_status == status and named in text
-
-
 def test_golds_of_two_tasks_are_each_fed_to_their_own_verifier(recipe, tmp_path):
     rows = [{"prompt": "1 + 1", "solution": "2", "options": []}]
     rows += [{"prompt": "Which?", "solution": "B", "options": ["iron", "zinc"]}] * 2
@@ -360,24 +328,6 @@ def test_a_login_is_needed_to_push_and_no_token_is_shown(recipe, monkeypatch, ca
     assert main(["doctor", str(path)]) == 0
     printed = capsys.readouterr()
     assert "the token was not checked" in printed.out and secret not in printed.out + printed.err
-
-
-def test_a_tracker_that_is_not_installed(recipe):
-    status, text = found(recipe(report_to="comet_ml"))["tracker"]
-    assert status == "FAILED" and "pip install comet_ml" in text
-    assert "Known: " in found(recipe(report_to="no_such_tracker"))["tracker"][1]
-    assert "tracker" not in found(recipe(report_to="none"))
-
-
-def test_code_of_the_hub_is_a_warning(recipe):
-    assert found(recipe(trust_remote_code=True))["remote code"][0] == "warning"
-    assert "remote code" not in found(recipe())
-
-
-def test_an_unknown_model_is_not_checked_rather_than_ok(recipe):
-    result = found(recipe(gpu=True, model_name_or_path="nobody/nothing"), "4x80GB")
-    assert {result[about][0] for about in ("memory", "vLLM memory", "disk")} == {"not checked"}
-    assert "Download the model, name its folder, or run `trl-miner sft`" in result["memory"][1]
 
 
 def test_an_embedded_model_is_looked_at_and_not_trained(recipe, tmp_path, monkeypatch):

@@ -4,14 +4,12 @@ The vLLM server is played by a small HTTP server that answers /health, the train
 handed to the supervisor as a plan; the commands of a real plan are tested in test_launch.py.
 """
 
-import http.server
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -20,8 +18,8 @@ import pytest
 
 from trl_miner import cli
 from trl_miner.commands import launch
-from trl_miner.launching.health import HealthMonitor, free_port
 from trl_miner.launching.plan import make_plan
+from trl_miner.launching.server import free_port
 from trl_miner.launching.supervise import SERVER_ENDED, SERVER_NOT_READY, SERVER_SILENT
 
 pytestmark = pytest.mark.slow
@@ -174,28 +172,17 @@ def test_a_server_that_is_stopped_ends_the_training(launched):
     assert "has not answered for 1.5 s (watchdog_seconds)" in err and "the server's first line" in err
 
 
-def test_a_server_that_answers_again_is_no_longer_silent():
-    status = 200
-
-    class Health(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(status)
-            self.end_headers()
-
-        def log_message(self, *args):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Health) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        health = HealthMonitor(f"http://127.0.0.1:{server.server_port}", interval=0.05)
-        until(lambda: health.has_been_healthy)
-        assert health.silence() == 0
-        status = 503
-        until(lambda: health.silence() > 0.2)
-        status = 200
-        until(lambda: health.silence() == 0)
-        health.stop()
-        server.shutdown()
+def test_a_server_that_answers_again_is_no_longer_silent(launched):
+    """Twice for less than the patience; together for more."""
+    run = launched(patience=4.0)
+    server, training, _ = run.pids()
+    for _ in range(2):
+        os.kill(server, signal.SIGSTOP)
+        time.sleep(2.5)
+        os.kill(server, signal.SIGCONT)
+        time.sleep(1.5)
+    os.kill(training, signal.SIGTERM)
+    assert run.end()[0] == 128 + signal.SIGTERM
 
 
 def test_a_server_that_never_gets_healthy_is_given_up(launched, tmp_path):
@@ -214,21 +201,14 @@ def test_a_signal_ends_both(launched, signum):
     assert code == 128 + signum and f"ended by {signum.name}" in err
 
 
-def test_ctrl_c_reaches_the_training_as_such(launched):
+@pytest.mark.parametrize("end", ["print('closed', flush=True)", "sys.exit(130)"])
+def test_ctrl_c_reaches_the_training_as_such_and_is_told_once(launched, end):
     """So that Python raises KeyboardInterrupt, and what the script has to close is closed."""
-    run = launched(training="try:\n time.sleep(300)\nexcept KeyboardInterrupt:\n print('closed', flush=True)")
+    run = launched(training=f"try:\n time.sleep(300)\nexcept KeyboardInterrupt:\n {end}")
     run.pids()
     run.process.send_signal(signal.SIGINT)
-    code, out, _ = run.end()
-    assert code == 130 and "closed" in out
-
-
-def test_a_training_that_has_told_of_ctrl_c_is_not_told_of_again(launched):
-    run = launched(training="try:\n time.sleep(300)\nexcept KeyboardInterrupt:\n sys.exit(130)")
-    run.pids()
-    run.process.send_signal(signal.SIGINT)
-    code, _, err = run.end()
-    assert code == 130 and "ended by" not in err
+    code, out, err = run.end()
+    assert code == 130 and ("closed" in out) == ("ended by" in err) == ("closed" in end)
 
 
 def test_launch_that_is_killed_leaves_nothing(launched):

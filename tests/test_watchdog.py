@@ -1,26 +1,22 @@
 """A run that hangs ends, names the phase and the step, and one that is only slow does not end."""
 
 import contextlib
-import http.server
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from harness import config, mixed_reward, problems, start_on_ranks
+from harness import answering, config, mixed_reward, problems, start_on_ranks
 
 import trl_miner
-from trl_miner import MinerGRPOTrainer, grading, heartbeat
-from trl_miner.data import arithmetic
-from trl_miner.launching import health, watchdog
+from trl_miner import MinerGRPOTrainer, heartbeat
+from trl_miner.launching import server, watchdog
 from trl_miner.launching.liveness import SignsOfLife
 from trl_miner.launching.training_watchdog import TrainingWatchdog
 from trl_miner.launching.watchdog import RunStopped, Watchdog
-from trl_miner.rewards import math_reward
 from trl_miner.runs import checkpoints
 
 HERE = Path(__file__).parent
@@ -67,25 +63,22 @@ def read_for_ever():
 class Server:
     """Answers as vLLM does: /health, and /metrics with a number of tokens."""
 
-    def __init__(self):
-        server = self
-        server.tokens, server.grows, server.counts = 0.0, False, True
+    tokens, grows, counts = 0.0, False, True
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                server.tokens += server.grows
-                name = 'vllm:generation_tokens_total{engine="0"}' if server.counts else "vllm:num_requests_running"
-                text = f"{name} {server.tokens}\n" if "metrics" in self.path else ""
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(text.encode())
+    def __init__(self, stack):
+        self.url = f"http://127.0.0.1:{stack.enter_context(answering(self.answer))}"
 
-            def log_message(self, *args):
-                pass
+    def answer(self, path):
+        self.tokens += self.grows
+        name = 'vllm:generation_tokens_total{engine="0"}' if self.counts else "vllm:num_requests_running"
+        return 200, f"{name} {self.tokens}\n" if "metrics" in path else ""
 
-        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.http.server_port}"
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+@pytest.fixture
+def vllm():
+    """A server, and what ends it."""
+    with contextlib.ExitStack() as stack:
+        yield Server(stack), stack
 
 
 def test_a_main_thread_that_waits_for_ever_is_interrupted(watching, capfd):
@@ -123,8 +116,8 @@ def test_a_folder_that_grows_keeps_its_phase_alive(watching, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_server_that_generates_keeps_a_long_generation_alive_and_one_that_does_not_ends_it(watching):
-    server = Server()
+def test_a_server_that_generates_keeps_a_long_generation_alive_and_one_that_does_not_ends_it(watching, vllm):
+    server, _ = vllm
     server.grows = True
     dog = watching(server_url=server.url)
     with heartbeat.phase(heartbeat.GENERATION, 6):
@@ -136,24 +129,23 @@ def test_a_server_that_generates_keeps_a_long_generation_alive_and_one_that_does
 
 
 @pytest.mark.slow
-def test_a_server_that_does_not_count_its_tokens_is_trusted_as_long_as_it_answers(watching):
-    server = Server()
+def test_a_server_that_does_not_count_its_tokens_is_trusted_as_long_as_it_answers(watching, vllm):
+    server, _ = vllm
     server.counts = False
     dog = watching(server_url=server.url)
     with left_alone(dog), heartbeat.phase(heartbeat.GENERATION, 6):
         time.sleep(2 * LIMIT)
 
 
-def test_a_proxy_for_the_outer_world_is_not_asked_for_the_server(watching, monkeypatch):
+def test_a_proxy_for_the_outer_world_is_not_asked_for_the_server(vllm, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "")
-    server = Server()
-    assert watchdog._ask_server(server.url, 5.0) == (True, 0.0)
+    assert watchdog._ask_server(vllm[0].url, 5.0) == (True, 0.0)
 
 
 @pytest.mark.slow
-def test_a_server_that_is_gone_is_named_though_the_main_thread_gets_on(watching):
-    server = Server()
+def test_a_server_that_is_gone_is_named_though_the_main_thread_gets_on(watching, vllm):
+    server, ending = vllm
     dog = watching(server_url=server.url)
 
     def get_on():
@@ -163,34 +155,24 @@ def test_a_server_that_is_gone_is_named_though_the_main_thread_gets_on(watching)
                 dog.beat()
 
     time.sleep(LIMIT)
-    server.http.shutdown()
-    server.http.server_close()
+    ending.close()
     assert f"The vLLM server at {server.url} does not answer; process 0 was in phase 'generation'" in hang(dog, get_on)
 
 
-@pytest.mark.parametrize("how", ["silent", "elsewhere", "dead"])
-def test_a_server_that_does_not_answer_properly_does_not_count(how):
+@pytest.mark.parametrize(("status", "seconds"), [(200, 3), (307, 0), (503, 0)])
+def test_a_server_that_does_not_answer_properly_does_not_count(status, seconds):
+    """It is silent, elsewhere, or dead."""
     asked = []
 
-    class Odd(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            asked.append(self.path)
-            if how == "silent":
-                time.sleep(3)
-            self.send_response(307 if how == "elsewhere" else 503)
-            self.send_header("Location", f"http://localhost:{self.server.server_port}/elsewhere")
-            self.end_headers()
+    def answer(path):
+        asked.append(path)
+        time.sleep(seconds)
+        return status, ""
 
-        def log_message(self, *args):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Odd) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with answering(answer) as port:
         start = time.monotonic()
-        assert health.ask(f"http://127.0.0.1:{server.server_port}", "health", 1.0) is None
+        assert server.ask(f"http://127.0.0.1:{port}", "health", 1.0) is None
         assert asked == ["/health"] and time.monotonic() - start < 2.5
-        server.shutdown()
 
 
 def test_time_that_this_process_was_stopped_itself_does_not_count():
@@ -236,22 +218,6 @@ def test_a_slow_reward_function_ends_no_training_that_did_not_ask_for_it(policy,
         assert trainer.state.global_step == 3
         said = [r.getMessage() for r in caplog.records if "'rewards', step 2" in r.getMessage()]
         assert len(said) == (name == "train")
-
-
-def test_grading_processes_that_cannot_start_are_named_with_the_step(policy, tmp_path, monkeypatch):
-    def judged(completions, solution, **kwargs):
-        return math_reward([rf"\boxed{{{number}/7}}" for number in range(len(completions))], solution=solution)
-
-    grading.configure(1)  # a pool that has started nothing yet
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    args = config(tmp_path, per_device_train_batch_size=4)
-    trainer = MinerGRPOTrainer(policy, judged, args, arithmetic.load_dataset("train", size=24))
-    try:
-        with pytest.raises(RuntimeError, match="A grading process must start") as caught:
-            trainer.train()
-    finally:
-        grading.configure()
-    assert caught.value.__notes__ == ["This happened in phase 'rewards', step 1."]
 
 
 def test_a_training_that_fails_is_watched_no_longer(policy, tmp_path):

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from trl_miner.launching.health import free_port
+from trl_miner.launching.server import free_port
 
 HERE = Path(__file__).parent
 RECIPE = HERE.parent.parent / "recipes" / "arithmetic" / "miner.yaml"

@@ -5,8 +5,7 @@ from importlib import metadata
 
 from .. import rules
 from ..config import MinerGRPOConfig
-from ..launching.health import ask, is_port_free
-from ..launching.server import logprobs_mode
+from ..launching.server import ask, is_port_free, logprobs_mode
 from ..methods import ESTIMATORS
 from ..precision import is_bf16_slow, slow_bf16
 from ..trackers import why_unusable
@@ -205,12 +204,6 @@ def check_trackers(context: Context) -> Iterator[Finding]:
         )
 
 
-def check_remote_code(context: Context) -> Iterator[Finding]:
-    """Warn if code from the model's repository is allowed to run."""
-    if context.settings.trust_remote_code:
-        yield warning("trust_remote_code is on: code from the model's repository runs here.")
-
-
 SETUP_CHECKS: dict[str, Check] = {
     "versions": check_versions,
     "packages": check_packages,
@@ -222,5 +215,4 @@ SETUP_CHECKS: dict[str, Check] = {
     "ports": check_ports,
     "vLLM server": check_server,
     "tracker": check_trackers,
-    "remote code": check_remote_code,
 }

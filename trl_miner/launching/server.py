@@ -1,12 +1,14 @@
-"""The address and the command of the vLLM server, from the settings of a recipe."""
+"""The vLLM server of a recipe: its address, ports and command, and what it answers."""
 
 import argparse
+import errno
 import json
+import random
 import shlex
 import socket
 from urllib.parse import urlsplit
 
-from .health import ask
+import requests
 
 ANYWHERE = ("", "0.0.0.0", "::")
 SERVER_ENV = {"VLLM_SERVER_DEV_MODE": "1"}  # enables the endpoints that take the training's weights
@@ -39,6 +41,18 @@ def server_url(host: str, port: int) -> str:
     """Return the address for a client. A server that listens everywhere is addressed on loopback."""
     host = "127.0.0.1" if host in ANYWHERE else host
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def ask(url: str, path: str, timeout: float) -> str | None:
+    """Return the text of GET url/path, or None unless it comes with status 200, each part within `timeout` seconds."""
+    session = requests.Session()
+    session.trust_env = False  # a proxy for the outside world would not find a server of this cluster
+    try:
+        with session.get(f"{url.rstrip('/')}/{path}", timeout=timeout, allow_redirects=False) as answer:
+            # a dead engine answers 503
+            return answer.content.decode("utf-8", "replace") if answer.status_code == 200 else None
+    except (requests.RequestException, ValueError):
+        return None
 
 
 def logprobs_mode(url: str, timeout: float) -> str | None:
@@ -83,3 +97,51 @@ def server_command(
         log_level="warning",  # no line for each request: the end of the log should show why the server ended
     )
     return list(build_command(arguments, shlex.split(flags)))
+
+
+def is_port_free(port: int) -> bool:
+    """Return whether a server could listen on a port of this machine."""
+    try:
+        _bind("0.0.0.0", port)
+    except OSError:
+        return False
+    return True
+
+
+def free_port() -> int:
+    """Return a free port of this machine, at random, below those that the system gives to outgoing connections."""
+    ports = random.SystemRandom().sample(range(20_000, 32_768), 100)  # runs of one seed must not choose the same
+    free = next((port for port in ports if is_port_free(port)), None)
+    if free is None:
+        raise OSError("No port from 20000 to 32767 seems to be free on this machine: 100 of them are in use.")
+    return free
+
+
+def _bind(host: str, port: int) -> str:
+    """Listen at an address for a moment, and return it. A server that has just ended does not count as listening."""
+    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
+    return str(address[0])
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise if the vLLM server could not listen at an address."""
+    try:
+        resolved = _bind(host, port)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ValueError(
+                f"The vLLM server's port must be free: got {port} on {host}, where another process listens. End it, "
+                f"or choose another port with --vllm_server_port."
+            ) from error
+        raise ValueError(
+            f"The vLLM server must listen on an address of this machine: got {host}:{port} ({error}). Choose another "
+            f"one with --host and --vllm_server_port."
+        ) from error
+    if resolved.startswith("127.") and not (host.startswith("127.") or host == "localhost"):
+        raise ValueError(
+            f"The vLLM server's host must be an address that other machines can reach: got {host}, which is "
+            f"{resolved} here. Give this machine's address with --host."
+        )

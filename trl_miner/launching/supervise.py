@@ -9,13 +9,14 @@ from pathlib import Path
 from ..errors import INTERRUPTED
 from ..progress import Progress, duration, is_quiet
 from .guard import adopt_orphans, descendants, kill_descendants
-from .health import HealthMonitor, check_port
 from .local import STARTER
 from .plan import Plan
 from .process import GRACE_SECONDS, POLL_SECONDS, GuardedProcess, end_all, print_message
+from .server import ask, check_port
 from .signals import collect_signals, shell_code, signal_name
 from .watchdog import DEFAULT_SECONDS
 
+ANSWER_SECONDS = 5.0  # to wait for one answer of the server: a busy one may be slow
 SERVER_NOT_READY, SERVER_ENDED, SERVER_SILENT = 10, 11, 12  # exit codes besides the training's own
 
 
@@ -32,7 +33,7 @@ class EndOfRun(Exception):  # noqa: N818
 def supervise(plan: Plan, logs: Path, *, grace: float = GRACE_SECONDS, suffix: str = "") -> int:
     """Run a plan to its end, with logs in the folder `logs`; several machines that share it differ in their `suffix`.
 
-    Returns the training's exit code, 128 + N for a signal N; or SERVER_NOT_READY, SERVER_ENDED or SERVER_SILENT.
+    Returns the training's exit code, 128 + N for a signal N; or     SERVER_NOT_READY, SERVER_ENDED or SERVER_SILENT.
     """
     server = training = None
     if plan.server:
@@ -56,20 +57,18 @@ def _run(server: GuardedProcess | None, training: GuardedProcess | None, plan: P
     spared = descendants()  # started by our caller, so not ours to end
     processes = [process for process in (training, server) if process is not None]
     with collect_signals() as received:
-        health, signum = None, int(signal.SIGTERM)
+        signum = int(signal.SIGTERM)
         try:
-            if plan is not None and plan.server_url and training is not None:
-                health = _start_server(server, plan, received)
-            elif server is not None:
+            if server is not None:
                 server.start()
+            if plan is not None and plan.server_url and training is not None:
+                _wait_for_server(server, plan.server_url, plan.server_seconds, received)
             if training is not None:
                 training.start()
-            _watch(server, training, health, received, plan)
+            _watch(server, training, received, plan)
         except EndOfRun as end:
             outcome, signum = end, end.signum
         finally:
-            if health is not None:
-                health.stop()
             end_all(processes, signum, received)
             kill_descendants(spared)
             for process in processes:
@@ -82,37 +81,22 @@ def _run(server: GuardedProcess | None, training: GuardedProcess | None, plan: P
     return outcome.code
 
 
-def _start_server(server: GuardedProcess | None, plan: Plan, received: list[int]) -> HealthMonitor:
-    """Start the server unless it runs elsewhere, and wait until it is healthy."""
-    assert plan.server_url is not None
-    if server is not None:
-        server.start()
+def _wait_for_server(server: GuardedProcess | None, url: str, seconds: float, received: list[int]) -> None:
+    """Wait until the server is healthy, whether it was started here or runs elsewhere."""
     if not is_quiet():
         where = "which runs elsewhere" if server is None else f"whose log is {server.log}"
-        print_message(f"waiting for the vLLM server at {plan.server_url}, {where}")
-    patience = _patience(plan) or float("inf")
-    health = HealthMonitor(plan.server_url, interval=min(2.0, patience / 5), patience=patience)
+        print_message(f"waiting for the vLLM server at {url}, {where}")
     start = time.monotonic()
     with Progress("waiting for the vLLM server", unit="", leave=False) as progress:
-        progress.note = f"at most {duration(plan.server_seconds)}"
-        while not health.has_been_healthy:
+        progress.note = f"at most {duration(seconds)}"
+        while ask(url, "health", ANSWER_SECONDS) is None:
             _check(server, received)
-            if time.monotonic() - start > plan.server_seconds:
-                health.stop()
-                message = (
-                    f"the vLLM server at {plan.server_url} did not become healthy within {plan.server_seconds:g} s"
-                )
-                raise EndOfRun(SERVER_NOT_READY, f"{message} (vllm_server_timeout)", server)
-            time.sleep(POLL_SECONDS)
+            if time.monotonic() - start > seconds:
+                message = f"the vLLM server at {url} did not become healthy within {seconds:g} s (vllm_server_timeout)"
+                raise EndOfRun(SERVER_NOT_READY, message, server)
+            time.sleep(5 * POLL_SECONDS)
     if not is_quiet():
         print_message(f"the vLLM server is healthy after {time.monotonic() - start:.0f} s")
-    return health
-
-
-def _patience(plan: Plan) -> float:
-    """Return for how many seconds the server may be silent; 0: for ever."""
-    seconds = plan.settings.watchdog_seconds
-    return DEFAULT_SECONDS if seconds is None else float(seconds)
 
 
 def _check(server: GuardedProcess | None, received: list[int]) -> None:
@@ -124,14 +108,14 @@ def _check(server: GuardedProcess | None, received: list[int]) -> None:
 
 
 def _watch(
-    server: GuardedProcess | None,
-    training: GuardedProcess | None,
-    health: HealthMonitor | None,
-    received: list[int],
-    plan: Plan | None,
+    server: GuardedProcess | None, training: GuardedProcess | None, received: list[int], plan: Plan | None
 ) -> None:
-    """Watch until something ends, and raise `EndOfRun`."""
-    patience = _patience(plan) if plan is not None else 0.0
+    """Watch until something ends, or the server is silent for too long, and raise `EndOfRun`."""
+    seconds = 0.0 if plan is None or training is None else plan.settings.watchdog_seconds
+    patience = DEFAULT_SECONDS if seconds is None else float(seconds)
+    url = plan.server_url if plan is not None and patience else None
+    # not since the last answer: a launch that was itself stopped for an hour has not asked for an hour
+    silent_since, next_look = None, time.monotonic()
     while True:
         code = None if training is None else training.exit_code
         if code == 0 and not received:  # the server may end together with the training, which counts as success
@@ -141,7 +125,12 @@ def _watch(
             # without a log its own last lines, which say why, are on the terminal
             message = training.describe_end() if training.log is not None or code < 0 else ""
             raise EndOfRun(shell_code(code), message, training)
-        if health is not None and patience and health.silence() > patience:
-            message = f"the vLLM server at {health.url} has not answered for {patience:g} s (watchdog_seconds)"
-            raise EndOfRun(SERVER_SILENT, message, server)
+        if url is not None and time.monotonic() >= next_look:
+            asked = time.monotonic()
+            is_silent = ask(url, "health", min(patience, ANSWER_SECONDS)) is None
+            silent_since = (silent_since or asked) if is_silent else None
+            next_look = time.monotonic() + min(2.0, patience / 5)
+            if silent_since is not None and time.monotonic() - silent_since > patience:
+                message = f"the vLLM server at {url} has not answered for {patience:g} s (watchdog_seconds)"
+                raise EndOfRun(SERVER_SILENT, message, server)
         time.sleep(POLL_SECONDS)

@@ -23,9 +23,9 @@ import psutil
 
 from .. import heartbeat
 from ..heartbeat import GENERATION
-from .health import ask
 from .liveness import SERVER, SignsOfLife
 from .peers import Peers, Unreachable
+from .server import ask
 
 logger = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from ..distributed import current_world
 from ..heartbeat import GENERATION, TRAINING_STEP, beat, phase
 from ..hub.model_card import describe_run
 from ..hub.training import open_repo, push_trained
-from ..launching.health import free_port, is_port_free
+from ..launching.server import free_port, is_port_free
 from ..methods import GRPO, Estimate, Rollouts
 from ..methods.compose import estimate
 from ..methods.groups import GroupKinds, gate_on_correctness, group_kinds
