@@ -56,23 +56,11 @@ def read_here(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def model_cache(tmp_path_factory):
-    """Return a folder that all workers share, so that the embedded world's base model is built once."""
-    own = tmp_path_factory.getbasetemp()
-    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "models"
+def base_model_folder(tmp_path_factory):
+    """Return a copy of the embedded world's base model: the package itself must stay as it is."""
+    from trl_miner.data.base_model import find_model
 
-
-@pytest.fixture(scope="session")
-def base_model_folder(model_cache):
-    """Return the folder of the embedded world's base model after a part of its training: it ends most answers."""
-    from harness import BASE_MODEL_STEPS
-
-    from trl_miner.data import base_model
-
-    settings = base_model.BaseModelSettings(steps=BASE_MODEL_STEPS)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(base_model, "_run_training", base_model._train)  # in this process, which has imported TRL
-        return base_model.base_model(settings, model_cache)
+    return shutil.copytree(find_model("trl_miner/arithmetic"), tmp_path_factory.mktemp("models") / "arithmetic")
 
 
 def pytest_unconfigure():

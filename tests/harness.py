@@ -31,7 +31,6 @@ from trl_miner.trainer.row_layout import AS_TRL as UNASKED
 # At every step accelerate asks whether PEFT is installed, and reads its metadata anew: a tenth of a short training.
 accelerate.utils.imports._is_package_available = functools.cache(accelerate.utils.imports._is_package_available)
 
-BASE_MODEL_STEPS = 50  # of 900: enough for a model that ends most answers and solves few problems
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -306,6 +305,32 @@ def _call_on_rank(rank, group, function, arguments):
     environment = {**group, "RANK": rank, "LOCAL_RANK": rank, "ACCELERATE_USE_CPU": "true"}
     os.environ.update({name: str(value) for name, value in environment.items()})
     function(*arguments)
+
+
+@contextlib.contextmanager
+def answering(respond):
+    """Run a server here and yield its address. `respond` gets what was sent, or None, and the headers, and returns a
+    status and a text."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self, sent=None):  # noqa: N802
+            status, text = respond(sent, self.headers)
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json" if text[:1] == "{" else "text/html")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def do_POST(self):  # noqa: N802
+            self.do_GET(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 @contextlib.contextmanager

@@ -14,28 +14,25 @@ from trl_miner.runs.prompt_ledger import Batch, header_line, header_of, key_text
 FILES = Path(__file__).parent / "benchmarks"
 
 
-@pytest.fixture(scope="module")
-def model_folder(base_model_folder):
-    return base_model_folder
-
-
 @pytest.fixture(autouse=True)
 def offline(monkeypatch):
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
 
 
-def test_a_rewritten_folder_is_read_anew(model_folder, tmp_path, capsys):
+def test_a_rewritten_folder_is_read_anew(base_model_folder, tmp_path, capsys):
     """`datasets` keeps a copy of what it has read; a card with `configs` would make it give the old one."""
     for count in (1, 2):
         rows = [{"problem": f"What is {n} + {count}?", "answer": "4", "solution": ""} for n in range(count)]
         (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        arguments = ["data", "deepscaler", "--tokenizer", str(model_folder), "--output", str(tmp_path / "out")]
+        arguments = ["data", "deepscaler", "--tokenizer", str(base_model_folder), "--output", str(tmp_path / "out")]
         assert cli.main([*arguments, "--local", f"deepscaler={tmp_path / 'rows.jsonl'}", "--check-against"]) == 0
         assert len(load_dataset(str(tmp_path / "out"), split="train")) == count
         assert f"{count} problems in {tmp_path / 'out'}" in capsys.readouterr().out
 
 
-def test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill(model_folder, tmp_path, capsys, monkeypatch):
+def test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill(
+    base_model_folder, tmp_path, capsys, monkeypatch
+):
     """The model knows no letters; its answers are replaced by right ones for the first two questions of MedMCQA."""
     from trl_miner.evaluation.backends import Completion, TransformersBackend
 
@@ -54,7 +51,7 @@ def test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill(model_fol
     problems = medmcqa_train_problems(FILES / "medmcqa_train.jsonl")
     golds = {problem.id: problem.solution for problem in problems}
     monkeypatch.setattr(TransformersBackend, "sample", answer)
-    arguments = ["data", "medical", "--tokenizer", str(model_folder), "--filter-model", str(model_folder)]
+    arguments = ["data", "medical", "--tokenizer", str(base_model_folder), "--filter-model", str(base_model_folder)]
     arguments += ["--output", str(tmp_path / "out"), "--backend", "transformers", "--check-against", "--local"]
     arguments += [f"{name}={FILES / name}.jsonl" for name in ("medqa_train", "medmcqa_train")]
     assert cli.main(arguments) == 130
@@ -78,16 +75,16 @@ def test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill(model_fol
         (["deepscaler", "--max-prompt-tokens", "0", "--check-against"], "prompt"),
     ],
 )
-def test_what_is_missing_is_named_with_its_flag(model_folder, tmp_path, arguments, message, capsys):
+def test_what_is_missing_is_named_with_its_flag(base_model_folder, tmp_path, arguments, message, capsys):
     if "--max-prompt-tokens" in arguments:
         arguments = [*arguments, "--local", f"deepscaler={FILES / 'deepscaler.jsonl'}"]
-    command = ["data", *arguments, "--tokenizer", str(model_folder), "--output", str(tmp_path / "out")]
+    command = ["data", *arguments, "--tokenizer", str(base_model_folder), "--output", str(tmp_path / "out")]
     assert cli.main(command) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out" / "train.parquet").exists()
 
 
-def test_contamination_is_removed_on_request(model_folder, tmp_path, monkeypatch):
+def test_contamination_is_removed_on_request(base_model_folder, tmp_path, monkeypatch):
     """Of its 3 clean rows DeepScaleR's file shares one with AIME 2025."""
     monkeypatch.setitem(BENCHMARKS, "aime25", dataclasses.replace(BENCHMARKS["aime25"], problems=3))
     for flag, left in (([], 3), (["--decontaminate"], 2)):
@@ -95,7 +92,7 @@ def test_contamination_is_removed_on_request(model_folder, tmp_path, monkeypatch
             "data",
             "deepscaler",
             "--tokenizer",
-            str(model_folder),
+            str(base_model_folder),
             "--output",
             str(tmp_path / str(left)),
             *flag,
@@ -105,7 +102,7 @@ def test_contamination_is_removed_on_request(model_folder, tmp_path, monkeypatch
         assert len(load_dataset(str(tmp_path / str(left)), split="train")) == left
 
 
-def test_the_medical_set_trains_with_choice_reward(model_folder, tmp_path):
+def test_the_medical_set_trains_with_choice_reward(base_model_folder, tmp_path):
     """From files to a training step: the options reach the reward, and what cannot be judged is logged."""
     from trl_miner.data.medical import build_medical, medmcqa_train_problems
     from trl_miner.data.training_set import Options
@@ -115,14 +112,18 @@ def test_the_medical_set_trains_with_choice_reward(model_folder, tmp_path):
     from trl_miner.train import run as train
 
     source = FILES / "medmcqa_train.jsonl"
-    run.sample_filter(ModelOptions(str(model_folder), backend="transformers"), tmp_path / "greedy", source, None)
+    run.sample_filter(ModelOptions(str(base_model_folder), backend="transformers"), tmp_path / "greedy", source, None)
     assert len(medmcqa_train_problems(source)) == 3
     build_medical(
-        tmp_path / "medical", Options(str(model_folder), "plain"), samples_folder=tmp_path / "greedy", benchmarks={},
-        medqa_source=FILES / "medqa_train.jsonl", medmcqa_source=source,
-    )  # fmt: skip
+        tmp_path / "medical",
+        Options(str(base_model_folder), "plain"),
+        samples_folder=tmp_path / "greedy",
+        benchmarks={},
+        medqa_source=FILES / "medqa_train.jsonl",
+        medmcqa_source=source,
+    )
     recipe = {
-        "model_name_or_path": str(model_folder), "dataset_name": str(tmp_path / "medical"), "bf16": False,
+        "model_name_or_path": str(base_model_folder), "dataset_name": str(tmp_path / "medical"), "bf16": False,
         "output_dir": str(tmp_path / "run"), "use_cpu": True, "max_steps": 1, "per_device_train_batch_size": 4,
         "num_generations": 4, "max_completion_length": 4, "reward_funcs": ["choice_reward"], "logging_steps": 1,
         "report_to": "none", "disable_tqdm": True,

@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig
 
 from trl_miner.data.benchmarks import BENCHMARKS
-from trl_miner.data.own import Layout, arrange, check_first_golds, file_arguments
+from trl_miner.data.own import Layout, arrange, check_first_golds
 from trl_miner.data.problems import Problem
 from trl_miner.data.prompt_form import read_form
 from trl_miner.data.prompts import MATH_INSTRUCTION, PromptForm, build_prompt
@@ -35,8 +35,11 @@ def load(name, model="", mixture=None, **keys):
     return load_data(args, mixture or DatasetMixtureConfig(), ModelConfig(model_name_or_path=model or None))
 
 
-def test_gsm8k_needs_three_keys(tmp_path):
-    rows = load(write_rows(tmp_path / "train.jsonl", GSM8K), **KEYS)["train"]
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_gsm8k_needs_three_keys(tmp_path, suffix):
+    path = tmp_path / f"train.{suffix}"
+    Dataset.from_list(GSM8K).to_parquet(path) if suffix == "parquet" else write_rows(path, GSM8K)
+    rows = load(str(path), **KEYS)["train"]
     assert rows["solution"][:] == ["5", "2,400"]
     assert rows[0]["prompt"] == build_prompt("math", GSM8K[0]["question"])
     check = check_first_golds("math_reward", rows, ["math_reward"])
@@ -79,21 +82,12 @@ def test_a_file_that_cannot_be_used_is_told_with_the_reason(tmp_path, name):
         load(str(tmp_path / name))
 
 
-def test_a_parquet_file_without_rows_is_told(tmp_path):
-    Dataset.from_dict({"question": [], "answer": []}).to_parquet(tmp_path / "train.parquet")
-    with pytest.raises(ValueError, match="must have rows"):
-        load(str(tmp_path / "train.parquet"))
-
-
-def test_a_parquet_file_is_read(tmp_path):
-    Dataset.from_list(GSM8K).to_parquet(tmp_path / "train.parquet")
-    assert len(load(str(tmp_path / "train.parquet"), **KEYS)["train"]) == 2
-    assert file_arguments("openai/gsm8k") == {"path": "openai/gsm8k"}
-
-
-def test_a_data_set_without_keys_stays_as_it_is():
-    data = Dataset.from_list([{"prompt": "Compute 1 + 1.", "solution": "2"}])
+def test_without_keys_a_data_set_stays_and_questions_for_ones_own_reward_are_asked_as_they_are():
+    data = Dataset.from_list([{"q": "Say yes.", "prompt": "Compute 1 + 1.", "solution": "2"}])
     assert arrange(data, Layout(form=PromptForm("chat")), ["math_reward"]) is data
+    assert arrange(data, Layout(prompt="q"), ["my_lib.mine"])["prompt"][:] == ["Say yes."]
+    (messages,) = arrange(data, Layout(prompt="q", form=PromptForm("chat")), ["my_lib.mine"])["prompt"][:]
+    assert messages == [{"role": "user", "content": "Say yes."}]
 
 
 def test_questions_with_options_become_prompts_of_choice():
@@ -117,13 +111,6 @@ def test_questions_with_options_become_prompts_of_choice():
 def test_the_form_of_a_prompt(form, prompt):
     built = build_prompt("math", "1 + 1?", form=form)
     assert (built if isinstance(built, str) else [(m["role"], m["content"]) for m in built]) == prompt
-
-
-def test_questions_for_a_reward_of_ones_own_are_asked_as_they_are():
-    data = Dataset.from_list([{"q": "Say yes."}])
-    assert arrange(data, Layout(prompt="q"), ["my_lib.mine"])["prompt"][:] == ["Say yes."]
-    (messages,) = arrange(data, Layout(prompt="q", form=PromptForm("chat")), ["my_lib.mine"])["prompt"][:]
-    assert messages == [{"role": "user", "content": "Say yes."}]
 
 
 def test_a_stream_is_read_and_checked_as_well(tmp_path):
@@ -177,14 +164,13 @@ def test_golds_that_the_verifier_rejects_are_named(bad, is_bad):
 
 
 def test_a_run_stops_before_the_model_where_golds_are_worked_solutions(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRL_MINER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("trl_miner.train.build", lambda *_: pytest.fail("it was built"))
     path = write_rows(tmp_path / "train.jsonl", GSM8K)
     options = ["--dataset_prompt_column", "question", "--dataset_solution_column", "answer"]
     options += ["--prompt_style", "plain", "--model_name_or_path", "trl_miner/arithmetic"]
     options += ["--use_cpu", "true", "--bf16", "false", "--output_dir", str(tmp_path / "out")]
     with pytest.raises(ValueError, match="rejects 2 of the first 2 .*answer_pattern"):
         main(["--dataset_name", path, *options])
-    assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.parametrize("empty", ["", "  ", '"  "', "NaN"])

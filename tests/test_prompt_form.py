@@ -1,17 +1,15 @@
 """A model is asked in the form of prompt that it was trained in: the same tokens in the training and in `eval`."""
 
-import http.server
 import json
 import random
 import shutil
 import sys
-import threading
 import types
 from pathlib import Path
 
 import pytest
 from datasets import Dataset, IterableDataset
-from harness import config
+from harness import answering, config
 from peft import LoraConfig
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
@@ -206,30 +204,15 @@ def test_a_server_and_vllm_get_the_tokens_of_the_training(tmp_path, trained_on, 
     model = train_by_recipe(tmp_path, build_base(tmp_path / "base", begin=begin), "--prompt_style", "chat")
     tokenizer, bodies = AutoTokenizer.from_pretrained(model), []
 
-    class Server(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):  # noqa: N802
-            self.answer({"data": [{"id": "served"}]})
+    def respond(sent, _):
+        if sent is None:
+            return 200, json.dumps({"data": [{"id": "served"}]})
+        bodies.append(sent)
+        choice = {"text": "8", "finish_reason": "stop"}
+        return 200, json.dumps({"choices": [choice], "usage": {"completion_tokens": 1}})
 
-        def do_POST(self):  # noqa: N802
-            bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.answer({"choices": [{"text": "8", "finish_reason": "stop"}], "usage": {"completion_tokens": 1}})
-
-        def answer(self, content):
-            body = json.dumps(content).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}"
+    with answering(respond) as url:
         assert cli.main([*eval_command(tmp_path, model), "--base-url", url]) == 0
-        server.shutdown()
     sent = [body["prompt"] for body in bodies]
     assert {tuple(tokenizer(one)["input_ids"] if isinstance(one, str) else one) for one in sent} == {*trained_on}
 

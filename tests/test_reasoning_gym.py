@@ -75,16 +75,16 @@ def test_problems_do_not_depend_on_the_process(monkeypatch):
         monkeypatch.setenv("PYTHONHASHSEED", seed)
         made.append(make_rows([Part("ransom_note"), Part("isomorphic_strings")], "train", 6, 0))
     assert made[0] == made[1]
+    with pytest.raises(ValueError, match="Did you mean 'chain_sum'"):
+        make_rows([Part("chain_sm")], "train", 1, 0)
 
 
 def test_a_mixture_keeps_its_weights_and_names_the_family_in_the_level():
     rows = list(_draw_rows(MIXTURE, "train", 80, 0))
     families = [row["id"].partition("-")[0] for row in rows]
     assert 50 < families.count("spell_backward") < 70  # 3/4 of 80 are 60, with a standard deviation of 4
-    assert {row["level"] for row in rows if row["id"].startswith("chain")} == {
-        "chain_sum num terms 2",
-        "chain_sum num terms 3",
-    }
+    levels = {row["level"] for row in rows if row["id"].startswith("chain")}
+    assert levels == {"chain_sum num terms 2", "chain_sum num terms 3"}
 
 
 @pytest.mark.parametrize(
@@ -104,11 +104,6 @@ def test_what_a_family_does_not_take_is_named(part, size, message):
         list(_draw_rows([part], "train", size, 0))
 
 
-def test_the_error_of_the_other_process_is_raised_here():
-    with pytest.raises(ValueError, match="Did you mean 'chain_sum'"):
-        make_rows([Part("chain_sm")], "train", 1, 0)
-
-
 # Recipes and benchmarks
 
 
@@ -118,15 +113,9 @@ def test_the_error_of_the_other_process_is_raised_here():
         ({"dataset_name": "reasoning_gym"}, "needs `tasks`"),
         ({"dataset_name": "reasoning_gym/chain_sum", "tasks": [{"name": "gcd"}]}, "tasks is for a mixture"),
         ({"dataset_name": "reasoning_gym", "tasks": [{"nam": "gcd"}]}, "must have a name"),
-        (
-            {"dataset_name": "reasoning_gym", "tasks": [{"name": "gcd", "weight": 0}]},
-            "weight must be a positive number",
-        ),
+        ({"dataset_name": "reasoning_gym", "tasks": [{"name": "gcd", "weight": 0}]}, "weight must be a positive"),
         ({"dataset_name": "reasoning_gym/gcd", "task_config": "7"}, "task_config must hold settings"),
-        (
-            {"dataset_name": "data", "tasks": [{"name": "gcd"}]},
-            "tasks and task_config are for dataset_name reasoning_gym",
-        ),
+        ({"dataset_name": "data", "tasks": [{"name": "gcd"}]}, "tasks and task_config are for dataset_name reason"),
         ({"dataset_name": "data", "task_size": 5}, "task_size is for problems that are made.*got dataset_name data"),
         ({"dataset_name": "trl_miner/forks", "task_size": 0}, "task_size must be at least 1: got 0"),
         ({"score_benchmark": "reasoning_gym", "score_problems": 1}, "must be reasoning_gym/FAMILY"),
@@ -138,14 +127,11 @@ def test_a_recipe_that_cannot_be_is_refused_at_once(settings, message):
         MinerScriptArguments(**settings)
 
 
-def test_a_benchmarks_name_holds_its_settings():
+def test_a_benchmarks_name_holds_its_settings_and_its_problems_have_levels():
     part = Part("chain_sum", {"max_terms": 3, "allow_negation": True})
     assert benchmark_name(part) == "reasoning_gym/chain_sum:max_terms=3,allow_negation=true"
     assert benchmark_parts(benchmark_name(part)) == [part]
     assert read_parts("reasoning_gym/chain_sum", "{max_terms: 3, allow_negation: true}", None) == [part]
-
-
-def test_a_benchmark_has_levels_and_golds_that_its_scorer_accepts():
     problems, record = load_with_record(find_benchmark(benchmark_name(SUM)))
     assert len(problems) == 200 and {problem.level for problem in problems} == {"num terms 2", "num terms 3"}
     assert record["split"] == "test" and record["reasoning_gym"]
@@ -166,9 +152,8 @@ def test_a_recipe_trains_and_is_evaluated(policy, tmp_path, capsys):
     assert {level.split()[0] for level in about["level"]} == {"chain_sum", "gcd"}
     options = ["--limit", "2", "--samples", "1", "--max-tokens", "4", "--backend", "transformers"]
     name = "reasoning_gym/chain_sum:max_terms=3"
-    assert (
-        cli.main(["eval", "--model", policy, "--benchmarks", name, *options, "--output", str(tmp_path / "eval")]) == 0
-    )
+    options += ["--output", str(tmp_path / "eval")]
+    assert cli.main(["eval", "--model", policy, "--benchmarks", name, *options]) == 0
     (folder,) = (path for path in (tmp_path / "eval").iterdir() if path.is_dir())
     assert folder.name == "reasoning_gym-chain_sum-max_terms=3"
     assert json.loads((tmp_path / "eval" / "scores.json").read_text())["benchmarks"][folder.name]["samples"] == 1
@@ -204,10 +189,8 @@ def test_part_of_the_reward_is_paid_for_marked_answers_only():
 
 
 def test_a_problem_that_cannot_be_read_scores_none():
-    assert task_reward(["<answer>1</answer>"] * 2, ["no literal", repr({"family": "none", "config": {}})]) == [
-        None,
-        None,
-    ]
+    tasks = ["no literal", repr({"family": "none", "config": {}})]
+    assert task_reward(["<answer>1</answer>"] * 2, tasks) == [None, None]
 
 
 @pytest.mark.parametrize("family", ["countdown", "n_queens"])

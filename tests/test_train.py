@@ -13,7 +13,7 @@ import pytest
 import torch
 import yaml
 from accelerate import PartialState
-from harness import BASE_MODEL_STEPS, call_on_ranks, metrics_of
+from harness import call_on_ranks, metrics_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer, rewards
@@ -30,7 +30,7 @@ from trl_miner.train import load_data, main, run
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 REDUCED = (
-    f"--base_model_steps {BASE_MODEL_STEPS} --max_steps 4 --logging_steps 1 --score_problems 6 --score_samples 2 "
+    "--max_steps 4 --logging_steps 1 --score_problems 6 --score_samples 2 "
     "--per_device_train_batch_size 32 --num_generations 4 --max_completion_length 24"
 ).split()
 
@@ -42,32 +42,30 @@ def readme_run():
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory, model_cache, base_model_folder):
-    """The README's first command in a reduced form, in a fresh process, as a user runs it; the base model is there."""
+def finished(tmp_path_factory):
+    """The README's first command in a reduced form, in a fresh process, as a user runs it."""
     output = tmp_path_factory.mktemp("run") / "miner"
     command = [sys.executable, "-m", "trl_miner.cli", *readme_run(), *REDUCED, "--output_dir", str(output)]
-    environment = os.environ | {"TRL_MINER_CACHE": str(model_cache)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=420)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=420)
     assert done.returncode == 0, done.stderr[-4000:]
     return output, done
 
 
-def test_the_readmes_script_runs_as_it_stands(tmp_path, monkeypatch, model_cache, base_model_folder):
-    """But for the number of its steps, and the base model, which is there after a part of its training."""
+def test_the_readmes_script_runs_as_it_stands(tmp_path, monkeypatch):
+    """But for the number of its steps."""
     (script,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    script = script.replace("max_steps=20", "max_steps=1").replace("trl_miner/arithmetic", str(base_model_folder))
+    script = script.replace("max_steps=20", "max_steps=1")
     monkeypatch.chdir(tmp_path)
     scope: dict = {}
     exec(script, scope)
     assert scope["trainer"].state.global_step == 1
 
 
-def test_an_embedded_model_has_a_name_in_python(tmp_path, monkeypatch, base_model_folder):
-    monkeypatch.setattr("trl_miner.trainer.trainer.find_model", lambda name: str(base_model_folder))
+def test_an_embedded_model_has_a_name_in_python(tmp_path):
     rows = arithmetic.load_dataset("train", size=8)
     args = MinerGRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none")
     trainer = MinerGRPOTrainer("trl_miner/arithmetic", rewards.math_reward, args, rows)
-    assert trainer.model.config.name_or_path == str(base_model_folder)
+    assert trainer.model.num_parameters() == 145_472
 
 
 def test_the_readmes_run_leaves_what_it_promises(finished):

@@ -35,15 +35,6 @@ def totals(text):
 # Problems and solutions
 
 
-@every_world
-def test_the_same_seed_gives_the_same_problem_and_solution(world):
-    first, second = (random.Random(7) for _ in range(2))
-    for level in world.LEVELS:
-        chain = world.draw("train", level, first)
-        assert chain == world.draw("train", level, second)
-        assert world.solution(chain, first, 0.5) == world.solution(chain, second, 0.5)
-
-
 def test_a_problem_reads_as_its_text():
     chain = Problem(17, (("+", 4), ("-", 9)))
     assert chain.prompt == "Compute 17 + 4 - 9.\n"
@@ -197,6 +188,15 @@ def test_more_rows_than_there_are_problems_is_an_error():
 
 
 @every_world
+@given(text=st.text(st.characters(min_codepoint=32, max_codepoint=126)))
+def test_any_printable_text_is_lossless_and_special_tokens_are_apart(world, text):
+    tokenizer = TOKENIZERS[world.NAME]
+    ids = tokenizer(text)["input_ids"]
+    assert tokenizer.decode([*ids, tokenizer.eos_token_id, tokenizer.pad_token_id], skip_special_tokens=True) == text
+    assert len({tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id, tokenizer.bos_token_id}) == 4
+
+
+@every_world
 @given(seed=seeds, level=chain_lengths)
 def test_decoding_gives_the_text_back_and_solutions_are_short(world, seed, level):
     tokenizer = TOKENIZERS[world.NAME]
@@ -210,22 +210,3 @@ def test_decoding_gives_the_text_back_and_solutions_are_short(world, seed, level
     assert tokenizer(chain.prompt + completion)["input_ids"] == prompt_ids + completion_ids
     assert tokenizer.unk_token_id not in prompt_ids + completion_ids
     assert len(completion_ids) < 8 * level + 8  # recipes allow 64 for 5 steps, and 80 for 8
-
-
-@every_world
-@given(text=st.text(st.characters(min_codepoint=32, max_codepoint=126)))
-def test_any_printable_text_is_lossless(world, text):
-    tokenizer = TOKENIZERS[world.NAME]
-    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
-
-
-@every_world
-def test_special_tokens_and_padding_side(world):
-    tokenizer = TOKENIZERS[world.NAME]
-    batch = tokenizer(["Compute 1 + 2.\n", "Compute 1 + 2 - 3.\n"], padding=True)
-    assert batch["attention_mask"][0][:2] == [0, 0]  # on the left, as generation needs it
-    assert batch["input_ids"][0][0] == tokenizer.pad_token_id
-    assert len({tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id}) == 3
-    assert tokenizer.bos_token is None
-    ids = tokenizer("17")["input_ids"] + [tokenizer.eos_token_id, tokenizer.pad_token_id]
-    assert tokenizer.decode(ids, skip_special_tokens=True) == "17"

@@ -19,7 +19,7 @@ HEADINGS = CONFIG_HEADINGS | {
     "dataset_revision": "of the data set and its prompts",
     "reward_funcs": "of rewards, rollouts and the launch",
     "held_out": "of the held-out problems",
-    "base_model_steps": "of what is shown, and of the embedded models",
+    "quiet": "of what is shown",
 }
 # The settings that a user sets first, with what TRL's long texts say.
 FIRST = {

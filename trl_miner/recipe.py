@@ -175,12 +175,6 @@ class MinerScriptArguments(ScriptArguments):
     score_keep_best: bool = setting(
         False, "Keep the model with the highest Pass@1 so far in the folder `best` of output_dir."
     )
-    base_model_steps: int | None = setting(
-        None,
-        f"For {', '.join(WORLDS)}: SFT steps of the base model; fewer give a quick look. Default: all.",
-        at_least=1,
-        hint="Leave it out for all.",
-    )
     quiet: bool = setting(
         False, "Show only scores, warnings and errors: no progress, no line per log, no closing lines."
     )

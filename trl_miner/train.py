@@ -490,7 +490,7 @@ def _build_trainer(
     if not model:
         known = f"a Hub id, a folder, or {' or '.join(WORLDS)} for an embedded base model"
         raise ValueError(f"model_name_or_path must be given: {known}.")
-    model = base_model.find_model(model, args.base_model_steps)
+    model = base_model.find_model(model)
     if getattr(config, "trust_remote_code", False) and config.process_index == 0:
         print("trust_remote_code is on: code from the model's repository runs here.")
     quantization = get_quantization_config(model_args)

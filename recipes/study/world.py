@@ -33,10 +33,7 @@ FIRST_SHORT_STEP = 2  # counted from 0
 OPENERS = {"so ": 0.45, "then ": 0.3, "next ": 0.15, "now ": 0.1}
 UP, DOWN = "up ", "down "
 BASE_MODEL = {"hidden_size": 128, "intermediate_size": 1152, "rows": 40_000, "steps": 1000, "learning_rate": 3e-3}
-BUILD_TIME = "about eight minutes"
 draw = chains.draw
-# What `solution` depends on besides `chains`; the last is its version.
-WORDING = (PRETRAINED_LEVELS, STRATEGIES, FIRST_SHORT_STEP, OPENERS, UP, DOWN, 3)
 
 
 def solution(problem: Problem, rng: random.Random, step_error: float = 0.0) -> str:

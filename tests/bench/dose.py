@@ -19,7 +19,7 @@ from common import machine, quartiles, report, table
 from transformers import set_seed
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
-from trl_miner.data.base_model import BaseModelSettings, base_model
+from trl_miner.data.base_model import find_model
 from trl_miner.data.worlds import WORLDS
 from trl_miner.rewards import math_reward
 from trl_miner.trainer.gradient_share import EVERY, FIRST_STEPS, GradientShare, compare_parts, gram_matrix
@@ -44,7 +44,7 @@ def trainer(world: str, folder: str, rows: int = 64, **settings) -> MinerGRPOTra
         )
         | settings
     )  # fmt: skip
-    model = base_model(BaseModelSettings(world=world, **WORLDS[world].BASE_MODEL))
+    model = find_model(world)
     return MinerGRPOTrainer(str(model), math_reward, args, WORLDS[world].load_dataset("train", size=2000))
 
 

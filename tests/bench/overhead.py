@@ -28,7 +28,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.data import arithmetic
-from trl_miner.data.base_model import base_model
+from trl_miner.data.base_model import find_model
 from trl_miner.rewards import math_reward
 
 SETTINGS = dict(
@@ -88,7 +88,7 @@ class Cycles:
 def trained_model(folder: str, steps: int) -> str:
     """The base model after some MINER training, so that most prompts are all right."""
     args = MinerGRPOConfig(output_dir=folder, learning_rate=1e-4, max_steps=steps, **SETTINGS)
-    trainer = MinerGRPOTrainer(str(base_model()), math_reward, args, arithmetic.load_dataset("train"))
+    trainer = MinerGRPOTrainer(find_model(arithmetic.NAME), math_reward, args, arithmetic.load_dataset("train"))
     trainer.train()
     trainer.save_model(folder)
     return folder
@@ -128,7 +128,7 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         models = {
-            "base": str(base_model()),
+            "base": find_model(arithmetic.NAME),
             "trained": trained_model(str(Path(folder) / "m"), options.steps),
         }
         for case, num_iterations in (("(a) aligned", 1), ("(b) off-policy", 2)):

@@ -87,7 +87,7 @@ def step_times(estimator: str) -> tuple[float, float]:
             num_generations=GENERATIONS, max_completion_length=64, log_token_credit=1,
             report_to="none", save_strategy="no", logging_steps=STEPS, use_cpu=True, bf16=False, disable_tqdm=True,
         )  # fmt: skip
-        model = base_model.base_model()
+        model = base_model.find_model(arithmetic.NAME)
         Timed(str(model), math_reward, args, arithmetic.load_dataset("train", size=1000)).train()
     return statistics.median(times["step"][2:]), statistics.median(times["records"][2:])
 

@@ -51,8 +51,9 @@ def base_model_folder(tmp_path_factory):
     """Return the folder of the embedded world's base model in a shape that the CPU build can run."""
     from trl_miner.data import base_model
 
-    settings = base_model.BaseModelSettings(steps=250, num_heads=2)  # two heads of 32; there is no attention for 16
-    return base_model.base_model(settings, cache_dir=tmp_path_factory.mktemp("cache"))
+    folder = tmp_path_factory.mktemp("model")
+    base_model.train(base_model.BaseModelSettings(steps=250, num_heads=2), folder)  # 32 a head: there is none for 16
+    return folder
 
 
 @pytest.fixture(scope="session")

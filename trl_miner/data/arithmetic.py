@@ -11,7 +11,7 @@ solves some prompts always and most sometimes, and RL can correct the habit with
 without a download. (With errors spread evenly over all steps, hardly any prompt is always solved, and RL needs far
 longer.)
 
-`base_model.py` trains and keeps that model.
+`base_model.py` has its training.
 """
 
 import random
@@ -31,9 +31,7 @@ OPENERS = {"so ": 0.19, "then ": 0.11, "next ": 0.07, "now ": 0.03, "": 0.6}  # 
 FIRST_SHORT_STEP = 2  # counted from 0
 PRETRAINED_LEVELS = LEVELS  # of the solutions that the base model learns from
 BASE_MODEL: dict[str, float] = {}  # the defaults of `BaseModelSettings` are its
-BUILD_TIME = "about a minute"
 draw = chains.draw
-WORDING = (OPENERS, FIRST_SHORT_STEP)  # what `solution` depends on besides `chains`
 
 
 def solution(problem: Problem, rng: random.Random, step_error: float = 0.0) -> str:

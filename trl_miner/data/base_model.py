@@ -1,31 +1,24 @@
-"""The base models of the embedded worlds: each is trained on this machine when first needed, then kept.
+"""The base models of the embedded worlds: where their weights are, and the training that made them.
 
-The cache has a folder for each `BaseModelSettings`. Deleting it is safe: the next run trains the model again.
+The weights are part of the package: on another processor sums are rounded differently, and the same training gives
+another model. After a change of a world or of the training, make them anew, on a CPU in 1 to 8 minutes:
+
+    python -m trl_miner.data.base_model trl_miner/arithmetic
 """
 
+import argparse
 import dataclasses
 import hashlib
 import json
-import os
 import random
-import shutil
-import subprocess
-import sys
 import tempfile
-from collections import deque
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..progress import Progress, is_quiet
 from . import arithmetic, chains
 from .worlds import WORLDS
 
-PROGRESS = "trl_miner step "  # begins the lines in which the training process reports its steps to the one that waits
-LAUNCHER_VARIABLES = tuple(
-    "ACCELERATE_ FSDP_ TORCHELASTIC_ TORCH_NCCL_ NCCL_ MASTER_ OMPI_ PMI_ SLURM_ GROUP_ ROLE_ LOCAL_ RANK "
-    "WORLD_SIZE".split()
-)
+RECIPE = "made_by.json"  # beside the weights: what `recipe_of` returned when they were made
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,144 +36,45 @@ class BaseModelSettings:
     learning_rate: float = 4e-3
     step_error: float = 0.5  # share of wrong results among the steps that may go wrong
     seed: int = 0
-    format: int = 1  # raise it whenever problems, tokens or training change: old models in the cache are then not used
 
 
-def cache_folder() -> Path:
-    """Return the package's cache: `$TRL_MINER_CACHE`, else `$XDG_CACHE_HOME/trl_miner`, else `~/.cache/trl_miner`."""
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("TRL_MINER_CACHE") or Path(caches, "trl_miner")).expanduser()
-
-
-def find_model(name: str, steps: int | None = None) -> str:
+def find_model(name: str) -> str:
     """Return what `from_pretrained` takes: the name itself or, for an embedded world, the folder of its base model."""
     if name not in WORLDS:
         return name
-    settings = BaseModelSettings(world=name, **WORLDS[name].BASE_MODEL)
-    return str(base_model(settings if steps is None else dataclasses.replace(settings, steps=steps)))
-
-
-def write_untrained(name: str, folder: Path) -> None:
-    """Write the base model of an embedded world as it is before its training, with its tokenizer, to look at both."""
-    tokenizer = WORLDS[name].build_tokenizer()
-    settings = BaseModelSettings(world=name, **WORLDS[name].BASE_MODEL)
-    _new_model(settings, tokenizer).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
-def base_model(settings: BaseModelSettings = BaseModelSettings(), cache_dir: str | Path | None = None) -> Path:
-    """Return the folder of a base model and its tokenizer; train the model first if the cache does not hold it.
-
-    Several processes may call it at once: one trains, the others wait.
-    """
-    from filelock import FileLock
-
-    root = Path(cache_dir).expanduser() if cache_dir else cache_folder()
-    ingredients = [dataclasses.asdict(settings), chains.WORDING, WORLDS[settings.world].WORDING]
-    key = hashlib.sha256(json.dumps(ingredients).encode()).hexdigest()[:16]
-    folder = root / f"{settings.world.rpartition('/')[2]}-{key}"
-    if folder.is_dir():  # needs neither a lock nor a writable cache: a folder of this name is always complete
-        return folder
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        with FileLock(root / f"{folder.name}.lock"):
-            if not folder.is_dir():
-                _build(settings, folder)
-    except OSError as error:
-        raise OSError(
-            f"The base model of {settings.world} needs a writable folder: {root} is not ({error}). "
-            "Set TRL_MINER_CACHE to one that is."
-        ) from error
-    return folder
-
-
-def _build(settings: BaseModelSettings, folder: Path) -> None:
-    """Train in a temporary folder and rename it; the caller holds the lock."""
-    for leftover in folder.parent.glob(f"{folder.name}.building-*"):  # of a build that was killed
-        shutil.rmtree(leftover, ignore_errors=True)
-    building = Path(tempfile.mkdtemp(prefix=f"{folder.name}.building-", dir=folder.parent))
-    try:
-        if not is_quiet():
-            effort = f"{settings.steps} steps, {WORLDS[settings.world].BUILD_TIME}, only this once"
-            message = f"trl_miner: no base model of {settings.world} in {folder.parent} yet; training one ({effort})."
-            print(message, file=sys.stderr, flush=True)
-        _run_training(settings, building)
-        building.chmod(0o755)  # mkdtemp sets 0700, but a cache may be shared
-        building.rename(folder)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
-
-
-def _run_training(settings: BaseModelSettings, building: Path) -> None:
-    """Run `_train` in its own process, which no launcher's ranks, GPUs or seeds reach."""
-    arguments = [json.dumps(dataclasses.asdict(settings)), str(building)]
-    last_lines: deque[str] = deque(maxlen=20)
-    with (
-        subprocess.Popen(
-            [sys.executable, "-P", "-m", "trl_miner.data.base_model", *arguments],
-            env=_clean_environment(os.environ),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        ) as process,
-        Progress("training the base model", settings.steps, unit="steps") as progress,
-    ):
-        try:
-            for line in process.stdout or ():
-                if line.startswith(PROGRESS):
-                    progress.advance(int(line.removeprefix(PROGRESS)) - progress.done)
-                else:
-                    last_lines.append(line)
-            if process.wait() == 0:
-                progress.advance(settings.steps - progress.done)  # it reports every tenth step
-        except BaseException:
-            process.kill()
-            raise
-    if process.returncode != 0:
-        raise RuntimeError(
-            f"Training the base model of {settings.world} failed with exit status {process.returncode}. "
-            f"Its last lines:\n{''.join(last_lines)}"
+    folder = _folder_of(name)
+    if not folder.is_dir():
+        raise ValueError(
+            f"{name} must have its weights in {folder}: there are none. Make them: "
+            f"python -m trl_miner.data.base_model {name}"
         )
+    return str(folder)
 
 
-def _clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without what launchers set, with this package importable, on the CPU and offline."""
-    clean = {key: value for key, value in environment.items() if not key.startswith(LAUNCHER_VARIABLES)}
-    paths = [str(Path(__file__).resolve().parents[2]), environment.get("PYTHONPATH", "")]
-    # One thread: the order of sums, hence the weights, does not depend on the number of cores, and two threads that
-    # wait for each other are ten times slower on a busy machine.
-    return clean | {
-        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
-        "CUDA_VISIBLE_DEVICES": "",
-        "OMP_NUM_THREADS": "1",
-        # Keep freed memory: giving it back and faulting it in again took a quarter of each step. Read by glibc alone.
-        "MALLOC_MMAP_THRESHOLD_": "2000000000",
-        "MALLOC_TRIM_THRESHOLD_": "4000000000",
-        "HF_HUB_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "PYTHONHASHSEED": "0",
-    }
+def _folder_of(world: str) -> Path:
+    return Path(str(WORLDS[world].__file__)).with_name("base_models") / world.rpartition("/")[2]
 
 
-def _train(settings: BaseModelSettings, folder: Path) -> None:
-    """Train a base model with TRL's SFTTrainer, and save it with its tokenizer; print the progress."""
+def settings_of(world: str) -> BaseModelSettings:
+    """Return the settings of a world's base model."""
+    return BaseModelSettings(world=world, **WORLDS[world].BASE_MODEL)
+
+
+def recipe_of(settings: BaseModelSettings) -> dict[str, Any]:
+    """Return what decides on the weights besides the code of the training: the settings, and a hash of solutions."""
+    solutions = json.dumps(_examples(dataclasses.replace(settings, rows=1000)))
+    return {"settings": dataclasses.asdict(settings), "solutions": hashlib.sha256(solutions.encode()).hexdigest()}
+
+
+def train(settings: BaseModelSettings, folder: Path) -> None:
+    """Train a base model on the CPU with TRL's SFTTrainer, and save it with its tokenizer."""
     import torch
-    from datasets import Dataset, disable_progress_bars
-    from transformers import TrainerCallback, set_seed
+    from datasets import Dataset
+    from transformers import set_seed
     from trl import SFTConfig, SFTTrainer
 
-    class Report(TrainerCallback):
-        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            if state.global_step % 10 == 0:
-                # This also ends an orphan: its parent is gone, so printing fails.
-                print(f"{PROGRESS}{state.global_step}", flush=True)
-
-    print(f"{PROGRESS}0", flush=True)
-    disable_progress_bars()
     set_seed(settings.seed)
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # the order of sums, hence the weights, then does not depend on the number of cores
     tokenizer = WORLDS[settings.world].build_tokenizer()
     model = _new_model(settings, tokenizer)
     with tempfile.TemporaryDirectory() as scratch:
@@ -203,13 +97,12 @@ def _train(settings: BaseModelSettings, folder: Path) -> None:
                 logging_strategy="no",
                 save_strategy="no",
                 report_to="none",
-                disable_tqdm=True,
             ),
-            callbacks=[Report()],
         )
         trainer.train()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    (folder / RECIPE).write_text(json.dumps(recipe_of(settings), indent=2) + "\n")
 
 
 def _new_model(settings: BaseModelSettings, tokenizer: Any) -> Any:
@@ -254,4 +147,8 @@ def _examples(settings: BaseModelSettings) -> list[dict[str, str]]:
 
 
 if __name__ == "__main__":
-    _train(BaseModelSettings(**json.loads(sys.argv[1])), Path(sys.argv[2]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("world", choices=WORLDS, help="name of the embedded world")
+    parser.add_argument("--output", type=Path, help="folder to write (default: where the package keeps the weights)")
+    words = parser.parse_args()
+    train(settings_of(words.world), words.output or _folder_of(words.world))

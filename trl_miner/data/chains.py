@@ -28,8 +28,6 @@ SEPARATOR = ", "
 CLOSERS = {". The answer is \\boxed{": 0.6, ". Answer: \\boxed{": 0.3, ". We get \\boxed{": 0.1}
 END = "}."
 
-WORDING = (OPERATORS, EQUALS, CLOSERS, MAX_OPERAND)  # what solutions depend on
-
 Drawn = TypeVar("Drawn")
 
 PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"

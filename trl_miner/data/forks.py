@@ -47,7 +47,6 @@ TEST_LEVELS = (0, 1, 1, 1, 2, 3, 4, 6, 7, 7)
 SIZES = {"train": 4800, "test": 512}
 SHARES = {"sound": 0.3, "fast": 0.7}  # of the ways in the solutions that the base model learns from
 BASE_MODEL = {"rows": 40_000, "steps": 2000, "step_error": 0.9}
-BUILD_TIME = "about four minutes"
 LENGTH = 4  # digits
 
 SURE: dict[str, Callable[[Digits], Digits]] = {
@@ -65,7 +64,6 @@ QUESTION, OF, ASK = "Apply ", " to ", ".\n"
 STARTS = {"sound": "so ", "fast": "fast: "}
 TRY = "try "
 RESULT, SEPARATOR, BOX, END = " = ", ", ", "\\boxed{", "}."
-WORDING = (OPERATIONS, PRETRAINED_LEVELS, SHARES, 3)  # what `solution` depends on; the last is its version
 
 
 def _add(digits: Digits, number: int) -> Digits:

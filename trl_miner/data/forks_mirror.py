@@ -6,14 +6,13 @@ What pays rare ways on solved prompts gains in `forks`, and must lose here.
 import random
 
 from . import forks
-from .forks import BASE_MODEL, BUILD_TIME, LEVELS, PRETRAINED_LEVELS, build_tokenizer, draw, load_dataset
+from .forks import BASE_MODEL, LEVELS, PRETRAINED_LEVELS, build_tokenizer, draw, load_dataset
 
-__all__ = ["BASE_MODEL", "BUILD_TIME", "LEVELS", "NAME", "PRETRAINED_LEVELS", "WORDING", "build_tokenizer", "draw",
+__all__ = ["BASE_MODEL", "LEVELS", "NAME", "PRETRAINED_LEVELS", "build_tokenizer", "draw",
            "load_dataset", "solution"]  # fmt: skip
 
 NAME = "trl_miner/forks_mirror"
 SHARES = {"sound": forks.SHARES["fast"], "fast": forks.SHARES["sound"]}
-WORDING = (*forks.WORDING, SHARES)
 
 
 def solution(problem: forks.Problem, rng: random.Random, step_error: float = 0.0) -> str:

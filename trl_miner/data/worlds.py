@@ -16,8 +16,8 @@ def _of_recipes(path: str) -> ModuleType:
     return module
 
 
-# Each has NAME, LEVELS, PRETRAINED_LEVELS, WORDING, BASE_MODEL, BUILD_TIME, draw, load_dataset, solution and
-# build_tokenizer.
+# Each has NAME, LEVELS, PRETRAINED_LEVELS, BASE_MODEL, draw, load_dataset, solution and build_tokenizer, and beside
+# it, in the folder base_models, the weights of its base model.
 WORLDS: dict[str, ModuleType] = {
     world.NAME: world for world in (arithmetic, _of_recipes("study/world"), forks, forks_mirror)
 }

@@ -1,16 +1,12 @@
 """The sizes of a model, counted on a model without weights that is built from its configuration."""
 
 import argparse
-import tempfile
 import warnings
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..data.base_model import write_untrained
-from ..data.worlds import WORLDS
-from .parsing import listening
+from ..data.base_model import find_model
 
 # From config.json of the Hub repositories, for machines that have neither the model nor a network:
 # hidden size, layers, MLP, heads, whether the head is the embedding.
@@ -74,7 +70,7 @@ def find_config(settings: argparse.Namespace) -> tuple[Any, str]:
     """
     from transformers import AutoConfig
 
-    name, code = readable_model(settings), bool(settings.trust_remote_code)
+    name, code = find_model(str(settings.model_name_or_path)), bool(settings.trust_remote_code)
     try:
         config = AutoConfig.from_pretrained(name, revision=settings.model_revision, trust_remote_code=code)
         return config, "its configuration"
@@ -97,21 +93,6 @@ def find_config(settings: argparse.Namespace) -> tuple[Any, str]:
             ) from error
     fields = dict(KNOWN[name])
     return AutoConfig.for_model(fields.pop("model_type"), **fields), "a table of known models"
-
-
-def readable_model(settings: argparse.Namespace) -> str:
-    """Return where the model's configuration and tokenizer are. An embedded one need not be trained for them."""
-    name = str(settings.model_name_or_path)
-    return _untrained(name).name if name in WORLDS else name
-
-
-@lru_cache
-def _untrained(world: str) -> tempfile.TemporaryDirectory[str]:
-    """Write an embedded model without its training to a folder that the end of the process removes."""
-    folder = tempfile.TemporaryDirectory()
-    with listening():
-        write_untrained(world, Path(folder.name))
-    return folder
 
 
 def is_local(name: str) -> bool:

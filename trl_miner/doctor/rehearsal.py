@@ -10,11 +10,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ..data.base_model import find_model
 from ..data.own import GRADERS, check_first_golds
 from ..recipe import load_reward_funcs, reward_names
 from ..reward_functions import required_columns
 from .context import Context, Finding, failed, longest_prompt_allowed, not_checked, ok, warning
-from .model_shape import DENSE, UnknownModel, UnusableModel, find_config, is_local, readable_model
+from .model_shape import DENSE, UnknownModel, UnusableModel, find_config, is_local
 from .parsing import listening, parse, said
 
 ROWS = 200  # of the data set are looked at
@@ -153,7 +154,7 @@ def _write_stand_in(context: Context, folder: Path) -> bool:
         raise UnknownModel(f"a trainer is built with a small {', '.join(sorted(DENSE))}: got a {config.model_type}")
     tiny = type(config)(**{**config.to_dict(), **_TINY, "layer_types": None, "max_window_layers": 1})
     AutoModelForCausalLM.from_config(tiny).save_pretrained(folder)
-    name = readable_model(settings)
+    name = find_model(str(settings.model_name_or_path))
     try:
         code = bool(settings.trust_remote_code)
         tokenizer = AutoTokenizer.from_pretrained(name, revision=settings.model_revision, trust_remote_code=code)

@@ -163,7 +163,7 @@ def sample_filter(model: ModelOptions, output: str | Path, source: str | None, r
 
 
 def _resolve(model: ModelOptions) -> ModelSource:
-    """Return the model to load: build an embedded one, and find the base of an adapter."""
+    """Return the model to load: find an embedded one, and the base of an adapter."""
     if model.model in WORLDS:
         from ..data.base_model import find_model
 

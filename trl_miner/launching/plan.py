@@ -112,10 +112,10 @@ def make_plan(
 
 
 def served_model(settings: argparse.Namespace) -> str:
-    """Return the model as vLLM finds it. An embedded one is a folder of this machine, built here if it is missing."""
+    """Return the model as vLLM finds it. An embedded one is a folder of this package."""
     from ..data import base_model
 
-    return base_model.find_model(str(settings.model_name_or_path), settings.base_model_steps)
+    return base_model.find_model(str(settings.model_name_or_path))
 
 
 def _addresses(
