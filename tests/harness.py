@@ -309,17 +309,19 @@ def _call_on_rank(rank, group, function, arguments):
 
 @contextlib.contextmanager
 def answering(respond):
-    """Run a server here and yield its address. `respond` gets what was sent, or None, and the headers, and returns a
-    status and a text."""
+    """Run a server here and yield its address. `respond` gets the path, what was sent, or None, and the headers, and
+    returns a status and a text."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self, sent=None):  # noqa: N802
-            status, text = respond(sent, self.headers)
+            status, text = respond(self.path, sent, self.headers)
             self.send_response(status)
+            self.send_header("Location", "/elsewhere")  # for a status that redirects
             self.send_header("Content-Type", "application/json" if text[:1] == "{" else "text/html")
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
-            self.wfile.write(text.encode())
+            with contextlib.suppress(BrokenPipeError):
+                self.wfile.write(text.encode())
 
         def do_POST(self):  # noqa: N802
             self.do_GET(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
@@ -328,7 +330,8 @@ def answering(respond):
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 
@@ -424,26 +427,3 @@ def leave():
     PartialState().destroy_process_group()
     sys.stdout.flush()
     os._exit(0)
-
-
-@contextlib.contextmanager
-def answering(answer):
-    """Serve GET requests in this process: `answer` returns status and text for a path. Yields the port."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            status, text = answer(self.path)
-            self.send_response(status)
-            self.send_header("Location", "/elsewhere")  # for a status that redirects
-            self.end_headers()
-            with contextlib.suppress(BrokenPipeError):
-                self.wfile.write(text.encode())
-
-        def log_message(self, *args):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield server.server_port
-        server.shutdown()

@@ -204,7 +204,7 @@ def test_a_cpu_recipe_and_an_offloaded_optimizer_must_fit_into_the_memory(recipe
 def vllm_server(info):
     """A server that says this of itself, as vLLM does in development mode; None: vLLM in another mode."""
 
-    def answer(path):
+    def answer(path, *_):
         if path == "/server_info?config_format=json" and info is not None:
             return 200, json.dumps(info)
         return (200 if path == "/health" else 404), ""

@@ -487,7 +487,7 @@ def test_a_server_that_dies_costs_the_samples_in_flight(serving, tmp_path, monke
 def test_a_server_gets_a_key_only_if_its_variable_is_named(status, monkeypatch):
     seen = []
 
-    def respond(_, headers):
+    def respond(path, _, headers):
         seen.append(headers["Authorization"])
         assert not [name for name in headers if name.lower().startswith(("openai", "x-other"))]
         return status, json.dumps({"data": [{"id": "m"}]})
@@ -529,7 +529,7 @@ def test_a_server_that_is_not_there_or_refuses_is_named(base_model_folder, tmp_p
 @pytest.mark.parametrize("answer", ["<html>", "{}", '{"choices": []}', '{"choices": [{"text": "8"}]}'])
 def test_a_server_that_answers_something_else_is_named(answer):
     """Not every server lists its models."""
-    with harness.answering(lambda sent, _: (404, "") if sent is None else (200, answer)) as url:
+    with harness.answering(lambda path, sent, _: (404, "") if sent is None else (200, answer)) as url:
         backend = ServerBackend(url, "m", concurrency=1)
         named = pytest.raises(ConnectionError, match="no answer in OpenAI's format")
         with contextlib.nullcontext() if "8" in answer else named:

@@ -204,7 +204,7 @@ def test_a_server_and_vllm_get_the_tokens_of_the_training(tmp_path, trained_on, 
     model = train_by_recipe(tmp_path, build_base(tmp_path / "base", begin=begin), "--prompt_style", "chat")
     tokenizer, bodies = AutoTokenizer.from_pretrained(model), []
 
-    def respond(sent, _):
+    def respond(path, sent, _):
         if sent is None:
             return 200, json.dumps({"data": [{"id": "served"}]})
         bodies.append(sent)

@@ -66,9 +66,9 @@ class Server:
     tokens, grows, counts = 0.0, False, True
 
     def __init__(self, stack):
-        self.url = f"http://127.0.0.1:{stack.enter_context(answering(self.answer))}"
+        self.url = stack.enter_context(answering(self.answer))
 
-    def answer(self, path):
+    def answer(self, path, *_):
         self.tokens += self.grows
         name = 'vllm:generation_tokens_total{engine="0"}' if self.counts else "vllm:num_requests_running"
         return 200, f"{name} {self.tokens}\n" if "metrics" in path else ""
@@ -164,14 +164,14 @@ def test_a_server_that_does_not_answer_properly_does_not_count(status, seconds):
     """It is silent, elsewhere, or dead."""
     asked = []
 
-    def answer(path):
+    def answer(path, *_):
         asked.append(path)
         time.sleep(seconds)
         return status, ""
 
-    with answering(answer) as port:
+    with answering(answer) as url:
         start = time.monotonic()
-        assert server.ask(f"http://127.0.0.1:{port}", "health", 1.0) is None
+        assert server.ask(url, "health", 1.0) is None
         assert asked == ["/health"] and time.monotonic() - start < 2.5
 
 
