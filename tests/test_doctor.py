@@ -236,7 +236,8 @@ def mode(name):
     ],
 )
 def test_a_server_that_runs_is_asked_which_log_probs_it_returns(recipe, info, settings, status, words):
-    with vllm_server(info) as port:
+    with vllm_server(info) as url:
+        port = int(url.rpartition(":")[2])
         settings = dict(vllm_importance_sampling_correction=False, vllm_server_port=port) | settings
         findings, _ = examination.examine(recipe(gpu=True, **settings), [], with_gpus(80, 80, 80, 80))
     (finding,) = [finding for finding in findings if finding.about == "vLLM server"]
