@@ -358,3 +358,13 @@ class Unused:
 
     def __call__(self, examples):
         return self.collate(examples)
+
+
+def test_a_configuration_shows_no_secret_and_takes_no_placeholder_for_one(tmp_path):
+    secrets = {"hub_token": "hf_" + "a1" * 17, "model_init_kwargs": {"token": "tangerine-42"}}
+    secrets["vllm_server_base_url"] = "http://me:mandarin-42@host:8000"
+    args = settings(tmp_path, **secrets)
+    for shown in (repr(args), str(args), str(args.to_dict())):
+        assert not {secret for secret in ("a1a1", "tangerine", "mandarin") if secret in shown}
+    with pytest.raises(ValueError, match="placeholder"):
+        settings(tmp_path, vllm_server_base_url=args.to_dict()["vllm_server_base_url"])
