@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from datasets import Dataset
 from torch import Tensor
 from transformers import AttentionInterface
 from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer, async_grpo_trainer
@@ -22,6 +23,7 @@ from trl.trainer.utils import get_callable_name
 
 from ..config import MinerGRPOConfig, SharedSettings, with_hints
 from ..data.base_model import find_model
+from ..grading.pool import CPU_SECONDS
 from ..heartbeat import TRAINING_STEP, phase
 from ..methods import ESTIMATORS, Rollouts
 from ..methods.compose import estimate
@@ -132,6 +134,13 @@ class MinerAsyncGRPOConfig(SharedSettings, AsyncGRPOConfig):
         return size
 
 
+@dataclass(repr=False)
+class RecipeConfig(MinerAsyncGRPOConfig):
+    """The settings of a recipe, where `dtype` is one of TRL's `ModelConfig`."""
+
+    dtype: str = field(default="float32", init=False)
+
+
 class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
     """
     Drop-in for TRL's experimental `AsyncGRPOTrainer` that also learns from prompts whose rollouts are all right
@@ -172,6 +181,34 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         self._windows: Windows | None = None  # on the main process, once it trains
         self._collator: TokenAdvantages | None = None
         self._add_run()
+
+    @classmethod
+    def of_recipe(cls, script: Any, model_args: Any, **given: Any) -> "MinerAsyncGRPOTrainer":
+        """Return the trainer of a recipe, after a check of what only the synchronous one can do.
+
+        Args:
+            script: The recipe's `MinerScriptArguments`.
+            model_args: TRL's `ModelConfig`.
+            given: For the trainer.
+        """
+        args, in_turns = given["args"], bool(script.tools or script.environment_factory)
+        wrong = {
+            "max_steps, because an epoch's steps are not known. Set max_steps": args.max_steps < 1,
+            "no rollout_func: its worker generates. Leave rollout_func out": script.rollout_func is not None,
+            "no attn_implementation: it has its own. Leave attn_implementation out": model_args.attn_implementation,
+            "16 bits or more. Leave load_in_4bit and load_in_8bit out": model_args.load_in_4bit
+            or model_args.load_in_8bit,
+            "no judge_workers and judge_seconds: its worker grades with the defaults. Leave them out": (
+                script.judge_workers is not None or script.judge_seconds != CPU_SECONDS
+            ),
+            "no score_problems beside tools. Set score_problems to 0": script.score_problems and in_turns,
+        }
+        for rule in (rule for rule, is_wrong in wrong.items() if is_wrong):
+            raise ValueError(f"asynchronous: true needs {rule}.")
+        args.model_init_kwargs.pop("attn_implementation")
+        if isinstance(given["train_dataset"], Dataset):  # TRL's worker takes the rows in their order
+            given["train_dataset"] = given["train_dataset"].shuffle(seed=args.seed)
+        return cls(**given)
 
     def _construct(self, stack: ExitStack, args: MinerAsyncGRPOConfig, given: dict[str, Any]) -> None:
         """Call TRL's constructor with our rollout worker in the place of its own, and on any device."""

@@ -24,8 +24,30 @@ from .patching import patched
 class TextLoop(_AsyncRolloutLoop):
     """TRL's loop, which takes conversations alone; a prompt of plain text is one turn without a chat template."""
 
+    def __init__(self, **kwargs: Any) -> None:
+        self._unknown: ValueError | None = None  # the chat template, which plain text does without
+        add_schema = async_rollout_worker.add_response_schema
+
+        def try_to_add(tokenizer: Any) -> Any:
+            try:
+                return add_schema(tokenizer)
+            except ValueError as error:
+                self._unknown = error
+                return tokenizer
+
+        with patched(async_rollout_worker, "add_response_schema", try_to_add):
+            super().__init__(**kwargs)
+
+    def run(self) -> None:
+        try:
+            super().run()
+        finally:
+            self.rollout_buffer.cancel_join_thread()  # nobody takes what is left, and the end would wait for that
+
     async def _generate_one(self, prompt: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         if not isinstance(prompt, str):
+            if self._unknown is not None:
+                raise self._unknown
             generated: tuple[Any, ...] = await super()._generate_one(prompt, *args, **kwargs)
             return generated
         prompt_ids = self.tokenizer(prompt)["input_ids"]
