@@ -2,22 +2,24 @@
 
 import os
 import queue
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from harness import build_policy, call_on_ranks
+from harness import build_policy, call_on_ranks, config
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 pytest.importorskip("trl.experimental.async_grpo.packing", reason="TRL 1.16 packs rollouts in trees")
 from trl.experimental.async_grpo import AsyncGRPOConfig, async_grpo_trainer
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
-from trl_miner import MinerAsyncGRPOConfig, MinerAsyncGRPOTrainer, miner_advantages
+from trl_miner import MinerAsyncGRPOConfig, MinerAsyncGRPOTrainer, MinerGRPOTrainer, miner_advantages
 
 GROUP = 4
 LEARNING_RATE = 0.5
+SINGLE = {"gradient_accumulation_steps": 1}
 CAP = 0.02  # of MINER: low, so that an advantage depends on the whole window
 
 
@@ -73,7 +75,7 @@ def settings(folder, cls=MinerAsyncGRPOConfig, **overrides):
     return cls(**{**given, **overrides})
 
 
-def random_samples(folder, seed, num_groups, forked=()):
+def random_samples(folder, seed, num_groups, forked=(), noise=0.2):
     """Return rollouts of random tokens, whose log-probs are a little off; a third of the groups are all right."""
     random = np.random.default_rng(seed)
     model = AutoModelForCausalLM.from_pretrained(folder)
@@ -93,7 +95,7 @@ def random_samples(folder, seed, num_groups, forked=()):
                 mask[len(prompt) + 1] = row == 0  # a token that a tool wrote
                 with torch.no_grad():
                     exact = logps_of(model, ids).numpy()
-                logps = np.concatenate([[0.0], exact + random.normal(0, 0.2, size=len(exact))]).astype(np.float32)
+                logps = np.concatenate([[0.0], exact + random.normal(0, noise, size=len(exact))]).astype(np.float32)
                 samples.append(
                     RolloutSample(
                         prompt=[],
@@ -148,7 +150,7 @@ def advantages_of(samples, window):
     return found
 
 
-def trained(folder, samples, monkeypatch, **overrides):
+def trained(folder, samples, monkeypatch, funcs=None, **overrides):
     """Train on the samples; return the trainer and, by micro-batch, the rows' places among them."""
     batches = []
     pack = async_grpo_trainer.DataCollatorForRollout.torch_call
@@ -161,7 +163,7 @@ def trained(folder, samples, monkeypatch, **overrides):
     monkeypatch.setattr(async_grpo_trainer.DataCollatorForRollout, "torch_call", record)
     trainer = MinerAsyncGRPOTrainer(
         model=folder,
-        reward_funcs=right,
+        reward_funcs=funcs or right,
         args=settings(f"{folder}/run", **overrides),
         train_dataset=Dataset.from_dict({"prompt": ["1+1="], "solution": ["2"]}),
         processing_class=AutoTokenizer.from_pretrained(folder),
@@ -281,6 +283,77 @@ def test_a_worker_that_forks_without_the_tools_to_is_refused(tmp_path, monkeypat
     monkeypatch.setattr("test_asynchronous.any_forks", lambda samples: False)
     with pytest.raises(ValueError, match="must end with its 4 rollouts: got another row of group 0"):
         trained(folder, random_samples(folder, 3, 12, forked={0}), monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"miner_lambda_max": CAP},  # an l1 dose, which binds
+        {"miner_lambda_max": None},
+        {"advantage_estimator": "grpo", "all_right": "length"},
+        {"advantage_estimator": "unlikeliness"},
+        {"advantage_estimator": "reinforce_pp"},
+        {"miner_lambda_max": CAP, "gate_on_correctness": True},
+    ],
+    ids=["miner", "uncapped", "length", "unlikeliness", "reinforce_pp", "gated"],
+)
+def test_a_step_is_the_step_of_the_synchronous_trainer(tmp_path, monkeypatch, overrides):
+    """With the loss of TRL's that divides by the tokens of a micro-batch, on-policy, and TRL's advantages of it."""
+    folder = build_policy(tmp_path)
+    first = random_samples(folder, 8, 4, noise=0)
+    rewards = np.array([one.metrics["reward"] for one in first])
+    if "gate_on_correctness" in overrides:
+        rewards = rewards + np.array([len(one.input_ids) % 3 for one in first]) / 10
+    spread = rewards.reshape(-1, GROUP)
+    spread = (spread - spread.mean(1, keepdims=True)) / (spread.std(1, ddof=1, keepdims=True) + 1e-4)
+    for sample, advantage, reward in zip(first, spread.flat, rewards, strict=True):
+        sample.advantage = float(advantage)
+        sample.metrics |= {"rewards/form": float(reward - sample.metrics["reward"]), "reward": float(reward)}
+    samples = first + [replace(one, group_id=one.group_id + 4) for one in first]  # the loader is one ahead
+
+    def sample_again(prompts, trainer):
+        lengths = [int(np.argmax(one.completion_mask)) for one in first]
+        rows = [
+            (one.input_ids[:n].tolist(), one.input_ids[n:].tolist()) for one, n in zip(first, lengths, strict=True)
+        ]
+        return {"prompt_ids": [p for p, _ in rows], "completion_ids": [c for _, c in rows], "logprobs": None}
+
+    def right(prompts, **kwargs):
+        return [one.metrics["rewards/right"] for one in first]
+
+    def form(prompts, **kwargs):
+        return [one.metrics["rewards/form"] for one in first]
+
+    common = dict(
+        correct_reward_func="right",
+        learning_rate=LEARNING_RATE,
+        optim="sgd",
+        max_grad_norm=0.0,
+        max_steps=1,
+        **overrides,
+    )
+    synchronous = MinerGRPOTrainer(
+        folder,
+        [right, form],
+        config(tmp_path / "s", per_device_train_batch_size=16, loss_type="bnpo", **common),
+        Dataset.from_dict({"prompt": [f"{i}+1=" for i in range(8)]}),
+        rollout_func=sample_again,
+    )
+    synchronous.train()
+    trainer, _ = trained(
+        folder, samples, monkeypatch, funcs=[right, form], per_device_train_batch_size=16, **common | SINGLE
+    )
+    start = AutoModelForCausalLM.from_pretrained(folder).state_dict()
+    steps = [
+        torch.cat([(one.detach() - start[name]).flatten() for name, one in each.model.named_parameters()])
+        for each in (synchronous, trainer)
+    ]
+    assert steps[0].abs().max() > 1e-4 and (steps[1] - steps[0]).abs().max() <= 1e-4 * steps[0].abs().max()
+    logs = synchronous.state.log_history[0], trainer.state.log_history[0]
+    kept = {"miner/scale", "miner/tau_pos"} | {name for name in logs[0] if name.startswith(("groups/", "rollouts/"))}
+    assert logs[0]["groups/ph"] == 0.5
+    for name in (name for name in kept & logs[0].keys() if not name.endswith("_total")):
+        assert logs[1][name] == pytest.approx(logs[0][name], rel=1e-5), name
 
 
 def on_two_processes(folder):

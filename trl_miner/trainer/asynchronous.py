@@ -118,6 +118,8 @@ class MinerAsyncGRPOConfig(SharedSettings, AsyncGRPOConfig):
         self.generation_batch_size = self.window_of(self.num_processes)
         super().__post_init__()
         self.use_vllm = not self.use_cpu
+        if self.use_cpu and self.token_budget is None:  # TRL would ask the server
+            self.token_budget = 0
         self._check_placeholders()
         check(DERIVED, self)
 
@@ -216,7 +218,6 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         if not (args.use_vllm or given.get("rollout_worker") or given.get("weight_transfer")):
             given["weight_transfer"] = FileTransfer()
             worker = partial(LocalWorker, weights=given["weight_transfer"].path)
-            args.token_budget = 0 if args.token_budget is None else args.token_budget
         stack.enter_context(patched(async_grpo_trainer, "AsyncRolloutWorker", worker))
         if not torch.cuda.is_available():  # which is asked for a name
             stack.enter_context(patched(async_grpo_trainer, "get_peak_flops_per_device", lambda *_: None))
