@@ -3,19 +3,28 @@
 import os
 import queue
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from datasets import Dataset
 from harness import build_policy, call_on_ranks, config
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 pytest.importorskip("trl.experimental.async_grpo.packing", reason="TRL 1.16 packs rollouts in trees")
 from trl.experimental.async_grpo import AsyncGRPOConfig, async_grpo_trainer
+from trl.experimental.async_grpo.async_grpo_trainer import RolloutQueueDataset
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
 from trl_miner import MinerAsyncGRPOConfig, MinerAsyncGRPOTrainer, MinerGRPOTrainer, miner_advantages
+from trl_miner.data import arithmetic
+from trl_miner.doctor.parsing import parse
+from trl_miner.launching.plan import make_plan
+from trl_miner.recipe import check_recipe, make_parser, read_recipe
+from trl_miner.rewards import math_reward
 
 GROUP = 4
 LEARNING_RATE = 0.5
@@ -150,7 +159,7 @@ def advantages_of(samples, window):
     return found
 
 
-def trained(folder, samples, monkeypatch, funcs=None, **overrides):
+def trained(folder, samples, monkeypatch, funcs=None, columns=("prompt", "solution"), **overrides):
     """Train on the samples; return the trainer and, by micro-batch, the rows' places among them."""
     batches = []
     pack = async_grpo_trainer.DataCollatorForRollout.torch_call
@@ -165,7 +174,7 @@ def trained(folder, samples, monkeypatch, funcs=None, **overrides):
         model=folder,
         reward_funcs=funcs or right,
         args=settings(f"{folder}/run", **overrides),
-        train_dataset=Dataset.from_dict({"prompt": ["1+1="], "solution": ["2"]}),
+        train_dataset=Dataset.from_dict({name: ["1+1="] for name in columns}),
         processing_class=AutoTokenizer.from_pretrained(folder),
         rollout_worker=Worker(samples),
         weight_transfer=NoTransfer(),
@@ -441,3 +450,128 @@ def test_a_configuration_shows_no_secret_and_takes_no_placeholder_for_one(tmp_pa
         assert not {secret for secret in ("a1a1", "tangerine", "mandarin") if secret in shown}
     with pytest.raises(ValueError, match="placeholder"):
         settings(tmp_path, vllm_server_base_url=args.to_dict()["vllm_server_base_url"])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "says"),
+    [
+        ({"beta": 0.1}, [], "beta has no effect with asynchronous: true: got 0.1.*no reference model"),
+        ({}, ["--beta", "0.1"], "beta has no effect with asynchronous: true: got '0.1'.*no reference model"),
+        ({}, ["--dynamic_sampling", "true"], "dynamic_sampling has no effect.*rollout worker draws the prompts"),
+        ({"policy_loss": "bapo"}, [], "policy_loss has no effect.*got 'bapo'"),
+        ({"vllm_mode": "colocate"}, [], "vllm_mode has no effect.*synchronous trainer"),
+        ({"max_stalenes": 2}, [], "unknown key 'max_stalenes'.*max_staleness"),
+        ({}, ["--advantage_estimator", "ucas"], "no self_certainty, token_logits.*ucas"),
+        ({}, ["--eval_strategy", "steps", "--eval_steps", "5"], "does not evaluate: got eval_strategy"),
+    ],
+)
+def test_a_recipe_with_what_does_not_go_is_refused(tmp_path, recipe, words, says):
+    """By the training and by what reads recipes for launch and doctor."""
+    path = tmp_path / "recipe.yaml"
+    on_cpu = {"use_cpu": True, "bf16": False, "per_device_train_batch_size": 8, "output_dir": str(tmp_path / "run")}
+    path.write_text(
+        yaml.safe_dump({"asynchronous": True, "max_staleness": 2, "token_budget": 512, **on_cpu, **recipe})
+    )
+    words = ["--config", str(path), *words]
+    parser = make_parser(words)
+    with pytest.raises(ValueError, match=says):
+        check_recipe(words, parser)
+        parser.parse_args_and_config(words)
+    if "has no effect" in says or "unknown" in says:
+        with pytest.raises(ValueError, match=says):
+            read_recipe(path, words[2:])
+    else:
+        with pytest.raises(ValueError, match=says):
+            parse(read_recipe(path, words[2:]), 1)
+
+
+def test_the_command_line_chooses_the_trainer(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("max_steps: 5\n")
+    read = read_recipe(path, ["--asynchronous", "true", "--max_staleness", "1"])
+    assert read.max_staleness == 1 and read.use_vllm and read.vllm_mode == "server"
+    assert not hasattr(read_recipe(path), "max_staleness")
+    with pytest.raises(ValueError, match="max_staleness"):
+        read_recipe(path, ["--max_staleness", "1"])
+
+
+def test_deepspeed_is_refused_by_the_plan(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("asynchronous: true\nmodel_name_or_path: some/model\n")
+    with pytest.raises(ValueError, match="DeepSpeed does not work with asynchronous: true.*zero3.*fsdp2"):
+        make_plan(path, ["--accelerate_config", "zero3"], num_gpus=8)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ({"max_steps": -1}, "needs max_steps"),
+        ({"rollout_func": "os.path.join"}, "needs no rollout_func"),
+        ({"attn_implementation": "eager"}, "needs no attn_implementation"),
+        ({"load_in_4bit": True, "use_peft": True}, "needs 16 bits"),
+        ({"judge_seconds": 1.0}, "needs no judge_workers and judge_seconds"),
+    ],
+)
+def test_a_recipe_for_the_synchronous_trainer_is_refused_before_the_model_is_loaded(tmp_path, words, says):
+    words = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False, "max_steps": 1, **words}
+    words = ["--asynchronous", "true", *(word for name, value in words.items() for word in (f"--{name}", str(value)))]
+    script, args, model_args, _ = make_parser(words).parse_args_and_config(words)
+    with pytest.raises(ValueError, match=says):
+        MinerAsyncGRPOTrainer.of_recipe(script, model_args, model="none", args=args, train_dataset=None)
+
+
+class Silent(Worker):
+    """Is alive, and gives nothing."""
+
+    def check_health(self, stale_after_s):
+        """All is well."""
+
+
+def test_a_queue_that_stays_empty_ends_the_training(tmp_path, monkeypatch):
+    monkeypatch.setattr("test_asynchronous.Worker", Silent)
+    monkeypatch.setattr(async_grpo_trainer, "RolloutQueueDataset", partial(RolloutQueueDataset, poll_interval_s=0.01))
+    with pytest.raises(RuntimeError, match="No rollout has come for 1.5 seconds.*request_timeout"):
+        trained(build_policy(tmp_path), [], monkeypatch, request_timeout=1, heartbeat_stale_after_s=0.5)
+
+
+def test_a_training_set_without_the_verifiers_columns_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="'math_reward' needs the column.*solution"):
+        trained(build_policy(tmp_path), [], monkeypatch, funcs=math_reward, columns=["prompt"])
+
+
+def broken(completions, **kwargs):
+    raise ZeroDivisionError("of the reward")
+
+
+def train_world(folder, funcs=math_reward, resume=None, **overrides):
+    """Train the policy on the embedded world, with the worker that samples in a process of its own."""
+    given = dict(
+        max_completion_length=12, max_inflight_tasks=32, queue_maxsize=32, save_strategy="steps", save_steps=2
+    )
+    args = settings(f"{folder}/run", **SINGLE, **{**given, "log_token_credit": 1, "max_steps": 4, **overrides})
+    trainer = MinerAsyncGRPOTrainer(folder, funcs, args, arithmetic.load_dataset("train", size=64))
+    trainer.train(resume)
+    return trainer
+
+
+@pytest.mark.slow
+def test_a_worker_of_its_own_samples_and_a_run_goes_on_from_a_checkpoint(tmp_path):
+    """From plain text; with records, totals and card as in the synchronous trainer."""
+    folder = build_policy(tmp_path)
+    trainer = train_world(folder)
+    again = train_world(folder, resume="latest", max_steps=6)
+    assert [log["step"] for log in again.state.log_history if "loss" in log] == [1, 2, 3, 4, 5, 6]
+    assert again.state.log_history[4]["rollouts/generated_total"] > trainer.state.log_history[3]["step"] * 8
+    log = again.state.log_history[5]
+    assert log["ratio"] == pytest.approx(1, abs=0.2) and "sample/rollout_queue_size" in log
+    records = {path.stem for path in Path(folder, "run", "credit").glob("*.parquet")}
+    assert {f"credit_{step:05}" for step in range(1, 7)} <= records
+    again.create_model_card()
+    card = Path(folder, "run", "README.md").read_text()
+    assert "`asynchronous` | `True`" in card and "2601.04731" in card
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_ends_the_training(tmp_path):
+    with pytest.raises(RuntimeError, match="Rollout worker child has failed"):
+        train_world(build_policy(tmp_path), broken)
