@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from trl import GRPOConfig
 
@@ -88,6 +88,11 @@ class SharedSettings:
     """What the settings of the synchronous and of the asynchronous trainer have in common."""
 
     if TYPE_CHECKING:  # their fields, and TRL's
+        __dataclass_fields__: ClassVar[dict[str, Any]]
+        advantage_estimator: Any
+        advantage_estimator_kwargs: Any
+        correct_reward_func: Any
+        token_budget: Any
 
         def __getattr__(self, name: str) -> Any: ...
 

@@ -20,7 +20,7 @@ def parse(settings: Any, processes: int) -> tuple[tuple[Any, ...], list[str]]:
     if settings.asynchronous:
         from ..trainer.asynchronous import RecipeConfig as trained
 
-    class PlannedConfig(trained):  # type: ignore[misc]
+    class PlannedConfig(trained):
         num_processes = world_size = property(lambda self: processes)
 
     given = vars(settings) | {"use_cpu": True, "tf32": None}

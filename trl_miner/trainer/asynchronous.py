@@ -266,7 +266,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         rewards_NF = self._rewards(rollouts, total_N)
         verifier_rewards_N = self.verifier.rewards(rewards_NF)
         grpo_N = torch.tensor([one.advantage for one in rollouts], dtype=torch.float32)
-        self._watch.observe(rewards_NF, completion_ids=[one.tokens for one in rollouts])
+        self._watch.observe(rewards_NF, completion_ids=[one.tokens.tolist() for one in rollouts])
         kinds, rewards_N, advantages_N = self._sort_groups(total_N, grpo_N, verifier_rewards_N)
         self._watch.end_batch()
         mask_NT = _pad([torch.ones(len(one.logps)) for one in rollouts])

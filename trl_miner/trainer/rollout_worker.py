@@ -59,7 +59,7 @@ class TextLoop(_AsyncRolloutLoop):
 class TextWorker(AsyncRolloutWorker):
     """TRL's worker, which asks a vLLM server, for prompts of plain text, too."""
 
-    _loop_cls = TextLoop
+    _loop_cls: type[TextLoop] = TextLoop
 
 
 class LocalLoop(TextLoop):
