@@ -100,7 +100,7 @@ def _shown(key: str, setting: Setting) -> str:
 
 def _model(model: str) -> list[str]:
     folder = RECIPES / model
-    base = next(path for name in ("grpo.yaml", "gsm8k.yaml") if (path := folder / name).is_file())
+    base = next(path for name in ("grpo.yaml", "gsm8k.yaml", "qwen3_4b.yaml") if (path := folder / name).is_file())
     lines = [f"## {model}", "", read_machine(base), "", f"| Recipe | File | Differences from {base.name} |"]
     lines += ["| --- | --- | --- |"]
     for path in sorted(folder.glob("*.yaml")):

@@ -2,22 +2,33 @@
 
 import os
 import queue
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from datasets import Dataset
-from harness import build_policy, call_on_ranks
+from harness import build_policy, call_on_ranks, config
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 pytest.importorskip("trl.experimental.async_grpo.packing", reason="TRL 1.16 packs rollouts in trees")
 from trl.experimental.async_grpo import AsyncGRPOConfig, async_grpo_trainer
+from trl.experimental.async_grpo.async_grpo_trainer import RolloutQueueDataset
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
-from trl_miner import MinerAsyncGRPOConfig, MinerAsyncGRPOTrainer, miner_advantages
+from trl_miner import MinerAsyncGRPOConfig, MinerAsyncGRPOTrainer, MinerGRPOTrainer, miner_advantages
+from trl_miner.data import arithmetic
+from trl_miner.doctor.parsing import parse
+from trl_miner.launching.plan import make_plan
+from trl_miner.recipe import check_recipe, make_parser, read_recipe
+from trl_miner.rewards import math_reward
 
 GROUP = 4
 LEARNING_RATE = 0.5
+SINGLE = {"gradient_accumulation_steps": 1}
 CAP = 0.02  # of MINER: low, so that an advantage depends on the whole window
 
 
@@ -73,7 +84,7 @@ def settings(folder, cls=MinerAsyncGRPOConfig, **overrides):
     return cls(**{**given, **overrides})
 
 
-def random_samples(folder, seed, num_groups, forked=()):
+def random_samples(folder, seed, num_groups, forked=(), noise=0.2):
     """Return rollouts of random tokens, whose log-probs are a little off; a third of the groups are all right."""
     random = np.random.default_rng(seed)
     model = AutoModelForCausalLM.from_pretrained(folder)
@@ -93,7 +104,7 @@ def random_samples(folder, seed, num_groups, forked=()):
                 mask[len(prompt) + 1] = row == 0  # a token that a tool wrote
                 with torch.no_grad():
                     exact = logps_of(model, ids).numpy()
-                logps = np.concatenate([[0.0], exact + random.normal(0, 0.2, size=len(exact))]).astype(np.float32)
+                logps = np.concatenate([[0.0], exact + random.normal(0, noise, size=len(exact))]).astype(np.float32)
                 samples.append(
                     RolloutSample(
                         prompt=[],
@@ -148,7 +159,7 @@ def advantages_of(samples, window):
     return found
 
 
-def trained(folder, samples, monkeypatch, **overrides):
+def trained(folder, samples, monkeypatch, funcs=None, columns=("prompt", "solution"), **overrides):
     """Train on the samples; return the trainer and, by micro-batch, the rows' places among them."""
     batches = []
     pack = async_grpo_trainer.DataCollatorForRollout.torch_call
@@ -161,9 +172,9 @@ def trained(folder, samples, monkeypatch, **overrides):
     monkeypatch.setattr(async_grpo_trainer.DataCollatorForRollout, "torch_call", record)
     trainer = MinerAsyncGRPOTrainer(
         model=folder,
-        reward_funcs=right,
+        reward_funcs=funcs or right,
         args=settings(f"{folder}/run", **overrides),
-        train_dataset=Dataset.from_dict({"prompt": ["1+1="], "solution": ["2"]}),
+        train_dataset=Dataset.from_dict({name: ["1+1="] for name in columns}),
         processing_class=AutoTokenizer.from_pretrained(folder),
         rollout_worker=Worker(samples),
         weight_transfer=NoTransfer(),
@@ -283,6 +294,77 @@ def test_a_worker_that_forks_without_the_tools_to_is_refused(tmp_path, monkeypat
         trained(folder, random_samples(folder, 3, 12, forked={0}), monkeypatch)
 
 
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"miner_lambda_max": CAP},  # an l1 dose, which binds
+        {"miner_lambda_max": None},
+        {"advantage_estimator": "grpo", "all_right": "length"},
+        {"advantage_estimator": "unlikeliness"},
+        {"advantage_estimator": "reinforce_pp"},
+        {"miner_lambda_max": CAP, "gate_on_correctness": True},
+    ],
+    ids=["miner", "uncapped", "length", "unlikeliness", "reinforce_pp", "gated"],
+)
+def test_a_step_is_the_step_of_the_synchronous_trainer(tmp_path, monkeypatch, overrides):
+    """With the loss of TRL's that divides by the tokens of a micro-batch, on-policy, and TRL's advantages of it."""
+    folder = build_policy(tmp_path)
+    first = random_samples(folder, 8, 4, noise=0)
+    rewards = np.array([one.metrics["reward"] for one in first])
+    if "gate_on_correctness" in overrides:
+        rewards = rewards + np.array([len(one.input_ids) % 3 for one in first]) / 10
+    spread = rewards.reshape(-1, GROUP)
+    spread = (spread - spread.mean(1, keepdims=True)) / (spread.std(1, ddof=1, keepdims=True) + 1e-4)
+    for sample, advantage, reward in zip(first, spread.flat, rewards, strict=True):
+        sample.advantage = float(advantage)
+        sample.metrics |= {"rewards/form": float(reward - sample.metrics["reward"]), "reward": float(reward)}
+    samples = first + [replace(one, group_id=one.group_id + 4) for one in first]  # the loader is one ahead
+
+    def sample_again(prompts, trainer):
+        lengths = [int(np.argmax(one.completion_mask)) for one in first]
+        rows = [
+            (one.input_ids[:n].tolist(), one.input_ids[n:].tolist()) for one, n in zip(first, lengths, strict=True)
+        ]
+        return {"prompt_ids": [p for p, _ in rows], "completion_ids": [c for _, c in rows], "logprobs": None}
+
+    def right(prompts, **kwargs):
+        return [one.metrics["rewards/right"] for one in first]
+
+    def form(prompts, **kwargs):
+        return [one.metrics["rewards/form"] for one in first]
+
+    common = dict(
+        correct_reward_func="right",
+        learning_rate=LEARNING_RATE,
+        optim="sgd",
+        max_grad_norm=0.0,
+        max_steps=1,
+        **overrides,
+    )
+    synchronous = MinerGRPOTrainer(
+        folder,
+        [right, form],
+        config(tmp_path / "s", per_device_train_batch_size=16, loss_type="bnpo", **common),
+        Dataset.from_dict({"prompt": [f"{i}+1=" for i in range(8)]}),
+        rollout_func=sample_again,
+    )
+    synchronous.train()
+    trainer, _ = trained(
+        folder, samples, monkeypatch, funcs=[right, form], per_device_train_batch_size=16, **common | SINGLE
+    )
+    start = AutoModelForCausalLM.from_pretrained(folder).state_dict()
+    steps = [
+        torch.cat([(one.detach() - start[name]).flatten() for name, one in each.model.named_parameters()])
+        for each in (synchronous, trainer)
+    ]
+    assert steps[0].abs().max() > 1e-4 and (steps[1] - steps[0]).abs().max() <= 1e-4 * steps[0].abs().max()
+    logs = synchronous.state.log_history[0], trainer.state.log_history[0]
+    kept = {"miner/scale", "miner/tau_pos"} | {name for name in logs[0] if name.startswith(("groups/", "rollouts/"))}
+    assert logs[0]["groups/ph"] == 0.5
+    for name in (name for name in kept & logs[0].keys() if not name.endswith("_total")):
+        assert logs[1][name] == pytest.approx(logs[0][name], rel=1e-5), name
+
+
 def on_two_processes(folder):
     samples = random_samples(folder, 5, 24)
     with pytest.MonkeyPatch.context() as patch:
@@ -358,3 +440,138 @@ class Unused:
 
     def __call__(self, examples):
         return self.collate(examples)
+
+
+def test_a_configuration_shows_no_secret_and_takes_no_placeholder_for_one(tmp_path):
+    secrets = {"hub_token": "hf_" + "a1" * 17, "model_init_kwargs": {"token": "tangerine-42"}}
+    secrets["vllm_server_base_url"] = "http://me:mandarin-42@host:8000"
+    args = settings(tmp_path, **secrets)
+    for shown in (repr(args), str(args), str(args.to_dict())):
+        assert not {secret for secret in ("a1a1", "tangerine", "mandarin") if secret in shown}
+    with pytest.raises(ValueError, match="placeholder"):
+        settings(tmp_path, vllm_server_base_url=args.to_dict()["vllm_server_base_url"])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "says"),
+    [
+        ({"beta": 0.1}, [], "beta has no effect with asynchronous: true: got 0.1.*no reference model"),
+        ({}, ["--beta", "0.1"], "beta has no effect with asynchronous: true: got '0.1'.*no reference model"),
+        ({}, ["--dynamic_sampling", "true"], "dynamic_sampling has no effect.*rollout worker draws the prompts"),
+        ({"policy_loss": "bapo"}, [], "policy_loss has no effect.*got 'bapo'"),
+        ({"vllm_mode": "colocate"}, [], "vllm_mode has no effect.*synchronous trainer"),
+        ({"max_stalenes": 2}, [], "unknown key 'max_stalenes'.*max_staleness"),
+        ({}, ["--advantage_estimator", "ucas"], "no self_certainty, token_logits.*ucas"),
+        ({}, ["--eval_strategy", "steps", "--eval_steps", "5"], "does not evaluate: got eval_strategy"),
+    ],
+)
+def test_a_recipe_with_what_does_not_go_is_refused(tmp_path, recipe, words, says):
+    """By the training and by what reads recipes for launch and doctor."""
+    path = tmp_path / "recipe.yaml"
+    on_cpu = {"use_cpu": True, "bf16": False, "per_device_train_batch_size": 8, "output_dir": str(tmp_path / "run")}
+    path.write_text(
+        yaml.safe_dump({"asynchronous": True, "max_staleness": 2, "token_budget": 512, **on_cpu, **recipe})
+    )
+    words = ["--config", str(path), *words]
+    parser = make_parser(words)
+    with pytest.raises(ValueError, match=says):
+        check_recipe(words, parser)
+        parser.parse_args_and_config(words)
+    if "has no effect" in says or "unknown" in says:
+        with pytest.raises(ValueError, match=says):
+            read_recipe(path, words[2:])
+    else:
+        with pytest.raises(ValueError, match=says):
+            parse(read_recipe(path, words[2:]), 1)
+
+
+def test_the_command_line_chooses_the_trainer(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("max_steps: 5\n")
+    read = read_recipe(path, ["--asynchronous", "true", "--max_staleness", "1"])
+    assert read.max_staleness == 1 and read.use_vllm and read.vllm_mode == "server"
+    assert not hasattr(read_recipe(path), "max_staleness")
+    with pytest.raises(ValueError, match="max_staleness"):
+        read_recipe(path, ["--max_staleness", "1"])
+
+
+def test_deepspeed_is_refused_by_the_plan(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("asynchronous: true\nmodel_name_or_path: some/model\n")
+    with pytest.raises(ValueError, match="DeepSpeed does not work with asynchronous: true.*zero3.*fsdp2"):
+        make_plan(path, ["--accelerate_config", "zero3"], num_gpus=8)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ({"max_steps": -1}, "needs max_steps"),
+        ({"rollout_func": "os.path.join"}, "needs no rollout_func"),
+        ({"attn_implementation": "eager"}, "needs no attn_implementation"),
+        ({"load_in_4bit": True, "use_peft": True}, "needs 16 bits"),
+        ({"judge_seconds": 1.0}, "needs no judge_workers and judge_seconds"),
+    ],
+)
+def test_a_recipe_for_the_synchronous_trainer_is_refused_before_the_model_is_loaded(tmp_path, words, says):
+    words = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False, "max_steps": 1, **words}
+    words = ["--asynchronous", "true", *(word for name, value in words.items() for word in (f"--{name}", str(value)))]
+    script, args, model_args, _ = make_parser(words).parse_args_and_config(words)
+    with pytest.raises(ValueError, match=says):
+        MinerAsyncGRPOTrainer.of_recipe(script, model_args, model="none", args=args, train_dataset=None)
+
+
+class Silent(Worker):
+    """Is alive, and gives nothing."""
+
+    def check_health(self, stale_after_s):
+        """All is well."""
+
+
+def test_a_queue_that_stays_empty_ends_the_training(tmp_path, monkeypatch):
+    monkeypatch.setattr("test_asynchronous.Worker", Silent)
+    monkeypatch.setattr(async_grpo_trainer, "RolloutQueueDataset", partial(RolloutQueueDataset, poll_interval_s=0.01))
+    with pytest.raises(RuntimeError, match="No rollout has come for 1.5 seconds.*request_timeout"):
+        trained(build_policy(tmp_path), [], monkeypatch, request_timeout=1, heartbeat_stale_after_s=0.5)
+
+
+def test_a_training_set_without_the_verifiers_columns_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="'math_reward' needs the column.*solution"):
+        trained(build_policy(tmp_path), [], monkeypatch, funcs=math_reward, columns=["prompt"])
+
+
+def broken(completions, **kwargs):
+    raise ZeroDivisionError("of the reward")
+
+
+def train_world(folder, funcs=math_reward, resume=None, **overrides):
+    """Train the policy on the embedded world, with the worker that samples in a process of its own."""
+    given = dict(
+        max_completion_length=12, max_inflight_tasks=32, queue_maxsize=32, save_strategy="steps", save_steps=2
+    )
+    args = settings(f"{folder}/run", **SINGLE, **{**given, "log_token_credit": 1, "max_steps": 4, **overrides})
+    trainer = MinerAsyncGRPOTrainer(folder, funcs, args, arithmetic.load_dataset("train", size=64))
+    trainer.train(resume)
+    return trainer
+
+
+@pytest.mark.slow
+def test_a_worker_of_its_own_samples_and_a_run_goes_on_from_a_checkpoint(tmp_path):
+    """From plain text; with records, totals and card as in the synchronous trainer."""
+    folder = build_policy(tmp_path)
+    trainer = train_world(folder)
+    again = train_world(folder, resume="latest", max_steps=6)
+    assert [log["step"] for log in again.state.log_history if "loss" in log] == [1, 2, 3, 4, 5, 6]
+    assert again.state.log_history[4]["rollouts/generated_total"] > trainer.state.log_history[3]["step"] * 8
+    log = again.state.log_history[5]
+    assert log["ratio"] == pytest.approx(1, abs=0.2) and "sample/rollout_queue_size" in log
+    records = {path.stem for path in Path(folder, "run", "credit").glob("*.parquet")}
+    assert {f"credit_{step:05}" for step in range(1, 7)} <= records
+    again.create_model_card()
+    card = Path(folder, "run", "README.md").read_text()
+    assert "`asynchronous` | `True`" in card and "2601.04731" in card
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_ends_the_training(tmp_path):
+    with pytest.raises(RuntimeError, match="Rollout worker child has failed"):
+        train_world(build_policy(tmp_path), broken)

@@ -27,7 +27,7 @@ ON_CPU = ["--use_cpu", "true", "--bf16", "false"]  # what only a GPU has
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: str(path.relative_to(RECIPES)))
 def test_recipe_parses(path):
-    parser = make_parser()
+    parser = make_parser(["--config", str(path)])
     check_recipe(["--config", str(path)], parser)
     recipe = yaml.safe_load(path.read_text())
     made_for_cpu = [] if recipe.get("use_cpu") else ON_CPU
@@ -354,6 +354,23 @@ def test_doctor_passes_the_recipes_for_one_gpu(path, monkeypatch):
         assert on_one_gpu(path, gb)[0].status == "ok"
     else:
         passes(path, f"1x{gb}GB")
+
+
+@pytest.mark.parametrize("name", ["qwen3_4b", "qwen3_4b_lora", "qwen3_4b_colocated"])
+def test_doctor_passes_the_recipes_for_one_node_of_eight(name, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    plan = passes(RECIPES / "asynchronous" / f"{name}.yaml", "8x80GB")
+    if name == "qwen3_4b_colocated":
+        assert (len(plan.train_gpus), plan.server) == (8, None) and plan.settings.vllm_enable_sleep_mode
+        return
+    assert (len(plan.server_gpus), len(plan.train_gpus)) == (4, 4)
+    assert plan.server_env["VLLM_SERVER_DEV_MODE"] == "1" and "vllm.entrypoints.cli.main" in plan.server
+    assert plan.server[plan.server.index("--logprobs-mode") + 1] == "processed_logprobs"
+    assert plan.server[plan.server.index("--max-model-len") + 1] == "9216"
+    assert ("--enable-lora" in plan.server) == (name == "qwen3_4b_lora")
+    if name == "qwen3_4b_lora":
+        assert plan.server_env["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "1"
+        assert plan.server[plan.server.index("--max-lora-rank") :][1:4] == ["32", "--max-loras", "4"]
 
 
 LORA = ("--use_peft", "true", "--lora_r", "32", "--lora_target_modules", "all-linear", "--dtype", "bfloat16")

@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from trl import GRPOConfig
 
@@ -84,12 +84,17 @@ def accumulation_steps(optimizer_batch_size: int, per_device_train_batch_size: i
     return optimizer_batch_size // together
 
 
-class NamesMethods:
-    """What the settings of the synchronous and of the asynchronous trainer say of methods and processes."""
+class SharedSettings:
+    """What the settings of the synchronous and of the asynchronous trainer have in common."""
 
-    advantage_estimator: str
-    all_right: str | None
-    all_wrong: str | None
+    if TYPE_CHECKING:  # their fields, and TRL's
+        __dataclass_fields__: ClassVar[dict[str, Any]]
+        advantage_estimator: Any
+        advantage_estimator_kwargs: Any
+        correct_reward_func: Any
+        token_budget: Any
+
+        def __getattr__(self, name: str) -> Any: ...
 
     @property
     def composition(self) -> Composition:
@@ -109,14 +114,122 @@ class NamesMethods:
         """The number of launched processes, known before they have met."""
         return int(os.environ.get("WORLD_SIZE") or 1)
 
+    def _set_accumulation(self, num_processes: int) -> None:
+        assert self.optimizer_batch_size is not None
+        given = int(getattr(self, "gradient_accumulation_steps"))  # noqa: B009 (mypy cannot see transformers' field)
+        wanted = accumulation_steps(self.optimizer_batch_size, self.per_device_train_batch_size, num_processes)
+        if given not in (1, wanted):
+            raise ValueError(
+                f"optimizer_batch_size sets gradient_accumulation_steps: got optimizer_batch_size="
+                f"{self.optimizer_batch_size}, which is {wanted} with {num_processes} processes, and "
+                f"gradient_accumulation_steps={given}. Leave one of them out."
+            )
+        self.gradient_accumulation_steps = wanted
+
+    @property
+    def optimizer_steps_per_generation(self) -> float:
+        """The number of optimizer steps per generation batch; below 1 where a step takes several batches."""
+        return self.steps_per_generation * self.num_iterations / self.gradient_accumulation_steps
+
+    @property
+    def policy_loss_method(self) -> PolicyLoss:
+        """The record of `policy_loss`."""
+        return POLICY_LOSSES[self.policy_loss]
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        """The records of all methods that have a part in the run."""
+        methods: list[Method] = [*self.estimators]
+        if self.policy_loss_method.function is not None:
+            methods.append(self.policy_loss_method)
+        if self.importance_sampling_level != "token":
+            methods.append(GSPO)
+        if self.dynamic_sampling:
+            methods.append(DYNAMIC_SAMPLING)
+        if self.prompt_selection in SELECTIONS:
+            methods.append(SELECTIONS[self.prompt_selection])
+        return tuple(methods)
+
+    def knobs(self, method: str) -> dict[str, Any]:
+        """Return the settings of one method, given its name or import path, by the names that its function takes."""
+        if method not in METHODS:
+            return own_knobs(self._own_estimators(), self.advantage_estimator_kwargs)[method]
+        settings = self.method_settings(method)
+        return {name: settings[METHODS[method].setting(name)] for name in METHODS[method].knobs}
+
+    def method_settings(self, method: str) -> dict[str, Any]:
+        """Return the settings of one method, given its name or import path, by the names of the fields.
+
+        A cap is None where `dose_share` takes its place.
+        """
+        if method not in METHODS:
+            return {"advantage_estimator_kwargs": self.knobs(method)}
+        record = METHODS[method]
+        names = [record.setting(name) for name in record.knobs]
+        if method == DYNAMIC_SAMPLING.name:
+            names = [f.name for f in fields(self) if f.name.startswith("dynamic_sampling_")]
+        replaced = {record.setting("lambda_max")} if self.dose_share is not None else set()
+        return {name: None if name in replaced else getattr(self, name) for name in names}
+
+    def without_secrets(self) -> "SharedSettings":
+        """Return a copy for a file: its secrets are `***`, and `hub_token` is None."""
+        public = copy.copy(self)
+        public.__dict__.update({**redact(vars(self)), "hub_token": None})
+        return public
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings without secrets: trackers get them so."""
+        shown: dict[str, Any] = super(SharedSettings, self.without_secrets()).to_dict()  # type: ignore[misc]
+        # transformers writes <HUB_TOKEN> where there is none, too
+        return {name: None if getattr(self, name, 0) is None else value for name, value in shown.items()}
+
+    def __str__(self) -> str:
+        return redact(super().__str__())
+
+    __repr__ = __str__
+
+    def _check_own_fields(self) -> None:
+        """Bring the fields that have several spellings into one, and check all."""
+        convert_fields(self)
+        assert self.composition  # its errors show the setting as it was written
+        self.advantage_estimator = self.advantage_estimator.strip()
+        if isinstance(self.correct_reward_func, list | tuple):
+            self.correct_reward_func = "+".join(map(str, self.correct_reward_func)) or None
+        if isinstance(self.advantage_estimator_kwargs, str):
+            try:
+                self.advantage_estimator_kwargs = json.loads(self.advantage_estimator_kwargs)
+            except ValueError as error:
+                raise ValueError(
+                    f"advantage_estimator_kwargs must be JSON: got {self.advantage_estimator_kwargs!r} ({error}). "
+                    f"Write '{{\"my_knob\": 1.0}}'."
+                ) from error
+        own_knobs(self._own_estimators(), self.advantage_estimator_kwargs)
+        for method in METHODS.values():
+            for name, knob in method.knobs.items():
+                if knob.is_optional and getattr(self, method.setting(name)) == math.inf:
+                    # On a command line, inf is the only way to say "none".
+                    setattr(self, method.setting(name), None)
+        check(SETTINGS, self)
+
+    def _check_placeholders(self) -> None:
+        """Raise for a secret that `to_dict` or `without_secrets` has hidden: the run would log in with `***`."""
+        for name, value in vars(self).items():
+            may_hold_one = isinstance(value, dict) or name.endswith(("_token", "_url"))
+            if may_hold_one and (HIDDEN in str(value) or value == f"<{name.upper()}>"):
+                raise ValueError(
+                    f"{name} must hold the secret itself: got the placeholder that to_dict and saved files have in "
+                    f"its place. Give the secret again, or copy the configuration with copy.copy or "
+                    f"dataclasses.replace, which keep it."
+                )
+
 
 @with_hints
-@dataclass
+@dataclass(repr=False)  # that of transformers shows secrets, and dataclass would write another
 @add_method_fields(
     after={"advantage_estimator_kwargs": ESTIMATORS.values(), "policy_loss": POLICY_LOSSES.values()},
     headings=HEADINGS,
 )
-class MinerGRPOConfig(NamesMethods, GRPOConfig):
+class MinerGRPOConfig(SharedSettings, GRPOConfig):
     r"""
     Configuration of [`MinerGRPOTrainer`]: everything [`~trl.GRPOConfig`] has, with its defaults, and:
 
@@ -268,57 +381,6 @@ class MinerGRPOConfig(NamesMethods, GRPOConfig):
         self._check_placeholders()
         check(DERIVED, self)
 
-    def without_secrets(self) -> "MinerGRPOConfig":
-        """Return a copy for a file: its secrets are `***`, and `hub_token` is None."""
-        public = copy.copy(self)
-        public.__dict__.update({**redact(vars(self)), "hub_token": None})
-        return public
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings without secrets: trackers get them so."""
-        shown = super(MinerGRPOConfig, self.without_secrets()).to_dict()
-        # transformers writes <HUB_TOKEN> where there is none, too
-        return {name: None if getattr(self, name, 0) is None else value for name, value in shown.items()}
-
-    def __str__(self) -> str:
-        return redact(super().__str__())
-
-    __repr__ = __str__
-
-    def _check_own_fields(self) -> None:
-        """Bring the fields that have several spellings into one, and check all."""
-        convert_fields(self)
-        assert self.composition  # its errors show the setting as it was written
-        self.advantage_estimator = self.advantage_estimator.strip()
-        if isinstance(self.correct_reward_func, list | tuple):
-            self.correct_reward_func = "+".join(map(str, self.correct_reward_func)) or None
-        if isinstance(self.advantage_estimator_kwargs, str):
-            try:
-                self.advantage_estimator_kwargs = json.loads(self.advantage_estimator_kwargs)
-            except ValueError as error:
-                raise ValueError(
-                    f"advantage_estimator_kwargs must be JSON: got {self.advantage_estimator_kwargs!r} ({error}). "
-                    f"Write '{{\"my_knob\": 1.0}}'."
-                ) from error
-        own_knobs(self._own_estimators(), self.advantage_estimator_kwargs)
-        for method in METHODS.values():
-            for name, knob in method.knobs.items():
-                if knob.is_optional and getattr(self, method.setting(name)) == math.inf:
-                    # On a command line, inf is the only way to say "none".
-                    setattr(self, method.setting(name), None)
-        check(SETTINGS, self)
-
-    def _check_placeholders(self) -> None:
-        """Raise for a secret that `to_dict` or `without_secrets` has hidden: the run would log in with `***`."""
-        for name, value in vars(self).items():
-            may_hold_one = isinstance(value, dict) or name.endswith(("_token", "_url"))
-            if may_hold_one and (HIDDEN in str(value) or value == f"<{name.upper()}>"):
-                raise ValueError(
-                    f"{name} must hold the secret itself: got the placeholder that to_dict and saved files have in "
-                    f"its place. Give the secret again, or copy the configuration with copy.copy or "
-                    f"dataclasses.replace, which keep it."
-                )
-
     def _take_derived_batch(self) -> None:
         """Let TRL derive again what it has derived before, so that a configuration can be rebuilt from its fields."""
         steps, batch = self.steps_per_generation, self.generation_batch_size
@@ -332,63 +394,6 @@ class MinerGRPOConfig(NamesMethods, GRPOConfig):
                 f"generation_batch_size and steps_per_generation to None."
             )
         setattr(self, "generation_batch_size", None)  # noqa: B010 (mypy cannot see TRL's field)
-
-    def _set_accumulation(self, num_processes: int) -> None:
-        assert self.optimizer_batch_size is not None
-        given = int(getattr(self, "gradient_accumulation_steps"))  # noqa: B009 (mypy cannot see transformers' field)
-        wanted = accumulation_steps(self.optimizer_batch_size, self.per_device_train_batch_size, num_processes)
-        if given not in (1, wanted):
-            raise ValueError(
-                f"optimizer_batch_size sets gradient_accumulation_steps: got optimizer_batch_size="
-                f"{self.optimizer_batch_size}, which is {wanted} with {num_processes} processes, and "
-                f"gradient_accumulation_steps={given}. Leave one of them out."
-            )
-        self.gradient_accumulation_steps = wanted
-
-    @property
-    def optimizer_steps_per_generation(self) -> float:
-        """The number of optimizer steps per generation batch; below 1 where a step takes several batches."""
-        return self.steps_per_generation * self.num_iterations / self.gradient_accumulation_steps
-
-    @property
-    def policy_loss_method(self) -> PolicyLoss:
-        """The record of `policy_loss`."""
-        return POLICY_LOSSES[self.policy_loss]
-
-    @property
-    def methods(self) -> tuple[Method, ...]:
-        """The records of all methods that have a part in the run."""
-        methods: list[Method] = [*self.estimators]
-        if self.policy_loss_method.function is not None:
-            methods.append(self.policy_loss_method)
-        if self.importance_sampling_level != "token":
-            methods.append(GSPO)
-        if self.dynamic_sampling:
-            methods.append(DYNAMIC_SAMPLING)
-        if self.prompt_selection in SELECTIONS:
-            methods.append(SELECTIONS[self.prompt_selection])
-        return tuple(methods)
-
-    def knobs(self, method: str) -> dict[str, Any]:
-        """Return the settings of one method, given its name or import path, by the names that its function takes."""
-        if method not in METHODS:
-            return own_knobs(self._own_estimators(), self.advantage_estimator_kwargs)[method]
-        settings = self.method_settings(method)
-        return {name: settings[METHODS[method].setting(name)] for name in METHODS[method].knobs}
-
-    def method_settings(self, method: str) -> dict[str, Any]:
-        """Return the settings of one method, given its name or import path, by the names of the fields.
-
-        A cap is None where `dose_share` takes its place.
-        """
-        if method not in METHODS:
-            return {"advantage_estimator_kwargs": self.knobs(method)}
-        record = METHODS[method]
-        names = [record.setting(name) for name in record.knobs]
-        if method == DYNAMIC_SAMPLING.name:
-            names = [f.name for f in fields(self) if f.name.startswith("dynamic_sampling_")]
-        replaced = {record.setting("lambda_max")} if self.dose_share is not None else set()
-        return {name: None if name in replaced else getattr(self, name) for name in names}
 
     @classmethod
     def from_grpo_config(cls, args: GRPOConfig) -> "MinerGRPOConfig":

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
 
+import trl
 import trl.rewards
 from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
@@ -35,6 +36,12 @@ from .tools import TOOL_SECONDS
 class MinerScriptArguments(ScriptArguments):
     """The settings of a recipe beyond those of the trainer, the model and the mixture of data sets."""
 
+    asynchronous: bool = setting(
+        False,
+        "Train with TRL's AsyncGRPOTrainer (MinerAsyncGRPOTrainer), which generates meanwhile. The settings are those "
+        "of MinerAsyncGRPOConfig, such as max_staleness and token_budget, with those that start the server: "
+        "vllm_tensor_parallel_size, vllm_gpu_memory_utilization, vllm_max_model_length. TRL 1.16.",
+    )
     dataset_revision: str | None = setting(None, "Branch, tag or commit of the data set on the Hub.")
     dataset_prompt_column: str = setting(
         "prompt",
@@ -225,13 +232,50 @@ class _Parser(TrlParser):
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message.removeprefix('argument ')}. See trl-miner train --help.")
 
+    refused: Mapping[str, str] = {}  # by the name of a setting of the other trainer, what to do instead
 
-def make_parser() -> TrlParser:
+
+class _Refused(argparse.Action):
+    """An option of the other trainer."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> NoReturn:
+        raise ValueError(_refusal(parser, self.dest, values))
+
+
+def make_parser(words: Sequence[str] = ()) -> TrlParser:
     """Return TRL's parser for everything that a recipe, or the training's command line, may set.
 
-    It raises ValueError where argparse would print its usage and exit.
+    It raises ValueError where argparse would print its usage and exit. Where `words`, or the recipe that they name,
+    say `asynchronous`, the settings are those of the asynchronous trainer.
     """
-    return _Parser(PARSED_TYPES, prog="trl-miner train")
+    if not _is_asynchronous(words):
+        return _Parser(PARSED_TYPES, prog="trl-miner train")
+    try:
+        from .trainer.asynchronous import REFUSED, RecipeConfig
+    except ImportError as error:
+        raise ValueError(
+            f"asynchronous: true needs TRL 1.16: got {trl.__version__} ({error}). Run pip install 'trl>=1.16,<1.17'."
+        ) from error
+    kinds = [RecipeConfig if kind is MinerGRPOConfig else kind for kind in PARSED_TYPES]
+    parser = _Parser(kinds, prog="trl-miner train")
+    parser.refused = REFUSED
+    for name in REFUSED:
+        parser.add_argument(f"--{name}", action=_Refused, nargs="?", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    return parser
+
+
+def _is_asynchronous(words: Sequence[str]) -> bool:
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    finder.add_argument("--asynchronous", nargs="?", const="true")
+    finder.add_argument("--config", nargs="?")
+    found = finder.parse_known_args([*words])[0]
+    if found.asynchronous is None and found.config:
+        found.asynchronous = read_yaml(find_recipe(found.config)).get("asynchronous")
+    return str(found.asynchronous).lower() in ("true", "yes", "1")
+
+
+def _refusal(parser: Any, name: str, value: Any) -> str:
+    return f"{name} has no effect with asynchronous: true: got {value!r}. {parser.refused[name]}."
 
 
 def check_recipe(arguments: Sequence[str], parser: TrlParser) -> dict[str, Any]:
@@ -247,13 +291,15 @@ def check_recipe(arguments: Sequence[str], parser: TrlParser) -> dict[str, Any]:
     path = find_recipe(arguments[position])
     recipe = read_yaml(path)
     learn(recipe)
-    hints = {name: hint for cls in PARSED_TYPES for name, hint in get_type_hints(cls).items()}
+    hints = {name: hint for cls in parser.dataclass_types for name, hint in get_type_hints(cls).items()}
     hints["scale_rewards"] = str | bool  # TRL's annotation leaves out what its documentation allows
     known = {
         action.dest: Setting(action.dest, hints[action.dest], action.default, action.choices or ())
         for action in reversed(parser._actions)  # the option itself after --no_NAME
         if action.dest in hints
     }
+    for name in recipe.keys() & parser.refused.keys():
+        raise ValueError(f"{path}: {_refusal(parser, name, recipe[name])}")
     check_settings(recipe, known, path)
     return recipe
 
@@ -265,12 +311,20 @@ def parse_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     Unlike the training's own parsing this looks at no device and joins no process group, so that a recipe for eight
     GPUs can be read anywhere. Values that `MinerGRPOConfig` would derive are still None.
     """
-    words, parser = with_recipe_file(words), make_parser()
+    words = with_recipe_file(words)
+    parser = make_parser(words)
     recipe = check_recipe(words, parser)
     recipe.pop("env", None)
     parser.set_defaults_with_config(**recipe)
     parser.add_argument("--config")
-    return parser.parse_known_args(words)
+    settings, rest = parser.parse_known_args(words)
+    for name in parser.refused:  # what they amount to
+        setattr(settings, name, getattr(parser.dataclass_types[1], name))
+    if parser.refused:
+        settings.use_vllm = not settings.use_cpu
+        budget = settings.vllm_max_model_length if settings.token_budget is None else settings.token_budget
+        settings.max_tokens_per_micro_batch = budget if budget and budget > 0 else None
+    return settings, rest
 
 
 def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> argparse.Namespace:

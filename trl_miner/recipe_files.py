@@ -30,6 +30,7 @@ MODELS = (
     "Qwen3-14B-Base",
     "OctoThinker-8B-Hybrid-Base",
     "Llama-3.1-8B-Instruct",
+    "asynchronous",
     "accelerate",
     "slurm",
     "sweeps",

@@ -78,7 +78,6 @@ def own_fields_are_in_range(args: Any) -> None:
 
 def trl_fields_are_in_range(args: Any) -> None:
     """Fields of TRL that it does not check, or late, are within their limits."""
-    own = type(args).__dataclass_fields__
     limits = [Knob(name=name, at_least=limit) for name, limit in _AT_LEAST.items()]
     limits += [Knob(name=name, at_least=0, at_most=1) for name in ("top_p", "min_p")]
     for knob in (*limits, *(Knob(name=name, one_of=values) for name, values in ONE_OF.items())):
@@ -86,7 +85,7 @@ def trl_fields_are_in_range(args: Any) -> None:
         if knob.name == "scale_rewards" and isinstance(value, bool):
             value = "group" if value else "none"
         if value is not None or knob.name not in _OPTIONAL:
-            replace(knob, default=own[knob.name].default).check(value, {})
+            replace(knob, default=getattr(type(args), knob.name)).check(value, {})
     if not args.temperature > 0:
         raise ValueError(
             f"temperature must be above 0, because logits are divided by it: got {args.temperature}. The default is 1."
@@ -275,7 +274,7 @@ def settings_have_an_effect(args: Any) -> None:
     }
     for setting, (other, values) in _ONLY_WITH.items():
         if setting not in unused and getattr(args, other) not in values:
-            default = type(args).__dataclass_fields__[setting].default
+            default = getattr(type(args), setting)
             unused[setting] = default, f"which needs {other}: {' or '.join(str(value).lower() for value in values)}"
     shown = [
         f"{name}={value!r} ({why})"

@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     output = ""
     try:
         arguments = with_recipe_file(arguments)
-        parser = make_parser()
+        parser = make_parser(arguments)
         check_recipe(arguments, parser)
         script_args, config, model_args, mixture = parser.parse_args_and_config(arguments)
         output = str(config.output_dir)
@@ -485,7 +485,7 @@ def _build_trainer(
     model_args: ModelConfig,
     reward_funcs: list[Callable[..., Any]],
     data: Any,
-) -> MinerGRPOTrainer:
+) -> Any:
     model = model_args.model_name_or_path
     if not model:
         known = f"a Hub id, a folder, or {' or '.join(WORLDS)} for an embedded base model"
@@ -505,16 +505,23 @@ def _build_trainer(
         "dtype": model_args.dtype,
         **(config.model_init_kwargs or {}),
     }
+    given: dict[str, Any] = {
+        "model": model,
+        "reward_funcs": reward_funcs or None,
+        "args": config,
+        "train_dataset": _split(data, "dataset_train_split", args),
+        "peft_config": get_peft_config(model_args),
+        **_load_tools(args, config, model_args, model, data),
+    }
+    if args.asynchronous:
+        from .trainer.asynchronous import MinerAsyncGRPOTrainer
+
+        return MinerAsyncGRPOTrainer.of_recipe(args, model_args, **given)
     return MinerGRPOTrainer(
-        model=model,
-        reward_funcs=reward_funcs or None,
-        args=config,
-        train_dataset=_split(data, "dataset_train_split", args),
         eval_dataset=_split(data, "dataset_test_split", args) if config.eval_strategy != "no" else None,
         quantization_config=quantization,
-        peft_config=get_peft_config(model_args),
         **({"rollout_func": import_object("rollout_func", args.rollout_func)} if args.rollout_func else {}),
-        **_load_tools(args, config, model_args, model, data),
+        **given,
     )
 
 

@@ -56,7 +56,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     warnings.filterwarnings("ignore", message=".*gradient_checkpointing. is deprecated", category=FutureWarning)
     if args.steps < 1:
         raise ValueError(f"--steps must be at least 1: got {args.steps}. The default is 40.")
-    words, parser = with_recipe_file(["--config", args.config, *rest], say=True), make_parser()
+    words = with_recipe_file(["--config", args.config, *rest], say=True)
+    parser = make_parser(words)
     check_recipe(words, parser)
     script, config, model_args, mixture = parser.parse_args_and_config(words)
     folder = _check_folder(model_args.model_name_or_path, args.model)

@@ -62,7 +62,7 @@ def _facts(path: Path, options: list[str], steps: int | None) -> dict[str, Any]:
     from ..launching.local import parse_launch
     from ..recipe import check_recipe, load_reward_funcs, make_parser
 
-    recipe = check_recipe(["--config", str(path)], make_parser())
+    recipe = check_recipe(["--config", str(path)], make_parser(["--config", str(path), *options]))
     if not recipe.get("score_problems"):
         options = ["--score_problems", str(SCORE_PROBLEMS), *options]  # before the user's, which therefore win
     args, config = _parse(parse_launch(["--config", str(path), *options]))
@@ -95,7 +95,7 @@ def _parse(launch: Any) -> tuple[Any, Any]:
     try:
         if num_processes > 1:
             MinerGRPOConfig.world_size = property(lambda self: num_processes)
-        args, config, *_ = make_parser().parse_args_and_config(launch.training_script_args)
+        args, config, *_ = make_parser(launch.training_script_args).parse_args_and_config(launch.training_script_args)
     finally:
         MinerGRPOConfig.world_size = world_size
     return args, config

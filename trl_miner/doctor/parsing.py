@@ -16,7 +16,11 @@ def parse(settings: Any, processes: int) -> tuple[tuple[Any, ...], list[str]]:
     Also returns the warnings of doing so. Nothing looks at a GPU. Raises what the training raises.
     """
 
-    class PlannedConfig(MinerGRPOConfig):
+    trained: Any = MinerGRPOConfig
+    if settings.asynchronous:
+        from ..trainer.asynchronous import RecipeConfig as trained
+
+    class PlannedConfig(trained):
         num_processes = world_size = property(lambda self: processes)
 
     given = vars(settings) | {"use_cpu": True, "tf32": None}

@@ -10,7 +10,7 @@ from typing import Any
 from ..recipe_files import find_recipe
 from ..runs.files import read_yaml
 from .accelerate_config import CPU_FILE, Machines, find_file, is_single_process, launcher_command
-from .server import SERVER_ENV, is_here, is_loopback, served_dtype, server_address, server_command, server_url
+from .server import is_here, is_loopback, served_dtype, server_address, server_command, server_env, server_url
 
 SERVER_MEMORY = 0.9  # TRL's default for a server; the setting's own default, 0.3, is for colocation
 SERVER_SECONDS = 1800.0  # a server may need this to load a large model; TRL's default of 240 is short for 14 B
@@ -66,6 +66,11 @@ def make_plan(
         )
     file = find_file(settings.accelerate_config, recipe) if settings.accelerate_config else None
     config = read_yaml(file) if file else {}
+    if settings.asynchronous and str(config.get("distributed_type", "")).upper() == "DEEPSPEED":
+        raise ValueError(
+            f"DeepSpeed does not work with asynchronous: true: got accelerate_config: {settings.accelerate_config}. "
+            f"Use recipes/accelerate/ddp.yaml or fsdp2.yaml."
+        )
     num_machines = machines.num_machines or int(config.get("num_machines") or 1)
     notes = ["trust_remote_code is on: code from the model's repository runs here."] * bool(settings.trust_remote_code)
     url, listens = _addresses(settings, only, server_host, num_machines, notes) if uses_server else (None, None)
@@ -103,7 +108,7 @@ def make_plan(
         train=train,
         train_env=near | _visible_devices(ids, train_gpus) if train else {},
         server=server,
-        server_env=SERVER_ENV | near | _visible_devices(ids, server_gpus) if server else {},
+        server_env=server_env(settings) | near | _visible_devices(ids, server_gpus) if server else {},
         server_url=url,
         notes=notes,
         server_seconds=settings.vllm_server_timeout if "vllm_server_timeout" in explicit else SERVER_SECONDS,

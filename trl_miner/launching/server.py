@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 import requests
 
 ANYWHERE = ("", "0.0.0.0", "::")
-SERVER_ENV = {"VLLM_SERVER_DEV_MODE": "1"}  # enables the endpoints that take the training's weights
 
 
 def server_address(settings: argparse.Namespace) -> tuple[str, int]:
@@ -96,7 +95,24 @@ def server_command(
         trust_remote_code=bool(settings.trust_remote_code),
         log_level="warning",  # no line for each request: the end of the log should show why the server ended
     )
-    return list(build_command(arguments, shlex.split(flags)))
+    return list(build_command(arguments, [*_adapter_flags(settings), *shlex.split(flags)]))
+
+
+def _adapter_flags(settings: argparse.Namespace) -> list[str]:
+    """Return the flags with which TRL's asynchronous trainer sends the adapter alone: ranks that vLLM knows, and a
+    place for each version that a request may still name and for the next."""
+    if not (settings.asynchronous and settings.use_peft):
+        return []
+    from trl.experimental.async_grpo.async_grpo_trainer import round_lora_rank
+
+    slots = settings.max_staleness + 2
+    return ["--enable-lora", "--max-lora-rank", str(round_lora_rank(settings.lora_r)), "--max-loras", str(slots)]
+
+
+def server_env(settings: argparse.Namespace) -> dict[str, str]:
+    """Return the environment of the server: it enables the endpoints that take the training's weights."""
+    takes_adapters = settings.asynchronous and settings.use_peft
+    return {"VLLM_SERVER_DEV_MODE": "1"} | ({"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"} if takes_adapters else {})
 
 
 def is_port_free(port: int) -> bool:

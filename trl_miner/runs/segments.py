@@ -42,6 +42,7 @@ HARMLESS = {
     "score_steps score_final_samples score_batch_size score_keep_best",
     "where servers and workers are, and how long they are waited for": "vllm_server_base_url vllm_server_host "
     "vllm_server_port vllm_server_timeout vllm_group_port vllm_gpu_memory_utilization local_rank ddp_timeout "
+    "max_inflight_tasks queue_maxsize request_timeout weight_sync_timeout heartbeat_stale_after_s "
     "watchdog_seconds judge_workers dataloader_num_workers dataloader_pin_memory dataloader_persistent_workers "
     "dataloader_prefetch_factor torch_empty_cache_steps",
 }

@@ -154,6 +154,8 @@ def _settings(args: Any) -> dict[str, str]:
     shown |= {"prompt_selection": args.prompt_selection} if args.prompt_selection != "none" else {}
     shown |= {"dose_share": args.dose_share} if args.dose_share is not None else {}
     shown |= {name: value for name in ("all_right", "all_wrong") if (value := getattr(args, name)) is not None}
+    if hasattr(args, "max_staleness"):
+        shown |= {"asynchronous": True, "max_staleness": args.max_staleness, "token_budget": args.token_budget}
     for method in args.methods:
         shown |= args.method_settings(method.name)
     shown = dict(sorted(shown.items())) | {name: getattr(args, name) for name in _SHOWN_OF_ALL}

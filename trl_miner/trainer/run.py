@@ -290,8 +290,9 @@ class Checkpointing(TrainerCallback):
     def _save_rollouts(self, unfinished: Path) -> None:
         """Save the rollouts of a generation cycle that the checkpoint lies in the middle of."""
         trainer = self._trainer
-        is_inside = trainer._step % (trainer.args.steps_per_generation * trainer.num_iterations) != 0
-        if is_inside and trainer._buffered_inputs is not None:
+        if getattr(trainer, "_buffered_inputs", None) is None:  # those of an asynchronous run come out of a queue
+            return
+        if trainer._step % (trainer.args.steps_per_generation * trainer.num_iterations) != 0:
             place = trainer.accelerator.process_index, trainer.accelerator.num_processes
             settings, step = settings_of_rollouts(trainer.args), trainer._step
             checkpoints.save_rollouts(unfinished, *place, trainer._buffered_inputs, settings=settings, micro_step=step)

@@ -34,7 +34,7 @@ class CreditRecorder:
         self, batch: dict[str, Any], rollouts: Rollouts, verifier_rewards_N: Tensor, estimate: Estimate
     ) -> None:
         """Record this generation batch, TRL's `batch`, if it is due. Every process must call it."""
-        trainer, args, step = self._trainer, self._trainer.args, self._due_step()
+        trainer, step = self._trainer, self._due_step()
         if step is None:
             return
         is_chosen_N = choose_rollouts(rollouts.kinds, trainer.num_generations, MOST_ROLLOUTS)
@@ -42,8 +42,32 @@ class CreditRecorder:
         with trainer.undoing_draws():
             own = _own_rows(batch, rollouts, estimate.advantages_BT, is_chosen_N)
         chosen = gather_object(own)
-        if not trainer.is_world_process_zero():
-            return
+        if trainer.is_world_process_zero():
+            self.write(chosen, step, rollouts, verifier_rewards_N, estimate)
+
+    def write_chosen(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        step: int,
+        rollouts: Rollouts,
+        verifier_rewards_N: Tensor,
+        estimate: Estimate,
+    ) -> None:
+        """Record some of the rollouts of a window, which are all here: `rows` as `_own_rows` returns them."""
+        is_chosen_N = choose_rollouts(rollouts.kinds, self._trainer.num_generations, MOST_ROLLOUTS)
+        chosen = [{"row": row, **rows[row]} for row in is_chosen_N.nonzero().squeeze(1).tolist()]
+        self.write(chosen, step, rollouts, verifier_rewards_N, estimate)
+
+    def write(
+        self,
+        chosen: Sequence[Mapping[str, Any]],
+        step: int,
+        rollouts: Rollouts,
+        verifier_rewards_N: Tensor,
+        estimate: Estimate,
+    ) -> None:
+        """Write the record of a step, on one process."""
+        trainer, args = self._trainer, self._trainer.args
         method = next((method for method in args.estimators if method.explain_credit is not None), None)
         knobs = args.knobs(method.name) if method else {}
         table = credit_table(chosen, step, rollouts, verifier_rewards_N, method, knobs, trainer.processing_class)
@@ -55,7 +79,7 @@ class CreditRecorder:
         ):  # every method gets its keys, null where it has no value
             about |= {name: estimate.metrics.get(f"{other.metric_prefix}/{name}") for name in other.recorded_metrics}
         about |= {"num_generations": trainer.num_generations}
-        about |= {"rollouts_in_batch": len(is_chosen_N), "rollouts_logged": len(chosen)}
+        about |= {"rollouts_in_batch": len(rollouts.rewards_N), "rollouts_logged": len(chosen)}
         write_credit(args.output_dir, table, about)
 
     def _due_step(self) -> int | None:

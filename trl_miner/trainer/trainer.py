@@ -5,14 +5,11 @@
 
 import logging
 import os
-import textwrap
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,24 +19,14 @@ from trl import GRPOConfig, GRPOTrainer
 
 from ..config import MinerGRPOConfig
 from ..data.base_model import find_model
-from ..data.prompt_form import form_of_rows, write_form
-from ..data.prompts import PromptForm
 from ..distributed import current_world
-from ..heartbeat import GENERATION, TRAINING_STEP, beat, phase
-from ..hub.model_card import describe_run
-from ..hub.training import open_repo, push_trained
+from ..heartbeat import GENERATION, TRAINING_STEP, phase
 from ..launching.server import free_port, is_port_free
-from ..methods import GRPO, Estimate, Rollouts
+from ..methods import Rollouts
 from ..methods.compose import estimate
-from ..methods.groups import GroupKinds, gate_on_correctness, group_kinds
 from ..precision import warn_of_slow_bf16
-from ..progress import is_quiet
-from ..reward_functions import check_reward_columns, check_rewards, checked, find_verifier
+from ..reward_functions import check_rewards, checked
 from ..rules import TRAINING_SET, check
-from ..runs.locks import hold_run
-from ..runs.training_record import prompts_are_chats
-from ..training_callbacks import CreditPageCallback
-from .correctness import CorrectnessWatch
 from .dynamic_sampling import DynamicSampling
 from .generation_batch import (
     COMPLETION_IDS,
@@ -62,18 +49,18 @@ from .prompts import PromptRows, PromptSource
 from .quantized_sync import full_weights_for_vllm
 from .reference import add_reference, average_kl, fill_reference, is_scored_late, without_reference
 from .row_layout import AS_TRL, choose_layout
-from .run import Checkpointing, NothingLeft, RunState
+from .run import RunState
+from .run_trainer import RunTrainer
 from .sampler_check import SamplerCheck, takes_sampler_logps
 from .scoring import Forwards, Scores
 from .step import OptimizerStep
-from .token_credit import CreditRecorder
 from .tool_turns import ToolTurns
 
 logger = logging.getLogger(__name__)
 Sampler = Callable[[Sequence[Sequence[int]]], list[list[int]]]  # completions of prompts, in tokens
 
 
-class MinerGRPOTrainer(GRPOTrainer):
+class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
     """
     Drop-in for [`~trl.GRPOTrainer`] that also learns from prompts whose rollouts are all right
     (https://huggingface.co/papers/2601.04731), and trains the methods that this is compared with.
@@ -104,23 +91,7 @@ class MinerGRPOTrainer(GRPOTrainer):
     ```
     """
 
-    _tag_names = ["trl", "grpo", "miner"]
-    _name = "MINER"
-    _paper = {
-        "title": "Miner: Mining Intrinsic Mastery for Data-Efficient RL in Large Reasoning Models",
-        "id": "2601.04731",
-        # docstyle-ignore
-        "citation": textwrap.dedent("""\
-            @article{jiang2026miner,
-                title        = {{Miner: Mining Intrinsic Mastery for Data-Efficient RL in Large Reasoning Models}},
-                author       = {Shuyang Jiang and Yuhao Wang and Ya Zhang and Yanfeng Wang and Yu Wang},
-                year         = 2026,
-                eprint       = {arXiv:2601.04731},
-            }"""),
-    }
-
     args: MinerGRPOConfig
-    reward_funcs: list[Any]
     num_generations_eval: int
     epsilon_low: float
     epsilon_high: float
@@ -131,31 +102,13 @@ class MinerGRPOTrainer(GRPOTrainer):
         model = find_model(model) if isinstance(model, str) else model  # an embedded world's
         with full_weights_for_vllm():
             super().__init__(model, reward_funcs, args, *rest, **kwargs)
-        self._metrics: dict[str, Any]
-        self.evaluation: dict[str, dict[str, float]] = {}  # {"before": {"pass@1": ...}, ...}, shown on the model card
-        self.about: Mapping[str, Any] = {}  # what `training.json` says beside what the trainer knows
-        if self._paper["id"] not in {method.arxiv for method in args.estimators}:  # the card must not credit it
-            self._name, self._paper, self._tag_names = GRPOTrainer._name, GRPOTrainer._paper, GRPOTrainer._tag_names
         if self.accelerator.is_main_process:
             autocast = "bf16: false" if self.accelerator.mixed_precision == "bf16" else None
             warn_of_slow_bf16(self.model, self.accelerator.device, weights="dtype: float32", autocast=autocast)
-        self._choose_verifier()
-        self._check_columns()
-        self.prompt_form: PromptForm | None = None  # goes into the folder of every model; None: not known yet
-        if isinstance(self.train_dataset, Dataset):  # a stream's is seen in its first batch
-            self._find_form(self.train_dataset)
         self._add_run()
         self._add_prompts()
         self._add_scoring()
         self._add_steps()
-
-    def _add_run(self) -> None:
-        """Add what a run keeps: its state, its checkpoints, its records."""
-        self.add_callback(RunState())
-        self._checkpoints = Checkpointing(self)
-        self._credit = CreditRecorder(self) if self.args.log_token_credit else None
-        if self._credit is not None:  # before the trackers' own callbacks, which close them at the end
-            self.callback_handler.callbacks.insert(1, CreditPageCallback(self))
 
     def _add_prompts(self) -> None:
         """Add what draws prompts and generates for them."""
@@ -202,55 +155,11 @@ class MinerGRPOTrainer(GRPOTrainer):
             self._gradient_share = GradientShare(self)
             self.add_callback(self._gradient_share)
 
-    def _check_columns(self) -> None:
-        columns = getattr(self.train_dataset, "column_names", None)
-        if columns is not None and self.rollout_func is None:  # a stream's are unknown; a rollout adds its own
-            needs_prompt = not getattr(self, "environment_factories", None)  # an environment may bring its own
-            check_reward_columns(self.reward_func_names, self.reward_funcs, columns, needs_prompt=needs_prompt)
+    # A training, step by step.
 
-    def _choose_verifier(self) -> None:
-        self.verifier = find_verifier(
-            self.reward_func_names, self.args.correct_reward_func, self.reward_weights.tolist()
-        )
-        if self.args.gate_on_correctness and self.verifier.is_guess:
-            raise ValueError(
-                f"gate_on_correctness needs to know which reward function decides what is correct: got "
-                f"{', '.join(self.reward_func_names)}, of which none is a known verifier. Set correct_reward_func to "
-                f"the one that verifies, or to several joined by '+'."
-            )
-        self._watch = CorrectnessWatch(self.args, self.verifier, self.num_generations)
-        if not self.is_world_process_zero():
-            return
-        if self.verifier.is_guess:
-            logger.warning(self.verifier.reason)
-        elif len(self.reward_funcs) > 1 and self.args.correct_reward_func is None and not is_quiet():
-            print(self.verifier.reason)
-
-    # A training: from a checkpoint, step by step.
-
-    def find_checkpoint(self, wanted: str | bool | None) -> str | None:
-        """Return the checkpoint that `train(wanted)` would resume from, which it also takes. Every process must call.
-
-        Raises:
-            ValueError: There is no whole checkpoint, it has other settings, or output_dir is another run's.
-        """
-        return self._checkpoints.prepare(wanted)
-
-    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Train as transformers does; `resume_from_checkpoint` may also be "latest": the newest whole checkpoint, or
-        none. A checkpoint that has done all steps is loaded, and no more are made.
-
-        Raises:
-            ValueError: Another training holds the run folder or has used it, there is no whole checkpoint to resume
-                from, or it has other settings.
-        """
-        with hold_run(self.args.output_dir):
-            checkpoint = self._checkpoints.resume(resume_from_checkpoint)
-            self._optimizer_step.reset()
-            try:
-                return super().train(checkpoint, *args, **kwargs)
-            except NothingLeft:
-                return self._checkpoints.end_at_once()
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        self._optimizer_step.reset()
+        return super().train(*args, **kwargs)
 
     def get_train_dataloader(self) -> Any:
         rows = self.train_dataset
@@ -273,17 +182,6 @@ class MinerGRPOTrainer(GRPOTrainer):
         if self._step % (self.args.steps_per_generation * self.num_iterations) == 0:
             RunState.of(self).cycle_start = RunState.of(self).prompts
         return loss
-
-    @contextmanager
-    def generating(self, name: str) -> Iterator[None]:
-        """Name a phase of the run in which the model generates; each of its forwards is a sign of life."""
-        embeddings = self.accelerator.unwrap_model(self.model).get_input_embeddings()
-        hook = embeddings.register_forward_pre_hook(lambda *_: beat())
-        try:
-            with phase(name, self.state.global_step):
-                yield
-        finally:
-            hook.remove()
 
     # A generation batch, in the order of what happens to it.
 
@@ -420,25 +318,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         verifier_rewards_N = self.verifier.rewards(rewards_NF)
         advantages_N = world.gather(output["advantages"])
         ungated: dict[str, Any] = {"rewards_N": rewards_N, "advantages_N": advantages_N}
-        if args.gate_on_correctness:
-            gated = gate_on_correctness(
-                rewards_N,
-                advantages_N,
-                self.num_generations,
-                verifier_rewards_N=verifier_rewards_N,
-                correct_threshold=args.correct_threshold,
-            )
-            rewards_N, advantages_N = gated.rewards_N, gated.advantages_N
-            self.log_train_metric("groups/gated", gated.is_gated_N.float().mean().item())
-        kinds = group_kinds(
-            rewards_N,
-            self.num_generations,
-            correct_threshold=args.correct_threshold,
-            verifier_rewards_N=verifier_rewards_N,
-            advantages_N=advantages_N,
-        )
-        self._watch.look_for_all_right(verifier_rewards_N, kinds)
-        self._watch.look_at_range(ungated["rewards_N"])
+        kinds, rewards_N, advantages_N = self._sort_groups(rewards_N, advantages_N, verifier_rewards_N)
         rollouts = Rollouts(
             rewards_N,
             advantages_N,
@@ -510,11 +390,6 @@ class MinerGRPOTrainer(GRPOTrainer):
         result: tuple[Any, ...] = super()._get_per_token_logps_and_entropies(model, *args, **kwargs)
         return result
 
-    @property
-    def generates_in_turns(self) -> bool:
-        """Whether tools, environments or a `rollout_func` take part in rollouts: one call of `generate` draws none."""
-        return bool(self.tools or self.environment_factories or self.rollout_func)
-
     def sample_held_out(
         self, rows: list[dict[str, Any]], num_samples: int, seed: int, sampler: Sampler | None
     ) -> tuple[Any, Any, dict[str, Any]]:
@@ -545,127 +420,12 @@ class MinerGRPOTrainer(GRPOTrainer):
             self.num_generations_eval, self._is_sampling_alone, self._sampler = kept, False, None
         raise RuntimeError("TRL must generate its rollouts by _generate: it has not.")
 
-    # What the run says of its prompts and generation batches.
-
-    def _find_form(self, rows: Any) -> None:
-        form = form_of_rows(rows, self.args.chat_template_kwargs)
-        if form is not None and self.generates_in_turns:  # tools and environments add words of their own
-            form = replace(form, is_known=False)
-        self.prompt_form = form
-
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Save the model as transformers does, and beside it the form of its prompts. Every process must call it.
-
-        Args:
-            output_dir: The folder; None: that of the run.
-            _internal_call: As transformers', which pushes where it is False and `push_to_hub` is set.
-        """
-        with patched(self, "args", self.args.without_secrets()):  # which go into `training_args.bin`
-            super().save_model(output_dir, _internal_call=True)
-        if self.args.should_save:
-            write_form(Path(output_dir or self.args.output_dir), self.prompt_form)
-        if self.args.push_to_hub and not _internal_call:
-            self.push_to_hub(commit_message="Model save")
-
-    def _log_estimate(self, kinds: GroupKinds, advantages_N: Tensor, result: Estimate, seconds: float) -> None:
-        """Log which rollouts GRPO uses and which the estimators do."""
-        metrics, state = self._metrics["train"], RunState.of(self)
-        shares, used_N = result.shares(kinds, advantages_N)
-        for name, share in shares.items():
-            metrics[name].append(share)
-        state.used += int(used_N.sum())
-        # Running totals: not appended, because TRL logs the mean of what it finds.
-        metrics["rollouts/generated_total"] = [float(state.generated)]
-        metrics["rollouts/used_total"] = [float(state.used)]
-        metrics["rollouts/tokens_total"] = [float(state.tokens)]
-        for name, value in result.metrics.items():
-            metrics[name].append(value)
-        if self.args.estimators[-1] is not GRPO:
-            metrics[f"{self.args.estimators[-1].metric_prefix}/seconds"].append(seconds)
-
     def _replace_logged_advantages(self, advantages_N: Tensor) -> None:
         """Show the loss's advantages in the completions table: TRL has logged its own by now."""
         logged = self._logs["advantages"]
         for _ in range(min(len(logged), len(advantages_N))):
             logged.pop()
         logged.extend(advantages_N.tolist())
-
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        super().create_model_card(*args, **kwargs)
-        path = Path(self.args.output_dir) / "README.md"
-        if self.is_world_process_zero() and path.is_file():
-            card = describe_run(
-                path.read_text(encoding="utf-8"),
-                base_model=self.model.config._name_or_path,
-                args=self.args,
-                log_history=self.state.log_history,
-                evaluation=self.evaluation,
-                is_chat=prompts_are_chats(self),
-            )
-            path.write_text(card, encoding="utf-8")
-
-    # TRL's metrics, modes and random state.
-
-    def log_train_metric(self, name: str, value: float) -> None:
-        """Have TRL log the mean of such values with its next log of the training."""
-        self._metrics["train"][name].append(value)
-
-    @contextmanager
-    def dropping_metrics(self) -> Iterator[None]:
-        """Drop what is logged inside the block."""
-        metrics, self._metrics = self._metrics, {mode: defaultdict(list) for mode in self._metrics}
-        try:
-            yield
-        finally:
-            self._metrics = metrics
-
-    @contextmanager
-    def evaluating(self, *, as_training: bool = False) -> Iterator[None]:
-        """Put the model into evaluation mode inside the block, so that it drops nothing out.
-
-        With `as_training` its parts alone, so that its forwards still count as those of a training.
-        """
-        modes = {module: module.training for module in self.model.modules()}
-        self.model.eval()
-        self.model.training = as_training
-        try:
-            yield
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
-
-    def undoing_draws(self) -> AbstractContextManager[None]:
-        """Restore the random state after the block."""
-        return torch.random.fork_rng(
-            devices=[self.accelerator.device] if self.accelerator.device.type == "cuda" else []
-        )
-
-    def casting_once(self) -> AbstractContextManager[Any]:
-        """Have mixed precision keep its 16-bit copies of float32 weights from one forward to the next.
-
-        For generation, whose forwards of one token otherwise spend much of their time on making them. The copies exist
-        in any forward, so the peak of memory stays; not so with sharded weights, where this does nothing.
-        """
-        is_sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled
-        return nullcontext() if is_sharded else self.accelerator.autocast()
-
-    # Checkpoints and pushes.
-
-    @property
-    def resumed_from(self) -> Path | None:
-        """The checkpoint of a training that is about to go on."""
-        return self._checkpoints.resumed_from
-
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        folder = Path(self._get_output_dir(trial))
-        self._checkpoints.save(folder, partial(super()._save_checkpoint, model, trial))
-
-    def init_hf_repo(self, *args: Any, **kwargs: Any) -> None:
-        open_repo(self, partial(super().init_hf_repo, *args, **kwargs))
-
-    def push_to_hub(self, *args: Any, **kwargs: Any) -> bool:
-        """Push the model and return whether it arrived: see `trl_miner.hub.training.push_trained`."""
-        return push_trained(self, *args, **kwargs)
 
 
 class _Sampled(Exception):
