@@ -156,7 +156,9 @@ def test_the_list_has_every_file_once_with_what_it_does(capsys):
     rows = [line.split(maxsplit=1) for line in lines if line.startswith("  ")]
     assert [name for name, _ in rows] == [*recipe_files.shipped()] and all(len(row) == 2 for row in rows)
     assert lines[0] == "arithmetic: On a CPU, in minutes."
-    assert cli.main(["recipes", "slurm"]) == 0 and "arithmetic" not in capsys.readouterr().out
+    assert cli.main(["recipes", "one-gpu"]) == 0 and "arithmetic" not in capsys.readouterr().out
+    assert cli.main(["recipes", "arithmetic/miner.yaml"]) == 0
+    assert capsys.readouterr().out.startswith((RECIPES / "arithmetic" / "miner.yaml").read_text())
     assert cli.main(["recipes", "minr"]) == 2
 
 
