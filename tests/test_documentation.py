@@ -126,6 +126,7 @@ def test_a_methods_function_describes_its_arguments_and_result(method):
 # Which test or stage of .ci/run executes each command in the README, the guides, CONTRIBUTING.md, recipes/README.md
 # and the text of the notebooks, by how the command begins. The code of the notebooks runs in a stage of its own.
 EXECUTED_BY = {
+    r"git clone|cd trl_miner": ".ci/run everything",
     r"pip install -e \.$": ".ci/run everything",
     r'pip install -e "\.\[test\]"$': ".ci/run everything",
     r'pip install -e "\.\[vllm,deepspeed\]"$': ".ci/run vllm_environment",  # vLLM's CPU build; CUDA's needs a GPU
