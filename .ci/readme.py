@@ -1,6 +1,7 @@
-"""Compare the README with its first run: `python .ci/readme.py RUN`; `--write` puts the run's numbers and picture there.
+"""Compare the README with its first run: `python .ci/readme.py RUN [--write]`.
 
-RUN is the `output_dir` of `trl-miner train arithmetic/miner`. Numbers of another kind of processor differ a little.
+RUN is the `output_dir` of `trl-miner train arithmetic/miner`. `--write` puts its numbers and picture into the README.
+Numbers of another kind of processor differ a little.
 """
 
 import re
@@ -13,8 +14,8 @@ from trl_miner.runs.history import read_run
 ROOT = Path(__file__).resolve().parent.parent
 README, PICTURE = ROOT / "README.md", ROOT / "recipes" / "arithmetic" / "miner.png"
 SENTENCE = (
-    "Pass@1, the share of right answers, rose from {:.3f} to {:.3f}. In the last 30 steps GRPO would have had a gradient "
-    "from\n{:.0f} % of the answers; MINER had one from {:.0f} %.\n"
+    "Pass@1, the share of right answers, rose from {:.3f} to {:.3f}. In the last 30 steps GRPO would have had a "
+    "gradient from\n{:.0f} % of the answers; MINER had one from {:.0f} %.\n"
 )
 MARKED = re.compile(r"(?<=<!-- first run -->\n).*?(?=<!-- end -->)", re.DOTALL)
 MOST_APART = (0.03, 0.03, 8, 8)  # between processors
