@@ -1,7 +1,6 @@
 """The documentation is whole, current and true: pages, docstrings, commands, notebooks."""
 
 import importlib
-import importlib.util
 import inspect
 import json
 import re
@@ -11,25 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from trl_miner import cli
 from trl_miner.commands import compare, data, doctor, evaluate, launch, push, recipes, report, score, sft, train
 from trl_miner.commands import inspect as inspect_command
 from trl_miner.methods import METHODS
 from trl_miner.recipe import make_parser
-from trl_miner.recipe_files import is_recipe
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-
-
-def load(path):
-    """A script as a module."""
-    spec = importlib.util.spec_from_file_location(f"script_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 MODULES = sorted(
@@ -91,18 +80,9 @@ def test_the_site_has_every_public_name_the_readme_and_the_commands(tmp_path):
     assert "trl-miner eval" in commands and "--advantage_estimator" in commands
 
 
-def test_the_recipe_reference_is_current():
-    reference = load(ROOT / ".ci" / "recipes_readme.py").reference()
-    assert (ROOT / "recipes" / "README.md").read_text() == reference, "python .ci/recipes_readme.py writes it anew"
-
-
-def test_the_recipe_reference_names_every_recipe_and_setting():
+def test_the_index_of_the_recipes_names_every_folder():
     text = (ROOT / "recipes" / "README.md").read_text()
-    for path in (ROOT / "recipes").rglob("*.yaml"):
-        assert f"({path.relative_to(ROOT / 'recipes')})" in text, path
-    for path in (ROOT / "recipes").glob("*/*.yaml"):
-        if is_recipe(path):
-            assert not [key for key in yaml.safe_load(path.read_text()) if key != "output_dir" and key not in text]
+    assert not [path.name for path in (ROOT / "recipes").glob("*/") if path.name not in text]
 
 
 # --- Docstrings
@@ -146,6 +126,7 @@ def test_a_methods_function_describes_its_arguments_and_result(method):
 # Which test or stage of .ci/run executes each command in the README, the guides, CONTRIBUTING.md, recipes/README.md
 # and the text of the notebooks, by how the command begins. The code of the notebooks runs in a stage of its own.
 EXECUTED_BY = {
+    r"git clone|cd trl_miner": ".ci/run everything",
     r"pip install -e \.$": ".ci/run everything",
     r'pip install -e "\.\[test\]"$': ".ci/run everything",
     r'pip install -e "\.\[vllm,deepspeed\]"$': ".ci/run vllm_environment",  # vLLM's CPU build; CUDA's needs a GPU
@@ -272,11 +253,6 @@ def test_a_launch_that_is_shown_can_be_planned(command, monkeypatch, capsys):
 # --- Notebooks
 
 
-def test_there_are_six_notebooks_and_a_stage_that_runs_them():
-    assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05", "06"]
-    assert "--nbmake" in (ROOT / ".ci" / "run").read_text()
-
-
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_small_and_was_run_from_the_top_without_trouble(notebook):
     text = notebook.read_text()
@@ -298,10 +274,5 @@ def test_a_notebook_defines_nothing_and_its_commands_fail_loudly(notebook):
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_installs_the_package_where_it_is_missing_and_ends_with_two_exercises(notebook):
-    first, *others = cells_of(notebook, "code")
-    assert "|| (cd .. && pip install --quiet -e" in first and "pip install" not in "".join(others)
-    assert json.loads(notebook.read_text())["cells"][-1]["cell_type"] == "markdown"
-    exercises = cells_of(notebook, "markdown")[-1]
-    assert exercises.startswith("## Exercises\n")
-    assert re.findall(r"^\d+\. \*\*", exercises, re.MULTILINE) == ["1. **", "2. **"]
+def test_a_notebook_installs_the_package_where_it_is_missing(notebook):
+    assert "pip install" in cells_of(notebook, "code")[0]

@@ -157,7 +157,9 @@ def test_the_list_has_every_file_once_with_what_it_does(capsys):
     starters, shipped = [*recipe_files.STARTERS], [*recipe_files.shipped()]
     assert [name for name, _ in rows] == [*starters, *shipped] and all(len(row) == 2 for row in rows)
     assert len(starters) == 6 and {*starters} < {*shipped} and "arithmetic: On a CPU, in minutes." in lines
-    assert cli.main(["recipes", "slurm"]) == 0 and "arithmetic" not in capsys.readouterr().out
+    assert cli.main(["recipes", "one-gpu"]) == 0 and "arithmetic" not in capsys.readouterr().out
+    assert cli.main(["recipes", "arithmetic/miner.yaml"]) == 0
+    assert capsys.readouterr().out.startswith((RECIPES / "arithmetic" / "miner.yaml").read_text())
     assert cli.main(["recipes", "minr"]) == 2
 
 

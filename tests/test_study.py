@@ -179,8 +179,7 @@ def tables(tmp_path_factory):
 @pytest.mark.slow
 def test_every_row_that_the_page_quotes_follows_from_the_raw_files(tables):
     """Rows of `trl-miner report`, and nothing else between the page's marks."""
-    page = (STUDY / "README.md").read_text()
-    quoted = re.findall(r"<!-- (\w+) -->\n(.*?)<!-- end -->", page, re.DOTALL)
+    quoted = re.findall(r"<!-- (\w+) -->\n(.*?)<!-- end -->", (STUDY / "tables.md").read_text(), re.DOTALL)
     assert len(quoted) >= 8
     for name, block in quoted:
         assert set(block.strip().splitlines()) <= tables[name], "trl-miner report again, and the page after it"
@@ -227,7 +226,7 @@ def test_the_regime_that_the_page_states_follows_from_the_raw_file():
         for run in miner
         for pos, ref in zip(run["logs"]["miner/tau_pos"], run["logs"]["miner/tau_ref"], strict=True)
     ]
-    page = (STUDY / "README.md").read_text()
+    page = (STUDY / "tables.md").read_text()
     assert early > 0.25 and late > 0.6 and statistics.fmean(above) > 1 / 3
     for value in (early, late, statistics.fmean(above)):
         assert f"| {100 * value:.0f} % |" in page
@@ -267,7 +266,7 @@ def test_the_ceilings_that_the_page_states_follow_from_the_raw_file():
 
 def test_the_update_that_the_page_states_follows_from_the_raw_file():
     """Medians over the measured steps but the first, whose second moment is that of one gradient; two runs each."""
-    page = (STUDY / "README.md").read_text()
+    page = (STUDY / "tables.md").read_text()
     names = ("ph_gradient_share", "ph_update_share", "gradient_cosine", "update_cosine", "ph_logp_gain_paid")
     for name in (*names, "ph_logp_gain", "ph_logp_gain_others", "he_logp_gain_right", "he_logp_gain_wrong"):
         medians = []
@@ -286,3 +285,9 @@ def test_measuring_the_update_changed_no_run():
     for run in runs_of("update"):
         for key in ("reward", "entropy", "grad_norm"):
             assert run["logs"][key] == plain[run["method"], run["seed"]][key]
+
+
+def test_what_the_page_quotes_stands_in_the_tables():
+    pages = [(STUDY / name).read_text() for name in ("README.md", "tables.md")]
+    shown, known = (set(re.findall(r"[+-]\d\.\d\d \([+-]\d\.\d\d to [+-]\d\.\d\d\)", page)) for page in pages)
+    assert shown and not shown - known

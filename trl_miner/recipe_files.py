@@ -143,6 +143,11 @@ def select(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def shown(name: str) -> str:
+    """Return the text of a shipped file."""
+    return shipped()[name].read_text(encoding="utf-8").rstrip()
+
+
 def listing(names: Sequence[str]) -> str:
     """Return a line for each shipped file, by folder: its name, and what the first comment in it says.
 

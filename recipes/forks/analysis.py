@@ -1,7 +1,7 @@
 """Tables and picture of the study from its raw results, as protocol.md lays down. Prints Markdown.
 
 python recipes/forks/analysis.py recipes/forks/results/{study,real_model}.jsonl.gz \
-    --again recipes/forks/results/again.jsonl.gz --page recipes/forks/README.md \
+    --again recipes/forks/results/again.jsonl.gz --page recipes/forks/tables.md \
     --figure recipes/forks/figures/effect_against_share.png
 
 An effect is the difference from the baseline, paired by seed. It is GRPO's, but for those in BASELINES. Pass@1 is in

@@ -1,4 +1,4 @@
-"""`trl-miner recipes`: list the recipes that come with the package, or copy them out."""
+"""`trl-miner recipes`: list or print the recipes that come with the package, or copy them out."""
 
 import argparse
 from pathlib import Path
@@ -13,14 +13,16 @@ def add(commands: Any) -> None:
         "recipes",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         help="list the recipes that come with the package; copy them out: trl-miner recipes --copy arithmetic/miner",
-        description="List the recipes, accelerate's configurations and the Slurm script that come with the package.\n"
-        "train, doctor, launch and compare take these names, too: trl-miner train arithmetic/miner",
+        description="List the recipes, accelerate's configurations and the Slurm script that come with the package,\n"
+        "or print one. train, doctor, launch and compare take these names, too: trl-miner train arithmetic/miner",
         epilog="A copied recipe brings the configuration of accelerate that it names, and the scripts and README of\n"
         "its folder. Nothing is overwritten. In the folder recipes, a copy is taken before the shipped recipe of the\n"
         "same name.",
     )
     option = parser.add_argument
-    option("names", nargs="*", default=[], metavar="NAME", help="list only this recipe or folder (default: all)")
+    option(
+        "names", nargs="*", default=[], metavar="NAME", help="list this folder, or print this file (default: list all)"
+    )
     option("--copy", nargs="+", metavar="NAME", help="recipes or folders to copy, such as arithmetic/miner")
     option("--to", default="recipes", metavar="FOLDER", help="where to copy to (default: recipes)")
     set_run(parser, run)
@@ -31,7 +33,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
     if args.copy is None:
         names = recipe_files.select(args.names)
-        print(recipe_files.listing(names))
+        print(recipe_files.shown(names[0]) if len(names) == 1 else recipe_files.listing(names))
         example = next((name for name in names if recipe_files.is_recipe(name)), None)
         if not args.names:
             example = next(iter(recipe_files.STARTERS))

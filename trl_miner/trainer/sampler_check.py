@@ -18,8 +18,8 @@ logger = logging.getLogger(__name__)
 NUM_ROWS, NUM_TOKENS = 16, 1024  # compared over all processes, if there are as many; every process compares a row
 ENOUGH_TOKENS = 50  # fewer may be further apart by chance; those of the next batches are then added
 METRIC = "sampling/sampling_logp_difference/mean"  # as TRL calls it where it computes both
-# Mean absolute differences in nats per token. Between vLLM and a trainer in bfloat16 it is about 0.035; the table in
-# the guide has what else comes to how much, and how much of the credit that moves.
+# Mean absolute differences in nats per token. Between vLLM and a trainer in bfloat16 it is about 0.035; what else
+# comes to how much, and how much of the credit that moves, is in tests/bench/results/sampler_logps.md.
 SUSPICIOUS, TOO_FAR = 0.1, 0.2
 FLAG = "--logprobs-mode processed_logprobs"
 _FORWARD = "set reuse_sampling_logps: false, and each batch makes a forward over the rollouts that are scored"
