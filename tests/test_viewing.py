@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from studies import counts_of
 
 from trl_miner.viewing.comparison import compare_runs, comparison_table, summarize_run
 from trl_miner.viewing.curves import draw_training, read_runs
@@ -40,8 +41,8 @@ def write_compared_run(folder, method, seed, passes, totals=(800, 400), step_tim
         logs[0] |= {"rollouts/generated_total": 100.0, "rollouts/used_total": 1.0}
         logs[1] |= {"rollouts/generated_total": float(totals[0]), "rollouts/used_total": float(totals[1])}
     files = {
-        "run.json": {"method": method, "seed": seed, "optimizer_steps_per_step": per_step},
-        "evaluation.json": scores,
+        "training.json": {"compared": {"method": method, "seed": seed, "optimizer_steps_per_step": per_step}},
+        "held_out.json": counts_of(scores, 60),
         "trainer_state.json": {"global_step": 60, "log_history": [*logs, {"step": 60, "train_loss": 0.0}]},
     }
     for name, content in files.items():
@@ -105,7 +106,7 @@ def test_a_table_without_grpo_says_why_a_column_is_empty(tmp_path, baseline, nam
 
 def test_a_run_that_is_not_finished_is_named(tmp_path):
     write_compared_run(tmp_path / "run", "miner", 1, (0.5, 0.6, 0.7, 0.8))
-    (tmp_path / "run" / "evaluation.json").write_text(json.dumps({"before": {"pass@1": 0.5}}))
+    (tmp_path / "run" / "held_out.json").write_text(json.dumps(counts_of({"before": {"pass@1": 0.5}})))
     with pytest.raises(ValueError, match="it was not scored after training. Run compare again"):
         summarize_run(tmp_path / "run")
     (tmp_path / "run" / "trainer_state.json").unlink()

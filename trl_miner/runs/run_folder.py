@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from .checkpoints import UNFINISHED, is_checkpoint, list_checkpoints
-from .evaluation import FILE as EVALUATION
-from .files import read_optional
+from .files import read_optional, write_json
 from .held_out import FILE as HELD_OUT
-from .models import BEST, CARD, INDEX, NEW_BEST, OLD_BEST, is_trls_card
+from .held_out import read_held_out
+from .models import BEST, CARD, INDEX, NEW_BEST, OLD_BEST, has_model, is_trls_card
 from .prompt_ledger import FILE as LEDGER
 from .segments import changes, table
 from .trainer_state import FILE as STATE
+from .trainer_state import last_step
 from .training_record import RECORD, TRAINING
 
-_RECORDS = (RECORD, STATE, EVALUATION, HELD_OUT, LEDGER)
+_RECORDS = (RECORD, STATE, HELD_OUT, LEDGER)
 _BY_STEP = ("credit", "completions")  # folders of NAME_STEP.parquet
 _OF_TRAINING = "training_args.bin"  # beside each model that transformers' trainer saves, and no other
 _WEIGHTS = ("model.safetensors", INDEX, "model-*-of-*.safetensors", "adapter_model.safetensors")
@@ -29,7 +30,9 @@ _CLEARED = {"all": "records, checkpoints and models", "records": "records of ste
 
 def is_used(folder: Path) -> bool:
     """Return whether a folder, which need not exist, holds what a run has written."""
-    return any((folder / name).is_file() for name in _RECORDS) or any(_checkpoints(folder)) or any(_steps(folder))
+    begun = any((folder / name).is_file() for name in _RECORDS[1:]) or any(_checkpoints(folder)) or any(_steps(folder))
+    # `trl-miner compare` writes its part of the record before the run
+    return begun or ((folder / RECORD).is_file() and read_optional(folder / RECORD, []).keys() != {"compared"})
 
 
 def make_room(config: Any, settings: Mapping[str, str], *, wanted: Any, checkpoint: Path | None, model: str) -> None:
@@ -100,6 +103,35 @@ def _why_another(folder: Path, settings: Mapping[str, str]) -> str:
     return "and it has finished." if record.get("finished") else ""
 
 
+def say_finished(settings: Any, *, is_scored: bool) -> str:
+    """Return what to say of a finished run that the settings would resume; empty: there is something to do.
+
+    As in transformers, `num_train_epochs` sets the length where `max_steps` is below 1. With `is_scored`, the final
+    model must have its scores.
+    """
+    if not settings.output_dir or settings.resume_from_checkpoint in (None, "false", "False"):
+        return ""
+    run = Path(settings.output_dir)
+    finished = read_optional(run / RECORD, [], TRAINING).get("finished")  # a damaged record is written again
+    if not finished:
+        return ""
+    steps = finished["steps"]
+    if settings.max_steps > 0:
+        has_all = steps >= settings.max_steps
+    else:
+        has_all = (finished["epochs"] or 0) >= settings.num_train_epochs
+    wanted = Path(settings.resume_from_checkpoint)  # a folder, or a word that stands for the newest checkpoint
+    if not has_all or (wanted.is_dir() and (last_step(wanted) or 0) < steps):
+        return ""
+    held_out = read_held_out(run, [])
+    if not has_model(run) or last_step(run) is None or (is_scored and not (held_out and held_out.after)):
+        return ""
+    return (
+        f"Nothing to do: {run} holds a finished run of {steps} steps, which stays as it is. To train on, raise "
+        f"max_steps or num_train_epochs; to start from scratch, leave resume_from_checkpoint out."
+    )
+
+
 def check_record(folder: Path, settings: Mapping[str, str]) -> None:
     """Raise ValueError if a finished run, which is asked for again, has other settings."""
     record = read_optional(folder / RECORD, [], TRAINING)
@@ -123,7 +155,11 @@ def clear(folder: Path, what: str = "all") -> None:
             path.unlink(missing_ok=True)
     for name in _BY_STEP:
         _remove_if_empty(folder / name)
-    (folder / RECORD).unlink(missing_ok=True)  # the last, so that a folder that is cleared in part is still a run's
+    # the last, so that a folder that is cleared in part is still a run's
+    if compared := read_optional(folder / RECORD, []).get("compared"):
+        write_json(folder / RECORD, {"compared": compared})
+    else:
+        (folder / RECORD).unlink(missing_ok=True)
 
 
 def forget_after(folder: Path, step: int) -> None:
@@ -143,7 +179,7 @@ def _written(folder: Path, *, with_models: bool) -> Iterator[Path]:
         for name in (*_WEIGHTS, *_BESIDE_WEIGHTS):
             yield from folder.glob(name)
     for name in (BEST, NEW_BEST, OLD_BEST):
-        if (folder / name / EVALUATION).is_file() or any((folder / name).glob("*.safetensors")):
+        if (folder / name / HELD_OUT).is_file() or any((folder / name).glob("*.safetensors")):
             yield folder / name
     others = (UNFINISHED, *_RECORDS[1:], "prompt_form.json", "training.png")
     yield from (path for name in others if (path := folder / name).exists() or path.is_symlink())

@@ -133,7 +133,7 @@ def _complaints(path: str | Path, broken: Sequence[str]) -> list[str]:
 
 def _parse_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
     """Yield the length of each line, and its sample or what is wrong with it."""
-    if problem := fault(Path(path), Path(path).parent.parent):
+    if problem := fault(Path(path)):
         raise ValueError(f"{path} must be a file of its folder: {problem}. Put the samples there, or sample again.")
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, start=1):

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..runs.compare_folder import read_run_settings
-from ..runs.evaluation import AFTER, read_evaluation
+from ..runs.held_out import read_held_out
 from ..runs.history import RunHistory, read_run
 from ..runs.trainer_state import FILE as STATE
 from ..runs.trainer_state import last_step
+from ..runs.training_record import RECORD, read_compared
 from ..tables import Table
 from .cells import NOT_AVAILABLE, counted, show_spread, spread, with_count
 
@@ -43,12 +43,16 @@ class RunSummary:
 def summarize_run(folder: str | Path) -> RunSummary:
     """Read the folder of a finished run of `trl-miner compare`."""
     folder = Path(folder)
-    method = read_run_settings(folder)["method"]
+    if not (compared := read_compared(folder)):
+        raise FileNotFoundError(
+            f"{folder / RECORD} must name a run of `trl-miner compare`: it names none. Run compare again."
+        )
     if last_step(folder) is None:
         raise FileNotFoundError(f"{folder / STATE} is missing or damaged. Run compare again.")
-    if AFTER not in read_evaluation(folder):
+    held_out = read_held_out(folder)
+    if held_out is None or held_out.after is None:
         raise ValueError(f"{folder} must hold a finished run: it was not scored after training. Run compare again.")
-    return summary_of(read_run(folder), method)
+    return summary_of(read_run(folder), compared["method"])
 
 
 def summary_of(run: RunHistory, method: str) -> RunSummary:
