@@ -40,7 +40,6 @@ def resume(evaluated):
     for problem in problems:
         if (problem["id"], 0) in writer:
             assert not writer.is_short((problem["id"], 0), 1)
-            writer.read((problem["id"], 0))
     writer.finish([problem["id"] for problem in problems])
 
 

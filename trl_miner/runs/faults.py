@@ -22,7 +22,7 @@ from .trainer_state import last_step
 FILE = "files.json"
 _RECORD = TypeAdapter(dict[str, Count])
 _NEEDED = re.compile(r".*\.(safetensors|pt|pth|bin|distcp|metadata|index\.json)|adapter_config\.json|latest")
-_UNUSED = {"training_args.bin"}  # nobody reads it when a run goes on
+_NOT_NEEDED = re.compile(r"training_args\.bin|rollouts_\d+\.pt")  # nobody reads it; are generated again
 _MODEL = re.compile(r"(.*safetensors|model.*\.bin|pytorch_model.*|global_step.*)(\.index\.json)?")
 _OPTIMIZER = re.compile(r"optimizer(\.pt|\.bin|_\d+/)|global_step")  # the last is DeepSpeed's
 _RANDOM = re.compile(r"rng_state(?:_(\d+))?\.pth")
@@ -54,7 +54,7 @@ def find_faults(folder: Path) -> list[Fault]:
     if named and int(named[1]) != step:
         return [Fault(STATE, f"is of step {step}")]
     sizes = read_optional(folder / FILE, [], _RECORD)
-    faults = [fault for name, size in sorted(sizes.items()) if (fault := _compare(folder / name, name, size))]
+    faults = [found for name, size in sorted(sizes.items()) if (found := _compare(folder / name, name, size))]
     known = sizes.keys() or {path.relative_to(folder).as_posix() for path in _needed(folder)}
     if not any(map(_MODEL.match, known)):
         faults.append(Fault("model.safetensors", "is missing"))
@@ -76,13 +76,13 @@ def has_optimizer(folder: Path) -> bool:
 
 def _needed(folder: Path) -> Iterator[Path]:
     """The files of a checkpoint that resuming reads, but for its log."""
-    paths = (path for path in folder.rglob("*") if path.is_file() and path.name not in _UNUSED)
+    paths = (path for path in folder.rglob("*") if path.is_file() and not _NOT_NEEDED.fullmatch(path.name))
     return (path for path in paths if _NEEDED.fullmatch(path.name))
 
 
 def _compare(path: Path, name: str, size: int) -> Fault | None:
     if not path.is_file():
-        return Fault(name, "is missing", is_optional=not _MODEL.match(name))
+        return Fault(name, "is missing", is_optional=not _MODEL.match(name) or "optim_states" in name)
     if problem := fault(path):
         return Fault(name, f"must not be read: {problem}")
     return Fault(name, "is cut off") if path.stat().st_size < size else None

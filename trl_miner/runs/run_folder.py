@@ -25,7 +25,6 @@ _BESIDE_WEIGHTS = (
     *("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.json", "merges.txt", "processor_config.json", "preprocessor_config.json", "prompt_form.json"),
 )
-_CLEARED = {"all": "records, checkpoints and models", "records": "records of steps that are made again"}
 
 
 def is_used(folder: Path) -> bool:
@@ -36,17 +35,15 @@ def is_used(folder: Path) -> bool:
 
 
 def make_room(config: Any, settings: Mapping[str, str], *, wanted: Any, checkpoint: Path | None, model: str) -> None:
-    """Clear the run folder of a run that is about to begin of what must not stay: see `what_to_clear`."""
+    """Clear the run folder of a run that is about to begin where it must be: see `must_clear`."""
     folder = Path(config.output_dir)
-    if what := what_to_clear(config, settings, wanted=wanted, checkpoint=checkpoint, model=model):
-        clear(folder, what)
-        print(f"{folder} is cleared of what an earlier run has written: {_CLEARED[what]}.", flush=True)
+    if must_clear(config, settings, wanted=wanted, checkpoint=checkpoint, model=model):
+        clear(folder)
+        print(f"{folder} is cleared of records, checkpoints and models of an earlier run.", flush=True)
 
 
-def what_to_clear(
-    config: Any, settings: Mapping[str, str], *, wanted: Any, checkpoint: Path | None, model: str
-) -> str:
-    """Return what a run that is about to begin must clear first: "all", "records", or "" for nothing.
+def must_clear(config: Any, settings: Mapping[str, str], *, wanted: Any, checkpoint: Path | None, model: str) -> bool:
+    """Return whether a run that is about to begin must clear its folder first of what an earlier one has written.
 
     Args:
         config: With `output_dir` and `overwrite_output_dir`.
@@ -60,19 +57,19 @@ def what_to_clear(
     """
     folder = Path(config.output_dir or "trainer_output")
     if (checkpoint is not None and _is_of(checkpoint, folder)) or not is_used(folder):
-        return ""
+        return False
     if config.overwrite_output_dir:
         if model and Path(model).exists() and _clears(folder, Path(model).resolve()):
             raise ValueError(
                 f"overwrite_output_dir must not delete the model that the run starts from: got {model} in {folder}. "
                 f"Give another output_dir."
             )
-        return "all"
+        return True
     holds, go_on = "holds a run.", "To go on with it, add --resume_from_checkpoint latest; or "
     if checkpoint is None and wanted == "latest":
         why = _why_another(folder, settings)
         if not why:
-            return "records"  # the same run, which died before its first checkpoint
+            return False  # the same run, which died before its first checkpoint
         holds, go_on = f"holds a run without a checkpoint to go on from, {why}\n", "To start anew, "
     raise ValueError(
         f"output_dir must be new to a run: {folder} {holds} {go_on}give another output_dir; or add "
@@ -87,7 +84,7 @@ def _is_of(checkpoint: Path, folder: Path) -> bool:
 
 def _clears(folder: Path, model: Path) -> bool:
     """Return whether clearing a run folder deletes a model, whose place is resolved."""
-    places = [path.resolve() for path in _written(folder, with_models=True)]
+    places = [path.resolve() for path in _written(folder)]
     is_there = any(path.parent == model and path.suffix == ".safetensors" for path in places)
     return is_there or any(model.is_relative_to(path) for path in places)
 
@@ -143,18 +140,16 @@ def check_record(folder: Path, settings: Mapping[str, str]) -> None:
         )
 
 
-def clear(folder: Path, what: str = "all") -> None:
-    """Delete "all" that runs have written into a folder, or all but models ("records"), and nothing else.
-
-    Links are deleted, not followed.
-    """
-    for path in [*_written(folder, with_models=what == "all")]:
+def clear(folder: Path) -> None:
+    """Delete all that runs have written into a folder, and nothing else. Links are deleted, not followed."""
+    for path in [*_written(folder)]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-    for name in _BY_STEP:
-        _remove_if_empty(folder / name)
+    for place in (folder / name for name in _BY_STEP):
+        if place.is_dir() and not place.is_symlink() and not any(place.iterdir()):
+            place.rmdir()
     # the last, so that a folder that is cleared in part is still a run's
     if compared := read_optional(folder / RECORD, []).get("compared"):
         write_json(folder / RECORD, {"compared": compared})
@@ -163,19 +158,19 @@ def clear(folder: Path, what: str = "all") -> None:
 
 
 def forget_after(folder: Path, step: int) -> None:
-    """Delete the records of single steps after a checkpoint's, from which a run of that folder goes on."""
+    """Delete the records of single steps after one from which a run of that folder goes on; 0 is its start."""
     for path in [*_steps(folder)]:
         if int(path.stem.rpartition("_")[2]) > step:
             path.unlink(missing_ok=True)
 
 
-def _written(folder: Path, *, with_models: bool) -> Iterator[Path]:
+def _written(folder: Path) -> Iterator[Path]:
     """Everything that runs write into a folder, but for `RECORD`."""
     yield from _checkpoints(folder)
     links = [path for name in _BY_STEP if (path := folder / name).is_symlink()]
     yield from (path for path in _steps(folder) if path.parent not in links)
     yield from links if any(_steps(folder)) else []
-    if with_models and (folder / _OF_TRAINING).is_file():
+    if (folder / _OF_TRAINING).is_file():
         for name in (*_WEIGHTS, *_BESIDE_WEIGHTS):
             yield from folder.glob(name)
     for name in (BEST, NEW_BEST, OLD_BEST):
@@ -195,8 +190,3 @@ def _steps(folder: Path) -> Iterator[Path]:
     for name in _BY_STEP:
         files = (folder / name).glob(f"{name}_*.parquet")
         yield from (path for path in files if path.stem.rpartition("_")[2].isdecimal())
-
-
-def _remove_if_empty(folder: Path) -> None:
-    if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
-        folder.rmdir()

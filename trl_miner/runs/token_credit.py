@@ -99,7 +99,7 @@ def write_credit(output_dir: str | Path, table: Any, about: Mapping[str, Any]) -
 
 
 def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
-    """Return all token records of a run that can be read; of a damaged file its whole row groups, with a note.
+    """Return all token records of a run that can be read; a damaged file is left out with a note.
 
     Progress is shown unless `quiet`.
     """

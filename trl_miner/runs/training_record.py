@@ -3,7 +3,7 @@
 It holds neither paths of the machine nor secrets: of a local folder it keeps the last name, and of the settings those
 that decide on the training. Some of its fields are written at other times:
 
-"compared"    by `trl-miner compare`, before the run begins: method, recipe, options, seed
+"compared"    by `trl-miner compare`, before the run begins: method, recipe, options, seed; paths, too
 "progress"    in a run of a comparison after its steps: {"step": 12, "of": 150}
 "finished"    once all is written: {"steps": 150, "epochs": null}; a run that is started again then stays as it is
 """
