@@ -25,7 +25,7 @@ def write_study(folder, *, seeds=3, problems=80, moments=4, logs=6, after=None, 
         logs: Number of logs of each run.
         after: Pass@1 after training by method. None: `AFTER`.
         per_log: Called with a log's method, seed and step; returns more entries for it.
-        run: More entries for `run.json`.
+        run: More entries of "compared" in `training.json`.
 
     Returns:
         The run folders.
@@ -38,24 +38,31 @@ def write_study(folder, *, seeds=3, problems=80, moments=4, logs=6, after=None, 
             recipe = {"output_dir": f"runs/{method}", "max_steps": STEPS, **RECIPES[method]}
             facts = {"method": method, "recipe": recipe, "options": [], "optimizer_steps_per_step": 1.0, "seed": seed}
             counts = scored(method, seed, rate, problems, moments)
-            evaluation = {
-                name: {
-                    "pass@1": float(np.mean(one["num_correct"]) / one["num_samples"]),
-                    f"pass@{one['num_samples']}": float(np.mean(np.array(one["num_correct"]) > 0)),
-                }
-                for name, one in counts["moments"].items()
-            }
             history = [
                 logged(method, step, (per_log or (lambda *_: {}))(method, seed, step))
                 for step in range(STEPS // logs, STEPS + 1, STEPS // logs)
             ]
             state = {"global_step": STEPS, "max_steps": STEPS, "log_history": history}
             for name, content in (
-                ("run", facts | run), ("evaluation", evaluation), ("held_out", counts), ("trainer_state", state)
+                ("training", {"compared": facts | run}), ("held_out", counts), ("trainer_state", state)
             ):  # fmt: skip
                 (path / f"{name}.json").write_text(json.dumps(content))
             found.append(path)
     return found
+
+
+def counts_of(scores, last=0, problems=100):
+    """Return the content of `held_out.json` that gives scores such as {"before": {"pass@1": 0.5, "pass@8": 0.75}};
+    "after" is of step `last`."""
+    moments = {}
+    for name, known in scores.items():
+        size = max(int(metric.partition("@")[2]) for metric in known)
+        solved, right = (round(known[f"pass@{k}"] * problems * n) for k, n in ((size, 1), (1, size)))
+        # the right samples, shared evenly by the problems that have any
+        counts = [right // solved + (place < right % solved) for place in range(solved)] + [0] * (problems - solved)
+        step = {"before": 0, "after": last}.get(name) if " " not in name else int(name.split()[1])
+        moments[name] = {"step": step, "num_samples": size, "num_correct": counts}
+    return {"problems": {}, "moments": moments}
 
 
 def scored(method, seed, rate, problems, moments):

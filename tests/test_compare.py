@@ -18,10 +18,9 @@ from trl_miner.commands.compare import _seeds as seeds_of
 from trl_miner.compare import compare
 from trl_miner.compare.recipes import _score_steps, parse_recipe, read_recipes
 from trl_miner.compare.runs import Run, check_folder
-from trl_miner.runs.compare_folder import write_run
 from trl_miner.runs.locks import TRAINING_LOCK, lock_folder
 from trl_miner.runs.runs_file import read_runs
-from trl_miner.runs.steps import FILE, write_steps
+from trl_miner.runs.training_record import RECORD, note, write_compared
 from trl_miner.viewing.report import write_report
 
 PLANTED = "planted-secret-0123456789"
@@ -265,14 +264,14 @@ def test_a_folder_that_is_not_compares_own_is_left_alone(recipe, tmp_path, read_
     folder = tmp_path / "out" / "grpo" / "seed1"
     folder.mkdir(parents=True)
     (folder / "model.safetensors").touch()
-    with pytest.raises(ValueError, match="it holds files but no run.json. Give another --output"):
+    with pytest.raises(ValueError, match="it holds other files. Give another --output"):
         compare([recipe], seeds=1, output=tmp_path / "out")
 
 
 def test_a_run_that_a_killed_comparison_left_behind_is_waited_for(recipe, tmp_path, read_here, monkeypatch):
     monkeypatch.setattr("trl_miner.runs.locks.BEAT_SECONDS", 0.1)
     run = Run(tmp_path / "seed1", recipe, {"method": "grpo", "options": [], "seed": 1, "recipe": {}})
-    write_run(run.folder, run.settings)
+    write_compared(run.folder, run.settings)
     check_folder(run)
     with lock_folder(run.folder, "", TRAINING_LOCK), pytest.raises(ValueError, match=r"is in use by process \d+ on"):
         check_folder(run)
@@ -287,7 +286,8 @@ def test_a_reader_that_crashes_is_told(monkeypatch):
 def test_the_progress_says_how_far_a_run_is(tmp_path):
     run = Run(tmp_path, Path("grpo.yaml"), {"method": "grpo", "seed": 2})
     assert run.place() == "grpo seed 2, before its first step"
-    write_steps(tmp_path, 4, 100)
+    write_compared(tmp_path, dict(run.settings))
+    note(tmp_path, progress={"step": 4, "of": 100})
     assert run.place() == "grpo seed 2, step 4 of 100"
-    (tmp_path / FILE).write_text("{")
+    (tmp_path / RECORD).write_text("{")
     assert run.place() == "grpo seed 2, before its first step"

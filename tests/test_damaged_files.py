@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from trl_miner.runs import checkpoints, eval_folder, evaluation, held_out, models, samples, training_record
+from trl_miner.runs import checkpoints, eval_folder, held_out, models, samples, training_record
 from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import read_runs, write_runs
 from trl_miner.viewing.comparison import read_finished
@@ -26,7 +26,6 @@ def of_run(run):
     write_runs([run], run / "again.jsonl")
     training_record.read_run_record(run)
     models.read_best_score(run)
-    evaluation.read_evaluation(run)
     held_out.read_held_out(run)
     checkpoints.newest(run)
 
@@ -41,7 +40,6 @@ def resume(evaluated):
     for problem in problems:
         if (problem["id"], 0) in writer:
             assert not writer.is_short((problem["id"], 0), 1)
-            writer.read((problem["id"], 0))
     writer.finish([problem["id"] for problem in problems])
 
 
@@ -55,9 +53,9 @@ READERS = {
     "eval": [lambda evaluated: read_material([evaluated]), resume],
 }
 FILES = [
-    *("run/training.json", "run/evaluation.json", "run/held_out.json", "run/trainer_state.json"),
-    *("run/best/evaluation.json", "run/checkpoint-4/trainer_state.json"),
-    *("compare/grpo/seed1/run.json", "compare/grpo/seed1/evaluation.json", "compare/runs.jsonl"),
+    *("run/training.json", "run/held_out.json", "run/trainer_state.json"),
+    *("run/best/held_out.json", "run/checkpoint-4/trainer_state.json"),
+    *("compare/grpo/seed1/training.json", "compare/grpo/seed1/held_out.json", "compare/runs.jsonl"),
     *("eval/settings.json", "eval/scores.json", "eval/arithmetic/benchmark.json"),
     *("eval/arithmetic/problems.jsonl", "eval/arithmetic/samples.jsonl"),
 ]

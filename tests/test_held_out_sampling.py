@@ -6,7 +6,6 @@ from harness import config
 from transformers import AutoTokenizer
 
 from trl_miner import EvaluationCallback, MinerGRPOTrainer
-from trl_miner.runs.evaluation import read_evaluation
 from trl_miner.runs.held_out import read_held_out
 
 SUMS = [f"{number} plus {number}" for number in range(1, 9)]
@@ -133,8 +132,8 @@ def test_a_run_whose_answers_have_no_verdict_has_no_scores(policy, tmp_path, cap
     callback.record("before")
     trainer.train()
     trainer.create_model_card()
-    assert trainer.evaluation == {"before": {}, "after": {}} == read_evaluation(tmp_path)
+    assert trainer.evaluation == {"before": {}, "after": {}} == read_held_out(tmp_path).scores
     assert "n/a (16 of 16 answers unscored" in capsys.readouterr().out
     assert not (tmp_path / "best").exists() and not any("eval_pass@1" in log for log in trainer.state.log_history)
     assert "| pass@1 | n/a | n/a |" in (tmp_path / "README.md").read_text()
-    assert callback.restore(None) is False and read_held_out(tmp_path) is None
+    assert callback.restore(None) is False

@@ -18,6 +18,7 @@ import pytest
 import yaml
 from harness import call_on_ranks
 from huggingface_hub import HfApi, ModelCard
+from studies import counts_of
 
 from trl_miner import cli
 from trl_miner.data.prompts import PromptForm
@@ -165,10 +166,10 @@ def test_what_arrives_is_what_the_dry_run_wrote_and_no_more(run, hub, environmen
     assert hub.files("me/tiny") == contents(dry) and hub.private == {"me/tiny"}
     assert [path.name for path in dry.parent.iterdir()] == ["dry"]
     assert set(contents(dry)) == {
-        "README.md", "config.json", "evaluation.json", "generation_config.json", "log_history.json",
+        "README.md", "config.json", "generation_config.json", "held_out.json", "log_history.json",
         "model.safetensors", "prompt_form.json", "tokenizer.json", "tokenizer_config.json", "training.png",
     }  # fmt: skip
-    for name in ("model.safetensors", "config.json", "tokenizer.json", "evaluation.json"):
+    for name in ("model.safetensors", "config.json", "tokenizer.json", "held_out.json"):
         assert hub.files("me/tiny")[name] == (run / name).read_bytes(), name
     assert "10 files" in done.stdout and "10 files" in sent.stdout and TOKEN not in sent.stdout + sent.stderr
     assert done.stdout.endswith(f"Next\n  trl-miner push {run} --repo-id me/tiny\n")
@@ -296,7 +297,7 @@ def test_the_quick_start_of_a_card_runs(run, policy, tmp_path, monkeypatch, caps
 
 def test_each_checkpoint_becomes_a_revision(run, online):
     scores = {moment: {"pass@1": 0.5} for moment in ("before", "step 1", "step 2", "after")}
-    (run / "evaluation.json").write_text(json.dumps(scores))
+    (run / "held_out.json").write_text(json.dumps(counts_of(scores, 2)))
     push_well(run, "--repo-id", "me/tiny", "--checkpoints", "--revision", "trial")
     assert set(online.repos["me/tiny"]) == {"main", "trial", "checkpoint-1", "checkpoint-2"}
     assert online.files("me/tiny") == {}  # --revision names another
@@ -306,12 +307,13 @@ def test_each_checkpoint_becomes_a_revision(run, online):
         assert [log["step"] for log in json.loads(files["log_history.json"]) if "reward" in log][-1] == step
         assert not [name for name in files if name.endswith((".pt", ".pth", ".bin"))]
     # a score of later weights is none of this checkpoint's
-    assert set(json.loads(online.files("me/tiny", "checkpoint-1")["evaluation.json"])) == {"before", "step 1"}
+    kept = json.loads(online.files("me/tiny", "checkpoint-1")["held_out.json"])
+    assert kept["moments"].keys() == {"before", "step 1"}
     assert online.files("me/tiny", "trial")["model.safetensors"] == (run / "model.safetensors").read_bytes()
 
 
 def test_of_a_killed_run_the_newest_whole_checkpoint_is_pushed(run, online):
-    for name in ("model.safetensors", "trainer_state.json", "README.md", "evaluation.json"):
+    for name in ("model.safetensors", "trainer_state.json", "README.md", "held_out.json"):
         (run / name).unlink()
     shutil.copytree(run / "checkpoint-2", run / "checkpoint-3")
     (run / "checkpoint-3" / "model.safetensors").write_bytes(b"\0" * 100)

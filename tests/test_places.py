@@ -4,20 +4,16 @@ import json
 import os
 import re
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 from trl_miner import cli
-from trl_miner.runs.eval_folder import read_benchmark, read_settings
 from trl_miner.runs.files import read_lines, write_whole
-from trl_miner.runs.history import read_run
 from trl_miner.runs.models import INDEX, find_model
 from trl_miner.runs.samples import SampleWriter, read_samples
 
-GOLDEN = Path(__file__).parent / "golden" / "run_folders"
 SECRET = "the owner's own"
 CARD = "---\nlibrary_name: x\n---\n\n# Model\n\nTrained using [TRL](https://github.com/huggingface/trl).\n"
 
@@ -98,7 +94,7 @@ HOSTILE = {
     "a pipe": (as_pipe("vocab.json"), "it is no ordinary file"),
     "a device": (as_link("merges.txt", "/dev/zero"), "leads out of"),
     "a record outside": (as_link("training.json", "{victim}/state.json"), "training.json .* leads out of"),
-    "scores outside": (as_link("evaluation.json", "{victim}/state.json"), "evaluation.json .* leads out of"),
+    "scores outside": (as_link("held_out.json", "{victim}/state.json"), "held_out.json .* leads out of"),
     "a log outside": (as_link("trainer_state.json", "{victim}/state.json"), "trainer_state.json .* leads out of"),
 }
 
@@ -184,27 +180,6 @@ def test_a_folder_above_a_checkpoint_is_read_only_if_it_is_a_run(run, tmp_path):
     assert "vocab.txt" not in contents(tmp_path / "dry")
     (tmp_path / "README.md").write_text(CARD)
     assert find_model(checkpoint).run == tmp_path
-
-
-def test_reports_scores_and_pages_read_nothing_outside(run, tmp_path):
-    shutil.copytree(GOLDEN / "run", tmp_path / "own")
-    for name in ("training.json", "evaluation.json"):
-        as_link(name, "{victim}/state.json")(tmp_path / "own")
-    history = read_run(tmp_path / "own")
-    assert sum("it leads out of" in note for note in history.notes) == 2 and not history.scores
-    as_link("trainer_state.json", "{victim}/state.json")(run)
-    with pytest.raises(ValueError, match="trainer_state.json must .* it leads out of"):
-        read_run(run)
-    (tmp_path / "eval").mkdir()
-    as_link("settings.json", "{victim}/state.json")(tmp_path / "eval")
-    (tmp_path / "eval" / "aime24").symlink_to(tmp_path / "victim")
-    (tmp_path / "victim" / "benchmark.json").write_text("{}")
-    (tmp_path / "victim" / "samples.jsonl").write_text("{}")
-    for read in (read_settings, lambda folder: read_benchmark(folder / "aime24")):
-        with pytest.raises(ValueError, match="it leads out of"):
-            read(tmp_path / "eval")
-    with pytest.raises(ValueError, match="it leads out of"):
-        read_samples(tmp_path / "eval" / "aime24" / "samples.jsonl")
 
 
 def test_pipes_and_endless_files_are_refused_and_do_not_hang(tmp_path):

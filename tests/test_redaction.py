@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from trl_miner import cli, redaction
 from trl_miner.launching.process import GuardedProcess
 from trl_miner.redaction import find_secret, learn, redact
-from trl_miner.runs.compare_folder import read_run_settings, write_run
 from trl_miner.runs.eval_folder import write_settings
 from trl_miner.runs.history import read_run
+from trl_miner.runs.training_record import read_compared, write_compared
 
 HEX = "0123456789abcdef0123456789abcdef01234567"  # a key of Weights & Biases, or a commit
 HUB = "hf_abcdefghijklmnopqrstuvwxyzabcdefgh"
@@ -215,10 +215,9 @@ def test_secret_options_of_a_training_travel_in_its_environment_and_no_output_sh
 def test_files_hold_no_secret(tmp_path):
     recipe = {"hub_token": HUB, "env": {"WANDB_API_KEY": HEX, "NCCL_DEBUG": "INFO"}}
     settings = {"method": "miner", "recipe": recipe, "options": ["--hub_token", "tangerine", "--seed", "1"], "seed": 1}
-    write_run(tmp_path, settings)
-    written = read_run_settings(tmp_path)
+    write_compared(tmp_path, settings)
+    written = read_compared(tmp_path)
     assert written == redact(settings) and written["recipe"]["env"]["NCCL_DEBUG"] == "INFO"
-    (tmp_path / "run.json").write_text(json.dumps(settings))
     (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": [{"step": 1, "reward": 1.0}]}))
     known = read_run(tmp_path).settings
     assert known["hub_token"] == "***" and known["seed"] == "1.0" and HEX not in str(known)

@@ -15,7 +15,7 @@ import pytest
 from browser import needs_browser, open_page
 from hypothesis import given
 from hypothesis import strategies as st
-from studies import write_study
+from studies import counts_of, write_study
 
 from trl_miner.cli import main
 from trl_miner.config import MinerGRPOConfig
@@ -55,10 +55,11 @@ def write_run(folder, logs, *, planned=None, scores=None, recipe=None, seed=1, m
     state = {"global_step": steps, "max_steps": planned or steps, "log_history": logs}
     (folder / "trainer_state.json").write_text(json.dumps(state))
     if scores is not None:
-        (folder / "evaluation.json").write_text(json.dumps(scores))
+        (folder / "held_out.json").write_text(json.dumps(counts_of(scores, steps)))
     if recipe is not None:
         facts = {"method": method or folder.parent.name, "recipe": recipe, "options": [], "seed": seed}
-        (folder / "run.json").write_text(json.dumps(facts | {"optimizer_steps_per_step": per_step}))
+        compared = facts | {"optimizer_steps_per_step": per_step}
+        (folder / "training.json").write_text(json.dumps({"compared": compared}))
     return folder
 
 
@@ -139,7 +140,7 @@ def test_each_kind_of_folder_is_known(tmp_path):
     write_run(tmp_path / "cmp" / "miner" / "seed1", [log(1)], recipe={})
     write_run(tmp_path / "cmp" / "grpo" / "seed1", [log(1)], recipe={"advantage_estimator": "grpo"})
     (tmp_path / "cmp" / "miner" / "seed2").mkdir()
-    (tmp_path / "cmp" / "miner" / "seed2" / "run.json").write_text("{}")
+    (tmp_path / "cmp" / "miner" / "seed2" / "training.json").write_text("{}")
     lone = write_run(tmp_path / "lone", [log(1)])
     one = write_result(tmp_path / "evals" / "one", lone)
     two = write_result(tmp_path / "evals" / "two", tmp_path / "elsewhere" / "model")
@@ -473,7 +474,8 @@ def test_without_a_comparison_the_verdict_says_what_is_missing(tmp_path):
     assert verdicts_of([other]) == [
         "No verdict: no run was scored on held-out problems before and after. Set score_problems."
     ]
-    assert verdicts_of([run, other]) == [
+    another = write_run(tmp_path / "three", [log(1)], recipe={"advantage_estimator": "bapo"}, method="bapo")
+    assert verdicts_of([another, other]) == [
         "No verdict: no finished run counted its right answers to held-out problems. Set score_problems."
     ]
     study = write_study(tmp_path / "study", seeds=1, problems=8)
@@ -540,7 +542,6 @@ def test_conversations_with_tools_are_read_as_text(tmp_path):
         ({"verifier": {"names": ["form"], "all_must_score": True}}, "form", 3),
         ({"verifier": {"names": ["form", "accuracy_reward"], "all_must_score": True}}, "form and accuracy_reward", 6),
         ({"verifier": {"names": ["form", "accuracy_reward"], "all_must_score": False}}, "form and accuracy_reward", 4),
-        ({"verifier": "damaged"}, "accuracy_reward", 5),
     ],
 )
 def test_completions_are_right_by_the_reward_that_decides(tmp_path, record, reward, right):

@@ -15,8 +15,8 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from trl_miner import MinerGRPOTrainer
-from trl_miner.runs import checkpoints
-from trl_miner.runs.faults import find_faults
+from trl_miner.runs import checkpoints, models
+from trl_miner.runs.faults import find_faults, write_files
 from trl_miner.runs.models import find_model
 
 
@@ -218,10 +218,12 @@ def test_a_checkpoint_with_a_file_cut_off_anywhere_or_gone_is_not_whole(damaged,
     for size in sorted({0, 1, 7, 8, 9, *range(0, len(content), 1 + len(content) // 50), *range(len(content))[-30:]}):
         (last / name).write_bytes(content[:size])
         is_json_whole = name == "trainer_state.json" and content[:size].rstrip().endswith(b"\n}")
-        assert is_json_whole or [fault.file for fault in find_faults(last)] == [name], size
+        assert is_json_whole or size == len(content) or [fault.file for fault in find_faults(last)] == [name], size
     (last / name).unlink()
     (fault,) = find_faults(last)
-    assert fault.file == name and fault.is_missing and checkpoints.newest(damaged) == damaged / "checkpoint-3"
+    assert (
+        fault.file == name and "is missing" in str(fault) and checkpoints.newest(damaged) == damaged / "checkpoint-3"
+    )
 
 
 def test_a_checkpoint_of_another_step_is_noticed(damaged):
@@ -239,19 +241,16 @@ def test_a_part_of_deepspeeds_optimizer_that_is_missing_is_noticed(tmp_path, dam
     for rank, shard in enumerate(shards):
         shutil.copy(source / "rng_state.pth", last / f"rng_state_{rank}.pth")
         shutil.copy(source / "optimizer.pt", shard)
+    write_files(last)
     assert find_faults(last) == []
     shards[1].unlink()
-    assert [str(fault) for fault in find_faults(last)] == ["zero_pp_rank_1_mp_rank_00_optim_states.pt is missing"]
+    assert [str(fault) for fault in find_faults(last)] == [f"global_step6/{shards[1].name} is missing"]
 
 
 def test_a_model_is_found_without_reading_older_checkpoints(damaged, monkeypatch):
     looked_at = []
-
-    def find(folder):
-        looked_at.append(folder.name)
-        return find_faults(folder)
-
-    monkeypatch.setattr(checkpoints, "find_faults", find)
+    has_model = models.has_model
+    monkeypatch.setattr(models, "has_model", lambda folder: looked_at.append(folder.name) or has_model(folder))
     assert find_model(damaged).step == 6 and looked_at == ["checkpoint-6"]
     (damaged / "checkpoint-6" / "model.safetensors").write_bytes(b"")
     assert find_model(damaged).step == 3
@@ -293,7 +292,7 @@ def test_with_save_only_model_the_states_may_be_missing(policy, damaged, names, 
     trainer = Keeping(policy, mixed_reward, config(damaged, max_steps=7, save_only_model=True), problems())
     trainer.train(resume_from_checkpoint="latest")
     assert trainer.state.global_step == 7
-    assert f"checkpoint-6 is resumed without {', '.join(names)} (save_only_model)" in caplog.text
+    assert f"checkpoint-6 is resumed without {', '.join(sorted(names))} (save_only_model)" in caplog.text
 
 
 def test_a_script_that_asks_first_has_the_checkpoint_read_once(policy, damaged, monkeypatch):
@@ -315,8 +314,10 @@ def test_random_states_of_other_processes_are_said(damaged, caplog):
     assert caplog.text == ""
     checkpoints._warn_of_losses(last, [], 4)
     assert "was made by 2 process(es), and there are 4" in caplog.text
-    (last / "rng_state_1.pth").unlink()
-    assert [fault.file for fault in find_faults(last)] == ["rng_state_1.pth"]  # one process writes rng_state.pth
+    (last / "files.json").unlink()  # as those of other trainers
+    assert find_faults(last) == []
+    (last / "optimizer.pt").unlink()
+    assert [fault.file for fault in find_faults(last)] == ["optimizer.pt"]
 
 
 def test_folders_that_never_became_checkpoints_do_not_keep_a_run_from_starting(tmp_path, policy, caplog):

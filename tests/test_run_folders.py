@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 
 from trl_miner.cli import main
-from trl_miner.runs import compare_folder, eval_folder, evaluation, held_out, models, samples, token_credit
+from trl_miner.runs import eval_folder, held_out, models, samples, token_credit
 from trl_miner.runs.checkpoints import load_rollouts, newest
 from trl_miner.runs.completions import completions_files
 from trl_miner.runs.files import read_parquet
 from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import collect_runs, read_runs
 from trl_miner.runs.trainer_state import last_step
-from trl_miner.runs.training_record import read_run_record
+from trl_miner.runs.training_record import read_compared, read_run_record
 from trl_miner.viewing.material import read_material
 
 GOLDEN = Path(__file__).parent / "golden" / "run_folders"
 RUN, COMPARED, EVALUATED = GOLDEN / "run", GOLDEN / "compare", GOLDEN / "eval"
-GUIDE = Path(compare_folder.__file__).parent / "README.md"
+GUIDE = Path(held_out.__file__).parent / "README.md"
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_a_comparison_is_read(tmp_path):
     assert [run.name for run in of_folders] == ["grpo/seed1", "miner/seed1"]
     assert [run.held_out for run in of_folders] == [grpo.held_out, miner.held_out]
     assert [run.per_step for run in of_folders] == [2, 2]
-    settings = compare_folder.read_run_settings(COMPARED / "miner" / "seed1")
+    settings = read_compared(COMPARED / "miner" / "seed1")
     assert settings["recipe"]["num_generations"] == 4 and settings["optimizer_steps_per_step"] == 2
 
 
@@ -104,9 +104,7 @@ def test_an_evaluation_is_read():
 
 def test_what_is_written_today_is_what_was_written(tmp_path):
     held_out.write_held_out(tmp_path, held_out.read_held_out(RUN))
-    evaluation.write_evaluation(tmp_path, evaluation.read_evaluation(RUN))
-    for name in (held_out.FILE, evaluation.FILE):
-        assert (tmp_path / name).read_bytes() == (RUN / name).read_bytes()
+    assert (tmp_path / held_out.FILE).read_bytes() == (RUN / held_out.FILE).read_bytes()
     eval_folder.write_settings(tmp_path, eval_folder.read_settings(EVALUATED))
     assert eval_folder.read_settings(tmp_path) == eval_folder.read_settings(EVALUATED)
     source = EVALUATED / "arithmetic"

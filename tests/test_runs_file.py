@@ -38,7 +38,7 @@ def test_a_report_of_the_file_is_that_of_the_folders(tmp_path):
 def test_a_run_comes_back_as_it_was(tmp_path):
     write_study(tmp_path)
     folder = tmp_path / "miner" / "seed1"
-    (folder / "training.json").write_text(json.dumps({"versions": {"trl": "1.16.0"}, "git": "abc"}))
+    edit(folder / "training.json", versions={"trl": "1.16.0"}, git="abc")
     before = read_run(folder)
     (after,) = read_runs(write_runs([folder], tmp_path / "runs.jsonl"))
     assert after.name == "miner/seed1" and after.versions == {"trl": "1.16.0", "git": "abc"}
@@ -68,7 +68,7 @@ def test_every_metric_of_a_chart_is_kept():
 
 def test_no_path_of_the_machine_is_kept(tmp_path):
     folder = write_study(tmp_path)[0]
-    facts = json.loads((folder / "run.json").read_text())
+    facts = json.loads((folder / "training.json").read_text())["compared"]
     facts["recipe"] |= {"model_name_or_path": "/home/someone/models/base", "dataset_name": "owner/data"}
     facts["options"] = [
         "--score_benchmark",
@@ -76,7 +76,7 @@ def test_no_path_of_the_machine_is_kept(tmp_path):
         "--vllm_server_base_url",
         "http://h:8/v1",
     ]
-    (folder / "run.json").write_text(json.dumps(facts))
+    edit(folder / "training.json", compared=facts)
     path = write_runs([folder], tmp_path / "runs.jsonl")
     text = path.read_text()
     assert "someone" not in text and str(tmp_path) not in text

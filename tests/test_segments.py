@@ -154,17 +154,6 @@ def test_the_same_adapter_is_no_change(policy, tmp_path):
         trainer(policy, tmp_path, max_steps=4, peft=LoraConfig(**lora, lora_alpha=99)).train("latest")
 
 
-def test_another_model_of_the_same_name_is_told(policy, run, tmp_path):
-    other = AutoModelForCausalLM.from_pretrained(policy)
-    other.lm_head.weight.data += 1
-    moved = tmp_path / "elsewhere" / Path(policy).name
-    shutil.copytree(policy, moved)
-    trainer(str(moved), run, max_steps=3).train(resume_from_checkpoint="latest")  # the same elsewhere is the same
-    other.save_pretrained(moved)
-    with pytest.raises(ValueError, match="model: "):
-        trainer(str(moved), run, max_steps=4).train(resume_from_checkpoint="latest")
-
-
 def test_the_same_model_by_another_path_is_no_change(policy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(policy, "model")
@@ -242,13 +231,6 @@ def test_another_number_of_processes_is_no_change_where_the_batches_stay(policy,
 
 def on_a_rank(policy, folder, settings, resume=None):
     MinerGRPOTrainer(policy, mixed_reward, config(folder, **settings), problems()).train(resume)
-
-
-def test_more_processes_with_smaller_batches_each_are_no_change(policy, tmp_path):
-    trainer(policy, tmp_path, optimizer_batch_size=12).train()
-    halves = dict(per_device_train_batch_size=6, optimizer_batch_size=12, **SAVED | {"max_steps": 4})
-    call_on_ranks(2, on_a_rank, policy, str(tmp_path), halves, "latest")
-    assert (tmp_path / "checkpoint-4").is_dir() and len(read_run_record(tmp_path)["segments"]) == 1
 
 
 def refused(policy, folder, said):

@@ -23,7 +23,7 @@ from trl_miner.launching.local import launcher_arguments
 from trl_miner.recipe import MinerScriptArguments, check_recipe, load_reward_funcs, make_parser
 from trl_miner.reward_functions import find_verifier
 from trl_miner.runs.checkpoints import list_checkpoints
-from trl_miner.runs.files import write_whole
+from trl_miner.runs.held_out import HeldOut, Moment, read_held_out, write_held_out
 from trl_miner.runs.models import find_model
 from trl_miner.train import load_data, main, run
 
@@ -72,7 +72,7 @@ def test_the_readmes_run_leaves_what_it_promises(finished):
     output, done = finished
     for name in ("model.safetensors", "tokenizer.json", "README.md", "trainer_state.json", "training.png"):
         assert (output / name).stat().st_size > 0, name
-    scores = json.loads((output / "evaluation.json").read_text())
+    scores = read_held_out(output).scores
     assert set(scores) == {"before", "after"}
     assert all(set(s) == {"pass@1", "pass@2"} and 0 <= s["pass@1"] <= s["pass@2"] <= 1 for s in scores.values())
     steps = [
@@ -249,7 +249,7 @@ def test_scoring_in_between_changes_nothing_but_the_scores(policy, unscored, tmp
     logged = [log["eval_pass@1"] for log in scored.state.log_history if "eval_pass@1" in log]
     assert logged == [scores["pass@1"] for scores in scored.evaluation.values()]
     assert scored.model.is_gradient_checkpointing
-    assert json.loads((tmp_path / "evaluation.json").read_text()) == scored.evaluation
+    assert read_held_out(tmp_path).scores == scored.evaluation
     assert "Step 1" not in (tmp_path / "README.md").read_text()
     assert "| Metric | Before | After |" in (tmp_path / "README.md").read_text()
 
@@ -280,8 +280,6 @@ def test_a_resumed_run_keeps_its_scores_up_to_the_checkpoint(policy, unscored, t
     tiny_run(policy, tmp_path, "--score_steps", "1")
     (tmp_path / "model.safetensors").unlink()
     (tmp_path / "checkpoint-4" / "trainer_state.json").unlink()
-    scores = {moment: {"pass@1": 0.25} for moment in ("before", "step 1", "step 2", "step 3", "after")}
-    (tmp_path / "evaluation.json").write_text(json.dumps(scores))
     counts = json.loads((tmp_path / "held_out.json").read_text())
     size = len(counts["moments"]["before"]["num_correct"])
     for step in (2, 3):
@@ -291,9 +289,8 @@ def test_a_resumed_run_keeps_its_scores_up_to_the_checkpoint(policy, unscored, t
     assert_same_weights(resumed, unscored)
     again = json.loads((tmp_path / "held_out.json").read_text())["moments"]
     assert [again[f"step {step}"]["num_samples"] == 9 for step in (2, 3)] == [True, False]
-    kept = [moment for moment, found in resumed.evaluation.items() if found == {"pass@1": 0.25}]
-    assert kept == ["before", "step 1", "step 2"]
-    assert list(resumed.evaluation) == [*kept, "step 3", "after"]
+    assert resumed.evaluation["step 2"] == {"pass@1": 1.0, "pass@9": 1.0}
+    assert list(resumed.evaluation) == ["before", "step 1", "step 2", "step 3", "after"]
 
 
 LATEST = ("--resume_from_checkpoint", "latest")
@@ -343,7 +340,7 @@ def test_a_run_killed_after_its_last_checkpoint_is_completed_without_a_step(poli
         if killed == "while the model was written":
             (over / "model.safetensors").write_bytes(content[: len(content) // 2])
         if killed == "before the score":
-            write_whole(over / "evaluation.json", json.dumps({"before": unscored.evaluation["before"]}))
+            write_held_out(over, read_held_out(over).until(0))
     completed = tiny_run(policy, over, *LATEST)
     assert completed.state.global_step == 4 and completed.evaluation == unscored.evaluation
     assert_same_weights(completed, unscored)
@@ -418,7 +415,7 @@ def test_the_best_model_is_kept(policy, tmp_path, monkeypatch):
     monkeypatch.setattr(EvaluationCallback, "record", remember)
     trained = tiny_run(policy, tmp_path, "--score_steps", "1", "--score_keep_best", "true")
     best = tmp_path / "best"
-    assert json.loads((best / "evaluation.json").read_text()) == {"step 2": {"pass@1": 0.75, "pass@2": 0.75}}
+    assert read_held_out(best).scores == {"step 2": {"pass@1": 0.75, "pass@2": 0.75}}
     kept = AutoModelForCausalLM.from_pretrained(best).state_dict()
     assert all(torch.equal(kept[name], value) for name, value in weights["step 2"].items())
     assert not torch.equal(next(iter(kept.values())), next(iter(trained.model.state_dict().values())))
@@ -437,7 +434,7 @@ def test_the_best_model_is_kept(policy, tmp_path, monkeypatch):
         "6",
     ]
     tiny_run(policy, tmp_path, *more)
-    assert json.loads((best / "evaluation.json").read_text()) == {"step 2": {"pass@1": 0.75, "pass@2": 0.75}}
+    assert read_held_out(best).scores == {"step 2": {"pass@1": 0.75, "pass@2": 0.75}}
 
 
 @pytest.fixture
@@ -450,24 +447,24 @@ def callback(unscored, tmp_path):
 
 def test_a_first_start_reads_no_scores_not_even_damaged_ones(callback, tmp_path):
     """On several processes an error in reading would leave the others waiting for this one."""
-    (tmp_path / "evaluation.json").write_text("{")
+    (tmp_path / "held_out.json").write_text("{")
     assert not callback.restore(None)
 
 
-def test_counts_of_other_problems_do_not_stop_a_resumption(callback, unscored, tmp_path):
-    """Two moments of 4 and of 3 problems: the scores come back, the counts are left out with a warning."""
-    counts = {"before": (0, "0121"), "step 2": (2, "122")}
-    moments = {name: dict(step=step, num_samples=2, num_correct=c) for name, (step, c) in counts.items()}
-    (tmp_path / "held_out.json").write_text(json.dumps({"problems": {}, "moments": moments}))
-    (tmp_path / "evaluation.json").write_text(json.dumps({"before": {"pass@1": 0.5}, "step 2": {"pass@1": 0.8}}))
+@pytest.mark.parametrize("damage", [None, "{"])
+def test_counts_that_are_damaged_or_of_other_problems_do_not_stop_a_resumption(callback, unscored, tmp_path, damage):
+    write_held_out(tmp_path, HeldOut({"before": Moment(0, 2, (1, 0))}, fingerprint="other"))
+    if damage:
+        (tmp_path / "held_out.json").write_text(damage)
+    callback.problems = unscored.train_dataset
     checkpoint = tmp_path / "checkpoint-2"
     checkpoint.mkdir()
     unscored.state.save_to_json(str(checkpoint / "trainer_state.json"))
     known = dict(unscored.evaluation)
     try:
-        with pytest.warns(UserWarning, match="held_out.json is left out"):
+        with pytest.warns(UserWarning, match="is left out" if damage else "problems are others now"):
             assert callback.restore(str(checkpoint))
-        assert callback.evaluation["step 2"] == {"pass@1": 0.8} and not callback.held_out
+        assert not callback.held_out
     finally:
         unscored.evaluation.clear()
         unscored.evaluation.update(known)
@@ -482,10 +479,10 @@ def test_a_best_model_between_two_renames_is_found_again(policy, unscored, tmp_p
     try:
         callback = EvaluationCallback(unscored, None, keep_best=True)
         assert (tmp_path / "best" / "which").read_text() == ".best.old"
-        callback._keep("step 1", {"pass@1": 0.5})
+        callback._keep(HeldOut({"step 1": Moment(1, 2, (1, 1))}))
         with pytest.MonkeyPatch.context() as patch:  # a full disk costs the better model, and not the training
             patch.setattr(unscored, "save_model", lambda *_, **__: (tmp_path / "no" / "room").touch())
-            callback._keep("step 2", {"pass@1": 0.75})
+            callback._keep(HeldOut({"step 2": Moment(2, 2, (2, 1))}))
         assert callback.best == 0.5 and "of step 2, could not be kept: " in capsys.readouterr().out
     finally:
         unscored.args.output_dir = known
@@ -548,10 +545,7 @@ def test_scores_do_not_depend_on_the_number_of_processes(policy, unscored, tmp_p
         recipe["output_dir"] = str(tmp_path / str(processes))
         path = write_recipe(tmp_path, json.dumps(recipe))
         call_on_ranks(processes, main, ["--config", path])
-        scores[processes] = [
-            json.loads((tmp_path / str(processes) / "evaluation.json").read_text())["before"],
-            json.loads((tmp_path / str(processes) / "held_out.json").read_text())["moments"]["before"],
-        ]
+        scores[processes] = [(found := read_held_out(tmp_path / str(processes)).moments["before"]).scores, found]
     assert scores[1] == scores[2] and 0 < scores[1][0]["pass@1"] < 1
 
 

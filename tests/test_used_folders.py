@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from harness import call_on_ranks, config, mixed_reward, problems
+from harness import config, mixed_reward, problems
 from transformers import TrainerCallback
 
 from trl_miner import MinerGRPOTrainer
@@ -148,12 +148,6 @@ def test_a_run_that_died_before_its_first_checkpoint_starts_anew_with_latest(pol
     assert [path.name for path in (tmp_path / "credit").iterdir()] == ["credit_00002.parquet"]
 
 
-def test_latest_does_not_take_up_the_records_of_another_run(policy, run):
-    shutil.rmtree(run / "checkpoint-2")
-    with pytest.raises(ValueError, match="advantage_estimator"):
-        trainer(policy, run, advantage_estimator="grpo").train(resume_from_checkpoint="latest")
-
-
 def test_a_checkpoint_of_another_folder_needs_a_folder_of_its_own(policy, used, run, tmp_path):
     trainer(policy, tmp_path / "new").train(resume_from_checkpoint=str(used / "checkpoint-2"))
     with pytest.raises(ValueError, match="overwrite_output_dir"):
@@ -165,20 +159,6 @@ def test_a_second_training_of_one_trainer_is_a_second_run(policy, tmp_path):
     made.train()
     with pytest.raises(ValueError, match="overwrite_output_dir"):
         made.train()
-
-
-def refused(policy, folder, said):
-    made = MinerGRPOTrainer(policy, mixed_reward, config(folder, overwrite_output_dir=False), problems())
-    with pytest.raises(ValueError, match="overwrite_output_dir") as error:
-        made.train()
-    Path(said, f"{os.environ['RANK']}").write_text(str(error.value))
-
-
-def test_every_process_is_refused_alike(policy, run, tmp_path):
-    (tmp_path / "said").mkdir()
-    call_on_ranks(2, refused, policy, str(run), str(tmp_path / "said"))
-    first, second = (path.read_text() for path in (tmp_path / "said").iterdir())
-    assert first == second
 
 
 def test_the_command_line_refuses_before_it_loads_a_model(run, monkeypatch):

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from studies import counts_of
 
 from trl_miner.runs.history import RunHistory
 from trl_miner.viewing.comparison import compare_runs, comparison_table, read_finished
@@ -74,11 +75,12 @@ def test_a_table_says_which_runs_are_missing(wanted, baseline, shown):
 
 
 def test_a_run_without_a_score_after_training_or_without_a_state_is_not_finished(tmp_path):
-    state, scores = tmp_path / "trainer_state.json", tmp_path / "evaluation.json"
-    (tmp_path / "run.json").write_text(json.dumps({"method": "m", "seed": 1, "optimizer_steps_per_step": 2}))
+    state, compared = tmp_path / "trainer_state.json", {"method": "m", "seed": 1, "optimizer_steps_per_step": 2}
+    (tmp_path / "training.json").write_text(json.dumps({"compared": compared}))
     state.write_text(json.dumps({"global_step": 6, "log_history": [{"step": 6, "reward": 1.0}]}))
-    for moments, is_finished in ((["before"], False), (["after", "before"], True)):
-        scores.write_text(json.dumps({moment: {"pass@1": 0.5} for moment in moments}))
+    for moments, is_finished in ((["before"], False), (["before", "after"], True)):
+        scores = {moment: {"pass@1": 0.5} for moment in moments}
+        (tmp_path / "held_out.json").write_text(json.dumps(counts_of(scores, 6)))
         found = read_finished(tmp_path)
         assert (found is not None) == is_finished
     assert list(found.scores) == [0, 6] and found.per_step == 2

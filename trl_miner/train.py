@@ -63,18 +63,17 @@ from .redaction import hide_in_tracebacks, learn
 from .reward_functions import NEED_SOLUTION, OWN_REWARDS, TRL_REWARDS, required_columns
 from .runs.accidents import DiskFull, how_to_go_on, why_full
 from .runs.checkpoints import is_checkpoint, list_checkpoints
-from .runs.compare_folder import RUN
-from .runs.finished import mark_finished, say_finished
 from .runs.locks import check_run, hold_run
 from .runs.models import newest_checkpoint
-from .runs.run_folder import check_record, make_room
+from .runs.run_folder import check_record, make_room, say_finished
 from .runs.segments import continued, settings_of
 from .runs.trainer_state import last_step
+from .runs.training_record import note, read_compared
 from .threads import fitting_threads
 from .tools import check_prompts, check_template, load_environments, load_tools
 from .trackers import why_unusable
 from .trainer import MinerGRPOTrainer
-from .training_callbacks import StepsFile, show_training
+from .training_callbacks import ProgressNote, show_training
 from .viewing.curves import draw_training
 
 
@@ -366,8 +365,8 @@ def _run(
     }
     trainer.about = about
     checkpoint = trainer.find_checkpoint(config.resume_from_checkpoint)
-    if (output / RUN).is_file():  # started by `trl-miner compare`
-        trainer.callback_handler.callbacks.insert(0, StepsFile(output))  # before the last step's scores
+    if read_compared(output):
+        trainer.callback_handler.callbacks.insert(0, ProgressNote(output))  # before the last step's scores
     _train(trainer, scores, checkpoint, args.watchdog_seconds)
     is_made = args.dataset_name in WORLDS or reasoning_gym.is_task(args.dataset_name)
     _publish(trainer, output, None if is_made else args.dataset_name)
@@ -377,7 +376,8 @@ def _run(
         trainer.end()
     if is_main:
         if trainer.state.global_step >= trainer.state.max_steps:  # else a callback has stopped it
-            mark_finished(output, trainer.state.global_step, config.num_train_epochs if config.max_steps < 1 else None)
+            epochs = config.num_train_epochs if config.max_steps < 1 else None
+            note(output, finished={"steps": trainer.state.global_step, "epochs": epochs})
         _finish(output, args)
     return trainer
 
@@ -577,7 +577,7 @@ def _check_writable(output: Path) -> None:
 
 def _finish(output: Path, args: MinerScriptArguments) -> None:
     """Print the closing lines: what the run wrote, and the commands that show it."""
-    names = ("README.md", "trainer_state.json", PICTURE, "evaluation.json", "credit", "best")
+    names = ("README.md", "trainer_state.json", PICTURE, "held_out.json", "credit", "best")
     written = [output, *(path for name in names if (path := output / name).exists())]
     shows = ["report", "inspect"] if (output / "credit").is_dir() else ["report"]
     commands = [["trl-miner", show, str(output)] for show in shows]

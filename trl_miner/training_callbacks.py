@@ -1,5 +1,6 @@
 """Callbacks that show a training: its progress on the terminal, and the page of token credit in trackers."""
 
+import contextlib
 import importlib
 import logging
 import time
@@ -10,8 +11,8 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from transformers.integrations import TensorBoardCallback
 
 from .progress import Progress, is_quiet
-from .runs.steps import write_steps
 from .runs.token_credit import FOLDER
+from .runs.training_record import note
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +52,8 @@ def show_training(trainer: Any) -> "TrainingProgress":
     return progress
 
 
-class StepsFile(TrainerCallback):
-    """Tells `trl-miner compare` how far the run is, at most twice a second."""
+class ProgressNote(TrainerCallback):
+    """Tells `trl-miner compare` how far the run is, at most twice a second. A full disk does not end a run for it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._written = folder, float("-inf")
@@ -63,7 +64,8 @@ class StepsFile(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         now = time.monotonic()
         if state.is_world_process_zero and (now - self._written > 0.5 or state.global_step >= state.max_steps):
-            write_steps(self._folder, state.global_step, state.max_steps)
+            with contextlib.suppress(OSError, ValueError):
+                note(self._folder, progress={"step": state.global_step, "of": state.max_steps})
             self._written = now
 
 

@@ -43,9 +43,17 @@ def write_run(folder, num_steps, seed):
     state = {"global_step": num_steps, "max_steps": num_steps, "log_history": logs}
     names = ["before", *(f"step {num_steps * k // 10}" for k in range(1, 10)), "after"]
     facts = {
-        "run": {"method": "miner", "recipe": {"advantage_estimator": "miner"}, "optimizer_steps_per_step": 1.0}
-        | {"options": [], "seed": seed},
-        "evaluation": {name: {"pass@1": 0.5 + 0.03 * k} for k, name in enumerate(names)},
+        "training": {
+            "compared": {"method": "miner", "recipe": {"advantage_estimator": "miner"}, "options": [], "seed": seed}
+            | {"optimizer_steps_per_step": 1.0}
+        },
+        "held_out": {
+            "problems": {},
+            "moments": {
+                name: {"step": num_steps * k // 10, "num_samples": 100, "num_correct": [50 + 3 * k]}
+                for k, name in enumerate(names)
+            },
+        },
         "trainer_state": state,
     }
     for name, content in facts.items():

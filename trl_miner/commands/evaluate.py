@@ -131,8 +131,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
     if tools := read_tools(Path(args.model)):
         print(
-            f"{args.model} was trained with tools ({tools}), and this command calls none. evaluation.json there "
-            "has its scores with them.",
+            f"{args.model} was trained with tools ({tools}), and this command calls none. Its README.md has its "
+            "scores with them.",
             file=sys.stderr,
         )
     model = ModelOptions.from_arguments(args)

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     with Progress("reading the recipe", unit="", leave=False):  # takes seconds, because it imports TRL
         from ..launching.plan import make_plan
         from ..launching.supervise import supervise
-        from ..runs.finished import say_finished
+        from ..runs.run_folder import say_finished
 
         machines = machines_of(args)
         plan = make_plan(

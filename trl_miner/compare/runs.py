@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ from ..launching.process import GuardedProcess
 from ..launching.signals import how_it_ended, signal_name
 from ..progress import Progress, duration
 from ..redaction import redact
-from ..runs.compare_folder import LOG, RUN, read_run_settings, write_run
+from ..runs.compare_folder import LOG
 from ..runs.history import RunHistory
 from ..runs.locks import IN_USE, TRAINING_LOCK, lock_folder
-from ..runs.steps import forget_steps, read_steps
+from ..runs.training_record import read_compared, read_run_record, write_compared
 from ..threads import NOT_ASKED
 from ..viewing.comparison import final_scores, read_finished
 
@@ -66,7 +67,7 @@ class Run:
 
     folder: Path
     recipe: Path
-    settings: Mapping[str, Any]  # the content of run.json: all that decides the outcome, and that tables must know
+    settings: Mapping[str, Any]  # "compared" in training.json: all that decides the outcome, and that tables must know
 
     @property
     def name(self) -> str:
@@ -84,15 +85,18 @@ class Run:
 
     def place(self) -> str:
         """Return how far the run is, in words."""
-        steps = read_steps(self.folder)
-        return f"{self.name}, step {steps[0]} of {steps[1]}" if steps else f"{self.name}, before its first step"
+        progress = None
+        with suppress(OSError, ValueError):
+            progress = (read_run_record(self.folder) or {}).get("progress")
+        how_far = f"step {progress['step']} of {progress['of']}" if progress else "before its first step"
+        return f"{self.name}, {how_far}"
 
 
 def check_folder(run: Run) -> None:
     """Raise ValueError if the run's folder holds something else, which must not be overwritten."""
     advice = "Give another --output, or delete that folder."
-    if (run.folder / RUN).is_file():
-        if difference := _difference(read_run_settings(run.folder), redact(run.settings)):
+    if known := read_compared(run.folder):
+        if difference := _difference(known, redact(run.settings)):
             raise ValueError(
                 f"{run.folder} must be empty or hold the same run: it holds one with other settings, {difference}. "
                 f"{advice}"
@@ -100,7 +104,7 @@ def check_folder(run: Run) -> None:
         with lock_folder(run.folder, IN_USE, TRAINING_LOCK):  # a comparison that was killed may have left it behind
             pass
     elif run.folder.is_dir() and any(not entry.name.startswith(".") for entry in run.folder.iterdir()):
-        raise ValueError(f"{run.folder} must be empty or hold a run of compare: it holds files but no {RUN}. {advice}")
+        raise ValueError(f"{run.folder} must be empty or hold a run of compare: it holds other files. {advice}")
 
 
 def _difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
@@ -147,11 +151,9 @@ def train_all(runs: Sequence[Run], runner: ProcessRunner, jobs: int) -> bool:
 
 def _train(run: Run, place: str, runner: ProcessRunner, env: dict[str, str]) -> bool:
     """Train a run, and print one line. Return whether it has a result."""
-    write_run(run.folder, run.settings)
-    forget_steps(run.folder)  # of a run that was killed
+    write_compared(run.folder, run.settings)
     log, start = run.folder / LOG, time.monotonic()
     code = runner.run(run.command, log, env)
-    forget_steps(run.folder)
     result = run.result()
     if code or result is None:
         reason = f"ended {how_it_ended(code)}" if code else "ended without a result"

@@ -10,7 +10,7 @@ from ..recipe import load_reward_funcs
 from ..reward_functions import Verifier, find_verifier
 from ..runs.checkpoints import agree_on
 from ..runs.prompt_ledger import needs_ledger, read_beginning
-from ..runs.run_folder import what_to_clear
+from ..runs.run_folder import must_clear
 from ..runs.trainer_state import batches_before
 from ..tools import load_environments, load_tools
 from . import memory
@@ -34,7 +34,7 @@ def check_output(context: Context) -> Finding:
             _check_ledger(context, checkpoint)
         place = None if checkpoint is None else Path(checkpoint)
         model = str(context.settings.model_name_or_path or "")
-        what_to_clear(context.settings, {}, wanted=resumes, checkpoint=place, model=model)
+        must_clear(context.settings, {}, wanted=resumes, checkpoint=place, model=model)
     except (ValueError, OSError) as error:
         return failed(str(error))
     return ok(f"{folder} can be written" + (f"; resumes from {resumes}." if resumes else "."))

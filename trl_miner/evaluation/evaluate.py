@@ -17,8 +17,8 @@ from ..data.prompt_form import find_file
 from ..data.reasoning_gym import is_task
 from ..data.worlds import WORLDS
 from ..redaction import learn
-from ..runs.evaluation import FILE as EVALUATION
 from ..runs.files import read_object
+from ..runs.held_out import FILE as HELD_OUT
 from ..runs.models import ADAPTER
 from ..runs.records import BASE_MODEL
 from ..runs.trainer_state import FILE as STATE
@@ -226,7 +226,7 @@ def _identity(name: str, revision: str | None) -> str | None:
         return getattr(AutoConfig.from_pretrained(name, revision=revision), "_commit_hash", None)
     digest = hashlib.sha256()
     for path in sorted({path for pattern in _WEIGHTS for path in folder.glob(pattern)}):
-        if path.name in (EVALUATION, STATE) or not path.is_file():  # a pipe would hang its reader
+        if path.name in (HELD_OUT, STATE) or not path.is_file():  # a pipe would hang its reader
             continue
         size = path.stat().st_size
         digest.update(f"{path.name} {size}\n".encode())

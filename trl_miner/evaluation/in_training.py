@@ -19,12 +19,10 @@ from trl.models import unwrap_model_for_generation
 from .. import rewards as texts
 from ..reward_functions import KNOWN_VERIFIERS, check_rewards, parameters_of, reward_list
 from ..runs import models
-from ..runs.evaluation import read_evaluation, until, write_evaluation
 from ..runs.held_out import HeldOut, Moment, read_held_out, write_held_out
 from ..runs.trainer_state import last_step
 from .gain import say_no_gain
 from .generate import sample_seed
-from .metrics import pass_at_k
 from .seeded_sampling import DEFAULT_BATCH_SIZE, sample_all
 
 
@@ -32,8 +30,7 @@ class EvaluationCallback(TrainerCallback):
     """Scores held-out problems at intervals during training, after the last step, and whenever `record` is called.
 
     The scores (Pass@1 and Pass@k) go to the log and its trackers (`eval_pass@1`, `eval_pass@8`), into `evaluation`,
-    and into `evaluation.json` of the run folder. `held_out.json` holds how many samples of each problem were right,
-    for statistics over problems and runs.
+    and, as the number of right samples of each problem, into `held_out.json` of the run folder.
 
     Every process samples its share. A sample depends only on the seed, its problem and its number, so the scores do
     not depend on the number of processes. Scoring changes neither the model nor the random state.
@@ -103,21 +100,20 @@ class EvaluationCallback(TrainerCallback):
         """Score the model as it is now. Every process must call it.
 
         Args:
-            moment: Its name in `evaluation.json`: "before", "after", or "step 100".
+            moment: Its name in `held_out.json`: "before", "after", or "step 100".
         """
         if self.problems is None:
             return
         trainer = self.trainer
         num_samples = self.final_samples if moment == "after" else self.num_samples
         num_correct, num_scored = self.count_correct(num_samples)
-        scores = self.evaluation[moment] = _scores(num_correct, num_scored, num_samples)
-        if scores:
-            self.held_out[moment] = Moment(
-                trainer.state.global_step,
-                num_samples,
-                tuple(num_correct.tolist()),
-                tuple(num_scored.tolist()) if (num_scored < num_samples).any() else None,
-            )
+        found = self.held_out[moment] = Moment(
+            trainer.state.global_step,
+            num_samples,
+            tuple(num_correct.tolist()),
+            tuple(num_scored.tolist()) if (num_scored < num_samples).any() else None,
+        )
+        scores = self.evaluation[moment] = found.scores
         title = moment if moment.startswith("step") else f"{moment} training"
         shown = ", ".join(f"{name} {value:.3f}" for name, value in scores.items()) or "n/a"
         shown += _say_unscored(num_scored, num_samples)
@@ -129,10 +125,9 @@ class EvaluationCallback(TrainerCallback):
         if scores and moment != "before":  # the trackers have not started yet: see `on_train_begin`
             self._log(scores)
         if trainer.is_world_process_zero():
-            write_evaluation(self.folder, self.evaluation)
             write_held_out(self.folder, HeldOut(self.held_out, **self._about_problems))
         if self.keep_best and moment != "before" and scores.get("pass@1", -1.0) > self.best:
-            self._keep(moment, scores)
+            self._keep(HeldOut({moment: found}, **self._about_problems))
 
     def count_correct(self, num_samples: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Sample the trainer's model and grade the completions. Every process must call it, and all get the result.
@@ -270,34 +265,37 @@ class EvaluationCallback(TrainerCallback):
             checkpoint: The folder of the checkpoint, or None.
 
         Returns:
-            Whether there were scores.
+            Whether there were scores. Those of other problems are left out, with a warning.
         """
         restored = [self._read(checkpoint) if self.trainer.is_world_process_zero() else None]
         broadcast_object_list(restored)
         if restored[0] is None:
             return False
-        scores, self.held_out, self.best = restored[0]
-        self.evaluation.update(scores)
+        self.held_out, self.best = restored[0]
+        self.evaluation.update({moment: found.scores for moment, found in self.held_out.items()})
         return True
 
-    def _read(self, checkpoint: str | None) -> tuple[dict[str, dict[str, float]], dict[str, Moment], float] | None:
-        """Return the scores and counts up to a checkpoint, and the best score so far."""
+    def _read(self, checkpoint: str | None) -> tuple[dict[str, Moment], float] | None:
+        """Return the counts up to a checkpoint, and the best score so far."""
         done = None if checkpoint is None else last_step(Path(checkpoint))
         if done is None:
-            return None  # a first start replaces the files, damaged ones too
-        scores = read_evaluation(self.folder)
-        if not scores:
-            return None
+            return None  # a first start replaces the file, a damaged one too
         notes: list[str] = []
-        held_out = read_held_out(self.folder, notes)
-        for note in notes:  # such as counts of different problems, if a resumed run had other held-out problems
+        known = read_held_out(self.folder, notes)
+        if known is None and not notes:
+            return None
+        if known and self.problems is not None and known.fingerprint != self._about_problems["fingerprint"]:
+            notes.append("the held-out problems are others now, and the scores of those before are left out.")
+            known = None
+        for note in notes:
             warnings.warn(f"{self.folder}: {note}", stacklevel=2)
         best = models.read_best_score(self.folder) if self.keep_best else None
-        counts = {} if held_out is None else until(done, held_out.moments)
-        return until(done, scores), counts, self.best if best is None else best
+        until = known and known.until(done)
+        return dict(until.moments) if until else {}, self.best if best is None else best
 
-    def _keep(self, moment: str, scores: dict[str, float]) -> None:
-        """Save the model next to the best one so far, then replace that: one of them is always complete."""
+    def _keep(self, held_out: HeldOut) -> None:
+        """Save the model of a moment next to the best one so far, then replace that: one is always complete."""
+        ((moment, found),) = held_out.moments.items()
         is_main, problem = self.trainer.is_world_process_zero(), ""
         if is_main:
             models.begin_best(self.folder)
@@ -306,7 +304,7 @@ class EvaluationCallback(TrainerCallback):
             # Every process: with ZeRO-3 or FSDP the weights are gathered. Internal: otherwise transformers pushes it.
             self.trainer.save_model(str(self.folder / models.NEW_BEST), _internal_call=True)
             if is_main:
-                models.finish_best(self.folder, {moment: scores})
+                models.finish_best(self.folder, held_out)
         except Exception as error:  # a full disk; safetensors has an error of its own
             problem = str(error)
         if problems := [text for text in gather_object([problem]) if text]:
@@ -317,18 +315,7 @@ class EvaluationCallback(TrainerCallback):
                 f"best/ stays as it was."
             )
         else:
-            self.best = scores["pass@1"]
-
-
-def _scores(num_correct_P: torch.Tensor, num_scored_P: torch.Tensor, num_samples: int) -> dict[str, float]:
-    """Return Pass@1 and Pass@n from the scored samples, each over the problems that have as many; else without it."""
-    scores = {}
-    for k in sorted({1, num_samples}):
-        has_enough_P = num_scored_P >= k
-        if has_enough_P.any():
-            passes = pass_at_k(num_scored_P[has_enough_P], num_correct_P[has_enough_P], k)
-            scores[f"pass@{k}"] = passes.mean().item()
-    return scores
+            self.best = found.scores["pass@1"]
 
 
 def _say_unscored(num_scored_P: torch.Tensor, num_samples: int) -> str:

@@ -3,13 +3,14 @@
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..data.prompt_form import FILE as PROMPT_FORM
 from ..redaction import find_secret, learn
-from ..runs.evaluation import AFTER, read_evaluation, until, write_evaluation
 from ..runs.files import read_optional, write_json
+from ..runs.held_out import AFTER, HeldOut, read_held_out, write_held_out
 from ..runs.models import ADAPTER, BEST, CARD, Model, is_trls_card, weight_files
 from ..runs.places import fault, only_within
 from ..runs.trainer_state import FILE as STATE
@@ -52,13 +53,13 @@ def assemble(
         state = model.weights if (model.weights / STATE).is_file() else model.run  # its log goes up to this model
         log = _read_log(state)
         write_json(target / "log_history.json", log)
-        evaluation, moment = _evaluation(model)
-        if evaluation:
-            write_evaluation(target, evaluation)
+        held_out, moment = _held_out(model)
+        if held_out is not None:
+            write_held_out(target, held_out)
         facts = RunFacts(
             record=read_run_record(model.run) or {},
             log_history=log,
-            evaluation=evaluation,
+            evaluation={} if held_out is None else held_out.scores,
             model_name=name,
             moment=moment,
             benchmarks=benchmarks,
@@ -133,17 +134,17 @@ def check_secrets(folder: Path, suffixes: tuple[str, ...] | None = None) -> None
                 )
 
 
-def _evaluation(model: Model) -> tuple[dict[str, Any], str]:
-    """Return the scores up to this model, by moment, and the moment that it is of."""
-    if model.weights.name == BEST and (evaluation := read_evaluation(model.weights)):
-        return evaluation, next(iter(evaluation))
-    evaluation = read_evaluation(model.run)
-    if model.step is None:
-        return evaluation, AFTER
+def _held_out(model: Model) -> tuple[HeldOut | None, str]:
+    """Return how held-out problems came out up to this model, and the moment that it is of."""
+    if model.weights.name == BEST and (held_out := read_held_out(model.weights)):
+        return held_out, next(iter(held_out.moments))
+    held_out = read_held_out(model.run)
+    if held_out is None or model.step is None:
+        return held_out, AFTER
     moment = f"step {model.step}"
-    if AFTER in evaluation and last_step(model.run) == model.step:
-        evaluation[moment] = evaluation[AFTER]  # the last checkpoint is the model after training
-    return until(model.step, evaluation), moment
+    if held_out.after is not None and last_step(model.run) == model.step:  # the last checkpoint is the final model
+        held_out = replace(held_out, moments={**held_out.moments, moment: held_out.after})
+    return held_out.until(model.step), moment
 
 
 def _read_log(folder: Path) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .faults import Fault, find_faults, has_optimizer, made_by
+from .faults import Fault, find_faults, has_optimizer, made_by, write_files
 from .trainer_state import FILE as STATE
 from .trainer_state import last_step
 
@@ -41,11 +41,6 @@ def list_checkpoints(run: str | Path) -> list[Path]:
 def is_checkpoint(folder: Path) -> bool:
     """Return whether a folder is a checkpoint, damaged or not, and not what a kill has left of one."""
     return (folder / STATE).is_file()
-
-
-def holds_whole_model(folder: Path) -> bool:
-    """Return whether the model of a checkpoint is whole."""
-    return last_step(folder) is not None and not any(fault.is_of_model for fault in find_faults(folder))
 
 
 def newest(run: str | Path) -> Path | None:
@@ -170,8 +165,9 @@ def begin(output_dir: str | Path) -> None:
 
 
 def finish(output_dir: str | Path, name: str) -> None:
-    """Move the checkpoint `name`, which is complete, to its place in the run folder."""
+    """Move the checkpoint `name`, which is complete, to its place in the run folder, with a list of its files."""
     staging, place = Path(output_dir, UNFINISHED), Path(output_dir, name)
+    write_files(staging / name)
     old = staging / f"old-{name}"
     if place.exists():
         os.replace(place, old)

@@ -1,10 +1,10 @@
 """The output of `trl-miner compare`: a run folder for each recipe and seed, and files on all of them.
 
-RECIPE/seedK/run.json    the recipe, the options and the seed of the run
-RECIPE/seedK/log.txt     what the run printed
-comparison.json          the numbers of the table; comparison.md shows them
-runs.jsonl               what reports read of all runs: see `runs_file`
-.lock                    held while a comparison is running
+RECIPE/seedK/training.json    among others the recipe, the options and the seed of the run
+RECIPE/seedK/log.txt          what the run printed
+comparison.json               the numbers of the table; comparison.md shows them
+runs.jsonl                    what reports read of all runs: see `runs_file`
+.lock                         held while a comparison is running
 """
 
 from collections.abc import Mapping
@@ -12,16 +12,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
-from .files import read_object, write_json, write_whole
+from .files import write_json, write_whole
 from .locks import lock_folder
-from .records import Compared
+from .training_record import RECORD
 
-RUN, LOG = "run.json", "log.txt"
-COMPARISON, TABLE = "comparison.json", "comparison.md"
-RUN_RECORD = TypeAdapter(Compared)
-_ADVICE = "Give the folder of a finished run of `trl-miner compare`."
+LOG, COMPARISON, TABLE = "log.txt", "comparison.json", "comparison.md"
 
 
 def lock_comparison(output: Path) -> AbstractContextManager[Any]:
@@ -42,18 +37,7 @@ def run_folders(output: Path) -> list[Path]:
         digits = folder.name.removeprefix("seed")
         return folder.parent.name, int(digits) if digits.isdecimal() else 0, folder.name
 
-    return sorted((path.parent for path in output.glob(f"*/seed*/{RUN}")), key=place)
-
-
-def write_run(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Write `run.json`: "method", "recipe", "options", "optimizer_steps_per_step" and "seed"."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / RUN, settings)
-
-
-def read_run_settings(folder: Path) -> dict[str, Any]:
-    """Read `run.json`."""
-    return read_object(folder / RUN, _ADVICE, RUN_RECORD)
+    return sorted((path.parent for path in output.glob(f"*/seed*/{RECORD}")), key=place)
 
 
 def write_table(output: Path, comparison: Mapping[str, Any], table: str) -> None:

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from ..redaction import redact
 from .files import read_lines, read_object, write_json, write_whole
 from .locks import lock_folder
-from .places import check_target, only_within
+from .places import check_target
 from .records import Benchmark, Problem, Sampling, ScoresFile
 
 SETTINGS, SCORES, TABLES = "settings.json", "scores.json", "scores.md"
@@ -51,8 +51,8 @@ def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
 
 def read_settings(folder: Path) -> dict[str, Any]:
     """Read `settings.json`."""
-    with only_within(folder):
-        return read_object(folder / SETTINGS, _ADVICE, _SETTINGS)
+    settings: dict[str, Any] = read_object(folder / SETTINGS, _ADVICE, _SETTINGS)
+    return settings
 
 
 def write_benchmark(folder: Path, about: Mapping[str, Any], problems: Iterable[Mapping[str, Any]]) -> None:
@@ -79,14 +79,13 @@ def benchmark_folders(folder: Path) -> list[Path]:
 
 def read_benchmark(folder: Path) -> dict[str, Any]:
     """Read `benchmark.json` of a benchmark's folder."""
-    with only_within(folder.parent):
-        return read_object(folder / BENCHMARK, _ADVICE, _BENCHMARK)
+    benchmark: dict[str, Any] = read_object(folder / BENCHMARK, _ADVICE, _BENCHMARK)
+    return benchmark
 
 
 def read_problems(folder: Path) -> list[dict[str, Any]]:
     """Read `problems.jsonl` of a benchmark's folder."""
-    with only_within(folder.parent):
-        problems = [problem for _, problem in read_lines(folder / PROBLEMS, _ADVICE, _PROBLEM)]
+    problems = [problem for _, problem in read_lines(folder / PROBLEMS, _ADVICE, _PROBLEM)]
     if not problems or len({problem["id"] for problem in problems}) < len(problems):
         raise ValueError(
             f"{folder / PROBLEMS} must hold problems with different ids: got {len(problems)} lines. Sample into a "
@@ -103,6 +102,4 @@ def write_scores(folder: Path, scores: Mapping[str, Any], tables: str) -> None:
 
 def read_scores(folder: Path) -> dict[str, dict[str, Any]]:
     """Read the benchmarks of `scores.json`, by name."""
-    advice = f"Run: trl-miner score {folder}"
-    with only_within(folder):
-        return dict(read_object(folder / SCORES, advice, _SCORES)["benchmarks"])
+    return dict(read_object(folder / SCORES, f"Run: trl-miner score {folder}", _SCORES)["benchmarks"])

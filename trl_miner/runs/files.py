@@ -1,6 +1,5 @@
 """Reading and writing the files of run folders: whole files, JSON objects, Parquet tables."""
 
-import contextlib
 import gzip
 import json
 import os
@@ -136,9 +135,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None) -> tuple[Any, str | None]:
-    """Read the whole row groups of a Parquet file, and a sentence on what was lost.
+    """Read a Parquet file, or return None and a sentence that says why it cannot be read.
 
-    The table is None where the file cannot be opened. Of `columns`, those that the file lacks are left out.
+    Of `columns`, those that the file lacks are left out.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -148,34 +147,15 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> tuple[Any,
         return None, f"{name} is left out: {problem}."
     try:
         file = pq.ParquetFile(path, page_checksum_verification=True)
+        there = file.schema_arrow.names
+        return file.read(there if columns is None else [column for column in columns if column in there]), None
     except (pa.ArrowException, OSError, ValueError) as error:
-        return None, f"{name} cannot be read and is left out: {_why(path, error)}."
-    schema = file.schema_arrow
-    wanted = schema.names if columns is None else [column for column in columns if column in schema.names]
-    with contextlib.suppress(pa.ArrowException, OSError, ValueError):
-        return file.read(wanted), None
-    tables, reason = [], ""
-    for index in range(file.num_row_groups):
-        try:
-            tables.append(file.read_row_group(index, wanted))
-        except (pa.ArrowException, OSError, ValueError) as error:
-            reason = reason or _one_line(error)
-    table = pa.concat_tables([pa.schema([schema.field(c) for c in wanted], schema.metadata).empty_table(), *tables])
-    return table, f"{name} is damaged: {table.num_rows} of its {file.metadata.num_rows} rows were read ({reason})."
+        return None, f"{name} is damaged or still being written, and is left out: {_one_line(error)}."
 
 
 def _check_place(path: Path, advice: str) -> None:
     if problem := fault(path, largest=LARGEST):
         raise ValueError(f"{path} must be a file of its folder: {problem}. {advice}")
-
-
-def _why(path: Path, error: Exception) -> str:
-    """Say why pyarrow cannot open a file; mostly its end is missing."""
-    try:
-        has_footer = path.read_bytes()[-4:] == b"PAR1"
-    except OSError:
-        has_footer = True
-    return _one_line(error) if has_footer else "it has no footer, so it was cut off or is still being written"
 
 
 def _one_line(error: object) -> str:

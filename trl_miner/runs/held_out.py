@@ -1,14 +1,17 @@
-"""`held_out.json` of a run folder: how many samples of each held-out problem were right.
+"""`held_out.json` of a run folder: how many samples of each held-out problem were right, and the scores that follow.
 
 {"problems": {"fingerprint": "3193fc...", "level": [1, 2, ...], "trained_levels": [1, 2]},
  "moments": {"before": {"step": 0, "num_samples": 8, "num_correct": [5, 0, ...]}, "step 50": ..., "after": ...}}
+
+`best/` holds one, too, with the moment of the model that is kept there.
 
 # P problems, n samples and c right ones of each
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -17,6 +20,7 @@ from .files import ADVICE, read_optional, write_json
 from .records import HeldOutFile
 
 FILE = "held_out.json"
+BEFORE, AFTER = "before", "after"
 _RECORD = TypeAdapter(HeldOutFile)
 
 
@@ -32,8 +36,21 @@ class Moment:
     @property
     def whole(self) -> set[int]:
         """The places of the problems whose samples all had a verdict."""
-        scored = self.num_scored or (self.num_samples,) * len(self.num_correct)
-        return {place for place, count in enumerate(scored) if count == self.num_samples}
+        return {place for place, count in enumerate(self._scored) if count == self.num_samples}
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Pass@1 and Pass@n in [0, 1], each over the problems with as many samples that have a verdict."""
+        counts = [*zip(self.num_correct, self._scored, strict=True)]
+        found = {
+            "pass@1": [right / scored for right, scored in counts if scored],
+            f"pass@{self.num_samples}": [float(right > 0) for right, scored in counts if scored == self.num_samples],
+        }
+        return {name: fmean(values) for name, values in found.items() if values}
+
+    @property
+    def _scored(self) -> tuple[int, ...]:
+        return self.num_scored or (self.num_samples,) * len(self.num_correct)
 
 
 @dataclass(frozen=True)
@@ -48,7 +65,17 @@ class HeldOut:
     @property
     def after(self) -> Moment | None:
         """The scoring after training; None: there was none."""
-        return self.moments.get("after")
+        return self.moments.get(AFTER)
+
+    @property
+    def scores(self) -> dict[str, dict[str, float]]:
+        """The scores by moment: {"before": {"pass@1": 0.5, "pass@8": 0.75}, "step 50": {...}, ...}."""
+        return {name: moment.scores for name, moment in self.moments.items()}
+
+    def until(self, step: int) -> "HeldOut | None":
+        """Return the moments up to an optimizer step, without "after"; None: there is none."""
+        moments = {name: moment for name, moment in self.moments.items() if name != AFTER and moment.step <= step}
+        return replace(self, moments=moments) if moments else None
 
     def ranges(self) -> dict[str, list[int]]:
         """Return the places of the problems by range of levels: trained, beyond training, or all where unknown."""

@@ -10,14 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..redaction import redact
 from .checkpoints import list_checkpoints, step_of
-from .compare_folder import RUN, RUN_RECORD, run_folders
-from .evaluation import AFTER, clean_scores, read_evaluation
-from .evaluation import FILE as EVALUATION
+from .compare_folder import run_folders
 from .files import read_optional
+from .held_out import FILE as HELD_OUT
 from .held_out import HeldOut, read_held_out
-from .places import only_within
 from .records import number as number
 from .segments import sentences
 from .settings import DEFAULTS, clean_settings, read_options
@@ -102,39 +99,33 @@ def read_run(folder: str | Path) -> RunHistory:
         FileNotFoundError: Neither the folder nor a checkpoint in it holds a `trainer_state.json`.
         ValueError: None of those there can be read.
     """
-    with only_within(folder):
-        return _read_run(Path(folder))
-
-
-def _read_run(folder: Path) -> RunHistory:
+    folder = Path(folder)
     state, notes = _read_state(folder)
-    facts = read_optional(folder / RUN, notes, RUN_RECORD)
     record = read_optional(folder / RECORD, notes, TRAINING)
+    compared = record.get("compared") or {}
     segments = record.get("segments") or []
     changed = sentences(segments)
     logs = clean_logs(state.get("log_history"), notes)
     steps = int(number(state.get("global_step")) or (logs[-1]["step"] if logs else 0))
     planned = number(state.get("max_steps"))
-    evaluation, held_out = read_evaluation(folder, notes), read_held_out(folder, notes)
-    finished = (not planned or steps >= planned) and (not evaluation or AFTER in evaluation)
-    known = facts or record
-    seed = number(known.get("seed"))
+    held_out = read_held_out(folder, notes)
+    known = record | compared
     return RunHistory(
         folder=folder,
         name=folder.resolve().name,
         logs=logs,
-        method=str(facts["method"]) if facts.get("method") is not None else None,
-        seed=None if seed is None else int(seed),
-        settings=_settings(facts, record) | ({"segments": " ".join(changed)} if changed else {}),
-        scores=clean_scores(evaluation, steps),
+        method=compared.get("method"),
+        seed=known.get("seed"),
+        settings=_settings(compared, record) | ({"segments": " ".join(changed)} if changed else {}),
+        scores={float(one.step): one.scores for one in held_out.moments.values()} if held_out else {},
         steps=steps,
         planned=int(planned) if planned and planned > 0 else None,
-        per_step=number(known.get("optimizer_steps_per_step")) or None,
-        finished=finished,
+        per_step=known.get("optimizer_steps_per_step"),
+        finished=(not planned or steps >= planned) and (held_out is None or held_out.after is not None),
         notes=[*changed, *notes],
         since=segments[-1]["step"] if segments else 0,
         held_out=held_out,
-        versions=_dict(record, "versions") | ({"git": record["git"]} if record.get("git") else {}),
+        versions=(record.get("versions") or {}) | ({"git": record["git"]} if record.get("git") else {}),
     )
 
 
@@ -152,7 +143,7 @@ def no_state(folder: Path) -> str:
     """Return an error message: why a folder without a log cannot be read, and what to do."""
     if not folder.is_dir():
         return f"{folder} is no folder. Give the output_dir of a training run."
-    begun = [name for name in (RUN, RECORD, EVALUATION) if (folder / name).is_file()]
+    begun = [name for name in (RECORD, HELD_OUT) if (folder / name).is_file()]
     if begun or run_folders(folder):
         return (
             f"{folder} holds no {STATE}: the run has reached neither its end nor a checkpoint. Set save_steps to have "
@@ -194,19 +185,10 @@ def _numbers(values: Sequence[Any]) -> "np.ndarray":
     return np.array([math.nan if (known := number(value)) is None else known for value in values], dtype=float)
 
 
-def _dict(record: Mapping[str, Any], key: str) -> dict[str, Any]:
-    return record[key] if isinstance(record.get(key), dict) else {}
-
-
-def _settings(facts: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, str]:
-    """Return the settings of `run.json`, which has the whole recipe, or else those of `training.json`.
-
-    Earlier versions wrote secrets into `run.json`; none gets any further.
-    """
-    facts = redact(facts)
-    if isinstance(facts.get("recipe"), dict):
-        options = facts.get("options")
-        return clean_settings({**facts["recipe"], **read_options(options if isinstance(options, list) else [])})
+def _settings(compared: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings of the whole recipe, where a comparison has noted it, or else those that decided."""
+    if compared.get("recipe") is not None:
+        return clean_settings({**compared["recipe"], **read_options(compared.get("options") or [])})
     names = {"base_model": "model_name_or_path", "dataset": "dataset_name", "held_out": "score_benchmark"}
-    named = {name: record[key].get("name") for key, name in names.items() if isinstance(record.get(key), dict)}
-    return clean_settings(_dict(record, "other_settings") | _dict(record, "settings") | named)
+    named = {name: record[key]["name"] for key, name in names.items() if record.get(key)}
+    return clean_settings((record.get("other_settings") or {}) | (record.get("settings") or {}) | named)

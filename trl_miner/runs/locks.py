@@ -29,7 +29,6 @@ class FolderLock:
 
     def __init__(self, folder: Path, name: str = LOCK) -> None:
         self.folder, self.path = folder, folder / name
-        self._place: tuple[int, int] | None = None
         self._lease = SoftFileLease(
             self.path, lease_duration=LEASE_SECONDS, heartbeat_interval=BEAT_SECONDS, thread_local=False
         )
@@ -46,7 +45,6 @@ class FolderLock:
             self._take()
         except Timeout:
             raise ValueError(message.format(folder=self.folder, holder=self._holder())) from None
-        self._place = _place(self.folder)
         if left_by:
             logger.warning(f"{self.folder} was left by {left_by}, which has ended. It is taken over.")
 
@@ -83,32 +81,20 @@ class FolderLock:
         )
 
     def _restore(self) -> None:
-        is_deleted = _place(self.folder) != self._place
+        logger.warning(
+            f"{self.folder}, or its {self.path.name}, was deleted or moved while this process was writing into it. It "
+            f"is made again for what comes now; what it held before may not be in it."
+        )
         with suppress(OSError, Timeout):  # a disk that is full or away: whoever writes next says so
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lease.release(force=True)
             self._lease.acquire(timeout=0)
-            self._place = _place(self.folder)
-            if is_deleted:
-                logger.warning(
-                    f"{self.folder} was deleted or moved while this process was writing into it. It is made again for "
-                    f"what comes now; what it held before is not in it."
-                )
 
     def _holder(self) -> str:
         """Return whom the lock names; empty: it is free."""
         if (owner := self._lease.owner) is not None:
             return f"process {owner.pid} on {owner.hostname.partition('?')[0]}"  # filelock adds a container's number
         return f"an unknown process, by {self.path}" if os.path.lexists(self.path) else ""
-
-
-def _place(folder: Path) -> tuple[int, int] | None:
-    """Return what tells a folder from another one of the same name; None: it is not there."""
-    try:
-        found = folder.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _time(path: Path) -> int | None:

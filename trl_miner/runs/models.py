@@ -8,16 +8,14 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from .checkpoints import holds_whole_model, list_checkpoints, step_of
-from .evaluation import FILE as EVALUATION
-from .evaluation import read_evaluation, write_evaluation
-from .faults import is_whole_safetensors
+from .checkpoints import list_checkpoints, step_of
 from .files import read_object
+from .held_out import FILE as HELD_OUT
+from .held_out import HeldOut, read_held_out, write_held_out
 from .places import fault, only_within
 from .trainer_state import FILE as STATE
 from .trainer_state import last_step
@@ -70,12 +68,15 @@ def _newest_model(run: Path) -> Model:
 
 def _is_run(folder: Path) -> bool:
     """Return whether a folder with a checkpoint is that of its run: else nothing of it belongs to the model."""
-    return is_trls_card(folder / CARD) or any((folder / name).is_file() for name in (RECORD, EVALUATION))
+    return is_trls_card(folder / CARD) or any((folder / name).is_file() for name in (RECORD, HELD_OUT))
 
 
 def is_trls_card(card: Path) -> bool:
     """Return whether a file, which need not exist, is a model card that TRL has written."""
-    return card.is_file() and not fault(card, card.parent, largest=LARGEST_CARD) and TRLS_CARD in card.read_bytes()
+    if not card.is_file():
+        return False
+    with only_within(card.parent):
+        return not fault(card, largest=LARGEST_CARD) and TRLS_CARD in card.read_bytes()
 
 
 def _is_newer(weights: Path, checkpoint: Model) -> bool:
@@ -113,7 +114,7 @@ def _own_checkpoints(run: Path) -> list[Path]:
 
 
 def _is_whole(folder: Path) -> bool:
-    if holds_whole_model(folder) and has_model(folder):
+    if last_step(folder) is not None and has_model(folder):
         return True
     _warn_once(f"{folder} is left out: its model is damaged or not complete.")
     return False
@@ -142,9 +143,20 @@ def weight_files(folder: Path) -> list[Path]:
             )
         if problem := fault(file):
             raise OSError(f"{file} must be a file of its run: {problem}. If it is yours, put the file itself there.")
-        if file.suffix == ".safetensors" and not is_whole_safetensors(file):
+        if file.suffix == ".safetensors" and not _is_whole_safetensors(file):
             raise ValueError(f"{file} must be whole: it is cut off. Save the model again, or give another checkpoint.")
     return files
+
+
+def _is_whole_safetensors(path: Path) -> bool:
+    """Return whether a file is as long as its header says."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy"):
+            return True
+    except SafetensorError:
+        return False
 
 
 def has_model(folder: Path) -> bool:
@@ -177,9 +189,9 @@ def begin_best(run: Path) -> None:
     shutil.rmtree(run / NEW_BEST, ignore_errors=True)
 
 
-def finish_best(run: Path, scores: Mapping[str, Mapping[str, float]]) -> None:
-    """Put the model saved in `.best.new`, with these scores, in the place of the best one so far."""
-    write_evaluation(run / NEW_BEST, scores)
+def finish_best(run: Path, held_out: HeldOut) -> None:
+    """Put the model saved in `.best.new`, with its one moment, in the place of the best one so far."""
+    write_held_out(run / NEW_BEST, held_out)
     shutil.rmtree(run / OLD_BEST, ignore_errors=True)
     if (run / BEST).exists():
         os.replace(run / BEST, run / OLD_BEST)
@@ -189,9 +201,5 @@ def finish_best(run: Path, scores: Mapping[str, Mapping[str, float]]) -> None:
 
 def read_best_score(run: Path) -> float | None:
     """Return the Pass@1 of the best model; None: none is kept."""
-    scores = read_evaluation(run / BEST)
-    if not scores:
-        return None
-    if (score := next(iter(scores.values())).get("pass@1")) is None:
-        raise ValueError(f"{run / BEST / EVALUATION} must hold pass@1: it does not. Delete the folder to go without.")
-    return float(score)
+    held_out = read_held_out(run / BEST)
+    return None if held_out is None else next(iter(held_out.moments.values())).scores.get("pass@1")

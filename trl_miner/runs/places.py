@@ -1,4 +1,4 @@
-"""A folder may come from a stranger: nothing outside it is read, and nothing that never ends.
+"""A folder may come from a stranger: nothing outside it is published, and nothing is read that never ends.
 
 A link in it may lead anywhere; a pipe or a device would hang whoever reads it.
 """
@@ -23,15 +23,13 @@ def only_within(folder: str | Path) -> Iterator[None]:
         _FOLDERS.reset(token)
 
 
-def fault(path: Path, folder: str | Path | None = None, *, largest: int | None = None) -> str:
+def fault(path: Path, *, largest: int | None = None) -> str:
     """Return why a file must not be read, as the end of a sentence; empty: it may be.
 
-    It must be an ordinary file, inside `folder` and those of `only_within` around the call, and of at most `largest`
-    bytes.
+    It must be an ordinary file, inside the folders of `only_within` around the call, and of at most `largest` bytes.
     """
     real = os.path.realpath(path)
-    folders = _FOLDERS.get() if folder is None else (*_FOLDERS.get(), os.path.realpath(folder))
-    outside = next((own for own in folders if not Path(real).is_relative_to(own)), None)
+    outside = next((own for own in _FOLDERS.get() if not Path(real).is_relative_to(own)), None)
     if outside is not None:
         return f"it leads out of {outside}, to {real}"
     if not os.path.isfile(real):

@@ -61,6 +61,37 @@ class Segment(Record):
     settings: dict[str, str]
 
 
+class Verifier(Record):
+    """The reward functions that decide what is correct, and whether all of them must have scored a rollout."""
+
+    names: list[str]
+    all_must_score: bool
+
+
+class Progress(Record):
+    """Optimizer steps done and planned."""
+
+    step: Count
+    of: Positive
+
+
+class Finished(Record):
+    """Optimizer steps done when all was written, and the epochs if they set the length."""
+
+    steps: Count
+    epochs: Number | None
+
+
+class Compared(Record):
+    """What `trl-miner compare` decided of a run before it began."""
+
+    method: str
+    recipe: NotRequired[dict[str, Any] | None]
+    options: NotRequired[list[Any] | None]
+    seed: NotRequired[Count | None]
+    optimizer_steps_per_step: NotRequired[AboveZero | None]
+
+
 class Training(Record, total=False):
     """`training.json`."""
 
@@ -78,6 +109,10 @@ class Training(Record, total=False):
     git: str | None
     segments: list[Segment] | None
     optimizer_steps_per_step: AboveZero | None
+    verifier: Verifier | None
+    compared: Compared | None
+    progress: Progress | None
+    finished: Finished | None
 
 
 class Prompts(Record):
@@ -178,23 +213,6 @@ class AdapterRank(Record):
 
 
 # A comparison
-
-
-class Compared(Record):
-    """`run.json`."""
-
-    method: str
-    recipe: NotRequired[dict[str, Any] | None]
-    options: NotRequired[list[Any] | None]
-    seed: NotRequired[Count | None]
-    optimizer_steps_per_step: NotRequired[AboveZero | None]
-
-
-class Steps(Record):
-    """`.steps.json`: optimizer steps done and planned."""
-
-    step: Count
-    of: Positive
 
 
 class RunLine(Record):

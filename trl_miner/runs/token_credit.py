@@ -17,10 +17,8 @@ from pydantic import TypeAdapter
 
 from ..prompt_kinds import PromptKind
 from .checkpoints import list_checkpoints
-from .compare_folder import RUN
 from .completions import FOLDER as COMPLETIONS
 from .files import parse_object, read_parquet, write_whole
-from .places import only_within
 from .records import BatchMeta
 from .trainer_state import FILE as STATE
 from .training_record import RECORD, papers_of, read_run_record
@@ -101,17 +99,13 @@ def write_credit(output_dir: str | Path, table: Any, about: Mapping[str, Any]) -
 
 
 def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
-    """Return all token records of a run that can be read; of a damaged file its whole row groups, with a note.
+    """Return all token records of a run that can be read; a damaged file is left out with a note.
 
     Progress is shown unless `quiet`.
     """
-    with only_within(run):
-        return _read_credit(Path(run), quiet)
-
-
-def _read_credit(run: Path, quiet: bool) -> Credit:
     from ..progress import track
 
+    run = Path(run)
     tables, metas, notes, names = [], {}, [], []
     for path in track(_credit_files(run), "reading", unit="files", quiet=quiet):
         name = f"{path.parent.name}/{path.name}"
@@ -141,12 +135,11 @@ def recorded_prompts(run: str | Path) -> list[tuple[int, int, str]]:
     """Return step, group and text of every prompt that the token records of a run hold; none: it has no records."""
     found: dict[tuple[int, int], str] = {}
     wanted = ["step", "group", "prompt"]
-    with only_within(run):
-        for path in (Path(run) / FOLDER).glob("credit_*.parquet"):
-            table, _ = read_parquet(path, wanted)
-            for row in [] if table is None or set(table.column_names) != {*wanted} else table.to_pylist():
-                if isinstance(row["step"], int) and isinstance(row["group"], int):
-                    found[row["step"], row["group"]] = str(row["prompt"] or "")
+    for path in (Path(run) / FOLDER).glob("credit_*.parquet"):
+        table, _ = read_parquet(path, wanted)
+        for row in [] if table is None or set(table.column_names) != {*wanted} else table.to_pylist():
+            if isinstance(row["step"], int) and isinstance(row["group"], int):
+                found[row["step"], row["group"]] = str(row["prompt"] or "")
     return [(*place, found[place]) for place in sorted(found)]
 
 
@@ -188,7 +181,7 @@ def _credit_files(run: Path) -> list[Path]:
     paths = sorted((run / FOLDER).glob("credit_*.parquet"), key=lambda path: (len(path.name), path.name))
     if paths:
         return paths
-    signs = (STATE, RECORD, RUN, COMPLETIONS, FOLDER)
+    signs = (STATE, RECORD, COMPLETIONS, FOLDER)
     if not any((run / sign).exists() for sign in signs) and not list_checkpoints(run):
         raise FileNotFoundError(
             f"{run} is no run: it holds none of {', '.join(signs)}, nor a checkpoint. Give the output_dir of a "

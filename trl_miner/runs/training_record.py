@@ -1,7 +1,11 @@
 """`training.json` of a run folder: what the model card says of the run, and with which settings it began.
 
 It holds neither paths of the machine nor secrets: of a local folder it keeps the last name, and of the settings those
-that decide on the training.
+that decide on the training. Some of its fields are written at other times:
+
+"compared"    by `trl-miner compare`, before the run begins: method, recipe, options, seed; paths, too
+"progress"    in a run of a comparison after its steps: {"step": 12, "of": 150}
+"finished"    once all is written: {"steps": 150, "epochs": null}; a run that is started again then stays as it is
 """
 
 import contextlib
@@ -70,7 +74,9 @@ def write_run_record(
     if record["base_model"] is not None and record["base_model"]["hub"]:
         record["license"] = license_of(record["base_model"]["name"])
     path = Path(trainer.args.output_dir) / RECORD
-    if read_optional(path, []) != record:  # a run without a step left changes nothing
+    known = read_optional(path, [])
+    record |= {"compared": known["compared"]} if "compared" in known else {}
+    if known != record:  # a run without a step left changes nothing
         write_json(path, record)
 
 
@@ -88,19 +94,36 @@ def read_run_record(run: Path) -> dict[str, Any] | None:
     return read_object(path, "Delete it to go without.", TRAINING) if path.is_file() else None
 
 
+def write_compared(run: Path, facts: Mapping[str, Any]) -> None:
+    """Note what a comparison has decided of a run that is about to begin."""
+    run.mkdir(parents=True, exist_ok=True)
+    record = read_optional(run / RECORD, [])
+    write_json(run / RECORD, {name: record[name] for name in record if name != "progress"} | {"compared": facts})
+
+
+def read_compared(run: Path) -> dict[str, Any]:
+    """Return what a comparison has decided of a run; empty: none has started it."""
+    compared: dict[str, Any] = (read_run_record(run) or {}).get("compared") or {}
+    return compared
+
+
+def note(run: Path, **fields: Any) -> None:
+    """Set fields of a record: `progress={"step": 12, "of": 150}`, or `finished` with steps and epochs, once all is
+    written, on one process. A folder that was deleted meanwhile has no record: then the next start writes all anew."""
+    if (run / RECORD).is_file():
+        write_json(run / RECORD, read_object(run / RECORD) | fields)
+
+
 def read_verifier(run: Path) -> tuple[list[str], bool] | None:
     """Return the names of the reward functions that decide what is correct, and whether all of them must have scored a
     rollout; None: `training.json` does not say so, or cannot be read."""
-    verifier = read_optional(run / RECORD, []).get("verifier")
-    if not isinstance(verifier, dict) or not isinstance(names := verifier.get("names"), list):
-        return None
-    return [str(name) for name in names], verifier.get("all_must_score") is True
+    verifier = read_optional(run / RECORD, [], TRAINING).get("verifier")
+    return (verifier["names"], verifier["all_must_score"]) if verifier else None
 
 
 def read_tools(run: Path) -> str | None:
     """Return the names of the tools that a run was trained with; None: without, or `training.json` does not say so."""
-    settings = read_optional(run / RECORD, []).get("settings")
-    return settings.get("tools") if isinstance(settings, dict) else None
+    return (read_optional(run / RECORD, [], TRAINING).get("settings") or {}).get("tools")
 
 
 def papers_of(methods: Iterable[str], record: Mapping[str, Any] | None) -> list[tuple[str, str | None]]:

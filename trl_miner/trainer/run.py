@@ -162,6 +162,7 @@ class Checkpointing(TrainerCallback):
         settings, methods = trainer_settings(trainer, about.get("others", ())), [one.name for one in args.methods]
         folder, confirmed = Path(args.output_dir), args.resume_with_changes
         segments: list[Segment] = [{"step": 0, "methods": methods, "settings": settings}]
+        step = 0
         if place is not None:
             step = last_step(place) or 0
             segments, warning = continued(place, settings, methods, step, is_confirmed=confirmed)
@@ -169,8 +170,7 @@ class Checkpointing(TrainerCallback):
                 logger.warning(warning)
                 checkpoints.check_newest(folder, place)
         make_room(args, settings, wanted=wanted, checkpoint=place, model=trainer.model.config._name_or_path)
-        if place is not None:
-            forget_after(folder, step)
+        forget_after(folder, step)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             write_run_record(trainer, segments=segments, **about)

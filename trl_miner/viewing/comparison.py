@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..runs.evaluation import AFTER, read_evaluation
+from ..runs.held_out import read_held_out
 from ..runs.history import RunHistory, read_run
 from ..runs.trainer_state import last_step
 from ..tables import Table
@@ -20,7 +20,8 @@ _ROUNDING = 1e-9  # the mean of equal scores may be a little above each of them
 def read_finished(folder: Path) -> RunHistory | None:
     """Return a run of `trl-miner compare`; None: it was not scored after training, or a file is missing or damaged."""
     try:
-        is_finished = last_step(folder) is not None and AFTER in read_evaluation(folder)
+        held_out = read_held_out(folder)
+        is_finished = last_step(folder) is not None and held_out is not None and held_out.after is not None
         return read_run(folder) if is_finished else None
     except (FileNotFoundError, ValueError):
         return None

@@ -11,7 +11,6 @@ from ..reward_functions import find_verifier
 from ..runs.completions import TEXTS, completions_files, reward_columns
 from ..runs.files import read_parquet
 from ..runs.history import RunHistory
-from ..runs.places import only_within
 from ..runs.training_record import read_verifier
 from .cells import as_number
 from .charts import MOST_COMPLETION_FILES
@@ -32,7 +31,7 @@ class Completions:
 
 
 def read_completions(run: RunHistory, *, rows: int = 6) -> Completions:
-    """Read the completions files of a run, damaged ones as far as they go, and keep some rows of the last."""
+    """Read the completions files of a run, and keep some rows of the last."""
     import pandas as pd
 
     paths = completions_files(run.folder)
@@ -42,8 +41,7 @@ def read_completions(run: RunHistory, *, rows: int = 6) -> Completions:
     threshold = as_number(run.settings.get("correct_threshold"), 1.0)
     logs, last, notes, reward = [], [], [], None
     for path in paths:
-        with only_within(run.folder):
-            table, note = read_parquet(path)
+        table, note = read_parquet(path)
         notes += [note] if note else []
         if table is None or not table.num_rows or not TEXTS <= set(table.column_names):
             continue

@@ -14,7 +14,6 @@ from urllib.parse import quote
 import numpy as np
 
 from ..runs.history import RunHistory
-from ..runs.places import only_within
 from ..runs.prompt_ledger import Ledger, read_ledger
 from ..runs.prompt_outcomes import ALL_RIGHT, KINDS, Outcomes, outcomes_of
 from ..runs.token_credit import recorded_prompts
@@ -97,8 +96,7 @@ def read_prompts(runs: Sequence[RunHistory]) -> tuple[dict[str, Prompts], list[s
     """Return by run folder what the ledgers say, for runs that have one, and notes on what could not be read."""
     found, notes = {}, []
     for run in runs:
-        with only_within(run.folder):
-            ledger = read_ledger(run.folder)
+        ledger = read_ledger(run.folder)
         if ledger is None:
             continue
         notes += [f"{run.name}: {note}" for note in ledger.notes]
