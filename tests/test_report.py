@@ -29,7 +29,14 @@ from trl_miner.viewing.charts import CHARTS, COMPLETIONS, Chart, Panel
 from trl_miner.viewing.completions import completions_history, read_completions
 from trl_miner.viewing.curves import draw_chart, read_runs
 from trl_miner.viewing.frame import read_metrics
-from trl_miner.viewing.grouping import ablation_of, group_methods, group_results, highlighted_labels
+from trl_miner.viewing.grouping import (
+    group_methods,
+    group_results,
+    highlighted_labels,
+    is_ablation,
+    is_grpo,
+    is_whole_miner,
+)
 from trl_miner.viewing.held_out import scored_alike
 from trl_miner.viewing.material import read_material
 from trl_miner.viewing.method_tables import dose_table
@@ -231,39 +238,43 @@ def test_settings_name_the_method_of_each_kind(settings, methods):
 GRPO, MINER = {"advantage_estimator": "grpo"}, {"advantage_estimator": "grpo", "all_right": "miner"}
 
 
+def kind_of(settings):
+    run = RunHistory(Path("r"), "r", [], settings=clean_settings(settings), method="m")
+    return [kind for kind in (is_grpo, is_whole_miner, is_ablation) if kind(run)]
+
+
 @pytest.mark.parametrize(
-    ("recipe", "ablation", "is_highlighted"),
+    ("recipe", "kinds"),
     [
-        ({}, "MINER", True),
-        (MINER, "MINER", True),
-        ({"all_right": "miner", "all_wrong": "none"}, "MINER", True),
-        (MINER | {"miner_lambda_max": None}, "w/o AC", False),
-        (MINER | {"miner_lambda_max": None, "dose_share": 0.01}, None, True),  # limited otherwise
-        ({"advantage_estimator": "ucas"}, None, False),
+        ({}, [is_whole_miner]),
+        (MINER, [is_whole_miner]),
+        ({"all_right": "miner", "all_wrong": "none"}, [is_whole_miner]),
+        (MINER | {"miner_lambda_max": None}, [is_ablation]),
+        (MINER | {"miner_lambda_max": None, "dose_share": 0.01}, [is_whole_miner]),  # limited otherwise
+        (GRPO | {"all_wrong": "none"}, [is_grpo]),
+        ({"advantage_estimator": "ucas"}, []),
     ],
 )
-def test_miner_is_miner_however_it_is_written(tmp_path, recipe, ablation, is_highlighted):
-    write_run(tmp_path / "it" / "seed1", [log(1)], recipe=recipe)
-    write_run(tmp_path / "grpo" / "seed1", [log(1)], recipe=GRPO | {"all_wrong": "none"})
+def test_miner_is_miner_however_it_is_written(recipe, kinds):
+    assert kind_of(recipe) == kinds
+
+
+def test_miner_and_grpo_stand_out_where_both_are_there(tmp_path):
+    for name, recipe in (("grpo", GRPO), ("it", MINER), ("other", {"advantage_estimator": "ucas"})):
+        write_run(tmp_path / name / "seed1", [log(1)], recipe=recipe)
     methods = group_methods(read_material([tmp_path]).runs)
-    assert [ablation_of(method.runs[0]) for method in methods] == ["GRPO", ablation]
-    assert highlighted_labels(methods) == (["grpo", "it"] if is_highlighted else [])
+    assert highlighted_labels(methods) == ["grpo", "it"]
+    assert highlighted_labels(methods[1:]) == highlighted_labels([methods[0], methods[2]]) == []
 
 
-RECIPES = Path(__file__).parents[1] / "recipes"
-
-
-@pytest.mark.parametrize(
-    ("recipe", "variant"),
-    [("miner", "MINER"), ("miner_wo_ir", "w/o IR"), ("miner_wo_fw", "w/o FW"), ("miner_wo_ac", "w/o AC")]
-    + [("grpo", "GRPO"), ("gspo", None), ("dapo", None), ("kl_cov", None), ("ucas", None)],
-)
-def test_recorded_settings_name_the_ablation(recipe, variant):
+@pytest.mark.parametrize("folder", ["arithmetic", "Qwen3-4B-Base"])
+def test_the_papers_recipes_are_what_they_are_called(folder):
     import yaml
 
-    for folder in ("arithmetic", "Qwen3-4B-Base"):
-        settings = clean_settings(yaml.safe_load((RECIPES / folder / f"{recipe}.yaml").read_text()))
-        assert ablation_of(RunHistory(Path("r"), "r", [], settings=settings)) == variant
+    recipes = Path(__file__).parents[1] / "recipes" / folder
+    kinds = {"miner": [is_whole_miner], "grpo": [is_grpo], "gspo": [is_grpo], "dapo": [], "kl_cov": [], "ucas": []}
+    kinds |= dict.fromkeys(("miner_wo_ir", "miner_wo_fw", "miner_wo_ac"), [is_ablation])
+    assert {name: kind_of(yaml.safe_load((recipes / f"{name}.yaml").read_text())) for name in kinds} == kinds
 
 
 def compared(tmp_path, variants, model="m"):
@@ -316,7 +327,7 @@ def test_smoothing_is_a_trailing_mean_that_keeps_gaps():
 
 @given(
     st.lists(st.one_of(st.floats(-1e6, 1e6, width=32), st.just(math.nan)), min_size=1, max_size=400),
-    st.integers(1, 60),
+    st.sampled_from([(125, 20), (250, 12), (1000, 12), (1, 300)]),
 )
 def test_a_long_line_is_the_mean_and_the_extremes_of_each_column(values, lines_and_columns):
     lines, columns = lines_and_columns

@@ -84,5 +84,6 @@ def test_a_run_without_a_score_after_training_or_without_a_state_is_not_finished
         found = read_finished(tmp_path)
         assert (found is not None) == is_finished
     assert list(found.scores) == [0, 6] and found.per_step == 2
-    state.unlink()
+    (tmp_path / "checkpoint-6").mkdir()  # killed after the scores, before the end
+    state.rename(tmp_path / "checkpoint-6" / "trainer_state.json")
     assert read_finished(tmp_path) is None

@@ -17,13 +17,8 @@ _NOT_METHOD_SETTINGS = re.compile(
     r"(logging|save|score|hub|log|eval|dataloader|ddp|vllm_server|vllm_group)_.*|"
     r"push_to_hub|watchdog_seconds|num_completions_to_print|disable_tqdm"
 )
-_ABLATIONS = {  # intrinsic reward, credit, whether limited: recipes/Qwen3-4B-Base/miner_wo_*.yaml
-    ("nll", "focal", True): "MINER",
-    ("constant", "uniform", False): "w/o IR",
-    ("nll", "uniform", True): "w/o FW",
-    ("nll", "focal", False): "w/o AC",
-}
-
+# Of the paper's ablations, intrinsic reward, credit and whether limited: w/o IR, w/o FW, w/o AC
+_ABLATIONS = (("constant", "uniform", False), ("nll", "uniform", True), ("nll", "focal", False))
 _SAMPLING = ("temperature", "top_p", "max_tokens", "style")
 
 
@@ -126,23 +121,20 @@ def is_miner(run: RunHistory) -> bool:
 
 def is_whole_miner(run: RunHistory) -> bool:
     """Return whether it is the paper's method on top of GRPO, with its cap or another dose in the cap's place."""
-    return _variant(run, is_limited=_has_cap(run) or run.setting("dose_share") != "None") == "MINER"
+    *parts, has_cap = _parts(run)
+    return parts == ["nll", "focal"] and (has_cap or run.setting("dose_share") != "None")
 
 
-def ablation_of(run: RunHistory) -> str | None:
-    """Return MINER, w/o IR, w/o FW, w/o AC or GRPO, as the paper's ablation names it; None: none of these."""
-    if is_grpo(run):
-        return "GRPO" if run.setting("importance_sampling_level") == "token" else None
-    return _variant(run, is_limited=_has_cap(run)) if run.setting("dose_share") == "None" else None
+def is_ablation(run: RunHistory) -> bool:
+    """Return whether it is one of the paper's ablations of MINER."""
+    return run.setting("dose_share") == "None" and _parts(run) in _ABLATIONS
 
 
-def _variant(run: RunHistory, *, is_limited: bool) -> str | None:
-    parts = str(run.setting("miner_intrinsic")), str(run.setting("miner_credit")), is_limited
-    return _ABLATIONS.get(parts) if _methods(run) == ("grpo", "miner", NONE) else None
-
-
-def _has_cap(run: RunHistory) -> bool:
-    return run.setting("miner_lambda_max") != "None"
+def _parts(run: RunHistory) -> tuple[str | None, str | None, bool]:
+    """Return intrinsic reward, credit, and whether there is a cap, of MINER on top of GRPO; of others none of it."""
+    if _methods(run) != ("grpo", "miner", NONE):
+        return None, None, False
+    return run.setting("miner_intrinsic"), run.setting("miner_credit"), run.setting("miner_lambda_max") != "None"
 
 
 def ablation_base(run: RunHistory) -> dict[str, str]:

@@ -16,7 +16,7 @@ from .curves import plan_chart
 from .effects import TEST, Effect, crossed_difference, holm
 from .figures import INK, finish_axes, new_figure, style
 from .frame import SAMPLES, Metrics, as_rows
-from .grouping import Method, ablation_base, ablation_of, baseline_of, is_whole_miner
+from .grouping import Method, ablation_base, baseline_of, is_ablation, is_whole_miner
 from .pages import Plan
 
 _SIGNIFICANT = 0.05
@@ -118,7 +118,7 @@ def families(scored: ComparableRuns) -> dict[str, list[str]]:
         compared[miner] = [
             label
             for label, method in scored.methods.items()
-            if ablation_of(method.runs[0]) not in (None, "MINER", "GRPO") and ablation_base(method.runs[0]) == base
+            if is_ablation(method.runs[0]) and ablation_base(method.runs[0]) == base
         ]
     for reference, others in compared.items():
         compared[reference] = [label for label in others if _paired_runs(scored, label, reference)]
