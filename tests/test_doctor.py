@@ -381,7 +381,7 @@ def test_an_unknown_model_is_not_checked_rather_than_ok(recipe):
 
 
 def test_an_embedded_model_is_looked_at(recipe):
-    findings = found(recipe(model_name_or_path="trl_miner/strategies"))
+    findings = found(recipe(model_name_or_path="trl_miner/forks"))
     assert {findings[about][0] for about in ("model", "memory", "prompts", "trainer")} == {"ok"}
 
 
