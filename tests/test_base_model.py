@@ -20,7 +20,7 @@ TINY = BaseModelSettings(
 LOSSES = {
     "trl_miner/arithmetic": 0.5196,
     "trl_miner/forks": 0.1825,
-    "trl_miner/forks_mirror": 0.0,
+    "trl_miner/forks_mirror": 0.1018,
 }
 
 
