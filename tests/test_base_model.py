@@ -19,9 +19,8 @@ TINY = BaseModelSettings(
 # Nats a token on 256 new solutions. They tell the worlds apart: forks' solutions are the mirror's with other shares.
 LOSSES = {
     "trl_miner/arithmetic": 0.5196,
-    "trl_miner/strategies": 0.0,
     "trl_miner/forks": 0.1825,
-    "trl_miner/forks_mirror": 0.0,
+    "trl_miner/forks_mirror": 0.1018,
 }
 
 
@@ -40,11 +39,11 @@ def loss(folder: str | Path, world: str) -> float:
 def test_a_name_of_the_hub_stays_and_missing_weights_are_named(monkeypatch, tmp_path):
     assert find_model("Qwen/Qwen3-0.6B") == "Qwen/Qwen3-0.6B"
     monkeypatch.setattr(base_model, "_folder_of", lambda world: tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="Make them: python -m trl_miner.data.base_model trl_miner/forks"):
+    with pytest.raises(ValueError, match="Make them, .*: python -m trl_miner.data.base_model trl_miner/forks"):
         find_model("trl_miner/forks")
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", LOSSES)
 def test_the_weights_are_those_of_the_world_as_it_is(world):
     """Whoever changes a world, a tokenizer or the settings of a model has to make its weights anew."""
     folder = Path(find_model(world))

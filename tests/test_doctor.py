@@ -332,7 +332,7 @@ def test_a_login_is_needed_to_push_and_no_token_is_shown(recipe, monkeypatch, ca
 
 
 def test_an_embedded_model_is_looked_at(recipe):
-    findings = found(recipe(model_name_or_path="trl_miner/strategies"))
+    findings = found(recipe(model_name_or_path="trl_miner/forks"))
     assert {findings[about][0] for about in ("model", "memory", "prompts", "trainer")} == {"ok"}
 
 

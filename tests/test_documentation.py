@@ -151,7 +151,7 @@ EXECUTED_BY = {
     r"sbatch .*recipes/slurm/train.slurm": (
         "tests/test_launch_processes.py::test_the_slurm_script_starts_each_side_on_its_nodes"
     ),
-    r"trl-miner data deepscaler": "tests/test_data_command.py::test_deepscaler_becomes_prompts_and_golds",
+    r"trl-miner data deepscaler": "tests/test_data_command.py::test_a_rewritten_folder_is_read_anew",
     r"trl-miner data medical": (
         "tests/test_data_command.py::test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill"
     ),

@@ -1,7 +1,8 @@
 """The base models of the embedded worlds: where their weights are, and the training that made them.
 
 The weights are part of the package: on another processor sums are rounded differently, and the same training gives
-another model. After a change of a world or of the training, make them anew, on a CPU in 1 to 8 minutes:
+another model. (Those of the study's world, 4 MB, are not: whoever repeats the study makes them.) After a change of a
+world or of the training, make them anew, on a CPU in 1 to 8 minutes:
 
     python -m trl_miner.data.base_model trl_miner/arithmetic
 """
@@ -45,8 +46,8 @@ def find_model(name: str) -> str:
     folder = _folder_of(name)
     if not folder.is_dir():
         raise ValueError(
-            f"{name} must have its weights in {folder}: there are none. Make them: "
-            f"python -m trl_miner.data.base_model {name}"
+            f"{name} must have its weights in {folder}: there are none. Make them, there or in another folder "
+            f"(--output) that is then the model: python -m trl_miner.data.base_model {name}"
         )
     return str(folder)
 

@@ -70,7 +70,10 @@ def find_config(settings: argparse.Namespace) -> tuple[Any, str]:
     """
     from transformers import AutoConfig
 
-    name, code = find_model(str(settings.model_name_or_path)), bool(settings.trust_remote_code)
+    try:
+        name, code = find_model(str(settings.model_name_or_path)), bool(settings.trust_remote_code)
+    except ValueError as error:
+        raise UnusableModel(str(error)) from error
     try:
         config = AutoConfig.from_pretrained(name, revision=settings.model_revision, trust_remote_code=code)
         return config, "its configuration"
