@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass, field
 from functools import partial
 
+import trl.experimental.async_grpo.packing  # noqa: F401 (of TRL 1.16: an earlier one is refused here)
 from trl.experimental.async_grpo import AsyncGRPOConfig
 
 from .config import MinerGRPOConfig, SharedSettings, with_hints
