@@ -22,6 +22,7 @@ from trl_miner.reward_functions import REWARD_KWARGS
 from trl_miner.rules import AVERAGED_BY_SEQUENCE_RATIO, CLIPPED_LOSSES, ONE_OF
 from trl_miner.trainer.generation_batch import COMPLETION_IDS, COMPLETIONS, EXTRA_FIELDS, SAMPLER_LOGPS, TOOL_MASK
 from trl_miner.trainer.row_layout import ROW_MEAN, SUMMED, TOKEN_MEAN
+from trl_miner.trainer.run_trainer import RunTrainer
 from trl_miner.trainer.scoring import MULTIMODAL_KEYS
 
 WRITTEN_AGAINST = "1.16.0"
@@ -74,21 +75,29 @@ ASYNCHRONOUS_READ = {
     "_metrics": "metrics of a window, which TRL logs",
     "model_version": "a group of which TRL has dropped a stale part is dropped when it is stale itself",
 }
+# What trl_miner/trainer/rollout_worker.py overrides or calls: plain text, and sampling without a server
+ROLLOUT_LOOP = {
+    "_generate_one": "self prompt tool_dict tools group_id",
+    "_generate_one_turn": "self prompt_ids",
+    "_run_loops": "self stop_event",
+    "_generate_loop": "self stop_event",
+    "_score_loop": "self stop_event",
+}
 ASYNCHRONOUS_SAMPLE = "input_ids completion_mask old_log_probs advantage group_id metrics model_version completion"
 
 
 def test_the_asynchronous_trainer_has_what_is_replaced_and_read():
     pytest.importorskip("trl.experimental.async_grpo.packing", reason="TRL 1.16 packs rollouts in trees")
-    from trl.experimental.async_grpo import async_grpo_trainer
+    from trl.experimental.async_grpo import async_grpo_trainer, async_rollout_worker
 
-    from trl_miner.trainer import asynchronous
+    from trl_miner.trainer import asynchronous, rollout_worker, windows
 
     for name, (owner, parameters, _) in ASYNCHRONOUS.items():
         found = inspect.signature(getattr(getattr(async_grpo_trainer, owner), name)).parameters
         assert list(found) == parameters.split(), moved(name)
     source = inspect.getsource(async_grpo_trainer.AsyncGRPOTrainer)
     assert all(f"self.{name} = " in source for name in ASYNCHRONOUS_READ), moved("AsyncGRPOTrainer")
-    own = inspect.getsource(asynchronous)
+    own = inspect.getsource(asynchronous) + inspect.getsource(windows)
     private = set(re.findall(r"self\.(_[a-z]\w+)", source + inspect.getsource(Trainer)))
     used = {*re.findall(r"_trainer\.(_[a-z]\w+)", own), *re.findall(r"self\.(_[a-z]\w+)", own)}
     assert used & private - {"_name", "_paper", "_tag_names"} <= ASYNCHRONOUS_READ.keys()
@@ -98,6 +107,16 @@ def test_the_asynchronous_trainer_has_what_is_replaced_and_read():
     assert "sample = self.queue.get(" in inspect.getsource(async_grpo_trainer.RolloutQueueDataset), moved(
         "RolloutQueueDataset"
     )
+    loop = async_rollout_worker._AsyncRolloutLoop
+    for name, parameters in ROLLOUT_LOOP.items():
+        assert [*inspect.signature(getattr(loop, name)).parameters] == parameters.split(), moved(f"its loop's {name}")
+    used = {*re.findall(r"self\.(_[a-z]\w+)", inspect.getsource(rollout_worker))}
+    private = {
+        *re.findall(r"self\.(_[a-z]\w+)", inspect.getsource(loop)),
+        *(name for name in vars(loop) if name[1] != "_"),
+    }
+    assert used & private <= ROLLOUT_LOOP.keys() | {"_fork_threshold_tokens"}
+    assert async_rollout_worker.AsyncRolloutWorker._loop_cls is loop, moved("how a worker finds its loop")
 
 
 def test_overridden_methods_keep_their_signatures():
@@ -132,7 +151,7 @@ def test_the_private_side_of_trl_is_what_is_listed():
         used |= {*re.findall(r"trainer\.(_[a-z]\w+)", text), *re.findall(r'(?:replaced|patched)\(\w+, "(_\w+)"', text)}
     used &= private - {"_name", "_paper", "_tag_names"}  # those of the model card
     assert used <= READ.keys() | OVERRIDDEN.keys()
-    overridden = vars(MinerGRPOTrainer).keys() & (private - {"_name", "_paper", "_tag_names"})
+    overridden = (vars(MinerGRPOTrainer) | vars(RunTrainer)).keys() & (private - {"_name", "_paper", "_tag_names"})
     assert overridden <= OVERRIDDEN.keys() and len(OVERRIDDEN) <= 9 and len(READ) <= 8
 
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .async_config import MinerAsyncGRPOConfig as MinerAsyncGRPOConfig
     from .config import MinerGRPOConfig as MinerGRPOConfig
     from .evaluation.in_training import EvaluationCallback as EvaluationCallback
     from .heartbeat import beat as beat
     from .methods.miner import MinerAdvantages as MinerAdvantages
     from .methods.miner import miner_advantages as miner_advantages
     from .trainer import MinerGRPOTrainer as MinerGRPOTrainer
-    from .trainer.asynchronous import MinerAsyncGRPOConfig as MinerAsyncGRPOConfig
     from .trainer.asynchronous import MinerAsyncGRPOTrainer as MinerAsyncGRPOTrainer
 
 _MODULE_OF = {
-    "MinerAsyncGRPOConfig": "trainer.asynchronous",
+    "MinerAsyncGRPOConfig": "async_config",
     "MinerAsyncGRPOTrainer": "trainer.asynchronous",
     "EvaluationCallback": "evaluation.in_training",
     "MinerGRPOConfig": "config",

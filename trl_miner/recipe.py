@@ -251,7 +251,7 @@ def make_parser(words: Sequence[str] = ()) -> TrlParser:
     if not _is_asynchronous(words):
         return _Parser(PARSED_TYPES, prog="trl-miner train")
     try:
-        from .trainer.asynchronous import REFUSED, RecipeConfig
+        from .async_config import REFUSED, RecipeConfig
     except ImportError as error:
         raise ValueError(
             f"asynchronous: true needs TRL 1.16: got {trl.__version__} ({error}). Run pip install 'trl>=1.16,<1.17'."

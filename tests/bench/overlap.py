@@ -4,7 +4,8 @@
 
 The embedded world, 8 prompts x 8 rollouts a step. Both trainers have a generator that takes so many seconds for a
 step's rollouts that this is 65 % of the synchronous trainer's step; beyond what it computes it sleeps, as a trainer
-does that waits for a server. They take turns. Wall time, one thread for each process.
+does that waits for a server. They take turns. Wall time, one thread for each process; the committed
+table is of two cores that other jobs shared, so that seconds are long and the ratio is what it says.
 """
 
 import os

@@ -18,7 +18,7 @@ def parse(settings: Any, processes: int) -> tuple[tuple[Any, ...], list[str]]:
 
     trained: Any = MinerGRPOConfig
     if settings.asynchronous:
-        from ..trainer.asynchronous import RecipeConfig as trained
+        from ..async_config import RecipeConfig as trained
 
     class PlannedConfig(trained):
         num_processes = world_size = property(lambda self: processes)

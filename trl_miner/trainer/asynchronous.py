@@ -5,11 +5,10 @@
 
 import inspect
 import logging
-import os
 import time
 from collections.abc import Collection
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,19 +16,17 @@ import torch
 from datasets import Dataset
 from torch import Tensor
 from transformers import AttentionInterface
-from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer, async_grpo_trainer
+from trl.experimental.async_grpo import AsyncGRPOTrainer, async_grpo_trainer
 from trl.experimental.async_grpo.packing import TREE_ATTENTION
 from trl.trainer.utils import get_callable_name
 
-from ..config import MinerGRPOConfig, SharedSettings, with_hints
+from ..async_config import MinerAsyncGRPOConfig
 from ..data.base_model import find_model
 from ..grading.pool import CPU_SECONDS
 from ..heartbeat import TRAINING_STEP, phase
-from ..methods import ESTIMATORS, Rollouts
+from ..methods import Rollouts
 from ..methods.compose import estimate
-from ..methods.fields import add_method_fields
 from ..reward_functions import check_rewards
-from ..rules import DERIVED, check
 from .patching import patched
 from .rollout_worker import FileTransfer, LocalWorker, TextWorker
 from .run import RunState
@@ -38,109 +35,6 @@ from .tree_attention import runs_tree_kernel, tree_attention_anywhere
 from .windows import AsyncRollout, TokenAdvantages, Windows
 
 logger = logging.getLogger(__name__)
-
-# What to do instead of settings of the synchronous trainer that have no effect here.
-_INSTEAD = {
-    "beta": "TRL's asynchronous trainer has no reference model. Leave beta out",
-    "kl_on": "TRL's asynchronous trainer has no reference model. Leave kl_on out",
-    "dose_share": "It measures gradients of padded batches. Leave dose_share out, and set miner_lambda_max",
-    "dynamic_sampling": "The rollout worker draws the prompts. Leave dynamic_sampling out",
-    "prompt_selection": "The rollout worker draws the prompts. Leave prompt_selection out",
-    "policy_loss": "Its loss is TRL's own clipped one. Leave policy_loss out",
-    "loss_type": "Its loss is the mean over the trained tokens of a micro-batch. Leave loss_type out",
-    "scale_rewards": "Its worker divides by the standard deviation of the group. Leave scale_rewards out",
-    "reward_weights": "Its worker adds rewards with a weight of 1. Scale them in the reward functions",
-    "num_iterations": "Each rollout is trained once. Leave num_iterations out",
-    "use_vllm": "Its worker always asks a server, but on a CPU. Leave use_vllm out, and set vllm_server_base_url",
-    "vllm_server_host": "Set vllm_server_base_url",
-    "vllm_server_port": "Set vllm_server_base_url",
-}
-# Our own settings that both trainers have, and those that say how `trl-miner launch` starts the server.
-_SHARED = (
-    *("advantage_estimator", "all_right", "all_wrong", "correct_threshold", "correct_reward_func"),
-    *("gate_on_correctness", "advantage_estimator_kwargs", "optimizer_batch_size", "overwrite_output_dir"),
-    *("resume_with_changes", "log_token_credit"),
-    *("vllm_tensor_parallel_size", "vllm_gpu_memory_utilization", "vllm_max_model_length"),
-)
-_METHOD_KNOBS = {method.setting(name) for method in ESTIMATORS.values() for name in method.knobs}
-# The other settings of the synchronous trainer, and what to do instead.
-REFUSED = {
-    name: _INSTEAD.get(name, f"It belongs to the synchronous trainer. Leave {name} out")
-    for name in MinerGRPOConfig.__dataclass_fields__.keys() - AsyncGRPOConfig.__dataclass_fields__.keys()
-    if name not in {*_SHARED, *_METHOD_KNOBS}
-}
-
-
-def _as_synchronous(cls: type) -> type:
-    """Add the fields of `_SHARED` to a class, and where it has no field, the value that its training amounts to."""
-    for name in _SHARED:
-        model = MinerGRPOConfig.__dataclass_fields__[name]
-        setattr(cls, name, field(default=model.default, metadata=model.metadata))
-        cls.__annotations__[name] = model.type
-    for name in REFUSED:
-        setattr(cls, name, MinerGRPOConfig.__dataclass_fields__[name].default)
-    cls.loss_type, cls.vllm_mode = "bnpo", "server"  # type: ignore[attr-defined]
-    return cls
-
-
-@partial(with_hints, refused=REFUSED)
-@dataclass(repr=False)
-@add_method_fields(after={"advantage_estimator_kwargs": ESTIMATORS.values()}, headings={})
-@_as_synchronous
-class MinerAsyncGRPOConfig(SharedSettings, AsyncGRPOConfig):
-    """
-    Configuration of [`MinerAsyncGRPOTrainer`]: everything TRL's `AsyncGRPOConfig` has, with its defaults, and:
-
-    Parameters:
-    """
-
-    def __post_init__(self) -> None:
-        self._check_own_fields()
-        for method in self.estimators:
-            if needed := ", ".join(sorted(method.scores - {"old_logps"})):
-                raise ValueError(
-                    f"The asynchronous trainer has the log-probs of the server, and no {needed}: got the method "
-                    f"{method.name!r}, which needs them. Choose another method, or train with MinerGRPOConfig."
-                )
-        if self.deepspeed is not None or os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
-            raise ValueError(
-                f"DeepSpeed does not work with TRL's asynchronous trainer: got deepspeed={self.deepspeed!r}, or an "
-                f"accelerate_config with it. Leave it out, or use FSDP: recipes/accelerate/fsdp2.yaml."
-            )
-        if self.eval_strategy != "no":
-            raise ValueError(
-                f"TRL's asynchronous trainer does not evaluate: got eval_strategy={self.eval_strategy!r}. Leave it "
-                f"out; score_problems and score_steps of a recipe score held-out problems."
-            )
-        if self.optimizer_batch_size is not None:
-            self._set_accumulation(self.num_processes)
-        self.steps_per_generation = self.gradient_accumulation_steps
-        self.generation_batch_size = self.window_of(self.num_processes)
-        super().__post_init__()
-        self.use_vllm = not self.use_cpu
-        if self.use_cpu and self.token_budget is None:  # TRL would ask the server
-            self.token_budget = 0
-        self._check_placeholders()
-        check(DERIVED, self)
-
-    def window_of(self, num_processes: int) -> int:
-        """Return the number of rollouts whose advantages are estimated together: those of an optimizer step."""
-        size: int = self.per_device_train_batch_size * self.gradient_accumulation_steps * num_processes
-        if size % self.num_generations:
-            raise ValueError(
-                f"num_generations must divide per_device_train_batch_size x gradient_accumulation_steps x processes, "
-                f"so that a window holds whole groups: got {self.num_generations} and "
-                f"{self.per_device_train_batch_size} x {self.gradient_accumulation_steps} x {num_processes} = {size}. "
-                f"Change one of them."
-            )
-        return size
-
-
-@dataclass(repr=False)
-class RecipeConfig(MinerAsyncGRPOConfig):
-    """The settings of a recipe, where `dtype` is one of TRL's `ModelConfig`."""
-
-    dtype: str = field(default="float32", init=False)
 
 
 class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
