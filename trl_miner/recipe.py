@@ -230,7 +230,7 @@ class _Parser(TrlParser):
     """TRL's parser, with an error in the place of a page of usage."""
 
     def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message.removeprefix('argument ')}. See trl-miner train --help.")
+        raise ValueError(f"{message.removeprefix('argument ')}. See trl-miner train --help all.")
 
     refused: Mapping[str, str] = {}  # by the name of a setting of the other trainer, what to do instead
 
@@ -344,7 +344,7 @@ def refuse_unknown(words: Sequence[str], others: Collection[str] = ()) -> None:
     word = words[0].partition("=")[0]
     if not word.startswith("-"):
         is_recipe = "/" in word or word.endswith(".yaml")
-        hint = f"Did you mean --config {word}?" if is_recipe else "See trl-miner train --help."
+        hint = f"Did you mean --config {word}?" if is_recipe else "See trl-miner train --help all."
         raise ValueError(f"Unexpected argument {word!r}. {hint}")
     hint = did_you_mean(word, [*make_parser()._option_string_actions, *others]) or " See trl-miner train --help all."
     raise ValueError(f"Unknown option {word}.{hint}")
