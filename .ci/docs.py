@@ -76,7 +76,7 @@ def build(output: Path) -> None:
         for name in sorted({*(path.parent.name for path in copy.glob("trl_miner/*/__init__.py")), "trl_miner"}):
             (copy / "reference" / f"{name}.md").write_text(reference(name, copy), encoding="utf-8")
         lists = {
-            "Guides": copy.glob("trl_miner/*/README.md"),
+            "Guides": copy.glob("trl_miner/*/*.md"),
             "Notebooks": copy.glob("notebooks/*.ipynb"),
             "Recipes": [copy / "recipes/README.md", *copy.glob("recipes/*/*.md")],
             "Reference": copy.glob("reference/*.md"),

@@ -168,7 +168,7 @@ EXECUTED_BY = {
     r"trl-miner inspect": "tests/test_inspect.py::test_the_command_says_what_it_wrote_and_what_comes_next",
 }
 TEXTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "recipes/README.md", "recipes/study/README.md")]
-TEXTS += sorted((ROOT / "trl_miner").glob("*/README.md"))
+TEXTS += sorted((ROOT / "trl_miner").glob("*/*.md"))
 
 
 def cells_of(notebook, kind):
