@@ -30,7 +30,7 @@ MODULES = sorted(
 INTERFACE = [
     *("config", "data.arithmetic", "evaluation.in_training", "evaluation.metrics", "evaluation.paired", "rewards"),
     *("runs.history", "viewing.credit", "viewing.curves", "viewing.explain"),
-    "viewing.pass_curves",
+    "viewing.score_curves",
 ]
 
 
@@ -130,7 +130,7 @@ EXECUTED_BY = {
     r"pip install -e \.$": ".ci/run everything",
     r'pip install -e "\.\[test\]"$': ".ci/run everything",
     r'pip install -e "\.\[vllm,deepspeed\]"$': ".ci/run vllm_environment",  # vLLM's CPU build; CUDA's needs a GPU
-    r"pytest$": ".ci/run fast",
+    r"pytest( tests/.*)?$": ".ci/run fast",
     r"\.ci/run( \w+)*$": ".ci/run everything",
     r"trl-miner sft": "tests/test_sft.py::test_the_start_is_where_the_recipe_looks_for_its_model",
     r"trl-miner train problems.csv": (
