@@ -20,9 +20,9 @@ PROMPTS, ROLLOUTS, LONGEST, PER_DEVICE, BUDGET = 16, 16, 1024, 8, 8192
 TEXT = f"""A step of {PROMPTS} prompts x {ROLLOUTS} rollouts on one process, in thousands of tokens. Half of the
 prompts are all right; there half of the rollouts have an advantage, as with MINER. TRL: micro-batches of {PER_DEVICE}
 rows, padded to the longest rollout of the batch. Synchronous: rows of like length together, without those that have
-no advantage. Trees: TRL's, in which the rollouts of a prompt share it, of {PER_DEVICE} samples or {BUDGET} tokens each,
-for the asynchronous trainer. Completions of up to {LONGEST} tokens; heavy tail: log-normal (sigma 1), mean a quarter of
-the longest. What attention costs beyond tokens, and what a GPU makes of it, is not in here."""
+no advantage. Trees: TRL's, in which the rollouts of a prompt share it, of {PER_DEVICE} samples or {BUDGET} tokens
+each, for the asynchronous trainer. Completions of up to {LONGEST} tokens; heavy tail: log-normal (sigma 1), mean a
+quarter of the longest. What attention costs beyond tokens, and what a GPU makes of it, is not in here."""
 
 
 def lengths(profile: str, generator: torch.Generator) -> list[int]:
