@@ -136,6 +136,9 @@ EXECUTED_BY = {
     r"trl-miner train problems.csv": (
         "tests/test_data_recipe.py::test_the_recipe_trains_and_scores_what_it_holds_out"
     ),
+    r"trl-miner train asynchronous/": (
+        "tests/test_asynchronous.py::test_a_worker_of_its_own_samples_and_a_run_goes_on_from_a_checkpoint"
+    ),
     r"trl-miner train (--config recipes/)?arithmetic/": (
         "tests/test_train.py::test_the_readmes_run_leaves_what_it_promises"
     ),
@@ -246,7 +249,7 @@ def test_every_option_that_is_shown_is_there(parsed, command):
 def test_a_launch_that_is_shown_can_be_planned(command, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert cli.main([*shlex.split(command)[1:], "--dry-run", "--num_gpus", "4"]) == 0
+    assert cli.main([*shlex.split(command)[1:], "--dry-run", "--num_gpus", "8"]) == 0
     assert "trl_miner.train" in capsys.readouterr().out
 
 

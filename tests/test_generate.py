@@ -192,10 +192,10 @@ def test_a_finished_run_draws_nothing(base_model_folder, whole, monkeypatch):
 
 def test_more_samples_and_longer_ones_equal_a_run_that_had_them_from_the_start(base_model_folder, tmp_path):
     short, long = tmp_path / "short", tmp_path / "long"
-    assert evaluate(base_model_folder, short, "--limit", 10, "--samples", 2, "--max-tokens", 8) == 0
+    assert evaluate(base_model_folder, short, "--limit", 10, "--samples", 2, "--max-tokens", 16) == 0
     before = {(sample["problem"], sample["sample"]): sample for sample in lines(short)}
     assert 10 < sum(sample["truncated"] for sample in before.values()) < 20
-    assert evaluate(base_model_folder, short, "--limit", 10, "--samples", 4, "--max-tokens", 8) == 0
+    assert evaluate(base_model_folder, short, "--limit", 10, "--samples", 4, "--max-tokens", 16) == 0
     assert evaluate(base_model_folder, short, "--limit", 10, "--samples", 4, "--max-tokens", 60) == 0
     assert evaluate(base_model_folder, long, "--limit", 10, "--samples", 4, "--max-tokens", 60) == 0
     assert [{**sample, "limit": 60} for sample in lines(short)] == lines(long)
@@ -297,7 +297,7 @@ def test_every_benchmark_of_the_table_goes_from_file_to_scores(base_model_folder
     count = run.evaluate(tmp_path, request, tasks, Sampling(max_tokens=3))
     assert count == sum(2 * len(task.problems) for task in tasks) and len(tasks) == 16
     scores = score_folder(tmp_path, resamples=100)
-    assert list(scores["benchmarks"]) == list(BENCHMARKS)
+    assert sorted(scores["benchmarks"]) == sorted(BENCHMARKS)
     table = (tmp_path / "scores.md").read_text()
     assert all(benchmark.title in table for benchmark in BENCHMARKS.values())
     renderer = PromptRenderer(AutoTokenizer.from_pretrained(base_model_folder), PromptForm())

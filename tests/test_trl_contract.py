@@ -115,7 +115,7 @@ def test_the_asynchronous_trainer_has_what_is_replaced_and_read():
         *re.findall(r"self\.(_[a-z]\w+)", inspect.getsource(loop)),
         *(name for name in vars(loop) if name[1] != "_"),
     }
-    assert used & private <= ROLLOUT_LOOP.keys() | {"_fork_threshold_tokens"}
+    assert used & private <= ROLLOUT_LOOP.keys() | {"_fork_threshold_tokens", "_failed_event"}
     assert async_rollout_worker.AsyncRolloutWorker._loop_cls is loop, moved("how a worker finds its loop")
 
 

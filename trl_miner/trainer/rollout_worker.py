@@ -39,6 +39,7 @@ class TextLoop(_AsyncRolloutLoop):
             super().__init__(**kwargs)
 
     def run(self) -> None:
+        """Run until the worker is stopped, as TRL's loop does."""
         try:
             super().run()
         finally:
