@@ -1,7 +1,9 @@
 """MINER in TRL's asynchronous trainer: one step equals the same loss, written out row by row without packing."""
 
+import json
 import os
 import queue
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 import torch
 import yaml
 from datasets import Dataset
-from harness import build_policy, call_on_ranks, config
+from harness import answering, build_policy, call_on_ranks, config
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 pytest.importorskip("trl.experimental.async_grpo.packing", reason="TRL 1.16 packs rollouts in trees")
@@ -537,6 +539,35 @@ def test_a_queue_that_stays_empty_ends_the_training(tmp_path, monkeypatch):
 def test_a_training_set_without_the_verifiers_columns_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="'math_reward' needs the column.*solution"):
         trained(build_policy(tmp_path), [], monkeypatch, funcs=math_reward, columns=["prompt"])
+
+
+@pytest.mark.parametrize(("noise", "is_said"), [(0.05, False), (0.5, True)])
+def test_log_probs_of_another_distribution_are_named_after_the_first_step(
+    tmp_path, monkeypatch, caplog, noise, is_said
+):
+    """KL is about half the mean square of the noise: .001 and .13 nats a token."""
+    folder = build_policy(tmp_path)
+    trained(folder, random_samples(folder, 1, 12, noise=noise), monkeypatch)
+    assert ("are not the policy's" in caplog.text) == is_said
+
+
+@pytest.mark.parametrize(
+    ("mode", "temperature", "is_right"), [("raw_logprobs", 0.7, False), ("raw_logprobs", 1, True)]
+)
+def test_a_server_with_log_probs_of_another_temperature_is_refused(tmp_path, monkeypatch, mode, temperature, is_right):
+    info = {"vllm_config": {"model_config": {"logprobs_mode": mode}}}
+    folder = build_policy(tmp_path)
+    train = MinerAsyncGRPOTrainer.get_train_dataloader
+    with answering(lambda path, *_: (200, json.dumps(info)) if "server_info" in path else (404, "")) as url:
+
+        def asking(trainer):
+            trainer._asks_server, trainer.args.vllm_server_base_url = True, url  # on a CPU there is none
+            return train(trainer)
+
+        monkeypatch.setattr(MinerAsyncGRPOTrainer, "get_train_dataloader", asking)
+        refused = pytest.raises(ValueError, match=f"temperature {temperature:g}: got raw_logprobs from {url}")
+        with nullcontext() if is_right else refused:
+            trained(folder, random_samples(folder, 1, 12), monkeypatch, temperature=temperature)
 
 
 def broken(completions, **kwargs):

@@ -5,7 +5,7 @@ from importlib import metadata
 
 from .. import rules
 from ..config import MinerGRPOConfig
-from ..launching.server import ask, is_port_free, logprobs_mode
+from ..launching.server import ask, is_port_free, logprobs_mode, wrong_logprobs
 from ..methods import ESTIMATORS
 from ..precision import is_bf16_slow, slow_bf16
 from ..trackers import why_unusable
@@ -182,13 +182,10 @@ def check_server(context: Context) -> Finding | tuple[()]:
     is_taken = settings.reuse_sampling_logps and any(
         name in f"{settings.advantage_estimator} {settings.all_right} {settings.all_wrong}" for name in takers
     )
-    is_same = mode == "processed_logprobs" or (mode == "raw_logprobs" and settings.temperature == 1)
-    if is_same or not (is_taken or settings.vllm_importance_sampling_correction):
+    why = wrong_logprobs(url, mode, settings.temperature)
+    if why is None or not (is_taken or settings.vllm_importance_sampling_correction):
         return ok(f"the vLLM server at {url} returns {mode}.")
-    return failed(
-        f"the vLLM server's log-probs must be the policy's at temperature {settings.temperature:g}: got {mode} from "
-        f"{url}. Start it with {flag}, as trl-miner launch does."
-    )
+    return failed(why)
 
 
 def check_trackers(context: Context) -> Iterator[Finding]:

@@ -64,6 +64,16 @@ def logprobs_mode(url: str, timeout: float) -> str | None:
     return mode if isinstance(mode, str) else None
 
 
+def wrong_logprobs(url: str, mode: str, temperature: float) -> str | None:
+    """Return why a server's log-probs are not those of the distribution that it samples from; None: they are."""
+    if mode == "processed_logprobs" or (mode == "raw_logprobs" and temperature == 1):
+        return None
+    return (
+        f"the vLLM server's log-probs must be the policy's at temperature {temperature:g}: got {mode} from {url}. "
+        f"Start it with --logprobs-mode processed_logprobs, as trl-miner launch does."
+    )
+
+
 def served_dtype(settings: argparse.Namespace) -> str:
     """Return the type that the training computes in: bfloat16 unless `bf16` or `fp16` says otherwise."""
     if settings.fp16:

@@ -24,6 +24,7 @@ from ..async_config import MinerAsyncGRPOConfig
 from ..data.base_model import find_model
 from ..grading.pool import CPU_SECONDS
 from ..heartbeat import TRAINING_STEP, phase
+from ..launching.server import logprobs_mode, wrong_logprobs
 from ..methods import Rollouts
 from ..methods.compose import estimate
 from ..reward_functions import check_rewards
@@ -35,6 +36,8 @@ from .tree_attention import runs_tree_kernel, tree_attention_anywhere
 from .windows import AsyncRollout, TokenAdvantages, Windows
 
 logger = logging.getLogger(__name__)
+SERVER_SECONDS = 5.0  # to wait for a server's answer
+SUSPICIOUS_KL = 0.02  # of the sampler's log-probs from the policy's, nats a token; 0.2 nats apart is about this much
 
 
 class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
@@ -109,6 +112,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
     def _construct(self, stack: ExitStack, args: MinerAsyncGRPOConfig, given: dict[str, Any]) -> None:
         """Call TRL's constructor with our rollout worker in the place of its own, and on any device."""
         worker: Any = TextWorker
+        self._asks_server = args.use_vllm and not given.get("rollout_worker")
         if not (args.use_vllm or given.get("rollout_worker") or given.get("weight_transfer")):
             given["weight_transfer"] = FileTransfer()
             worker = partial(LocalWorker, weights=given["weight_transfer"].path)
@@ -125,6 +129,11 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
                 )
 
     def get_train_dataloader(self) -> Any:
+        if self._asks_server and self.accelerator.is_main_process:
+            url = self.args.vllm_server_base_url
+            mode = logprobs_mode(url, SERVER_SECONDS)  # None: it does not say; the first step looks at the numbers
+            if mode is not None and (why := wrong_logprobs(url, mode, self.args.temperature)):
+                raise ValueError(why)
         loader = super().get_train_dataloader()
         window = self.args.window_of(self.accelerator.num_processes)
         if self.accelerator.is_main_process:
@@ -145,8 +154,20 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         self._checkpoints.resumed_from = None  # it has been taken up
         with phase(TRAINING_STEP, self.state.global_step):
             loss: Tensor = super().training_step(*args, **kwargs)
+        if not self.has_stepped:
+            self._compare_with_policy(self._metrics["train"].get("kl", []))
         self.has_stepped = True
         return loss
+
+    def _compare_with_policy(self, kl: list[float]) -> None:
+        """Warn where rollouts of the policy as it is, those of the first step, have other log-probs than its own."""
+        if kl and kl[0] > SUSPICIOUS_KL and self.accelerator.is_main_process:
+            logger.warning(
+                f"The log-probs of the first rollouts are not the policy's: their KL divergence is {kl[0]:.2g} nats a "
+                f"token, and rounding explains less than {SUSPICIOUS_KL:g}. Look whether the server was started with "
+                f"--logprobs-mode processed_logprobs, has the model's weights, and samples at temperature "
+                f"{self.args.temperature:g}."
+            )
 
     def estimate_window(self, rollouts: list[AsyncRollout], num_before: int) -> list[Tensor]:
         """Return the advantages of the trained tokens of each rollout of a window, and log what they are.

@@ -68,7 +68,8 @@ class TextWorker(AsyncRolloutWorker):
         if self._process is not None and not self._process.is_alive():
             raise RuntimeError(
                 f"The rollout worker must live as long as the training: its process has ended with exit code "
-                f"{self._process.exitcode}. If that is -9, the machine was out of memory."
+                f"{self._process.exitcode}. If that is -9, the machine was out of memory. Go on with "
+                f"--resume_from_checkpoint latest."
             )
 
     def stop(self) -> None:
