@@ -61,6 +61,7 @@ class TextWorker(AsyncRolloutWorker):
     """TRL's worker, which asks a vLLM server, for prompts of plain text, too."""
 
     _loop_cls: type[TextLoop] = TextLoop
+    _process: Any  # of multiprocessing; None before the start and after the end
 
     def check_health(self, stale_after_s: float) -> None:
         """Raise as TRL's does, and at once where the process is gone without a word, as when it was killed."""
