@@ -5,7 +5,8 @@ from importlib import metadata
 
 from .. import rules
 from ..config import MinerGRPOConfig
-from ..launching.server import ask, is_port_free, logprobs_mode, wrong_logprobs
+from ..launching.server import ANSWER_SECONDS as SERVER_SECONDS
+from ..launching.server import LOGPROBS_FLAG, ask, is_port_free, logprobs_mode, wrong_logprobs
 from ..methods import ESTIMATORS
 from ..precision import is_bf16_slow, slow_bf16
 from ..trackers import why_unusable
@@ -13,7 +14,6 @@ from .context import Check, Context, Finding, failed, not_checked, ok, sharding_
 from .machine import GIB
 from .parsing import said
 
-SERVER_SECONDS = 5.0  # to wait for a server's answer
 _NO_NAMES = ("none", "all")  # of trackers
 
 
@@ -167,7 +167,7 @@ def check_server(context: Context) -> Finding | tuple[()]:
     plan, settings = context.plan, context.settings
     if not context.uses_server or not context.machine.is_here or plan.server_url is None:
         return ()
-    url, flag = plan.server_url, "--logprobs-mode processed_logprobs"
+    url, flag = plan.server_url, LOGPROBS_FLAG
     mode = logprobs_mode(url, SERVER_SECONDS)
     if mode is None and ask(url, "health", SERVER_SECONDS) is None:
         if plan.server_listens:  # trl-miner launch starts it, with the flag

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 import requests
 
 ANYWHERE = ("", "0.0.0.0", "::")
+ANSWER_SECONDS = 5.0  # to wait for a server's answer
+LOGPROBS_FLAG = "--logprobs-mode processed_logprobs"  # log-probs at the temperature of the sampling
 
 
 def server_address(settings: argparse.Namespace) -> tuple[str, int]:
@@ -54,7 +56,7 @@ def ask(url: str, path: str, timeout: float) -> str | None:
         return None
 
 
-def logprobs_mode(url: str, timeout: float) -> str | None:
+def logprobs_mode(url: str, timeout: float = ANSWER_SECONDS) -> str | None:
     """Return a running server's `--logprobs-mode`; None if it does not say, as outside of vLLM's development mode."""
     info = ask(url, "server_info?config_format=json", timeout)
     try:
@@ -70,7 +72,7 @@ def wrong_logprobs(url: str, mode: str, temperature: float) -> str | None:
         return None
     return (
         f"the vLLM server's log-probs must be the policy's at temperature {temperature:g}: got {mode} from {url}. "
-        f"Start it with --logprobs-mode processed_logprobs, as trl-miner launch does."
+        f"Start it with {LOGPROBS_FLAG}, as trl-miner launch does."
     )
 
 

@@ -24,7 +24,7 @@ from ..async_config import MinerAsyncGRPOConfig
 from ..data.base_model import find_model
 from ..grading.pool import CPU_SECONDS
 from ..heartbeat import TRAINING_STEP, phase
-from ..launching.server import logprobs_mode, wrong_logprobs
+from ..launching.server import LOGPROBS_FLAG, logprobs_mode, wrong_logprobs
 from ..methods import Rollouts
 from ..methods.compose import estimate
 from ..reward_functions import check_rewards
@@ -36,7 +36,6 @@ from .tree_attention import runs_tree_kernel, tree_attention_anywhere
 from .windows import AsyncRollout, TokenAdvantages, Windows
 
 logger = logging.getLogger(__name__)
-SERVER_SECONDS = 5.0  # to wait for a server's answer
 SUSPICIOUS_KL = 0.02  # of the sampler's log-probs from the policy's, nats a token; 0.2 nats apart is about this much
 
 
@@ -131,7 +130,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
     def get_train_dataloader(self) -> Any:
         if self._asks_server and self.accelerator.is_main_process:
             url = self.args.vllm_server_base_url
-            mode = logprobs_mode(url, SERVER_SECONDS)  # None: it does not say; the first step looks at the numbers
+            mode = logprobs_mode(url)  # None: it does not say; the first step looks at the numbers
             if mode is not None and (why := wrong_logprobs(url, mode, self.args.temperature)):
                 raise ValueError(why)
         loader = super().get_train_dataloader()
@@ -165,7 +164,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
             logger.warning(
                 f"The log-probs of the first rollouts are not the policy's: their KL divergence is {kl[0]:.2g} nats a "
                 f"token, and rounding explains less than {SUSPICIOUS_KL:g}. Look whether the server was started with "
-                f"--logprobs-mode processed_logprobs, has the model's weights, and samples at temperature "
+                f"{LOGPROBS_FLAG}, has the model's weights, and samples at temperature "
                 f"{self.args.temperature:g}."
             )
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import TrainerCallback
 
 from ..distributed import accumulation_dtype, current_world
+from ..launching.server import LOGPROBS_FLAG as FLAG
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +22,6 @@ METRIC = "sampling/sampling_logp_difference/mean"  # as TRL calls it where it co
 # Mean absolute differences in nats per token. Between vLLM and a trainer in bfloat16 it is about 0.035; what else
 # comes to how much, and how much of the credit that moves, is in tests/bench/results/sampler_logps.md.
 SUSPICIOUS, TOO_FAR = 0.1, 0.2
-FLAG = "--logprobs-mode processed_logprobs"
 _FORWARD = "set reuse_sampling_logps: false, and each batch makes a forward over the rollouts that are scored"
 # Settings of vLLM's sampling that change no log-prob.
 _HARMLESS = {

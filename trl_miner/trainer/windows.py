@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ..heartbeat import beat
+from ..launching.server import LOGPROBS_FLAG
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class AsyncRollout:
         if not np.isfinite(logps).all():
             raise ValueError(
                 f"The server must give a log-prob for every token: got {int((~np.isfinite(logps)).sum())} of "
-                f"{len(logps)} that are none. Start vLLM with --logprobs-mode processed_logprobs."
+                f"{len(logps)} that are none. Start vLLM with {LOGPROBS_FLAG}."
             )
         self.logps = torch.as_tensor(logps, dtype=torch.float32)
         self.prompt_ids = first["input_ids"][: int(np.argmax(first["completion_mask"]))]
