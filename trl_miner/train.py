@@ -19,7 +19,6 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Sequence, Sized
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -298,10 +297,7 @@ def build(
     `trl-miner doctor` calls it too, with a small model in place of the recipe's: what it refuses must be found here.
     """
     trainer = _build_trainer(args, config, model_args, reward_funcs, data)
-    form = training_form(args, config, _split(data, "dataset_train_split", args))
-    if form is not None and trainer.generates_in_turns:  # tools and environments add words of their own
-        form = replace(form, is_known=False)
-    trainer.prompt_form = form
+    trainer.take_form(training_form(args, config, _split(data, "dataset_train_split", args)))
     _compare_with_start(trainer, model_args)
     problems, reward_func = _held_out(args, data, trainer)
     scores = EvaluationCallback(

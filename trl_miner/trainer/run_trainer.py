@@ -70,7 +70,7 @@ class RunTrainer(Trainer):
         self._check_columns()
         self.prompt_form: PromptForm | None = None  # goes into the folder of every model; None: not known yet
         if isinstance(self.train_dataset, Dataset):  # a stream's is seen in its first batch
-            self._find_form(self.train_dataset)
+            self.take_form(form_of_rows(self.train_dataset, self.args.chat_template_kwargs))
         self.add_callback(RunState())
         self._checkpoints = Checkpointing(self)
         self._credit = CreditRecorder(self) if self.args.log_token_credit else None
@@ -144,8 +144,8 @@ class RunTrainer(Trainer):
 
     # What the run says of its prompts and generation batches.
 
-    def _find_form(self, rows: Any) -> None:
-        form = form_of_rows(rows, self.args.chat_template_kwargs)
+    def take_form(self, form: PromptForm | None) -> None:
+        """Keep the form of the prompts, which goes into the folder of every model; None: it is not known."""
         if form is not None and self.generates_in_turns:  # tools and environments add words of their own
             form = replace(form, is_known=False)
         self.prompt_form = form

@@ -19,6 +19,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from ..config import MinerGRPOConfig
 from ..data.base_model import find_model
+from ..data.prompt_form import form_of_rows
 from ..distributed import current_world
 from ..heartbeat import GENERATION, TRAINING_STEP, phase
 from ..launching.server import free_port, is_port_free
@@ -209,7 +210,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         if self._draws_prompts:
             inputs = self._draw_prompts(batch, len(inputs))
         if self.prompt_form is None:
-            self._find_form(inputs)
+            self.take_form(form_of_rows(inputs, self.args.chat_template_kwargs))
         output, scores = self._roll_out(inputs)
         self._count_batch(batch)
         output = self._estimate_advantages(output, scores, batch.rewards_NF)
