@@ -62,6 +62,19 @@ class Verifier:
         return smallest_N.masked_fill(is_unscorable_N, math.nan)
 
 
+# What may help where not one answer is right.
+WHERE_NONE_IS_RIGHT = "take easier problems or a stronger model", "teach it the form of the answer with trl-miner sft"
+
+
+def show_ends(answers: Iterable[str]) -> str:
+    """Return how some answers end, each once, for a sentence about them.
+
+    Args:
+        answers: Their texts.
+    """
+    return " ".join(f"{text[-150:]!r}" for text in dict.fromkeys(answers)) or "nothing"
+
+
 def find_verifier(names: Sequence[str], chosen: str | None = None, weights: Sequence[float] | None = None) -> Verifier:
     """Return the reward functions that decide what is correct.
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ..reward_functions import WHERE_NONE_IS_RIGHT, show_ends
 from ..runs.held_out import Moment
 from .metrics import paired_difference
 
@@ -27,10 +28,9 @@ def say_no_gain(
         return None
     first_P, last_P = (np.array(one.num_correct)[both] / one.num_samples for one in (before, after))
     if not first_P.any() and not last_P.any():
-        shown = " ".join(f"{text[-150:]!r}" for text in answers)
         return (
             f"Not one answer to the {len(both)} held-out problems was right, before or after the training. The first "
-            f"ones end with {shown or 'nothing'}. What may help: {'; '.join(_advice(logs, is_too_hard=True))}."
+            f"ones end with {show_ends(answers)}. What may help: {'; '.join(_advice(logs, is_too_hard=True))}."
         )
     found = paired_difference(first_P, last_P, resamples=2000)
     if not found.low <= 0 <= found.high:
@@ -48,7 +48,7 @@ def _advice(logs: Sequence[Mapping[str, Any]], *, is_too_hard: bool) -> list[str
     if cut is not None and cut >= MANY_CUT:
         advice.append(f"raise max_completion_length, at which {cut:.0%} of the last rollouts were cut off")
     if is_too_hard:
-        advice += ["take easier problems or a stronger model", "teach it the form of the answer with trl-miner sft"]
+        advice += WHERE_NONE_IS_RIGHT
     elif used is not None and used <= FEW_USED:
         advice.append(f"take problems of another difficulty, as {used:.0%} of the last rollouts had an advantage")
     else:

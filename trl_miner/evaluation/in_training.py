@@ -16,8 +16,8 @@ from datasets import Dataset
 from transformers import Trainer, TrainerCallback
 from trl.models import unwrap_model_for_generation
 
-from .. import rewards as texts
 from ..reward_functions import KNOWN_VERIFIERS, check_rewards, parameters_of, reward_list
+from ..rewards import text_of
 from ..runs import models
 from ..runs.held_out import HeldOut, Moment, read_held_out, write_held_out
 from ..runs.trainer_state import last_step
@@ -176,7 +176,7 @@ class EvaluationCallback(TrainerCallback):
             graded = max(0, min(num_graded - first, len(batch))) * num_samples
             of_graded = {name: values[:graded] for name, values in columns.items()}
             if first == 0:
-                self._answers = [texts.text_of(completion) for completion in completions[::num_samples][:2]]
+                self._answers = [text_of(completion) for completion in completions[::num_samples][:2]]
             rewards.append(self._grade(of_graded, completions[:graded], ids[:graded]))
         return torch.cat(rewards)
 

@@ -14,6 +14,7 @@ from .. import rewards
 from ..distributed import current_world
 from ..methods.compose import NONE
 from ..methods.groups import GroupKinds, grouped
+from ..reward_functions import WHERE_NONE_IS_RIGHT, show_ends
 
 logger = logging.getLogger(__name__)
 
@@ -102,8 +103,7 @@ class CorrectnessWatch:
         """Return what can be seen of the last answers where none has been right, and what may help."""
         by = " and ".join(self._verifier.names)
         texts = [rewards.text_of(completion) for completion in self._completions]
-        shown = " ".join(f"{text[-150:]!r}" for text in dict.fromkeys(texts[:: max(1, len(texts) // 2)]))
-        advice = ["take easier problems or a stronger model", "teach it the form of the answer with trl-miner sft"]
+        advice = [*WHERE_NONE_IS_RIGHT]
         if self._num_cut:
             advice.insert(
                 0, f"raise max_completion_length, at which {self._num_cut} of the last {len(texts)} answers end"
@@ -114,7 +114,7 @@ class CorrectnessWatch:
             )
         return (
             f"not one answer was right. {by} gave {self._low:g} to all of them; the last "
-            f"ones end with {shown or 'nothing'}. What may help: {'; '.join(advice)}."
+            f"ones end with {show_ends(texts[:: max(1, len(texts) // 2)])}. What may help: {'; '.join(advice)}."
         )
 
     def _num_right_without_a_box(self) -> int:
