@@ -1,6 +1,6 @@
 """Compare the README with its first run: `python .ci/readme.py RUN [--write]`.
 
-RUN is the `output_dir` of `trl-miner train arithmetic/miner`. `--write` puts its numbers and picture into the README.
+RUN is the `output_dir` of `trl-miner train arithmetic/quick`. `--write` puts its numbers and picture into the README.
 Numbers of another kind of processor differ a little.
 """
 
@@ -12,9 +12,9 @@ from pathlib import Path
 from trl_miner.runs.history import read_run
 
 ROOT = Path(__file__).resolve().parent.parent
-README, PICTURE = ROOT / "README.md", ROOT / "recipes" / "arithmetic" / "miner.png"
+README, PICTURE = ROOT / "README.md", ROOT / "recipes" / "arithmetic" / "quick.png"
 SENTENCE = (
-    "Pass@1, the share of right answers, rose from {:.3f} to {:.3f}. In the last 30 steps GRPO would have had a "
+    "Pass@1, the share of right answers, rose from {:.3f} to {:.3f}. In the last 20 steps GRPO would have had a "
     "gradient from\n{:.0f} % of the answers; MINER had one from {:.0f} %.\n"
 )
 MARKED = re.compile(r"(?<=<!-- first run -->\n).*?(?=<!-- end -->)", re.DOTALL)
@@ -25,7 +25,7 @@ def measure(folder: Path) -> tuple[float, ...]:
     """Return Pass@1 before and after, and the percentages of rollouts with a gradient under GRPO and under MINER."""
     run = read_run(folder)
     late = [
-        [100 * share for step, share in run.values(f"rollouts/{name}") if step > run.steps - 30]
+        [100 * share for step, share in run.values(f"rollouts/{name}") if step > run.steps - 20]
         for name in ("grpo", "used")
     ]
     return run.scores[0]["pass@1"], run.scores[run.steps]["pass@1"], *(sum(part) / len(part) for part in late)

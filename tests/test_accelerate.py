@@ -13,7 +13,7 @@ from trl_miner.train import main as train
 
 ROOT = Path(__file__).parent.parent
 SETTINGS = "--config recipes/arithmetic/miner.yaml --rollout_func harness.rollouts_by_place --optimizer_batch_size 64 "
-SETTINGS += "--num_generations 4 --max_steps 4 --max_completion_length 24 --logging_steps 1 --score_problems 0 "
+SETTINGS += "--num_generations 4 --max_steps 4 --max_completion_length 24 --logging_steps 1 --held_out 0 "
 SETTINGS += "--disable_tqdm true"
 # What a clock measured, and means over micro-batches, which are others.
 DIFFERENT = ("time", "seconds", "runtime", "per_second", "micro_batches/tokens", "entropy")

@@ -18,7 +18,7 @@ from trl_miner.runs.checkpoints import newest
 
 RECIPE = dict(
     **dict(dataset_name="trl_miner/arithmetic", use_cpu=True, bf16=False, num_generations=4, max_completion_length=8),
-    **dict(per_device_train_batch_size=8, max_steps=4, score_problems=0, save_strategy="steps", save_steps=1),
+    **dict(per_device_train_batch_size=8, max_steps=4, held_out=0, save_strategy="steps", save_steps=1),
     **dict(disable_tqdm=True, report_to="none", logging_steps=1),
 )
 

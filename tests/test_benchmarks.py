@@ -277,9 +277,9 @@ def test_of_a_copied_repository_only_the_split_is_read(tmp_path):
 
 def test_a_benchmark_of_ones_own(tmp_path):
     path = write(
-        tmp_path / "a.jsonl", [{"q": "1+1?", "a": 2, "id": "x", "hard": 3}, {"q": "2+2?", "a": "4", "id": "y"}]
+        tmp_path / "a.jsonl", [{"q": "1+1?", "a": 2, "id": "x", "level": 3}, {"q": "2+2?", "a": "4", "id": "y"}]
     )
-    mine = user_benchmark("mine", path, problem="q", answer="a", level="hard")
+    mine = user_benchmark("mine", path)
     assert load(mine) == [Problem("x", "1+1?", "2", level="3"), Problem("y", "2+2?", "4")]
     assert (mine.grader, mine.kind, mine.title) == ("math", "math", "mine")
 

@@ -30,7 +30,7 @@ TINY = dict(
     per_device_train_batch_size=8,
     num_generations=4,
     max_completion_length=8,
-    score_problems=4,
+    held_out=4,
     score_samples=2,
     use_cpu=True,
     bf16=False,
@@ -203,7 +203,7 @@ def test_wrong_recipes_and_options_are_named(recipe, tmp_path):
         (write_recipe(tmp_path, "b", max_steps="x"), [], "b.yaml: max_steps must be a whole number: got 'x'"),
         (write_recipe(tmp_path, "c", miner_gamma=-1), [], "c.yaml: miner_gamma"),
         (write_recipe(tmp_path, "d", reward_funcs=["math_rewards"]), [], "d.yaml: reward_funcs must name known"),
-        (recipe, ["--score_problems", "0"], "score_problems must be at least 1 to compare: got 0"),
+        (recipe, ["--held_out", "0"], "held_out must be at least 1 to compare: got 0"),
         (recipe, ["--max_stepz", "4"], "grpo.yaml: Unknown option --max_stepz. Did you mean '--max_steps'"),
         (recipe, ["stray"], "Unexpected argument 'stray'"),
     ]
@@ -234,13 +234,13 @@ def test_the_command_line_reports_a_wrong_recipe(tmp_path, capfd):
 
 
 def test_a_recipe_is_parsed_with_its_options_and_leaves_no_variables(tmp_path):
-    path = write_recipe(tmp_path, "long", max_steps=300, num_iterations=3, score_problems=0, env={"TINY_MARK": "1"})
+    path = write_recipe(tmp_path, "long", max_steps=300, num_iterations=3, held_out=0, env={"TINY_MARK": "1"})
     facts = parse_recipe(path, ["--advantage_estimator", "grpo"])
     # 1 slice * 3 iterations: 3 optimizer steps per generation, 100 generations, so every 10, or 30 optimizer steps
     assert facts["optimizer_steps_per_step"] == 3 and facts["is_grpo"]
     for more in (["--prompt_selection", "greso"], ["--gate_on_correctness", "true"], ["--dynamic_sampling", "true"]):
         assert not parse_recipe(path, ["--advantage_estimator", "grpo", *more])["is_grpo"]
-    assert facts["options"][:4] == ["--score_steps", "30", "--score_problems", "200"]
+    assert facts["options"][:4] == ["--score_steps", "30", "--held_out", "200"]
     assert "TINY_MARK" not in os.environ
 
 

@@ -160,7 +160,7 @@ def select(folder, *more):
 
 def test_the_prompts_that_a_run_left_unsolved_or_mixed_are_a_training_set(asked, capsys):
     from trl_miner.recipe import make_parser
-    from trl_miner.train import load_data
+    from trl_miner.training_data import load_data
 
     assert select(asked, "unsolved", "mixed") == 0
     said = capsys.readouterr().out

@@ -12,6 +12,7 @@ from trl_miner import cli, train
 from trl_miner.data.prompts import PromptForm
 from trl_miner.data_recipe import is_data, make_recipe, with_made_recipe
 from trl_miner.recipe import MinerScriptArguments
+from trl_miner.training_data import held_out_problems, read_data
 
 SUMS = "question,result\n" + "".join(f"{a} + 1 =,{a + 1}\n" for a in range(20))
 
@@ -103,7 +104,7 @@ def test_the_recipe_is_kept_and_never_overwritten(capsys):
     words = ["sums.csv", "--model", "m", "--seed", "2"]
     assert with_made_recipe(words) == ["--config", "runs/sums.yaml", "--seed", "2"] == with_made_recipe(words)
     assert "answers: result" in capsys.readouterr().err
-    Path("runs/sums.yaml").write_text(Path("runs/sums.yaml").read_text().replace("0.1", "0.2"))
+    Path("runs/sums.yaml").write_text(Path("runs/sums.yaml").read_text().replace("held_out: 2", "held_out: 3"))
     with pytest.raises(ValueError, match="trl-miner train runs/sums.yaml"):
         with_made_recipe(words)
     assert with_made_recipe([*words, "--save-recipe", "other.yaml"])[1] == "other.yaml"
@@ -115,28 +116,50 @@ def test_the_recipe_trains_and_scores_what_it_holds_out(policy):
     train.main(with_made_recipe([*words, *options]))
     held_out = json.loads(Path("runs/sums/held_out.json").read_text())
     assert len(held_out["moments"]["after"]["num_correct"]) == 2  # a tenth of 20
-    assert yaml.safe_load(Path("runs/sums.yaml").read_text())["held_out"] == 0.1
+    assert yaml.safe_load(Path("runs/sums.yaml").read_text())["held_out"] == 2
 
 
 @pytest.mark.parametrize(
-    ("held_out", "said"), [("20", "must leave problems to train on"), ("-1", "held_out must be at least 0")]
+    ("held_out", "said"),
+    [("20", "must leave problems to train on"), ("-1", "held_out must be a whole number, or a share")],
 )
 def test_a_part_that_cannot_be_held_out_is_told(policy, held_out, said):
     with pytest.raises(ValueError, match=said):
         train.main(with_made_recipe(["sums.csv", "--model", str(policy), "--held_out", held_out]))
 
 
-@pytest.mark.parametrize("name", ["trl_miner/arithmetic", "reasoning_gym/basic_arithmetic"])
-def test_what_has_a_test_split_refuses_to_hold_out_another(name):
-    args = MinerScriptArguments(dataset_name=name, held_out=0.1, score_problems=5, task_size=8)
-    with pytest.raises(ValueError, match="held_out is for a data set without a test split: got 0.1"):
-        train.read_data(args, DatasetMixtureConfig(), PromptForm())
+@pytest.mark.parametrize(
+    ("settings", "sizes"),
+    [
+        (dict(held_out=5), (15, 5)),
+        (dict(held_out=0.1), (18, 2)),  # of 20
+        (dict(held_out="mine=x.csv"), (20, None)),  # other problems: all of these are trained on
+        (dict(dataset_name="trl_miner/arithmetic", held_out=5, task_size=8), (8, 200)),  # a test split: its first 5
+    ],
+)
+def test_problems_are_split_off_where_there_is_no_test_split(settings, sizes, capsys):
+    args = MinerScriptArguments(**{"dataset_name": "sums.csv", **settings})
+    data = read_data(args, DatasetMixtureConfig(), PromptForm())
+    assert (len(data["train"]), len(data["test"]) if "test" in data else None) == sizes
+    assert ("which are not trained on" in capsys.readouterr().err) == (sum(filter(None, sizes)) == 20 != sizes[0])
+    if sizes[1]:
+        questions = [
+            {*map(str, data[split]["prompt" if "prompt" in data[split].column_names else "question"])}
+            for split in data
+        ]
+        assert not set.intersection(*questions)
+
+
+def test_a_test_split_that_is_named_must_be_there():
+    args = MinerScriptArguments(dataset_name="sums.csv", dataset_test_split="validation", held_out=5)
+    with pytest.raises(ValueError, match="dataset_test_split must be a split of the data set: got 'validation'"):
+        read_data(args, DatasetMixtureConfig(), PromptForm())
 
 
 def test_a_stream_has_problems_to_score():
     data = load_dataset("csv", data_files=dict.fromkeys(("train", "test"), "sums.csv"), streaming=True)
     data = data.rename_column("question", "prompt")
-    problems, _ = train._held_out(MinerScriptArguments(score_problems=3), data, None)
+    problems, _ = held_out_problems(MinerScriptArguments(held_out=3), data, None)
     assert problems["prompt"] == ["0 + 1 =", "1 + 1 =", "2 + 1 ="]
 
 

@@ -284,8 +284,8 @@ def test_of_data_on_the_hub_the_first_rows_are_read(recipe, monkeypatch):
         asked.append((path, streaming))
         return {"train": Dataset.from_list([{"prompt": "1 + 1", "solution": "2"}] * 300).to_iterable_dataset()}
 
-    monkeypatch.setattr("trl_miner.train.load_dataset", load_dataset)
-    for settings in ({}, {"held_out": 0.1, "score_problems": 5}, {"held_out": 5000, "score_problems": 5}):
+    monkeypatch.setattr("trl_miner.training_data.load_dataset", load_dataset)
+    for settings in ({}, {"held_out": 0.1}, {"held_out": 5000}):
         result = found(recipe(dataset_name="org/numbers", **settings))
         assert asked.pop() == ("org/numbers", True) and not asked
         assert {result[about][0] for about in ("data", "trainer", "prompts", "verifier")} == {"ok"}, result

@@ -58,7 +58,7 @@ WRONG = {  # by what finds it; the rules of single settings are in test_config*.
     "prompts selected from a stream": {"prompt_selection": "greso", "dataset_name": "few", "dataset_streaming": True},
     "more problems than a family has": {"dataset_name": "reasoning_gym/count_bits", "task_config": {"max_n": 16},
                                         "reward_funcs": None},
-    "benchmark that is not there": {"score_problems": 8, "score_benchmark": "mine=/nowhere.jsonl"},
+    "benchmark that is not there": {"held_out": "mine=/nowhere.jsonl:8"},
     "no data set": {"dataset_name": None},
     "data set that is not there": {"dataset_name": "/nowhere/data"},
     "unknown split": {"dataset_train_split": "tran"},
@@ -78,7 +78,7 @@ RIGHT = {
     "LoRA": {"use_peft": True, "lora_target_modules": ["q_proj", "v_proj"]},
     "GRPO with a KL term": {"advantage_estimator": "grpo", "beta": 0.01},
     "DAPO": {"advantage_estimator": "grpo", "dynamic_sampling": True, "epsilon_high": 0.28},
-    "held-out problems": {"score_problems": 4, "score_keep_best": True},
+    "held-out problems": {"held_out": 4, "score_keep_best": True},
     "scaled by a boolean": {"scale_rewards": False},
     "16 bits": {"bf16": True, "dtype": "bfloat16"},
     "off-policy Clip-Cov": {"policy_loss": "clip_cov", "num_iterations": 2},
@@ -96,7 +96,7 @@ def write(tmp_path, policy, monkeypatch):
 
     def write(base, changes):
         settings = yaml.safe_load(base.read_text()) | {"model_name_or_path": policy, "output_dir": "run"}
-        settings |= {"per_device_train_batch_size": 64, "score_problems": 0, "report_to": "none"}
+        settings |= {"per_device_train_batch_size": 64, "held_out": 0, "report_to": "none"}
         settings |= HERE if base == PAPER else {}
         path = tmp_path / "recipe.yaml"
         path.write_text(yaml.safe_dump(settings | changes))

@@ -116,9 +116,9 @@ def test_pass_1_agrees_with_transformers_own_sampling(loaded):
     assert set(shares.nonzero().flatten().tolist()) <= set(inside.tolist())
 
 
-def evaluate(model, output, *options):
-    """`trl-miner eval` in this process; its exit status."""
-    arguments = ["eval", "--model", str(model), "--benchmarks", "arithmetic", "--output", str(output)]
+def evaluate(model, output, *options, number=30):
+    """`trl-miner eval` of the first problems in this process; its exit status."""
+    arguments = ["eval", "--model", str(model), "--benchmarks", f"arithmetic:{number}", "--output", str(output)]
     arguments += ["--backend", "transformers", "--resamples", "100"]
     return cli.main([*arguments, *map(str, options)])
 
@@ -131,7 +131,7 @@ def lines(output, benchmark="arithmetic"):
 def whole(base_model_folder, tmp_path_factory):
     """An uninterrupted run: 30 problems, 3 samples."""
     output = tmp_path_factory.mktemp("whole")
-    assert evaluate(base_model_folder, output, "--limit", 30, "--samples", 3, "--max-tokens", 20) == 0
+    assert evaluate(base_model_folder, output, "--samples", 3, "--max-tokens", 20) == 0
     return output
 
 
@@ -161,7 +161,7 @@ def test_killed_again_and_again_it_ends_as_if_never_killed(base_model_folder, wh
     rng, held = random.Random(0), []
     for _ in range(8):
         before, end = size(path), time.monotonic() + 60
-        options = ("--limit", 30, "--samples", 3, "--max-tokens", 20, "--batch-size", 1)
+        options = ("--samples", 3, "--max-tokens", 20, "--batch-size", 1)
         child = multiprocessing.get_context("fork").Process(
             target=evaluate, args=(base_model_folder, output, *options)
         )
@@ -174,7 +174,7 @@ def test_killed_again_and_again_it_ends_as_if_never_killed(base_model_folder, wh
         held.append(len(read_samples(path)[0]))
     # nothing that was written is ever lost, and the kills came in the middle
     assert held == sorted(held) and 0 < held[0] < 90 and len(set(held)) > 4, held
-    assert evaluate(base_model_folder, output, "--limit", 30, "--samples", 3, "--max-tokens", 20) == 0
+    assert evaluate(base_model_folder, output, "--samples", 3, "--max-tokens", 20) == 0
     assert path.read_bytes() == (whole / "arithmetic" / "samples.jsonl").read_bytes()
 
 
@@ -185,19 +185,19 @@ def test_a_finished_run_draws_nothing(base_model_folder, whole, monkeypatch):
     (whole / "settings.json").write_text(json.dumps({**settings, "versions": {"torch": "1.0"}}))
     before = (whole / "arithmetic" / "samples.jsonl").read_bytes()
     for samples in (3, 2):
-        assert evaluate(base_model_folder, whole, "--limit", 30, "--samples", samples, "--max-tokens", 20) == 0
+        assert evaluate(base_model_folder, whole, "--samples", samples, "--max-tokens", 20) == 0
         assert (whole / "arithmetic" / "samples.jsonl").read_bytes() == before
         assert json.loads((whole / "scores.json").read_text())["benchmarks"]["arithmetic"]["samples"] == 3
 
 
 def test_more_samples_and_longer_ones_equal_a_run_that_had_them_from_the_start(base_model_folder, tmp_path):
     short, long = tmp_path / "short", tmp_path / "long"
-    assert evaluate(base_model_folder, short, "--limit", 10, "--samples", 2, "--max-tokens", 16) == 0
+    assert evaluate(base_model_folder, short, "--samples", 2, "--max-tokens", 16, number=10) == 0
     before = {(sample["problem"], sample["sample"]): sample for sample in lines(short)}
     assert 10 < sum(sample["truncated"] for sample in before.values()) < 20
-    assert evaluate(base_model_folder, short, "--limit", 10, "--samples", 4, "--max-tokens", 16) == 0
-    assert evaluate(base_model_folder, short, "--limit", 10, "--samples", 4, "--max-tokens", 60) == 0
-    assert evaluate(base_model_folder, long, "--limit", 10, "--samples", 4, "--max-tokens", 60) == 0
+    assert evaluate(base_model_folder, short, "--samples", 4, "--max-tokens", 16, number=10) == 0
+    assert evaluate(base_model_folder, short, "--samples", 4, "--max-tokens", 60, number=10) == 0
+    assert evaluate(base_model_folder, long, "--samples", 4, "--max-tokens", 60, number=10) == 0
     assert [{**sample, "limit": 60} for sample in lines(short)] == lines(long)
     # only what was cut off is drawn again, and begins as it did
     for sample in lines(short):
@@ -212,14 +212,14 @@ def test_more_samples_and_longer_ones_equal_a_run_that_had_them_from_the_start(b
         (["--temperature", 1], "holds samples of one kind: .* has temperature 0.7, got 1.0"),
         (["--seed", 7], "has seed 0, got 7"),
         (["--max-tokens", 19], "has max_tokens 20, got 19"),
-        (["--limit", 29], "must hold samples of one set of problems"),
+        (["--benchmarks", "arithmetic:29"], "must hold samples of one set of problems"),
         (["--k", 4], "k"),
     ],
 )
 def test_a_folder_is_not_mixed(base_model_folder, whole, options, message, capsys):
     import re
 
-    arguments = ["--limit", 30, "--samples", 3, "--max-tokens", 20, *options]
+    arguments = ["--samples", 3, "--max-tokens", 20, *options]
     before = (whole / "arithmetic" / "samples.jsonl").read_bytes()
     assert evaluate(base_model_folder, whole, *arguments) == 2
     assert re.search(message, capsys.readouterr().err)
@@ -240,7 +240,7 @@ def test_a_model_that_changes_while_it_is_loaded_is_refused(tmp_path, base_model
         return tokenizer
 
     monkeypatch.setattr(run, "_load_tokenizer", swap)
-    assert evaluate(copy, tmp_path / "out", "--limit", 2, "--samples", 1, "--max-tokens", 5) == 2
+    assert evaluate(copy, tmp_path / "out", "--samples", 1, "--max-tokens", 5, number=2) == 2
     assert f"the files of {copy} have changed meanwhile" in capsys.readouterr().err
     assert (tmp_path / "out" / "arithmetic" / "samples.jsonl").read_text() == ""
 
@@ -248,7 +248,7 @@ def test_a_model_that_changes_while_it_is_loaded_is_refused(tmp_path, base_model
 def test_two_at_once_are_refused(base_model_folder, whole, capsys, monkeypatch):
     monkeypatch.setattr("trl_miner.runs.locks.BEAT_SECONDS", 0.1)
     with lock_eval(whole):
-        assert evaluate(base_model_folder, whole, "--limit", 30, "--samples", 3, "--max-tokens", 20) == 2
+        assert evaluate(base_model_folder, whole, "--samples", 3, "--max-tokens", 20) == 2
     assert "Only one process may sample into a folder" in capsys.readouterr().err
 
 
@@ -332,7 +332,7 @@ def test_an_own_file_is_a_benchmark(tmp_path, base_model_folder, capsys):
         "--samples",
         "2",
     ]
-    arguments += ["--problem-column", "question", "--answer-column", "gold", "--max-tokens", "20"]
+    arguments += ["--max-tokens", "20"]
     assert cli.main([*arguments, "--output", str(tmp_path / "out"), "--backend", "transformers"]) == 0
     assert [s["problem"] for s in lines(tmp_path / "out", "own")] == ["own-0", "own-0", "own-1", "own-1"]
     assert "\nown: Pass@1" in capsys.readouterr().out
@@ -372,7 +372,7 @@ def test_a_lora_adapter_is_found_with_its_base(tmp_path, base_model_folder):
         AutoModelForCausalLM.from_pretrained(base_model_folder), LoraConfig(r=4, init_lora_weights=False)
     )
     model.save_pretrained(tmp_path / "adapter")
-    settings = ["--limit", 3, "--samples", 1, "--max-tokens", 12, "--temperature", 0]
+    settings = ["--benchmarks", "arithmetic:3", "--samples", 1, "--max-tokens", 12, "--temperature", 0]
     assert evaluate(tmp_path / "adapter", tmp_path / "alone", *settings) == 0
     assert evaluate(base_model_folder, tmp_path / "both", "--adapter", tmp_path / "adapter", *settings) == 0
     assert evaluate(base_model_folder, tmp_path / "base", *settings) == 0
@@ -452,8 +452,8 @@ def serving(base_model_folder, tmp_path_factory):
 def test_a_server_and_transformers_give_the_same_greedy_answers(serving, tmp_path):
     url, folder, _ = serving
     served = ["--backend", "server", "--base-url", url, "--served-model", folder, "--concurrency", 4]
-    settings = ["--limit", 40, "--samples", 1, "--max-tokens", 20, "--temperature", 0]
-    arguments = ["eval", "--model", folder, "--benchmarks", "arithmetic", *settings, "--output"]
+    settings = ["--benchmarks", "arithmetic:40", "--samples", 1, "--max-tokens", 20, "--temperature", 0]
+    arguments = ["eval", "--model", folder, *settings, "--output"]
     # cut off at first, then drawn again
     assert cli.main([*map(str, [*arguments, tmp_path / "server", *served, "--max-tokens", 6])]) == 0
     assert all(sample["truncated"] and sample["tokens"] == 6 for sample in lines(tmp_path / "server"))

@@ -99,7 +99,7 @@ def environment(tmp_path_factory):
 def finished(policy, environment, tmp_path_factory):
     """A run of two steps whose Hub took the repository and then answered 500 to all that came."""
     output = tmp_path_factory.mktemp("runs") / "tiny"
-    more = dict(score_problems=4, score_samples=2, score_steps=1, logging_steps=1, report_to="tensorboard")
+    more = dict(held_out=4, score_samples=2, score_steps=1, logging_steps=1, report_to="tensorboard")
     more |= dict(hub_model_id="me/tiny", hub_strategy="end", hub_private_repo=True)
     more |= dict(env={"MY_SERVICE_KEY": PLANTED}, model_init_kwargs={"token": PLANTED})
     path = output.parent / "recipe.yaml"

@@ -16,7 +16,8 @@ from trl_miner.data.prompts import MATH_INSTRUCTION, PromptForm, build_prompt
 from trl_miner.data.reading import read_file
 from trl_miner.evaluation.generate import PromptRenderer
 from trl_miner.recipe import MinerScriptArguments
-from trl_miner.train import load_data, main
+from trl_miner.train import main
+from trl_miner.training_data import load_data
 
 GSM8K = [
     {"question": "Ann has 3 apples and buys 2. How many has she?", "answer": "3 + 2 = <<3+2=5>>5.\n#### 5"},
@@ -181,7 +182,7 @@ def test_a_row_without_an_answer_is_named_before_the_model_loads(policy, tmp_pat
     path = tmp_path / "train.csv"
     golds = [empty if row == place else str(row + 1) for row in range(40)]
     path.write_text("question,answer\n" + "".join(f"{row} + 1?,{gold}\n" for row, gold in enumerate(golds)))
-    words = f"--model_name_or_path {policy} --dataset_name {path} --output_dir {tmp_path}/run --score_problems 0 "
+    words = f"--model_name_or_path {policy} --dataset_name {path} --output_dir {tmp_path}/run --held_out 0 "
     words += "--dataset_prompt_column question --dataset_solution_column answer --use_cpu true --bf16 false"
     with pytest.raises(ValueError, match=rf"column answer must hold an answer.*1 of 40 have none.* row {place} "):
         main(words.split())

@@ -243,7 +243,7 @@ def recipe(policy, tmp_path):
     settings = dict(model_name_or_path=policy, dataset_name=arithmetic.NAME, output_dir=str(tmp_path / "run"))
     settings |= dict(use_cpu=True, bf16=False, max_steps=2, per_device_train_batch_size=8, num_generations=4)
     settings |= dict(max_completion_length=4, save_strategy="no", gradient_checkpointing=False, logging_steps=1)
-    settings |= dict(score_problems=2, score_samples=2, report_to="none", reward_funcs=["harness.mixed_reward"])
+    settings |= dict(held_out=2, score_samples=2, report_to="none", reward_funcs=["harness.mixed_reward"])
     path.write_text(json.dumps(settings))
     return path
 
@@ -280,9 +280,9 @@ def test_a_quiet_training_says_its_scores_alone(recipe, capfd):
         (dict(dataset_name=arithmetic.NAME), "--benchmarks arithmetic"),
         (dict(dataset_name="x"), "--benchmarks math500"),
         (dict(dataset_name="x", reward_funcs=["choice_reward"]), "--benchmarks medqa"),
-        (dict(score_problems=1, score_benchmark="aime24"), "--benchmarks aime24"),
-        (dict(score_problems=1, score_benchmark="aime24=a b"), "--benchmarks aime24 --local 'aime24=a b'"),
-        (dict(score_problems=1, score_benchmark="own=x.jsonl"), "--benchmarks own=x.jsonl"),
+        (dict(held_out="aime24"), "--benchmarks aime24"),
+        (dict(held_out="aime24=a b"), "--benchmarks aime24 --local 'aime24=a b'"),
+        (dict(held_out="own=x.jsonl:5"), "--benchmarks own=x.jsonl:5"),
     ],
 )
 def test_train_names_an_evaluation_of_its_kind(settings, words):

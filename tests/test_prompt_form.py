@@ -255,7 +255,7 @@ def test_held_out_problems_of_a_benchmark_are_asked_as_the_data_sets_own_prompts
     held = [{"problem": f"What is {n} - 1?", "answer": str(n - 1)} for n in range(3)]
     (tmp_path / "held.jsonl").write_text("".join(json.dumps(row) + "\n" for row in held))
     data = write(new(tmp_path / "data"), [{**row, "solution": row["answer"]} for row in rows])
-    options = ["--score_benchmark", f"held={tmp_path}/held.jsonl", "--score_problems", "3", "--dataset_name", data]
+    options = ["--held_out", f"held={tmp_path}/held.jsonl", "--dataset_name", data]
     model = train_by_recipe(tmp_path, base, *options, "--dataset_prompt_column", "prompt")
     tokenizer = AutoTokenizer.from_pretrained(model)
     expected = {

@@ -118,7 +118,7 @@ def test_what_a_family_does_not_take_is_named(part, size, message):
         ({"dataset_name": "data", "tasks": [{"name": "gcd"}]}, "tasks and task_config are for dataset_name reason"),
         ({"dataset_name": "data", "task_size": 5}, "task_size is for problems that are made.*got dataset_name data"),
         ({"dataset_name": "trl_miner/forks", "task_size": 0}, "task_size must be at least 1: got 0"),
-        ({"score_benchmark": "reasoning_gym", "score_problems": 1}, "must be reasoning_gym/FAMILY"),
+        ({"held_out": "reasoning_gym"}, "must be reasoning_gym/FAMILY"),
         ({"prompt_style": "prose"}, "prompt_style must be one of auto, plain, chat"),
     ],
 )
@@ -142,7 +142,7 @@ def test_a_recipe_trains_and_is_evaluated(policy, tmp_path, capsys):
     out, recipe = tmp_path / "out", tmp_path / "recipe.yaml"
     recipe.write_text(
         f"model_name_or_path: {policy}\ndataset_name: reasoning_gym\n"
-        "tasks: [{name: chain_sum, weight: 3}, {name: gcd}]\ntask_size: 8\nscore_problems: 8\nscore_samples: 1\n"
+        "tasks: [{name: chain_sum, weight: 3}, {name: gcd}]\ntask_size: 8\nheld_out: 8\nscore_samples: 1\n"
         "num_generations: 4\nper_device_train_batch_size: 8\nmax_completion_length: 4\nmax_steps: 1\n"
         f"use_cpu: true\nbf16: false\nsave_strategy: 'no'\noutput_dir: {out}\n"
     )
@@ -150,8 +150,8 @@ def test_a_recipe_trains_and_is_evaluated(policy, tmp_path, capsys):
     assert f"eval --model {out} --benchmarks reasoning_gym/chain_sum reasoning_gym/gcd" in capsys.readouterr().out
     about = json.loads((out / "held_out.json").read_text())["problems"]
     assert {level.split()[0] for level in about["level"]} == {"chain_sum", "gcd"}
-    options = ["--limit", "2", "--samples", "1", "--max-tokens", "4", "--backend", "transformers"]
-    name = "reasoning_gym/chain_sum:max_terms=3"
+    options = ["--samples", "1", "--max-tokens", "4", "--backend", "transformers"]
+    name = "reasoning_gym/chain_sum:max_terms=3:2"
     options += ["--output", str(tmp_path / "eval")]
     assert cli.main(["eval", "--model", policy, "--benchmarks", name, *options]) == 0
     (folder,) = (path for path in (tmp_path / "eval").iterdir() if path.is_dir())

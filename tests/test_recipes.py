@@ -144,7 +144,7 @@ def test_a_recipe_runs(policy, tmp_path, name, caplog):
         "soft_overlong_cache": 2,
         "max_steps": 3,
         "logging_steps": 1,
-        "score_problems": 0,
+        "held_out": 0,
         "report_to": "none",
         "disable_tqdm": True,
         "correct_reward_func": "mixed_reward",

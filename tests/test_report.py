@@ -483,11 +483,11 @@ def test_without_a_comparison_the_verdict_says_what_is_missing(tmp_path):
     assert verdicts_of([run]) == ["miner, Pass@1 on held-out problems: 40.0 % before training, 60.0 % after."]
     other = write_run(tmp_path / "two", [log(1)], recipe={"advantage_estimator": "ucas"}, method="ucas")
     assert verdicts_of([other]) == [
-        "No verdict: no run was scored on held-out problems before and after. Set score_problems."
+        "No verdict: no run was scored on held-out problems before and after. Set held_out."
     ]
     another = write_run(tmp_path / "three", [log(1)], recipe={"advantage_estimator": "bapo"}, method="bapo")
     assert verdicts_of([another, other]) == [
-        "No verdict: no finished run counted its right answers to held-out problems. Set score_problems."
+        "No verdict: no finished run counted its right answers to held-out problems. Set held_out."
     ]
     study = write_study(tmp_path / "study", seeds=1, problems=8)
     assert "none of these runs is plain GRPO" in verdicts_of(study[1:])[0]
@@ -613,7 +613,7 @@ def test_the_command_says_what_comes_next_and_the_report_what_is_missing(tmp_pat
     out = capsys.readouterr().out.splitlines()
     assert out[:2] == ["Wrote", f"  {run}/report/index.html"] and out[-1] == f"  trl-miner eval --model {run}"
     text = (run / "report" / "report.md").read_text()
-    for option in ("beta above 0", "score_problems", "log_completions: true", "log_token_credit: 10"):
+    for option in ("beta above 0", "held_out", "log_completions: true", "log_token_credit: 10"):
         assert option in text.split("## Not recorded")[1]
     assert "run is not finished: 2 of 9 steps." in text and not (run / "report" / "figures" / "kl.png").exists()
     assert (run / "report" / "figures" / "reward.svg").is_file()

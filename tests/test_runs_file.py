@@ -71,7 +71,7 @@ def test_no_path_of_the_machine_is_kept(tmp_path):
     facts = json.loads((folder / "training.json").read_text())["compared"]
     facts["recipe"] |= {"model_name_or_path": "/home/someone/models/base", "dataset_name": "owner/data"}
     facts["options"] = [
-        "--score_benchmark",
+        "--held_out",
         "mine=/home/someone/mine.jsonl",
         "--vllm_server_base_url",
         "http://h:8/v1",
@@ -81,7 +81,7 @@ def test_no_path_of_the_machine_is_kept(tmp_path):
     text = path.read_text()
     assert "someone" not in text and str(tmp_path) not in text
     settings = read_runs(path)[0].settings
-    assert [settings[name] for name in ("model_name_or_path", "dataset_name", "score_benchmark")] == [
+    assert [settings[name] for name in ("model_name_or_path", "dataset_name", "held_out")] == [
         *("base", "owner/data", "mine=mine.jsonl")
     ]
     assert settings["vllm_server_base_url"] == "http://h:8/v1"

@@ -287,7 +287,7 @@ def test_other_settings_from_an_earlier_checkpoint_leave_no_later_one_beside_the
 
 def test_a_finished_run_asked_for_with_other_settings_is_told(policy, tmp_path):
     recipe = ["--config", "arithmetic/miner", "--model_name_or_path", policy, "--output_dir", str(tmp_path)]
-    recipe += "--use_cpu true --bf16 false --score_problems 0 --task_size 12 --quiet true".split()
+    recipe += "--use_cpu true --bf16 false --held_out 0 --task_size 12 --quiet true".split()
     recipe += "--save_strategy steps --save_steps 1".split()
     recipe += "--max_steps 1 --num_generations 4 --per_device_train_batch_size 12 --max_completion_length 8".split()
     recipe += ["--resume_from_checkpoint", "latest"]

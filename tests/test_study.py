@@ -34,7 +34,7 @@ WORLD = WORLDS["trl_miner/strategies"]
 STEPS = 4
 SMALL = {
     "per_device_train_batch_size": 16, "num_generations": 4, "max_completion_length": 8,
-    "score_problems": 20, "score_samples": 2, "score_final_samples": 8, "score_steps": 2, "logging_steps": 1,
+    "held_out": 20, "score_samples": 2, "score_final_samples": 8, "score_steps": 2, "logging_steps": 1,
     "save_strategy": "steps", "save_steps": 1, "learning_rate": 0.01, "reward_funcs": "harness.pausing_reward",
 }  # fmt: skip
 

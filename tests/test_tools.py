@@ -57,7 +57,7 @@ def test_a_training_calls_tools_survives_those_that_fail_and_pays_none_of_their_
     monkeypatch.setattr(train, "MinerGRPOTrainer", Recording)
     changes = dict(tools=TOOLS, tool_seconds=0.5, rollout_func="agents.rollouts", reward_funcs=["agents.reward"])
     changes |= dict(log_token_credit=1, max_tool_calling_iterations=1)
-    changes |= dict(score_problems=3, score_samples=5)
+    changes |= dict(held_out=3, score_samples=5)
     path = recipe(**changes)
     trainer = train.run(*make_parser().parse_args_and_config(["--config", str(path)]))
     batch = next(batch for batch in trainer.batches if batch["is_training"])
@@ -90,7 +90,7 @@ def test_a_training_calls_tools_survives_those_that_fail_and_pays_none_of_their_
 
 def test_an_environment_has_a_state_for_each_rollout_and_its_own_reward(recipe, capsys):
     changes = dict(environment_factory="agents.Counter", rollout_func="agents.rollouts", num_generations=4)
-    path = recipe(**changes, score_problems=2, score_samples=3, max_tool_calling_iterations=1)
+    path = recipe(**changes, held_out=2, score_samples=3, max_tool_calling_iterations=1)
     trainer = train.run(*make_parser().parse_args_and_config(["--config", str(path)]))
     log = next(log for log in trainer.state.log_history if "loss" in log)
     # of three rollouts in turn, the second counts to 5: 7 of 20
@@ -347,7 +347,7 @@ def test_the_recipe_with_a_calculator_trains_the_model_that_its_script_makes(cal
     """Untrained, to be quick: that it learns to call is in the guide."""
     monkeypatch.chdir(tmp_path)
     calculator.make_model("model", steps=1, size=64)
-    few = "--max_steps 1 --per_device_train_batch_size 8 --num_generations 4 --score_problems 2 --task_size 16"
+    few = "--max_steps 1 --per_device_train_batch_size 8 --num_generations 4 --held_out 2 --task_size 16"
     train.main(["--config", str(CALCULATOR / "grpo.yaml"), *few.split(), "--logging_steps", "1"])
     history = json.loads((tmp_path / "runs" / "calculator" / "grpo" / "trainer_state.json").read_text())["log_history"]
     assert any("tools/call_frequency" in log for log in history)

@@ -25,12 +25,13 @@ from trl_miner.reward_functions import find_verifier
 from trl_miner.runs.checkpoints import list_checkpoints
 from trl_miner.runs.held_out import HeldOut, Moment, read_held_out, write_held_out
 from trl_miner.runs.models import find_model
-from trl_miner.train import load_data, main, run
+from trl_miner.train import main, run
+from trl_miner.training_data import load_data
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 REDUCED = (
-    "--max_steps 4 --logging_steps 1 --score_problems 6 --score_samples 2 "
+    "--max_steps 4 --logging_steps 1 --held_out 6 --score_samples 2 "
     "--per_device_train_batch_size 32 --num_generations 4 --max_completion_length 24"
 ).split()
 
@@ -116,7 +117,7 @@ def test_a_finished_run_can_be_prolonged(policy, tmp_path, monkeypatch, capsys):
         "--resume_from_checkpoint",
         "latest",
     ]
-    arguments += ["--model_name_or_path", policy, "--score_problems", "0", "--save_strategy", "steps"]
+    arguments += ["--model_name_or_path", policy, "--held_out", "0", "--save_strategy", "steps"]
     monkeypatch.chdir(ROOT)
     for max_steps in ("2", "4", "4", "3"):
         before = stamps(tmp_path)
@@ -223,7 +224,7 @@ def tiny_run(policy, output, *options):
     recipe = dict(model_name_or_path=policy, dataset_name="trl_miner/arithmetic", output_dir=str(output), use_cpu=True)
     recipe |= dict(bf16=False, per_device_train_batch_size=8, num_generations=4, max_completion_length=8, max_steps=4)
     recipe |= dict(learning_rate=1e-2, advantage_estimator="grpo", reward_funcs=["harness.mixed_reward"])
-    recipe |= dict(score_problems=4, score_samples=2, save_strategy="steps", save_steps=2, disable_tqdm=True, seed=3)
+    recipe |= dict(held_out=4, score_samples=2, save_strategy="steps", save_steps=2, disable_tqdm=True, seed=3)
     recipe |= dict(logging_steps=1, gradient_checkpointing=True, model_init_kwargs=dict(attention_dropout=0.2))
     output.mkdir(exist_ok=True)
     path = write_recipe(output, "".join(f"{key}: {json.dumps(value)}\n" for key, value in recipe.items()))
@@ -269,9 +270,9 @@ def test_held_out_counts_are_kept_by_problem_with_more_samples_at_the_end(policy
 
 
 def test_trusting_remote_code_is_said_aloud(policy, tmp_path, capsys):
-    tiny_run(policy, tmp_path / "trusting", "--trust_remote_code", "true", "--score_problems", "0")
+    tiny_run(policy, tmp_path / "trusting", "--trust_remote_code", "true", "--held_out", "0")
     assert "trust_remote_code is on: code from the model's repository runs here." in capsys.readouterr().out
-    tiny_run(policy, tmp_path / "usual", "--score_problems", "0")
+    tiny_run(policy, tmp_path / "usual", "--held_out", "0")
     assert "trust_remote_code" not in capsys.readouterr().out
 
 
@@ -383,12 +384,15 @@ def test_a_disk_that_is_full_at_the_last_save_keeps_the_checkpoint_and_names_it(
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        (dict(score_steps=5), "score_steps needs problems to score: got score_steps=5 and score_problems=0"),
-        (dict(score_problems=4, score_steps=-1), "score_steps must be at least 0: got -1"),
+        (dict(score_steps=5), "score_steps needs problems to score: got score_steps=5 and held_out=0"),
+        (dict(held_out=4, score_steps=-1), "score_steps must be at least 0: got -1"),
         (dict(score_samples=0), "score_samples must be at least 1: got 0"),
-        (dict(score_problems=4, score_final_samples=0), "score_final_samples must be at least 1: got 0"),
+        (dict(held_out=4, score_final_samples=0), "score_final_samples must be at least 1: got 0"),
         (dict(score_keep_best=True), "score_keep_best needs problems to score"),
-        (dict(score_problems=4, score_benchmark="aime"), "must name a benchmark, or be NAME=PATH: got 'aime'"),
+        (dict(held_out="aime"), "a benchmark, or NAME=PATH of a file: got 'aime'. Benchmarks: aime24"),
+        (dict(held_out="gsm8k:0"), "A benchmark needs at least 1 problem: got 'gsm8k:0'"),
+        (dict(held_out=-1), "held_out must be a whole number, or a share between 0 and 1: got -1"),
+        (dict(held_out=1.5), "held_out must be a whole number, or a share between 0 and 1: got 1.5"),
     ],
 )
 def test_scores_that_cannot_be_had_are_refused(settings, named):
@@ -494,7 +498,7 @@ def test_a_benchmark_can_be_what_is_scored(policy, tmp_path):
     rows = [{"problem": f"Compute {a} + 1.\n", "answer": str(a + 1)} for a in range(5)]
     path = tmp_path / "dev.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    trained = tiny_run(policy, tmp_path / "run", "--score_benchmark", f"dev={path}", "--score_problems", "3")
+    trained = tiny_run(policy, tmp_path / "run", "--held_out", f"dev={path}:3")
     assert trained.evaluation["after"].keys() == {"pass@1", "pass@2"}
     callback = next(c for c in trained.callback_handler.callbacks if isinstance(c, EvaluationCallback))
     assert callback.reward_func is rewards.math_reward and callback.problems["solution"] == ["1", "2", "3"]
@@ -539,7 +543,7 @@ def test_held_out_problems_are_graded_by_what_decides_in_training(unscored):
 def test_scores_do_not_depend_on_the_number_of_processes(policy, unscored, tmp_path):
     """Two gloo processes score half of the problems each; the model before training is the same."""
     recipe = json.loads(json.dumps(yaml.safe_load((Path(unscored.args.output_dir) / "recipe.yaml").read_text())))
-    recipe |= {"output_dir": str(tmp_path), "max_steps": 1, "per_device_train_batch_size": 4, "score_problems": 7}
+    recipe |= {"output_dir": str(tmp_path), "max_steps": 1, "per_device_train_batch_size": 4, "held_out": 7}
     scores = {}
     for processes in (1, 2):
         recipe["output_dir"] = str(tmp_path / str(processes))
@@ -552,7 +556,7 @@ def test_scores_do_not_depend_on_the_number_of_processes(policy, unscored, tmp_p
 def test_held_out_problems_that_are_trained_on_are_named(policy, tmp_path):
     """Both splits are one: all 3 problems; the embedded world keeps them apart."""
     with pytest.warns(UserWarning, match="3 of 3 held-out problems are in the training data too"):
-        tiny_run(policy, tmp_path / "same", "--dataset_test_split", "train", "--score_problems", "3")
+        tiny_run(policy, tmp_path / "same", "--dataset_test_split", "train", "--held_out", "3")
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*held-out problems are in the training data")
-        tiny_run(policy, tmp_path / "apart", "--score_problems", "3")
+        tiny_run(policy, tmp_path / "apart", "--held_out", "3")

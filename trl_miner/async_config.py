@@ -83,7 +83,7 @@ class MinerAsyncGRPOConfig(SharedSettings, AsyncGRPOConfig):
         if self.eval_strategy != "no":
             raise ValueError(
                 f"TRL's asynchronous trainer does not evaluate: got eval_strategy={self.eval_strategy!r}. Leave it "
-                f"out; score_problems and score_steps of a recipe score held-out problems."
+                f"out; held_out and score_steps of a recipe score held-out problems."
             )
         if self.optimizer_batch_size is not None:
             self._set_accumulation(self.num_processes)

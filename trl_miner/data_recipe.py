@@ -3,7 +3,6 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ from .runs.files import read_yaml, write_whole
 ROWS = 20  # that are read before the recipe is written
 # A run of minutes rather than of days; the recipe has a line for each.
 QUICK = {"num_generations": 8, "per_device_train_batch_size": 32, "max_steps": 100, "save_steps": 50}
-SCORED = {"score_problems": 100, "score_samples": 4}
-HELD_OUT = 0.1
+SCORED = {"held_out": 100, "score_samples": 4}
 ON_A_CPU = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False}
 LINES = {
     "dataset_prompt_column": "the questions",
@@ -24,8 +22,7 @@ LINES = {
     "dataset_options_column": "the options of each question",
     "answer_pattern": "finds the answer in its column",
     "reward_funcs": "the verifier",
-    "held_out": "share of the problems that is split off and not trained on",
-    "score_problems": "held-out problems to score before and after training",
+    "held_out": "problems that are not trained on, scored before and after training",
     "score_samples": "answers to each of them",
     "num_generations": "answers to each problem in training",
     "per_device_train_batch_size": "answers to a batch",
@@ -92,16 +89,17 @@ def make_recipe(name: str, given: dict[str, Any]) -> dict[str, Any]:
     recipe["dataset_name"] = name
     run = SCORED | QUICK | (ON_A_CPU if not torch.accelerator.is_available() else {})
     if name in WORLDS or is_task(name):
-        return recipe | given | run
-    splits, columns, rows = read_first_rows(name, given)
-    settings = guess_settings(name, columns, rows, given)
-    if "held_out" not in settings and given.get("dataset_test_split", "test") not in splits:
-        settings["held_out"] = HELD_OUT
-    return recipe | settings | run
+        return recipe | run | given
+    data = read_data_set(name, given)
+    train = data[given.get("dataset_train_split", "train")]
+    if given.get("dataset_test_split", "test") not in data:
+        run["held_out"] = min(run["held_out"], max(1, len(train) // 10))  # a tenth of few problems
+    settings = guess_settings(name, train.column_names, [*train.take(ROWS)], given)
+    return recipe | settings | {key: value for key, value in run.items() if key not in settings}
 
 
-def read_first_rows(name: str, given: dict[str, Any]) -> tuple[list[str], list[str], list[dict[str, Any]]]:
-    """Return the splits of a data set, and the columns and first rows of the one to train on."""
+def read_data_set(name: str, given: dict[str, Any]) -> Any:
+    """Return a data set by split. Raise ValueError if it cannot be read, or has nothing to train on."""
     from datasets import load_dataset
 
     from .data.own import file_arguments, reading
@@ -111,14 +109,12 @@ def read_first_rows(name: str, given: dict[str, Any]) -> tuple[list[str], list[s
     config, revision = given.get("dataset_config"), given.get("dataset_revision")
     split = given.get("dataset_train_split", "train")
     with reading(name):
-        data = load_dataset(**file_arguments(name), name=config, revision=revision, streaming=True)
+        data = load_dataset(**file_arguments(name), name=config, revision=revision)
     if split not in data:
         raise ValueError(f"{name} has no split {split!r}, but {', '.join(data)}. Name one with --dataset_train_split.")
-    with reading(name):
-        rows = [dict(row) for row in islice(data[split], ROWS)]
-    if not rows:
+    if not len(data[split]):
         raise ValueError(f"{name} has no rows. Add some, or name another file.")
-    return [*data], [*rows[0]], rows
+    return data
 
 
 def recipe_text(name: str, recipe: dict[str, Any]) -> str:
@@ -151,9 +147,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", "--model_name_or_path", dest="model_name_or_path")
     parser.add_argument("--save-recipe", dest="save_recipe")
     parser.add_argument("--reward_funcs", nargs="+")
-    parser.add_argument("--held_out", type=float)
+    parser.add_argument("--held_out", type=_number_or_text)
     for name in ("output_dir", "dataset_config", "dataset_revision", "dataset_train_split", "dataset_test_split"):
         parser.add_argument(f"--{name}")
     for name in ("dataset_prompt_column", "dataset_solution_column", "dataset_options_column", "answer_pattern"):
         parser.add_argument(f"--{name}")
     return parser
+
+
+def _number_or_text(text: str) -> float | str:
+    try:
+        return int(text) if text.isdigit() else float(text)
+    except ValueError:
+        return text

@@ -14,7 +14,7 @@ from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from . import rewards
 from .config import MinerGRPOConfig
-from .data.benchmarks import BENCHMARKS, split_entry
+from .data.benchmarks import BENCHMARKS, read_entry
 from .data.own import Layout
 from .data.prompt_form import style_of
 from .data.prompts import STYLES, PromptForm, Style
@@ -137,17 +137,12 @@ class MinerScriptArguments(ScriptArguments):
         "has not answered for 300 seconds; where all of them answer and none makes progress, a warning says so.",
         at_least=0,
     )
-    held_out: float = setting(
-        0.0,
-        "Where the data set has no test split: how many of its problems are held out of the training for "
-        "score_problems; below 1, their share.",
-        at_least=0,
-    )
-    score_problems: int = setting(
+    held_out: float | str | None = setting(  # in this order: a command line gives a text
         0,
-        "Held-out problems to score before and after training; 0: none.",
-        at_least=0,
-        hint="0 scores none.",
+        "The problems to score before and after training, which are not trained on. A number, or below 1 a share: of "
+        "the data set's test split, or split off from its problems where it has none. Or a benchmark, as for "
+        f"trl-miner eval: one of {', '.join(BENCHMARKS)} or reasoning_gym/FAMILY; NAME=PATH for a file of your own; "
+        "NAME:200 for the first 200 problems. 0: none.",
     )
     score_samples: int = setting(
         8,
@@ -173,12 +168,6 @@ class MinerScriptArguments(ScriptArguments):
         at_least=0,
         hint="0 scores before and after training only.",
     )
-    score_benchmark: str | None = setting(
-        None,
-        f"Score the problems of a benchmark ({', '.join(BENCHMARKS)}, reasoning_gym/FAMILY) instead of the data set's "
-        "test split: its name, "
-        "or NAME=PATH for a local file, which may be your own with the columns problem and answer.",
-    )
     score_keep_best: bool = setting(
         False, "Keep the model with the highest Pass@1 so far in the folder `best` of output_dir."
     )
@@ -194,20 +183,13 @@ class MinerScriptArguments(ScriptArguments):
             )
         if not self.judge_seconds > 0:
             raise ValueError(f"judge_seconds must be above 0: got {self.judge_seconds}. The default is 5.0.")
-        for name in ("score_steps", "score_benchmark", "score_keep_best"):
-            if getattr(self, name) and not self.score_problems:
+        self._read_held_out()
+        for name in ("score_steps", "score_keep_best"):
+            if getattr(self, name) and not self.held_out:
                 raise ValueError(
-                    f"{name} needs problems to score: got {name}={getattr(self, name)} and score_problems=0. Set "
-                    f"score_problems, or leave {name} out."
+                    f"{name} needs problems to score: got {name}={getattr(self, name)} and held_out=0. Set held_out, "
+                    f"or leave {name} out."
                 )
-        name, path = split_entry(self.score_benchmark or "")
-        if is_task(name):
-            benchmark_parts(name)
-        elif name and not path and name not in BENCHMARKS:
-            raise ValueError(
-                f"score_benchmark must name a benchmark, or be NAME=PATH: got {self.score_benchmark!r}. Known: "
-                f"{', '.join([*BENCHMARKS, 'reasoning_gym/FAMILY'])}."
-            )
         layout_of(self, PromptForm("plain", self.system_prompt, self.prompt_template))
         if is_task(self.dataset_name):
             read_parts(str(self.dataset_name), self.task_config, self.tasks)
@@ -221,6 +203,35 @@ class MinerScriptArguments(ScriptArguments):
                 f"task_size is for problems that are made, reasoning_gym's or those of {', '.join(WORLDS)}: got "
                 f"dataset_name {self.dataset_name}. Leave it out."
             )
+
+    @property
+    def held_out_benchmark(self) -> str:
+        """The benchmark that `held_out` names, as it is written there; empty: none."""
+        return self.held_out if isinstance(self.held_out, str) else ""
+
+    @property
+    def held_out_size(self) -> float:
+        """The number of problems that `held_out` asks for, or below 1 their share; 0 where it names a benchmark."""
+        return 0 if isinstance(self.held_out, str) or self.held_out is None else self.held_out
+
+    def _read_held_out(self) -> None:
+        """Make `held_out` a number where it is one. Raise ValueError if it is neither that nor a benchmark."""
+        text = str(self.held_out or 0)
+        try:
+            number = float(text)
+        except ValueError:
+            entry = read_entry(text)
+            if is_task(entry.name):
+                benchmark_parts(entry.name)
+            elif not entry.path and entry.name not in BENCHMARKS:
+                raise ValueError(
+                    f"held_out must be a number of problems, a share below 1, a benchmark, or NAME=PATH of a file: "
+                    f"got {text!r}. Benchmarks: {', '.join([*BENCHMARKS, 'reasoning_gym/FAMILY'])}."
+                ) from None
+            return
+        if not (0 <= number < 1 or number.is_integer()):
+            raise ValueError(f"held_out must be a whole number, or a share between 0 and 1: got {text}.")
+        self.held_out = int(number) if number.is_integer() else number
 
 
 PARSED_TYPES = (MinerScriptArguments, MinerGRPOConfig, ModelConfig, DatasetMixtureConfig)

@@ -37,7 +37,7 @@ MODELS = (
 )
 NO_RECIPES = MODELS[-3:]
 STARTERS = {  # what `trl-miner recipes` shows first
-    "arithmetic/miner": "MINER on sums, with a tiny model that comes along: on a CPU, in minutes",
+    "arithmetic/quick": "MINER on sums, with a tiny model that comes along: on a CPU, in a minute or two",
     "forks/miner": "MINER where solved prompts have a second, better way, on a CPU",
     "SmolLM2-135M-Instruct/miner": "MINER with a small real model, on a CPU",
     "calculator/grpo": "GRPO with a tool that the model learns to call, on a CPU",

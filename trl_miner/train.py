@@ -18,26 +18,22 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Sequence, Sized
-from itertools import islice
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from datasets import Dataset, disable_progress_bars, load_dataset
+from datasets import disable_progress_bars
 from torch.distributed import is_initialized
 from transformers import AutoConfig, AutoTokenizer
 from transformers.utils import logging
-from trl import DatasetMixtureConfig, ModelConfig, get_dataset, get_peft_config, get_quantization_config
+from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantization_config
 
-from . import grading, rewards
+from . import grading
 from .config import MinerGRPOConfig
 from .data import base_model, reasoning_gym
-from .data.benchmarks import BENCHMARKS, find_benchmark, split_entry
-from .data.benchmarks import load as load_benchmark
-from .data.own import GRADERS, arrange, check_answers, check_first_golds, file_arguments, reading
-from .data.prompt_form import QUESTION, describe, form_of_rows, read_form, style_of
-from .data.prompts import PromptForm, build_prompt
+from .data.benchmarks import BENCHMARKS, read_entry
+from .data.prompt_form import describe, read_form
 from .data.worlds import WORLDS
 from .distributed import decided_by_one
 from .errors import INTERRUPTED, first_line, tell
@@ -51,15 +47,12 @@ from .progress import finish, quietly
 from .recipe import (
     MinerScriptArguments,
     check_recipe,
-    layout_of,
     load_reward_funcs,
     make_parser,
-    prompt_form,
     reward_names,
 )
 from .recipe_files import with_recipe_file
 from .redaction import hide_in_tracebacks, learn
-from .reward_functions import NEED_SOLUTION, OWN_REWARDS, TRL_REWARDS, required_columns
 from .runs.accidents import DiskFull, how_to_go_on, why_full
 from .runs.checkpoints import is_checkpoint, list_checkpoints
 from .runs.locks import check_run, hold_run
@@ -73,6 +66,7 @@ from .tools import check_prompts, check_template, load_environments, load_tools
 from .trackers import why_unusable
 from .trainer import MinerGRPOTrainer
 from .training_callbacks import ProgressNote, show_training
+from .training_data import check_golds, held_out_problems, load_data, test_rows, training_form, training_rows
 from .viewing.curves import draw_training
 
 
@@ -141,7 +135,7 @@ def run(
         model = model_args.model_name_or_path
         check_model("model_name_or_path", model, model_args.model_revision, trusts=trusts)
         data = load_data(args, mixture, model_args, trusts=trusts)
-        _check_golds(args, data)
+        check_golds(args, data)
         trainer, scores = build(args, config, model_args, reward_funcs, data)
         with quietly(not trainer.is_world_process_zero()), fitting_threads(trainer.model):
             return _run(trainer, scores, args, model_args)
@@ -154,7 +148,7 @@ def _check_trackers(trackers: Sequence[str]) -> None:
 
 def _say_finished(config: MinerGRPOConfig, args: MinerScriptArguments, settings: dict[str, str]) -> str:
     """Return `say_finished`; raise ValueError where the run would have other settings, which would pass unnoticed."""
-    said = say_finished(config, is_scored=bool(args.score_problems))
+    said = say_finished(config, is_scored=bool(args.held_out))
     if said and not config.resume_with_changes:
         check_record(Path(config.output_dir), settings)
     return said
@@ -176,115 +170,6 @@ def _make_room(config: MinerGRPOConfig, model_args: ModelConfig, settings: dict[
     make_room(config, settings, wanted=wanted, checkpoint=checkpoint, model=model)
 
 
-def load_data(
-    args: MinerScriptArguments, mixture: DatasetMixtureConfig, model_args: ModelConfig, *, trusts: bool = False
-) -> Any:
-    """Return the recipe's data set by split. The model decides on the style of prompts that are built here."""
-    form = prompt_form(args, model_args, trusts=trusts)
-    return arrange_data(read_data(args, mixture, form), args, mixture, form)
-
-
-def read_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: PromptForm) -> Any:
-    """Return the recipe's data set by split, with the columns that it has itself."""
-    return hold_out(_read_splits(args, mixture, form), args)
-
-
-def _read_splits(args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: PromptForm) -> Any:
-    if args.dataset_name in WORLDS and not mixture.datasets:
-        world = WORLDS[args.dataset_name]
-        return {"train": world.load_dataset("train", args.task_size), "test": world.load_dataset("test")}
-    if reasoning_gym.is_task(args.dataset_name) and not mixture.datasets:
-        return _make_tasks(args, form)
-    if not mixture.datasets and not args.dataset_name:
-        raise ValueError(
-            f"dataset_name must be given: a Hub id, a file, a folder, {' or '.join(WORLDS)} for embedded problems, or "
-            f"reasoning_gym/FAMILY. Or give a mixture with `datasets`."
-        )
-    return _load_data(args, mixture)
-
-
-def hold_out(data: Any, args: MinerScriptArguments) -> Any:
-    """Return a data set with the test split that `held_out` asks for: the same rows in every run."""
-    if not args.held_out:
-        return data
-    train, test = args.dataset_train_split, args.dataset_test_split
-    if test in data:
-        raise ValueError(
-            f"held_out is for a data set without a test split: got {args.held_out:g}, and there is {test!r}. Leave "
-            f"held_out out, or name a dataset_test_split that is not there yet."
-        )
-    rows = _split(data, "dataset_train_split", args)
-    if not isinstance(rows, Dataset):
-        raise ValueError("held_out needs a data set that is loaded whole: got dataset_streaming. Set it to false.")
-    size = int(args.held_out) if args.held_out >= 1 else max(1, round(args.held_out * len(rows)))
-    if size >= len(rows):
-        raise ValueError(
-            f"held_out must leave problems to train on: got {args.held_out:g}, and there are {len(rows)}."
-        )
-    parts = rows.train_test_split(test_size=size, seed=0)
-    return {**data, train: parts["train"], test: parts["test"]}
-
-
-def arrange_data(data: Any, args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: PromptForm) -> Any:
-    """Return what `read_data` gave as the trainer takes it: with the columns `prompt`, `solution` and `options`."""
-    if not mixture.datasets and (args.dataset_name in WORLDS or reasoning_gym.is_task(args.dataset_name)):
-        return data
-    layout, names = layout_of(args, form), reward_names(args)
-    used = (args.dataset_train_split, args.dataset_test_split)
-    return {split: arrange(rows, layout, names) if split in used else rows for split, rows in data.items()}
-
-
-def _check_golds(args: MinerScriptArguments, data: Any) -> None:
-    """Raise if a verifier rejects most of the first golds, and warn of a few."""
-    names, rows = reward_names(args), _split(data, "dataset_train_split", args)
-    if args.dataset_name in WORLDS:
-        return
-    _check_answers(args, data, names)
-    for name in [name for name in names if name in GRADERS]:
-        if not {*required_columns(getattr(rewards, name))} <= next(iter(rows)).keys():
-            return  # the trainer says what is missing
-        check = check_first_golds(name, rows, names)
-        if check.is_bad:
-            raise ValueError(check.rejected)
-        if check.accepted < check.graded and PartialState().is_main_process:
-            warnings.warn(check.rejected, stacklevel=2)
-
-
-def _check_answers(args: MinerScriptArguments, data: Any, names: Sequence[str]) -> None:
-    """Raise for a row without an answer, unless a reward function of the user's may score that."""
-    if NEED_SOLUTION.isdisjoint(names) or not {*names} <= {*OWN_REWARDS, *TRL_REWARDS}:
-        return
-    settings = ["dataset_train_split"]
-    if args.score_problems and args.score_benchmark is None:
-        settings.append("dataset_test_split")
-    for rows in (_split(data, setting, args) for setting in settings):
-        if "solution" in next(iter(rows)):
-            check_answers(args.dataset_solution_column, rows)
-
-
-def _load_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig) -> Any:
-    with reading(", ".join(one.path for one in mixture.datasets) or str(args.dataset_name)):
-        if mixture.datasets:
-            return get_dataset(mixture)
-        return load_dataset(
-            **file_arguments(str(args.dataset_name)),
-            name=args.dataset_config,
-            revision=args.dataset_revision,
-            streaming=args.dataset_streaming,
-        )
-
-
-def _make_tasks(args: MinerScriptArguments, form: PromptForm) -> dict[str, Any]:
-    parts = reasoning_gym.read_parts(str(args.dataset_name), args.task_config, args.tasks)
-    sizes = {
-        "train": args.task_size or reasoning_gym.TRAIN_SIZE,
-        "test": args.score_problems or reasoning_gym.TEST_SIZE,
-    }
-    return {
-        split: reasoning_gym.load_dataset(parts, split, size, args.task_seed, form) for split, size in sizes.items()
-    }
-
-
 def build(
     args: MinerScriptArguments,
     config: MinerGRPOConfig,
@@ -297,9 +182,9 @@ def build(
     `trl-miner doctor` calls it too, with a small model in place of the recipe's: what it refuses must be found here.
     """
     trainer = _build_trainer(args, config, model_args, reward_funcs, data)
-    trainer.take_form(training_form(args, config, _split(data, "dataset_train_split", args)))
+    trainer.take_form(training_form(args, config, training_rows(data, args)))
     _compare_with_start(trainer, model_args)
-    problems, reward_func = _held_out(args, data, trainer)
+    problems, reward_func = held_out_problems(args, data, trainer)
     scores = EvaluationCallback(
         trainer,
         problems,
@@ -312,30 +197,6 @@ def build(
     )
     trainer.add_callback(scores)
     return trainer, scores
-
-
-def training_form(args: MinerScriptArguments, config: MinerGRPOConfig, rows: Any) -> PromptForm | None:
-    """Return the form of the prompts of a training: that in which they are built here, or else that of the rows.
-
-    Args:
-        args: Of the recipe.
-        config: Of the recipe, for `chat_template_kwargs`.
-        rows: As the trainer takes them; some are read.
-    """
-    found = form_of_rows(rows, config.chat_template_kwargs)
-    if found is None:
-        return None
-    if args.dataset_name in WORLDS:
-        return PromptForm(template=QUESTION)
-    is_task = reasoning_gym.is_task(args.dataset_name)
-    if (
-        not is_task
-        and not layout_of(args, PromptForm(found.style, args.system_prompt, args.prompt_template)).builds_prompts
-    ):
-        return found
-    has_words = is_task or "math_reward" in reward_names(args) or next(iter(rows)).get("options")
-    template = args.prompt_template or (None if has_words else QUESTION)
-    return PromptForm(found.style, args.system_prompt, template, found.template_kwargs)
 
 
 def _compare_with_start(trainer: MinerGRPOTrainer, model_args: ModelConfig) -> None:
@@ -356,7 +217,7 @@ def _run(
     output = Path(config.output_dir)
     about: dict[str, Any] = {
         "dataset": args.dataset_name,
-        "held_out": args.score_benchmark,
+        "held_out": read_entry(args.held_out_benchmark).name or None,
         "others": (args, model_args),
     }
     trainer.about = about
@@ -421,60 +282,6 @@ def _say_where_the_model_is(output: Path, step: int, error: Exception) -> str:
     return f"The model of step {step} could not be saved in {output}: {error}. {where}; {advice}."
 
 
-def _split(data: Any, setting: str, args: MinerScriptArguments) -> Any:
-    name = getattr(args, setting)
-    if name not in data:
-        advice = (
-            "Name one that the run does not train on, or set score_benchmark to NAME=PATH, or score_problems to 0."
-        )
-        raise ValueError(
-            f"{setting} must be a split of the data set: got {name!r}. There are {', '.join(data)}."
-            f"{f' {advice}' if setting == 'dataset_test_split' else ''}"
-        )
-    if isinstance(data[name], Sized) and not len(data[name]):
-        raise ValueError(f"{setting} must have rows: {name!r} has none. Choose another split, or other data.")
-    return data[name]
-
-
-def _held_out(args: MinerScriptArguments, data: Any, trainer: MinerGRPOTrainer) -> tuple[Any, Any]:
-    """Return the held-out problems, and the reward function that verifies them (None: the trainer's)."""
-    if not args.score_problems:
-        return None, None
-    if args.score_benchmark is None:
-        problems = _split(data, "dataset_test_split", args)
-        problems = Dataset.from_list([*islice(problems, args.score_problems)])  # of a stream, too
-        _warn_of_trained(problems, data[args.dataset_train_split])
-        return problems, None
-    name, path = split_entry(args.score_benchmark)
-    benchmark = find_benchmark(name, path)
-    loaded = load_benchmark(benchmark, path or None)[: args.score_problems]
-    form = trainer.prompt_form or PromptForm(
-        style_of(trainer.model.config.name_or_path, trainer.processing_class), args.system_prompt, args.prompt_template
-    )
-    rows = [
-        {
-            "prompt": build_prompt(benchmark.kind, p.question, p.options, p.context, form=form),
-            **{"solution": p.solution, "options": list(p.options), "task": p.task},
-            **({"level": p.level} if all(other.level is not None for other in loaded) else {}),
-        }
-        for p in loaded
-    ]
-    return Dataset.from_list(rows), getattr(rewards, f"{benchmark.grader}_reward")
-
-
-def _warn_of_trained(problems: Dataset, rows: Any) -> None:
-    """Warn of held-out problems whose prompts the run trains on too; those of a stream are not known in advance."""
-    if not isinstance(rows, Dataset) or not PartialState().is_main_process:
-        return
-    held_out = {*map(str, problems["prompt"])}
-    if both := held_out.intersection(map(str, rows["prompt"])):
-        warnings.warn(
-            f"{len(both)} of {len(held_out)} held-out problems are in the training data too: their scores are not of "
-            f"new problems. The first: {min(both)[:200]!r}. Name another dataset_test_split, or a score_benchmark.",
-            stacklevel=2,
-        )
-
-
 def _build_trainer(
     args: MinerScriptArguments,
     config: MinerGRPOConfig,
@@ -505,7 +312,7 @@ def _build_trainer(
         "model": model,
         "reward_funcs": reward_funcs or None,
         "args": config,
-        "train_dataset": _split(data, "dataset_train_split", args),
+        "train_dataset": training_rows(data, args),
         "peft_config": get_peft_config(model_args),
         **_load_tools(args, config, model_args, model, data),
     }
@@ -514,7 +321,7 @@ def _build_trainer(
 
         return MinerAsyncGRPOTrainer.of_recipe(args, model_args, **given)
     return MinerGRPOTrainer(
-        eval_dataset=_split(data, "dataset_test_split", args) if config.eval_strategy != "no" else None,
+        eval_dataset=test_rows(data, args) if config.eval_strategy != "no" else None,
         quantization_config=quantization,
         **({"rollout_func": import_object("rollout_func", args.rollout_func)} if args.rollout_func else {}),
         **given,
@@ -534,7 +341,7 @@ def _load_tools(
             f"{args.tool_seconds:g} and {args.watchdog_seconds:g}. Change one of them."
         )
     loaded: dict[str, Any] = {"tools": load_tools(args.tools or (), args.tool_seconds)}
-    rows = _split(data, "dataset_train_split", args)
+    rows = training_rows(data, args)
     if args.environment_factory:
         columns = getattr(rows, "column_names", None)
         loaded["environment_factory"] = load_environments(
@@ -585,18 +392,20 @@ def _finish(output: Path, args: MinerScriptArguments) -> None:
 def _eval_command(output: Path, args: MinerScriptArguments) -> list[str]:
     """Return the `trl-miner eval` command for the run, on problems of the kind that it was trained for."""
     command = ["trl-miner", "eval", "--model", str(output), "--benchmarks"]
-    if not args.score_benchmark and reasoning_gym.is_task(args.dataset_name):
+    if not args.held_out_benchmark and reasoning_gym.is_task(args.dataset_name):
         parts = reasoning_gym.read_parts(str(args.dataset_name), args.task_config, args.tasks)
         return [*command, *dict.fromkeys(map(reasoning_gym.benchmark_name, parts))]
-    benchmark = args.score_benchmark or (
+    benchmark = args.held_out_benchmark or (
         args.dataset_name.rpartition("/")[2]
         if args.dataset_name in WORLDS
         else "medqa"
         if "choice_reward" in reward_names(args)
         else "math500"
     )
-    name, path = split_entry(benchmark)
-    return [*command, name, "--local", benchmark] if path and name in BENCHMARKS else [*command, benchmark]
+    entry = read_entry(benchmark)
+    if entry.path and entry.name in BENCHMARKS:
+        return [*command, entry.name, "--local", f"{entry.name}={entry.path}"]
+    return [*command, benchmark]
 
 
 def _command(argv: Sequence[str] | None = None) -> int:

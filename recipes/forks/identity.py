@@ -21,7 +21,7 @@ from trl_miner.evaluation.seeded_sampling import sample_completions
 from trl_miner.methods.entropy import entropy_bonus_advantages
 from trl_miner.recipe import load_reward_funcs, make_parser
 from trl_miner.recipe_files import with_recipe_file
-from trl_miner.train import load_data
+from trl_miner.training_data import load_data
 
 
 def compare(recipe: str, num_batches: int) -> Iterator[tuple[Tensor, Tensor]]:

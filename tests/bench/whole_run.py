@@ -76,7 +76,7 @@ def write_arms(
             per_batch = recipe.get("steps_per_generation", 1)
             recipe |= dict(
                 max_steps=num_batches * per_batch, score_steps=between * per_batch, logging_steps=between * per_batch,
-                score_problems=160, score_samples=4, log_token_credit=0, dataset_name=str(problems.resolve()),
+                held_out=160, score_samples=4, log_token_credit=0, dataset_name=str(problems.resolve()),
             )  # fmt: skip
             recipe.pop("score_final_samples", None)
             if selection != "none":

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 WORKER = Path(__file__).parent / "eval_worker.py"
-COUNT = ["--limit", "60", "--max-tokens", "40", "--resamples", "100"]
+COUNT = ["--max-tokens", "40", "--resamples", "100"]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def evaluate(base_model_folder, worker, tmp_path_factory):
     @functools.cache
     def run(*options, output=None):
         output = output or tmp_path_factory.mktemp("out")
-        arguments = ["--model", str(base_model_folder), *COUNT, "--benchmarks", "arithmetic"]
+        arguments = ["--model", str(base_model_folder), *COUNT, "--benchmarks", "arithmetic:60"]
         arguments += ["--dtype", "float32", "--output", str(output), *options]
         process.stdin.write(json.dumps(arguments) + "\n")
         assert process.stdout.readline() == "0\n", log.read_text()[-3000:]

@@ -24,7 +24,7 @@ def launch(base_model_folder, vllm_environment, tmp_path):
     """The arithmetic recipe with a vLLM server, launched: its process, and the file with what it prints."""
     port = free_port()
     settings = dict(
-        model_name_or_path=base_model_folder, output_dir=tmp_path / "out", score_problems=0, logging_steps=1,
+        model_name_or_path=base_model_folder, output_dir=tmp_path / "out", held_out=0, logging_steps=1,
         learning_rate=1e-3, watchdog_seconds=60, use_vllm=True, vllm_mode="server", vllm_server_port=port,
         vllm_max_model_length=128,
     )  # fmt: skip

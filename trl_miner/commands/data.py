@@ -124,7 +124,7 @@ def run_select(args: argparse.Namespace, rest: list[str]) -> int:
         from ..data.by_ledger import rows_to_keep, say_counts
         from ..data.reasoning_gym import is_task
         from ..recipe import MinerScriptArguments, as_parsed, prompt_form, read_recipe
-        from ..train import arrange_data, read_data
+        from ..training_data import arrange_data, read_data
 
     output = Path(args.output or f"data/{Path(args.ledger).resolve().name}-{'-'.join(args.keep)}")
     if output.exists():

@@ -27,15 +27,13 @@ def add(commands: Any) -> None:
     option(
         "--benchmarks", nargs="*", default=[], metavar="NAME",
         help="aime24 aime25 amc23 hmmt25 gsm8k math500 olympiadbench medqa medmcqa pubmedqa medxpertqa mmlu_pro "
-        "arithmetic strategies forks forks_mirror reasoning_gym/FAMILY, or NAME=PATH: your own JSONL, Parquet or CSV",
+        "arithmetic strategies forks forks_mirror reasoning_gym/FAMILY, or NAME=PATH: your own JSONL, Parquet or CSV; "
+        "NAME:200 and NAME=PATH:200 for the first 200 problems",
     )  # fmt: skip
     option(
         "--local", nargs="+", default=[], metavar="NAME=PATH",
         help="read benchmarks from local files, not from the Hub",
     )  # fmt: skip
-    option("--problem-column", default="problem", metavar="NAME", help="column in your own files (default: problem)")
-    option("--answer-column", default="answer", metavar="NAME", help="column in your own files (default: answer)")
-    option("--limit", type=int, metavar="N", help="only the first N problems of each benchmark, for a quick look")
     option(
         "--skip-bad-golds", action="store_true",
         help="warn about gold answers that the verifier rejects, instead of stopping",
@@ -138,9 +136,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     model = ModelOptions.from_arguments(args)
     sampling = Sampling(args.temperature, args.top_p, args.max_tokens, args.seed)
     problem_sets = load_problem_sets(
-        args.benchmarks, local_files(args.local), args.samples, args.limit, args.problem_column, args.answer_column,
-        strict=not args.skip_bad_golds,
-    )  # fmt: skip
+        args.benchmarks, local_files(args.local), args.samples, strict=not args.skip_bad_golds
+    )
     output = Path(args.output or Path("evals") / args.model.strip("/.").replace("/", "--"))
     evaluate(output, model, problem_sets, sampling)
     return score.score_and_print([output], args)

@@ -50,7 +50,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..data.prompt_form import write_form
     from ..recipe import check_recipe, load_reward_funcs, make_parser
     from ..recipe_files import with_recipe_file
-    from ..train import check_model, load_data, training_form
+    from ..train import check_model
+    from ..training_data import load_data, training_form
 
     # TRL itself uses a name that transformers has renamed; whoever reads the log cannot change that
     warnings.filterwarnings("ignore", message=".*gradient_checkpointing. is deprecated", category=FutureWarning)

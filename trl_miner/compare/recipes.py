@@ -12,7 +12,7 @@ from typing import Any
 from ..launching.signals import how_it_ended
 from ..runs.files import read_yaml
 
-SCORE_PROBLEMS = 200  # held-out problems for a recipe that scores none
+HELD_OUT = 200  # held-out problems for a recipe that scores none
 SCORED_POINTS = 10  # about this many scores per run
 _STEPS_UNKNOWN = 20  # steps between two scores of a recipe that counts epochs, whose length is not known yet
 # not `-m`, which warns about a module that its package has imported already
@@ -63,12 +63,12 @@ def _facts(path: Path, options: list[str], steps: int | None) -> dict[str, Any]:
     from ..recipe import check_recipe, load_reward_funcs, make_parser
 
     recipe = check_recipe(["--config", str(path)], make_parser(["--config", str(path), *options]))
-    if not recipe.get("score_problems"):
-        options = ["--score_problems", str(SCORE_PROBLEMS), *options]  # before the user's, which therefore win
+    if not recipe.get("held_out"):
+        options = ["--held_out", str(HELD_OUT), *options]  # before the user's, which therefore win
     args, config = _parse(parse_launch(["--config", str(path), *options]))
     load_reward_funcs(args, config)
-    if not args.score_problems:
-        raise ValueError("score_problems must be at least 1 to compare: got 0. Leave it out for a default.")
+    if not args.held_out:
+        raise ValueError("held_out must be at least 1 to compare: got 0. Leave it out for a default.")
     per_step = config.optimizer_steps_per_generation
     max_steps = config.max_steps if steps is None else round(steps * per_step)
     if steps is not None:

@@ -9,11 +9,12 @@ import re
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import columns as c
 from . import reasoning_gym
 from .golds import check_golds
+from .guess import ANSWERS, OPTIONS, QUESTIONS, find_column
 from .problems import Benchmark, Problem, read_problems
 from .reading import Row, Source, read_rows
 from .worlds import WORLDS
@@ -69,10 +70,26 @@ _TABLE = (
 BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _TABLE}
 
 
-def split_entry(entry: str) -> tuple[str, str]:
-    """Return the name in an entry of a list of benchmarks, and the path in NAME=PATH or ""."""
+class Entry(NamedTuple):
+    """A benchmark as users write it: NAME, or NAME=PATH for a file; with :N behind it, its first N problems."""
+
+    name: str
+    path: str = ""
+    number: int | None = None
+
+
+def read_entry(text: str) -> Entry:
+    """Return the parts of an entry of `trl-miner eval --benchmarks` or of `held_out`.
+
+    Raises:
+        ValueError: A number of problems below 1.
+    """
+    found = re.fullmatch(r"(.+):(\d+)", text)
+    entry, count = (found[1], int(found[2])) if found else (text, None)
+    if count == 0:
+        raise ValueError(f"A benchmark needs at least 1 problem: got {text!r}. Write {entry}:N, or {entry} for all.")
     name, _, path = (entry, "", "") if reasoning_gym.is_task(entry) else entry.partition("=")
-    return name, path
+    return Entry(name, path, count)
 
 
 def find_benchmark(name: str, path: str = "") -> Benchmark:
@@ -135,12 +152,11 @@ def load_with_record(
     return problems, record
 
 
-def user_benchmark(
-    name: str, path: str | Path, problem: str = "problem", answer: str = "answer", *, level: str = "level"
-) -> Benchmark:
-    """Describe a user's own benchmark: a file with a problem and an answer per row, in columns of these names.
+def user_benchmark(name: str, path: str | Path) -> Benchmark:
+    """Describe a user's own benchmark: a file with a question and an answer per row. Its columns are guessed as in
+    training (see `guess`).
 
-    With a column `options` (a list of texts, or a text for each letter), the answer is a letter or the index of an
+    With a column of options (a list of texts, or a text for each letter), the answer is a letter or the index of an
     option, counted from 0, and the grader is "choice". Otherwise it is LaTeX or a number, and the grader is "math".
     """
     if name in BENCHMARKS or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
@@ -151,19 +167,25 @@ def user_benchmark(
     rows, _ = read_rows(Source("", ""), path, flag="")
     if not rows:
         raise ValueError(f"A benchmark must have problems: got none in {path}. Write one per row.")
-    is_choice = "options" in rows[0]
+    columns = list(rows[0])
+    question = find_column("question", QUESTIONS, columns, str(path), "Rename it to question")
+    others = [column for column in columns if column != question]
+    answer: c.Cell = find_column("answer", ANSWERS, others, str(path), "Rename it to answer")
+    options = next((column for column in others if column.lower() in OPTIONS), None)
+    if all("####" in c.text(row.get(str(answer))) for row in rows):
+        answer = c.marked(str(answer))
     return Benchmark(
         name,
         name,
         "",
         "",
         None,
-        "choice" if is_choice else "math",
+        "choice" if options else "math",
         samples=8,
-        question=problem,
-        solution=c.letter(answer) if is_choice else answer,
-        options=c.options("options") if is_choice else None,
-        id="id" if "id" in rows[0] else None,
-        level=c.optional(level),
+        question=question,
+        solution=c.letter(answer) if options else answer,
+        options=c.options(options) if options else None,
+        id="id" if "id" in columns else None,
+        level=c.optional("level"),
         path=str(path),
     )

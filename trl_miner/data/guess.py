@@ -32,10 +32,12 @@ def guess_settings(
     """
     found = dict(given)
     if not found.get("dataset_prompt_column"):
-        found["dataset_prompt_column"] = _find("question", "dataset_prompt_column", QUESTIONS, columns, name)
+        hint = "Name it with --dataset_prompt_column COLUMN"
+        found["dataset_prompt_column"] = find_column("question", QUESTIONS, columns, name, hint)
     others = [column for column in columns if column != found["dataset_prompt_column"]]
     if not found.get("dataset_solution_column"):
-        found["dataset_solution_column"] = _find("answer", "dataset_solution_column", ANSWERS, others, name)
+        hint = "Name it with --dataset_solution_column COLUMN"
+        found["dataset_solution_column"] = find_column("answer", ANSWERS, others, name, hint)
     options = next((column for column in others if column.lower() in OPTIONS), None)
     if options and not found.get("dataset_options_column"):
         found["dataset_options_column"] = options
@@ -48,8 +50,16 @@ def guess_settings(
     return found
 
 
-def _find(what: str, setting: str, usual: Sequence[str], columns: Sequence[str], name: str) -> str:
-    """Return the column with the surest name; one that is alone needs none."""
+def find_column(what: str, usual: Sequence[str], columns: Sequence[str], name: str, hint: str) -> str:
+    """Return the column with the surest name; one that is alone needs none.
+
+    Args:
+        what: What the column holds, for the error.
+        usual: Names for it, the surest first.
+        columns: Those there are.
+        name: Of the data set, for the error.
+        hint: The error's last sentence, without its full stop.
+    """
     by_name = {column.lower().strip(): column for column in reversed(columns)}
     for candidate in usual:
         if candidate in by_name:
@@ -57,8 +67,7 @@ def _find(what: str, setting: str, usual: Sequence[str], columns: Sequence[str],
     if len(columns) == 1:
         return columns[0]
     raise ValueError(
-        f"No column of {name} looks like the {what}: there are {', '.join(columns) or 'no others'}. Name it with "
-        f"--{setting} COLUMN."
+        f"No column of {name} looks like the {what}: there are {', '.join(columns) or 'no others'}. {hint}."
     )
 
 

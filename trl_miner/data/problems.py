@@ -72,11 +72,9 @@ def read_problems(benchmark: Benchmark, rows: Iterable[Row], unreadable: list[in
                 continue
             problem = _read_problem(benchmark, index, row)
         except KeyError as error:
-            own = "name it with --problem-column or --answer-column of trl-miner eval"
             raise ValueError(
                 f"{benchmark.title} needs the column {error.args[0]}: row {index}{_id_note(benchmark, row)} has "
-                f"{', '.join(map(str, row))}. Rename a column, or "
-                f"{f'use the rows of {benchmark.hub}' if benchmark.hub else own}."
+                f"{', '.join(map(str, row))}. Rename a column."
             ) from error
         except (TypeError, ValueError) as error:
             if unreadable is not None:

@@ -203,7 +203,7 @@ def _draw_rows(parts: Sequence[Part], split: str, size: int, seed: int) -> Itera
         else:
             raise ValueError(
                 f"There must be as many different problems as are asked for: got {size} for the {split} split, and "
-                f"{benchmark_name(part)} has no new one after {index}. Ask for fewer (task_size, score_problems), or "
+                f"{benchmark_name(part)} has no new one after {index}. Ask for fewer (task_size, held_out), or "
                 f"let its settings vary more."
             )
         seen.add(question)

@@ -80,7 +80,6 @@ class Context:
         is_gpu = bool(plan.train_gpus)
         zero = plan.accelerate.get("deepspeed_config") or {}
         share = settings.vllm_gpu_memory_utilization if self.is_colocated else 0
-        samples = settings.score_problems * max(settings.score_samples, settings.score_final_samples or 0)
         return memory.Run(
             sharding=sharding_of(plan),
             processes=max(plan.num_processes, 1),
@@ -96,7 +95,7 @@ class Context:
             offloads_optimizer=str(zero.get("offload_optimizer_device", "none")) != "none",
             colocated=int((self.gpu_bytes or 0) * share),
             is_sleeping=self.is_colocated and bool(settings.vllm_enable_sleep_mode),
-            scored=min(-(-samples // max(plan.num_processes, 1)), settings.score_batch_size),
+            scored=settings.score_batch_size if settings.held_out else 0,
         )
 
     @cached_property

@@ -62,7 +62,7 @@ def _load_data(
     """Return the data set by split, of one on the Hub the first rows; None if it cannot be read."""
     from ..data.reasoning_gym import is_task
     from ..data.worlds import WORLDS
-    from ..train import hold_out, load_data
+    from ..training_data import hold_out, load_data
 
     name = args.dataset_name
     if mixture.datasets:
@@ -76,7 +76,7 @@ def _load_data(
                 data = _first_rows(
                     load_data(streamed, mixture, model_args), args, max(ROWS, 2 * config.generation_batch_size)
                 )
-                data = hold_out(data, replace(args, held_out=min(args.held_out, 0.5)))  # of these rows, half at most
+                data = hold_out(data, replace(args, held_out=args.held_out_benchmark or min(args.held_out_size, 0.5)))
             else:
                 data = load_data(args, mixture, model_args)
     except Exception as error:  # of whatever reads it

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ..data.benchmarks import BENCHMARKS, find_benchmark, load_with_record, split_entry, user_benchmark
+from ..data.benchmarks import BENCHMARKS, find_benchmark, load_with_record, read_entry
 from ..data.prompt_form import find_file
 from ..data.reasoning_gym import is_task
 from ..data.worlds import WORLDS
@@ -89,18 +89,14 @@ def load_problem_sets(
     benchmarks: Sequence[str],
     local: Mapping[str, str],
     samples: int | None = None,
-    limit: int | None = None,
-    problem_column: str = "problem",
-    answer_column: str = "answer",
     *,
     strict: bool = True,
 ) -> list[ProblemSet]:
     """Load and check the problems; the arguments are the options of `trl-miner eval`."""
-    for option, value in (("samples", samples), ("limit", limit)):
-        if value is not None and value < 1:
-            raise ValueError(f"{option} must be at least 1: got {value}.")
-    paths = dict(map(split_entry, benchmarks))
-    names = [name for name, _ in map(split_entry, benchmarks)]
+    if samples is not None and samples < 1:
+        raise ValueError(f"samples must be at least 1: got {samples}.")
+    entries = [read_entry(text) for text in benchmarks]
+    names = [entry.name for entry in entries]
     if not names:
         raise ValueError(f"--benchmarks must name at least one: {', '.join(BENCHMARKS)}, or NAME=PATH.")
     for name in names:
@@ -110,15 +106,15 @@ def load_problem_sets(
         if name not in names:
             raise ValueError(f"--local must name one of --benchmarks: got {name} for {', '.join(names)}.")
     problem_sets = []
-    for name, path in paths.items():
+    for name, path, count in entries:
         if not path and name not in BENCHMARKS and not is_task(name):
             known = ", ".join([*BENCHMARKS, "reasoning_gym/FAMILY"])
             raise ValueError(
                 f"--benchmarks must name known ones, or NAME=PATH of a file: got {name!r}. Known: {known}."
             )
-        benchmark = user_benchmark(name, path, problem_column, answer_column) if path else find_benchmark(name)
+        benchmark = find_benchmark(name, path)
         problems, record = load_with_record(benchmark, local.get(name), strict=strict)
-        problem_sets.append(ProblemSet(benchmark, problems[:limit], samples or benchmark.samples, record))
+        problem_sets.append(ProblemSet(benchmark, problems[:count], samples or benchmark.samples, record))
     return problem_sets
 
 

@@ -189,6 +189,6 @@ def _settings(compared: Mapping[str, Any], record: Mapping[str, Any]) -> dict[st
     """Return the settings of the whole recipe, where a comparison has noted it, or else those that decided."""
     if compared.get("recipe") is not None:
         return clean_settings({**compared["recipe"], **read_options(compared.get("options") or [])})
-    names = {"base_model": "model_name_or_path", "dataset": "dataset_name", "held_out": "score_benchmark"}
+    names = {"base_model": "model_name_or_path", "dataset": "dataset_name", "held_out": "held_out"}
     named = {name: record[key]["name"] for key, name in names.items() if record.get(key)}
     return clean_settings((record.get("other_settings") or {}) | (record.get("settings") or {}) | named)

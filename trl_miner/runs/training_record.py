@@ -141,7 +141,7 @@ def run_record(args: Any, *, base_model: str | None, dataset: str | None, held_o
     return {
         "base_model": _named(base_model),
         "dataset": _named(dataset),
-        "held_out": _named(held_out if _is_made(held_out) else held_out.partition("=")[0]) if held_out else None,
+        "held_out": _named(held_out),
         "methods": [method.name for method in args.methods],
         "papers": {method.name: [method.label, method.arxiv] for method in args.methods},
         "settings": _settings(args),

@@ -99,7 +99,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
             "no judge_workers and judge_seconds: its worker grades with the defaults. Leave them out": (
                 script.judge_workers is not None or script.judge_seconds != CPU_SECONDS
             ),
-            "no score_problems beside tools. Set score_problems to 0": script.score_problems and in_turns,
+            "no held_out beside tools. Set held_out to 0": script.held_out and in_turns,
         }
         for rule in (rule for rule, is_wrong in wrong.items() if is_wrong):
             raise ValueError(f"asynchronous: true needs {rule}.")

@@ -178,7 +178,7 @@ _HELD_OUT = Chart(
     (),
     "Measured on problems that the run does not train on; step 0 is before training. Pass@k: the chance that at least "
     "one of k samples is right.",
-    recorded_by="score_problems (and score_steps for scores along the way)",
+    recorded_by="held_out (and score_steps for scores along the way)",
 )
 PASS_AT_K = Chart(
     "pass_at_k",

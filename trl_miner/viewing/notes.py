@@ -15,7 +15,7 @@ from .method_tables import steps_done
 
 _HELD_OUT_SETTINGS = (
     *("temperature", "top_p", "top_k", "max_completion_length"),
-    *("score_problems", "score_samples", "score_benchmark", "dataset_name"),
+    *("held_out", "score_samples", "dataset_name"),
 )
 _OF_BENCHMARK = ("problems", "samples", "k", "fingerprint", "grader")
 

@@ -55,7 +55,7 @@ def _in_words(one: Comparison) -> str:
 
 def _obstacle(scored: ComparableRuns | None) -> str:
     if scored is None:
-        return "no finished run counted its right answers to held-out problems. Set score_problems."
+        return "no finished run counted its right answers to held-out problems. Set held_out."
     if scored.baseline is None:
         return "none of these runs is plain GRPO. Add some, with the same seeds."
     return f"no other run shares its seed and its held-out problems with one of {scored.baseline}. Train such a pair."
@@ -70,7 +70,7 @@ def _before_and_after(method: Method) -> list[str]:
         first, last = (_mean_percent([number(pair[at][name]) for pair in ends]) for at in (0, 1))
         of = f"{method.label}, {name.capitalize()} on held-out problems"
         sentences.append(f"{of}: {first} % before training, {last} % after.")
-    return sentences or ["No verdict: no run was scored on held-out problems before and after. Set score_problems."]
+    return sentences or ["No verdict: no run was scored on held-out problems before and after. Set held_out."]
 
 
 def _mean_percent(shares: Sequence[float | None]) -> str:

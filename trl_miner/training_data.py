@@ -1,0 +1,248 @@
+"""The data of a training: the problems to train on, those held out to score, and the form of their prompts."""
+
+import sys
+import warnings
+from collections.abc import Sequence, Sized
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from accelerate import PartialState
+from datasets import Dataset, load_dataset
+from trl import DatasetMixtureConfig, ModelConfig, get_dataset
+
+from . import rewards
+from .config import MinerGRPOConfig
+from .data import reasoning_gym
+from .data.benchmarks import find_benchmark, load, read_entry
+from .data.own import GRADERS, arrange, check_answers, check_first_golds, file_arguments, reading
+from .data.prompt_form import QUESTION, form_of_rows, style_of
+from .data.prompts import PromptForm, build_prompt
+from .data.worlds import WORLDS
+from .recipe import MinerScriptArguments, layout_of, prompt_form, reward_names
+from .reward_functions import NEED_SOLUTION, OWN_REWARDS, TRL_REWARDS, required_columns
+
+if TYPE_CHECKING:
+    from .trainer import MinerGRPOTrainer
+
+TEST = "test"  # the split that `held_out` makes where a data set has none
+
+
+def load_data(
+    args: MinerScriptArguments, mixture: DatasetMixtureConfig, model_args: ModelConfig, *, trusts: bool = False
+) -> Any:
+    """Return the recipe's data set by split. The model decides on the style of prompts that are built here."""
+    form = prompt_form(args, model_args, trusts=trusts)
+    return arrange_data(read_data(args, mixture, form), args, mixture, form)
+
+
+def read_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: PromptForm) -> Any:
+    """Return the recipe's data set by split, with the columns that it has itself."""
+    return hold_out(_read_splits(args, mixture, form), args)
+
+
+def _read_splits(args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: PromptForm) -> Any:
+    if mixture.datasets:
+        with reading(", ".join(one.path for one in mixture.datasets)):
+            return get_dataset(mixture)
+    if args.dataset_name in WORLDS:
+        world = WORLDS[args.dataset_name]
+        return {"train": world.load_dataset("train", args.task_size), "test": world.load_dataset("test")}
+    if reasoning_gym.is_task(args.dataset_name):
+        return _make_tasks(args, form)
+    if not args.dataset_name:
+        raise ValueError(
+            f"dataset_name must be given: a Hub id, a file, a folder, {' or '.join(WORLDS)} for embedded problems, or "
+            f"reasoning_gym/FAMILY. Or give a mixture with `datasets`."
+        )
+    with reading(args.dataset_name):
+        return load_dataset(
+            **file_arguments(args.dataset_name),
+            name=args.dataset_config,
+            revision=args.dataset_revision,
+            streaming=args.dataset_streaming,
+        )
+
+
+def _make_tasks(args: MinerScriptArguments, form: PromptForm) -> dict[str, Any]:
+    parts = reasoning_gym.read_parts(str(args.dataset_name), args.task_config, args.tasks)
+    held_out = (
+        number_of(args.held_out_size, reasoning_gym.TEST_SIZE) if args.held_out_size else reasoning_gym.TEST_SIZE
+    )
+    sizes = {"train": args.task_size or reasoning_gym.TRAIN_SIZE, "test": held_out}
+    return {
+        split: reasoning_gym.load_dataset(parts, split, size, args.task_seed, form) for split, size in sizes.items()
+    }
+
+
+def hold_out(data: Any, args: MinerScriptArguments) -> Any:
+    """Return a data set with a test split: where it has none, the rows that `held_out` asks for, the same every time.
+
+    Raises:
+        ValueError: The data set has none and is streamed, or nothing would be left to train on.
+    """
+    if not args.held_out_size or args.dataset_test_split in data:
+        return data
+    if args.dataset_test_split != TEST:
+        _split(data, "dataset_test_split", args)  # raises: the user has named one
+    rows = _split(data, "dataset_train_split", args)
+    if not isinstance(rows, Dataset):
+        raise ValueError(
+            f"held_out needs a test split, or a data set that is loaded whole: got dataset_streaming, and the splits "
+            f"{', '.join(data)}. Set dataset_streaming to false, or held_out to NAME=PATH of other problems."
+        )
+    size = number_of(args.held_out_size, len(rows))
+    if size >= len(rows):
+        raise ValueError(
+            f"held_out must leave problems to train on: got {args.held_out_size}, and there are {len(rows)}."
+        )
+    parts = rows.train_test_split(test_size=size, seed=0)
+    if PartialState().is_main_process:
+        print(
+            f"Held out: {size} of {len(rows)} problems, which are not trained on, as there is no {TEST!r} split.",
+            file=sys.stderr,
+        )
+    return {**data, args.dataset_train_split: parts["train"], TEST: parts["test"]}
+
+
+def number_of(held_out: float, rows: int) -> int:
+    """Return the number of problems that `held_out` means, below 1 as a share of that many rows."""
+    return int(held_out) if held_out >= 1 else max(1, round(held_out * rows))
+
+
+def arrange_data(data: Any, args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: PromptForm) -> Any:
+    """Return what `read_data` gave as the trainer takes it: with the columns `prompt`, `solution` and `options`."""
+    if not mixture.datasets and (args.dataset_name in WORLDS or reasoning_gym.is_task(args.dataset_name)):
+        return data
+    layout, names = layout_of(args, form), reward_names(args)
+    used = (args.dataset_train_split, args.dataset_test_split)
+    return {split: arrange(rows, layout, names) if split in used else rows for split, rows in data.items()}
+
+
+def training_rows(data: Any, args: MinerScriptArguments) -> Any:
+    """Return the rows to train on. Raise ValueError if there are none."""
+    return _split(data, "dataset_train_split", args)
+
+
+def test_rows(data: Any, args: MinerScriptArguments) -> Any:
+    """Return the rows of the test split. Raise ValueError if there are none."""
+    return _split(data, "dataset_test_split", args)
+
+
+def _split(data: Any, setting: str, args: MinerScriptArguments) -> Any:
+    name = getattr(args, setting)
+    if name not in data:
+        advice = " Name one that the run does not train on." if setting == "dataset_test_split" else ""
+        raise ValueError(
+            f"{setting} must be a split of the data set: got {name!r}. There are {', '.join(data)}.{advice}"
+        )
+    if isinstance(data[name], Sized) and not len(data[name]):
+        raise ValueError(f"{setting} must have rows: {name!r} has none. Choose another split, or other data.")
+    return data[name]
+
+
+def check_golds(args: MinerScriptArguments, data: Any) -> None:
+    """Raise if a row has no answer, or if a verifier rejects most of the first golds; warn if it rejects a few."""
+    names, rows = reward_names(args), training_rows(data, args)
+    if args.dataset_name in WORLDS:
+        return
+    _check_answers(args, data, names)
+    for name in [name for name in names if name in GRADERS]:
+        if not {*required_columns(getattr(rewards, name))} <= next(iter(rows)).keys():
+            return  # the trainer says what is missing
+        check = check_first_golds(name, rows, names)
+        if check.is_bad:
+            raise ValueError(check.rejected)
+        if check.accepted < check.graded and PartialState().is_main_process:
+            warnings.warn(check.rejected, stacklevel=2)
+
+
+def _check_answers(args: MinerScriptArguments, data: Any, names: Sequence[str]) -> None:
+    """Raise for a row without an answer, unless a reward function of the user's may score that."""
+    if NEED_SOLUTION.isdisjoint(names) or not {*names} <= {*OWN_REWARDS, *TRL_REWARDS}:
+        return
+    splits = [training_rows(data, args)]
+    if args.held_out_size:
+        splits.append(test_rows(data, args))
+    for rows in splits:
+        if "solution" in next(iter(rows)):
+            check_answers(args.dataset_solution_column, rows)
+
+
+def training_form(args: MinerScriptArguments, config: MinerGRPOConfig, rows: Any) -> PromptForm | None:
+    """Return the form of the prompts of a training: that in which they are built here, or else that of the rows.
+
+    Args:
+        args: Of the recipe.
+        config: Of the recipe, for `chat_template_kwargs`.
+        rows: As the trainer takes them; some are read.
+    """
+    found = form_of_rows(rows, config.chat_template_kwargs)
+    if found is None:
+        return None
+    if args.dataset_name in WORLDS:
+        return PromptForm(template=QUESTION)
+    is_task = reasoning_gym.is_task(args.dataset_name)
+    if (
+        not is_task
+        and not layout_of(args, PromptForm(found.style, args.system_prompt, args.prompt_template)).builds_prompts
+    ):
+        return found
+    has_words = is_task or "math_reward" in reward_names(args) or next(iter(rows)).get("options")
+    template = args.prompt_template or (None if has_words else QUESTION)
+    return PromptForm(found.style, args.system_prompt, template, found.template_kwargs)
+
+
+def held_out_problems(args: MinerScriptArguments, data: Any, trainer: "MinerGRPOTrainer") -> tuple[Any, Any]:
+    """Return the problems to score, and the reward function that verifies them; None: none, or the trainer's.
+
+    Args:
+        args: Of the recipe.
+        data: By split, as `load_data` returns it.
+        trainer: Its prompts' form is that of a benchmark's.
+    """
+    if not args.held_out:
+        return None, None
+    if args.held_out_benchmark:
+        return _benchmark(args, trainer)
+    rows = test_rows(data, args)
+    if args.held_out_size < 1 and not isinstance(rows, Sized):
+        raise ValueError(
+            f"held_out must be a number of problems where the data set is streamed: got {args.held_out_size}. Write "
+            f"how many, such as 200."
+        )
+    size = number_of(args.held_out_size, len(rows) if isinstance(rows, Sized) else 0)
+    problems = Dataset.from_list([*islice(rows, size)])
+    _warn_of_trained(problems, data[args.dataset_train_split])
+    return problems, None
+
+
+def _benchmark(args: MinerScriptArguments, trainer: "MinerGRPOTrainer") -> tuple[Any, Any]:
+    entry = read_entry(args.held_out_benchmark)
+    benchmark = find_benchmark(entry.name, entry.path)
+    loaded = load(benchmark, entry.path or None)[: entry.number]
+    form = trainer.prompt_form or PromptForm(
+        style_of(trainer.model.config.name_or_path, trainer.processing_class), args.system_prompt, args.prompt_template
+    )
+    rows = [
+        {
+            "prompt": build_prompt(benchmark.kind, p.question, p.options, p.context, form=form),
+            **{"solution": p.solution, "options": list(p.options), "task": p.task},
+            **({"level": p.level} if all(other.level is not None for other in loaded) else {}),
+        }
+        for p in loaded
+    ]
+    return Dataset.from_list(rows), getattr(rewards, f"{benchmark.grader}_reward")
+
+
+def _warn_of_trained(problems: Dataset, rows: Any) -> None:
+    """Warn of held-out problems whose prompts the run trains on too; those of a stream are not known in advance."""
+    if not isinstance(rows, Dataset) or not PartialState().is_main_process:
+        return
+    held_out = {*map(str, problems["prompt"])}
+    if both := held_out.intersection(map(str, rows["prompt"])):
+        warnings.warn(
+            f"{len(both)} of {len(held_out)} held-out problems are in the training data too: their scores are not of "
+            f"new problems. The first: {min(both)[:200]!r}. Name another dataset_test_split, or a benchmark in "
+            f"held_out.",
+            stacklevel=2,
+        )
