@@ -60,7 +60,7 @@ def test_what_the_user_says_is_not_guessed():
     [
         ("a,b,c\n1,2,3\n", [], "looks like the question: there are a, b, c.*--dataset_prompt_column"),
         ("question,b,c\n1,2,3\n", [], "looks like the answer: there are b, c.*--dataset_solution_column"),
-        ("question,answer\n", [], "has no rows"),
+        ("question,answer\n", [], "must have rows: data.csv has none"),
         ("question,answer\nWhy?,Because it is so.\\nYes\n", ["--answer_pattern", "x"], "answer_pattern"),
         ("question,answer\n1,2\n", ["--dataset_train_split", "dev"], "no split 'dev', but train"),
     ],

@@ -229,7 +229,7 @@ class MinerScriptArguments(ScriptArguments):
                     f"got {text!r}. Benchmarks: {', '.join([*BENCHMARKS, 'reasoning_gym/FAMILY'])}."
                 ) from None
             return
-        if not (0 <= number < 1 or number.is_integer()):
+        if not (0 <= number < 1 or (number >= 1 and number.is_integer())):
             raise ValueError(f"held_out must be a whole number, or a share between 0 and 1: got {text}.")
         self.held_out = int(number) if number.is_integer() else number
 
