@@ -340,7 +340,7 @@ def test_words_of_the_first_part_of_a_data_set_are_not_those_of_all():
 def test_the_words_of_prompts_are_found_or_said_not_to_be():
     texts = [f"Solve: {row['problem']}\nEnd." for row in PROBLEMS]
     form = form_of_rows({"prompt": text} for text in texts)
-    assert (form.template, form.is_known) == ("Solve: {question}\nEnd.", False)
+    assert (form.template, form.is_known) == ("{question}", False)
     form = form_of_rows({"prompt": text, "q": row["problem"]} for text, row in zip(texts, PROBLEMS, strict=True))
     assert (form.template, form.is_known) == ("Solve: {question}\nEnd.", True)
     for style in ("plain", "chat"):

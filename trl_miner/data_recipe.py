@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from .data.own import BUILDERS
+from .data.reading import BUILDERS
 from .data.worlds import WORLDS
 from .recipe_files import shipped
 from .runs.files import read_yaml, write_whole

@@ -117,9 +117,8 @@ def check_rewards(names: Sequence[str], rewards_NF: "Tensor") -> None:
     for name, values_N in zip(names, rewards_NF.unbind(dim=1), strict=True):
         if rows := (values_N.abs() > LARGEST_REWARD).nonzero().flatten().tolist():  # False for NaN
             raise ValueError(
-                f"A reward of '{name}' must be a number of at most {LARGEST_REWARD:g} in size, or None where it "
-                f"cannot be given: got {values_N[rows[0]].item()} for rollout {rows[0]} of {len(values_N)}. Clip it, or "
-                f"return None."
+                f"A reward of '{name}' must be a number of at most {LARGEST_REWARD:g} in size, or None: got "
+                f"{values_N[rows[0]].item()} for rollout {rows[0]} of {len(values_N)}. Clip it."
             )
 
 

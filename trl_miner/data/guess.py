@@ -31,25 +31,25 @@ def guess_settings(
         ValueError: No column looks like the question or like the answer, or no verifier accepts the answers.
     """
     found = dict(given)
-    if not found.get("dataset_prompt_column"):
-        found["dataset_prompt_column"] = _find("question", "dataset_prompt_column", QUESTIONS, columns, name)
-    others = [column for column in columns if column != found["dataset_prompt_column"]]
-    if not found.get("dataset_solution_column"):
-        found["dataset_solution_column"] = _find("answer", "dataset_solution_column", ANSWERS, others, name)
-    options = next((column for column in others if column.lower() in OPTIONS), None)
-    if options and not found.get("dataset_options_column"):
-        found["dataset_options_column"] = options
-    golds = [c.text(row.get(found["dataset_solution_column"])) for row in rows]
-    if not found.get("answer_pattern") and golds and all("####" in gold for gold in golds):
-        found["answer_pattern"] = MARKED
-    if not found.get("reward_funcs"):
-        found["reward_funcs"] = ["choice_reward" if found.get("dataset_options_column") else "math_reward"]
+    prompt = found.setdefault("dataset_prompt_column", _find("question", QUESTIONS, columns, name, found))
+    others = [column for column in columns if column != prompt]
+    solution = found.setdefault("dataset_solution_column", _find("answer", ANSWERS, others, name, found))
+    if options := [column for column in others if column.lower() in OPTIONS]:
+        found.setdefault("dataset_options_column", options[0])
+    golds = [c.text(row.get(solution)) for row in rows]
+    if golds and all("####" in gold for gold in golds):
+        found.setdefault("answer_pattern", MARKED)
+    if "reward_funcs" not in found:
+        found["reward_funcs"] = ["choice_reward" if "dataset_options_column" in found else "math_reward"]
         _check_verifier(rows, found)
     return found
 
 
-def _find(what: str, setting: str, usual: Sequence[str], columns: Sequence[str], name: str) -> str:
-    """Return the column with the surest name; one that is alone needs none."""
+def _find(what: str, usual: Sequence[str], columns: Sequence[str], name: str, found: Mapping[str, Any]) -> str:
+    """Return the column with the surest name, the user's own, or one that is alone."""
+    setting = "dataset_prompt_column" if what == "question" else "dataset_solution_column"
+    if setting in found:
+        return str(found[setting])
     by_name = {column.lower().strip(): column for column in reversed(columns)}
     for candidate in usual:
         if candidate in by_name:
@@ -66,14 +66,14 @@ def _check_verifier(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any])
     """Raise where the verifier rejects most of the first answers."""
     from datasets import Dataset
 
-    reward = found["reward_funcs"][0]
+    rewards = found["reward_funcs"]
     layout = Layout(
         found["dataset_prompt_column"],
         found["dataset_solution_column"],
-        found.get("dataset_options_column") or "options",
+        found.get("dataset_options_column", "options"),
         found.get("answer_pattern"),
     )
-    check = check_first_golds(reward, arrange(Dataset.from_list([*map(dict, rows)]), layout, [reward]), [reward])
+    check = check_first_golds(rewards[0], arrange(Dataset.from_list([*map(dict, rows)]), layout, rewards), rewards)
     if check.is_bad:
         raise ValueError(
             f"{check.rejected} Or name a reward function that can verify such answers: --reward_funcs module.function."

@@ -20,7 +20,7 @@ Kind = Literal["math", "choice", "task", "verbatim"]
 Style = Literal["plain", "chat"]
 Message = dict[str, str]
 
-KINDS, STYLES = get_args(Kind), get_args(Style)
+STYLES = get_args(Style)
 
 MATH_INSTRUCTION = (
     "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The assistant "
@@ -41,7 +41,7 @@ class PromptForm:
         system: A system prompt instead of the instruction of "math"; None: the kind of problem decides.
         template: A template with {question} in it instead of all other words; None: the kind of problem decides.
         template_kwargs: What the chat template gets besides the messages.
-        is_known: False where the words around the questions of a data set's own prompts are only inferred.
+        is_known: False where the words around the questions of a data set's own prompts are not known.
     """
 
     style: Style = "plain"
@@ -75,10 +75,6 @@ def build_prompt(
     The form's system prompt replaces the instruction of "math"; its template all words but the question's own, with
     its context and options.
     """
-    if kind not in KINDS:
-        raise ValueError(f"The kind of a prompt must be one of {', '.join(KINDS)}: got {kind!r}. Choose one of these.")
-    if kind != "choice" and options:
-        raise ValueError(f'Only a "choice" prompt has options: got {len(options)} for {kind!r}. Use kind="choice".')
     text = f"{context}\n\n{question}" if context else question
     if kind == "choice":
         if not 2 <= len(options) <= 26:
