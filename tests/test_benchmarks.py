@@ -95,14 +95,6 @@ def test_fields_that_need_work():
     ]  # fmt: skip
 
 
-def test_the_original_medqa_loads_too():
-    options = [{"key": letter, "value": f"{letter} text"} for letter in "EDCBA"]
-    row = {"question": "Which?", "options": options, "answer_idx": "B", "answer": "B text", "meta_info": "step2&3"}
-    (problem,) = read_problems(BENCHMARKS["medqa"], [row])
-    assert problem.solution == "B"
-    assert problem.options == ("A text", "B text", "C text", "D text", "E text")
-
-
 @pytest.mark.parametrize("name", EMBEDDED)
 def test_an_embedded_world_needs_no_download_and_its_prompt_is_the_worlds_own(name):
     problems = load(BENCHMARKS[name])
@@ -157,12 +149,8 @@ def changed(name, index, **values):
 def test_a_missing_column():
     rows = read_file(small_path("aime24"))
     del rows[1]["Answer"]
-    with pytest.raises(
-        ValueError, match=r"AIME2024 needs the column Answer or answer: row 1 \(id 2024-III-2\) has ID,"
-    ):
+    with pytest.raises(ValueError, match=r"AIME2024 needs the column Answer: row 1 has ID,"):
         read_problems(BENCHMARKS["aime24"], rows)
-    with pytest.raises(ValueError, match=r"PubMedQA needs the column pubid: row 0 has text"):
-        read_problems(BENCHMARKS["pubmedqa"], [{"text": "?"}])
 
 
 @pytest.mark.parametrize(
@@ -170,11 +158,11 @@ def test_a_missing_column():
     [
         ("aime24", 2, {"ID": "2024-III-1"}, "rows 0 and 2 are both 2024-III-1"),
         ("gsm8k", 1, {"answer": "1400"}, "row 1: answer must end with #### and the answer: got '1400'"),
-        ("math500", 1, {"problem": "  "}, r"row 1 \(id test/algebra/2.json\): a question must not be empty"),
-        ("math500", 1, {"answer": None}, r"row 1 \(id test/algebra/2.json\): a gold must not be empty"),
-        ("olympiadbench", 0, {"final_answer": ["1", "2"]}, r"row 0 \(id 1601\): final_answer must be a list of one"),
-        ("medmcqa", 1, {"cop": -1}, r"row 1 \(id val-2\): the answer must be a letter or a number from 0: got '-1'"),
-        ("medmcqa", 1, {"cop": 7}, r"row 1 \(id val-2\): the gold must be one of 4 options: got H"),
+        ("math500", 1, {"problem": "  "}, r"row 1: a question must not be empty"),
+        ("math500", 1, {"answer": None}, r"row 1: a gold must not be empty"),
+        ("olympiadbench", 0, {"final_answer": ["1", "2"]}, r"row 0: final_answer must be a list of one"),
+        ("medmcqa", 1, {"cop": -1}, r"row 1: the answer must be a letter or a number from 0: got '-1'"),
+        ("medmcqa", 1, {"cop": 7}, r"row 1: the gold must be one of 4 options: got H"),
         (
             "medxpertqa",
             0,
@@ -186,7 +174,7 @@ def test_a_missing_column():
             "pubmedqa",
             2,
             {"final_decision": "perhaps"},
-            r"row 2 \(id 7497757\): final_decision must be yes, no or maybe",
+            r"row 2: final_decision must be yes, no or maybe",
         ),
     ],
 )

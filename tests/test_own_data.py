@@ -68,7 +68,10 @@ UNREADABLE = {
     "nothing.csv": ("", "must have rows"),
     "nothing.jsonl": ("", "must have rows"),
     "list.json": ("[]", "must have rows"),
-    "latin.csv": ("question,answer\n1 + 1?,2\nWie groß?,3\n".encode("latin-1"), "latin.csv must be a file that can be read: .utf-8. codec"),
+    "latin.csv": (
+        "question,answer\n1 + 1?,2\nWie groß?,3\n".encode("latin-1"),
+        "latin.csv must be a file that can be read: .utf-8. codec",
+    ),
     "commas.csv": ("question,answer\nWhat is 1,000 + 1?,1001\n", "has 3 cells under 2 names: .* need quotes"),
     "later.csv": ("question,answer\n1 + 1?,2\nWhat is 1,000 + 1?,1001\n", "Expected 2 fields in line 3, saw 3"),
 }

@@ -1,8 +1,8 @@
 """The benchmarks: one table. Adding a benchmark means adding a row.
 
 Columns, ids and numbers of problems are those of the data sets on the Hub; titles and samples per problem are the
-paper's, which does not ask GSM8K. A cell is the name of a column. Where a column needs work, or has another name in a
-mirror, the cell is a function of the row from `columns.py`.
+paper's, which does not ask GSM8K. A cell is the name of a column. Where a column needs work, the cell is
+a function of the row from `columns.py`.
 """
 
 import re
@@ -21,10 +21,9 @@ from .worlds import WORLDS
 # fmt: off
 _TABLE = (
     Benchmark("aime24", "AIME2024", "Maxwell-Jia/AIME_2024", "train", 30, "math", 128,
-              id=c.first("ID", "id"), question=c.first("Problem", "problem"),
-              solution=c.number(c.first("Answer", "answer"))),
+              id="ID", question="Problem", solution=c.number("Answer")),
     Benchmark("aime25", "AIME2025", "opencompass/AIME2025", "test", 30, "math", 128,
-              configs=("AIME2025-I", "AIME2025-II"), question=c.first("question", "problem"), solution="answer"),
+              configs=("AIME2025-I", "AIME2025-II"), question="question", solution="answer"),
     Benchmark("amc23", "AMC23", "zwhe99/amc23", "test", 40, "math", 128,
               id="id", question="question", solution=c.number("answer")),  # "27.0" there
     Benchmark("hmmt25", "HMMT25", "MathArena/hmmt_feb_2025", "train", 30, "math", 128,
@@ -38,11 +37,10 @@ _TABLE = (
               configs=("OE_TO_maths_en_COMP",), keep=c.is_false("is_multiple_answer"),
               id="id", question="question", context=c.optional("context"),
               solution=c.undollared(c.only("final_answer")), level="subfield"),
-    # Five options, in Parquet: the original, bigbio/med_qa, is a script, which `datasets` no longer runs. The letter
-    # is `answer_idx` in the original and `answer` in this mirror, which pads the options with empty ones.
+    # In Parquet: the original, bigbio/med_qa, is a script, which `datasets` no longer runs. This mirror pads the five
+    # options with empty ones.
     Benchmark("medqa", "MedQA", "mkieffer/MedQA-USMLE", "test", 1273, "choice", 4,
-              question="question", options=c.options("options"), solution=c.letter(c.first("answer_idx", "answer")),
-              level="meta_info"),
+              question="question", options=c.options("options"), solution=c.letter("answer"), level="meta_info"),
     Benchmark("medmcqa", "MedMCQA", "openlifescienceai/medmcqa", "validation", 4183, "choice", 4,
               id="id", question="question", options=lambda row: [c.text(row[f"op{letter}"]) for letter in "abcd"],
               solution=c.letter("cop"), level="subject_name"),
@@ -82,20 +80,9 @@ def find_benchmark(name: str, path: str = "") -> Benchmark:
     if not reasoning_gym.is_task(name):
         return user_benchmark(name, path)
     (part,) = reasoning_gym.benchmark_parts(name)
-    return Benchmark(
-        re.sub(r"[^\w.,=-]", "-", name),
-        reasoning_gym.benchmark_name(part).partition("/")[2],
-        name,
-        "test",
-        None,
-        "task",
-        samples=8,
-        question="question",
-        solution="solution",
-        id="id",
-        level="level",
-        task="task",
-    )
+    title = reasoning_gym.benchmark_name(part).partition("/")[2]
+    cells: dict[str, Any] = {cell: cell for cell in ("question", "solution", "id", "level", "task")}
+    return Benchmark(re.sub(r"[^\w.,=-]", "-", name), title, name, "test", None, "task", 8, **cells)
 
 
 def load(
@@ -143,7 +130,7 @@ def user_benchmark(
     With a column `options` (a list of texts, or a text for each letter), the answer is a letter or the index of an
     option, counted from 0, and the grader is "choice". Otherwise it is LaTeX or a number, and the grader is "math".
     """
-    if name in BENCHMARKS or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
+    if name in BENCHMARKS or not re.fullmatch(r"[\w.-]*\w[\w.-]*", name):
         raise ValueError(
             f"A benchmark of your own needs a name of letters, digits, - _ and . that is not taken: got {name!r}. "
             f"Taken: {', '.join(BENCHMARKS)}."
@@ -151,19 +138,7 @@ def user_benchmark(
     rows, _ = read_rows(Source("", ""), path, flag="")
     if not rows:
         raise ValueError(f"A benchmark must have problems: got none in {path}. Write one per row.")
-    is_choice = "options" in rows[0]
-    return Benchmark(
-        name,
-        name,
-        "",
-        "",
-        None,
-        "choice" if is_choice else "math",
-        samples=8,
-        question=problem,
-        solution=c.letter(answer) if is_choice else answer,
-        options=c.options("options") if is_choice else None,
-        id="id" if "id" in rows[0] else None,
-        level=c.optional(level),
-        path=str(path),
-    )
+    cells: dict[str, Any] = {"question": problem, "solution": answer, "id": "id", "level": level}
+    if "options" in rows[0]:
+        cells |= {"solution": c.letter(answer), "options": c.options("options")}
+    return Benchmark(name, name, "", "", None, "choice" if "options" in cells else "math", 8, path=str(path), **cells)
