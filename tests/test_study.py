@@ -8,7 +8,6 @@ import random
 import re
 import runpy
 import signal
-import statistics
 import subprocess
 import sys
 from collections import Counter
@@ -16,7 +15,6 @@ from pathlib import Path
 
 import pytest
 from harness import read_recipes_here, wait_until
-from scipy.stats import ttest_1samp
 
 from trl_miner import cli
 from trl_miner.compare.recipes import parse_recipe
@@ -189,13 +187,6 @@ def runs_of(name):
     return [json.loads(line) for line in gzip.decompress((STUDY / f"{name}.jsonl.gz").read_bytes()).splitlines()]
 
 
-def mean_over(run, key, first, last):
-    """Of a metric's logs in a part of the run."""
-    steps = run["logs"]["step"]
-    known = [v for s, v in zip(steps, run["logs"][key], strict=True) if first * steps[-1] < s <= last * steps[-1]]
-    return statistics.fmean(known)
-
-
 def test_the_raw_results_are_of_every_recipe_with_the_seeds_that_the_page_says():
     seeds = {}
     for run in runs_of("methods"):
@@ -213,70 +204,6 @@ def test_a_cap_of_nothing_is_grpo_and_no_focus_is_the_ablation():
     assert {run["method"] for run in found} == set(same_as)
     for run in found:
         assert run["held_out"]["moments"] == methods[same_as[run["method"]], run["seed"]]
-
-
-def test_the_regime_that_the_page_states_follows_from_the_raw_file():
-    """Means over the fifteen runs of MINER, as plain Python has them."""
-    miner = [run for run in runs_of("methods") if run["method"] == "miner"]
-    early, late = (
-        statistics.fmean(mean_over(run, "groups/ph", *part) for run in miner) for part in ((0, 0.2), (0.8, 1))
-    )
-    above = [
-        pos is not None and pos > 1.5e-3 * ref  # none: no all-right prompt in the steps of this log
-        for run in miner
-        for pos, ref in zip(run["logs"]["miner/tau_pos"], run["logs"]["miner/tau_ref"], strict=True)
-    ]
-    page = (STUDY / "tables.md").read_text()
-    assert early > 0.25 and late > 0.6 and statistics.fmean(above) > 1 / 3
-    for value in (early, late, statistics.fmean(above)):
-        assert f"| {100 * value:.0f} % |" in page
-
-
-def test_the_entropies_that_the_page_states_follow_from_the_raw_file():
-    """Means over the last fifth against GRPO's, paired by seed."""
-    page = " ".join((STUDY / "README.md").read_text().split())
-    entropies = {}
-    for run in runs_of("methods"):
-        entropies.setdefault(run["method"], {})[run["seed"]] = mean_over(run, "entropy", 0.8, 1)
-    for method, between, form in (
-        ("miner", " nats (paired over 15 seeds, p ", ".3f"),
-        ("miner_wo_ac", " (p ", ".0e"),
-        ("miner_wo_fw", " (p ", ".2f"),
-        ("miner_wo_ir", " (p ", ".2f"),
-    ):
-        gains = [entropies[method][seed] - entropies["grpo"][seed] for seed in range(1, 16)]
-        assert f"{statistics.fmean(gains):.4f}{between}{ttest_1samp(gains, 0).pvalue:{form}}" in page
-
-
-def test_the_ceilings_that_the_page_states_follow_from_the_raw_file():
-    page = " ".join((STUDY / "README.md").read_text().split())
-    shares = {}
-    for run in runs_of("methods"):
-        if run["method"] == "grpo":
-            for level, count in zip(
-                run["held_out"]["problems"]["level"], run["held_out"]["moments"]["after"]["num_correct"], strict=True
-            ):
-                shares.setdefault((level > 6) + (level > 8), []).append(count / 64)
-    trained, beyond, far_beyond = (100 * statistics.fmean(shares[part]) for part in range(3))
-    assert f"GRPO ends at {trained:.1f} %" in page and f"at most {100 - trained:.2f} were left" in page
-    assert f"a Pass@1 of {beyond:.1f} % and a Pass@64 of 100 %" in page and all(shares[1])
-    solved = 100 * statistics.fmean(share > 0 for share in shares[2])
-    assert f"levels 9 and 10, {far_beyond:.1f} % and {solved:.0f} %" in page
-
-
-def test_the_update_that_the_page_states_follows_from_the_raw_file():
-    """Medians over the measured steps but the first, whose second moment is that of one gradient; two runs each."""
-    page = (STUDY / "tables.md").read_text()
-    names = ("ph_gradient_share", "ph_update_share", "gradient_cosine", "update_cosine", "ph_logp_gain_paid")
-    for name in (*names, "ph_logp_gain", "ph_logp_gain_others", "he_logp_gain_right", "he_logp_gain_wrong"):
-        medians = []
-        for method in ("miner", "miner_wo_ac"):
-            runs = [run["logs"] for run in runs_of("update") if run["method"] == method]
-            known = [
-                v for r in runs for s, v in zip(r["step"], r[f"miner/{name}"], strict=True) if s > 4 and v is not None
-            ]
-            medians.append(statistics.median(known))
-        assert "| {:.1e} | {:.1e} |".format(*medians) in page, name
 
 
 def test_measuring_the_update_changed_no_run():
