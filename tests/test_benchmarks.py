@@ -39,20 +39,6 @@ def write(path, rows):
 # The table
 
 
-def test_the_table_asks_what_the_paper_asks():
-    expected = {  # problems and samples per problem, of the paper
-        "aime24": (30, 128), "aime25": (30, 128), "amc23": (40, 128), "hmmt25": (30, 128),
-        "gsm8k": (1319, 4), "math500": (500, 16), "olympiadbench": (581, 16),
-        "medqa": (1273, 4), "medmcqa": (4183, 4), "pubmedqa": (500, 4), "medxpertqa": (2450, 4), "mmlu_pro": (1535, 4),
-        "arithmetic": (200, 8),
-        "strategies": (200, 64),
-        "forks": (512, 16), "forks_mirror": (512, 16),
-    }  # fmt: skip
-    assert {name: (b.problems, b.samples) for name, b in BENCHMARKS.items()} == expected
-    assert all(name == benchmark.name for name, benchmark in BENCHMARKS.items())
-    assert len({benchmark.title for benchmark in BENCHMARKS.values()}) == len(BENCHMARKS)
-
-
 def test_the_official_test_set_of_pubmedqa_has_500_ids():
     from trl_miner.data.columns import pubmedqa_test_ids
 
@@ -257,10 +243,7 @@ def test_a_benchmark_of_ones_own(tmp_path):
 
 
 def test_a_choice_benchmark_of_ones_own(tmp_path):
-    rows = [
-        {"problem": "Odd?", "options": ["2", "3"], "answer": "B"},
-        {"problem": "Even?", "options": ["2", "3"], "answer": 0},
-    ]
+    rows = [{"problem": "Odd or even?", "options": ["2", "3"], "answer": answer} for answer in ("B", 0)]
     mine = user_benchmark("mine", write(tmp_path / "a.jsonl", rows))
     assert mine.grader == "choice"
     assert [(problem.id, problem.solution) for problem in load(mine)] == [("mine-0", "B"), ("mine-1", "A")]
@@ -277,12 +260,9 @@ def test_a_name_that_is_taken_or_unfit_and_a_file_without_rows(tmp_path):
 
 def test_the_fingerprint_depends_on_all_that_matters_and_nothing_else():
     problem = Problem("1", "Which?", "A", ("x", "y"), level="1")
-    same = dataclasses.replace(problem, level="2")
-    assert fingerprint([problem]) == fingerprint([same])
-    assert len(fingerprint([problem])) == 64
+    assert fingerprint([problem]) == fingerprint([dataclasses.replace(problem, level="2")])
     others = [{"id": "2"}, {"question": "What?"}, {"solution": "B"}, {"options": ("x", "z")}, {"context": "It is."}]
-    changed = {fingerprint([dataclasses.replace(problem, **other)]) for other in others}
-    assert len(changed | {fingerprint([problem])}) == 6
+    assert len({fingerprint([problem]), *(fingerprint([dataclasses.replace(problem, **o)]) for o in others)}) == 6
     two = [problem, dataclasses.replace(problem, id="2")]
     assert fingerprint(two) != fingerprint(two[::-1])
 

@@ -45,7 +45,7 @@ def test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill(
             asked.append(draw.key[0])
             yield Completion(draw, f"The answer is {golds[draw.key[0]]}." if index == 0 else "?", 3, False)
 
-    from trl_miner.data.medical import medmcqa_train_problems
+    from trl_miner.data.paper_sets import medmcqa_train_problems
 
     problems = medmcqa_train_problems(FILES / "medmcqa_train.jsonl")
     golds = {problem.id: problem.solution for problem in problems}
@@ -103,7 +103,7 @@ def test_contamination_is_removed_on_request(base_model_folder, tmp_path, monkey
 
 def test_the_medical_set_trains_with_choice_reward(base_model_folder, tmp_path):
     """From files to a training step: the options reach the reward, and what cannot be judged is logged."""
-    from trl_miner.data.medical import build_medical, medmcqa_train_problems
+    from trl_miner.data.paper_sets import build_medical, medmcqa_train_problems
     from trl_miner.data.training_set import Options
     from trl_miner.evaluation import evaluate as run
     from trl_miner.evaluation.evaluate import ModelOptions

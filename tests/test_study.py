@@ -1,129 +1,21 @@
-"""The study of `recipes/study`: made small and really run, stopped and gone on with; its page from its raw results."""
+"""The study of `recipes/study`: its world, and its page from its raw results."""
 
-import contextlib
 import gzip
 import json
-import os
 import random
 import re
 import runpy
-import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from harness import read_recipes_here, wait_until
 
-from trl_miner import cli
-from trl_miner.compare.recipes import parse_recipe
-from trl_miner.compare.runs import ProcessRunner
 from trl_miner.data.chains import problem
 from trl_miner.data.worlds import WORLDS
-from trl_miner.launching.local import STARTER
-from trl_miner.runs.history import read_run
-from trl_miner.runs.runs_file import read_runs
-from trl_miner.train import main as train
 from trl_miner.viewing.report import write_report
 
 STUDY = Path(__file__).parent.parent / "recipes" / "study"
 WORLD = WORLDS["trl_miner/strategies"]
-STEPS = 4
-SMALL = {
-    "per_device_train_batch_size": 16, "num_generations": 4, "max_completion_length": 8,
-    "score_problems": 20, "score_samples": 2, "score_final_samples": 8, "score_steps": 2, "logging_steps": 1,
-    "save_strategy": "steps", "save_steps": 1, "learning_rate": 0.01, "reward_funcs": "harness.pausing_reward",
-}  # fmt: skip
-
-
-def options(policy):
-    """Rewards of all kinds."""
-    words = [word for key, value in SMALL.items() for word in (f"--{key}", str(value))]
-    return ["--model_name_or_path", policy, *words]
-
-
-def command(policy, output, methods=("grpo", "miner"), seeds="2"):
-    """The arguments of a comparison."""
-    recipes = [str(STUDY / f"{name}.yaml") for name in methods]
-    return ["compare", "--recipes", *recipes, "--seeds", seeds] + [
-        *("--output", str(output), "--steps", str(STEPS), *options(policy))
-    ]
-
-
-def train_here(runner, command, log, env):
-    """In the place of `ProcessRunner.run`: the same training in this process, which has imported TRL."""
-    with open(log, "a") as file, contextlib.redirect_stdout(file):
-        train(command[len(STARTER) :])
-    return 0
-
-
-@pytest.fixture(scope="module")
-def studies(policy, tmp_path_factory):
-    """A study, stopped while two runs wait in their second step, and called again; one run in one go; one seed alone.
-
-    What is not stopped is trained in this process.
-    """
-    folder = tmp_path_factory.mktemp("study")
-    recipe = str(STUDY / "grpo.yaml")
-    given = parse_recipe(recipe, options(policy), STEPS)["options"]
-    train(["--config", recipe, *given, "--output_dir", str(folder / "whole"), "--seed", "1"])
-    stopped = subprocess.Popen(
-        [sys.executable, "-m", "trl_miner.cli", *command(policy, folder / "stopped"), "--jobs", "2"],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent), "PAUSE": "yes"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    begun = [folder / "stopped" / method / "seed1" / "checkpoint-1" for method in ("grpo", "miner")]
-    wait_until(lambda: all(path.is_dir() for path in begun), stopped)
-    stopped.send_signal(signal.SIGTERM)
-    _, said = stopped.communicate(timeout=90)
-    assert stopped.returncode == 128 + signal.SIGTERM
-    assert said.endswith(f"trl-miner report {folder / 'stopped'} shows the runs so far.\n")
-    assert [run.finished for run in read_runs(folder / "stopped" / "runs.jsonl")] == [False, False]
-    left = {str(path.relative_to(folder / "stopped")) for path in (folder / "stopped").glob("*/*")}
-    assert left == {"grpo/seed1", "miner/seed1"}  # seed by seed, and nothing of runs that were still to come
-    with pytest.MonkeyPatch.context() as patch:
-        read_recipes_here(patch)
-        patch.setattr(ProcessRunner, "run", train_here)
-        assert cli.main(command(policy, folder / "stopped")) == 0
-        assert cli.main(command(policy, folder / "second", methods=["miner"], seeds="2-2")) == 0
-    return folder
-
-
-@pytest.mark.slow
-def test_an_interrupted_study_goes_on_to_the_same_results(studies):
-    """Mid-run, from the checkpoints: every count of right answers is that of the run in one go."""
-    stopped = {run.name: run for run in read_runs(studies / "stopped" / "runs.jsonl")}
-    assert len(stopped) == 4 and all(run.finished for run in stopped.values())
-    one, other = read_run(studies / "whole"), stopped["grpo/seed1"]
-    assert one.finished and one.held_out == other.held_out
-    assert one.values("rollouts/tokens_total")[-1] == other.values("rollouts/tokens_total")[-1]
-    assert stopped["grpo/seed1"].held_out != stopped["grpo/seed2"].held_out
-    text = (studies / "stopped" / "grpo" / "seed1" / "log.txt").read_text()
-    assert text.count("before training, on 20 held-out problems") == 1  # the second life began at a checkpoint
-
-
-@pytest.mark.slow
-def test_a_seed_that_is_trained_alone_is_the_same_run(studies):
-    """As on a second machine."""
-    (alone,) = read_runs(studies / "second" / "runs.jsonl")
-    together = {run.name: run for run in read_runs(studies / "stopped" / "runs.jsonl")}
-    assert alone.name == "miner/seed2" and alone.held_out == together["miner/seed2"].held_out
-    assert alone.settings == together["miner/seed2"].settings
-
-
-@pytest.mark.slow
-def test_the_reduced_study_ends_in_a_report_of_differences(studies):
-    report = write_report([studies / "stopped" / "runs.jsonl"], studies / "report", quiet=True)
-    text = report.with_name("report.md").read_text()
-    for title in (
-        "Against grpo, trained levels (1 to 6)",
-        "Against grpo, levels beyond training (7 to 10)",
-    ):
-        assert title in text
-    assert re.search(r"\| miner +\| +2 \|", text)
 
 
 # The world

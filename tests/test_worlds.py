@@ -35,12 +35,6 @@ def totals(text):
 # Problems and solutions
 
 
-def test_a_problem_reads_as_its_text():
-    chain = Problem(17, (("+", 4), ("-", 9)))
-    assert chain.prompt == "Compute 17 + 4 - 9.\n"
-    assert chain.answer == 12  # 17 + 4 = 21, 21 - 9 = 12
-
-
 @given(seed=seeds, level=levels, step_error=st.sampled_from([0.0, 0.5, 1.0]))
 def test_a_solution_states_every_total_and_carries_errors_on(seed, level, step_error):
     rng = random.Random(seed)
@@ -84,12 +78,6 @@ def test_each_way_reads_as_it_is_called():
     assert texts == {r"fast: \boxed{2485}.", r"so b = 4137, e = 5248, a = 2485, \boxed{2485}."}
     assert {forks.way_of(text) for text in texts} == {"sound", "fast"} and forks.way_of("b = 4137") == ""
     assert problem.prompt == "Apply bea to 7314.\n" and math_reward(sorted(texts), [problem.answer] * 2) == [1.0, 1.0]
-
-
-def test_operations_keep_four_digits_and_no_two_are_alike():
-    outcomes = {name: operation((1, 2, 3, 9)) for name, operation in forks.SURE.items()}
-    assert len(set(outcomes.values())) == len(outcomes) == 6
-    assert all(len(digits) == 4 and set(digits) <= set(range(10)) for digits in outcomes.values())
 
 
 def test_an_unsure_operation_goes_by_the_first_digit():

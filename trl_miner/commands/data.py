@@ -64,7 +64,7 @@ def _add_options(parser: argparse.ArgumentParser, output: str, run: Callable[...
 
 def run_deepscaler(args: argparse.Namespace, rest: list[str]) -> int:
     with Progress("starting", unit="", leave=False):
-        from ..data.deepscaler import MATH_BENCHMARKS, build_deepscaler
+        from ..data.paper_sets import MATH_BENCHMARKS, build_deepscaler
 
     local = evaluate.local_files(args.local)
     benchmarks = _benchmarks(args, local, MATH_BENCHMARKS)
@@ -76,7 +76,7 @@ def run_deepscaler(args: argparse.Namespace, rest: list[str]) -> int:
 
 def run_medical(args: argparse.Namespace, rest: list[str]) -> int:
     with Progress("starting", unit="", leave=False):
-        from ..data.medical import MEDICAL_BENCHMARKS, build_medical
+        from ..data.paper_sets import MEDICAL_BENCHMARKS, build_medical
         from ..evaluation.evaluate import ModelOptions, sample_filter
 
     local = evaluate.local_files(args.local)

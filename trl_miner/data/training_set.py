@@ -11,7 +11,6 @@ from typing import Any
 from ..progress import track
 from ..redaction import redact
 from ..runs.files import write_whole
-from ..tables import Table
 from .contamination import NGRAM, Overlap, find_overlaps
 from .golds import accepts_gold
 from .problems import Benchmark, Problem, read_problems
@@ -168,31 +167,19 @@ def _write_parquet(path: Path, records: list[dict[str, Any]]) -> None:
 def _data_card(
     title: str, parts: Sequence[Part], options: Options, written: Written, benchmarks: Mapping[str, Sequence[Problem]]
 ) -> str:
-    read = Table("", ("source", "read from", "rows"), [
-        (part.name, json.dumps(redact(part.record)), str(part.read)) for part in parts
-    ])  # fmt: skip
-    stages = [("read", str(sum(part.read for part in parts)))]
-    stages += [(f"dropped: {reason}", str(count)) for reason, count in written.dropped.items()]
-    stages += [("written", str(written.rows))]
-    settings = Table("", ("setting", "value"), [(name, str(value)) for name, value in asdict(options).items()])
+    sources = [f"{part.name}: {part.read} rows of `{json.dumps(redact(part.record))}`" for part in parts]
+    dropped = [f"dropped: {reason}: {count}" for reason, count in written.dropped.items()]
+    settings = [f"{name}: `{value}`" for name, value in asdict(options).items()]
+    overlapping = {name: {o.row for o in written.overlaps if o.benchmark == name} for name in benchmarks}
+    compared = [f"{name}: {len(rows)} rows" for name, rows in overlapping.items()] or ["compared with no benchmark"]
+    fate = "dropped" if options.decontaminate else "kept"
+    sections = {
+        "Sources": sources,
+        "Rows": [*dropped, f"written: {written.rows}"],
+        f"Overlaps with benchmarks, by the whole question or {NGRAM} words in a row, {fate}": compared,
+        "Settings": settings,
+    }
     # No `configs` here, though the Hub likes them: with them `load_dataset(folder)` caches by the folder's last name
     # (datasets 5.2), and gives the old rows of a rewritten folder. It finds the split by the file's name anyway.
-    return (
-        f"---\ntags:\n- trl_miner\n---\n\n# {title}\n\nWritten by trl_miner.\n\n"
-        f"## Sources\n\n{read.markdown()}\n"
-        f"## Rows\n\n{Table('', ('stage', 'rows'), stages).markdown()}\n"
-        f"## Contamination\n\n{_contamination(options, written, benchmarks)}\n"
-        f"## Settings\n\n{settings.markdown()}"
-    )
-
-
-def _contamination(options: Options, written: Written, benchmarks: Mapping[str, Sequence[Problem]]) -> str:
-    if not benchmarks:
-        return "Not compared with any benchmark.\n"
-    rows_of = {name: {o.row for o in written.overlaps if o.benchmark == name} for name in benchmarks}
-    lines = [(name, str(len(known)), str(len(rows_of[name]))) for name, known in benchmarks.items()]
-    return (
-        f"{len(set().union(*rows_of.values()))} rows overlap with a problem of a benchmark (the same question, or "
-        f"{NGRAM} words in a row) and were {'dropped' if options.decontaminate else 'kept'}; `{CONTAMINATION}` lists "
-        f"them.\n\n{Table('', ('benchmark', 'problems', 'overlapping rows'), lines).markdown()}"
-    )
+    head = f"---\ntags:\n- trl_miner\n---\n\n# {title}\n\nWritten by trl_miner.\n"
+    return head + "".join(f"\n## {name}\n\n- " + "\n- ".join(lines) + "\n" for name, lines in sections.items())
