@@ -126,17 +126,6 @@ def test_deepscaler_is_cleaned_counted_and_reported(tokenizer, tmp_path, aime25)
     }  # fmt: skip
 
 
-def test_decontamination_drops_what_it_reports(tokenizer, tmp_path, aime25):
-    options = Options(tokenizer, "plain", decontaminate=True)
-    source = SMALL / "deepscaler.jsonl"
-    written = build_deepscaler(tmp_path / "out", options, benchmarks={"aime25": aime25}, source=source)
-    assert written.dropped["overlap with a benchmark"] == 1
-    assert read(tmp_path / "out")["id"][:] == ["deepscaler-0", "deepscaler-1"]
-    assert len((tmp_path / "out" / "contamination.jsonl").read_text().splitlines()) == 1
-    with pytest.raises(ValueError, match="Decontamination needs benchmarks"):
-        build_deepscaler(tmp_path / "out", options, benchmarks={}, source=source)
-
-
 def test_the_chat_style_writes_messages_and_counts_the_template(tokenizer, tmp_path):
     from transformers import AutoTokenizer
 
