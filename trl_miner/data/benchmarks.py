@@ -54,14 +54,11 @@ _TABLE = (
               keep=lambda row: row["category"] in ("health", "biology"), id="question_id", question="question",
               options=c.options("options"), solution=c.letter("answer_index"), level="category"),
     # The embedded worlds of `trl_miner.data.worlds`: nothing to download. Their prompts are the questions.
-    Benchmark("arithmetic", "Arithmetic", "", "test", 200, "math", 8,
-              question="prompt", solution="solution", level="level", prompt="verbatim"),
-    Benchmark("forks", "Forks", "", "test", 512, "math", 16,
-              question="prompt", solution="solution", level="level", prompt="verbatim"),
-    Benchmark("forks_mirror", "Forks, the mirror", "", "test", 512, "math", 16,
-              question="prompt", solution="solution", level="level", prompt="verbatim"),
-    Benchmark("strategies", "Strategies", "", "test", 200, "math", 64,
-              question="prompt", solution="solution", level="level", prompt="verbatim"),
+    *(Benchmark(name, title, "", "test", problems, "math", samples,
+                question="prompt", solution="solution", level="level", prompt="verbatim")
+      for name, title, problems, samples in (
+          ("arithmetic", "Arithmetic", 200, 8), ("forks", "Forks", 512, 16),
+          ("forks_mirror", "Forks, the mirror", 512, 16), ("strategies", "Strategies", 200, 64))),
 )
 # fmt: on
 BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _TABLE}

@@ -70,11 +70,7 @@ def build_prompt(
     *,
     form: PromptForm = PromptForm(),
 ) -> str | list[Message]:
-    """Build the prompt of a problem: text for the style "plain", messages for "chat".
-
-    The form's system prompt replaces the instruction of "math"; its template all words but the question's own, with
-    its context and options.
-    """
+    """Build the prompt of a problem: text for the style "plain", messages for "chat"."""
     text = f"{context}\n\n{question}" if context else question
     if kind == "choice":
         if not 2 <= len(options) <= 26:
@@ -103,7 +99,7 @@ def guess_style(model_name: str, tokenizer: Any) -> Style:
 
     A chat template alone is no sign: many base models ship one too (Qwen3-4B-Base). So "plain" means that there is no
     template, or that the last part of the name contains the word "base". For a trained model this is wrong as often as
-    not: see `prompt_form.style_of`, which asks the model's own folder first.
+    not: `prompt_form.style_of` asks the model's own folder first.
     """
     last_part = model_name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
     is_base = re.search(r"(?<![a-z])base(?![a-z])", last_part, re.IGNORECASE) is not None

@@ -105,7 +105,7 @@ def make_rows(parts: Sequence[Part], split: str, size: int, seed: int) -> list[R
         parts: The families; each row is of one of them, by their weights.
         split: "train" or "test".
         size: The number of problems. A larger one only appends.
-        seed: Decides which problems.
+        seed: Decides which.
 
     Returns:
         Rows with `id`, `question`, `solution` (one right answer), `level` and `task`, the problem as text for its
