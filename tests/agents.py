@@ -121,11 +121,6 @@ class Counter:
         return float(self.total > 4)
 
 
-class Strict(Counter):
-    def reset(self, prompt):
-        self.total = 0
-
-
 class Adder(Counter):
     def add(self, a: int):
         """Add a number.

@@ -87,13 +87,6 @@ def mixed_reward(prompts, completions, **kwargs):
     return by_thirds(prompts, [float(crc(completion) % 2) for completion in completions])
 
 
-def pausing_reward(prompts, completions, trainer_state=None, **kwargs):
-    """Return the rewards of `mixed_reward`. With PAUSE in the environment, the second step waits for a signal."""
-    if "PAUSE" in os.environ and trainer_state is not None and trainer_state.global_step == 1:
-        time.sleep(300)
-    return mixed_reward(prompts, completions)
-
-
 def by_thirds(prompts, coins):
     """Return 1 for a third of the prompts, 0 for another third, and the given coins for the rest."""
     kinds = [crc(prompt) % 3 for prompt in prompts]

@@ -39,20 +39,6 @@ def write(path, rows):
 # The table
 
 
-def test_the_table_asks_what_the_paper_asks():
-    expected = {  # problems and samples per problem, of the paper
-        "aime24": (30, 128), "aime25": (30, 128), "amc23": (40, 128), "hmmt25": (30, 128),
-        "gsm8k": (1319, 4), "math500": (500, 16), "olympiadbench": (581, 16),
-        "medqa": (1273, 4), "medmcqa": (4183, 4), "pubmedqa": (500, 4), "medxpertqa": (2450, 4), "mmlu_pro": (1535, 4),
-        "arithmetic": (200, 8),
-        "strategies": (200, 64),
-        "forks": (512, 16), "forks_mirror": (512, 16),
-    }  # fmt: skip
-    assert {name: (b.problems, b.samples) for name, b in BENCHMARKS.items()} == expected
-    assert all(name == benchmark.name for name, benchmark in BENCHMARKS.items())
-    assert len({benchmark.title for benchmark in BENCHMARKS.values()}) == len(BENCHMARKS)
-
-
 def test_the_official_test_set_of_pubmedqa_has_500_ids():
     from trl_miner.data.columns import pubmedqa_test_ids
 
@@ -93,14 +79,6 @@ def test_fields_that_need_work():
     assert [(problem.solution, problem.level) for problem in of("mmlu_pro")] == [
         ("B", "biology"), ("J", "health"), ("A", "health"),
     ]  # fmt: skip
-
-
-def test_the_original_medqa_loads_too():
-    options = [{"key": letter, "value": f"{letter} text"} for letter in "EDCBA"]
-    row = {"question": "Which?", "options": options, "answer_idx": "B", "answer": "B text", "meta_info": "step2&3"}
-    (problem,) = read_problems(BENCHMARKS["medqa"], [row])
-    assert problem.solution == "B"
-    assert problem.options == ("A text", "B text", "C text", "D text", "E text")
 
 
 @pytest.mark.parametrize("name", EMBEDDED)
@@ -157,12 +135,8 @@ def changed(name, index, **values):
 def test_a_missing_column():
     rows = read_file(small_path("aime24"))
     del rows[1]["Answer"]
-    with pytest.raises(
-        ValueError, match=r"AIME2024 needs the column Answer or answer: row 1 \(id 2024-III-2\) has ID,"
-    ):
+    with pytest.raises(ValueError, match=r"AIME2024 needs the column Answer: row 1 has ID,"):
         read_problems(BENCHMARKS["aime24"], rows)
-    with pytest.raises(ValueError, match=r"PubMedQA needs the column pubid: row 0 has text"):
-        read_problems(BENCHMARKS["pubmedqa"], [{"text": "?"}])
 
 
 @pytest.mark.parametrize(
@@ -170,11 +144,11 @@ def test_a_missing_column():
     [
         ("aime24", 2, {"ID": "2024-III-1"}, "rows 0 and 2 are both 2024-III-1"),
         ("gsm8k", 1, {"answer": "1400"}, "row 1: answer must end with #### and the answer: got '1400'"),
-        ("math500", 1, {"problem": "  "}, r"row 1 \(id test/algebra/2.json\): a question must not be empty"),
-        ("math500", 1, {"answer": None}, r"row 1 \(id test/algebra/2.json\): a gold must not be empty"),
-        ("olympiadbench", 0, {"final_answer": ["1", "2"]}, r"row 0 \(id 1601\): final_answer must be a list of one"),
-        ("medmcqa", 1, {"cop": -1}, r"row 1 \(id val-2\): the answer must be a letter or a number from 0: got '-1'"),
-        ("medmcqa", 1, {"cop": 7}, r"row 1 \(id val-2\): the gold must be one of 4 options: got H"),
+        ("math500", 1, {"problem": "  "}, r"row 1: a question must not be empty"),
+        ("math500", 1, {"answer": None}, r"row 1: a gold must not be empty"),
+        ("olympiadbench", 0, {"final_answer": ["1", "2"]}, r"row 0: final_answer must be a list of one"),
+        ("medmcqa", 1, {"cop": -1}, r"row 1: the answer must be a letter or a number from 0: got '-1'"),
+        ("medmcqa", 1, {"cop": 7}, r"row 1: the gold must be one of 4 options: got H"),
         (
             "medxpertqa",
             0,
@@ -186,7 +160,7 @@ def test_a_missing_column():
             "pubmedqa",
             2,
             {"final_decision": "perhaps"},
-            r"row 2 \(id 7497757\): final_decision must be yes, no or maybe",
+            r"row 2: final_decision must be yes, no or maybe",
         ),
     ],
 )
@@ -230,46 +204,30 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path):
         assert read_file(tmp_path / name) == rows, name
 
 
-def test_files_that_cannot_be_read(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"a": 1}\n{"a": ')
-    (tmp_path / "b.parquet").write_text("no")
-    (tmp_path / "c.json").write_text("[1]")
-    (tmp_path / "d.txt").write_text("")
-    with pytest.raises(ValueError, match="Line 2 of .*a.jsonl must be a JSON object"):
-        read_file(tmp_path / "a.jsonl")
-    with pytest.raises(ValueError, match="b.parquet must be a Parquet file"):
-        read_file(tmp_path / "b.parquet")
-    with pytest.raises(ValueError, match="Row 0 of .*c.json must be a JSON object: got int"):
-        read_file(tmp_path / "c.json")
-    with pytest.raises(ValueError, match=r"must end in .jsonl, .json, .parquet, .csv, .tsv: got .*d.txt"):
-        read_file(tmp_path / "d.txt")
-    with pytest.raises(ValueError, match="which does not exist"):
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", '{"a": 1}\n{"a": ', "a.jsonl must be a file that can be read: line 2 is no JSON object"),
+        ("b.parquet", "no", "b.parquet must be a file that can be read: "),
+        ("c.json", "[1]", "Row 0 of .*c.json must be an object: got int"),
+        ("d.txt", "", "must end in .jsonl, .json, .csv, .tsv, .parquet: got .*d.txt"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        read_file(tmp_path / name)
+    with pytest.raises(ValueError, match="must be a file, or a folder with"):
         read_rows(Source("x", "test"), tmp_path / "nowhere", flag="")
-
-
-def test_a_folder_holds_a_file_or_a_subfolder_per_config_or_everything_in_one(tmp_path):
-    both = load(small("aime25"), SMALL / "aime25")
-    (tmp_path / "AIME2025-I").mkdir()
-    (tmp_path / "AIME2025-II").mkdir()
-    shutil.copy(SMALL / "aime25" / "aime2025-I.jsonl", tmp_path / "AIME2025-I" / "test.jsonl")
-    with pytest.raises(ValueError, match="has none for AIME2025-II"):
-        load(small("aime25"), tmp_path)
-    shutil.copy(SMALL / "aime25" / "aime2025-II.jsonl", tmp_path / "AIME2025-II" / "test.jsonl")
-    assert load(small("aime25"), tmp_path) == both
-    one = tmp_path / "one"
-    one.mkdir()
-    parts = ["aime2025-I.jsonl", "aime2025-II.jsonl"]
-    (one / "all.jsonl").write_text("".join((SMALL / "aime25" / part).read_text() for part in parts))
-    assert load(small("aime25"), one) == both == load(small("aime25"), one / "all.jsonl")
 
 
 def test_of_a_copied_repository_only_the_split_is_read(tmp_path):
     for name in ("data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet", "data/test-0.parquet"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    assert [file.name for file in find_files(tmp_path, (), "test")] == ["test-0.parquet"]
-    assert len(find_files(tmp_path, (), "train")) == 2
-    assert len(find_files(tmp_path, (), "validation")) == 3
+    assert [file.name for file in find_files(tmp_path, "test")] == ["test-0.parquet"]
+    assert len(find_files(tmp_path, "train")) == 2
+    assert len(find_files(tmp_path, "validation")) == 3
 
 
 # One's own
@@ -285,10 +243,7 @@ def test_a_benchmark_of_ones_own(tmp_path):
 
 
 def test_a_choice_benchmark_of_ones_own(tmp_path):
-    rows = [
-        {"problem": "Odd?", "options": ["2", "3"], "answer": "B"},
-        {"problem": "Even?", "options": ["2", "3"], "answer": 0},
-    ]
+    rows = [{"problem": "Odd or even?", "options": ["2", "3"], "answer": answer} for answer in ("B", 0)]
     mine = user_benchmark("mine", write(tmp_path / "a.jsonl", rows))
     assert mine.grader == "choice"
     assert [(problem.id, problem.solution) for problem in load(mine)] == [("mine-0", "B"), ("mine-1", "A")]
@@ -305,12 +260,9 @@ def test_a_name_that_is_taken_or_unfit_and_a_file_without_rows(tmp_path):
 
 def test_the_fingerprint_depends_on_all_that_matters_and_nothing_else():
     problem = Problem("1", "Which?", "A", ("x", "y"), level="1")
-    same = dataclasses.replace(problem, level="2")
-    assert fingerprint([problem]) == fingerprint([same])
-    assert len(fingerprint([problem])) == 64
+    assert fingerprint([problem]) == fingerprint([dataclasses.replace(problem, level="2")])
     others = [{"id": "2"}, {"question": "What?"}, {"solution": "B"}, {"options": ("x", "z")}, {"context": "It is."}]
-    changed = {fingerprint([dataclasses.replace(problem, **other)]) for other in others}
-    assert len(changed | {fingerprint([problem])}) == 6
+    assert len({fingerprint([problem]), *(fingerprint([dataclasses.replace(problem, **o)]) for o in others)}) == 6
     two = [problem, dataclasses.replace(problem, id="2")]
     assert fingerprint(two) != fingerprint(two[::-1])
 
@@ -348,13 +300,9 @@ def test_prompts(asked, plain, chat):
     assert [(message["role"], message["content"]) for message in messages] == chat
 
 
-def test_prompts_that_make_no_sense():
-    with pytest.raises(ValueError, match="kind of a prompt must be one of math, choice, task, verbatim: got 'poem'"):
-        build_prompt("poem", "?")
+def test_a_choice_needs_options_with_letters():
     with pytest.raises(ValueError, match="needs 2 to 26 options, one letter each: got 1"):
         build_prompt("choice", "?", ("x",))
-    with pytest.raises(ValueError, match='Only a "choice" prompt has options'):
-        build_prompt("math", "?", ("x", "y"))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from datasets import load_dataset
 
 from trl_miner import cli
 from trl_miner.data.benchmarks import BENCHMARKS
-from trl_miner.runs.prompt_ledger import Batch, header_line, header_of, key_text, prompt_key
 
 FILES = Path(__file__).parent / "benchmarks"
 
@@ -46,7 +45,7 @@ def test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill(
             asked.append(draw.key[0])
             yield Completion(draw, f"The answer is {golds[draw.key[0]]}." if index == 0 else "?", 3, False)
 
-    from trl_miner.data.medical import medmcqa_train_problems
+    from trl_miner.data.paper_sets import medmcqa_train_problems
 
     problems = medmcqa_train_problems(FILES / "medmcqa_train.jsonl")
     golds = {problem.id: problem.solution for problem in problems}
@@ -104,7 +103,7 @@ def test_contamination_is_removed_on_request(base_model_folder, tmp_path, monkey
 
 def test_the_medical_set_trains_with_choice_reward(base_model_folder, tmp_path):
     """From files to a training step: the options reach the reward, and what cannot be judged is logged."""
-    from trl_miner.data.medical import build_medical, medmcqa_train_problems
+    from trl_miner.data.paper_sets import build_medical, medmcqa_train_problems
     from trl_miner.data.training_set import Options
     from trl_miner.evaluation import evaluate as run
     from trl_miner.evaluation.evaluate import ModelOptions
@@ -132,59 +131,3 @@ def test_the_medical_set_trains_with_choice_reward(base_model_folder, tmp_path):
     trainer = train(*make_parser().parse_args_and_config(["--config", str(tmp_path / "recipe.yaml")]))
     log = next(log for log in trainer.state.log_history if "reward" in log)
     assert log["rewards/choice_reward/mean"] == 0.0 and log["choice_reward/not_judged"] == 0.0
-
-
-@pytest.fixture
-def asked(tmp_path):
-    """A recipe whose prompts are built from questions, and a run whose ledger says how two of the four came out."""
-    from trl_miner.data.own import file_arguments
-
-    rows = [{"question": f"What is {n} + 1?", "solution": str(n + 1), "level": n} for n in range(4)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    recipe = {"dataset_name": str(tmp_path / "rows.jsonl"), "dataset_prompt_column": "question"}
-    recipe |= {"prompt_template": "Q: {question}\nA:", "output_dir": str(tmp_path / "trained")}
-    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
-    data = load_dataset(**file_arguments(recipe["dataset_name"]))["train"]
-    prompts = data.map(lambda row: {"prompt": f"Q: {row['question']}\nA:"})
-    new = [(key_text(prompt_key(row)), row["prompt"]) for row in prompts.select([2, 0])]
-    batch = Batch(1, 4, prompts=[0, 1], correct=[0, 3], scored=[4, 4], reward=[0, 0], spread=[0, 0], new=new)
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "prompt_ledger.jsonl").write_bytes(header_line(header_of(prompts, 1.0)) + batch.line())
-    return tmp_path
-
-
-def select(folder, *more):
-    words = ["data", "select", "--config", str(folder / "recipe.yaml"), "--ledger", str(folder / "run"), "--keep"]
-    return cli.main([*words, *more, "--output", str(folder / "out")])
-
-
-def test_the_prompts_that_a_run_left_unsolved_or_mixed_are_a_training_set(asked, capsys):
-    from trl_miner.recipe import make_parser
-    from trl_miner.training_data import load_data
-
-    assert select(asked, "unsolved", "mixed") == 0
-    said = capsys.readouterr().out
-    assert f"2 of 4 rows in {asked / 'out'}. All: 0 solved, 1 mixed, 1 unsolved, 2 unseen." in said
-    assert f"--dataset_name {asked / 'out'}" in said
-    words = ["--config", str(asked / "recipe.yaml"), "--dataset_name", str(asked / "out")]
-    words += ["--use_cpu", "true", "--bf16", "false"]
-    script, _, model, mixture = make_parser().parse_args_and_config(words)
-    rows = load_data(script, mixture, model)["train"]  # with the recipe as it is: the rows have their columns
-    assert rows["prompt"][:] == ["Q: What is 0 + 1?\nA:", "Q: What is 2 + 1?\nA:"] and rows["level"][:] == [0, 2]
-
-
-@pytest.mark.parametrize(
-    ("change", "keep", "message"),
-    [
-        (lambda folder: (folder / "rows.jsonl").write_text('{"question": "?", "solution": "1"}\n'), "mixed",
-         "it is of 4 rows, and the training set is 1 rows"),
-        (lambda folder: (folder / "run" / "prompt_ledger.jsonl").unlink(), "mixed", "has none"),
-        (lambda folder: (folder / "run" / "prompt_ledger.jsonl").write_text("{}\n"), "mixed", "damaged"),
-        (lambda folder: None, "solved", "got solved, and there are 0 solved, 1 mixed, 1 unsolved, 2 unseen"),
-        (lambda folder: (folder / "out").mkdir(), "mixed", "--output must be a new folder"),
-    ],
-)  # fmt: skip
-def test_a_ledger_that_does_not_fit_is_an_error_that_says_why(asked, change, keep, message, capsys):
-    change(asked)
-    assert select(asked, keep) == 2
-    assert message in capsys.readouterr().err

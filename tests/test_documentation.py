@@ -158,9 +158,6 @@ EXECUTED_BY = {
     r"trl-miner data medical": (
         "tests/test_data_command.py::test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill"
     ),
-    r"trl-miner data select": (
-        "tests/test_data_command.py::test_the_prompts_that_a_run_left_unsolved_or_mixed_are_a_training_set"
-    ),
     r"trl-miner eval": "tests/test_generate.py::test_every_benchmark_of_the_table_goes_from_file_to_scores",
     r"trl-miner score": ".ci/run notebooks",
     r"python recipes/study/strategies.py": "tests/test_study.py::test_strategies_are_counted_by_level",
@@ -220,7 +217,7 @@ def parsed(monkeypatch):
     calls = []
     for module in (compare, doctor, evaluate, inspect_command, launch, push, recipes, report, score, sft, train):
         monkeypatch.setattr(module, "run", lambda args, rest: calls.append((args, rest)) or 0)
-    for name in ("run_deepscaler", "run_medical", "run_select"):
+    for name in ("run_deepscaler", "run_medical"):
         monkeypatch.setattr(data, name, lambda args, rest: calls.append((args, rest)) or 0)
 
     def parse(command):

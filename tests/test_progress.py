@@ -25,7 +25,7 @@ from trl_miner.training_callbacks import short_line
 
 DATA = Path(__file__).parent / "benchmarks"
 COMMANDS = ("launch", "doctor", "eval", "score", "compare", "inspect", "report", "sft", "recipes", "push")
-COMMANDS += ("data deepscaler", "data medical", "data select")
+COMMANDS += ("data deepscaler", "data medical")
 
 
 class Terminal:

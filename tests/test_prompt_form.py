@@ -3,8 +3,6 @@
 import json
 import random
 import shutil
-import sys
-import types
 from pathlib import Path
 
 import pytest
@@ -143,7 +141,7 @@ def own_prompt(style, system, words, problem):
     return messages if system is None else [{"role": "system", "content": system}, *messages]
 
 
-@pytest.mark.parametrize("seed", range(14))
+@pytest.mark.parametrize("seed", range(8))
 def test_a_model_is_asked_for_the_tokens_that_it_was_trained_on(base, tmp_path, trained_on, asked_for, seed):
     """A random form: style, settings of the chat template, system prompt, template; of a recipe or of the data."""
     draw = random.Random(seed)
@@ -188,18 +186,8 @@ def new(folder: Path) -> Path:
     return folder
 
 
-def test_two_models_are_each_asked_in_their_own_form(base, tmp_path, trained_on, asked_for):
-    prompts, models = [], []
-    for style, words in (("plain", "Q: {question}"), ("chat", "{question}?")):
-        trained_on.clear()
-        folder = new(tmp_path / style)
-        models.append(train_by_recipe(folder, base, "--prompt_style", style, "--prompt_template", words))
-        prompts.append({*trained_on})
-    assert [asked_for(model) for model in models] == prompts and prompts[0].isdisjoint(prompts[1])
-
-
 @pytest.mark.parametrize("begin", [False, True])
-def test_a_server_and_vllm_get_the_tokens_of_the_training(tmp_path, trained_on, monkeypatch, begin):
+def test_a_server_gets_the_tokens_of_the_training(tmp_path, trained_on, begin):
     """With `begin`, the tokenizer adds a token that the chat template does not write: a server must not add it."""
     model = train_by_recipe(tmp_path, build_base(tmp_path / "base", begin=begin), "--prompt_style", "chat")
     tokenizer, bodies = AutoTokenizer.from_pretrained(model), []
@@ -215,37 +203,6 @@ def test_a_server_and_vllm_get_the_tokens_of_the_training(tmp_path, trained_on, 
         assert cli.main([*eval_command(tmp_path, model), "--base-url", url]) == 0
     sent = [body["prompt"] for body in bodies]
     assert {tuple(tokenizer(one)["input_ids"] if isinstance(one, str) else one) for one in sent} == {*trained_on}
-
-    added = use_engine_like_vllms(monkeypatch)
-    assert cli.main([*eval_command(tmp_path, model), "--backend", "vllm"]) == 0
-    assert {*added} == {*trained_on}
-
-
-def use_engine_like_vllms(monkeypatch):
-    """Put a module in vLLM's place that answers at once, and return the tokens of the prompts that it gets."""
-    prompts, waiting = [], []
-
-    class Engine:
-        get_num_unfinished_requests = has_unfinished_requests = staticmethod(lambda: len(waiting))
-
-        def add_request(self, name, prompt, params, lora_request):
-            prompts.append(tuple(prompt["prompt_token_ids"]))
-            done = types.SimpleNamespace(text="8", token_ids=[1], finish_reason="stop")
-            waiting.append(types.SimpleNamespace(request_id=name, finished=True, outputs=[done]))
-
-        def step(self):
-            return [waiting.pop()]
-
-    config = types.SimpleNamespace(max_model_len=1024)
-    llm = types.SimpleNamespace(llm_engine=Engine(), model_config=config)
-    names = {"vllm": {"LLM": lambda *_, **__: llm, "SamplingParams": dict}, "vllm.lora": {}}
-    names["vllm.lora.request"] = {"LoRARequest": None}
-    for name, content in names.items():
-        module = types.ModuleType(name)
-        vars(module).update(content)
-        monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr("trl_miner.evaluation.evaluate._has_vllm", lambda: True)
-    return prompts
 
 
 def test_held_out_problems_of_a_benchmark_are_asked_as_the_data_sets_own_prompts(base, tmp_path, trained_on):
@@ -340,7 +297,7 @@ def test_words_of_the_first_part_of_a_data_set_are_not_those_of_all():
 def test_the_words_of_prompts_are_found_or_said_not_to_be():
     texts = [f"Solve: {row['problem']}\nEnd." for row in PROBLEMS]
     form = form_of_rows({"prompt": text} for text in texts)
-    assert (form.template, form.is_known) == ("Solve: {question}\nEnd.", False)
+    assert (form.template, form.is_known) == ("{question}", False)
     form = form_of_rows({"prompt": text, "q": row["problem"]} for text, row in zip(texts, PROBLEMS, strict=True))
     assert (form.template, form.is_known) == ("Solve: {question}\nEnd.", True)
     for style in ("plain", "chat"):

@@ -7,8 +7,7 @@ import json
 import re
 import signal
 import time
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 
 import agents
@@ -129,12 +128,9 @@ WRONG = {
     "no such module": (dict(tools=["no_such.tool"]), "'no_such.tool' could not be imported"),
     "a typo": (dict(tools=["agents.ad"]), "Did you mean 'add'"),
     "no docstring": (dict(tools=["agents.undocumented"]), "a docstring that describes"),
-    "a class": (dict(tools=["agents.Counter"]), "is a class"),
-    "no function": (dict(tools=["agents.CALLS"]), "must be functions: agents.CALLS is list"),
+    "a class": (dict(tools=["agents.Counter"]), "agents.Counter is not (it is a type)"),
     "one name twice": (dict(tools=["agents.add", "agents.add"]), "different names"),
-    "a method of a tool's name": (
-        dict(tools=["agents.add"], environment_factory="agents.Adder"), "'add' twice, in tools and as a method"
-    ),
+    "a method of a tool's name": (dict(tools=["agents.add"], environment_factory="agents.Adder"), "got 'add' twice"),
     "no time": (dict(tools=["agents.add"], tool_seconds=0), "tool_seconds must be above 0"),
     "more time than the watchdog has": (
         dict(tools=["agents.add"], tool_seconds=9, watchdog_seconds=9),
@@ -142,13 +138,10 @@ WRONG = {
     ),
     "no iterations": (dict(tools=["agents.add"], max_tool_calling_iterations=0), "must be at least 1"),
     "plain text": (dict(tools=["agents.add"], dataset_name="trl_miner/arithmetic"), "prompt_style: chat"),
-    "a model without": (dict(tools=["agents.add"], model_name_or_path="POLICY"), "whose chat template shows"),
+    "a model without": (dict(tools=["agents.add"], model_name_or_path="POLICY"), "does not support tool calling"),
     "dynamic sampling": (
         dict(tools=["agents.add"], dynamic_sampling=True, advantage_estimator="grpo"), "Leave dynamic_sampling out"
     ),
-    "an environment without reset": (dict(environment_factory="agents.Unspeakable"), "must have a method reset"),
-    "an environment that is a list": (dict(environment_factory="agents.CALLS"), "must be a class"),
-    "a reset that does not take the columns": (dict(environment_factory="agents.Strict"), "must take the columns"),
 }  # fmt: skip
 
 
@@ -157,7 +150,7 @@ def test_doctor_and_training_refuse(name, recipe, policy, monkeypatch):
     changes, words = WRONG[name]
     changes = {key: policy if value == "POLICY" else value for key, value in changes.items()}
     path = recipe(**{"reward_funcs": ["agents.reward"], **changes})
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=re.escape(words)):
         train.main(["--config", str(path)])
     try:
         findings, _ = examination.examine(path, [], machine.this_machine())
@@ -167,30 +160,7 @@ def test_doctor_and_training_refuse(name, recipe, policy, monkeypatch):
     assert any(words in text for text in said), said
 
 
-def busy(a):
-    while True:
-        a += 1
-
-
-@pytest.mark.parametrize("tool", [agents.hang, busy])
-def test_a_call_that_hangs_ends_in_time(tool):
-    with pytest.raises(TimeoutError, match="took longer than 0.05 seconds"):
-        tools.limited(tool, 0.05)(1)
-    assert tools.limited(agents.add, 0.5)(1, b=2) == "3"
-    time.sleep(0.6)  # the alarm is off
-
-
-def with_own_alarm():
-    """As math-verify does."""
-    before = signal.signal(signal.SIGALRM, lambda *_: None)
-    signal.alarm(60)
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
-    time.sleep(60)
-
-
-def blocking_signals():
-    signal.pthread_sigmask(signal.SIG_BLOCK, range(1, signal.NSIG))
+def busy():
     while True:
         pass
 
@@ -199,7 +169,8 @@ def swallowing():
     end = time.monotonic() + 1.5
     while time.monotonic() < end:
         with contextlib.suppress(BaseException):
-            time.sleep(0.05)
+            time.sleep(60)
+    time.sleep(60)
 
 
 def backtracking():
@@ -208,29 +179,17 @@ def backtracking():
 
 def calling_another():
     with contextlib.suppress(TimeoutError):
-        tools.limited(blocking_signals, 0.2)()
+        tools.limited(busy, 0.2)()
     time.sleep(60)
 
 
-@pytest.mark.parametrize("tool", [with_own_alarm, blocking_signals, swallowing, backtracking, calling_another])
-def test_no_tool_outlives_its_limit_or_changes_the_signals_of_the_run(tool):
-    alarm, mask = signal.getsignal(signal.SIGALRM), signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    start = time.monotonic()
-    with pytest.raises(TimeoutError, match=f"{tool.__name__} took longer than 0.5 seconds"):
-        tools.limited(tool, 0.5)()
+@pytest.mark.parametrize("tool", [partial(agents.hang, 1), busy, swallowing, backtracking, calling_another])
+def test_a_call_that_hangs_ends_in_time_and_leaves_no_alarm(tool):
+    handler, start = signal.getsignal(signal.SIGALRM), time.monotonic()
+    with pytest.raises(TimeoutError, match="took longer than 0.5 seconds"):
+        tools.limited(wraps(busy)(tool), 0.5)()
     assert time.monotonic() - start < 20
-    assert (signal.getsignal(signal.SIGALRM), signal.pthread_sigmask(signal.SIG_BLOCK, ())) == (alarm, mask)
-    time.sleep(0.01)  # nothing rings any more
-
-
-def test_the_limit_holds_in_another_thread_and_fails_what_comes_late():
-    def spin():
-        while True:
-            pass
-
-    for tool in (spin, lambda: time.sleep(1)):
-        with ThreadPoolExecutor(1) as thread, pytest.raises(TimeoutError):
-            thread.submit(tools.limited(tool, 0.3)).result(timeout=20)
+    assert (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)) == (handler, (0, 0))
 
 
 def test_an_async_tool_has_the_same_limit():
@@ -242,32 +201,11 @@ def test_an_async_tool_has_the_same_limit():
     with pytest.raises(TimeoutError, match="slow took longer"):
         asyncio.run(tools.limited(slow, 0.01)(60))
 
-    async def never_awaiting():
-        time.sleep(0.2)
-
-    async def going_on():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.sleep(60)
-
-    for tool in (never_awaiting, going_on):  # what comes late fails
-        with pytest.raises(TimeoutError):
-            asyncio.run(tools.limited(tool, 0.1)())
-
-
-def test_a_result_that_no_model_reads_is_a_failed_call():
-    with pytest.raises(ValueError, match="the result has 10000000 characters, and may have 200000"):
-        tools.limited(lambda: "a" * 10**7, 1)()
-
 
 def test_blocks_stay_and_other_results_become_text():
     blocks = [{"type": "text", "text": "a"}]
-    assert [tools.limited(lambda x: x, 1)(x) for x in (blocks, [1], [], None, 1.5)] == [
-        blocks,
-        "[1]",
-        "[]",
-        "None",
-        "1.5",
-    ]
+    results = [tools.limited(lambda x: x, 1)(x) for x in (blocks, [1], [], None, 1.5)]
+    assert results == [blocks, "[1]", "[]", "None", "1.5"]
 
 
 # --- What a tool says changes nothing, on one process and on two

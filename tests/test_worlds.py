@@ -1,5 +1,7 @@
 """The embedded worlds: their problems, their solutions, their tokenizers."""
 
+import hashlib
+import json
 import random
 import re
 from collections import Counter
@@ -10,9 +12,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trl_miner.data import arithmetic, forks, forks_mirror
+from trl_miner.data import arithmetic, forks
 from trl_miner.data.arithmetic import solution
-from trl_miner.data.chains import Problem, draw, problem
+from trl_miner.data.chains import problem
 from trl_miner.data.worlds import WORLDS
 from trl_miner.methods.groups import group_kinds
 from trl_miner.methods.rollouts import Rollouts
@@ -35,12 +37,6 @@ def totals(text):
 # Problems and solutions
 
 
-def test_a_problem_reads_as_its_text():
-    chain = Problem(17, (("+", 4), ("-", 9)))
-    assert chain.prompt == "Compute 17 + 4 - 9.\n"
-    assert chain.answer == 12  # 17 + 4 = 21, 21 - 9 = 12
-
-
 @given(seed=seeds, level=levels, step_error=st.sampled_from([0.0, 0.5, 1.0]))
 def test_a_solution_states_every_total_and_carries_errors_on(seed, level, step_error):
     rng = random.Random(seed)
@@ -53,17 +49,6 @@ def test_a_solution_states_every_total_and_carries_errors_on(seed, level, step_e
     for before, after, (sign, number), said in steps:
         is_short = not re.match(r"(so |then |next |now )", said)
         assert is_short and step_error or after == before + (number if sign == "+" else -number)
-
-
-def test_only_the_short_way_goes_wrong_and_as_often_as_asked():
-    rng = random.Random(0)
-    chain = Problem(50, (("+", 7), ("-", 3), ("+", 5)))  # 57, 54, 59; only the third step may be short
-    stated = [solution(chain, rng, 0.25) for _ in range(4000)]
-    is_short = [re.search(r", (\+|plus) 5", text) is not None for text in stated]
-    wrong = [totals(text) != [57, 54, 59] for text in stated]
-    assert not any(bad for bad, short in zip(wrong, is_short, strict=True) if not short)
-    assert 2280 < sum(is_short) < 2520  # share .6: mean 2400, standard deviation 31
-    assert 0.2 < sum(wrong) / sum(is_short) < 0.3  # mean .25, standard deviation .009
 
 
 @every_world
@@ -86,42 +71,12 @@ def test_each_way_reads_as_it_is_called():
     assert problem.prompt == "Apply bea to 7314.\n" and math_reward(sorted(texts), [problem.answer] * 2) == [1.0, 1.0]
 
 
-def test_operations_keep_four_digits_and_no_two_are_alike():
-    outcomes = {name: operation((1, 2, 3, 9)) for name, operation in forks.SURE.items()}
-    assert len(set(outcomes.values())) == len(outcomes) == 6
-    assert all(len(digits) == 4 and set(digits) <= set(range(10)) for digits in outcomes.values())
-
-
 def test_an_unsure_operation_goes_by_the_first_digit():
     # w is a, the first digit to the end, for an even first digit, and b, the reverse, for an odd one
     assert forks.Problem((4, 3, 1, 7), "w").answer == "3174"
     assert forks.Problem((7, 3, 1, 4), "w").answer == "4137"
     texts = {forks.solution(forks.Problem((7, 3, 1, 4), "w"), random.Random(seed)) for seed in range(9)}
     assert texts == {r"try \boxed{3147}.", r"try \boxed{4137}."}
-
-
-@pytest.mark.parametrize(("world", "sound"), [(forks, 0.3), (forks_mirror, 0.7)])
-def test_the_rare_way_is_sound_and_in_the_mirror_the_shortcut(world, sound):
-    problem, rng = forks.draw("train", 2, random.Random(0)), random.Random(0)
-    counts = Counter(forks.way_of(world.solution(problem, rng)) for _ in range(4000))
-    assert abs(counts["sound"] / 4000 - sound) < 0.03  # standard deviation .007
-    assert counts["sound"] + counts["fast"] == 4000
-
-
-def test_unsure_operations_have_no_ways_and_the_shortcut_alone_errs_on_chains():
-    rng, right = random.Random(0), {level: {"sound": [], "fast": [], "": []} for level in (0, 1, 3)}
-    for level, found in right.items():
-        for _ in range(3000):
-            problem = forks.draw("train", level, rng)
-            text = forks.solution(problem, rng, 0.9)
-            found[forks.way_of(text)].append(rf"\boxed{{{problem.answer}}}" in text)
-    shares = {
-        level: {way: sum(found) / len(found) for way, found in ways.items() if found} for level, ways in right.items()
-    }
-    assert set(shares[0]) == {""} and abs(shares[0][""] - 0.5) < 0.05  # a coin; standard deviation .009
-    assert shares[1] == {"sound": 1.0, "fast": 1.0}
-    # .1 skip nothing; skipping may change nothing, as d then d do
-    assert shares[3]["sound"] == 1.0 and 0.08 < shares[3]["fast"] < 0.2
 
 
 def ways(texts, group=4):
@@ -143,6 +98,23 @@ def test_the_oracle_pays_the_sound_way_and_uniqueness_the_rare_one():
 
 # The data sets
 
+# sha256 of rows of both splits and of solutions: results of recipes are of these
+GOLDEN = {
+    "trl_miner/arithmetic": "8beaa2e4e5683fff",
+    "trl_miner/strategies": "cee9426e81cb643c",
+    "trl_miner/forks": "b22384397a435225",
+    "trl_miner/forks_mirror": "fd16a743074eccea",
+}
+
+
+@every_world
+def test_a_world_stays_as_it_is_bit_for_bit(world):
+    rng = random.Random(1)
+    problems = [world.draw("train", world.LEVELS[place % len(world.LEVELS)], rng) for place in range(3000)]
+    rows = [*world.load_dataset("train", 300), *world.load_dataset("test")]
+    content = [rows, [world.solution(problem, rng, 0.3) for problem in problems]]
+    assert hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16] == GOLDEN[world.NAME]
+
 
 @every_world
 def test_the_data_set_is_deterministic_and_grows_by_appending(world):
@@ -151,15 +123,6 @@ def test_the_data_set_is_deterministic_and_grows_by_appending(world):
     assert rows == load_dataset("train", 60, seed=3).to_list()
     assert rows[:25] == load_dataset("train", 25, seed=3).to_list()
     assert rows != load_dataset("train", 60, seed=4).to_list()
-
-
-def test_the_split_is_the_same_on_every_machine():
-    rng = random.Random(0)
-    assert [draw("test", 2, rng).prompt for _ in range(3)] == [
-        "Compute 18 + 5 + 5.\n",
-        "Compute 19 + 1 + 1.\n",
-        "Compute 60 + 2 - 4.\n",
-    ]
 
 
 @every_world

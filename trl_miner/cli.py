@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args, rest = parser.parse_known_args(words)
         # whose options go to the training
-        if rest and args.run not in (sft.run, train.run, launch.run, doctor.run, compare.run, data.run_select):
+        if rest and args.run not in (sft.run, train.run, launch.run, doctor.run, compare.run):
             raise _UsageError(f"Unknown option {' '.join(rest)}. See trl-miner {args.command} --help.", args.command)
     except _UsageError as error:
         return tell(error, error.command)

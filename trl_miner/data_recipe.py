@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .data.own import BUILDERS
+from .data.reading import BUILDERS
 from .data.worlds import WORLDS
 from .recipe_files import shipped
 from .runs.files import read_yaml, write_whole

@@ -1,13 +1,11 @@
-"""The reward functions of a run: which of them decide what is correct, and what they need and may return.
+"""The reward functions of a run: which of them decide what is correct, and which columns they need.
 
 # N rollouts of the global batch, F reward functions, D of them that decide
 """
 
-import functools
 import inspect
 import math
-import reprlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -67,11 +65,7 @@ WHERE_NONE_IS_RIGHT = "take easier problems or a stronger model", "teach it the 
 
 
 def show_ends(answers: Iterable[str]) -> str:
-    """Return how some answers end, each once, for a sentence about them.
-
-    Args:
-        answers: Their texts.
-    """
+    """Return how some answers end, each once, for a sentence about them."""
     return " ".join(f"{text[-150:]!r}" for text in dict.fromkeys(answers)) or "nothing"
 
 
@@ -85,9 +79,6 @@ def find_verifier(names: Sequence[str], chosen: str | None = None, weights: Sequ
         names: Of all reward functions, as TRL logs them.
         chosen: The setting `correct_reward_func`: a name, or several joined by "+".
         weights: Of all reward functions; default: none is 0.
-
-    Raises:
-        ValueError: A chosen one is none of them.
     """
     listed, every = ", ".join(names), range(len(names))
     weighted = [i for i in every if weights is None or weights[i]] or [*every]
@@ -121,87 +112,29 @@ def _verifier(columns: Sequence[int], names: Sequence[str], why: str) -> Verifie
     return Verifier(tuple(columns), own, who)
 
 
-def check_rewards(names: Sequence[str], rewards_NF: "Tensor", rewards_N: "Tensor | None" = None) -> None:
-    """Refuse rewards that are infinite, or so large that TRL's statistics would be: advantages would silently be 0.
-
-    Args:
-        names: Of the reward functions.
-        rewards_NF: (N, F) their rewards; NaN: none.
-        rewards_N: (N,) the weighted sums, if they are to be checked too.
-
-    Raises:
-        ValueError: There is one; the message names its function and rollout. It is the same on every process if the
-            arguments are.
-    """
-    columns = [(f"A reward of '{name}'", rewards_NF[:, i]) for i, name in enumerate(names)]
-    if rewards_N is not None:
-        columns.append(("The sum of the rewards, by reward_weights,", rewards_N))
-    for name, values_N in columns:
+def check_rewards(names: Sequence[str], rewards_NF: "Tensor") -> None:
+    """Refuse rewards that are infinite, or so large that TRL's statistics would be: advantages would silently be 0."""
+    for name, values_N in zip(names, rewards_NF.unbind(dim=1), strict=True):
         if rows := (values_N.abs() > LARGEST_REWARD).nonzero().flatten().tolist():  # False for NaN
             raise ValueError(
-                f"{name} must be a number of at most {LARGEST_REWARD:g} in size, or None where a rollout cannot be "
-                f"scored: got {values_N[rows[0]].item()} for rollout {rows[0]} of {len(values_N)} ({len(rows)} such "
-                f"rollouts). Clip it, or return None."
+                f"A reward of '{name}' must be a number of at most {LARGEST_REWARD:g} in size, or None: got "
+                f"{values_N[rows[0]].item()} for rollout {rows[0]} of {len(values_N)}. Clip it."
             )
 
 
-def checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a reward function that refuses what is no list of rewards, called as TRL does, with `completions` by
-    name; a reward model stays as it is."""
-    if hasattr(function, "named_parameters"):
-        return function
-    inner: Any = function
-    while isinstance(inner, functools.partial):
-        inner = inner.func
-
-    def check(returned: Any, completions: Any = None, **_: Any) -> Any:
-        return returned if completions is None else reward_list(name, returned, len(completions))
-
-    @functools.wraps(function)  # a trainer with a loop of its own may look at it, and call it otherwise
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return check(function(*args, **kwargs), **kwargs)
-
-    @functools.wraps(function)
-    async def call_async(*args: Any, **kwargs: Any) -> Any:
-        return check(await function(*args, **kwargs), **kwargs)
-
-    is_async = inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(inner.__call__)
-    return call_async if is_async else call
-
-
-def reward_list(name: str, returned: Any, count: int) -> list[float | None]:
-    """Return what a reward function returned as a list of numbers and None.
-
-    Args:
-        name: Of the reward function.
-        returned: A list, or what can be taken for one: a tuple, an array or a tensor (count,), a generator.
-        count: Number of completions.
+def reward_list(name: str, returned: Iterable[float | None], count: int) -> list[float]:
+    """Return the rewards of `count` completions as numbers; NaN: none.
 
     Raises:
-        ValueError: It is something else, has another length, or holds what is no number.
+        ValueError: There are more or fewer.
     """
-    wanted = f"The reward function '{name}' must return a list of {count} numbers, one for each completion, or None "
-    wanted += "for one that it cannot score: got "
-    if hasattr(returned, "tolist"):
-        returned = returned.tolist()
-    if isinstance(returned, str | bytes | Mapping | Set) or not isinstance(returned, Iterable):
-        raise ValueError(f"{wanted}{_shown(returned)}. Return a list.")
-    rewards = list(returned)
+    rewards = [math.nan if reward is None else float(reward) for reward in returned]
     if len(rewards) != count:
-        raise ValueError(f"{wanted}{len(rewards)} values, {_shown(rewards)}. Return one for each completion.")
-    for place, reward in enumerate(rewards):
-        if isinstance(reward, str | bytes):  # float() takes "1.0"
-            raise ValueError(f"{wanted}{_shown(reward)} for completion {place}. Return a number.")
-        try:
-            rewards[place] = None if reward is None else float(reward)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise ValueError(f"{wanted}{_shown(reward)} for completion {place}. Return a number.") from error
+        raise ValueError(
+            f"The reward function '{name}' must return a list of {count} numbers, one for each completion: got "
+            f"{len(rewards)}. Return None for one that it cannot score."
+        )
     return rewards
-
-
-def _shown(value: Any) -> str:
-    kind = "" if value is None else f" ({type(value).__name__})"
-    return f"{reprlib.repr(value)}{kind}"
 
 
 def check_reward_name(name: str) -> None:

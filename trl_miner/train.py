@@ -25,7 +25,7 @@ from typing import Any
 from accelerate import PartialState
 from datasets import disable_progress_bars
 from torch.distributed import is_initialized
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig
 from transformers.utils import logging
 from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantization_config
 
@@ -62,7 +62,7 @@ from .runs.segments import continued, settings_of
 from .runs.trainer_state import last_step
 from .runs.training_record import note, read_compared
 from .threads import fitting_threads
-from .tools import check_prompts, check_template, load_environments, load_tools
+from .tools import check_prompts, load_environments, load_tools
 from .trackers import why_unusable
 from .trainer import MinerGRPOTrainer
 from .training_callbacks import ProgressNote, show_training
@@ -314,7 +314,7 @@ def _build_trainer(
         "args": config,
         "train_dataset": training_rows(data, args),
         "peft_config": get_peft_config(model_args),
-        **_load_tools(args, config, model_args, model, data),
+        **_load_tools(args, data),
     }
     if args.asynchronous:
         from .trainer.asynchronous import MinerAsyncGRPOTrainer
@@ -328,9 +328,7 @@ def _build_trainer(
     )
 
 
-def _load_tools(
-    args: MinerScriptArguments, config: MinerGRPOConfig, model_args: ModelConfig, model: str, data: Any
-) -> dict[str, Any]:
+def _load_tools(args: MinerScriptArguments, data: Any) -> dict[str, Any]:
     """Return the trainer's `tools` and `environment_factory`, if the recipe names some."""
     setting = "tools" if args.tools else "environment_factory" if args.environment_factory else None
     if setting is None:
@@ -341,16 +339,9 @@ def _load_tools(
             f"{args.tool_seconds:g} and {args.watchdog_seconds:g}. Change one of them."
         )
     loaded: dict[str, Any] = {"tools": load_tools(args.tools or (), args.tool_seconds)}
-    rows = training_rows(data, args)
     if args.environment_factory:
-        columns = getattr(rows, "column_names", None)
-        loaded["environment_factory"] = load_environments(
-            args.environment_factory, args.tool_seconds, columns, loaded["tools"]
-        )
-    check_prompts(setting, next(iter(rows)).get("prompt"))
-    trusts = bool(getattr(config, "trust_remote_code", False))
-    revision = model_args.model_revision
-    check_template(setting, AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=trusts))
+        loaded["environment_factory"] = load_environments(args.environment_factory, args.tool_seconds, loaded["tools"])
+    check_prompts(setting, next(iter(training_rows(data, args))).get("prompt"))
     return loaded
 
 

@@ -1,18 +1,14 @@
-"""`trl-miner data`: the paper's training sets, from the Hub or from local files, and parts of a run's own."""
+"""`trl-miner data`: the paper's training sets, from the Hub or from local files."""
 
 import argparse
 import shlex
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..data.by_ledger import KEEP
 from ..importing import did_you_mean
 from ..progress import Progress, finish
-from . import evaluate, set_run, without_option
-
-_OF_THE_SOURCE = ("dataset_config", "dataset_revision", "task_config", "tasks", "datasets")  # settings
+from . import evaluate, set_run
 
 
 def add(commands: Any) -> None:
@@ -40,25 +36,6 @@ def add(commands: Any) -> None:
     medical.add_argument("--medqa-revision", metavar="NAME", help="revision on the Hub (default: main)")
     medical.add_argument("--medmcqa-revision", metavar="NAME", help="revision on the Hub (default: main)")
     evaluate.add_model(medical, prefix="filter-")
-    _add_select(sets)
-
-
-def _add_select(sets: Any) -> None:
-    parser = sets.add_parser(
-        "select",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        help="the prompts of a run's training set that it has not solved, or that came out mixed",
-        description="Write those rows of a training set whose prompts came out as you ask in a run, when it last\n"
-        "generated for them: unsolved (all rollouts wrong), mixed (some right), solved (all right), or unseen (not\n"
-        "generated for, or never judged). The rows keep their columns; the test split comes along as it is.",
-        epilog="Other options are those of trl-miner train, and go before what the recipe says.",
-    )
-    option = parser.add_argument
-    option("--ledger", required=True, metavar="RUN", help="output_dir of the run, which has a prompt_ledger.jsonl")
-    option("--keep", required=True, nargs="+", choices=KEEP, help="one or several: %(choices)s")
-    option("--config", required=True, metavar="RECIPE", help="recipe of that run, which says what its training set is")
-    option("--output", metavar="FOLDER", help="a new folder (default: data/RUN-KEPT, such as data/miner-unsolved)")
-    set_run(parser, run_select)
 
 
 def _add_options(parser: argparse.ArgumentParser, output: str, run: Callable[..., int]) -> None:
@@ -87,7 +64,7 @@ def _add_options(parser: argparse.ArgumentParser, output: str, run: Callable[...
 
 def run_deepscaler(args: argparse.Namespace, rest: list[str]) -> int:
     with Progress("starting", unit="", leave=False):
-        from ..data.deepscaler import MATH_BENCHMARKS, build_deepscaler
+        from ..data.paper_sets import MATH_BENCHMARKS, build_deepscaler
 
     local = evaluate.local_files(args.local)
     benchmarks = _benchmarks(args, local, MATH_BENCHMARKS)
@@ -99,7 +76,7 @@ def run_deepscaler(args: argparse.Namespace, rest: list[str]) -> int:
 
 def run_medical(args: argparse.Namespace, rest: list[str]) -> int:
     with Progress("starting", unit="", leave=False):
-        from ..data.medical import MEDICAL_BENCHMARKS, build_medical
+        from ..data.paper_sets import MEDICAL_BENCHMARKS, build_medical
         from ..evaluation.evaluate import ModelOptions, sample_filter
 
     local = evaluate.local_files(args.local)
@@ -115,71 +92,6 @@ def run_medical(args: argparse.Namespace, rest: list[str]) -> int:
         medmcqa_revision=args.medmcqa_revision,
     )  # fmt: skip
     return _report(written, args.tokenizer, "choice_reward")
-
-
-def run_select(args: argparse.Namespace, rest: list[str]) -> int:
-    with Progress("starting", unit="", leave=False):
-        from trl import DatasetMixtureConfig, ModelConfig
-
-        from ..data.by_ledger import rows_to_keep, say_counts
-        from ..data.reasoning_gym import is_task
-        from ..recipe import MinerScriptArguments, as_parsed, prompt_form, read_recipe
-        from ..training_data import arrange_data, read_data
-
-    output = Path(args.output or f"data/{Path(args.ledger).resolve().name}-{'-'.join(args.keep)}")
-    if output.exists():
-        raise ValueError(f"--output must be a new folder: {output} is there. Give another one, or delete it.")
-    settings = vars(read_recipe(args.config, rest))
-    # not the trainer's settings, which ask for the recipe's machine
-    kinds = (MinerScriptArguments, ModelConfig, DatasetMixtureConfig)
-    script, model_args, mixture = (as_parsed(kind, settings) for kind in kinds)
-    if script.dataset_streaming:
-        raise ValueError("trl-miner data select needs all rows at hand: got dataset_streaming: true. Leave it out.")
-    form = prompt_form(script, model_args, trusts=bool(settings.get("trust_remote_code")))
-    data = read_data(script, mixture, form)
-    train, test = script.dataset_train_split, script.dataset_test_split
-    if train not in data:
-        raise ValueError(f"dataset_train_split must be one of {', '.join(data)}: got {train!r}. Correct it.")
-    places, counts = rows_to_keep(arrange_data(data, script, mixture, form)[train], args.ledger, args.keep)
-    splits = {train: data[train].select(places)}
-    _write_splits(output, splits | ({test: data[test]} if test in data and test != train else {}))
-    print(f"{len(places):,} of {len(data[train]):,} rows in {output}. All: {say_counts(counts)}.")
-    # a data set of tasks has another default than one of rows
-    own_rewards = [] if script.reward_funcs or not is_task(script.dataset_name) else ["--reward_funcs", "task_reward"]
-    own = [name for name in _OF_THE_SOURCE if getattr(mixture if name == "datasets" else script, name)]
-    if own:
-        print(f"Leave out of the recipe that trains on them: {', '.join(own)}.")
-    finish([output], shlex.join(_train_command(args, [*rest, *own_rewards], output)))
-    return 0
-
-
-def _write_splits(folder: Path, splits: dict[str, Any]) -> None:
-    """Write a folder as the Hub has them, in which `datasets` finds the splits by name; whole or not at all."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f"{folder.name}.building-", dir=folder.parent) as building:
-        part = Path(building, "data")
-        for split, rows in splits.items():
-            part.mkdir(exist_ok=True)
-            rows.to_parquet(part / f"{split}-00000-of-00001.parquet")
-        folder.mkdir()
-        part.rename(folder / "data")
-
-
-def _train_command(args: argparse.Namespace, rest: list[str], output: Path) -> list[str]:
-    """Return the command that trains on what was written, as the run was trained."""
-    if any(word.partition("=")[0] == "--dataset_name" for word in rest):
-        rest = without_option(rest, "--dataset_name")
-    return [
-        "trl-miner",
-        "train",
-        "--config",
-        args.config,
-        *rest,
-        "--dataset_name",
-        str(output),
-        "--output_dir",
-        f"runs/{output.name}",
-    ]
 
 
 def _options(args: argparse.Namespace) -> Any:

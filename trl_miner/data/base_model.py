@@ -9,8 +9,6 @@ world or of the training, make them anew, on a CPU in 1 to 8 minutes:
 
 import argparse
 import dataclasses
-import hashlib
-import json
 import random
 import tempfile
 from pathlib import Path
@@ -18,8 +16,6 @@ from typing import Any
 
 from . import arithmetic, chains
 from .worlds import WORLDS
-
-RECIPE = "made_by.json"  # beside the weights: what `recipe_of` returned when they were made
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,12 +57,6 @@ def settings_of(world: str) -> BaseModelSettings:
     return BaseModelSettings(world=world, **WORLDS[world].BASE_MODEL)
 
 
-def recipe_of(settings: BaseModelSettings) -> dict[str, Any]:
-    """Return what decides on the weights besides the code of the training: the settings, and a hash of solutions."""
-    solutions = json.dumps(_examples(dataclasses.replace(settings, rows=1000)))
-    return {"settings": dataclasses.asdict(settings), "solutions": hashlib.sha256(solutions.encode()).hexdigest()}
-
-
 def train(settings: BaseModelSettings, folder: Path) -> None:
     """Train a base model on the CPU with TRL's SFTTrainer, and save it with its tokenizer."""
     import torch
@@ -103,7 +93,6 @@ def train(settings: BaseModelSettings, folder: Path) -> None:
         trainer.train()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    (folder / RECIPE).write_text(json.dumps(recipe_of(settings), indent=2) + "\n")
 
 
 def _new_model(settings: BaseModelSettings, tokenizer: Any) -> Any:

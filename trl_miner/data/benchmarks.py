@@ -1,8 +1,8 @@
 """The benchmarks: one table. Adding a benchmark means adding a row.
 
 Columns, ids and numbers of problems are those of the data sets on the Hub; titles and samples per problem are the
-paper's, which does not ask GSM8K. A cell is the name of a column. Where a column needs work, or has another name in a
-mirror, the cell is a function of the row from `columns.py`.
+paper's, which does not ask GSM8K. A cell is the name of a column. Where a column needs work, the cell is
+a function of the row from `columns.py`.
 """
 
 import re
@@ -22,10 +22,9 @@ from .worlds import WORLDS
 # fmt: off
 _TABLE = (
     Benchmark("aime24", "AIME2024", "Maxwell-Jia/AIME_2024", "train", 30, "math", 128,
-              id=c.first("ID", "id"), question=c.first("Problem", "problem"),
-              solution=c.number(c.first("Answer", "answer"))),
+              id="ID", question="Problem", solution=c.number("Answer")),
     Benchmark("aime25", "AIME2025", "opencompass/AIME2025", "test", 30, "math", 128,
-              configs=("AIME2025-I", "AIME2025-II"), question=c.first("question", "problem"), solution="answer"),
+              configs=("AIME2025-I", "AIME2025-II"), question="question", solution="answer"),
     Benchmark("amc23", "AMC23", "zwhe99/amc23", "test", 40, "math", 128,
               id="id", question="question", solution=c.number("answer")),  # "27.0" there
     Benchmark("hmmt25", "HMMT25", "MathArena/hmmt_feb_2025", "train", 30, "math", 128,
@@ -39,11 +38,10 @@ _TABLE = (
               configs=("OE_TO_maths_en_COMP",), keep=c.is_false("is_multiple_answer"),
               id="id", question="question", context=c.optional("context"),
               solution=c.undollared(c.only("final_answer")), level="subfield"),
-    # Five options, in Parquet: the original, bigbio/med_qa, is a script, which `datasets` no longer runs. The letter
-    # is `answer_idx` in the original and `answer` in this mirror, which pads the options with empty ones.
+    # In Parquet: the original, bigbio/med_qa, is a script, which `datasets` no longer runs. This mirror pads the five
+    # options with empty ones.
     Benchmark("medqa", "MedQA", "mkieffer/MedQA-USMLE", "test", 1273, "choice", 4,
-              question="question", options=c.options("options"), solution=c.letter(c.first("answer_idx", "answer")),
-              level="meta_info"),
+              question="question", options=c.options("options"), solution=c.letter("answer"), level="meta_info"),
     Benchmark("medmcqa", "MedMCQA", "openlifescienceai/medmcqa", "validation", 4183, "choice", 4,
               id="id", question="question", options=lambda row: [c.text(row[f"op{letter}"]) for letter in "abcd"],
               solution=c.letter("cop"), level="subject_name"),
@@ -57,14 +55,11 @@ _TABLE = (
               keep=lambda row: row["category"] in ("health", "biology"), id="question_id", question="question",
               options=c.options("options"), solution=c.letter("answer_index"), level="category"),
     # The embedded worlds of `trl_miner.data.worlds`: nothing to download. Their prompts are the questions.
-    Benchmark("arithmetic", "Arithmetic", "", "test", 200, "math", 8,
-              question="prompt", solution="solution", level="level", prompt="verbatim"),
-    Benchmark("forks", "Forks", "", "test", 512, "math", 16,
-              question="prompt", solution="solution", level="level", prompt="verbatim"),
-    Benchmark("forks_mirror", "Forks, the mirror", "", "test", 512, "math", 16,
-              question="prompt", solution="solution", level="level", prompt="verbatim"),
-    Benchmark("strategies", "Strategies", "", "test", 200, "math", 64,
-              question="prompt", solution="solution", level="level", prompt="verbatim"),
+    *(Benchmark(name, title, "", "test", problems, "math", samples,
+                question="prompt", solution="solution", level="level", prompt="verbatim")
+      for name, title, problems, samples in (
+          ("arithmetic", "Arithmetic", 200, 8), ("forks", "Forks", 512, 16),
+          ("forks_mirror", "Forks, the mirror", 512, 16), ("strategies", "Strategies", 200, 64))),
 )
 # fmt: on
 BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _TABLE}
@@ -99,20 +94,9 @@ def find_benchmark(name: str, path: str = "") -> Benchmark:
     if not reasoning_gym.is_task(name):
         return user_benchmark(name, path)
     (part,) = reasoning_gym.benchmark_parts(name)
-    return Benchmark(
-        re.sub(r"[^\w.,=-]", "-", name),
-        reasoning_gym.benchmark_name(part).partition("/")[2],
-        name,
-        "test",
-        None,
-        "task",
-        samples=8,
-        question="question",
-        solution="solution",
-        id="id",
-        level="level",
-        task="task",
-    )
+    title = reasoning_gym.benchmark_name(part).partition("/")[2]
+    cells: dict[str, Any] = {cell: cell for cell in ("question", "solution", "id", "level", "task")}
+    return Benchmark(re.sub(r"[^\w.,=-]", "-", name), title, name, "test", None, "task", 8, **cells)
 
 
 def load(
@@ -159,7 +143,7 @@ def user_benchmark(name: str, path: str | Path) -> Benchmark:
     With a column of options (a list of texts, or a text for each letter), the answer is a letter or the index of an
     option, counted from 0, and the grader is "choice". Otherwise it is LaTeX or a number, and the grader is "math".
     """
-    if name in BENCHMARKS or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
+    if name in BENCHMARKS or not re.fullmatch(r"[\w.-]*\w[\w.-]*", name):
         raise ValueError(
             f"A benchmark of your own needs a name of letters, digits, - _ and . that is not taken: got {name!r}. "
             f"Taken: {', '.join(BENCHMARKS)}."

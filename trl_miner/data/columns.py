@@ -33,28 +33,9 @@ def text(value: Any) -> str:
     return str(value).strip()
 
 
-def first(*names: str) -> Reader:
-    """Read the first of these columns that exists: mirrors of a data set differ in names."""
-
-    def reader(row: Row) -> Any:
-        for name in names:
-            if name in row:
-                return row[name]
-        raise KeyError(" or ".join(names))
-
-    return reader
-
-
-def optional(cell: Cell) -> Reader:
-    """Read a cell, or None where its column is missing."""
-
-    def reader(row: Row) -> Any:
-        try:
-            return read(cell, row)
-        except KeyError:
-            return None
-
-    return reader
+def optional(name: str) -> Reader:
+    """Read a column, or None where it is missing."""
+    return lambda row: row.get(name)
 
 
 def number(cell: Cell) -> Reader:
@@ -92,17 +73,13 @@ def undollared(cell: Cell) -> Reader:
 
 
 def options(name: str) -> Reader:
-    """Read the choices from a list of texts, from {"A": text, ...}, or from a list of {"key": "A", "value": text}.
+    """Read the choices from a list of texts, or from {"A": text, ...}.
 
     Empty choices at the end are padding and dropped; letters must be A, B, C, ... without gaps.
     """
 
     def reader(row: Row) -> tuple[str, ...]:
         value = row[name]
-        if isinstance(value, (list, tuple)) and value and isinstance(value[0], Mapping):
-            value = {
-                entry.get("key", entry.get("letter")): entry.get("value", entry.get("content")) for entry in value
-            }
         if isinstance(value, Mapping):
             letters = sorted(value)
             if letters != list(ascii_uppercase[: len(letters)]):
@@ -140,7 +117,7 @@ def is_false(name: str) -> Callable[[Row], bool]:
 
 
 def is_pubmedqa_test(row: Row) -> bool:
-    """Whether a question of PubMedQA belongs to the official test set, listed in `pubmedqa_test_ids.txt`."""
+    """Whether a question of PubMedQA belongs to the official test set."""
     return text(row["pubid"]) in pubmedqa_test_ids()
 
 

@@ -31,21 +31,20 @@ def guess_settings(
         ValueError: No column looks like the question or like the answer, or no verifier accepts the answers.
     """
     found = dict(given)
-    if not found.get("dataset_prompt_column"):
+    if "dataset_prompt_column" not in found:
         hint = "Name it with --dataset_prompt_column COLUMN"
         found["dataset_prompt_column"] = find_column("question", QUESTIONS, columns, name, hint)
     others = [column for column in columns if column != found["dataset_prompt_column"]]
-    if not found.get("dataset_solution_column"):
+    if "dataset_solution_column" not in found:
         hint = "Name it with --dataset_solution_column COLUMN"
         found["dataset_solution_column"] = find_column("answer", ANSWERS, others, name, hint)
-    options = next((column for column in others if column.lower() in OPTIONS), None)
-    if options and not found.get("dataset_options_column"):
-        found["dataset_options_column"] = options
+    if options := [column for column in others if column.lower() in OPTIONS]:
+        found.setdefault("dataset_options_column", options[0])
     golds = [c.text(row.get(found["dataset_solution_column"])) for row in rows]
-    if not found.get("answer_pattern") and golds and all("####" in gold for gold in golds):
-        found["answer_pattern"] = MARKED
-    if not found.get("reward_funcs"):
-        found["reward_funcs"] = ["choice_reward" if found.get("dataset_options_column") else "math_reward"]
+    if golds and all("####" in gold for gold in golds):
+        found.setdefault("answer_pattern", MARKED)
+    if "reward_funcs" not in found:
+        found["reward_funcs"] = ["choice_reward" if "dataset_options_column" in found else "math_reward"]
         _check_verifier(rows, found)
     return found
 
@@ -75,14 +74,14 @@ def _check_verifier(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any])
     """Raise where the verifier rejects most of the first answers."""
     from datasets import Dataset
 
-    reward = found["reward_funcs"][0]
+    rewards = found["reward_funcs"]
     layout = Layout(
         found["dataset_prompt_column"],
         found["dataset_solution_column"],
-        found.get("dataset_options_column") or "options",
+        found.get("dataset_options_column", "options"),
         found.get("answer_pattern"),
     )
-    check = check_first_golds(reward, arrange(Dataset.from_list([*map(dict, rows)]), layout, [reward]), [reward])
+    check = check_first_golds(rewards[0], arrange(Dataset.from_list([*map(dict, rows)]), layout, rewards), rewards)
     if check.is_bad:
         raise ValueError(
             f"{check.rejected} Or name a reward function that can verify such answers: --reward_funcs module.function."

@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -14,13 +14,11 @@ from ..errors import first_line
 from . import columns as c
 from .golds import accepts_gold
 from .prompts import Kind, PromptForm, build_prompt
-from .reading import Row, read_file, separator
+from .reading import BUILDERS, Row, read_file, separator
 from .worlds import WORLDS
 
 GOLDS = 20  # of a training set are graded before the training
 GRADERS = {"math_reward": "math", "choice_reward": "choice", "task_reward": "task"}  # by the name of the reward
-# the formats of data files, by what `datasets` calls their readers
-BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
 _SHOWN = 5  # rows that an error names
 
 
@@ -35,14 +33,13 @@ class Layout:
     form: PromptForm = PromptForm()  # its style does not count
 
     def __post_init__(self) -> None:
-        if self.answer_pattern is not None:
-            try:
-                re.compile(self.answer_pattern)
-            except re.error as error:
-                raise ValueError(
-                    f"answer_pattern must be a regular expression: got {self.answer_pattern!r} ({error}). GSM8K's is "
-                    f"'#### (.+)'."
-                ) from error
+        try:
+            re.compile(self.answer_pattern or "")
+        except re.error as error:
+            raise ValueError(
+                f"answer_pattern must be a regular expression: got {self.answer_pattern!r} ({error}). GSM8K's is "
+                f"'#### (.+)'."
+            ) from error
 
     @property
     def builds_prompts(self) -> bool:
@@ -85,25 +82,15 @@ def reading(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # the loaders of `datasets` may raise anything
-        raise ValueError(_why_unreadable(name, error)) from error
-
-
-def _why_unreadable(name: str, error: Exception) -> str:
-    if builder := _builder(name):
-        try:
-            if not read_file(Path(name)):
-                return f"dataset_name must have rows: {name} has none. Add some, or name another file."
-        except ValueError as found:  # names the line
-            return str(found)
-    while error.__cause__ and isinstance(error.__cause__, Exception):
-        error = error.__cause__
-    why = f"{name} could not be loaded ({first_line(error)})"
-    if builder:
-        return f"dataset_name must be a file that can be read: {why}. Correct it."
-    return (
-        f"dataset_name must be a Hub id, a file, a folder, {' or '.join(WORLDS)}, or reasoning_gym/FAMILY: {why}. "
-        f"Check the name, or make the data set with `trl-miner data`."
-    )
+        if _builder(name) and not read_file(Path(name)):
+            raise ValueError(f"dataset_name must have rows: {name} has none. Add some.") from error
+        why = error
+        while isinstance(why.__cause__, Exception):
+            why = why.__cause__
+        raise ValueError(
+            f"dataset_name must be a Hub id, a file, a folder, {' or '.join(WORLDS)}, or reasoning_gym/FAMILY: {name} "
+            f"could not be loaded ({first_line(why)}). Correct it, or make the data set with `trl-miner data`."
+        ) from error
 
 
 def _builder(name: str) -> str | None:
@@ -122,17 +109,14 @@ def arrange(data: Any, layout: Layout, rewards: Collection[str]) -> Any:
             of choice are, one for `math_reward` as those of mathematics, and any other as it stands.
 
     Raises:
-        ValueError: A missing column, a question that is not text, or golds that `answer_pattern` does not find.
+        ValueError: A missing column, a question that is not text, or a gold that `answer_pattern` does not find.
     """
-    asked = layout.asked()
+    asked, names = layout.asked(), data.column_names
     if not asked:
         return data
-    names = data.column_names
     for setting, name in asked.items():
         if names is not None and name not in names:  # those of a stream may not be known
             raise ValueError(f"{setting} must name a column: got {name!r}, and there are {', '.join(names)}.")
-    if layout.answer_pattern is not None and hasattr(data, "__len__"):
-        _check_pattern(data[layout.solution], layout)
     kind: Kind = "math" if "math_reward" in rewards else "verbatim"
     # `datasets` would take prompts of an earlier version of this package from its cache.
     afresh = {"load_from_cache_file": False} if hasattr(data, "__len__") else {}
@@ -141,18 +125,12 @@ def arrange(data: Any, layout: Layout, rewards: Collection[str]) -> Any:
 
 def _arranged(row: Row, place: int, layout: Layout, kind: Kind) -> Row:
     """Return the columns of a row that are new."""
-    new: Row = {}
-    options: Sequence[str] = ()
     # a row without one gets None: all rows must have the same columns
-    new |= {name: None for name in ("options", "solution") if getattr(layout, name) in row}
+    new: Row = {name: None for name in ("options", "solution") if getattr(layout, name) in row}
     if row.get(layout.options) is not None:
-        options = new["options"] = list(c.options(layout.options)(row))
+        new["options"] = list(c.options(layout.options)(row))
     if row.get(layout.solution) is not None:
-        gold = c.text(row[layout.solution])
-        if layout.answer_pattern is not None:
-            _check_pattern([gold], layout)  # of a stream; others are checked before
-            gold = _last_match(layout.answer_pattern, gold) or ""
-        new["solution"] = gold
+        new["solution"] = _gold(row, place, layout)
     if layout.builds_prompts:
         question = row[layout.prompt]
         if not isinstance(question, str) or not question.strip():
@@ -161,23 +139,24 @@ def _arranged(row: Row, place: int, layout: Layout, kind: Kind) -> Row:
                 f"{str(question)[:80]!r}. Drop the row; messages are prompts already, for which system_prompt and "
                 f"prompt_template are not made."
             )
+        options = new.get("options") or ()
         new["prompt"] = build_prompt("choice" if options else kind, question, options, form=layout.form)
     return new
 
 
-def _last_match(pattern: str, text: str) -> str | None:
-    found = [*re.finditer(pattern, text)]
-    return (found[-1][1] if found[-1].re.groups else found[-1][0]).strip() if found else None
-
-
-def _check_pattern(golds: Sequence[Any], layout: Layout) -> None:
-    rows = [row for row, gold in enumerate(golds) if not _last_match(str(layout.answer_pattern), c.text(gold))]
-    if rows:
+def _gold(row: Row, place: int, layout: Layout) -> str:
+    text = c.text(row[layout.solution])
+    if layout.answer_pattern is None:
+        return text
+    found = [*re.finditer(layout.answer_pattern, text)]
+    gold = (found[-1][1] if found[-1].re.groups else found[-1][0]) if found else None
+    if not gold or not gold.strip():
         raise ValueError(
             f"answer_pattern must find an answer in every row of the column {layout.solution}: "
-            f"{layout.answer_pattern!r} finds none in {len(rows)} of {len(golds)}, such as row {rows[0]}, which ends "
-            f"with {c.text(golds[rows[0]])[-80:]!r}. Correct it, or drop these rows."
+            f"{layout.answer_pattern!r} finds none in row {place}, which ends with {text[-80:]!r}. Correct it, or "
+            f"drop such rows."
         )
+    return str(gold).strip()
 
 
 def check_answers(column: str, rows: Any) -> None:
@@ -214,24 +193,26 @@ def check_first_golds(reward: str, data: Iterable[Row], rewards: Collection[str]
     grader, rows = GRADERS[reward], list(enumerate(islice(data, GOLDS)))
     if {"math_reward", "choice_reward"} <= {*rewards}:
         rows = [(place, row) for place, row in rows if bool(row.get("options")) == (grader == "choice")]
-    golds = [c.text(row["answer" if grader == "task" else "solution"]) for _, row in rows]
-    problems = [
-        SimpleNamespace(solution=gold, options=row.get("options") or [], task=row.get("task"))
-        for gold, (_, row) in zip(golds, rows, strict=True)
+    problems: list[Any] = [
+        SimpleNamespace(
+            solution=c.text(row["answer" if grader == "task" else "solution"]),
+            options=row.get("options") or [],
+            task=row.get("task"),
+        )
+        for _, row in rows
     ]
-    accepted = accepts_gold(grader, problems)  # type: ignore[arg-type]
-    if grader == "math":  # which accepts a worked solution as its own answer
-        accepted = [ok and not _is_worked(gold) for ok, gold in zip(accepted, golds, strict=True)]
     bad = [
-        f"row {place}: {gold[-60:]!r}" for (place, _), gold, ok in zip(rows, golds, accepted, strict=True) if not ok
+        f"row {place}: {problem.solution[-60:]!r}"
+        for (place, _), problem, is_accepted in zip(rows, problems, accepts_gold(grader, problems), strict=True)
+        if not is_accepted or (grader == "math" and _is_worked(problem.solution))
     ]
     rejected = (
         f"{reward} must accept every gold as an answer: it rejects {len(bad)} of the first {len(rows)} "
         f"({', '.join(bad[:_SHOWN])}). Set dataset_solution_column or answer_pattern, or drop these rows."
     )
-    return GoldCheck(sum(accepted), len(rows), rejected)
+    return GoldCheck(len(rows) - len(bad), len(rows), rejected)
 
 
 def _is_worked(gold: str) -> bool:
-    """Return whether a gold is a worked solution in which nothing marks the answer, as GSM8K's are."""
+    """Return whether a gold is a worked solution in which nothing marks the answer: the grader would accept itself."""
     return "\\boxed" not in gold and ("\n" in gold or "####" in gold)

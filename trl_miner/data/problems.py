@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from .columns import Cell, optional, read, text
+from .columns import Cell, read, text
 from .prompts import Kind
 from .reading import Row, Source
 
@@ -39,8 +39,8 @@ class Benchmark:
     solution: Cell
     options: Cell | None = None
     context: Cell | None = None
-    id: Cell | None = None
-    level: Cell | None = None
+    id: str | None = None  # a column, as the next; rows may lack both
+    level: str | None = None
     task: Cell | None = None
     configs: tuple[str, ...] = ()  # of the data set; (): the default one
     keep: Callable[[Row], bool] | None = None  # which rows belong to it; None: all
@@ -73,14 +73,14 @@ def read_problems(benchmark: Benchmark, rows: Iterable[Row], unreadable: list[in
             problem = _read_problem(benchmark, index, row)
         except KeyError as error:
             raise ValueError(
-                f"{benchmark.title} needs the column {error.args[0]}: row {index}{_id_note(benchmark, row)} has "
-                f"{', '.join(map(str, row))}. Rename a column."
+                f"{benchmark.title} needs the column {error.args[0]}: row {index} has {', '.join(map(str, row))}. "
+                f"Rename a column."
             ) from error
         except (TypeError, ValueError) as error:
-            if unreadable is not None:
-                unreadable.append(index)
-                continue
-            raise ValueError(f"{benchmark.title}, row {index}{_id_note(benchmark, row)}: {error}") from error
+            if unreadable is None:
+                raise ValueError(f"{benchmark.title}, row {index}: {error}") from error
+            unreadable.append(index)
+            continue
         if problem.id in row_of_id:
             raise ValueError(
                 f"Every problem of {benchmark.title} needs its own id: rows {row_of_id[problem.id]} and {index} "
@@ -105,14 +105,13 @@ def _read_problem(benchmark: Benchmark, index: int, row: Row) -> Problem:
     def text_of(cell: Cell | None) -> str:
         return "" if cell is None else text(read(cell, row))
 
-    level = None if benchmark.level is None else read(optional(benchmark.level), row)
     question = read(benchmark.question, row)
     problem = Problem(
-        id=text_of(benchmark.id and optional(benchmark.id)) or f"{benchmark.name}-{index}",
+        id=text(row.get(benchmark.id or "")) or f"{benchmark.name}-{index}",
         question=question if benchmark.kind == "verbatim" else text(question),
         solution=text_of(benchmark.solution),
         options=() if benchmark.options is None else tuple(read(benchmark.options, row)),
-        level=None if level is None else text(level),
+        level=text(row.get(benchmark.level or "")) or None,
         context=text_of(benchmark.context),
         task=text_of(benchmark.task),
     )
@@ -124,10 +123,3 @@ def _read_problem(benchmark: Benchmark, index: int, row: Row) -> Problem:
             f"the gold must be one of {len(problem.options)} options: got {problem.solution}. Correct it."
         )
     return problem
-
-
-def _id_note(benchmark: Benchmark, row: Row) -> str:
-    try:
-        return "" if benchmark.id is None else f" (id {text(read(benchmark.id, row))})"
-    except (KeyError, TypeError, ValueError):
-        return ""

@@ -3,8 +3,8 @@
 {"format": 1, "style": "chat", "system_prompt": null, "prompt_template": "{question}",
  "chat_template_kwargs": {"enable_thinking": false}, "is_known": true}
 
-Every model that is saved has one, checkpoints and adapters too; pushing uploads it, and evaluating follows it. The
-template of a data set's own prompts is found in its rows.
+Every model that is saved has one, checkpoints and adapters too; pushing uploads it, and evaluating follows it: asked
+in another form, a model would score less. The template of a data set's own prompts is found in its rows.
 """
 
 import json
@@ -25,7 +25,6 @@ from .worlds import WORLDS
 FILE = "prompt_form.json"
 QUESTION = "{question}"
 ROWS = 100  # of a training set, whose prompts are looked at
-_FEWEST = 8  # different prompts from which words in common are told from words of questions
 _RECORD = TypeAdapter(FormFile)
 _GAP = "\0"  # stands for a question
 Row = Mapping[str, Any]
@@ -47,29 +46,20 @@ def write_form(folder: Path, form: PromptForm | None) -> None:
 
 
 def read_form(model: str, revision: str | None = None) -> PromptForm | None:
-    """Return the form that a model was trained on; None: nobody wrote it down.
-
-    Args:
-        model: A folder, a Hub id, or an embedded world, whose base model knows bare questions.
-        revision: Of the Hub.
+    """Return the form that a model (a folder, a Hub id, a world) was trained on; None: nobody wrote it down.
 
     Raises:
         ValueError: The file is damaged.
     """
-    if model in WORLDS:
+    if model in WORLDS:  # whose base model knows bare questions
         return PromptForm(template=QUESTION)
     path = find_file(model, FILE, revision)
     if path is None:
         return None
     found = read_object(path, "Correct it, or delete it and choose the form by hand.", _RECORD)
+    words = found.get("system_prompt"), found.get("prompt_template")
     try:
-        return PromptForm(
-            found["style"],
-            found.get("system_prompt"),
-            found.get("prompt_template"),
-            found["chat_template_kwargs"],
-            found["is_known"],
-        )
+        return PromptForm(found["style"], *words, found["chat_template_kwargs"], found["is_known"])
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
@@ -110,7 +100,7 @@ def form_of_rows(rows: Iterable[Row], template_kwargs: Mapping[str, Any] | None 
     """Return the form of a data set's own prompts, found in some rows; None: they have no column `prompt`.
 
     Prompts in the words of `build_prompt` have its form. Else the template is what stands around the text of another
-    column, if that is the same in all rows: then it is known. Else it is what all prompts begin and end with.
+    column, if that is the same in all rows; else it is not known.
 
     Args:
         rows: With the column `prompt`, text or messages: all of a data set, since it may have several parts. Of a
@@ -120,11 +110,9 @@ def form_of_rows(rows: Iterable[Row], template_kwargs: Mapping[str, Any] | None 
     seen = [row for row in _some(rows) if row.get("prompt") is not None]
     if not seen:
         return None
+    is_text = isinstance(seen[0]["prompt"], str)
+    style, kwargs = STYLES[0 if is_text else 1], {} if is_text else dict(template_kwargs or {})
     parts = [_split(row["prompt"]) for row in seen]
-    if isinstance(seen[0]["prompt"], str):
-        style, kwargs = STYLES[0], {}
-    else:
-        style, kwargs = STYLES[1], dict(template_kwargs or {})
     systems = {part[0] for part in parts if part is not None}
     if None in parts or len(systems) != 1:  # several turns, pictures, or a system prompt for each question
         return PromptForm(style, None, QUESTION, kwargs, is_known=False)
@@ -133,9 +121,7 @@ def form_of_rows(rows: Iterable[Row], template_kwargs: Mapping[str, Any] | None 
     template = _template_of_column(seen, texts)
     if any(_is_ours(kind, style, system, texts, template) for kind in ("math", "choice", "task")):
         return PromptForm(style, template_kwargs=kwargs)
-    if template is not None:
-        return PromptForm(style, system, template, kwargs)
-    return PromptForm(style, system, _common_words(texts), kwargs, is_known=False)
+    return PromptForm(style, system, template or QUESTION, kwargs, is_known=template is not None)
 
 
 def _some(rows: Iterable[Row]) -> Iterable[Row]:
@@ -180,16 +166,3 @@ def _template_of_column(rows: Sequence[Row], texts: Sequence[str]) -> str | None
         ):
             templates.append(template)
     return min(templates, key=len, default=None)  # of a question and a part of it, the question
-
-
-def _common_words(texts: Sequence[str]) -> str:
-    """Return the words that all prompts begin and end with, around {question}."""
-    if len({*texts}) < _FEWEST:
-        return QUESTION
-    before = os.path.commonprefix(list(texts))
-    before = before[: max(before.rfind("\n"), before.rfind(": ") + 1) + 1]  # questions may begin alike
-    shortest = min(len(text) for text in texts) - len(before)
-    after = os.path.commonprefix([text[::-1] for text in texts])[:shortest][::-1]
-    starts = [place for place in (after.find(" "), after.find("\n")) if place >= 0]  # and end alike
-    after = after[min(starts) :] if starts else ""
-    return before + QUESTION + after

@@ -20,7 +20,7 @@ Kind = Literal["math", "choice", "task", "verbatim"]
 Style = Literal["plain", "chat"]
 Message = dict[str, str]
 
-KINDS, STYLES = get_args(Kind), get_args(Style)
+STYLES = get_args(Style)
 
 MATH_INSTRUCTION = (
     "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The assistant "
@@ -41,7 +41,7 @@ class PromptForm:
         system: A system prompt instead of the instruction of "math"; None: the kind of problem decides.
         template: A template with {question} in it instead of all other words; None: the kind of problem decides.
         template_kwargs: What the chat template gets besides the messages.
-        is_known: False where the words around the questions of a data set's own prompts are only inferred.
+        is_known: False where the words around the questions of a data set's own prompts are not known.
     """
 
     style: Style = "plain"
@@ -70,15 +70,7 @@ def build_prompt(
     *,
     form: PromptForm = PromptForm(),
 ) -> str | list[Message]:
-    """Build the prompt of a problem: text for the style "plain", messages for "chat".
-
-    The form's system prompt replaces the instruction of "math"; its template all words but the question's own, with
-    its context and options.
-    """
-    if kind not in KINDS:
-        raise ValueError(f"The kind of a prompt must be one of {', '.join(KINDS)}: got {kind!r}. Choose one of these.")
-    if kind != "choice" and options:
-        raise ValueError(f'Only a "choice" prompt has options: got {len(options)} for {kind!r}. Use kind="choice".')
+    """Build the prompt of a problem: text for the style "plain", messages for "chat"."""
     text = f"{context}\n\n{question}" if context else question
     if kind == "choice":
         if not 2 <= len(options) <= 26:
@@ -107,7 +99,7 @@ def guess_style(model_name: str, tokenizer: Any) -> Style:
 
     A chat template alone is no sign: many base models ship one too (Qwen3-4B-Base). So "plain" means that there is no
     template, or that the last part of the name contains the word "base". For a trained model this is wrong as often as
-    not: see `prompt_form.style_of`, which asks the model's own folder first.
+    not: `prompt_form.style_of` asks the model's own folder first.
     """
     last_part = model_name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
     is_base = re.search(r"(?<![a-z])base(?![a-z])", last_part, re.IGNORECASE) is not None

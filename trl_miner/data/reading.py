@@ -3,17 +3,17 @@
 import csv
 import hashlib
 import io
+import json
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..progress import Progress
-from ..runs.files import parse
 
 Row = dict[str, Any]
-SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".tsv")
+# the formats of data files, by what `datasets` calls their readers
+BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
 
 
 @dataclass(frozen=True)
@@ -40,89 +40,70 @@ def read_rows(source: Source, local: str | Path | None = None, *, flag: str) -> 
     with Progress(f"reading {local or source.hub}", unit="", leave=False):
         if local is None:
             return _read_hub(source, flag)
-        files = find_files(Path(local), source.configs, source.split)
+        files = find_files(Path(local), source.split)
         rows = [row for file in files for row in read_file(file)]
         return rows, {"files": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}}
 
 
-def find_files(path: Path, configs: Sequence[str] = (), split: str = "") -> list[Path]:
-    """Return the data files of a path: itself, or those in a folder that belong to the configs and the split.
-
-    A folder may be a copy of a Hub repository. Files or subfolders named after the configs are taken, else all; of
-    these, files or subfolders named after the split, else all.
-    """
+def find_files(path: Path, split: str = "") -> list[Path]:
+    """Return the data files of a path: itself, or those in a folder; if some are named after the split, only these."""
     if path.is_file():
         return [path]
-    if not path.is_dir():
-        raise ValueError(f"A local data set must be a file or a folder: got {path}, which does not exist.")
-    files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+    files = sorted(file for file in path.rglob("*") if file.suffix.lower() in BUILDERS and file.is_file())
     if not files:
-        raise ValueError(f"A local data set must hold {', '.join(SUFFIXES)} files: got none in {path}.")
-    of_config = {config: [file for file in files if _named_after(file, path, config)] for config in configs}
-    missing = [config for config in configs if not of_config[config]]
-    if configs and not missing:
-        files = [file for config in configs for file in of_config[config]]
-    elif len(missing) < len(configs):
         raise ValueError(
-            f"A folder with a file per config must have all of {', '.join(configs)}: {path} has none for "
-            f"{', '.join(missing)}. Add it, or put all rows into one file."
+            f"A local data set must be a file, or a folder with {', '.join(BUILDERS)} files: got {path}. Correct it."
         )
-    return [file for file in files if split and _named_after(file, path, split)] or files
+    name = re.compile(rf"(?<![a-z0-9_]){re.escape(split.casefold())}(?![a-z0-9_])")
+    of_split = [file for file in files if split and name.search(str(file.relative_to(path)).casefold())]
+    return of_split or files
 
 
 def read_file(path: Path) -> list[Row]:
-    """Read all rows of one file; errors name the line."""
-    suffix = path.suffix.lower()
-    if suffix == ".parquet":
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+    """Read all rows of one file.
 
-        try:
-            return pq.read_table(path).to_pylist()
-        except pa.ArrowInvalid as error:
-            raise ValueError(f"{path} must be a Parquet file: {error}. Write it again.") from error
-    if suffix not in SUFFIXES:
-        raise ValueError(f"A data file must end in {', '.join(SUFFIXES)}: got {path}. Convert it to one of these.")
-    content = path.read_bytes()
+    Raises:
+        ValueError: It cannot be read; the message says why.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in BUILDERS:
+        raise ValueError(f"A data file must end in {', '.join(BUILDERS)}: got {path}. Convert it to one of these.")
     try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise ValueError(f"{path} must be a text in UTF-8: line {line} is not. Convert it.") from error
-    if suffix in (".csv", ".tsv"):
-        lines = io.StringIO(text, newline="")  # "": line ends inside quotes stay
-        return [dict(row) for row in csv.DictReader(lines, delimiter=separator(text.partition("\n")[0]))]
-    is_lines = suffix == ".jsonl" or text.lstrip()[:1] != "["
-    try:
-        rows = list(_json_lines(path, text)) if is_lines else parse(content)
-    except ValueError as error:
-        raise ValueError(f"{path} must be a JSON list of objects: {error}. Correct the file.") from error
+        if suffix == ".parquet":
+            return _read_parquet(path)
+        text = path.read_bytes().decode("utf-8-sig")
+        if suffix in (".csv", ".tsv"):
+            lines = io.StringIO(text, newline="")  # "": line ends inside quotes stay
+            return list(csv.DictReader(lines, delimiter=separator(text.partition("\n")[0])))
+        rows = json.loads(text) if suffix == ".json" and text.lstrip()[:1] == "[" else _json_lines(text)
+    except (ValueError, csv.Error) as error:  # ValueError: also of UTF-8, JSON and Arrow
+        raise ValueError(f"{path} must be a file that can be read: {error}. Correct it.") from error
     for index, row in enumerate(rows):
         if not isinstance(row, dict):
-            raise ValueError(
-                f"Row {index} of {path} must be a JSON object: got {type(row).__name__}. Correct the file."
-            )
+            raise ValueError(f"Row {index} of {path} must be an object: got {type(row).__name__}. Correct the file.")
+    return rows
+
+
+def _read_parquet(path: Path) -> list[Row]:
+    import pyarrow.parquet
+
+    rows: list[Row] = pyarrow.parquet.read_table(path).to_pylist()
+    return rows
+
+
+def _json_lines(text: str) -> list[Any]:
+    rows = []
+    for number, line in enumerate(text.split("\n"), 1):  # splitlines would also cut at U+2028 inside a string
+        try:
+            rows += [json.loads(line)] if line.strip() else []
+        except ValueError as error:
+            raise ValueError(f"line {number} is no JSON object ({error})") from error
     return rows
 
 
 def separator(header: str) -> str:
     """Return what separates the columns of a CSV file, by its first line: spreadsheets also write `;` and tabs."""
     return next((mark for mark in ",;\t" if mark in header), ",")
-
-
-def _json_lines(path: Path, text: str) -> Iterator[Any]:
-    for number, line in enumerate(text.split("\n"), 1):  # splitlines would also cut at U+2028 inside a string
-        if line.strip():
-            try:
-                yield parse(line.encode())
-            except ValueError as error:
-                raise ValueError(f"Line {number} of {path} must be a JSON object: {error}. Correct it.") from error
-
-
-def _named_after(file: Path, folder: Path, name: str) -> bool:
-    name = name.casefold()
-    *parents, last = (part.casefold() for part in file.relative_to(folder).with_suffix("").parts)
-    return name in parents or re.match(rf"{re.escape(name)}(?![a-z0-9_])", last) is not None
 
 
 def _read_hub(source: Source, flag: str) -> tuple[list[Row], dict[str, Any]]:
@@ -133,10 +114,7 @@ def _read_hub(source: Source, flag: str) -> tuple[list[Row], dict[str, Any]]:
     for config in source.configs or (None,):
         try:
             loaded = load_dataset(source.hub, config, split=source.split, revision=source.revision)
-        except (OSError, ValueError) as error:
-            # OSErrors: ConnectionError offline and when the Hub does not answer, DatasetNotFoundError for a missing or
-            # gated data set, huggingface_hub's own when a download fails. ValueError: an unknown config or split, also
-            # where an offline cache holds only another one.
+        except (OSError, ValueError) as error:  # the network, and an unknown name, config or split
             kind = ConnectionError if isinstance(error, OSError) else ValueError
             raise kind(
                 f"A data set must be on the Hub or in a local file: could not get {source} ({error}). "

@@ -16,12 +16,13 @@ import random
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
-from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from ..importing import did_you_mean
 from ..progress import Progress
@@ -38,13 +39,16 @@ _PATIENCE = 1000  # draws for one new problem
 _MAX_LEVELS = 10
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Part:
     """A family with its own settings, and its share of a mixture."""
 
     name: str
-    config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    weight: float = 1.0
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+
+
+_PARTS = TypeAdapter(list[Part])
 
 
 def is_task(name: str | None) -> bool:
@@ -55,33 +59,25 @@ def is_task(name: str | None) -> bool:
 def read_parts(name: str, config: Mapping[str, Any] | str | None, tasks: Sequence[Any] | None) -> list[Part]:
     """Return the families that a recipe asks for; the arguments are its `dataset_name`, `task_config` and `tasks`."""
     family = name.partition("/")[2]
-    if isinstance(config, str):  # from a command line
-        config = yaml.safe_load(config)
-    if config is not None and not isinstance(config, Mapping):
-        raise ValueError(f"task_config must hold settings of the family: got {config!r}. Example: {{max_terms: 3}}.")
     if family and tasks:
         raise ValueError(
             f"tasks is for a mixture: got it with dataset_name {name}. Set dataset_name: {NAME}, or leave tasks out."
         )
-    if family:
-        return [Part(family, config or {})]
-    if config or not tasks:
+    if not family and (config or not tasks):
         raise ValueError(
             f"dataset_name: {NAME} is a mixture and needs `tasks`, a list of {{name, weight, config}}: got "
             f"{'task_config' if config else 'none'}. Or name one family, such as dataset_name: {NAME}/chain_sum."
         )
-    return [_read_part(task) for task in tasks]
-
-
-def _read_part(task: Any) -> Part:
-    known = {field.name for field in dataclasses.fields(Part)}
-    example = "Example: {name: chain_sum, weight: 2, config: {max_terms: 3}}."
-    if not isinstance(task, Mapping) or not task.keys() <= known or not isinstance(task.get("name"), str):
-        raise ValueError(f"Each of tasks must have a name, and may have weight and config: got {task!r}. {example}")
-    weight, config = task.get("weight", 1.0), task.get("config") or {}
-    if not isinstance(weight, (int, float)) or not 0 < weight < float("inf") or not isinstance(config, Mapping):
-        raise ValueError(f"weight must be a positive number, and config a mapping: got {task!r}. {example}")
-    return Part(task["name"].removeprefix(f"{NAME}/"), config, float(weight))
+    if isinstance(config, str):  # from a command line
+        config = yaml.safe_load(config)
+    try:
+        return _PARTS.validate_python([{"name": family, "config": config or {}}] if family else tasks)
+    except ValidationError as error:
+        found = error.errors()[0]
+        raise ValueError(
+            f"{'task_config' if family else 'tasks'}: {'.'.join(map(str, found['loc']))}: {found['msg']}, got "
+            f"{found['input']!r}. Example of a task: {{name: chain_sum, weight: 2, config: {{max_terms: 3}}}}."
+        ) from error
 
 
 def benchmark_parts(name: str) -> list[Part]:
@@ -109,7 +105,7 @@ def make_rows(parts: Sequence[Part], split: str, size: int, seed: int) -> list[R
         parts: The families; each row is of one of them, by their weights.
         split: "train" or "test".
         size: The number of problems. A larger one only appends.
-        seed: Decides which problems.
+        seed: Decides which.
 
     Returns:
         Rows with `id`, `question`, `solution` (one right answer), `level` and `task`, the problem as text for its
@@ -120,39 +116,23 @@ def make_rows(parts: Sequence[Part], split: str, size: int, seed: int) -> list[R
         ValueError: An unknown family or setting, a wrong value, or fewer different problems than asked for.
         ImportError: reasoning-gym is not installed.
     """
-    if size < 1:
-        raise ValueError(f"task_size must be at least 1: got {size}. The default is {TRAIN_SIZE}.")
     if importlib.util.find_spec("reasoning_gym") is None:
         raise ImportError(
             f"{NAME}/... needs the package reasoning-gym, which is not installed. Run: pip install 'trl_miner[tasks]'"
         )
     request = {"parts": [dataclasses.asdict(part) for part in parts], "split": split, "size": size, "seed": seed}
-    paths = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     command = [sys.executable, "-P", "-c", "from trl_miner.data.reasoning_gym import main; main()"]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"}
-    rows: list[Row] = []
-    with (
-        Progress(f"making {split} problems", size, unit="problems", leave=False) as progress,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True) as process,
-    ):
-        assert process.stdin is not None and process.stdout is not None
-        try:
-            json.dump(request, process.stdin, default=str)
-            process.stdin.close()
-            for line in process.stdout:
-                rows.append(json.loads(line))
-                progress.advance()
-        except BaseException:  # Ctrl-C
-            process.kill()
-            raise
-    if rows and "error" in rows[-1]:
-        raise ValueError(rows[-1]["error"])
-    if process.returncode or len(rows) != size:
-        raise RuntimeError(
-            f"reasoning-gym must make {size} problems: it made {len(rows)} and ended with status "
-            f"{process.returncode}. Its output on stderr says why."
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONHASHSEED": "0"}
+    with Progress(f"making {size} {split} problems", unit="", leave=False):
+        made = subprocess.run(
+            command, input=json.dumps(request, default=str), stdout=subprocess.PIPE, env=env, text=True
         )
-    return rows
+    if made.returncode:
+        raise RuntimeError(f"reasoning-gym ended with status {made.returncode}. Its output on stderr says why.")
+    rows = json.loads(made.stdout)
+    if isinstance(rows, str):
+        raise ValueError(rows)
+    return list(rows)
 
 
 def load_dataset(parts: Sequence[Part], split: str, size: int, seed: int, form: PromptForm) -> Any:
@@ -176,20 +156,19 @@ def load_dataset(parts: Sequence[Part], split: str, size: int, seed: int, form: 
 
 
 def main() -> None:
-    """Read a request from stdin, and write a row of JSON per problem, or a last one with the error."""
+    """Read a request from stdin, and write the rows as JSON, or the text of an error."""
     out, sys.stdout = sys.stdout, sys.stderr  # some families print
     request = json.load(sys.stdin)
-    parts = [Part(**part) for part in request.pop("parts")]
+    parts = _PARTS.validate_python(request.pop("parts"))
     try:
-        for row in _draw_rows(parts, **request):
-            print(json.dumps(row), file=out, flush=True)
+        json.dump([*draw_rows(parts, **request)], out)
     except ValueError as error:
-        print(json.dumps({"error": str(error)}), file=out)
+        json.dump(str(error), out)
 
 
-def _draw_rows(parts: Sequence[Part], split: str, size: int, seed: int) -> Iterator[Row]:
-    create = [_check(part) for part in parts]  # all of them, before any draws
-    streams = [_stream(part, create[place], f"{split} {seed} {place}") for place, part in enumerate(parts)]
+def draw_rows(parts: Sequence[Part], split: str, size: int, seed: int) -> Iterator[Row]:
+    """Yield what `make_rows` returns, made in this process."""
+    streams = [_stream(part, f"{split} {seed} {place}") for place, part in enumerate(parts)]
     rng = random.Random(f"{split} {seed}")
     seen: set[str] = set()
     for index in range(size):
@@ -210,54 +189,25 @@ def _draw_rows(parts: Sequence[Part], split: str, size: int, seed: int) -> Itera
         yield _row(part, entry, f"{split}-{seed}-{index}", len(parts) > 1)
 
 
-def _stream(part: Part, create: Callable[[int], Any], seed: str) -> Iterator[dict[str, Any]]:
+def _stream(part: Part, seed: str) -> Iterator[dict[str, Any]]:
     """Yield a family's problems without an end."""
-    for chunk in count():
-        number = random.Random(f"{seed} {chunk}").getrandbits(31)
-        try:
-            yield from create(number)
-        except Exception as error:  # families raise anything for settings that they do not check
-            raise ValueError(_wrong_config(part, error)) from error
-
-
-def _check(part: Part) -> Callable[[int], Any]:
-    """Return a function of the seed that makes the family, once its name and its settings are known to be right."""
     import reasoning_gym
     from reasoning_gym.factory import DATASETS
 
-    if part.name == "composite":
-        raise ValueError(f"{NAME}/composite is a mixture: use dataset_name: {NAME} with `tasks`.")
-    if part.name not in DATASETS:
-        raise ValueError(
-            f"A task must be one of reasoning-gym's families: got {part.name!r}."
-            + (did_you_mean(part.name, DATASETS) or f" There are {', '.join(sorted(DATASETS))}.")
-        )
-    known = {field.name for field in dataclasses.fields(DATASETS[part.name][1])} - {"seed", "size"}
-    for key in part.config:
-        if key not in known:
-            hint = " task_seed and task_size set these." if key in ("seed", "size") else did_you_mean(key, known)
+    for chunk in count():
+        number = random.Random(f"{seed} {chunk}").getrandbits(31)
+        try:
+            yield from reasoning_gym.create_dataset(part.name, size=_CHUNK, seed=number, **part.config)
+        except Exception as error:  # families raise anything for settings that they do not check
+            hint = "" if part.name in DATASETS else did_you_mean(part.name, DATASETS)
             raise ValueError(
-                f"task_config of {NAME}/{part.name} must hold its settings: got {key!r}, and they are "
-                f"{', '.join(sorted(known))}.{hint}"
-            )
-
-    def create(seed: int) -> Any:
-        return reasoning_gym.create_dataset(part.name, size=_CHUNK, seed=seed, **part.config)
-
-    return create
-
-
-def _wrong_config(part: Part, error: Exception) -> str:
-    said = str(error).strip().rstrip(".") or type(error).__name__
-    return (
-        f"task_config of {NAME}/{part.name} must hold values that the family takes: got {dict(part.config)}, and it "
-        f"says: {said}. Change it."
-    )
+                f"{NAME}/{part.name} with the settings {part.config} cannot be made ({type(error).__name__}: {error})."
+                f"{hint} Change task_config or tasks."
+            ) from error
 
 
 def _row(part: Part, entry: Mapping[str, Any], name: str, is_mixture: bool) -> Row:
-    metadata = _plain(entry["metadata"])
-    answer = entry["answer"]
+    metadata, answer = _plain(entry["metadata"]), entry["answer"]
     if answer is None:
         example = next((metadata[key] for key in _EXAMPLES if key in metadata), None)
         if example is None:
@@ -267,13 +217,19 @@ def _row(part: Part, entry: Mapping[str, Any], name: str, is_mixture: bool) -> R
             )
         answer = example if isinstance(example, str) else json.dumps(example)
     task = {
-        **{"family": part.name, "config": dict(part.config), "question": entry["question"]},
-        **{"answer": _plain(entry["answer"]), "metadata": metadata},
+        "family": part.name,
+        "config": part.config,
+        "question": entry["question"],
+        "answer": _plain(entry["answer"]),
+        "metadata": metadata,
     }
     level = " ".join([*([part.name] if is_mixture else []), *_difficulty(metadata)])
     return {
-        **{"id": f"{part.name}-{name}", "question": entry["question"], "solution": str(answer)},
-        **{"level": level or None, "task": repr(task)},
+        "id": f"{part.name}-{name}",
+        "question": entry["question"],
+        "solution": str(answer),
+        "level": level or None,
+        "task": repr(task),
     }
 
 
@@ -282,11 +238,8 @@ def _difficulty(metadata: Mapping[str, Any]) -> list[str]:
     difficulty = metadata.get("difficulty")
     for key, between in difficulty.items() if isinstance(difficulty, dict) else ():
         own = metadata.get(key)
-        if (
-            isinstance(between, (list, tuple))
-            and [type(end) for end in (*between, own)] == [int] * 3
-            and 0 < between[1] - between[0] < _MAX_LEVELS
-        ):
+        is_range = isinstance(between, (list, tuple)) and [type(end) for end in (*between, own)] == [int] * 3
+        if is_range and 0 < between[1] - between[0] < _MAX_LEVELS:
             return [f"{key.replace('_', ' ')} {own}"]
     return []
 

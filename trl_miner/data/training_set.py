@@ -1,27 +1,24 @@
 """Make a training set from problems: a Parquet file, a data card, and a report of its overlaps with benchmarks."""
 
-import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..progress import Progress, track
+from ..progress import track
 from ..redaction import redact
 from ..runs.files import write_whole
-from ..text import code_for_markdown, for_markdown
 from .contamination import NGRAM, Overlap, find_overlaps
 from .golds import accepts_gold
-from .problems import Benchmark, Problem, fingerprint, read_problems
-from .prompts import Kind, Message, PromptForm, Style, build_prompt
+from .problems import Benchmark, Problem, read_problems
+from .prompts import Kind, Message, PromptForm, Style, build_prompt, prompt_text
 from .reading import read_rows
 
 MAX_PROMPT_TOKENS = 1000
 TRAIN, CONTAMINATION, CARD = "train.parquet", "contamination.jsonl", "README.md"
-_BATCH = 1000  # prompts tokenized at once
 
 
 @dataclass(frozen=True)
@@ -53,14 +50,20 @@ class Written:
     rows: int
     dropped: Mapping[str, int]  # rows by reason, in the order of the stages
     overlaps: Sequence[Overlap]  # dropped or not; `row` counts the rows that were compared
-    content_sha256: str  # of the rows, whatever version wrote the Parquet file
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Row:
     source: str
     problem: Problem
-    prompt: str | list[Message] = ""
+    prompt: str | list[Message]
+
+    def record(self, grader: Kind) -> dict[str, Any]:
+        """Return the row as it is written."""
+        asked = self.problem
+        options = {"options": list(asked.options)} if grader == "choice" else {}
+        columns = {"prompt": self.prompt, "question": asked.question, "solution": asked.solution}
+        return {**columns, **options, "id": asked.id, "source": self.source}
 
 
 def read_part(benchmark: Benchmark, source: str | Path | None, revision: str | None) -> Part:
@@ -95,48 +98,40 @@ def write_training_set(
     questions = [row.problem.question for row in rows]
     compared = track(questions, "comparing with the benchmarks", unit="questions", quiet=not benchmarks)
     overlaps = find_overlaps(compared, benchmarks)
-    overlapping = {overlap.row for overlap in overlaps}
     reports = [
         asdict(overlap) | {"id": rows[overlap.row].problem.id, "source": rows[overlap.row].source}
         for overlap in overlaps
     ]
     if options.decontaminate:
+        overlapping = {overlap.row for overlap in overlaps}
         is_clean = [index not in overlapping for index in range(len(rows))]
         rows = _keep(rows, is_clean, "overlap with a benchmark", dropped)
     if not rows:
         raise ValueError(
             f"A training set must have rows: all were dropped ({dict(dropped)}). Check the source and the limits."
         )
-    records = [
-        {"prompt": row.prompt, "question": row.problem.question, "solution": row.problem.solution}
-        | ({"options": list(row.problem.options)} if grader == "choice" else {})
-        | {"id": row.problem.id, "source": row.source}
-        for row in rows
-    ]
-    content = "".join(json.dumps(record, sort_keys=True) + "\n" for record in records)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    written = Written(folder, len(records), dict(dropped), overlaps, hashlib.sha256(content.encode()).hexdigest())
-    _write_parquet(folder / TRAIN, records)
+    written = Written(folder, len(rows), dict(dropped), overlaps)
+    _write_parquet(folder / TRAIN, [row.record(grader) for row in rows])
     write_whole(folder / CONTAMINATION, "".join(json.dumps(report) + "\n" for report in reports))
     write_whole(folder / CARD, _data_card(title, parts, options, written, benchmarks))
     return written
 
 
 def _cleaned_rows(parts: Sequence[Part], options: Options, grader: Kind, dropped: Counter[str]) -> list[_Row]:
-    rows = [_Row(part.name, problem) for part in parts for problem in part.problems]
     distinct: dict[tuple[str, ...], _Row] = {}
-    for row in rows:
-        asked = row.problem
-        # With the options: "Which of the following is true?" is a different question each time.
-        distinct.setdefault((" ".join(asked.question.split()), asked.context, *asked.options), row)
-    dropped["repeated question"] += len(rows) - len(distinct)
+    for part in parts:
+        for asked in part.problems:
+            # With the options: "Which of the following is true?" is a different question each time.
+            key = (" ".join(asked.question.split()), asked.context, *asked.options)
+            form = PromptForm(options.style)
+            prompt = build_prompt(grader, asked.question, asked.options, asked.context, form=form)
+            distinct.setdefault(key, _Row(part.name, asked, prompt))
+    dropped["repeated question"] += sum(len(part.problems) for part in parts) - len(distinct)
     rows = list(distinct.values())
     has_good_gold = accepts_gold(grader, [row.problem for row in rows])
     rows = _keep(rows, has_good_gold, "gold not accepted by the grader", dropped)
-    for row in rows:
-        asked = row.problem
-        row.prompt = build_prompt(grader, asked.question, asked.options, asked.context, form=PromptForm(options.style))
     limit = options.max_prompt_tokens
     is_short = [length <= limit for length in prompt_lengths([row.prompt for row in rows], options)]
     return _keep(rows, is_short, f"prompt over {limit} tokens", dropped)
@@ -151,18 +146,8 @@ def prompt_lengths(prompts: Sequence[str | list[Message]], options: Options) -> 
         raise ValueError(
             f"Chat prompts need a chat template: the tokenizer of {options.tokenizer} has none. Use the plain style."
         )
-    lengths: list[int] = []
-    with Progress("counting tokens", len(prompts), unit="prompts") as progress:
-        for start in range(0, len(prompts), _BATCH):
-            batch = list(prompts[start : start + _BATCH])
-            if options.style == "chat" and not isinstance(batch[0], str):
-                texts = tokenizer.apply_chat_template(batch, add_generation_prompt=True, tokenize=False)
-                tokens = tokenizer(texts, add_special_tokens=False)["input_ids"]  # the template has added them
-            else:
-                tokens = tokenizer(batch)["input_ids"]
-            lengths += map(len, tokens)
-            progress.advance(len(batch))
-    return lengths
+    counted = track(prompts, "counting tokens", unit="prompts")
+    return [len(tokenizer(prompt_text(prompt, tokenizer))["input_ids"]) for prompt in counted]
 
 
 def _keep(rows: Sequence[_Row], keep: Sequence[bool], reason: str, dropped: Counter[str]) -> list[_Row]:
@@ -182,41 +167,19 @@ def _write_parquet(path: Path, records: list[dict[str, Any]]) -> None:
 def _data_card(
     title: str, parts: Sequence[Part], options: Options, written: Written, benchmarks: Mapping[str, Sequence[Problem]]
 ) -> str:
-    parquet_sha256 = hashlib.sha256((written.folder / TRAIN).read_bytes()).hexdigest()
-    records = [code_for_markdown(json.dumps(redact(part.record))) for part in parts]
-    sources = [[for_markdown(part.name), record, part.read] for part, record in zip(parts, records, strict=True)]
-    stages = [["read", sum(part.read for part in parts)]]
-    stages += [[f"dropped: {reason}", count] for reason, count in written.dropped.items()]
-    settings = "".join(f"- {name}: {for_markdown(value)}\n" for name, value in asdict(options).items())
+    sources = [f"{part.name}: {part.read} rows of `{json.dumps(redact(part.record))}`" for part in parts]
+    dropped = [f"dropped: {reason}: {count}" for reason, count in written.dropped.items()]
+    settings = [f"{name}: `{value}`" for name, value in asdict(options).items()]
+    overlapping = {name: {o.row for o in written.overlaps if o.benchmark == name} for name in benchmarks}
+    compared = [f"{name}: {len(rows)} rows" for name, rows in overlapping.items()] or ["compared with no benchmark"]
+    fate = "dropped" if options.decontaminate else "kept"
+    sections = {
+        "Sources": sources,
+        "Rows": [*dropped, f"written: {written.rows}"],
+        f"Overlaps with benchmarks, by the whole question or {NGRAM} words in a row, {fate}": compared,
+        "Settings": settings,
+    }
     # No `configs` here, though the Hub likes them: with them `load_dataset(folder)` caches by the folder's last name
     # (datasets 5.2), and gives the old rows of a rewritten folder. It finds the split by the file's name anyway.
-    return (
-        "---\ntags:\n- trl_miner\n---\n\n"
-        f"# {title}\n\nWritten by trl_miner.\n\n"
-        f"## Sources\n\n{_table(['source', 'read from', 'rows'], sources)}\n"
-        f"## Rows\n\n{_table(['stage', 'rows'], [*stages, ['written', written.rows]])}\n"
-        f"## Contamination\n\n{_contamination(options, written, benchmarks)}\n"
-        f"## Settings\n\n{settings}\n"
-        f"## Hashes\n\n- sha256 of {TRAIN}: {parquet_sha256}\n- sha256 of the content: {written.content_sha256}\n"
-    )
-
-
-def _contamination(options: Options, written: Written, benchmarks: Mapping[str, Sequence[Problem]]) -> str:
-    if not benchmarks:
-        return "Not compared with any benchmark.\n"
-    rows_of = {name: {o.row for o in written.overlaps if o.benchmark == name} for name in benchmarks}
-    lines = [
-        [for_markdown(name), len(known), len(rows_of[name]), f"`{fingerprint(known)}`"]
-        for name, known in benchmarks.items()
-    ]
-    table = _table(["benchmark", "problems", "overlapping rows", "fingerprint"], lines)
-    return (
-        f"{len(set().union(*rows_of.values()))} rows overlap with a problem of a benchmark (the same question, or "
-        f"{NGRAM} words in a row) and were {'dropped' if options.decontaminate else 'kept'}; `{CONTAMINATION}` lists "
-        f"them.\n\n{table}"
-    )
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "".join("| " + " | ".join(map(str, line)) + " |\n" for line in lines)
+    head = f"---\ntags:\n- trl_miner\n---\n\n# {title}\n\nWritten by trl_miner.\n"
+    return head + "".join(f"\n## {name}\n\n- " + "\n- ".join(lines) + "\n" for name, lines in sections.items())

@@ -133,7 +133,7 @@ def check_rewards(context: Context) -> Finding:
         functions = load_reward_funcs(settings, settings)
         tools = load_tools(settings.tools or (), settings.tool_seconds)
         if settings.environment_factory:
-            load_environments(settings.environment_factory, settings.tool_seconds, None, tools)
+            load_environments(settings.environment_factory, settings.tool_seconds, tools)
             return ok("which of them decides, the environment's own among them, is known once it is built.")
         verifier = _find_verifier(settings, functions)
     except ValueError as error:

@@ -50,8 +50,8 @@ def choose_form(
         say(f"{model} was trained on {describe(trained)}. It is asked as the options say: {describe(form)}.")
     elif trained is not None and not trained.is_known:
         say(
-            f"{model} was trained on its data set's own prompts, whose words are only inferred: {describe(form)}. Set "
-            f"--prompt-template and --system-prompt if they were others."
+            f"{model} was trained on its data set's own prompts, whose words are not known. It is asked with "
+            f"{describe(form)}: set --prompt-template and --system-prompt if they were others."
         )
     return form
 

@@ -152,7 +152,7 @@ def evaluate(output: str | Path, model: ModelOptions, problem_sets: Sequence[Pro
 
 def sample_filter(model: ModelOptions, output: str | Path, source: str | None, revision: str | None) -> int:
     """Draw one greedy answer to each training question of MedMCQA, for `build_medical`."""
-    from ..data.medical import MEDMCQA_TRAIN, medmcqa_train_problems
+    from ..data.paper_sets import MEDMCQA_TRAIN, medmcqa_train_problems
 
     questions = ProblemSet(MEDMCQA_TRAIN, medmcqa_train_problems(source, revision), 1)
     return evaluate(output, model, [questions], Sampling(temperature=0.0, top_p=1.0, max_tokens=2048))

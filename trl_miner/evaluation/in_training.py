@@ -204,8 +204,7 @@ class EvaluationCallback(TrainerCallback):
             if inspect.isawaitable(rewards):  # in a thread of its own: a notebook's has a running loop
                 with ThreadPoolExecutor(1) as thread:
                     rewards = thread.submit(asyncio.run, _awaited(rewards)).result()
-            rewards = reward_list(names[place], rewards, len(completions))
-            rewards_ND[:, place] = torch.tensor([torch.nan if reward is None else reward for reward in rewards])
+            rewards_ND[:, place] = torch.tensor(reward_list(names[place], rewards, len(completions)))
         check_rewards(names, rewards_ND)
         return trainer.verifier.smallest(rewards_ND)
 

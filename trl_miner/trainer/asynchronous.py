@@ -228,7 +228,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
             return total_N.unsqueeze(1)
         table = [[one.rewards.get(name, torch.nan) for name in self.reward_func_names] for one in rollouts]
         rewards_NF = torch.tensor(table, dtype=torch.float32)
-        check_rewards(self.reward_func_names, rewards_NF, total_N)
+        check_rewards(self.reward_func_names, rewards_NF)
         return rewards_NF
 
     def sample_held_out(

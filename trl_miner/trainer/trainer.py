@@ -26,7 +26,7 @@ from ..launching.server import free_port, is_port_free
 from ..methods import Rollouts
 from ..methods.compose import estimate
 from ..precision import warn_of_slow_bf16
-from ..reward_functions import check_rewards, checked
+from ..reward_functions import check_rewards
 from ..rules import TRAINING_SET, check
 from .dynamic_sampling import DynamicSampling
 from .generation_batch import (
@@ -290,17 +290,14 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         if batch is not None and batch.prepared is not None:  # dynamic sampling has scored
             rewards_NF = batch.prepared.rewards_NF
         else:
-            # TRL iterates over whatever a function returns: one that returns no list is named
-            funcs = [*map(checked, self.reward_func_names, self.reward_funcs)]
-            with phase("rewards", self.state.global_step), patched(self, "reward_funcs", funcs):
+            with phase("rewards", self.state.global_step):
                 rewards_NF = score(inputs, *args)
-            rewards_N = total_rewards(rewards_NF, self.reward_weights)
-            check_rewards(self.reward_func_names, rewards_NF, rewards_N)
+            check_rewards(self.reward_func_names, rewards_NF)
             if batch is not None:
                 self._watch.observe(rewards_NF, inputs, *args[1:3])
                 batch.outcomes.add(
                     inputs,
-                    rewards_N,
+                    total_rewards(rewards_NF, self.reward_weights),
                     self.verifier.rewards(rewards_NF),
                     num_generations=self.num_generations,
                     correct_threshold=self.args.correct_threshold,
