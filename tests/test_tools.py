@@ -135,7 +135,7 @@ WRONG = {
     "a method of a tool's name": (
         dict(tools=["agents.add"], environment_factory="agents.Adder"), "'add' twice, in tools and as a method"
     ),
-    "no time": (dict(tools=["agents.add"], tool_seconds=0), "tool_seconds must be above 0"),
+    "no time": (dict(tools=["agents.add"], tool_seconds=0), "tool_seconds must be at least 0.01"),
     "more time than the watchdog has": (
         dict(tools=["agents.add"], tool_seconds=9, watchdog_seconds=9),
         "below watchdog_seconds",

@@ -48,7 +48,7 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..data.base_model import find_model
     from ..data.prompt_form import write_form
-    from ..recipe import check_recipe, load_reward_funcs, make_parser
+    from ..recipe import load_reward_funcs, make_parser
     from ..recipe_files import with_recipe_file
     from ..train import check_model, load_data, training_form
 
@@ -57,9 +57,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if args.steps < 1:
         raise ValueError(f"--steps must be at least 1: got {args.steps}. The default is 40.")
     words = with_recipe_file(["--config", args.config, *rest], say=True)
-    parser = make_parser(words)
-    check_recipe(words, parser)
-    script, config, model_args, mixture = parser.parse_args_and_config(words)
+    script, config, model_args, mixture = make_parser(words).parse_args_and_config(words)
     folder = _check_folder(model_args.model_name_or_path, args.model)
     check_model("--model", args.model)
     if script.dataset_streaming:
