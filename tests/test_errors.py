@@ -70,7 +70,7 @@ def test_a_value_of_a_wrong_type_is_an_error_in_one_line_that_names_the_setting(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("tran", "trl-miner: error: "),
+        ("tran", "argument COMMAND: invalid choice: 'tran'"),
         ("train", "A training needs a recipe, or a data set and a model: got no --model_name_or_path."),
         ("train --config", "--config: expected one argument"),
         ("train --learning_rte 1", "Unknown option --learning_rte. Did you mean '--learning_rate'?"),
@@ -94,6 +94,7 @@ def test_a_wrong_command_line(words, told, capfd):
     [
         (dict(reward_funcs=["nowhere.reward"]), "reward_funcs: 'nowhere.reward' could not be imported from"),
         (dict(dataset_name="/nowhere"), "dataset_name must be a Hub id, a file, a folder, "),
+        (dict(model_name_or_path=None), "model_name_or_path must be given"),
         (dict(model_name_or_path="/nowhere"), "model_name_or_path must be a folder with a model, a Hub id, or trl_mi"),
         (dict(use_cpu=False, bf16=True), "bf16 needs a GPU that has it: got no GPU. To train on a CPU, set use_cpu"),
     ],
