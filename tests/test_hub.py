@@ -175,11 +175,10 @@ def test_what_arrives_is_what_the_dry_run_wrote_and_no_more(run, hub, environmen
 
 
 def test_no_secret_and_no_place_of_the_machine_is_published(finished, run, online):
-    sent = push_well(run, "--repo-id", "me/tiny", "--checkpoints")
-    for revision in online.repos["me/tiny"]:
-        for name, content in online.files("me/tiny", revision).items():
-            for hidden in (TOKEN, KEY, str(finished.folder.parent), str(run.parent), f"{Path.home()}/"):
-                assert hidden.encode() not in content, name
+    sent = push_well(run, "--repo-id", "me/tiny")
+    for name, content in online.files("me/tiny").items():
+        for hidden in (TOKEN, KEY, str(finished.folder.parent), str(run.parent), f"{Path.home()}/"):
+            assert hidden.encode() not in content, name
     printed = "".join([finished.done.stdout, finished.done.stderr, sent.stdout, sent.stderr])
     assert not any(secret in printed for secret in (TOKEN, KEY, PLANTED))
     assert list(finished.folder.rglob("events.out.*")), "a tracker, which gets all settings"
@@ -268,21 +267,17 @@ def test_the_quick_start_of_a_card_runs(run, tmp_path, monkeypatch, capsys, is_c
 # Which model, and where to.
 
 
-def test_each_checkpoint_becomes_a_revision(run, online):
+def test_a_checkpoint_is_pushed_to_a_branch_with_the_scores_up_to_it(run, online):
     scores = {moment: {"pass@1": 0.5} for moment in ("before", "step 1", "step 2", "after")}
     (run / "held_out.json").write_text(json.dumps(counts_of(scores, 2)))
-    push_well(run, "--repo-id", "me/tiny", "--checkpoints", "--revision", "trial")
-    assert set(online.repos["me/tiny"]) == {"main", "trial", "checkpoint-1", "checkpoint-2"}
-    assert online.files("me/tiny") == {}  # --revision names another
-    for step in (1, 2):
-        files = online.files("me/tiny", f"checkpoint-{step}")
-        assert files["model.safetensors"] == (run / f"checkpoint-{step}" / "model.safetensors").read_bytes()
-        assert [log["step"] for log in json.loads(files["log_history.json"]) if "reward" in log][-1] == step
-        assert not [name for name in files if name.endswith((".pt", ".pth", ".bin"))]
+    done = push_well(run / "checkpoint-1", "--repo-id", "me/tiny", "--revision", "trial")
+    assert online.files("me/tiny") == {} and done.stdout.endswith("/me/tiny/tree/trial\n")
+    files = online.files("me/tiny", "trial")
+    assert files["model.safetensors"] == (run / "checkpoint-1" / "model.safetensors").read_bytes()
+    assert [log["step"] for log in json.loads(files["log_history.json"]) if "reward" in log][-1] == 1
+    assert not [name for name in files if name.endswith((".pt", ".pth", ".bin"))]
     # a score of later weights is none of this checkpoint's
-    kept = json.loads(online.files("me/tiny", "checkpoint-1")["held_out.json"])
-    assert kept["moments"].keys() == {"before", "step 1"}
-    assert online.files("me/tiny", "trial")["model.safetensors"] == (run / "model.safetensors").read_bytes()
+    assert json.loads(files["held_out.json"])["moments"].keys() == {"before", "step 1"}
 
 
 def test_of_a_killed_run_the_newest_whole_checkpoint_is_pushed(run, online):

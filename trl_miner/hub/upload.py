@@ -4,14 +4,14 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 from ..progress import is_quiet
 from ..redaction import redact
-from ..runs.models import Model, find_checkpoints, find_model
+from ..runs.models import Model
 from ..text import one_line
 from .folder import assemble, copy
 
@@ -32,58 +32,34 @@ def check_repo_id(repo_id: str) -> None:
     validate_repo_id(repo_id)
 
 
-def plan(run: Path, *, checkpoints: bool) -> dict[str | None, Model]:
-    """Return the model for each revision of the repository. None stands for the revision that the user names."""
-    models: dict[str | None, Model] = {None: find_model(run)}
-    return models | {model.weights.name: model for model in (find_checkpoints(run) if checkpoints else ())}
+def write_folder(model: Model, target: Path, name: str, benchmarks: Any) -> None:
+    """Write what would be pushed into `target`, a new or empty folder. If a file must not be pushed, nothing is left.
 
-
-def write_folder(models: Mapping[str | None, Model], target: Path, name: str, benchmarks: Any) -> list[Path]:
-    """Write what would be pushed into `target`, with checkpoints into a folder per revision in it; return these.
-
-    If a file must not be pushed, nothing is left.
+    `name` is the repository's, and `benchmarks` come from a `scores.json`.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"--dry-run must name an empty or a new folder: got {target}. Remove it, or name another.")
-    folders = [target / (revision or "main") if len(models) > 1 else target for revision in models]
+    target.mkdir(parents=True, exist_ok=True)
     try:
-        for folder, (revision, model) in zip(folders, models.items(), strict=True):
-            folder.mkdir(parents=True, exist_ok=True)
-            assemble(model, folder, name=name, place=copy, benchmarks=benchmarks if revision is None else None)
+        assemble(model, target, name=name, place=copy, benchmarks=benchmarks)
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise
-    return folders
 
 
-def push_models(
-    models: Mapping[str | None, Model],
-    repo_id: str,
-    *,
-    private: bool | None,
-    revision: str | None,
-    benchmarks: Any,
-    say: Callable[[str], None],
-) -> None:
-    """Push each model to its revision. The user's own comes first, so that the others branch off from it."""
-    for branch, model in models.items():
-        with tempfile.TemporaryDirectory(prefix="trl-miner-push-") as folder:
-            scores = benchmarks if branch is None else None
-            assemble(model, Path(folder), name=repo_id, place=os.symlink, benchmarks=scores)
-            if not is_quiet():
-                where = f"{repo_id}, revision {branch or revision or 'main'}"
-                say(f"{model.weights} goes to {where}:\n{listing(Path(folder))}")
-            message = "Upload model" if model.step is None else f"Upload model of step {model.step}"
-            push_folder(Path(folder), repo_id, private=private, revision=branch or revision, message=message, say=say)
-
-
-def repo_urls(models: Mapping[str | None, Model], repo_id: str, revision: str | None) -> list[str]:
-    """Return the addresses of what `push_models` has pushed."""
+def push_model(model: Model, repo_id: str, *, private: bool | None, revision: str | None, benchmarks: Any) -> str:
+    """Push a model to a repository. Return the address of what was pushed."""
     from huggingface_hub import constants
 
+    with tempfile.TemporaryDirectory(prefix="trl-miner-push-") as folder:
+        assemble(model, Path(folder), name=repo_id, place=os.symlink, benchmarks=benchmarks)
+        if not is_quiet():
+            where = f"{repo_id}, revision {revision or 'main'}"
+            print(f"{model.weights} goes to {where}:\n{listing(Path(folder))}", flush=True)
+        message = "Upload model" if model.step is None else f"Upload model of step {model.step}"
+        push_folder(Path(folder), repo_id, private=private, revision=revision, message=message)
     page = f"{constants.ENDPOINT}/{repo_id}"
-    branches = [branch or revision or "main" for branch in models]
-    return [page if branch == "main" else f"{page}/tree/{quote(branch)}" for branch in branches]
+    return page if revision in (None, "main") else f"{page}/tree/{quote(revision)}"
 
 
 def push_folder(
@@ -95,7 +71,6 @@ def push_folder(
     revision: str | None = None,
     token: str | None = None,
     path_in_repo: str | None = None,
-    say: Callable[[str], None] = print,
 ) -> None:
     """Upload a folder, and create the repository and the branch if they are missing.
 
@@ -121,19 +96,18 @@ def push_folder(
         )
 
     try:
-        with_retries(push, f"Push to {repo_id}", say=say)
+        with_retries(push, f"Push to {repo_id}")
     except Exception as error:
         raise OSError(explain(error, repo_id)) from error
 
 
-def with_retries(
-    action: Callable[[], T], title: str, *, pauses: Sequence[float] = PAUSES, say: Callable[[str], None] = print
-) -> T:
+def with_retries(action: Callable[[], T], title: str, *, pauses: Sequence[float] = PAUSES) -> T:
     """Call an action, again after each pause as long as its error may pass: the network, 5xx, 429."""
     from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_fixed
 
     def tell(state: Any) -> None:
-        say(f"{title} failed: {_short(state.outcome.exception())}. Next try in {state.upcoming_sleep:.0f} s.")
+        error = _short(state.outcome.exception())
+        print(f"{title} failed: {error}. Next try in {state.upcoming_sleep:.0f} s.", flush=True)
 
     return Retrying(
         retry=retry_if_exception(is_transient),
