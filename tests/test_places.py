@@ -110,7 +110,7 @@ def test_push_reads_and_writes_nothing_outside_and_leaves_nothing(case, run, tmp
         error = capsys.readouterr().err
         assert re.search(said, error), error
         assert contents(tmp_path / "victim") == before and SECRET not in error
-        assert not target.exists()
+        assert not contents(target)
 
 
 def test_links_inside_a_run_are_followed_and_the_run_may_be_a_link(run, tmp_path):
