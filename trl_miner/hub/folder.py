@@ -74,8 +74,9 @@ def assemble(
 def _place_files(model: Model, target: Path, place: Callable[[Path, Path], Any], without: Iterable[str]) -> None:
     files = {path.relative_to(model.weights): path for path in weight_files(model.weights)}
     for folder in (model.run, model.weights):  # a tokenizer may be in only one of them
-        found = [path for pattern in _FILES for path in folder.glob(pattern) if path.name not in without]
-        files |= {path.relative_to(folder): path for path in found}
+        there = [*folder.iterdir(), *(folder / "additional_chat_templates").glob("*")]  # with links to nothing
+        found = [path for path in there if any(map(path.match, _FILES)) and not path.is_dir()]
+        files |= {path.relative_to(folder): path for path in found if path.name not in without}
     for inner, path in files.items():
         if problem := fault(path):
             raise OSError(
