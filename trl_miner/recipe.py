@@ -222,18 +222,14 @@ class MinerScriptArguments(ScriptArguments):
 PARSED_TYPES = (MinerScriptArguments, MinerGRPOConfig, ModelConfig, DatasetMixtureConfig)
 
 
-class _RaisesErrors(argparse.ArgumentParser):
-    """Raises ValueError where argparse prints a page of usage and exits."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message.removeprefix('argument ')}. See trl-miner train --help all.")
-
-
-class _Parser(_RaisesErrors, TrlParser):
-    """TRL's parser, with the recipe that the words name."""
+class _Parser(TrlParser):
+    """TRL's parser, with the recipe that the words name, and an error in the place of a page of usage."""
 
     recipe: Mapping[str, Any] = {}
     refused: Mapping[str, str] = {}  # by the name of a setting of the other trainer, what to do instead
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message.removeprefix('argument ')}. See trl-miner train --help all.")
 
     def refuse(self, name: str, value: Any) -> NoReturn:
         """Raise ValueError for a setting of the other trainer."""
@@ -243,7 +239,7 @@ class _Parser(_RaisesErrors, TrlParser):
 class _Refused(argparse.Action):
     """An option of the other trainer."""
 
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> NoReturn:
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         parser.refuse(self.dest, values)
 
 
@@ -256,10 +252,13 @@ def make_parser(words: Sequence[str] = ()) -> _Parser:
     Raises:
         ValueError: The recipe is wrong. The parser raises it, too, where argparse would print its usage and exit.
     """
-    finder = _RaisesErrors(add_help=False, allow_abbrev=False)
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     finder.add_argument("--asynchronous", nargs="?", const="true")
     finder.add_argument("--config")
-    given = finder.parse_known_args([*words])[0]
+    try:
+        given = finder.parse_known_args([*words])[0]
+    except argparse.ArgumentError as error:
+        raise ValueError(f"{error}. Name a recipe, such as arithmetic/miner.") from error
     path = find_recipe(given.config) if given.config else None
     recipe = read_yaml(path) if path else {}
     learn(recipe)
@@ -292,7 +291,7 @@ def check_recipe(parser: _Parser, path: Any) -> None:
     hints = {name: hint for cls in parser.dataclass_types for name, hint in get_type_hints(cls).items()}
     hints["scale_rewards"] = str | bool  # TRL's annotation leaves out what its documentation allows
     known = {
-        action.dest: Setting(action.dest, hints[action.dest], action.default, action.choices or ())
+        action.dest: Setting(action.dest, hints[action.dest], action.default, list(action.choices or ()))
         for action in reversed(parser._actions)  # the option itself after --no_NAME
         if action.dest in hints
     }
