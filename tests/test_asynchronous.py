@@ -25,7 +25,7 @@ from trl_miner import MinerAsyncGRPOConfig, MinerAsyncGRPOTrainer, MinerGRPOTrai
 from trl_miner.data import arithmetic
 from trl_miner.doctor.parsing import parse
 from trl_miner.launching.plan import make_plan
-from trl_miner.recipe import check_recipe, make_parser, read_recipe
+from trl_miner.recipe import make_parser, read_recipe
 from trl_miner.rewards import math_reward
 
 GROUP = 4
@@ -475,10 +475,8 @@ def test_a_recipe_with_what_does_not_go_is_refused(tmp_path, recipe, words, says
         yaml.safe_dump({"asynchronous": True, "max_staleness": 2, "token_budget": 512, **on_cpu, **recipe})
     )
     words = ["--config", str(path), *words]
-    parser = make_parser(words)
     with pytest.raises(ValueError, match=says):
-        check_recipe(words, parser)
-        parser.parse_args_and_config(words)
+        make_parser(words).parse_args_and_config(words)
     if "has no effect" in says or "unknown" in says:
         with pytest.raises(ValueError, match=says):
             read_recipe(path, words[2:])

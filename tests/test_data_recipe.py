@@ -103,7 +103,7 @@ def test_a_recipe_may_stand_first():
 def test_the_recipe_is_kept_and_never_overwritten(capsys):
     words = ["sums.csv", "--model", "m", "--seed", "2"]
     assert with_made_recipe(words) == ["--config", "runs/sums.yaml", "--seed", "2"] == with_made_recipe(words)
-    assert "answers: result" in capsys.readouterr().err
+    assert "dataset_solution_column: result\n" in capsys.readouterr().err
     Path("runs/sums.yaml").write_text(Path("runs/sums.yaml").read_text().replace("held_out: 2", "held_out: 3"))
     with pytest.raises(ValueError, match="trl-miner train runs/sums.yaml"):
         with_made_recipe(words)

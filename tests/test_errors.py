@@ -1,5 +1,6 @@
 """What a user's mistake costs: one line with rule, value and next step, and no start of a training."""
 
+import datetime
 import json
 
 import pytest
@@ -36,17 +37,14 @@ def one_line(capfd):
     ("text", "told"),
     [
         ("", "must hold a mapping of settings: got NoneType. Write key: value."),
-        ("seed: [1\n", "must be YAML: "),
+        ("seed: [1\nlearning_rate: 1\n", "must be YAML: "),
+        ("[" * 10_000, "must be YAML: "),
         ("seed: 1\nseed: 2\n", "must be YAML: 'seed' is there twice: line 2"),
         ("lerning_rate: 1\n", "unknown key 'lerning_rate'. Did you mean 'learning_rate'?"),
+        ("num_machines: 2\n", "unknown key 'num_machines'."),
         ("max_steps: 3.5\n", "max_steps must be a whole number: got 3.5."),
         ("save_strategy: no\n", 'got False. YAML reads no as false: write "no".'),
-        (
-            "reward_funcs: math_reward\n",
-            "reward_funcs must be a list or None: got 'math_reward'. Write [math_reward].",
-        ),
-        ("chat_template_kwargs: '{a'\n", "chat_template_kwargs must be a mapping in JSON: got '{a' (Expecting prop"),
-        ("env: 1\n", "env must be a mapping of variables: got 1."),
+        ("env: 1\n", "env must be a mapping: got 1."),
     ],
 )
 def test_a_wrong_recipe(text, told, tmp_path, capfd):
@@ -57,42 +55,38 @@ def test_a_wrong_recipe(text, told, tmp_path, capfd):
     assert said.startswith("trl-miner doctor: error: ") and told in said and str(path) in said
 
 
-def test_a_value_of_a_wrong_type_is_an_error_in_one_line_that_names_the_setting(tmp_path):
+def test_a_value_of_a_wrong_type_is_an_error_in_one_line_that_names_the_setting():
     """Of all settings: none takes a date."""
-    path, parser = tmp_path / "r.yaml", make_parser()
+    parser = make_parser()
     names = {action.dest for action in parser._actions} - {"help"}
     assert len(names) > 250
     for name in names:
-        path.write_text(f"{name}: 2026-01-01\n")
-        with pytest.raises(ValueError, match=f"{name} must be .*: got ") as told:
-            check_recipe(["--config", str(path)], parser)
+        parser.recipe = {name: datetime.date(2026, 1, 1)}
+        with pytest.raises(ValueError, match=f"r.yaml: {name} must be .*: got ") as told:
+            check_recipe(parser, "r.yaml")
         assert "\n" not in str(told.value)
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("tran", "trl-miner: error: "),
+        ("tran", "argument COMMAND: invalid choice: 'tran'"),
         ("train", "A training needs a recipe, or a data set and a model: got no --model_name_or_path."),
-        ("train --config", "--config must be followed by a recipe: got nothing."),
-        ("train --config nowhere.yaml", "got nowhere.yaml, no such file."),
+        ("train --config", "--config: expected one argument"),
         ("train --learning_rte 1", "Unknown option --learning_rte. Did you mean '--learning_rate'?"),
         ("train --learning_rate=abc", "--learning-rate: invalid float value: 'abc'"),
         ("train --max_steps 3 4", "Unexpected argument '4'."),
         ("train --num_proceses 2", "Unknown option --num_proceses. Did you mean '--num_processes'?"),
-        ("compare --recipes a --seeds x", "trl-miner compare: error: --seeds must be a number or a range, at least 1"),
         ("compare --recipes arithmetic/miner --seeds 1 --max_stepz 1", "Unknown option --max_stepz. Did you mean"),
-        ("launch a --only both", "argument --only: invalid choice: 'both'"),
         ("report", "trl-miner report: error: the following arguments are required: RUN"),
         ("report a --nope", "Unknown option --nope. See trl-miner report --help."),
         ("doctor nowhere.yaml", "got nowhere.yaml, no such file."),
     ],
 )
 def test_a_wrong_command_line(words, told, capfd):
-    quiet = ["--quiet"] if words.startswith(("compare", "doctor", "launch")) else []
+    quiet = ["--quiet"] if words.startswith(("compare", "doctor")) else []
     assert cli.main([*words.split(), *quiet]) == 2
-    said = [line for line in capfd.readouterr().err.splitlines() if not line.startswith("Recipe: ")]
-    assert len(said) == 1 and told in said[0]
+    assert told in one_line(capfd)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +94,7 @@ def test_a_wrong_command_line(words, told, capfd):
     [
         (dict(reward_funcs=["nowhere.reward"]), "reward_funcs: 'nowhere.reward' could not be imported from"),
         (dict(dataset_name="/nowhere"), "dataset_name must be a Hub id, a file, a folder, "),
+        (dict(model_name_or_path=None), "model_name_or_path must be given"),
         (dict(model_name_or_path="/nowhere"), "model_name_or_path must be a folder with a model, a Hub id, or trl_mi"),
         (dict(use_cpu=False, bf16=True), "bf16 needs a GPU that has it: got no GPU. To train on a CPU, set use_cpu"),
     ],
@@ -160,16 +155,13 @@ def test_a_command_line_is_split_between_the_training_and_the_launcher():
     assert split_words(["--no-gradient-checkpointing"])[0].gradient_checkpointing is False
 
 
-def test_help_begins_with_ten_settings_and_breaks_no_command(capfd):
-    texts = []
+def test_help_begins_with_the_settings_that_a_user_sets_first(capfd):
+    names = []
     for which in ([], ["methods"], ["all"]):
         assert cli.main(["train", "--help", *which]) == 0
-        texts.append(capfd.readouterr().out)
-    first, methods, everything = ([line for line in text.splitlines() if line.startswith("  --")] for text in texts)
-    first = [line.split()[0] for line in first[3:]]
-    assert first[:3] == ["--model_name_or_path", "--dataset_name", "--advantage_estimator"] and len(first) == 10 + 4
-    assert all(name.startswith("--miner_") for name in first[10:]) and len(texts[0].splitlines()) < 60
-    assert {*map(str, methods)} < {*map(str, everything)} and len(everything) > 400
-    assert "  --learning_rate float" in everything and "  --ucas_beta_pos float" in methods
-    wrapped = [line for line in texts[2].splitlines() if line.startswith("      ")]
-    assert all(line.count("`") % 2 == 0 and len(line) <= 110 for line in wrapped)
+        lines = capfd.readouterr().out.splitlines()
+        names.append([line.split()[0] for line in lines if line.startswith("  --")])
+    first, methods, everything = names
+    assert first[3:6] == ["--model_name_or_path", "--dataset_name", "--advantage_estimator"] and len(first) < 20
+    assert {"--ucas_beta_pos", *first[13:]} < {*methods} < {*everything} and len(everything) > 300
+    assert {"--learning_rate", "--num_processes"} < {*everything}

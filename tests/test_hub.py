@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -24,7 +23,7 @@ from trl_miner import cli
 from trl_miner.data.prompts import PromptForm
 from trl_miner.hub import training, upload
 from trl_miner.hub.folder import assemble
-from trl_miner.hub.model_card import EMPTY_CARD, RunFacts, complete_card
+from trl_miner.hub.model_card import RunFacts, complete_card
 from trl_miner.reward_functions import find_verifier
 from trl_miner.runs import models
 from trl_miner.runs.training_record import RECORD, read_verifier, run_record, write_run_record
@@ -164,7 +163,6 @@ def test_what_arrives_is_what_the_dry_run_wrote_and_no_more(run, hub, environmen
     )
     assert sent.returncode == 0, sent.stderr
     assert hub.files("me/tiny") == contents(dry) and hub.private == {"me/tiny"}
-    assert [path.name for path in dry.parent.iterdir()] == ["dry"]
     assert set(contents(dry)) == {
         "README.md", "config.json", "generation_config.json", "held_out.json", "log_history.json",
         "model.safetensors", "prompt_form.json", "tokenizer.json", "tokenizer_config.json", "training.png",
@@ -173,15 +171,14 @@ def test_what_arrives_is_what_the_dry_run_wrote_and_no_more(run, hub, environmen
         assert hub.files("me/tiny")[name] == (run / name).read_bytes(), name
     assert "10 files" in done.stdout and "10 files" in sent.stdout and TOKEN not in sent.stdout + sent.stderr
     assert done.stdout.endswith(f"Next\n  trl-miner push {run} --repo-id me/tiny\n")
-    assert sent.stdout.endswith(f"Wrote\n  {hub.url}/me/tiny\n") and "pushing to me/tiny: " in sent.stderr
+    assert sent.stdout.endswith(f"Wrote\n  {hub.url}/me/tiny\n")
 
 
 def test_no_secret_and_no_place_of_the_machine_is_published(finished, run, online):
-    sent = push_well(run, "--repo-id", "me/tiny", "--checkpoints")
-    for revision in online.repos["me/tiny"]:
-        for name, content in online.files("me/tiny", revision).items():
-            for hidden in (TOKEN, KEY, str(finished.folder.parent), str(run.parent), f"{Path.home()}/"):
-                assert hidden.encode() not in content, name
+    sent = push_well(run, "--repo-id", "me/tiny")
+    for name, content in online.files("me/tiny").items():
+        for hidden in (TOKEN, KEY, str(finished.folder.parent), str(run.parent), f"{Path.home()}/"):
+            assert hidden.encode() not in content, name
     printed = "".join([finished.done.stdout, finished.done.stderr, sent.stdout, sent.stderr])
     assert not any(secret in printed for secret in (TOKEN, KEY, PLANTED))
     assert list(finished.folder.rglob("events.out.*")), "a tracker, which gets all settings"
@@ -235,27 +232,8 @@ def test_the_golden_card():
     }
 
 
-def test_no_name_on_the_card_is_markup():
-    """The files of a run may be a stranger's."""
-    evil = "[x](http://evil) ![a](http://evil/p.png) <img src=y> | `c`\n---\nlicense: mit\n### Settings\n"
-    record = {name: {"name": evil, "hub": True} for name in ("base_model", "dataset", "held_out")}
-    record |= {"methods": [evil], "papers": {evil: [evil, evil]}, "settings": {evil: evil, "miner_gamma": "2.0"}}
-    record |= {"license": {"license": evil, "model-index": evil}, "versions": {"trl_miner": evil, evil: evil}}
-    one = BENCHMARK | {"title": evil, "problems": evil, "source": {"hub": evil}}
-    scores = {"after": {evil: 0.5}, evil: {"pass@1": 0.5}}
-    whole = complete_card(EMPTY_CARD, RunFacts(record | {"git": evil}, [], scores, evil, benchmarks={evil: one}))
-    data, text = ModelCard(whole).data.to_dict(), ModelCard(whole).text
-    code = text.partition("```python\n")[2].partition("\n```")[0]
-    assert code.count("\n") == 5 and 'pipeline("text-generation", model="[x](http://evil)' in code
-    shown = text.replace(code, "")
-    assert not re.search(r"(?<!\\)\[[xa]\]", shown) and "<img" not in shown and "\n---\n" not in shown
-    assert text.count("\n### Settings\n") == 1 and "| `miner_gamma` | `2.0` |" in text
-    assert not {"base_model", "datasets"} & set(data) and "mit" != data["license"] and len(data["tags"]) == 2
-
-
-@pytest.mark.parametrize("metadata", ["tags: [", "tags: 5", "[" * 9999])
-def test_metadata_that_cannot_be_read_is_told(run, online, metadata):
-    (run / "README.md").write_text(f"---\n{metadata}\n---\n[TRL](https://github.com/huggingface/trl)\n")
+def test_metadata_that_cannot_be_read_is_told(run, online):
+    (run / "README.md").write_text("---\ntags: [\n---\n[TRL](https://github.com/huggingface/trl)\n")
     done = push_here(run, "--repo-id", "me/tiny")
     assert done.returncode == 2 and "README.md must be YAML" in done.stderr and "Repair it" in done.stderr
 
@@ -269,24 +247,18 @@ def test_scores_of_an_evaluation_reach_the_card(run, online, tmp_path):
     assert "| AIME2024 | 30 | 8 | 8 | 0.250 |" in online.files("me/tiny")["README.md"].decode()
 
 
-@pytest.mark.parametrize("kind", ["plain", "adapter", "chat"])
-def test_the_quick_start_of_a_card_runs(run, policy, tmp_path, monkeypatch, capsys, kind):
+@pytest.mark.parametrize("is_chat", [False, True])
+def test_the_quick_start_of_a_card_runs(run, tmp_path, monkeypatch, capsys, is_chat):
     record = json.loads((run / RECORD).read_text())
     assert record["is_chat"] is False  # the arithmetic world's prompts are texts
-    if kind == "adapter":
-        from peft import LoraConfig, get_peft_model
-        from transformers import AutoModelForCausalLM
-
-        (run / "model.safetensors").unlink()
-        get_peft_model(AutoModelForCausalLM.from_pretrained(policy), LoraConfig()).save_pretrained(run)
-    elif kind == "chat":
+    if is_chat:
         (run / "README.md").unlink()  # killed before its card
         (run / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
         (run / RECORD).write_text(json.dumps(record | {"is_chat": True}))
     (tmp_path / "pushed").mkdir()
     folder = assemble(models.find_model(run), tmp_path / "pushed", name="pushed", place=shutil.copyfile)
     code = (folder / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
-    assert ('prompt = [{"role": "user"' in code) == (kind == "chat") and "max_new_tokens=8," in code
+    assert ('prompt = [{"role": "user"' in code) == is_chat and "max_new_tokens=8," in code
     monkeypatch.chdir(tmp_path)
     exec(code, {})
     assert capsys.readouterr().out
@@ -295,21 +267,17 @@ def test_the_quick_start_of_a_card_runs(run, policy, tmp_path, monkeypatch, caps
 # Which model, and where to.
 
 
-def test_each_checkpoint_becomes_a_revision(run, online):
+def test_a_checkpoint_is_pushed_to_a_branch_with_the_scores_up_to_it(run, online):
     scores = {moment: {"pass@1": 0.5} for moment in ("before", "step 1", "step 2", "after")}
     (run / "held_out.json").write_text(json.dumps(counts_of(scores, 2)))
-    push_well(run, "--repo-id", "me/tiny", "--checkpoints", "--revision", "trial")
-    assert set(online.repos["me/tiny"]) == {"main", "trial", "checkpoint-1", "checkpoint-2"}
-    assert online.files("me/tiny") == {}  # --revision names another
-    for step in (1, 2):
-        files = online.files("me/tiny", f"checkpoint-{step}")
-        assert files["model.safetensors"] == (run / f"checkpoint-{step}" / "model.safetensors").read_bytes()
-        assert [log["step"] for log in json.loads(files["log_history.json"]) if "reward" in log][-1] == step
-        assert not [name for name in files if name.endswith((".pt", ".pth", ".bin"))]
+    done = push_well(run / "checkpoint-1", "--repo-id", "me/tiny", "--revision", "trial")
+    assert online.files("me/tiny") == {} and done.stdout.endswith("/me/tiny/tree/trial\n")
+    files = online.files("me/tiny", "trial")
+    assert files["model.safetensors"] == (run / "checkpoint-1" / "model.safetensors").read_bytes()
+    assert [log["step"] for log in json.loads(files["log_history.json"]) if "reward" in log][-1] == 1
+    assert not [name for name in files if name.endswith((".pt", ".pth", ".bin"))]
     # a score of later weights is none of this checkpoint's
-    kept = json.loads(online.files("me/tiny", "checkpoint-1")["held_out.json"])
-    assert kept["moments"].keys() == {"before", "step 1"}
-    assert online.files("me/tiny", "trial")["model.safetensors"] == (run / "model.safetensors").read_bytes()
+    assert json.loads(files["held_out.json"])["moments"].keys() == {"before", "step 1"}
 
 
 def test_of_a_killed_run_the_newest_whole_checkpoint_is_pushed(run, online):
@@ -381,15 +349,12 @@ def test_of_a_lora_run_the_adapter_alone_is_pushed(run, online):
 # Errors.
 
 
-@pytest.mark.parametrize(
-    ("what", "status"), [("repos/create", 500), ("commit/main", 429), ("commit/main", 0), ("PUT /lfs", 500)]
-)
+@pytest.mark.parametrize(("what", "status"), [("repos/create", 500), ("commit/main", 429), ("commit/main", 0)])
 def test_what_passes_is_tried_again(run, online, what, status):
     online.fail(what, times=2, status=status)
     done = push_well(run, "--repo-id", "me/tiny")
     assert online.files("me/tiny")["model.safetensors"] == (run / "model.safetensors").read_bytes()
-    if what != "PUT /lfs":  # huggingface_hub's own
-        assert re.search("failed, attempt 1 of 5.*Next try in 2 s.*attempt 2 of 5.*in 8 s", done.stdout, re.DOTALL)
+    assert re.search("failed: .*Next try in 2 s.*failed: .*in 8 s", done.stdout, re.DOTALL)
 
 
 def test_what_does_not_pass_is_told(run, online):
@@ -410,13 +375,12 @@ def test_a_signed_address_is_not_printed(run, online):
 @pytest.mark.parametrize(
     ("arguments", "changes", "said"),
     [
-        (["--repo-id", "others/tiny"], {}, "403.*The token must have the right to write there"),
-        (["--repo-id", "me/tiny"], {"HF_TOKEN": "wrong"}, "401.*Log in with `hf auth login`"),
+        (["--repo-id", "others/tiny"], {}, "403.*Check the token"),
+        (["--repo-id", "me/tiny"], {"HF_TOKEN": "wrong"}, "401.*Check the token .`hf auth login`"),
         (["--repo-id", "me/tiny"], {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE forbids the network.*--dry-run"),
         (["--repo-id", "tiny"], {}, "--repo-id must be USER/NAME: got 'tiny'"),
-        (["--repo-id", "me/ti ny"], {}, "--repo-id must be USER/NAME: got 'me/ti ny'"),
+        (["--repo-id", "me/ti ny"], {}, "me/ti ny"),
         (["--repo-id", "me/tiny", "--evaluation", "/dev"], {}, "scores.json is missing. Run: trl-miner score /dev"),
-        (["--repo-id", "me/tiny", "--dry-run", "/proc/dry"], {}, "/proc"),
         (["--repo-id", "me/tiny", "--dry-run", str(TESTS)], {}, "--dry-run must name an empty or a new folder"),
     ],
 )
@@ -429,21 +393,6 @@ def test_a_wrong_call_is_told_what_to_do(run, online, monkeypatch, arguments, ch
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert len(online.requests) < 10 and not online.blobs  # at once, and nothing sent
     assert re.search(said, done.stderr), done.stderr
-
-
-def test_a_push_that_was_killed_is_completed_by_the_next_and_two_at_once_leave_one_model(run, hub, environment):
-    hub.fail("commit/main", times=1, status="hold")
-    start = lambda: subprocess.Popen(push_command(run), env=environment(hub), stdout=subprocess.DEVNULL)  # noqa: E731
-    first = start()
-    assert hub.reached.wait(60)
-    first.send_signal(signal.SIGKILL)
-    first.wait()
-    assert hub.files("me/tiny") == {} and hub.blobs  # the weights were there already
-    sent = sum("PUT" in request for request in hub.requests)
-    assert [one.wait(100) for one in (start(), start())] == [0, 0]
-    assert hub.files("me/tiny")["model.safetensors"] == (run / "model.safetensors").read_bytes()
-    assert sum("PUT" in request for request in hub.requests) == sent  # and were not sent twice
-    assert len(hub.files("me/tiny")) == 10
 
 
 # While a run trains.
@@ -520,7 +469,7 @@ def test_a_failing_checkpoint_is_printed_and_the_run_goes_on(run, online, capsys
 def test_a_hub_that_refuses_is_told_before_the_training_and_one_in_trouble_is_not_waited_for(run, online, capsys):
     trainer = FakeTrainer(run, hub_model_id="others/tiny")
     create = lambda: HfApi().create_repo(trainer.args.hub_model_id)  # noqa: E731
-    with pytest.raises(ValueError, match="Push to others/tiny failed: .*403.*right to write"):
+    with pytest.raises(ValueError, match="Push to others/tiny failed: .*403.*right to write there"):
         training.open_repo(trainer, create)
     online.fail("repos/create", status=503)
     trainer.args.hub_model_id = "me/tiny"

@@ -68,9 +68,7 @@ def test_public_names_are_there():
         trl_miner.MinerTrainer  # noqa: B018
 
 
-def test_it_is_typed():
-    assert (PACKAGE / "py.typed").is_file()
-
+LONGEST_BODY = 60
 
 # --- The direction of imports, as CONTRIBUTING.md draws it
 
@@ -79,7 +77,6 @@ MODULES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
-LONGEST_BODY = 60
 
 
 def rows_of_the_map() -> list[set[str]]:
@@ -169,8 +166,3 @@ def test_functions_stay_short():
                 lines[f"{name}.{node.name}:{node.lineno}"] = node.body[-1].end_lineno - start.lineno + 1
     assert not {name: count for name, count in lines.items() if count > LONGEST_BODY}
     assert statistics.median(lines.values()) <= 9
-
-
-def test_the_readme_stays_a_page_for_a_first_visit():
-    """Reference goes into the guides beside the code."""
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 110

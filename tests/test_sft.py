@@ -1,11 +1,8 @@
 """`trl-miner sft`: the start that a recipe's model gets, and what it refuses."""
 
 import csv
-from pathlib import Path
 
-import hub_server
 import pytest
-from huggingface_hub import close_session
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from trl_miner import cli
@@ -56,21 +53,6 @@ def test_a_start_that_is_interrupted_leaves_nothing_behind_and_can_be_made_again
     monkeypatch.setattr("trl.SFTTrainer.train", interrupt)
     assert cli.main(["sft", "--config", write_recipe(tmp_path), "--model", policy]) != 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["recipe.yaml", "sums.csv"]
-
-
-def test_a_name_of_the_hubs_is_not_taken_for_a_folder(policy, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    with hub_server.running() as hub:
-        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-        monkeypatch.setenv("HF_TOKEN", "hf_any")
-        close_session()  # one that is offline
-        hub.repos["Qwen/Qwen3-0.6B"] = {"main": {}}
-        recipe = write_recipe(tmp_path, model_name_or_path="Qwen/Qwen3-0.6B")
-        assert cli.main(["sft", "--config", recipe, "--model", policy]) == 2
-        close_session()
-    assert "Set it to ./Qwen/Qwen3-0.6B, or to another folder" in capsys.readouterr().err
-    assert not Path("Qwen").exists()
 
 
 def test_a_model_that_is_not_there_is_named(tmp_path, capsys):

@@ -131,7 +131,7 @@ WRONG = {
     "a class": (dict(tools=["agents.Counter"]), "agents.Counter is not (it is a type)"),
     "one name twice": (dict(tools=["agents.add", "agents.add"]), "different names"),
     "a method of a tool's name": (dict(tools=["agents.add"], environment_factory="agents.Adder"), "got 'add' twice"),
-    "no time": (dict(tools=["agents.add"], tool_seconds=0), "tool_seconds must be above 0"),
+    "no time": (dict(tools=["agents.add"], tool_seconds=0), "tool_seconds must be at least 0.01"),
     "more time than the watchdog has": (
         dict(tools=["agents.add"], tool_seconds=9, watchdog_seconds=9),
         "below watchdog_seconds",

@@ -20,7 +20,7 @@ from trl_miner import MinerGRPOConfig, MinerGRPOTrainer, rewards
 from trl_miner.data import arithmetic
 from trl_miner.evaluation.in_training import EvaluationCallback
 from trl_miner.launching.local import launcher_arguments
-from trl_miner.recipe import MinerScriptArguments, check_recipe, load_reward_funcs, make_parser
+from trl_miner.recipe import MinerScriptArguments, load_reward_funcs, make_parser
 from trl_miner.reward_functions import find_verifier
 from trl_miner.runs.checkpoints import list_checkpoints
 from trl_miner.runs.held_out import HeldOut, Moment, read_held_out, write_held_out
@@ -142,30 +142,6 @@ def write_recipe(folder, text):
     path = folder / "recipe.yaml"
     path.write_text(text)
     return str(path)
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("num_machines: 2\n", "unknown key 'num_machines'"),
-        ("- a\n", "must hold a mapping of settings: got list"),
-        ("", "must hold a mapping of settings: got NoneType"),
-        ("seed: 1\nlearning_rate: 1e-4\nseed: 2\n", r"must be YAML: 'seed' is there twice: line 3 column 1\. Correct"),
-        ("seed: [1\nlearning_rate: 1e-4\n", "must be YAML: .*: line 2 column 14"),
-        ("[" * 10_000, "must be YAML: "),
-        ("\x00", "must be YAML: "),
-    ],
-)
-def test_a_recipe_that_is_none_is_refused(tmp_path, text, named):
-    with pytest.raises(ValueError, match=named):
-        check_recipe(["--config", write_recipe(tmp_path, text)], make_parser())
-
-
-def test_a_missing_recipe_is_named():
-    with pytest.raises(ValueError, match="got nowhere.yaml, no such file"):
-        check_recipe(["--config", "nowhere.yaml"], make_parser())
-    with pytest.raises(ValueError, match="got nothing"):
-        check_recipe(["--config"], make_parser())
 
 
 def test_several_processes_without_a_gpu_are_refused():

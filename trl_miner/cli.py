@@ -18,16 +18,7 @@ class _Parser(argparse.ArgumentParser):
     """Raises an error, which is told in one line, where argparse prints its usage and exits."""
 
     def error(self, message: str) -> NoReturn:
-        command = self.prog.partition(" ")[2]
-        raise _UsageError(f"{message.rstrip('.')}. See {self.prog} --help.", command)
-
-
-class _UsageError(ValueError):
-    """The command line cannot be parsed."""
-
-    def __init__(self, message: str, command: str) -> None:
-        super().__init__(message)
-        self.command = command
+        raise ValueError(f"{message.rstrip('.')}. See {self.prog} --help.")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,33 +42,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "--traceback" in words:
         words.remove("--traceback")
         os.environ[TRACEBACK] = "1"
+    command = words[0] if words else ""
     try:
         args, rest = parser.parse_known_args(words)
         # whose options go to the training
         if rest and args.run not in (sft.run, train.run, launch.run, doctor.run, compare.run):
-            raise _UsageError(f"Unknown option {' '.join(rest)}. See trl-miner {args.command} --help.", args.command)
-    except _UsageError as error:
-        return tell(error, error.command)
-    args.argv = words
-    quiet = getattr(args, "quiet", False) or "--quiet" in rest  # `train` passes it on
-    if quiet or not sys.stderr.isatty():
-        # Without a terminal the bars of Hugging Face libraries would fill a log with half lines. This turns them off
-        # here and in child processes, before anything imports them.
-        for library in ("HF_HUB", "HF_DATASETS"):
-            os.environ.setdefault(f"{library}_DISABLE_PROGRESS_BARS", "1")
-    try:
+            raise ValueError(f"Unknown option {' '.join(rest)}. See trl-miner {command} --help.")
+        args.argv = words
+        quiet = getattr(args, "quiet", False) or "--quiet" in rest  # `train` passes it on
+        if quiet or not sys.stderr.isatty():
+            # Without a terminal the bars of Hugging Face libraries would fill a log with half lines. This turns them
+            # off here and in child processes, before anything imports them.
+            for library in ("HF_HUB", "HF_DATASETS"):
+                os.environ.setdefault(f"{library}_DISABLE_PROGRESS_BARS", "1")
         with quietly(quiet), known_command(words):
             return args.run(args, rest)
     except BrokenPipeError:  # `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (ValueError, OSError, ImportError) as error:  # bad input, the network, the disk, a missing package
-        return tell(error, args.command)
+        return tell(error, command)
     except KeyboardInterrupt:
-        print(
-            f"trl-miner {args.command}: stopped by Ctrl-C. {_AFTER_CTRL_C.get(args.command, '')}".rstrip(),
-            file=sys.stderr,
-        )
+        print(f"trl-miner {command}: stopped by Ctrl-C. {_AFTER_CTRL_C.get(command, '')}".rstrip(), file=sys.stderr)
         return INTERRUPTED
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from .data.reading import BUILDERS
 from .data.worlds import WORLDS
 from .recipe_files import shipped
@@ -16,19 +18,15 @@ ROWS = 20  # that are read before the recipe is written
 QUICK = {"num_generations": 8, "per_device_train_batch_size": 32, "max_steps": 100, "save_steps": 50}
 SCORED = {"held_out": 100, "score_samples": 4}
 ON_A_CPU = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False}
-LINES = {
-    "dataset_prompt_column": "the questions",
-    "dataset_solution_column": "the answers",
-    "dataset_options_column": "the options of each question",
-    "answer_pattern": "finds the answer in its column",
-    "reward_funcs": "the verifier",
-    "held_out": "problems that are not trained on, scored before and after training",
-    "score_samples": "answers to each of them",
-    "num_generations": "answers to each problem in training",
-    "per_device_train_batch_size": "answers to a batch",
-    "max_steps": "batches",
-    "use_cpu": "made on a machine without a GPU: leave out this line and the next two on one that has one",
-}
+TEXTS = (  # settings that go into the recipe
+    *("output_dir", "dataset_config", "dataset_revision", "dataset_train_split", "dataset_test_split"),
+    *("dataset_prompt_column", "dataset_solution_column", "dataset_options_column", "answer_pattern"),
+)
+HEADER = """\
+# Made from {name}: what it holds was guessed from its columns and first rows.
+# held_out: problems that are not trained on, scored before and after training.
+# use_cpu, bf16 and gradient_checkpointing: made on a machine without a GPU; leave them out on one that has one.
+"""
 
 
 def with_made_recipe(words: Sequence[str]) -> list[str]:
@@ -53,11 +51,11 @@ def with_made_recipe(words: Sequence[str]) -> list[str]:
             "another file with --save-recipe."
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, recipe_text(name, recipe))
+    text = HEADER.format(name=name) + yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=10_000)
+    write_whole(path, text)
     print(
-        f"Recipe: {path}, made from {name}. Change it and train again with `trl-miner train {path}`.", file=sys.stderr
+        f"Recipe: {path}\n{text}Change it, and train again with `trl-miner train {path}`.", file=sys.stderr, flush=True
     )
-    print(_in_words(recipe), file=sys.stderr, flush=True)
     return ["--config", str(path), *others]
 
 
@@ -115,30 +113,6 @@ def read_data_set(name: str, given: dict[str, Any]) -> Any:
     return data
 
 
-def recipe_text(name: str, recipe: dict[str, Any]) -> str:
-    """Return the file of a recipe, with a comment behind each setting that has one."""
-    import yaml
-
-    lines = [f"# Made from {name}: what it holds was guessed from its columns and first rows."]
-    for key, value in recipe.items():
-        flow = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
-        line = f"{key}: {flow.removesuffix('...' + chr(10)).strip()}"
-        lines.append(f"{line}  # {LINES[key]}" if key in LINES else line)
-    return "\n".join(lines) + "\n"
-
-
-def _in_words(recipe: dict[str, Any]) -> str:
-    """Return what was guessed, in a line."""
-    if "dataset_prompt_column" not in recipe:
-        return ""
-    parts = [f"questions: {recipe['dataset_prompt_column']}", f"answers: {recipe['dataset_solution_column']}"]
-    if recipe.get("dataset_options_column"):
-        parts.append(f"options: {recipe['dataset_options_column']}")
-    if recipe.get("held_out"):
-        parts.append(f"held out: {recipe['held_out']}")
-    return f"{', '.join(parts)}, verified by {', '.join(recipe['reward_funcs'])}."
-
-
 def _parser() -> argparse.ArgumentParser:
     """Return the parser of the options that go into the recipe; all others go to the training."""
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
@@ -146,9 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--save-recipe", dest="save_recipe")
     parser.add_argument("--reward_funcs", nargs="+")
     parser.add_argument("--held_out", type=_number_or_text)
-    for name in ("output_dir", "dataset_config", "dataset_revision", "dataset_train_split", "dataset_test_split"):
-        parser.add_argument(f"--{name}")
-    for name in ("dataset_prompt_column", "dataset_solution_column", "dataset_options_column", "answer_pattern"):
+    for name in TEXTS:
         parser.add_argument(f"--{name}")
     return parser
 

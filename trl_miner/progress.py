@@ -1,28 +1,23 @@
-"""Show the progress of long work, as tqdm's bar or as plain lines, and the closing lines of a command."""
+"""Show the progress of long work with tqdm, and the closing lines of a command."""
 
 import contextlib
 import io
 import logging
-import os
-import shutil
 import sys
-import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
-from weakref import WeakSet
 
 from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
 
 from .redaction import redact
 
 T = TypeVar("T")
 _QUIET = ContextVar("_QUIET", default=False)
 _SHOWN = ContextVar("_SHOWN", default=False)
-# Seconds between two plain lines, which become rarer with time so that a log of many hours stays short.
-_TICK, _EVERY, _EVERY_AT_MOST = 1.0, 10.0, 60.0
+_LOG_SECONDS = 30.0  # between two lines of a log
 
 
 @contextlib.contextmanager
@@ -58,24 +53,18 @@ def track(iterable: Iterable[T], title: str, *, total: int | None = None, **opti
 
 
 class Progress(tqdm):
-    """tqdm's bar on stderr; off a terminal a line every 10 seconds, later every minute.
+    """tqdm's bar on stderr, below what is printed and logged meanwhile; off a terminal a line every 30 seconds.
 
-    Whatever is printed or logged meanwhile stands above the bar. A `Progress` within another one shows nothing.
+    A `Progress` within another one shows nothing.
 
     Args:
         title: The work: "sampling".
-        total: The number of items. None: unknown, so the time left is not shown.
-        unit: The items, in the plural: "samples". "": nothing is counted, only the seconds.
+        total: The number of items. None: unknown.
+        unit: The items, in the plural: "samples". "": nothing is counted; shown on a terminal alone.
         quiet: Show nothing, as within `quietly`.
         initial: The items done by an earlier call, which do not count for the rate.
         leave: Whether the last state stays, unless an exception ends the work.
-
-    Attributes:
-        note: Shown at the end: "1234 tokens/s".
     """
-
-    _instances: WeakSet[Any] = WeakSet()  # apart from other libraries' bars, which would move this one down
-    monitor_interval = 0  # `_tick` redraws, also where a single item takes long
 
     def __init__(
         self,
@@ -87,23 +76,19 @@ class Progress(tqdm):
         initial: int = 0,
         leave: bool = True,
     ) -> None:
-        self.note = ""
         self._is_terminal = sys.stderr.isatty()
-        numbers = f"{{n_fmt}}{'/{total_fmt}' if total else ''} {unit} "
-        numbers += "[{elapsed}<{remaining}, {rate_fmt}{postfix}]" if total else "[{elapsed}, {rate_fmt}{postfix}]"
-        bar = "{l_bar}{bar}| " if self._is_terminal and total else "{desc}: "
         super().__init__(
             desc=title,
             total=total,
             initial=initial,
+            unit=f" {unit}",
             leave=leave,
-            disable=quiet or is_quiet() or _SHOWN.get(),
+            disable=quiet or is_quiet() or _SHOWN.get() or not (unit or self._is_terminal),
             file=sys.stderr if self._is_terminal else io.StringIO(),
-            mininterval=0.1 if self._is_terminal else float("inf"),
+            mininterval=0.1 if self._is_terminal else _LOG_SECONDS,
+            miniters=0,  # a note alone is shown, too
             smoothing=0,  # the rate is the mean of the whole work
-            ncols=shutil.get_terminal_size().columns - 1 if self._is_terminal else None,
-            nrows=24,  # else a terminal that does not know its size gets no bar
-            bar_format=bar + numbers if unit else "{desc}: {elapsed}{postfix}",
+            bar_format=None if unit else "{desc} ...{postfix}",
         )
         self._context = contextlib.ExitStack()
         if self.disable:
@@ -112,30 +97,32 @@ class Progress(tqdm):
         self._context.callback(_SHOWN.set, False)
         if self._is_terminal:
             self._context.enter_context(_printing_above(self))
-        ended = threading.Event()
-        ticker = threading.Thread(target=self._tick, args=(ended,), daemon=True)
-        ticker.start()
-        self._context.callback(ticker.join)
-        self._context.callback(ended.set)
 
     @property
-    def done(self) -> int:
-        """The items that are done."""
-        return int(self.n)
+    def note(self) -> str:
+        """A text behind the numbers: "1234 tokens/s"."""
+        return self.postfix or ""
 
-    @property
-    def format_dict(self) -> dict[str, Any]:
-        return super().format_dict | {"postfix": self.note}
+    @note.setter
+    def note(self, text: str) -> None:
+        self.set_postfix_str(text, refresh=False)
+        self.update(0)
 
     def advance(self, n: int = 1) -> None:
         """Count `n` more items as done."""
         self.update(n)
 
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        """Draw the bar, or print a line of a log once something is done."""
+        if self._is_terminal:
+            super().display(msg, pos)
+        elif msg is None and self.n > self.initial:
+            print(self, file=sys.stderr, flush=True)
+
     def close(self) -> None:
+        """End the progress: what is printed from now on stands below it."""
         if not self.disable:
             self._context.close()
-            if self.leave and not self._is_terminal:
-                print(self, file=sys.stderr, flush=True)
         super().close()
 
     def __exit__(self, error: type[BaseException] | None, *rest: object) -> None:
@@ -143,63 +130,45 @@ class Progress(tqdm):
             self.leave = False
         self.close()
 
-    def _tick(self, ended: threading.Event) -> None:
-        start = last = time.monotonic()
-        while not ended.wait(_TICK):
-            now = time.monotonic()
-            if self._is_terminal:
-                self.refresh()
-            elif now - last >= min(_EVERY_AT_MOST, max(_EVERY, (now - start) / 10)):
-                last = now
-                print(self, file=sys.stderr, flush=True)
-
 
 @contextlib.contextmanager
 def _printing_above(bar: Progress) -> Iterator[None]:
     """Show what is printed and logged above the bar."""
-    above = {stream: _Above(stream, bar) for stream in (sys.stdout, sys.stderr) if stream.isatty()}
-    loggers = [logging.root, *logging.Logger.manager.loggerDict.values()]
-    with contextlib.ExitStack() as stack:
-        for stream in above.values():
-            stack.callback(stream.end_line)
-        for handler in [handler for logger in loggers for handler in getattr(logger, "handlers", ())]:
-            if type(handler) is logging.StreamHandler and handler.stream in above:
-                stack.callback(handler.setStream, handler.setStream(above[handler.stream]))
-        stack.enter_context(contextlib.redirect_stdout(above.get(sys.stdout, sys.stdout)))
-        stack.enter_context(contextlib.redirect_stderr(above.get(sys.stderr, sys.stderr)))
+    out, err = (_Above(stream, bar) for stream in (sys.stdout, sys.stderr))
+    loggers = [logging.getLogger(name) for name in (None, "transformers", "datasets")]
+    with logging_redirect_tqdm(loggers), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         yield
+    for stream in (out, err):
+        stream.end_line()
 
 
 class _Above:
-    """A stream whose lines stand above the bar, once they are whole; of another library's bar, the last state."""
+    """A stream whose lines stand above the bar, once they are whole."""
 
     def __init__(self, stream: TextIO, bar: Progress) -> None:
-        self._stream, self._bar, self._process, self._held = stream, bar, os.getpid(), ""
+        self._stream, self._bar, self._held = stream, bar, ""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        *lines, self._held = (self._held + text).split("\n")
+        for line in lines:
+            self._bar.clear()
+            self._stream.write(f"{line}\n")
+            self._stream.flush()
+            self._bar.refresh()
+        return len(text)
 
     def end_line(self) -> None:
         """Write what is left of a line."""
         if self._held:
             self.write("\n")
 
-    def write(self, text: str) -> int:
-        if os.getpid() != self._process:  # a fork, such as a data loader, whose copy of tqdm's lock may stay locked
-            return self._stream.write(text)
-        *lines, self._held = (line.rpartition("\r")[2] for line in (self._held + text).split("\n"))
-        if lines:
-            with self._bar.get_lock():
-                self._bar.clear(nolock=True)
-                self._stream.writelines(f"{line}\n" for line in lines)
-                self._stream.flush()
-                self._bar.refresh(nolock=True)
-        return len(text)
 
-
-def finish(written: Sequence[str | Path], next_command: str | Sequence[str] = (), *, quiet: bool = False) -> None:
+def finish(written: Sequence[str | Path], next_command: str | Sequence[str] = ()) -> None:
     """Print the closing lines of a command on stdout: the paths that it wrote, and useful next commands."""
-    if quiet or is_quiet():
+    if is_quiet():
         return
     commands = [next_command] if isinstance(next_command, str) else next_command
     if written:

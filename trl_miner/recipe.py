@@ -105,7 +105,9 @@ class MinerScriptArguments(ScriptArguments):
         "`environment_factory`. Or several by name, between which the column environment chooses.",
     )
     tool_seconds: float = setting(
-        TOOL_SECONDS, "Seconds for one call of a tool. A call that takes longer is ended, and counts as failed."
+        TOOL_SECONDS,
+        "Seconds for one call of a tool. A call that takes longer is ended, and counts as failed.",
+        at_least=0.01,
     )
     accelerate_config: str | None = setting(
         None,
@@ -121,7 +123,7 @@ class MinerScriptArguments(ScriptArguments):
         False, "For math_reward: also look for a final answer in completions without a \\boxed{}."
     )
     judge_seconds: float = setting(
-        CPU_SECONDS, "CPU seconds to verify one answer. An answer that takes longer scores None."
+        CPU_SECONDS, "CPU seconds to verify one answer. An answer that takes longer scores None.", at_least=0.01
     )
     judge_workers: int | None = setting(
         None,
@@ -177,12 +179,6 @@ class MinerScriptArguments(ScriptArguments):
 
     def __post_init__(self) -> None:
         check_limits(self)
-        if not self.tool_seconds > 0:
-            raise ValueError(
-                f"tool_seconds must be above 0: got {self.tool_seconds}. The default is {TOOL_SECONDS:g}."
-            )
-        if not self.judge_seconds > 0:
-            raise ValueError(f"judge_seconds must be above 0: got {self.judge_seconds}. The default is 5.0.")
         self._read_held_out()
         for name in ("score_steps", "score_keep_best"):
             if getattr(self, name) and not self.held_out:
@@ -238,29 +234,55 @@ PARSED_TYPES = (MinerScriptArguments, MinerGRPOConfig, ModelConfig, DatasetMixtu
 
 
 class _Parser(TrlParser):
-    """TRL's parser, with an error in the place of a page of usage."""
+    """TRL's parser, with the recipe that the words name, and an error in the place of a page of usage."""
+
+    recipe: Mapping[str, Any] = {}
+    refused: Mapping[str, str] = {}  # by the name of a setting of the other trainer, what to do instead
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message.removeprefix('argument ')}. See trl-miner train --help all.")
 
-    refused: Mapping[str, str] = {}  # by the name of a setting of the other trainer, what to do instead
+    def refuse(self, name: str, value: Any) -> NoReturn:
+        """Raise ValueError for a setting of the other trainer."""
+        raise ValueError(f"{name} has no effect with asynchronous: true: got {value!r}. {self.refused[name]}.")
 
 
 class _Refused(argparse.Action):
     """An option of the other trainer."""
 
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> NoReturn:
-        raise ValueError(_refusal(parser, self.dest, values))
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        parser.refuse(self.dest, values)
 
 
-def make_parser(words: Sequence[str] = ()) -> TrlParser:
+def make_parser(words: Sequence[str] = ()) -> _Parser:
     """Return TRL's parser for everything that a recipe, or the training's command line, may set.
 
-    It raises ValueError where argparse would print its usage and exit. Where `words`, or the recipe that they name,
-    say `asynchronous`, the settings are those of the asynchronous trainer.
+    Where `words`, or the recipe that they name, say `asynchronous`, they are the settings of that trainer.
+    The recipe is checked: TRL passes unknown keys on to `accelerate launch`, where a typo may go unnoticed.
+
+    Raises:
+        ValueError: The recipe is wrong. The parser raises it, too, where argparse would print its usage and exit.
     """
-    if not _is_asynchronous(words):
-        return _Parser(PARSED_TYPES, prog="trl-miner train")
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    finder.add_argument("--asynchronous", nargs="?", const="true")
+    finder.add_argument("--config")
+    try:
+        given = finder.parse_known_args([*words])[0]
+    except argparse.ArgumentError as error:
+        raise ValueError(f"{error}. Name a recipe, such as arithmetic/miner.") from error
+    path = find_recipe(given.config) if given.config else None
+    recipe = read_yaml(path) if path else {}
+    learn(recipe)
+    if str(given.asynchronous or recipe.get("asynchronous")).lower() in ("true", "yes", "1"):
+        parser = _asynchronous_parser()
+    else:
+        parser = _Parser(PARSED_TYPES, prog="trl-miner train")
+    parser.recipe = recipe
+    check_recipe(parser, path)
+    return parser
+
+
+def _asynchronous_parser() -> _Parser:
     try:
         from .async_config import REFUSED, RecipeConfig
     except ImportError as error:
@@ -275,44 +297,18 @@ def make_parser(words: Sequence[str] = ()) -> TrlParser:
     return parser
 
 
-def _is_asynchronous(words: Sequence[str]) -> bool:
-    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    finder.add_argument("--asynchronous", nargs="?", const="true")
-    finder.add_argument("--config", nargs="?")
-    found = finder.parse_known_args([*words])[0]
-    if found.asynchronous is None and found.config:
-        found.asynchronous = read_yaml(find_recipe(found.config)).get("asynchronous")
-    return str(found.asynchronous).lower() in ("true", "yes", "1")
-
-
-def _refusal(parser: Any, name: str, value: Any) -> str:
-    return f"{name} has no effect with asynchronous: true: got {value!r}. {parser.refused[name]}."
-
-
-def check_recipe(arguments: Sequence[str], parser: TrlParser) -> dict[str, Any]:
-    """Return the recipe that `--config` names, if any, after a check; raise ValueError if it is wrong.
-
-    TRL passes unknown keys on to `accelerate launch`, where a typo fails far from its cause, or goes unnoticed.
-    """
-    if "--config" not in arguments:
-        return {}
-    position = list(arguments).index("--config") + 1
-    if position == len(arguments):
-        raise ValueError("--config must be followed by a recipe: got nothing. Try arithmetic/miner.")
-    path = find_recipe(arguments[position])
-    recipe = read_yaml(path)
-    learn(recipe)
+def check_recipe(parser: _Parser, path: Any) -> None:
+    """Raise ValueError if the recipe of a parser has an unknown key, or a value of the wrong type."""
     hints = {name: hint for cls in parser.dataclass_types for name, hint in get_type_hints(cls).items()}
     hints["scale_rewards"] = str | bool  # TRL's annotation leaves out what its documentation allows
     known = {
-        action.dest: Setting(action.dest, hints[action.dest], action.default, action.choices or ())
+        action.dest: Setting(action.dest, hints[action.dest], action.default, list(action.choices or ()))
         for action in reversed(parser._actions)  # the option itself after --no_NAME
         if action.dest in hints
     }
-    for name in recipe.keys() & parser.refused.keys():
-        raise ValueError(f"{path}: {_refusal(parser, name, recipe[name])}")
-    check_settings(recipe, known, path)
-    return recipe
+    for name in parser.recipe.keys() & parser.refused.keys():
+        parser.refuse(name, parser.recipe[name])
+    check_settings(parser.recipe, known | {"env": Setting("env", dict)}, path)
 
 
 def parse_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -324,9 +320,7 @@ def parse_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """
     words = with_recipe_file(words)
     parser = make_parser(words)
-    recipe = check_recipe(words, parser)
-    recipe.pop("env", None)
-    parser.set_defaults_with_config(**recipe)
+    parser.set_defaults_with_config(**{name: value for name, value in parser.recipe.items() if name != "env"})
     parser.add_argument("--config")
     settings, rest = parser.parse_known_args(words)
     for name in parser.refused:  # what they amount to
@@ -354,9 +348,7 @@ def refuse_unknown(words: Sequence[str], others: Collection[str] = ()) -> None:
         return
     word = words[0].partition("=")[0]
     if not word.startswith("-"):
-        is_recipe = "/" in word or word.endswith(".yaml")
-        hint = f"Did you mean --config {word}?" if is_recipe else "See trl-miner train --help all."
-        raise ValueError(f"Unexpected argument {word!r}. {hint}")
+        raise ValueError(f"Unexpected argument {word!r}. A recipe follows --config, or stands first.")
     hint = did_you_mean(word, [*make_parser()._option_string_actions, *others]) or " See trl-miner train --help all."
     raise ValueError(f"Unknown option {word}.{hint}")
 

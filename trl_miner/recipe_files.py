@@ -18,24 +18,7 @@ from .redaction import redact
 from .runs.files import read_yaml
 
 HOME = "recipes"
-MODELS = (
-    "arithmetic",
-    "study",
-    "forks",
-    "SmolLM2-135M-Instruct",
-    "one-gpu",
-    "calculator",
-    "Qwen3-4B-Base",
-    "Qwen3-8B-Base",
-    "Qwen3-14B-Base",
-    "OctoThinker-8B-Hybrid-Base",
-    "Llama-3.1-8B-Instruct",
-    "asynchronous",
-    "accelerate",
-    "slurm",
-    "sweeps",
-)
-NO_RECIPES = MODELS[-3:]
+NO_RECIPES = ("accelerate", "slurm", "sweeps")
 STARTERS = {  # what `trl-miner recipes` shows first
     "arithmetic/quick": "MINER on sums, with a tiny model that comes along: on a CPU, in a minute or two",
     "forks/miner": "MINER where solved prompts have a second, better way, on a CPU",
@@ -55,18 +38,8 @@ def shipped_folder() -> Path:
 def shipped() -> dict[str, Path]:
     """Return the files that come with the package by name, such as `arithmetic/miner` or `accelerate/zero3`."""
     folder = shipped_folder()
-    paths = (path for path in folder.rglob("*") if path.suffix in (".yaml", ".slurm"))
-    return dict(sorted(((_name(path), path) for path in paths), key=lambda item: _order(item[0])))
-
-
-def _name(path: Path) -> str:
-    return path.relative_to(shipped_folder()).with_suffix("").as_posix()
-
-
-def _order(name: str) -> tuple[int, str, str]:
-    folder, _, last = name.rpartition("/")
-    model = folder.partition("/")[0]
-    return MODELS.index(model) if model in MODELS else len(MODELS), folder, last
+    paths = sorted((path.parent, path) for path in folder.rglob("*") if path.suffix in (".yaml", ".slurm"))
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for _, path in paths}
 
 
 def is_recipe(name: str | Path) -> bool:
@@ -80,25 +53,15 @@ def find_recipe(name: str | Path) -> Path:
     Raises:
         ValueError: There is none. The message suggests similar names.
     """
-    return find_recipes(name, patterns=False)[0]
-
-
-def find_recipes(name: str | Path, *, patterns: bool = True) -> list[Path]:
-    """Return the recipe of a name, or the shipped ones that a pattern such as `recipes/arithmetic/*.yaml` matches."""
     for path in (Path(name), Path(f"{name}.yaml"), Path(HOME, f"{name}.yaml")):
         if path.is_file():
-            return [path]
+            return path
     known = {key: path for key, path in shipped().items() if is_recipe(key)}
     key = _key(name)
     if key in known:
-        return [known[key]]
-    matched = [path for other, path in known.items() if _matches(other, key)] if patterns and "*" in key else []
-    if matched:
-        return matched
-    is_there = any(other.startswith(f"{key}/") for other in known)
-    kind = "a folder there" if is_there else "a folder here" if Path(name).is_dir() else "no such file"
+        return known[key]
     raise ValueError(
-        f"A recipe must be a file, or one that `trl-miner recipes` lists: got {redact(str(name))}, {kind}."
+        f"A recipe must be a file, or one that `trl-miner recipes` lists: got {redact(str(name))}, no such file."
         f"{_suggestion(key, known) or ' Try arithmetic/miner.'}"
     )
 
@@ -122,10 +85,10 @@ def with_recipe_file(arguments: Sequence[str], *, say: bool = False) -> list[str
 
 def say_which(name: str) -> None:
     """Say on stderr which file a name stands for, unless it is the name of that file."""
-    for path in find_recipes(name):
-        if path != Path(name) and not is_quiet():
-            origin = " (comes with trl_miner)" if path.is_relative_to(shipped_folder()) else ""
-            print(f"Recipe: {path}{origin}", file=sys.stderr, flush=True)
+    path = find_recipe(name)
+    if path != Path(name) and not is_quiet():
+        origin = " (comes with trl_miner)" if path.is_relative_to(shipped_folder()) else ""
+        print(f"Recipe: {path}{origin}", file=sys.stderr, flush=True)
 
 
 def select(names: Sequence[str]) -> list[str]:
@@ -133,7 +96,7 @@ def select(names: Sequence[str]) -> list[str]:
     known, found = shipped(), []
     for name in names or ["*"]:
         key = _key(name)
-        matched = [key] if key in known else [other for other in known if _matches(other, key)]
+        matched = [other for other in known if fnmatch.fnmatchcase(other, key) or other.startswith(f"{key}/")]
         if not matched:
             raise ValueError(
                 f"A name must be one that `trl-miner recipes` lists, or a folder there: got {name}."
@@ -165,38 +128,34 @@ def listing(names: Sequence[str]) -> str:
     return "\n".join(lines[1:])
 
 
-def copy_out(names: Sequence[str], to: Path) -> tuple[list[Path], list[Path]]:
+def copy_out(names: Sequence[str], to: Path) -> list[Path]:
     """Copy shipped files into a folder, each with the accelerate configuration that it names, and with the scripts and
-    the README of its folder.
-
-    Returns:
-        The files that it wrote, and those that were there already.
+    the README of its folder. Return the copies.
 
     Raises:
         ValueError: A file there has other contents. Then nothing is written.
     """
     known, folder = shipped(), shipped_folder()
     asked = [known[name] for name in names]
-    configs = [(path.parent, read_yaml(path).get("accelerate_config")) for path in asked if is_recipe(_name(path))]
-    named = {Path(os.path.normpath(parent / config)) for parent, config in configs if config}
-    sources = [*asked, *(path for path in known.values() if path in named and path not in asked)]
-    for parent in {path.parent for path in asked}:
-        sources += sorted([*parent.glob("*.py"), *parent.glob("README.md")])
-    targets = {to / source.relative_to(folder): source for source in sources}
-    there = [path for path in targets if path.exists() or path.is_symlink()]
-    for path in there:
-        is_same = path.is_file() and path.read_bytes() == targets[path].read_bytes()
-        if targets[path] in asked and not is_same:  # a configuration that comes along may be the user's own
+    sources = dict.fromkeys(asked)
+    for path in asked:
+        if path.suffix == ".yaml" and (config := read_yaml(path).get("accelerate_config")):
+            sources[Path(os.path.normpath(path.parent / config))] = None
+        sources |= dict.fromkeys(sorted([*path.parent.glob("*.py"), *path.parent.glob("README.md")]))
+    targets = {to / source.relative_to(folder): source.read_bytes() for source in sources if source.is_file()}
+    own = {to / source.relative_to(folder) for source in asked}
+    for path, content in targets.items():
+        is_other = path.exists() and not (path.is_file() and path.read_bytes() == content)
+        if is_other and path in own:  # a configuration that comes along may be the user's
             raise ValueError(
                 f"Nothing is overwritten: {path} differs from the file that comes with trl_miner. Delete or rename "
                 "it, or choose another folder with --to."
             )
-    written = [path for path in targets if path not in there]
+    written = [path for path in targets if path in own or not path.exists()]
     for path in written:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as file:
-            file.write(targets[path].read_bytes())
-    return written, there
+        path.write_bytes(targets[path])
+    return written
 
 
 def read_title(path: Path) -> str:
@@ -220,17 +179,10 @@ def _key(name: str | Path) -> str:
     return path.removesuffix(".yaml").removesuffix(".slurm")
 
 
-def _matches(name: str, key: str) -> bool:
-    """Return whether a name lies in the folder `key`, or matches it as a path's pattern: `*` stays in its folder."""
-    is_like = fnmatch.fnmatchcase(name, key) and (key == "*" or name.count("/") == key.count("/"))
-    return is_like or name.startswith(f"{key.rstrip('/')}/")
-
-
 def _suggestion(key: str, known: Iterable[str]) -> str:
-    """Return a sentence with up to three similar names: of the same folder or last part, else by spelling."""
-    low, last = key.lower(), key.lower().rpartition("/")[2]
+    """Return a sentence with up to three similar names, by spelling or by the last part."""
     names = {name.lower(): name for name in known}
-    lasts = difflib.get_close_matches(last, [name.rpartition("/")[2] for name in names], n=1)
-    close = difflib.get_close_matches(low, names, n=3, cutoff=0.7)
-    close = close or [name for name in names if name.startswith(f"{low}/") or name.rpartition("/")[2] in lasts][:3]
+    last = key.lower().rpartition("/")[2]
+    close = [name for name in names if name.rpartition("/")[2] == last or name.startswith(f"{key.lower()}/")]
+    close = difflib.get_close_matches(key.lower(), names, n=3, cutoff=0.7) or sorted(close, key=len)[:3]
     return f" Did you mean {' or '.join(repr(names[name]) for name in close)}?" if close else ""

@@ -1,6 +1,5 @@
 """Values of settings, brought into their types by pydantic, with errors that say what to write."""
 
-import json
 import types
 import typing
 from collections.abc import Collection, Mapping
@@ -8,7 +7,7 @@ from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
 from typing import Any
 
-from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from .importing import did_you_mean
 
@@ -30,42 +29,25 @@ class Setting:
         Raises:
             ValueError: It is of another type, or none of the choices.
         """
-        kinds = alternatives(self.type)
-        if self.choices and not (value is None and NONE in kinds):
-            if value not in self.choices:
-                raise ValueError(
-                    f"{self.name} must be one of {_listed(self.choices)}: got {value!r}.{self._hint(value)}"
-                )
-            return value
-        if dict in map(_origin, kinds) and isinstance(value, str) and value.startswith("{"):
-            self._check_json(value)
+        is_optional = NONE in alternatives(self.type)
+        if self.choices and not (value is None and is_optional):
+            if value in self.choices:
+                return value
+            rule = f"one of {', '.join(map(str, self.choices))}"
+            raise ValueError(f"{self.name} must be {rule}: got {value!r}.{self._hint(value)}")
         try:
             return _in_type(value, self.type)
         except ValidationError as error:
             rules = dict.fromkeys(_rule(found["msg"]) for found in error.errors())
-            rule = " or ".join([*rules, *["None"] * (NONE in kinds)])
+            rule = " or ".join([*rules, *["None"] * is_optional])
             raise ValueError(f"{self.name} must be {rule}: got {value!r}.{self._hint(value)}") from error
-
-    def _check_json(self, text: str) -> None:
-        try:
-            json.loads(text)
-        except ValueError as error:
-            raise ValueError(
-                f"{self.name} must be a mapping in JSON: got {text!r} ({error}). Write '{{\"key\": value}}'."
-            ) from error
 
     def _hint(self, value: Any) -> str:
         """Return a sentence on what to write instead of a value, with a space before it; empty: there is none."""
-        kinds = [_origin(kind) for kind in alternatives(self.type)]
         if self.choices and isinstance(value, bool):
             return ' YAML reads no as false: write "no".'
-        if self.choices and (close := did_you_mean(str(value), map(str, self.choices))):
-            return close
-        if list in kinds and isinstance(value, str):
-            return f" Write [{value}]."
-        if str in kinds and isinstance(value, int | float):
-            return f' Write "{value}".'
-        return "" if self.default is None else f" The default is {self.default}."
+        hint = did_you_mean(str(value), map(str, self.choices))
+        return hint or ("" if self.default is None else f" The default is {self.default}.")
 
 
 def alternatives(annotation: Any) -> tuple[Any, ...]:
@@ -77,13 +59,10 @@ def alternatives(annotation: Any) -> tuple[Any, ...]:
 def check_settings(values: Mapping[str, Any], known: Mapping[str, Setting], path: Any) -> None:
     """Raise ValueError for a key of a recipe that is no setting, or that has a value of the wrong type."""
     for key, value in values.items():
-        if key == "env":
-            if not isinstance(value, dict):
-                raise ValueError(f"{path}: env must be a mapping of variables: got {value!r}. Write env: {{NAME: x}}.")
-        elif key not in known:
+        if key not in known:
             hint = did_you_mean(str(key), known) or " Settings of accelerate go on the command line."
             raise ValueError(f"{path}: unknown key '{key}'.{hint}")
-        elif value is not None or known[key].default is not None:
+        if value is not None or known[key].default is not None:
             try:
                 known[key].convert(value)
             except ValueError as error:
@@ -112,10 +91,6 @@ def convert_fields(args: Any) -> None:
 def _in_type(value: Any, annotation: Any) -> Any:
     """Return a value in the type of an annotation; a truth is never a number."""
     adapter = _adapter(annotation)
-    if adapter is None:
-        return value
-    if hasattr(value, "dtype") and getattr(value, "ndim", None) == 0:  # one number of NumPy
-        value = value.item()
     try:
         return adapter.validate_python(value, strict=True)
     except ValidationError:
@@ -125,28 +100,16 @@ def _in_type(value: Any, annotation: Any) -> Any:
 
 
 @lru_cache(None)
-def _adapter(annotation: Any) -> TypeAdapter[Any] | None:
+def _adapter(annotation: Any) -> TypeAdapter[Any]:
     try:
         return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
-    except PydanticUserError:  # it has a configuration of its own
-        return TypeAdapter(annotation)
     except Exception:  # an annotation of the user's that is no type
-        return None
-
-
-def _origin(annotation: Any) -> Any:
-    return typing.get_origin(annotation) or annotation
+        return TypeAdapter(Any)
 
 
 def _rule(message: str) -> str:
     """Return pydantic's "Input should be a valid number, unable to parse ..." as "a number"."""
-    if not message.startswith("Input should be "):  # such as a number of 5,000 digits
-        return "a value of a usual size"
     rule = message.removeprefix("Input should be ").partition(",")[0].replace("valid ", "")
     for theirs, ours in (("integer", "whole number"), ("string", "text"), ("dictionary", "mapping")):
         rule = rule.replace(theirs, ours)
     return rule
-
-
-def _listed(choices: Collection[Any]) -> str:
-    return ", ".join(map(str, choices))

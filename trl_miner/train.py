@@ -46,7 +46,6 @@ from .launching.watchdog import EXIT_CODE, RunStopped
 from .progress import finish, quietly
 from .recipe import (
     MinerScriptArguments,
-    check_recipe,
     load_reward_funcs,
     make_parser,
     reward_names,
@@ -81,9 +80,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     output = ""
     try:
         arguments = with_recipe_file(arguments)
-        parser = make_parser(arguments)
-        check_recipe(arguments, parser)
-        script_args, config, model_args, mixture = parser.parse_args_and_config(arguments)
+        script_args, config, model_args, mixture = make_parser(arguments).parse_args_and_config(arguments)
         output = str(config.output_dir)
         if script_args.quiet:
             disable_progress_bars()

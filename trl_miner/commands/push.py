@@ -23,31 +23,29 @@ def add(commands: Any) -> None:
     option("--repo-id", required=True, metavar="USER/NAME", help="repository; created if it is missing")
     option("--private", action="store_true", help="make a new repository private")
     option("--revision", metavar="BRANCH", help="branch to push to; created if it is missing (default: main)")
-    option("--checkpoints", action="store_true", help="also push each checkpoint, as branch checkpoint-STEP")
     option("--evaluation", metavar="FOLDER", help="scores for the card: this model's --output of trl-miner eval")
     option("--dry-run", metavar="FOLDER", help="write what would be pushed into FOLDER, and send nothing")
     set_run(parser, run)
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    from ..hub.upload import check_repo_id, listing, plan, push_models, repo_urls, write_folder
+    from ..hub.upload import check_repo_id, listing, push_model, write_folder
     from ..runs.eval_folder import read_scores
+    from ..runs.models import find_model
 
     check_repo_id(args.repo_id)
     benchmarks = read_scores(Path(args.evaluation)) if args.evaluation else None
-    models = plan(Path(args.folder), checkpoints=args.checkpoints)
-    _warn(models[None].weights, Path(args.folder))
+    model = find_model(Path(args.folder))
+    _warn(model.weights, Path(args.folder))
     if args.dry_run is not None:
-        for folder in write_folder(models, Path(args.dry_run), args.repo_id, benchmarks):
-            print(f"{folder}, not pushed:\n{listing(folder)}")
+        write_folder(model, Path(args.dry_run), args.repo_id, benchmarks)
+        print(f"{args.dry_run}, not pushed:\n{listing(Path(args.dry_run))}")
         finish([args.dry_run], shlex.join(["trl-miner", *without_option(args.argv, "--dry-run")]))
         return 0
-    push_models(
-        models, args.repo_id, private=True if args.private else None, revision=args.revision, benchmarks=benchmarks,
-        say=lambda text: print(text, flush=True),
-    )  # fmt: skip
+    private = True if args.private else None
+    page = push_model(model, args.repo_id, private=private, revision=args.revision, benchmarks=benchmarks)
     print(f"Pushed to {args.repo_id}.")
-    finish(repo_urls(models, args.repo_id, args.revision))
+    finish([page])
     return 0
 
 

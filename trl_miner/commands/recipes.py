@@ -42,10 +42,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         return 0
     if args.names:
         raise ValueError(f"Names to copy follow --copy: got {args.names[0]} before it. A folder is given with --to.")
-    names = recipe_files.select(args.copy)
-    written, there = recipe_files.copy_out(names, Path(args.to))
-    for path in there:
-        print(f"{path} is there already: kept.")
-    recipe = next((path for path in (*written, *there) if recipe_files.is_recipe(path)), None)
+    written = recipe_files.copy_out(recipe_files.select(args.copy), Path(args.to))
+    recipe = next((path for path in written if recipe_files.is_recipe(path)), None)
     finish(written, f"trl-miner doctor {recipe}" if recipe else ())
     return 0

@@ -48,7 +48,7 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..data.base_model import find_model
     from ..data.prompt_form import write_form
-    from ..recipe import check_recipe, load_reward_funcs, make_parser
+    from ..recipe import load_reward_funcs, make_parser
     from ..recipe_files import with_recipe_file
     from ..train import check_model
     from ..training_data import load_data, training_form
@@ -58,9 +58,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if args.steps < 1:
         raise ValueError(f"--steps must be at least 1: got {args.steps}. The default is 40.")
     words = with_recipe_file(["--config", args.config, *rest], say=True)
-    parser = make_parser(words)
-    check_recipe(words, parser)
-    script, config, model_args, mixture = parser.parse_args_and_config(words)
+    script, config, model_args, mixture = make_parser(words).parse_args_and_config(words)
     folder = _check_folder(model_args.model_name_or_path, args.model)
     check_model("--model", args.model)
     if script.dataset_streaming:
@@ -68,7 +66,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     rows = load_data(script, mixture, model_args)[script.dataset_train_split]
     form = training_form(script, config, rows)
     rows = rows.map(_add_completion, with_indices=True)
-    _check_completions(rows.select(range(min(CHECKED, len(rows)))), load_reward_funcs(script, config)[0])
+    _check_completions(rows[:CHECKED], load_reward_funcs(script, config)[0])
     folder.parent.mkdir(parents=True, exist_ok=True)
     # A folder under the name of the start is a whole one, whenever this command is ended
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}.building-", dir=folder.parent) as building:
@@ -92,21 +90,7 @@ def _check_folder(name: str | None, model: str) -> Path:
             f"model_name_or_path must be a new folder, which this command writes: the recipe has {name}. Set it to "
             f"another folder, or delete this one."
         )
-    if _is_on_the_hub(name):
-        raise ValueError(
-            f"model_name_or_path must be a new folder, which this command writes: the Hub has a model called {name}. "
-            f"Set it to ./{name}, or to another folder."
-        )
     return Path(name)
-
-
-def _is_on_the_hub(name: str) -> bool:
-    from huggingface_hub import HfApi
-
-    try:
-        return HfApi().repo_exists(name)
-    except Exception:  # of several libraries: it is no name of the Hub's, or the Hub is out of reach
-        return False
 
 
 def _add_completion(row: dict[str, Any], index: int) -> dict[str, Any]:
@@ -122,17 +106,16 @@ def _add_completion(row: dict[str, Any], index: int) -> dict[str, Any]:
     return {"completion": [{"role": "assistant", "content": text}] if is_chat else f" {text}"}
 
 
-def _check_completions(rows: Any, reward: Any) -> None:
+def _check_completions(columns: dict[str, list[Any]], reward: Any) -> None:
     """Raise if the verifier does not accept what the model is to be taught."""
-    columns = {name: rows[name][:] for name in rows.column_names}
-    returned = reward(**columns, prompts=columns["prompt"], completions=columns["completion"])
-    rewards = reward_list(getattr(reward, "__name__", str(reward)), returned, len(rows))
-    bad = [place for place, value in enumerate(rewards) if value != 1.0]
+    completions = columns.pop("completion")
+    returned = reward(**columns, prompts=columns["prompt"], completions=completions)
+    rewards = reward_list(getattr(reward, "__name__", str(reward)), returned, len(completions))
+    bad = [text for text, value in zip(completions, rewards, strict=True) if value != 1.0]
     if bad:
         raise ValueError(
             f"The first reward function must accept the golds in a \\boxed{{}}: it rejects {len(bad)} of the first "
-            f"{len(rewards)}, such as row {bad[0]}: {columns['completion'][bad[0]]!r}. Use task_reward or math_reward "
-            "and check the golds."
+            f"{len(rewards)}, such as {bad[0]!r}. Use task_reward or math_reward and check the golds."
         )
 
 

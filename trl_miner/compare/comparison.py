@@ -8,7 +8,7 @@ from typing import Any
 
 from ..launching.signals import collect_signals
 from ..progress import Progress, finish
-from ..recipe_files import find_recipes
+from ..recipe_files import find_recipe
 from ..redaction import learn
 from ..runs.compare_folder import COMPARISON, TABLE, lock_comparison, run_folder, write_table
 from ..runs.history import RunHistory
@@ -48,7 +48,7 @@ def compare(
         ValueError: A recipe or an option is wrong, or the output belongs to a comparison with other settings or to
             one that is running.
     """
-    paths, output = [path for recipe in recipes for path in find_recipes(recipe)], Path(output)
+    paths, output = [find_recipe(recipe) for recipe in recipes], Path(output)
     seeds = range(1, seeds + 1) if isinstance(seeds, int) else seeds
     _check_call(paths, seeds, steps, options, jobs)
     try:

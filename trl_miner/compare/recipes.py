@@ -60,9 +60,9 @@ def parse_recipe(path: str | Path, options: Sequence[str], steps: int | None = N
 
 def _facts(path: Path, options: list[str], steps: int | None) -> dict[str, Any]:
     from ..launching.local import parse_launch
-    from ..recipe import check_recipe, load_reward_funcs, make_parser
+    from ..recipe import load_reward_funcs, make_parser
 
-    recipe = check_recipe(["--config", str(path)], make_parser(["--config", str(path), *options]))
+    recipe = make_parser(["--config", str(path), *options]).recipe
     if not recipe.get("held_out"):
         options = ["--held_out", str(HELD_OUT), *options]  # before the user's, which therefore win
     args, config = _parse(parse_launch(["--config", str(path), *options]))

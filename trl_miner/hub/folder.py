@@ -28,7 +28,7 @@ _FILES = (
 )
 # A vocabulary may hold what has the name or the shape of a secret; the log is written without any.
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json", "log_history.json")
-_UNSEARCHED = (".safetensors", ".png", ".model", ".tiktoken")
+_BINARY = (".safetensors", ".png", ".model", ".tiktoken", ".pt", ".pth", ".bin")
 
 
 def assemble(
@@ -74,7 +74,9 @@ def assemble(
 def _place_files(model: Model, target: Path, place: Callable[[Path, Path], Any], without: Iterable[str]) -> None:
     files = {path.relative_to(model.weights): path for path in weight_files(model.weights)}
     for folder in (model.run, model.weights):  # a tokenizer may be in only one of them
-        files |= {path.relative_to(folder): path for path in _other_files(folder) if path.name not in without}
+        there = [*folder.iterdir(), *(folder / "additional_chat_templates").glob("*")]  # with links to nothing
+        found = [path for path in there if any(map(path.match, _FILES)) and not path.is_dir()]
+        files |= {path.relative_to(folder): path for path in found if path.name not in without}
     for inner, path in files.items():
         if problem := fault(path):
             raise OSError(
@@ -83,12 +85,6 @@ def _place_files(model: Model, target: Path, place: Callable[[Path, Path], Any],
             )
         (target / inner).parent.mkdir(parents=True, exist_ok=True)
         place(path.resolve(), target / inner)
-
-
-def _other_files(folder: Path) -> list[Path]:
-    """Return what a model needs besides its weights, links that lead nowhere and the like included."""
-    paths = [*folder.iterdir(), *(folder / "additional_chat_templates").glob("*")]
-    return [path for path in paths if not path.is_dir() and any(path.match(pattern) for pattern in _FILES)]
 
 
 def copy(source: Path, target: Path) -> None:
@@ -118,20 +114,17 @@ def adapter_warning(weights: Path) -> str:
     )
 
 
-def check_secrets(folder: Path, suffixes: tuple[str, ...] | None = None) -> None:
-    """Raise ValueError if a file to be published holds a secret, by its value, its shape or its name.
-
-    Without `suffixes`, all files but weights, pictures and binary vocabularies are searched.
-    """
+def check_secrets(folder: Path) -> None:
+    """Raise ValueError if a file to be published holds a secret, by its value, its shape or its name."""
     for path in sorted(folder.rglob("*")):
-        is_searched = path.suffix in suffixes if suffixes else path.suffix not in _UNSEARCHED
-        if path.is_file() and is_searched:
-            text = path.read_text(encoding="utf-8", errors="replace")
-            if found := find_secret(text, is_vocabulary=path.name in _VOCABULARIES):
-                raise ValueError(
-                    f"A file to be published must not hold a secret: {path.name} has {found}. Remove it there, and "
-                    f"replace the secret if the file was shared."
-                )
+        if not path.is_file() or path.suffix in _BINARY:
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if found := find_secret(text, is_vocabulary=path.name in _VOCABULARIES):
+            raise ValueError(
+                f"A file to be published must not hold a secret: {path.name} has {found}. Remove it there, and "
+                f"replace the secret if the file was shared."
+            )
 
 
 def _held_out(model: Model) -> tuple[HeldOut | None, str]:

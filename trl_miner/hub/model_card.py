@@ -12,10 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..redaction import redact
-from ..runs.dose import KINDS, dose_of, dose_reached
-from ..runs.history import RunHistory
-from ..runs.segments import told
-from ..runs.settings import clean_settings
+from ..runs.segments import sentences
 from ..runs.training_record import HUB_ID, papers_of, read_run_record, run_record
 from ..text import code_for_markdown, for_markdown, one_line
 
@@ -38,14 +35,12 @@ _SHOWN_METRICS = {
 # The prompt of the quick start, in the form of the training prompts.
 _CHAT = '[{"role": "user", "content": "Compute 12 + 7 - 5."}]'
 _TEXT = '"Compute 12 + 7 - 5.\\n"  # plain text, in the form of the training prompts'
-_ARXIV = re.compile(r"\d{4}\.\d{4,5}", re.ASCII)
-_LENGTH = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 _FRAMEWORKS = {"trl": "TRL", "transformers": "Transformers", "torch": "Pytorch", "vllm": "vLLM"}
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """The facts that a card shows. They may come from a stranger's folder."""
+    """The facts that a card shows."""
 
     record: Mapping[str, Any]  # content of training.json
     log_history: Sequence[Mapping[str, Any]]  # of trainer_state.json
@@ -92,6 +87,9 @@ def complete_card(card: str, facts: RunFacts) -> str:
     data: Any = earlier.data
     _complete_metadata(data, facts)
     dataset = record.get("dataset") or {"name": (data.datasets or [None])[0], "hub": True}
+    settings = record.get("settings") or {}
+    moments = {moment: scores for moment, scores in facts.evaluation.items() if not moment.startswith("step ")}
+    metrics = dict.fromkeys(metric for scores in moments.values() for metric in scores)
     shown = ModelCard.from_template(
         data,
         template_path=str(TEMPLATE),
@@ -100,17 +98,16 @@ def complete_card(card: str, facts: RunFacts) -> str:
         base=_link(record.get("base_model")) or "a model made in code",
         dataset=_link(dataset, "datasets/") if dataset["name"] else "",
         prompt=_CHAT if record.get("is_chat") else _TEXT,
-        max_new_tokens=_max_new_tokens(record),
+        max_new_tokens=settings.get("max_completion_length", 512),
         badges=[line for line in earlier.text.splitlines() if line.startswith("[<img ")],
-        papers=[(for_markdown(label), arxiv) for label, arxiv in _papers(record)],
-        settings=[[code_for_markdown(text) for text in row] for row in (record.get("settings") or {}).items()],
-        changes=_changes(record),
+        papers=[(for_markdown(label), arxiv) for label, arxiv in papers_of(record.get("methods") or (), record)],
+        settings=[[code_for_markdown(text) for text in row] for row in settings.items()],
+        changes=map(for_markdown, sentences(record.get("segments") or ())),
         prompts=_prompts(facts.log_history),
-        dose=_dose(facts),
         has_picture=facts.has_picture,
-        **_scores(facts.evaluation),
+        moments=[for_markdown(moment.capitalize()) for moment in moments],
+        scores=[[metric, *(_share(scores.get(metric)) for scores in moments.values())] for metric in metrics],
         benchmarks=[_benchmark_row(result) for result in (facts.benchmarks or {}).values()],
-        license=_license(record),
         versions=_versions(record),
         sections=_sections(earlier.text),
     )
@@ -153,24 +150,10 @@ def _complete_metadata(data: Any, facts: RunFacts) -> None:
     for key in ("license", "license_name", "license_link"):
         if value := (record.get("license") or {}).get(key):
             data[key] = one_line(value)
-    papers = [f"arxiv:{arxiv}" for _, arxiv in _papers(record) if arxiv]
-    tags = [
-        tag for tag in map(str, data.get("tags") or ()) if not tag.startswith("base_model:")
-    ]  # PEFT's, with a folder
-    data["tags"] = sorted({*tags, *papers})
+    papers = {f"arxiv:{arxiv}" for _, arxiv in papers_of(record.get("methods") or (), record) if arxiv}
+    tags = {tag for tag in map(str, data.get("tags") or ()) if not tag.startswith("base_model:")}  # PEFT's: a folder
+    data["tags"] = sorted(tags | papers)
     data["eval_results"] = _eval_results(facts) or None
-
-
-def _max_new_tokens(record: Mapping[str, Any]) -> str:
-    """Return the length of an answer in training."""
-    length = str((record.get("settings") or {}).get("max_completion_length"))
-    return length if _LENGTH.fullmatch(length) else "512"
-
-
-def _papers(record: Mapping[str, Any]) -> list[tuple[str, str | None]]:
-    """Return label and arXiv id of each method; None: it has none."""
-    papers = papers_of(record.get("methods") or (), record)
-    return [(label, arxiv if arxiv and _ARXIV.fullmatch(str(arxiv)) else None) for label, arxiv in papers]
 
 
 def _versions(record: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -192,15 +175,6 @@ def _is_on_hub(named: Mapping[str, Any]) -> bool:
     return bool(named["hub"]) and HUB_ID.fullmatch(str(named["name"])) is not None
 
 
-def _changes(record: Mapping[str, Any]) -> list[list[str]]:
-    """Return the changes of settings within the run, as rows; empty: it had the same from its start to its end."""
-    return [
-        [str(step), code_for_markdown(name), code_for_markdown(was), code_for_markdown(now)]
-        for step, found in told(record.get("segments") or ())
-        for name, (was, now) in sorted((found or {"all": ("not known", "below")}).items())
-    ]
-
-
 def _prompts(log_history: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """Return what became of prompts and rollouts, at the first and at the last step logged, as rows."""
     logs = [log for log in log_history if log.get("groups/ph") is not None]
@@ -209,44 +183,9 @@ def _prompts(log_history: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     ]
 
 
-def _dose(facts: RunFacts) -> str:
-    """Return sentences on the method of each kind of prompt, and on their dose."""
-    settings = facts.record.get("settings")
-    if not settings:
-        return ""
-    logs = [log for log in facts.log_history if "step" in log]
-    since = max((segment["step"] for segment in facts.record.get("segments") or ()), default=0)
-    dose = dose_of(RunHistory(Path(), "", logs, settings=clean_settings(settings), since=since))
-    named = [f"{kind.replace('_', '-')} prompts: {code_for_markdown(dose.methods[kind])}" for kind in KINDS]
-    text = f"Methods by the kind of prompt. {'; '.join(named).capitalize()}."
-    if dose.target is not None:
-        text += f" Dose of all-right and all-wrong prompts: {dose.asked}."
-        mean, ends = dose_reached([dose])
-        text += f" Reached: {mean} on average, {ends} from the first to the last batch logged." if mean else ""
-    return text
-
-
-def _scores(evaluation: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
-    """Return the moments of the table of scores, and its rows: before and after training."""
-    ends = {moment: scores for moment, scores in evaluation.items() if not moment.startswith("step ")}
-    metrics = list(dict.fromkeys(metric for scores in ends.values() for metric in scores)) or ["pass@1"]
-    rows = [[for_markdown(metric), *(_share(scores.get(metric)) for scores in ends.values())] for metric in metrics]
-    return {"moments": [for_markdown(moment.capitalize()) for moment in ends], "scores": rows if ends else []}
-
-
 def _benchmark_row(result: Mapping[str, Any]) -> list[str]:
     means = [_share(result["intervals"][name]["mean"]) for name in ("pass@1", "pass@k", "maj@k")]
     return [*(for_markdown(result[name]) for name in ("title", "problems", "samples", "k")), *means]
-
-
-def _license(record: Mapping[str, Any]) -> str:
-    """Return how a sentence on the license of the base model ends; empty: there is no base model."""
-    if (base := record.get("base_model")) is None:
-        return ""
-    if not _is_on_hub(base):
-        return "; see the base model"
-    license = record.get("license")
-    return f": {for_markdown(license.get('license_name', license['license']))}" if license else ", see there"
 
 
 def _eval_results(facts: RunFacts) -> "list[EvalResult]":

@@ -145,7 +145,7 @@ def _stage(trainer: Any, model: Model, target: Path, token: str | None = None) -
 def _stage_whole(checkpoint: Path, target: Path) -> None:
     """Link everything that resuming from a checkpoint needs, including the optimizer."""
     shutil.copytree(checkpoint, target, copy_function=link, ignore=shutil.ignore_patterns(*_NEVER))
-    check_secrets(target, suffixes=(".json", ".jinja", ".txt"))
+    check_secrets(target)
 
 
 def _push(trainer: Any, folder: Path, message: str, path_in_repo: str | None = None, **options: Any) -> None:

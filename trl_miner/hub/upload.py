@@ -3,100 +3,63 @@
 import os
 import re
 import shutil
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from ..progress import Progress, is_quiet
+from ..progress import is_quiet
 from ..redaction import redact
-from ..runs.models import Model, find_checkpoints, find_model
+from ..runs.models import Model
 from ..text import one_line
 from .folder import assemble, copy
 
 T = TypeVar("T")
 PAUSES = (2.0, 8.0, 30.0, 60.0)  # seconds between attempts, inside each of which huggingface_hub retries too
 _TRANSIENT_STATUS = (408, 412, 425, 429, 500, 502, 503, 504)  # 412: somebody else has committed meanwhile
-_HINTS = {
-    401: "Log in with `hf auth login`, or set HF_TOKEN to a token that may write.",
-    403: "The token must have the right to write there: create one at https://huggingface.co/settings/tokens.",
-}
+_OFFLINE = "OfflineModeIsEnabled"
 # Weights of an earlier push under other names would be loaded instead of the new ones.
 _REPLACED = ("model*.safetensors", "model.safetensors.index.json", "adapter_model.safetensors", "adapter_config.json")
 
 
 def check_repo_id(repo_id: str) -> None:
     """Raise ValueError unless it is USER/NAME."""
-    from huggingface_hub.utils import HFValidationError, validate_repo_id
+    from huggingface_hub.utils import validate_repo_id
 
-    try:
-        validate_repo_id(repo_id)
-    except HFValidationError as error:
-        raise ValueError(f"--repo-id must be USER/NAME: got {repo_id!r}. {error}") from error
     if repo_id.count("/") != 1:
         raise ValueError(f"--repo-id must be USER/NAME: got {repo_id!r}. Put your Hub user name in front.")
+    validate_repo_id(repo_id)
 
 
-def plan(run: Path, *, checkpoints: bool) -> dict[str | None, Model]:
-    """Return the model for each revision of the repository. None stands for the revision that the user names."""
-    models: dict[str | None, Model] = {None: find_model(run)}
-    return models | {model.weights.name: model for model in (find_checkpoints(run) if checkpoints else ())}
+def write_folder(model: Model, target: Path, name: str, benchmarks: Any) -> None:
+    """Write what would be pushed into `target`, a new or empty folder. If a file must not be pushed, nothing is left.
 
-
-def write_folder(models: Mapping[str | None, Model], target: Path, name: str, benchmarks: Any) -> list[Path]:
-    """Write what would be pushed into `target`, with checkpoints into a folder per revision in it; return these.
-
-    If a file must not be pushed, nothing is written.
+    `name` is the repository's, and `benchmarks` come from a `scores.json`.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"--dry-run must name an empty or a new folder: got {target}. Remove it, or name another.")
-    inner = {revision: revision or "main" if len(models) > 1 else "" for revision in models}
-    nearest = next(folder for folder in target.absolute().parents if folder.is_dir())
-    with tempfile.TemporaryDirectory(prefix=".trl-miner-", dir=nearest) as staged:
-        for revision, model in models.items():
-            folder = Path(staged, inner[revision])
-            folder.mkdir(exist_ok=True)
-            assemble(model, folder, name=name, place=copy, benchmarks=benchmarks if revision is None else None)
-        target.mkdir(parents=True, exist_ok=True)
-        for path in Path(staged).iterdir():
-            shutil.move(path, target)
-    return [target / folder for folder in inner.values()]
+    target.mkdir(parents=True, exist_ok=True)
+    try:
+        assemble(model, target, name=name, place=copy, benchmarks=benchmarks)
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
 
 
-def push_models(
-    models: Mapping[str | None, Model],
-    repo_id: str,
-    *,
-    private: bool | None,
-    revision: str | None,
-    benchmarks: Any,
-    say: Callable[[str], None],
-) -> None:
-    """Push each model to its revision. The user's own comes first, so that the others branch off from it."""
-    for branch, model in models.items():
-        with tempfile.TemporaryDirectory(prefix="trl-miner-push-") as folder:
-            scores = benchmarks if branch is None else None
-            assemble(model, Path(folder), name=repo_id, place=os.symlink, benchmarks=scores)
-            if not is_quiet():
-                where = f"{repo_id}, revision {branch or revision or 'main'}"
-                say(f"{model.weights} goes to {where}:\n{listing(Path(folder))}")
-            message = "Upload model" if model.step is None else f"Upload model of step {model.step}"
-            # on a terminal huggingface_hub shows its own progress
-            with Progress(f"pushing to {repo_id}", unit="", quiet=sys.stderr.isatty()):
-                push_folder(
-                    Path(folder), repo_id, private=private, revision=branch or revision, message=message, say=say
-                )
-
-
-def repo_urls(models: Mapping[str | None, Model], repo_id: str, revision: str | None) -> list[str]:
-    """Return the addresses of what `push_models` has pushed."""
+def push_model(model: Model, repo_id: str, *, private: bool | None, revision: str | None, benchmarks: Any) -> str:
+    """Push a model to a repository. Return the address of what was pushed."""
     from huggingface_hub import constants
 
+    with tempfile.TemporaryDirectory(prefix="trl-miner-push-") as folder:
+        assemble(model, Path(folder), name=repo_id, place=os.symlink, benchmarks=benchmarks)
+        if not is_quiet():
+            where = f"{repo_id}, revision {revision or 'main'}"
+            print(f"{model.weights} goes to {where}:\n{listing(Path(folder))}", flush=True)
+        message = "Upload model" if model.step is None else f"Upload model of step {model.step}"
+        push_folder(Path(folder), repo_id, private=private, revision=revision, message=message)
     page = f"{constants.ENDPOINT}/{repo_id}"
-    branches = [branch or revision or "main" for branch in models]
-    return [page if branch == "main" else f"{page}/tree/{quote(branch)}" for branch in branches]
+    return page if revision in (None, "main") else f"{page}/tree/{quote(revision)}"
 
 
 def push_folder(
@@ -108,7 +71,6 @@ def push_folder(
     revision: str | None = None,
     token: str | None = None,
     path_in_repo: str | None = None,
-    say: Callable[[str], None] = print,
 ) -> None:
     """Upload a folder, and create the repository and the branch if they are missing.
 
@@ -134,20 +96,18 @@ def push_folder(
         )
 
     try:
-        with_retries(push, f"Push to {repo_id}", say=say)
+        with_retries(push, f"Push to {repo_id}")
     except Exception as error:
         raise OSError(explain(error, repo_id)) from error
 
 
-def with_retries(
-    action: Callable[[], T], title: str, *, pauses: Sequence[float] = PAUSES, say: Callable[[str], None] = print
-) -> T:
+def with_retries(action: Callable[[], T], title: str, *, pauses: Sequence[float] = PAUSES) -> T:
     """Call an action, again after each pause as long as its error may pass: the network, 5xx, 429."""
     from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_fixed
 
     def tell(state: Any) -> None:
-        attempt, error = f"attempt {state.attempt_number} of {len(pauses) + 1}", _short(state.outcome.exception())
-        say(f"{title} failed, {attempt}: {error}. Next try in {state.upcoming_sleep:.0f} s.")
+        error = _short(state.outcome.exception())
+        print(f"{title} failed: {error}. Next try in {state.upcoming_sleep:.0f} s.", flush=True)
 
     return Retrying(
         retry=retry_if_exception(is_transient),
@@ -160,24 +120,26 @@ def with_retries(
 
 def is_transient(error: BaseException) -> bool:
     """Return whether trying again may help."""
-    if (status := _status(error)) is not None:
-        return status in _TRANSIENT_STATUS
+    causes = _causes(error)
+    if statuses := [cause.response.status_code for cause in causes if getattr(cause, "response", None) is not None]:
+        return statuses[0] in _TRANSIENT_STATUS
     # TransportError by name: huggingface_hub uses httpx before version 2, and httpx2 since
-    return not _is_offline(error) and any(
-        isinstance(link, (ConnectionError, TimeoutError))
-        or any(base.__name__ == "TransportError" for base in type(link).__mro__)
-        for link in _causes(error)
-    )
+    names = {base.__name__ for cause in causes for base in type(cause).__mro__}
+    return bool(names & {"ConnectionError", "TimeoutError", "TransportError"}) and _OFFLINE not in names
 
 
 def explain(error: BaseException, repo_id: str) -> str:
     """Return an error of the Hub as a sentence, with what to do."""
-    hint = _HINTS.get(_status(error) or 0, "Nothing is lost: fix this, and push again.")
-    if _is_offline(error):
+    said = _short(error)
+    if any(type(cause).__name__ == _OFFLINE for cause in _causes(error)):
         hint = "HF_HUB_OFFLINE forbids the network: unset it, or write the folder with --dry-run FOLDER."
     elif is_transient(error):
         hint = "The Hub or the network has a problem: try again later. What has arrived is not sent twice."
-    return f"Push to {repo_id} failed: {_short(error)}. {hint}"
+    else:
+        hint = (
+            "Check the token (`hf auth login`, or HF_TOKEN), which must have the right to write there, and push again."
+        )
+    return f"Push to {repo_id} failed: {said}. {hint}"
 
 
 def listing(folder: Path) -> str:
@@ -190,27 +152,14 @@ def listing(folder: Path) -> str:
     return "\n".join(f"  {name:<{width}}  {tqdm.format_sizeof(size, 'B'):>7}" for name, size in rows)
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__
-
-
-def _status(error: BaseException) -> int | None:
-    """Return the status of the Hub's answer; None: there was none."""
-    responses = (getattr(link, "response", None) for link in _causes(error))
-    return next((response.status_code for response in responses if response is not None), None)
-
-
-def _is_offline(error: BaseException) -> bool:
-    from huggingface_hub.errors import OfflineModeIsEnabled
-
-    return any(isinstance(link, OfflineModeIsEnabled) for link in _causes(error))
+def _causes(error: BaseException | None) -> list[Any]:
+    """Return an error and those that it was raised from."""
+    return [] if error is None else [error, *_causes(error.__cause__)]
 
 
 def _short(error: BaseException) -> str:
     """Return the message of the Hub's answer, else the innermost, on one line. A query may be a signature and goes."""
-    causes = list(_causes(error))
-    told = next((link for link in causes if getattr(link, "response", None) is not None), causes[-1])
+    causes = _causes(error)
+    told = next((cause for cause in causes if getattr(cause, "response", None) is not None), causes[-1])
     text = " ".join(str(told).split()) or type(told).__name__
     return redact(re.sub(r"\?[\w%.-]+=\S+", "", text)).rstrip(".")[:300]

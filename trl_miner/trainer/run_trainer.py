@@ -26,7 +26,6 @@ from ..progress import is_quiet
 from ..reward_functions import check_reward_columns, find_verifier
 from ..runs.locks import hold_run
 from ..runs.training_record import prompts_are_chats
-from ..training_callbacks import CreditPageCallback
 from .correctness import CorrectnessWatch
 from .patching import patched
 from .run import Checkpointing, NothingLeft, RunState
@@ -74,8 +73,6 @@ class RunTrainer(Trainer):
         self.add_callback(RunState())
         self._checkpoints = Checkpointing(self)
         self._credit = CreditRecorder(self) if self.args.log_token_credit else None
-        if self._credit is not None:  # before the trackers' own callbacks, which close them at the end
-            self.callback_handler.callbacks.insert(1, CreditPageCallback(self))
 
     def _check_columns(self) -> None:
         columns = getattr(self.train_dataset, "column_names", None)
