@@ -159,21 +159,19 @@ def test_a_training_that_is_killed_is_said_to_be(launched):
     assert err.rstrip().split("\n")[-1] == "step 2"  # of a progress bar the last state
 
 
-def test_a_server_that_dies_ends_the_training(launched):
-    run = launched()
-    os.kill(run.pids()[0], signal.SIGKILL)
-    code, _, err = run.end()
-    assert code == SERVER_ENDED == 11
-    assert "the vLLM server ended by SIGKILL, which" in err and "logs/server.log:\nthe server's first line\n" in err
-
-
-def test_a_server_that_is_stopped_ends_the_training(launched):
+@pytest.mark.parametrize(
+    ("signum", "code", "words"),
+    [
+        (signal.SIGKILL, SERVER_ENDED, "the vLLM server ended by SIGKILL, which"),
+        (signal.SIGSTOP, SERVER_SILENT, "has not answered for 1.5 s (watchdog_seconds)"),
+    ],
+)
+def test_a_server_that_dies_or_is_stopped_ends_the_training(launched, signum, code, words):
     run = launched(patience=1.5)
-    server, *_ = run.pids()
-    os.kill(server, signal.SIGSTOP)
-    code, _, err = run.end()
-    assert code == SERVER_SILENT == 12
-    assert "has not answered for 1.5 s (watchdog_seconds)" in err and "the server's first line" in err
+    os.kill(run.pids()[0], signum)
+    ended, _, err = run.end()
+    assert ended == code == {signal.SIGKILL: 11, signal.SIGSTOP: 12}[signum]
+    assert words in err and "logs/server.log:\nthe server's first line\n" in err
 
 
 def test_a_server_that_answers_again_is_no_longer_silent(launched):

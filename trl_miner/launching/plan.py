@@ -72,14 +72,8 @@ def make_plan(
     if only != "server":
         processes, train_gpus = _processes(settings, config, train_gpus, num_processes, notes)
         address = ["--vllm_server_base_url", url] if url else []
-        train = [
-            *STARTER,
-            "--config",
-            str(recipe),
-            *overrides,
-            *address,
-            *_launcher_options(config, processes, train_gpus),
-        ]
+        options = _launcher_options(config, processes, train_gpus)
+        train = [*STARTER, "--config", str(recipe), *overrides, *address, *options]
     # Weights go by loopback, too: else vLLM waits for them on the network, without a password.
     is_near = listens is not None and is_loopback(listens[0]) and bool(train)
     near = {"VLLM_HOST_IP": "127.0.0.1"} if is_near and "VLLM_HOST_IP" not in os.environ else {}
@@ -208,8 +202,9 @@ def _processes(
     notes: list[str],
 ) -> tuple[int, tuple[int, ...]]:
     """Return the number of training processes, and the GPUs that they use."""
-    if bool(config.get("use_cpu")) != (not gpus) and (gpus or starts_several(config)):
-        kind = "a CPU" if gpus else f"GPUs (distributed_type: {config.get('distributed_type')})"
+    is_for_cpu = bool(config.get("use_cpu"))
+    if is_for_cpu if gpus else starts_several(config) and not is_for_cpu:
+        kind = "a CPU" if is_for_cpu else f"GPUs (distributed_type: {config.get('distributed_type')})"
         raise ValueError(
             f"accelerate_config is for {kind}: got use_cpu={bool(settings.use_cpu)} and {len(gpus)} visible GPUs. Set "
             f"use_cpu: true and accelerate_config: {CPU_FILE}, or plan for another machine with --num_gpus."
@@ -218,7 +213,9 @@ def _processes(
         return _cpu_processes(settings, config, requested), ()
     is_single = bool(config) and not starts_several(config)
     most = 1 if is_single else len(gpus)
-    number = requested or (1 if is_single else _even_processes(settings, len(gpus)))
+    number = requested
+    if number is None:
+        number = 1 if is_single else _even_processes(settings, len(gpus))
     if not 1 <= number <= most:
         raise ValueError(
             f"--num_processes must be 1 to {most}, one for each GPU that the vLLM server and accelerate_config leave "
@@ -226,7 +223,7 @@ def _processes(
         )
     if number < len(gpus):
         notes.append(f"{len(gpus) - number} of {len(gpus)} GPUs stay unused.")
-        if not requested and not is_single:
+        if requested is None and not is_single:
             notes[-1] += (
                 f" {settings.optimizer_batch_size} rollouts per optimizer step do not divide by "
                 f"{settings.per_device_train_batch_size} on each of {len(gpus)}. A larger vllm_tensor_parallel_size "
@@ -245,8 +242,10 @@ def _even_processes(settings: argparse.Namespace, num_gpus: int) -> int:
 
 
 def _cpu_processes(settings: argparse.Namespace, config: dict[str, Any], requested: int | None) -> int:
-    number = requested or (int(config.get("num_processes") or 1) if starts_several(config) else 1)
-    if number > 1 and not (starts_several(config) and settings.use_cpu):
+    number = requested
+    if number is None:
+        number = int(config.get("num_processes") or 1) if starts_several(config) else 1
+    if number != 1 and not (starts_several(config) and settings.use_cpu):
         raise ValueError(
             f"Several processes on a CPU need use_cpu: true and accelerate_config: {CPU_FILE}, because accelerate "
             f"silently starts one without them: got {number} processes and use_cpu={bool(settings.use_cpu)}."
