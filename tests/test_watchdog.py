@@ -87,7 +87,7 @@ def test_beats_a_checkpoint_and_a_server_that_generates_keep_a_slow_phase_alive(
     ("action", "alive_for", "words"),
     [
         (read_for_ever, 60, "No process makes progress, although the vLLM server at {url} answers: process 0 is in"),
-        (get_on, 1, "The vLLM server at {url} does not answer: process 0 is in phase 'generation', step 7."),
+        (get_on, 1, "The vLLM server at {url} does not answer: process 0 is in phase 'generation', step 7, without"),
     ],
 )
 def test_a_server_that_generates_nothing_or_is_gone_ends_the_process(action, alive_for, words):

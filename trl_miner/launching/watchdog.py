@@ -81,7 +81,7 @@ class Watchdog:
         self._rank, self._size = rank, size
         self._peers = Peers(rank, size, self._interval) if size > 1 else None
         self._main = threading.get_ident()
-        self._signs, self._has_warned = SignsOfLife(), False
+        self._signs, self._has_warned, self._is_answered = SignsOfLife(), False, True
         self._states: dict[int, Any] = {}
         self._stop.clear()
         self._thread = threading.Thread(target=self._watch, name=__name__, daemon=True)
@@ -112,9 +112,10 @@ class Watchdog:
     def _look(self, now: float) -> None:
         """Note the signs of life since the last look."""
         if self.server_url is not None:
-            answers = ask(self.server_url, "health", self._patience) is not None
-            self._signs.note(SERVER, now if answers else None, now)
-            if self._signs.note("tokens", _tokens(self.server_url, self._patience), now):
+            self._is_answered = ask(self.server_url, "health", self._patience) is not None
+            self._signs.note(SERVER, now if self._is_answered else None, now)
+            tokens = _tokens(self.server_url, self._patience) if self._is_answered else None
+            if self._signs.note("tokens", tokens, now):
                 heartbeat.beat()
         if heartbeat.CHECKPOINT in heartbeat.phases:  # which may take long, and beats nowhere
             heartbeat.beat()
@@ -128,7 +129,10 @@ class Watchdog:
 
     def _place(self) -> str:
         phase = f"in phase '{heartbeat.phases[-1]}'" if heartbeat.phases else "between two phases"
-        return f"{phase}, {self.where()}" + ", waiting for another process" * _is_in_collective(self._main)
+        place = f"{phase}, {self.where()}"
+        if not self._is_answered:  # the other processes, which do not ask the server, say it too
+            return f"{place}, without an answer of the vLLM server"
+        return f"{place}, waiting for another process" if _is_in_collective(self._main) else place
 
     def _reason_to_end(self, now: float) -> str | None:
         """Return why the run must end, or None. Where it may go on although nothing makes progress, warn once."""
