@@ -258,6 +258,17 @@ def test_an_embedded_model_is_looked_at(recipe):
     assert {findings[about][0] for about in ("model", "memory", "prompts", "trainer")} == {"ok"}
 
 
+def test_a_model_that_the_hub_does_not_give_is_refused_known_or_not(recipe, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise OSError("You are trying to access a gated repo.")
+
+    path = recipe(gpu=True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", refuse)
+    status, text = found(path, "3x80GB")["model"]
+    assert status == "FAILED" and "Qwen/Qwen3-4B-Base" in text and "gated repo" in text and "hf auth login" in text
+
+
 def test_a_hub_that_does_not_answer_costs_no_time():
     """Nor at the first call of all, which makes the file of options."""
     left_out = ("_proxy", "hf_hub_offline")

@@ -79,10 +79,11 @@ def find_config(settings: argparse.Namespace) -> tuple[Any, str]:
         config = AutoConfig.from_pretrained(name, revision=settings.model_revision, trust_remote_code=code)
         return config, "its configuration"
     except Exception as error:  # a damaged file may raise anything
-        if name in KNOWN:
+        is_asked = is_local(name) or not constants.HF_HUB_OFFLINE
+        if name in KNOWN and not is_asked:
             fields = dict(KNOWN[name])
             return AutoConfig.for_model(fields.pop("model_type"), **fields), "a table of known models"
-        if constants.HF_HUB_OFFLINE and not is_local(name):
+        if not is_asked:
             raise UnknownModel(
                 f"the configuration of {name} is not here ({type(error).__name__}). Download the model, name its "
                 f"folder, or run `trl-miner sft`, if the recipe says so"

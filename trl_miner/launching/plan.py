@@ -51,6 +51,7 @@ def make_plan(
     `overrides` are settings as on a command line; the other arguments are the options of `trl-miner launch`. Raises
     ValueError if the recipe cannot be read, there are too few GPUs, or settings contradict each other.
     """
+    from ..data.base_model import find_model
     from ..recipe import read_recipe
 
     recipe = find_recipe(recipe)
@@ -81,7 +82,8 @@ def make_plan(
     server = None
     if listens:
         memory = settings.vllm_gpu_memory_utilization if "vllm_gpu_memory_utilization" in explicit else SERVER_MEMORY
-        server = server_command(settings, served_model(settings), *listens, flags=server_args, memory=memory)
+        model = find_model(str(settings.model_name_or_path))  # an embedded one is a folder of this package
+        server = server_command(settings, model, *listens, flags=server_args, memory=memory)
     return Plan(
         settings=settings,
         accelerate=config,
@@ -97,13 +99,6 @@ def make_plan(
         server_seconds=settings.vllm_server_timeout if "vllm_server_timeout" in explicit else SERVER_SECONDS,
         server_listens=listens,
     )
-
-
-def served_model(settings: argparse.Namespace) -> str:
-    """Return the model as vLLM finds it. An embedded one is a folder of this package."""
-    from ..data import base_model
-
-    return base_model.find_model(str(settings.model_name_or_path))
 
 
 def _check_config(settings: argparse.Namespace, config: dict[str, Any], only: str | None) -> None:
