@@ -147,8 +147,8 @@ RANK = {"accelerate_config": "multi_gpu", "fp16": True, "bf16": False}
         ({"generation_batch_size": 12}, None, "settings", "FAILED", ""),  # micro-batches of 8
         ({"reward_funcs": ["think_format_reward", "accuracy_reward"]}, None, "rewards", "ok", "accuracy_reward"),
         ({"reward_funcs": ["think_format_reward", "zlib.crc32"]}, None, "rewards", "warning", "Set correct_r"),
-        ({"correct_reward_func": "crc"}, None, "rewards", "FAILED", "got 'crc', there"),
-        ({"reward_weights": [1.0, 2.0]}, None, "rewards", "FAILED", "got 2 for math_reward"),
+        ({"correct_reward_func": "crc"}, None, "trainer", "FAILED", "got 'crc', there"),
+        ({"reward_weights": [1.0, 2.0]}, None, "trainer", "FAILED", "reward weights (2) must match"),
         ({"reward_funcs": ["no_such.reward"]}, None, "rewards", "FAILED", "could not be imported"),
         ({"report_to": "comet_ml"}, None, "tracker", "FAILED", "pip install comet_ml"),
         ({"report_to": "no_such_tracker"}, None, "tracker", "FAILED", "Known: "),

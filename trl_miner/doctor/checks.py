@@ -5,13 +5,11 @@ import shutil
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from packaging.requirements import Requirement
 
 from .. import rules
 from ..recipe import load_reward_funcs
-from ..reward_functions import Verifier, find_verifier
 from ..runs.checkpoints import agree_on
 from ..runs.run_folder import must_clear
 from ..tools import load_environments, load_tools
@@ -202,28 +200,13 @@ def check_disk(context: Context) -> Finding:
     return ok(f"{text}; {free / GIB:.1f} GiB free.")
 
 
-def check_rewards(context: Context) -> Finding:
-    """Check that reward functions and tools can be imported, and say which functions decide what is correct."""
+def check_rewards(context: Context) -> Iterator[Finding]:
+    """Check that reward functions, tools and environments can be imported."""
     settings = context.settings
     try:
-        functions = load_reward_funcs(settings, settings)
+        load_reward_funcs(settings, settings)
         tools = load_tools(settings.tools or (), settings.tool_seconds)
         if settings.environment_factory:
             load_environments(settings.environment_factory, settings.tool_seconds, None, tools)
-            return ok("which of them decides, the environment's own among them, is known once it is built.")
-        verifier = _find_verifier(settings, functions)
     except ValueError as error:
-        return failed(str(error))
-    return (warning if verifier.is_guess else ok)(verifier.reason)
-
-
-def _find_verifier(settings: Any, functions: list[Any]) -> Verifier:
-    from trl.trainer.utils import get_callable_name  # under which TRL logs them
-
-    names, weights = [get_callable_name(function) for function in functions], settings.reward_weights
-    if weights is not None and len(weights) != len(names):
-        raise ValueError(
-            f"reward_weights must have a number for each reward function: got {len(weights)} for {', '.join(names)}."
-        )
-    chosen = settings.correct_reward_func
-    return find_verifier(names, "+".join(chosen) if isinstance(chosen, list) else chosen, weights)
+        yield failed(str(error))

@@ -46,12 +46,14 @@ def check_trainer(context: Context) -> Iterator[Finding]:
         _take_out_of_the_way(config, model_args, Path(folder, "run"))
         functions = load_reward_funcs(args, config)
         data = yield from _load_data(context, args, config, mixture, model_args)
-        problem = _build(args, config, model_args, functions, data or _made_up_data(args, config, functions))
-        if problem is not None:
-            is_unknown = isinstance(problem, ImportError) and not context.machine.is_here
-            yield (not_checked if is_unknown else failed)(said(problem))
+        try:
+            trainer = _build(args, config, model_args, functions, data or _made_up_data(args, config, functions))
+        except Exception as error:  # of TRL, transformers, PEFT
+            is_unknown = isinstance(error, ImportError) and not context.machine.is_here
+            yield (not_checked if is_unknown else failed)(said(error))
             return
         yield ok("the settings fit together: it can be built.")
+        yield (warning if trainer.verifier.is_guess else ok)(trainer.verifier.reason, "rewards")
         if data:
             rows = list(islice(data[args.dataset_train_split], ROWS))
             if has_tokenizer:
@@ -111,17 +113,14 @@ def _made_up_data(args: Any, config: Any, functions: list[Any]) -> dict[str, Any
     return dict.fromkeys((args.dataset_train_split, args.dataset_test_split), data)
 
 
-def _build(args: Any, config: Any, model_args: Any, functions: list[Any], data: Any) -> Exception | None:
-    """Build trainer and optimizer; return the error, if any."""
+def _build(args: Any, config: Any, model_args: Any, functions: list[Any], data: Any) -> Any:
+    """Return the trainer, once it has an optimizer."""
     from ..train import build
 
-    try:
-        with listening():
-            trainer, _ = build(args, config, model_args, functions, data)
-            trainer.create_optimizer_and_scheduler(1)
-    except Exception as error:  # of TRL, transformers, PEFT
-        return error
-    return None
+    with listening():
+        trainer, _ = build(args, config, model_args, functions, data)
+        trainer.create_optimizer_and_scheduler(1)
+    return trainer
 
 
 def _take_out_of_the_way(config: Any, model_args: Any, output: Path) -> None:
