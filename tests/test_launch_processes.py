@@ -246,16 +246,6 @@ def guarded(tmp_path):
     started[0].wait()
 
 
-def test_the_guard_kills_what_does_not_heed_a_signal(guarded):
-    guard, pids = guarded(
-        "import signal; signal.signal(15, signal.SIG_IGN); open(sys.argv[1] + 's', 'w'); time.sleep(300)"
-    )
-    until(Path(guard.args[-2] + "s").is_file)
-    guard.terminate()
-    assert guard.wait(60) == -signal.SIGKILL
-    assert gone(pids)
-
-
 def test_the_guard_ends_as_the_command_does_and_leaves_no_child(guarded):
     guard, pids = guarded("sys.exit(7)")
     assert guard.wait(60) == 7
