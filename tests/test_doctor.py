@@ -1,9 +1,7 @@
 """`trl-miner doctor`: every check with a recipe that it must find fault with, here and on described machines."""
 
-import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +10,9 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from datasets import Dataset
-from harness import answering
 
 from trl_miner.cli import main
-from trl_miner.doctor import examination, machine, setup_checks
+from trl_miner.doctor import checks, examination, machine
 from trl_miner.doctor.context import Context
 from trl_miner.doctor.machine import GIB
 from trl_miner.launching.plan import make_plan
@@ -64,7 +61,7 @@ def found(path, where=None, *overrides):
 
 def with_gpus(*sizes, cpu=1000):
     """This machine, with GPUs and memory of these GiB."""
-    return machine.Machine("here", tuple(machine.Gpu(size * GIB, size * GIB) for size in sizes), int(cpu * GIB))
+    return machine.Machine("here", tuple(size * GIB for size in sizes), int(cpu * GIB))
 
 
 def test_the_embedded_recipe_s_kind_passes_here_and_says_so(recipe, capsys):
@@ -93,16 +90,16 @@ def test_a_bad_recipe_or_machine_is_exit_code_2(recipe, capsys):
 @pytest.mark.parametrize("text, number, gib", [("8x80GB", 8, 80), ("2 x 24", 2, 24), ("1x48gib", 1, 48)])
 def test_a_machine_can_be_described(text, number, gib):
     gpus = machine.described_machine(text).gpus
-    assert len(gpus) == number and all(0.98 * gib * GIB < gpu.free < gib * GIB for gpu in gpus)
+    assert len(gpus) == number and all(0.98 * gib * GIB < gpu < gib * GIB for gpu in gpus)
 
 
 def test_packages_that_do_not_fit_together_and_a_full_disk(recipe, monkeypatch):
     versions = {"trl": "1.15.0", "vllm": "0.31.0", "transformers": "5.23.0", "deepspeed": "0.18.0"}
-    monkeypatch.setattr(machine.metadata, "version", lambda name: versions.get(name, "999"))
+    monkeypatch.setattr(checks.metadata, "version", lambda name: versions.get(name, "999"))
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=10 * GIB))
     findings, _ = examination.examine(recipe(gpu=True), [], with_gpus(80, 80, 80, 80))
     texts = [finding.text for finding in findings if finding.status == "FAILED"]
-    assert any("trl must be" in text and "got 1.15.0" in text for text in texts)
+    assert any("trl must be" in text and "got 1.15.0. `pip install 'trl_miner[vllm]'`" in text for text in texts)
     assert any("transformers must be <5.18: got 5.23.0" in text for text in texts)
     # two checkpoints, one being written, 14 bytes for each of 4.02 billion parameters, and the model
     assert any("got 10.0 GiB" in text for text in texts)
@@ -119,7 +116,7 @@ def test_of_a_described_machine_nothing_that_is_here_is_called_ok(recipe):
         "rewards",
         "trainer",
     }
-    assert {result[about][0] for about in ("versions", "ports", "output_dir", "disk", "data")} == {"not checked"}
+    assert {result[about][0] for about in ("versions", "output_dir", "disk", "data")} == {"not checked"}
 
 
 GPU = {"gpu": True}
@@ -130,17 +127,17 @@ RANK = {"accelerate_config": "multi_gpu", "fp16": True, "bf16": False}
     ("settings", "where", "about", "status", "words"),
     [
         (GPU, "1x80GB", "plan", "FAILED", "needs 1 for the vLLM server"),
-        (GPU, (80, 80, 24), "GPUs", "warning", "They should be equal"),
+        (GPU, (80, 80, 24), "GPUs", "warning", "They should have equal free memory"),
         # 4.02 billion parameters, 16 bytes each on 1 GPU for training: 60 GiB and more
         (GPU, "2x48GB", "memory", "FAILED", "train on more GPUs, or with a LoRA recipe"),
         (GPU, "2x8GB", "vLLM memory", "FAILED", "Raise vllm_tensor_parallel_size"),
         (GPU | {"vllm_tensor_parallel_size": 3}, "4x80GB", "vLLM memory", "FAILED", "32 attention heads: got 3"),
-        (GPU | {"use_peft": True, "load_in_8bit": True}, "2x80GB", "quantization", "FAILED", "got load_in_8bit"),
-        (GPU | {"use_peft": True, "load_in_4bit": True}, "2x80GB", "quantization", "FAILED", "got FSDP or ZeRO-3"),
+        (GPU | {"use_peft": True, "load_in_8bit": True}, "2x80GB", "rules", "FAILED", "got load_in_8bit"),
+        (GPU | {"use_peft": True, "load_in_4bit": True}, "2x80GB", "rules", "FAILED", "got FSDP or ZeRO-3"),
         # DeepSpeed's ZeRO-3 keeps no gradient whole
-        (GPU | {"log_gradient_share": 10}, "3x80GB", "measuring", "FAILED", "got DEEPSPEED. Launch without it"),
-        (GPU | {"dose_share": 0.01}, "3x80GB", "measuring", "FAILED", "got DEEPSPEED. Launch without it"),
-        (GPU | RANK | {"dose_share": 0.01}, "3x80GB", "measuring", "FAILED", "got fp16=True. Use bf16, or leave"),
+        (GPU | {"log_gradient_share": 10}, "3x80GB", "rules", "FAILED", "got DEEPSPEED. Launch without it"),
+        (GPU | {"dose_share": 0.01}, "3x80GB", "rules", "FAILED", "got DEEPSPEED. Launch without it"),
+        (GPU | RANK | {"dose_share": 0.01}, "3x80GB", "rules", "FAILED", "got fp16=True. Use bf16, or leave"),
         (GPU | {"dose_share": 1.0}, "3x80GB", "settings", "FAILED", "dose_share must be above 0 and below 1"),
         ({}, None, "batch", "ok", "strictly on-policy: one optimizer step"),
         # 10 steps / 4
@@ -150,11 +147,12 @@ RANK = {"accelerate_config": "multi_gpu", "fp16": True, "bf16": False}
         ({"generation_batch_size": 12}, None, "settings", "FAILED", ""),  # micro-batches of 8
         ({"reward_funcs": ["think_format_reward", "accuracy_reward"]}, None, "rewards", "ok", "accuracy_reward"),
         ({"reward_funcs": ["think_format_reward", "zlib.crc32"]}, None, "rewards", "warning", "Set correct_r"),
-        ({"correct_reward_func": "crc"}, None, "rewards", "FAILED", "got 'crc', there"),
-        ({"reward_weights": [1.0, 2.0]}, None, "rewards", "FAILED", "got 2 for math_reward"),
+        ({"correct_reward_func": "crc"}, None, "trainer", "FAILED", "got 'crc', there"),
+        ({"reward_weights": [1.0, 2.0]}, None, "trainer", "FAILED", "reward weights (2) must match"),
         ({"reward_funcs": ["no_such.reward"]}, None, "rewards", "FAILED", "could not be imported"),
         ({"report_to": "comet_ml"}, None, "tracker", "FAILED", "pip install comet_ml"),
         ({"report_to": "no_such_tracker"}, None, "tracker", "FAILED", "Known: "),
+        (GPU | {"max_tokens_per_micro_batch": 1500}, "2x40GB", "token budget", "warning", "got 1500, but prompt and"),
         ({"trust_remote_code": True}, None, "note", "warning", "trust_remote_code is on"),
         (GPU | {"model_name_or_path": "nobody/nothing"}, "4x80GB", "disk", "not checked", "Download the model"),
         (GPU | {"model_name_or_path": "nobody/nothing"}, "4x80GB", "memory", "not checked", "or run `trl-miner sft`"),
@@ -186,75 +184,12 @@ def test_on_one_gpu_the_advice_can_be_followed(recipe):
 
 def test_vllm_on_a_cpu_is_refused(recipe):
     plan = make_plan(recipe(use_vllm=True, vllm_mode="colocate"), num_gpus=0)
-    finding = setup_checks.check_gpus(Context(plan, machine.this_machine()))
+    finding = checks.check_gpus(Context(plan, machine.this_machine()))
     assert finding.status == "FAILED" and "Leave use_vllm out" in finding.text
 
 
-def test_a_cpu_recipe_and_an_offloaded_optimizer_must_fit_into_the_memory(recipe, tmp_path):
+def test_a_cpu_recipe_must_fit_into_the_memory(recipe):
     assert found(recipe(), with_gpus(cpu=0.001))["memory"][0] == "FAILED"
-    config = tmp_path / "offload.yaml"
-    zero = {"zero_stage": 3, "offload_optimizer_device": "cpu"}
-    config.write_text(yaml.safe_dump({"distributed_type": "DEEPSPEED", "deepspeed_config": zero}))
-    # 4.02 billion parameters of 16 bytes: 59.9 GiB
-    for memory_gb, status in ((50, "FAILED"), (70, "ok")):
-        where = with_gpus(80, 80, 80, 80, cpu=memory_gb)
-        assert found(recipe(gpu=True, accelerate_config=str(config)), where)["CPU memory"][0] == status
-
-
-def vllm_server(info):
-    """A server that says this of itself, as vLLM does in development mode; None: vLLM in another mode."""
-
-    def answer(path, *_):
-        if path == "/server_info?config_format=json" and info is not None:
-            return 200, json.dumps(info)
-        return (200 if path == "/health" else 404), ""
-
-    return answering(answer)
-
-
-def mode(name):
-    return {"vllm_config": {"model_config": {"logprobs_mode": name}}}
-
-
-@pytest.mark.parametrize(
-    ("info", "settings", "status", "words"),
-    [
-        (mode("processed_logprobs"), dict(temperature=0.7), "ok", "returns processed_logprobs"),
-        (mode("raw_logprobs"), dict(temperature=0.7), "FAILED", "got raw_logprobs from http://127.0.0.1"),
-        (mode("raw_logprobs"), dict(temperature=1.0), "ok", "returns raw_logprobs"),
-        (mode("raw_logits"), dict(temperature=1.0), "FAILED", "--logprobs-mode processed_logprobs"),
-        (mode("raw_logprobs"), dict(temperature=0.7, advantage_estimator="grpo"), "ok", "returns raw_logprobs"),
-        (mode("raw_logprobs"), dict(temperature=0.7, reuse_sampling_logps=False), "ok", "returns raw_logprobs"),
-        (
-            mode("raw_logprobs"),
-            dict(temperature=0.7, advantage_estimator="grpo", vllm_importance_sampling_correction=True),
-            "FAILED",
-            "at temperature 0.7",
-        ),
-        (None, {}, "warning", "VLLM_SERVER_DEV_MODE=1"),
-        ({"vllm_config": [None]}, {}, "warning", "does not say which log-probs"),
-    ],
-)
-def test_a_server_that_runs_is_asked_which_log_probs_it_returns(recipe, info, settings, status, words):
-    with vllm_server(info) as url:
-        port = int(url.rpartition(":")[2])
-        settings = dict(vllm_importance_sampling_correction=False, vllm_server_port=port) | settings
-        findings, _ = examination.examine(recipe(gpu=True, **settings), [], with_gpus(80, 80, 80, 80))
-    (finding,) = [finding for finding in findings if finding.about == "vLLM server"]
-    assert finding.status == status and words in finding.text
-
-
-@pytest.mark.parametrize("setting", ["vllm_server_port", "vllm_group_port"])
-def test_a_port_that_is_taken(recipe, setting, monkeypatch):
-    monkeypatch.setattr(setup_checks, "SERVER_SECONDS", 0.1)  # nothing there answers
-    with socket.socket() as taken:
-        taken.bind(("", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        path = recipe(gpu=True, **{setting: port})
-        findings, _ = examination.examine(path, [], with_gpus(80, 80, 80, 80))
-    about = [finding for finding in findings if (finding.about, finding.status) == ("ports", "FAILED")]
-    assert [f"got {port}" in finding.text and f"--{setting}" in finding.text for finding in about] == [True]
 
 
 def test_output_that_cannot_be_written_or_is_of_an_older_run(recipe, tmp_path):
@@ -318,22 +253,20 @@ def test_golds_of_two_tasks_are_each_fed_to_their_own_verifier(recipe, tmp_path)
     assert texts == ["math_reward accepts 1 of 1 golds.", "choice_reward accepts 2 of 2 golds."]
 
 
-def test_a_login_is_needed_to_push_and_no_token_is_shown(recipe, monkeypatch, capsys):
-    secret = "hf_doctorsecret"
-    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", "/nonexistent")
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    path = recipe(push_to_hub=True)
-    assert found(path)["Hub"][0] == "FAILED"
-    monkeypatch.setenv("HF_TOKEN", secret)
-    monkeypatch.setenv("WANDB_API_KEY", secret)
-    assert main(["doctor", str(path)]) == 0
-    printed = capsys.readouterr()
-    assert "the token was not checked" in printed.out and secret not in printed.out + printed.err
-
-
 def test_an_embedded_model_is_looked_at(recipe):
     findings = found(recipe(model_name_or_path="trl_miner/forks"))
     assert {findings[about][0] for about in ("model", "memory", "prompts", "trainer")} == {"ok"}
+
+
+def test_a_model_that_the_hub_does_not_give_is_refused_known_or_not(recipe, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise OSError("You are trying to access a gated repo.")
+
+    path = recipe(gpu=True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", refuse)
+    status, text = found(path, "3x80GB")["model"]
+    assert status == "FAILED" and "Qwen/Qwen3-4B-Base" in text and "gated repo" in text and "hf auth login" in text
 
 
 def test_a_hub_that_does_not_answer_costs_no_time():
@@ -353,6 +286,3 @@ def test_a_token_budget_is_what_a_micro_batch_is_measured_by(recipe):
     budget = found(recipe(gpu=True, per_device_train_batch_size=16, max_tokens_per_micro_batch=2048), "2x40GB")
     needs = [float(re.search(r"([\d.]+) of", each["memory"][1]).group(1)) for each in (budget, rows)]
     assert needs[0] < needs[1]
-    assert budget["token budget"] == ("ok", "micro-batches of 2048 tokens hold the longest rollout, 2048.")
-    status, text = found(recipe(gpu=True, max_tokens_per_micro_batch=1500), "2x40GB")["token budget"]
-    assert status == "warning" and "got 1500" in text and "Set it to 2048" in text and "token budget" not in rows

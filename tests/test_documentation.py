@@ -191,7 +191,7 @@ def test_a_launch_that_is_shown_can_be_planned(command, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert cli.main([*shlex.split(command)[1:], "--dry-run", "--num_gpus", "8"]) == 0
-    assert "trl_miner.train" in capsys.readouterr().out
+    assert "trl_miner.launching.local" in capsys.readouterr().out
 
 
 # --- Notebooks

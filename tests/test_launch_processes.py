@@ -4,6 +4,7 @@ The vLLM server is played by a small HTTP server that answers /health, the train
 handed to the supervisor as a plan; the commands of a real plan are tested in test_launch.py.
 """
 
+import argparse
 import json
 import os
 import signal
@@ -15,9 +16,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
 from trl_miner import cli
 from trl_miner.commands import launch
+from trl_miner.data_recipe import with_made_recipe
+from trl_miner.launching.local import parse_launch
 from trl_miner.launching.plan import make_plan
 from trl_miner.launching.server import free_port
 from trl_miner.launching.supervise import SERVER_ENDED, SERVER_NOT_READY, SERVER_SILENT
@@ -57,7 +61,7 @@ from trl_miner.launching.plan import Plan
 from trl_miner.launching.supervise import supervise
 given = json.loads(sys.argv[1])
 settings = Namespace(watchdog_seconds=given.pop("watchdog_seconds"))
-plan = Plan(settings, {}, 1, 1, (), (), notes=[], train_env={}, server_env={"VLLM_SERVER_DEV_MODE": "1"}, **given)
+plan = Plan(settings, {}, 1, (), (), notes=[], train_env={}, server_env={"VLLM_SERVER_DEV_MODE": "1"}, **given)
 sys.exit(supervise(plan, Path("logs"), grace=0.5))
 """
 
@@ -155,21 +159,19 @@ def test_a_training_that_is_killed_is_said_to_be(launched):
     assert err.rstrip().split("\n")[-1] == "step 2"  # of a progress bar the last state
 
 
-def test_a_server_that_dies_ends_the_training(launched):
-    run = launched()
-    os.kill(run.pids()[0], signal.SIGKILL)
-    code, _, err = run.end()
-    assert code == SERVER_ENDED == 11
-    assert "the vLLM server ended by SIGKILL, which" in err and "logs/server.log:\nthe server's first line\n" in err
-
-
-def test_a_server_that_is_stopped_ends_the_training(launched):
+@pytest.mark.parametrize(
+    ("signum", "code", "words"),
+    [
+        (signal.SIGKILL, SERVER_ENDED, "the vLLM server ended by SIGKILL, which"),
+        (signal.SIGSTOP, SERVER_SILENT, "has not answered for 1.5 s (watchdog_seconds)"),
+    ],
+)
+def test_a_server_that_dies_or_is_stopped_ends_the_training(launched, signum, code, words):
     run = launched(patience=1.5)
-    server, *_ = run.pids()
-    os.kill(server, signal.SIGSTOP)
-    code, _, err = run.end()
-    assert code == SERVER_SILENT == 12
-    assert "has not answered for 1.5 s (watchdog_seconds)" in err and "the server's first line" in err
+    os.kill(run.pids()[0], signum)
+    ended, _, err = run.end()
+    assert ended == code == {signal.SIGKILL: 11, signal.SIGSTOP: 12}[signum]
+    assert words in err and "logs/server.log:\nthe server's first line\n" in err
 
 
 def test_a_server_that_answers_again_is_no_longer_silent(launched):
@@ -244,16 +246,6 @@ def guarded(tmp_path):
     started[0].wait()
 
 
-def test_the_guard_kills_what_does_not_heed_a_signal(guarded):
-    guard, pids = guarded(
-        "import signal; signal.signal(15, signal.SIG_IGN); open(sys.argv[1] + 's', 'w'); time.sleep(300)"
-    )
-    until(Path(guard.args[-2] + "s").is_file)
-    guard.terminate()
-    assert guard.wait(60) == -signal.SIGKILL
-    assert gone(pids)
-
-
 def test_the_guard_ends_as_the_command_does_and_leaves_no_child(guarded):
     guard, pids = guarded("sys.exit(7)")
     assert guard.wait(60) == 7
@@ -277,7 +269,7 @@ def test_a_port_that_is_taken_is_named(tmp_path, capfd):
         port = taken.getsockname()[1]
         assert cli.main(["launch", str(recipe), "--vllm_server_port", str(port)]) == 2
     err = capfd.readouterr().err
-    assert f"got {port} on 127.0.0.1, where another process listens" in err and "--vllm_server_port" in err
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in err and "--vllm_server_port" in err
     assert not (tmp_path / "run").exists()
 
 
@@ -301,7 +293,7 @@ def test_a_real_run_leaves_its_model_and_no_secret(tiny, tmp_path):
     assert (tmp_path / "run" / "model.safetensors").is_file()
     assert f"Wrote\n  {tmp_path / 'run'}\n" in done.stdout
     texts = [path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()]
-    assert any(b"-m trl_miner.train --config" in text for text in texts)
+    assert any(b"-m trl_miner.launching.local --config" in text for text in texts)
     for secret in PLANTED.values():
         assert not any(secret.encode() in text for text in [done.stdout.encode(), done.stderr.encode(), *texts])
 
@@ -360,7 +352,8 @@ def job(tmp_path, monkeypatch):
     for name, text in (("scontrol", SCONTROL), ("srun", SRUN), ("trl-miner", TASK)):
         (programs / name).write_text(text.format(python=sys.executable))
         (programs / name).chmod(0o755)
-    monkeypatch.delenv("SLURM_PROCID", raising=False)
+    for name in ("SLURM_PROCID", "SLURM_GPUS_ON_NODE"):
+        monkeypatch.delenv(name, raising=False)
     environment = os.environ | dict(
         PATH=f"{programs}:{os.environ['PATH']}", SLURM_JOB_ID="7", SLURM_JOB_NODELIST="n[1-3]"
     )
@@ -378,28 +371,23 @@ def job(tmp_path, monkeypatch):
         process.terminate()
 
 
-def plan_of(task):
-    """The plan that the real command makes of a task's arguments."""
-    import argparse
-
+def test_the_slurm_script_starts_each_side_on_its_nodes(job, monkeypatch):
+    """The real commands make of the arguments what is meant."""
+    _, tasks, _ = job
     parser = argparse.ArgumentParser()
     launch.add(parser.add_subparsers())
-    args, overrides = parser.parse_known_args(task["arguments"])
-    machines = launch.machines_of(args)
-    plan = make_plan(args.recipe, overrides, num_gpus=8, only=args.only, server_host=args.host, machines=machines)
-    return plan, machines
-
-
-def test_the_slurm_script_starts_each_side_on_its_nodes(job):
-    _, tasks, _ = job
-    server, _ = plan_of(tasks["n3"])
+    args, overrides = parser.parse_known_args(tasks["n3"]["arguments"])
+    server = make_plan(args.recipe, overrides, num_gpus=8, only=args.only, server_host=args.host)
     assert server.train == [] and server.server_listens == ("n3", 8000)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     for rank, node in enumerate(("n1", "n2")):
-        plan, machines = plan_of(tasks[node])
-        assert plan.server is None and plan.server_url == "http://n3:8000" and plan.num_processes == 16
-        assert (machines.num_machines, machines.machine_rank) == (2, rank)
-        assert (machines.main_process_ip, machines.main_process_port) == ("n1", 20007)
-        assert plan.settings.learning_rate == 1e-6
+        command, *words = tasks[node]["arguments"]
+        found = parse_launch(with_made_recipe(words))
+        assert command == "train" and found.num_processes == 16
+        assert (found.num_machines, found.machine_rank) == (2, rank)
+        assert (found.main_process_ip, found.main_process_port) == ("n1", 20007)
+        settings = " ".join(found.training_script_args)
+        assert "--vllm_server_host n3" in settings and "--learning_rate 1e-6" in settings
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import yaml
 from harness import config, mixed_reward, problems
 
 from trl_miner import MinerGRPOTrainer, precision
 from trl_miner.commands import sft
-from trl_miner.doctor import examination, machine, setup_checks
 from trl_miner.evaluation.backends import ModelSource, TransformersBackend
 
 SLOW = "bf16 is many times slower than float32 on this CPU, which has no instructions for it. Set "
@@ -19,8 +17,7 @@ SLOW = "bf16 is many times slower than float32 on this CPU, which has no instruc
 
 @pytest.fixture(params=[True, False], ids=["slow", "quick"])
 def is_slow(request, monkeypatch):
-    for module in (precision, setup_checks):
-        monkeypatch.setattr(module, "is_bf16_slow", lambda: request.param)
+    monkeypatch.setattr(precision, "is_bf16_slow", lambda: request.param)
     return request.param
 
 
@@ -74,21 +71,3 @@ def test_a_start_warns_as_its_recipe_computes(policy, tmp_path, caplog, monkeypa
     with caplog.at_level(logging.WARNING):
         sft._train(policy, rows, tmp_path / "start", config(tmp_path, bf16=is_asked), args)
     assert warned(caplog) == ["bf16: false."] * (is_slow and is_asked)
-
-
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ({"bf16": True}, "bf16: false."),
-        ({"bf16": True, "dtype": "bfloat16"}, "bf16: false and dtype: float32."),
-        ({"bf16": False}, None),
-    ],
-)
-def test_doctor_says_so_too(policy, tmp_path, is_slow, settings, told):
-    recipe = tmp_path / "recipe.yaml"
-    common = {"output_dir": str(tmp_path / "out"), "model_name_or_path": policy, "max_steps": 1, "use_cpu": True}
-    common |= {"dataset_name": "trl_miner/arithmetic", "num_generations": 4, "per_device_train_batch_size": 8}
-    recipe.write_text(yaml.safe_dump(common | settings))
-    findings, _ = examination.examine(recipe, [], machine.this_machine())
-    found = [(finding.status, finding.text) for finding in findings if finding.about == "precision"]
-    assert found == ([("warning", SLOW + told)] if is_slow and told else [])

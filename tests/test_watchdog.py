@@ -6,53 +6,34 @@ import signal
 import socket
 import threading
 import time
-from pathlib import Path
 
 import pytest
-from harness import answering, config, mixed_reward, problems, start_on_ranks
+from harness import answering, config, in_a_fork, mixed_reward, problems, start_on_ranks
+from torch.distributed import TCPStore
 
 import trl_miner
 from trl_miner import MinerGRPOTrainer, heartbeat
-from trl_miner.launching import server, watchdog
-from trl_miner.launching.liveness import SignsOfLife
+from trl_miner.launching import peers
+from trl_miner.launching.peers import Peers
+from trl_miner.launching.server import ask
 from trl_miner.launching.training_watchdog import TrainingWatchdog
-from trl_miner.launching.watchdog import RunStopped, Watchdog
+from trl_miner.launching.watchdog import EXIT_CODE, SignsOfLife, Watchdog
 from trl_miner.runs import checkpoints
 
-HERE = Path(__file__).parent
 LIMIT = 2.5  # a loaded machine may keep a process waiting for a second
 
 
-@pytest.fixture
-def watching():
-    """Start a watchdog whose message is raised where the main thread hangs."""
-    started = []
+def watched(action, phase, url=None):
+    """Watch a process that does something in a phase; return its exit code and what it said."""
 
-    def start(**settings):
-        dog = Watchdog(LIMIT, where=lambda: "step 7", **settings)
+    def run():
+        dog = Watchdog(LIMIT, server_url=url, where=lambda: "step 7")
         dog.start()
-        started.append(dog)
-        return dog
-
-    yield start
-    for dog in started:
+        with heartbeat.phase(phase, 6):
+            action()
         dog.stop()
 
-
-@contextlib.contextmanager
-def left_alone(dog):
-    """The watchdog ends nothing meanwhile. (Its interrupt would end pytest.)"""
-    try:
-        yield
-    except KeyboardInterrupt:
-        pytest.fail(dog.message)
-
-
-def hang(dog, action):
-    """What a trainer makes of the watchdog's interrupt."""
-    with pytest.raises(KeyboardInterrupt):
-        action()
-    return dog.message
+    return in_a_fork(run, seconds=60)
 
 
 def read_for_ever():
@@ -60,103 +41,59 @@ def read_for_ever():
     ours.recv(1)
 
 
-class Server:
-    """Answers as vLLM does: /health, and /metrics with a number of tokens."""
-
-    tokens, grows, counts = 0.0, False, True
-
-    def __init__(self, stack):
-        self.url = stack.enter_context(answering(self.answer))
-
-    def answer(self, path, *_):
-        self.tokens += self.grows
-        name = 'vllm:generation_tokens_total{engine="0"}' if self.counts else "vllm:num_requests_running"
-        return 200, f"{name} {self.tokens}\n" if "metrics" in path else ""
+def get_on(seconds=60):
+    for _ in range(10 * seconds):
+        time.sleep(0.1)
+        trl_miner.beat()
 
 
-@pytest.fixture
-def vllm():
-    """A server, and what ends it."""
-    with contextlib.ExitStack() as stack:
-        yield Server(stack), stack
+@contextlib.contextmanager
+def vllm(*, grows=False, alive_for=60):
+    """A server that answers as vLLM does: /health, and /metrics with a number of tokens."""
+    start = time.monotonic()
+
+    def answer(path, *_):
+        tokens = time.monotonic() if grows else 7
+        text = f'vllm:generation_tokens_total{{engine="0"}} {tokens}\n' if "metrics" in path else ""
+        return 200 if time.monotonic() < start + alive_for else 503, text
+
+    with answering(answer) as url:
+        yield url
 
 
-def test_a_main_thread_that_waits_for_ever_is_interrupted(watching, capfd):
-    dog = watching()
-
-    def stuck():
-        with heartbeat.phase("rewards", 6):
-            read_for_ever()
-
-    message = hang(dog, stuck)
-    assert "No process makes progress: process 0 in phase 'rewards', step 7." in message
-    assert "watchdog_seconds" in message and "--resume_from_checkpoint latest" in message
-    assert "read_for_ever" in capfd.readouterr().err  # where it was
+def test_a_main_thread_that_waits_for_ever_ends_the_process_and_shows_where_it_was():
+    code, said = watched(read_for_ever, "rewards")
+    assert code == EXIT_CODE == 75
+    assert "No process makes progress: process 0 is in phase 'rewards', step 7." in said
+    assert "(watchdog_seconds)" in said and "--resume_from_checkpoint latest" in said and "in read_for_ever" in said
 
 
 @pytest.mark.slow
-def test_a_beat_keeps_a_slow_phase_alive(watching):
-    dog = watching()
-    end = time.monotonic() + 2 * LIMIT
-    with left_alone(dog), heartbeat.phase("rewards", 6):
-        while time.monotonic() < end:
-            time.sleep(0.1)
-            trl_miner.beat()
+@pytest.mark.parametrize(
+    ("phase", "action", "grows"),
+    [
+        ("rewards", lambda: get_on(5), None),
+        (heartbeat.CHECKPOINT, lambda: time.sleep(2 * LIMIT), None),
+        (heartbeat.GENERATION, lambda: time.sleep(2 * LIMIT), True),
+    ],
+)
+def test_beats_a_checkpoint_and_a_server_that_generates_keep_a_slow_phase_alive(phase, action, grows):
+    with vllm(grows=grows) if grows else contextlib.nullcontext() as url:
+        assert watched(action, phase, url)[0] == 0
 
 
 @pytest.mark.slow
-def test_a_folder_that_grows_keeps_its_phase_alive(watching, tmp_path):
-    dog = watching()
-    end = time.monotonic() + 2 * LIMIT
-    with left_alone(dog), heartbeat.phase("checkpoint", 6, growing=tmp_path), open(tmp_path / "weights", "wb") as file:
-        while time.monotonic() < end:
-            file.write(b"0" * 10_000)
-            file.flush()
-            time.sleep(0.1)
-
-
-@pytest.mark.slow
-def test_a_server_that_generates_keeps_a_long_generation_alive_and_one_that_does_not_ends_it(watching, vllm):
-    server, _ = vllm
-    server.grows = True
-    dog = watching(server_url=server.url)
-    with heartbeat.phase(heartbeat.GENERATION, 6):
-        with left_alone(dog):
-            time.sleep(2 * LIMIT)
-        server.grows = False
-        message = hang(dog, read_for_ever)
-    assert f"The vLLM server at {server.url} answers, but generates nothing" in message
-
-
-@pytest.mark.slow
-def test_a_server_that_does_not_count_its_tokens_is_trusted_as_long_as_it_answers(watching, vllm):
-    server, _ = vllm
-    server.counts = False
-    dog = watching(server_url=server.url)
-    with left_alone(dog), heartbeat.phase(heartbeat.GENERATION, 6):
-        time.sleep(2 * LIMIT)
-
-
-def test_a_proxy_for_the_outer_world_is_not_asked_for_the_server(vllm, monkeypatch):
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    monkeypatch.setenv("no_proxy", "")
-    assert watchdog._ask_server(vllm[0].url, 5.0) == (True, 0.0)
-
-
-@pytest.mark.slow
-def test_a_server_that_is_gone_is_named_though_the_main_thread_gets_on(watching, vllm):
-    server, ending = vllm
-    dog = watching(server_url=server.url)
-
-    def get_on():
-        with heartbeat.phase("generation", 6):
-            while True:
-                time.sleep(0.05)
-                dog.beat()
-
-    time.sleep(LIMIT)
-    ending.close()
-    assert f"The vLLM server at {server.url} does not answer; process 0 was in phase 'generation'" in hang(dog, get_on)
+@pytest.mark.parametrize(
+    ("action", "alive_for", "words"),
+    [
+        (read_for_ever, 60, "No process makes progress, although the vLLM server at {url} answers: process 0 is in"),
+        (get_on, 1, "The vLLM server at {url} does not answer: process 0 is in phase 'generation', step 7, without"),
+    ],
+)
+def test_a_server_that_generates_nothing_or_is_gone_ends_the_process(action, alive_for, words):
+    with vllm(alive_for=alive_for) as url:
+        code, said = watched(action, heartbeat.GENERATION, url)
+        assert code == EXIT_CODE and words.format(url=url) in said
 
 
 @pytest.mark.parametrize(("status", "seconds"), [(200, 3), (307, 0), (503, 0)])
@@ -171,18 +108,25 @@ def test_a_server_that_does_not_answer_properly_does_not_count(status, seconds):
 
     with answering(answer) as url:
         start = time.monotonic()
-        assert server.ask(url, "health", 1.0) is None
+        assert ask(url, "health", 1.0) is None
         assert asked == ["/health"] and time.monotonic() - start < 2.5
 
 
+def test_a_proxy_for_the_outer_world_is_not_asked_for_the_server(monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "")
+    with vllm() as url:
+        assert ask(url, "health", 5.0) == ""
+
+
 def test_time_that_this_process_was_stopped_itself_does_not_count():
-    signs = SignsOfLife(300)
-    signs.observe(("process", 0), True, 0.0)
-    signs.observe(("process", 1), True, 0.0)
-    assert signs.reason_to_end(3600.0, None) is not None
+    signs = SignsOfLife()
+    assert signs.note(1, "a", 0.0) and not signs.note(1, "a", 10.0)
+    assert signs.silence(1, 3600.0) == 3600
     signs.forgive(3600.0 - 10)  # an hour of suspension, ten seconds of which the loop may have taken
-    assert signs.reason_to_end(3600.0, None) is None
-    assert signs.reason_to_end(3600.0 + 295, None).startswith("Process 0 does not answer: it was stopped, or is dead.")
+    assert signs.silence(1, 3600.0) == 10
+    assert signs.note(1, "b", 3601.0) and signs.silence(1, 3601.0) == 0
+    assert signs.silence("never looked for", 9e9) == 0
 
 
 def test_an_error_carries_the_phase_and_the_step_it_came_from():
@@ -191,33 +135,24 @@ def test_an_error_carries_the_phase_and_the_step_it_came_from():
     assert caught.value.__notes__ == ["This happened in phase 'rewards', step 7."]
 
 
-def test_a_hanging_reward_function_ends_training_with_an_error(policy, tmp_path):
-    def hangs_in_step_2(prompts, completions, trainer_state, **kwargs):
-        if trainer_state.global_step == 1:
-            read_for_ever()
-        return mixed_reward(prompts, completions)
-
-    trainer = MinerGRPOTrainer(policy, hangs_in_step_2, config(tmp_path), problems())
-    with pytest.raises(RunStopped, match=r"process 0 in phase 'rewards', step 2\."), TrainingWatchdog(trainer, 4.0):
-        trainer.train()
-    assert not [t for t in threading.enumerate() if t.name == "trl_miner.launching.watchdog"]
-
-
 def slow_in_step_2(prompts, completions, trainer_state, **kwargs):
     if trainer_state.global_step == 1:
-        time.sleep(3)
+        time.sleep(4)
     return mixed_reward(prompts, completions)
 
 
-def test_a_slow_reward_function_ends_no_training_that_did_not_ask_for_it(policy, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("trl_miner.launching.training_watchdog.DEFAULT_SECONDS", 1.0)
-    for name, turn_on in (("plain", contextlib.nullcontext), ("train", TrainingWatchdog)):
-        trainer = MinerGRPOTrainer(policy, slow_in_step_2, config(tmp_path / name, max_steps=3), problems())
-        with turn_on(trainer):
-            trainer.train()
-        assert trainer.state.global_step == 3
-        said = [r.getMessage() for r in caplog.records if "'rewards', step 2" in r.getMessage()]
-        assert len(said) == (name == "train")
+def train_slowly(policy, folder, seconds):
+    trainer = MinerGRPOTrainer(policy, slow_in_step_2, config(folder, max_steps=3), problems())
+    with TrainingWatchdog(trainer, seconds):
+        trainer.train()
+
+
+def test_a_slow_reward_function_ends_a_training_that_asked_for_it_and_no_other(policy, tmp_path, monkeypatch, caplog):
+    code, said = in_a_fork(train_slowly, policy, tmp_path / "asked", 1.5)
+    assert code == EXIT_CODE and "process 0 is in phase 'rewards', step 2." in said, said[-3000:]
+    monkeypatch.setattr("trl_miner.launching.training_watchdog.DEFAULT_SECONDS", 1.5)
+    train_slowly(policy, tmp_path / "not asked", None)
+    assert len([text for text in caplog.messages if "'rewards', step 2" in text and "the run goes on" in text]) == 1
 
 
 def test_a_training_that_fails_is_watched_no_longer(policy, tmp_path):
@@ -229,7 +164,41 @@ def test_a_training_that_fails_is_watched_no_longer(policy, tmp_path):
     trainer = MinerGRPOTrainer(policy, broken, config(tmp_path), problems())
     with pytest.raises(ValueError, match="no rewards today"), TrainingWatchdog(trainer, 1.0):
         trainer.train()
-    assert not [t for t in threading.enumerate() if t.name == "trl_miner.launching.watchdog"]
+    assert not [thread for thread in threading.enumerate() if "watchdog" in thread.name]
+
+
+@pytest.fixture
+def store(monkeypatch):
+    """The store of two processes of a run."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(store.port))
+    yield
+    time.sleep(0.2)  # none may ask a store that is gone
+
+
+def test_processes_hear_each_other_until_one_falls_silent_and_anew_in_a_second_run(store):
+    for run in range(2):
+        zero, one = (Peers(rank, 2, 0.02) for rank in range(2))
+        zero.mine, one.mine = [run, "zero"], [run, "one"]
+        deadline = time.monotonic() + 10
+        while (zero.states, one.states) != ({1: [run, "one"]}, {0: [run, "zero"]}):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        one.close()
+        time.sleep(0.2)
+        one.mine = [run, "never told"]
+        time.sleep(0.2)
+        assert zero.states == {1: [run, "one"]}
+        zero.close()
+
+
+@pytest.mark.parametrize("port", ["", "9"])
+def test_processes_that_cannot_hear_each_other_say_why(store, monkeypatch, port):
+    monkeypatch.setenv("MASTER_PORT", port)
+    monkeypatch.setattr(peers, "CONNECT_SECONDS", 0.5)
+    with pytest.raises(RuntimeError, match=f"got 127.0.0.1:{port} .*Set watchdog_seconds: 0"):
+        Watchdog(300.0).start(0, 2)
 
 
 @pytest.mark.slow
@@ -242,14 +211,12 @@ def test_a_process_that_stops_ends_the_run(policy, tmp_path, capfd, how, victim)
     finally:
         for process in ranks:
             process.kill()
-    seconds = time.time() - float((tmp_path / "victim").read_text())
-    print(f"{how.name} of process {victim}: {seconds:.1f} s to the end of the run")
     if how == signal.SIGSTOP:
-        message = f"Process {victim} does not answer: it was stopped, or is dead. It was last seen in phase "
-        message += "'rewards', step 3"
+        message = f"Process {victim} does not answer, because it was stopped or is dead: process "
         said = capfd.readouterr().err
-        assert message in said, said[-3000:]
-        assert ranks[1 - victim].exitcode == watchdog.EXIT_CODE
+        assert message in said and f"process {victim} was in phase 'rewards', step 3" in said, said[-3000:]
+        assert f"process {1 - victim} is in phase 'rewards', step 3, waiting for another process" in said
+        assert ranks[1 - victim].exitcode == EXIT_CODE
     else:  # gloo may see the death first
         assert ranks[1 - victim].exitcode > 0
     assert checkpoints.newest(tmp_path) == tmp_path / "checkpoint-2"
@@ -259,7 +226,6 @@ def run_until_the_fault(policy, folder, victim, how):
     def falls_in_step_3(prompts, completions, trainer_state, **kwargs):
         time.sleep(1)  # long enough to be heard of
         if trainer_state.global_step == 2 and int(os.environ["RANK"]) == victim:
-            Path(folder, "victim").write_text(str(time.time()))
             os.kill(os.getpid(), how)
         return mixed_reward(prompts, completions)
 

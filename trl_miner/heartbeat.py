@@ -1,23 +1,12 @@
 """What a run is doing now, and the signs of life that it gives: for the watchdog, if one watches."""
 
 import contextlib
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Iterator
 
-TRAINING_STEP, GENERATION = "training step", "generation"
+TRAINING_STEP, GENERATION, CHECKPOINT = "training step", "generation", "checkpoint"
 
-
-class Phase(NamedTuple):
-    """A part of a run that is under way: its name, and a folder that grows while it makes progress."""
-
-    name: str
-    growing: Path | None = None
-
-
-# called at every beat of this process, in the thread that beats; they must return at once
-listeners: set[Callable[[], None]] = set()
-phases: list[Phase] = []  # of the main thread, the innermost last
+beats = 0  # signs of life that this process has given
+phases: list[str] = []  # of the main thread, the innermost last
 
 
 def beat() -> None:
@@ -25,20 +14,19 @@ def beat() -> None:
 
     Without a watchdog it does nothing.
     """
-    for listener in tuple(listeners):  # a copy: the watchdog's thread may remove itself meanwhile
-        listener()
+    global beats
+    beats += 1
 
 
 @contextlib.contextmanager
-def phase(name: str, steps: int, growing: Path | None = None) -> Iterator[None]:
+def phase(name: str, steps: int) -> Iterator[None]:
     """Name what the main thread does inside the block. An exception that leaves it gets a note of phase and step.
 
     Args:
         name: Of the phase.
         steps: Optimizer steps that the run has done.
-        growing: A folder that changes its size while the phase makes progress.
     """
-    phases.append(Phase(name, growing))
+    phases.append(name)
     beat()
     try:
         yield
@@ -52,11 +40,6 @@ def phase(name: str, steps: int, growing: Path | None = None) -> Iterator[None]:
         beat()
 
 
-def is_in(name: str) -> bool:
-    """Return whether a phase of this name is under way, perhaps with another one inside it."""
-    return any(one.name == name for one in tuple(phases))
-
-
 def place(steps: int) -> str:
     """Return where a run is that has done so many optimizer steps."""
-    return f"step {steps + 1}" if is_in(TRAINING_STEP) else f"after step {steps}"
+    return f"step {steps + 1}" if TRAINING_STEP in phases else f"after step {steps}"

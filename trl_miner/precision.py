@@ -19,14 +19,6 @@ def is_bf16_slow() -> bool:
         return False
 
 
-def slow_bf16(*wanted: str) -> str:
-    """Return the warning of a slow CPU, with the settings that avoid it."""
-    return (
-        "bf16 is many times slower than float32 on this CPU, which has no instructions for it. Set "
-        f"{' and '.join(wanted)}."
-    )
-
-
 def warn_of_slow_bf16(model: Any, device: Any, *, weights: str, autocast: str | None = None) -> None:
     """Warn of a model that computes in bf16 on a CPU that is slow in it.
 
@@ -42,4 +34,7 @@ def warn_of_slow_bf16(model: Any, device: Any, *, weights: str, autocast: str | 
     if model.dtype == torch.bfloat16:
         wanted.append(weights)
     if wanted and device.type == "cpu" and is_bf16_slow():
-        logger.warning(slow_bf16(*wanted))
+        logger.warning(
+            "bf16 is many times slower than float32 on this CPU, which has no instructions for it. Set %s.",
+            " and ".join(wanted),
+        )

@@ -42,7 +42,6 @@ from .hub.model_card import PICTURE
 from .importing import import_object
 from .launching.process import take_options
 from .launching.training_watchdog import TrainingWatchdog
-from .launching.watchdog import EXIT_CODE, RunStopped
 from .progress import finish, quietly
 from .recipe import (
     MinerScriptArguments,
@@ -87,10 +86,6 @@ def main(argv: Sequence[str] | None = None) -> None:
             logging.disable_progress_bar()
         with quietly(script_args.quiet):
             run(script_args, config, model_args, mixture)
-    except RunStopped:  # the watchdog has printed why
-        # An ordinary exit would wait for what hangs.
-        sys.stdout.flush()
-        os._exit(EXIT_CODE)
     except KeyboardInterrupt:
         if not output:
             raise

@@ -16,8 +16,8 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         help="check a recipe before you start it: trl-miner doctor recipes/arithmetic/miner.yaml",
         usage="trl-miner doctor RECIPE [--machine 8x80GB] [options of trl-miner train]",
-        description="Check versions, GPUs, batch sizes, memory, ports, a running vLLM server, disk, login, data and\n"
-        "verifier, and print what to change. Starts nothing. The exit code is 0, or 1 if a check failed.",
+        description="Check versions, GPUs, batch sizes, memory, disk, tracker, model, data and verifier, and print\n"
+        "what to change. Starts nothing. The exit code is 0, or 1 if a check failed.",
         epilog="--machine describes a machine that you do not have here; what cannot be known of it is reported as\n"
         "not checked. Other options override the recipe's settings: --learning_rate 1e-6.",
     )

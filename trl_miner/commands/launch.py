@@ -36,8 +36,8 @@ def add(commands: Any) -> None:
     option = parser.add_argument
     option("recipe", metavar="RECIPE", help="a YAML file, one of `trl-miner recipes`, or a data set with --model")
     option("--dry-run", action="store_true", help="print the commands and start nothing")
-    option("--only", choices=("server", "train"), help="start only this part; the other runs elsewhere")
-    option("--num_gpus", type=int, metavar="N", help="GPUs of each machine (default: the visible ones)")
+    option("--only", choices=("server",), help="start only the vLLM server; the training runs elsewhere")
+    option("--num_gpus", type=int, metavar="N", help="GPUs of the machine (default: the visible ones)")
     option(
         "--grace", type=float, default=20.0, metavar="SECONDS", help="time between a signal and SIGKILL (default: 20)"
     )
@@ -45,21 +45,9 @@ def add(commands: Any) -> None:
     option = parser.add_argument_group("vLLM server").add_argument
     option("--host", metavar="HOST", help="where it listens, and where the training finds it (default: loopback)")
     option("--server-args", default="", metavar="FLAGS", help="more flags for the server, as one quoted argument")
-    option = parser.add_argument_group("training").add_argument
-    option(
-        "--num_processes", type=int, metavar="N",
-        help="processes on all machines together (default: one for each GPU that the server leaves)",
-    )  # fmt: skip
-    option("--num_machines", type=int, metavar="N", help="default: accelerate_config's")
-    option("--machine_rank", type=int, metavar="N", help="rank of this machine, from 0")
-    option("--main_process_ip", metavar="HOST", help="address of the machine of rank 0")
-    option("--main_process_port", type=int, metavar="PORT", help="a free port on that machine")
-
-
-def machines_of(args: argparse.Namespace) -> Any:
-    from ..launching.accelerate_config import Machines
-
-    return Machines(args.num_machines, args.machine_rank, args.main_process_ip, args.main_process_port)
+    parser.add_argument_group("training").add_argument(
+        "--num_processes", type=int, metavar="N", help="default: one for each GPU that the server leaves"
+    )
 
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
@@ -74,31 +62,27 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         from ..launching.supervise import supervise
         from ..runs.run_folder import say_finished
 
-        machines = machines_of(args)
         plan = make_plan(
             args.recipe, overrides, num_gpus=args.num_gpus, only=args.only, server_host=args.host,
-            num_processes=args.num_processes, machines=machines, server_args=args.server_args,
+            num_processes=args.num_processes, server_args=args.server_args,
         )  # fmt: skip
     for note in plan.notes:
         print(f"note: {redact(note)}", flush=True)
     if args.dry_run:
         _print_commands(plan, args)
         return _refuse(plan, is_here=False)
-    _check_machines(plan.num_machines, plan.accelerate, machines)
-    starts_both = plan.server is not None and bool(plan.train)
-    said = say_finished(plan.settings, is_scored=bool(plan.settings.held_out)) if starts_both else ""
-    if said:  # the training would say it and end, but only once the server has loaded the model
-        print(said)
-        return 0
-    if starts_both and (code := _refuse(plan)):  # rather than once the server is healthy
-        return code
-    suffix = f"-{args.machine_rank}" if args.machine_rank else ""
+    if plan.server and plan.train:
+        # the training would say both, but only once the server has loaded the model
+        if said := say_finished(plan.settings, is_scored=bool(plan.settings.held_out)):
+            print(said)
+            return 0
+        if code := _refuse(plan):
+            return code
     logs = Path(plan.settings.output_dir or "trainer_output") / "logs"
-    code = supervise(plan, logs, grace=args.grace, suffix=suffix)
+    code = supervise(plan, logs, grace=args.grace)
     names = [name for name, command in (("server", plan.server), ("train", plan.train)) if command]
-    if code == INTERRUPTED:  # of which the training has told
-        return code
-    finish([logs / f"{name}{suffix}.log" for name in names])
+    if code != INTERRUPTED:  # of which the training has told
+        finish([logs / f"{name}.log" for name in names])
     return code
 
 
@@ -119,20 +103,7 @@ def _print_commands(plan: Any, args: argparse.Namespace) -> None:
         print(f"# the vLLM server, until {redact(plan.server_url)}/health answers")
         print(format_command(plan.server, plan.server_env))
     if plan.train:
-        machines = f" on {plan.num_machines} machines" if plan.num_machines > 1 else ""
-        print(f"# the training: {plan.num_processes} process{'es' * (plan.num_processes != 1)}{machines}")
+        print(f"# the training: {plan.num_processes} process{'es' * (plan.num_processes != 1)}")
         print(format_command(plan.train, plan.train_env))
     if not args.quiet:  # as a comment, so that all lines can be pasted into a shell
         print(f"# next: {format_command(['trl-miner', *(word for word in args.argv if word != '--dry-run')])}")
-
-
-def _check_machines(num_machines: int, config: dict[str, Any], machines: Any) -> None:
-    """Raise where accelerate would wait for an address that nobody has given."""
-    if num_machines < 2:
-        return
-    for name in ("main_process_ip", "main_process_port"):
-        if getattr(machines, name) is None and not config.get(name):
-            raise ValueError(
-                f"A training on {num_machines} machines needs {name}: got none. Give --{name}, the same on all "
-                f"machines, and --machine_rank, a different one on each."
-            )

@@ -36,53 +36,50 @@ class Context:
     def settings(self) -> Any:
         return self.plan.settings
 
+    @property
+    def processes(self) -> int:
+        return max(self.plan.num_processes, 1)
+
     @cached_property
-    def parsed(self) -> tuple[Any, ...]:
-        """The settings as the training parses them: those of the script, the trainer, the model, the mixture."""
-        return self._parse[0]
+    def parsed(self) -> tuple[tuple[Any, ...], list[str]]:
+        """The settings as the training parses them, and the warnings of that."""
+        return parse(self.settings, self.processes)
 
     @property
-    def is_parsed(self) -> bool:
-        """Whether they can be."""
-        try:
-            return bool(self.parsed)
-        except Exception:  # of TRL's and transformers' configurations
-            return False
-
-    @cached_property
-    def remarks(self) -> list[str]:
-        """The warnings of parsing them."""
-        return self._parse[1]
-
-    @cached_property
-    def _parse(self) -> tuple[tuple[Any, ...], list[str]]:
-        return parse(self.settings, max(self.plan.num_processes, 1))
+    def distribution(self) -> str:
+        """accelerate's `distributed_type`."""
+        return str(self.plan.accelerate.get("distributed_type", "NO")).upper()
 
     @property
-    def uses_server(self) -> bool:
-        return bool(self.settings.use_vllm and self.settings.vllm_mode == "server")
+    def sharding(self) -> str:
+        """How model and optimizer are divided: "none", "ddp", "fsdp" or "zero" with its stage."""
+        if self.distribution == "DEEPSPEED":
+            return f"zero{self._zero.get('zero_stage', 2)}"
+        if self.distribution == "FSDP":
+            return "fsdp"
+        return "ddp" if self.plan.num_processes > 1 else "none"
+
+    @property
+    def _zero(self) -> dict[str, Any]:
+        return self.plan.accelerate.get("deepspeed_config") or {}
 
     @cached_property
     def shape(self) -> model_shape.Shape:
         """The model's sizes. Raises `UnknownModel` if it is not here, `UnusableModel` if it cannot train like this."""
         config, source = model_shape.find_config(self.settings)
-        try:
-            return model_shape.measure(config, self.settings, source)
-        except ValueError as error:  # of PEFT: building the trainer says the same
-            raise model_shape.UnusableModel(str(error)) from error
+        return model_shape.measure(config, self.settings, source)
 
     @cached_property
     def run(self) -> memory.Run:
         """The settings that decide about memory."""
-        settings, plan = self.settings, self.plan
-        tokens = settings.max_completion_length + longest_prompt_allowed(settings)
+        settings = self.settings
+        tokens = settings.max_completion_length + self.longest_prompt
         budget = settings.max_tokens_per_micro_batch
-        is_gpu = bool(plan.train_gpus)
-        zero = plan.accelerate.get("deepspeed_config") or {}
+        is_gpu = bool(self.plan.train_gpus)
         share = settings.vllm_gpu_memory_utilization if self.is_colocated else 0
         return memory.Run(
-            sharding=sharding_of(plan),
-            processes=max(plan.num_processes, 1),
+            sharding=self.sharding,
+            processes=self.processes,
             rows=settings.per_device_train_batch_size if budget is None else max(1, -(-budget // tokens)),
             tokens=tokens,
             is_checkpointed=bool(settings.gradient_checkpointing),
@@ -92,11 +89,19 @@ class Context:
             is_mixed=is_gpu and (settings.bf16 is not False or bool(settings.fp16)),
             is_gpu=is_gpu,
             optimizer_bytes=2 if "8bit" in str(settings.optim) else memory.ADAM,
-            offloads_optimizer=str(zero.get("offload_optimizer_device", "none")) != "none",
+            offloads_optimizer=str(self._zero.get("offload_optimizer_device", "none")) != "none",
             colocated=int((self.gpu_bytes or 0) * share),
             is_sleeping=self.is_colocated and bool(settings.vllm_enable_sleep_mode),
             scored=settings.score_batch_size if settings.held_out else 0,
         )
+
+    @property
+    def longest_prompt(self) -> int:
+        """The tokens that the server's limit leaves for a prompt; without a limit the paper's 1000 at most."""
+        settings = self.settings
+        limit = settings.vllm_max_model_length if settings.use_vllm else None
+        completion = settings.max_completion_length
+        return max(limit - completion, 0) if limit else min(1000, completion)
 
     @cached_property
     def gpu_bytes(self) -> int | None:
@@ -125,23 +130,7 @@ class Context:
         )
 
     def _free(self, indices: Iterable[int]) -> list[int]:
-        return [self.machine.gpus[index].free for index in indices if index < len(self.machine.gpus)]
+        return [self.machine.gpus[index] for index in indices if index < len(self.machine.gpus)]
 
 
 Check = Callable[[Context], Finding | Iterable[Finding]]
-
-
-def sharding_of(plan: Plan) -> str:
-    """Return how the plan divides model and optimizer: "none", "ddp", "fsdp" or "zero" with its stage."""
-    kind = str(plan.accelerate.get("distributed_type", "NO")).upper()
-    if kind == "DEEPSPEED":
-        return f"zero{(plan.accelerate.get('deepspeed_config') or {}).get('zero_stage', 2)}"
-    if kind == "FSDP":
-        return "fsdp"
-    return "ddp" if plan.num_processes > 1 else "none"
-
-
-def longest_prompt_allowed(settings: Any) -> int:
-    """Return the tokens that the server's limit leaves for a prompt; without a limit the paper's 1000 at most."""
-    limit = settings.vllm_max_model_length if settings.use_vllm else None
-    return max(limit - settings.max_completion_length, 0) if limit else min(1000, settings.max_completion_length)

@@ -9,17 +9,32 @@ from ..launching.plan import Plan, make_plan
 from ..progress import Progress
 from ..recipe import read_recipe
 from ..redaction import redact
-from . import memory
+from . import checks, memory, memory_checks
 from .context import FAILED, NOT_CHECKED, OK, WARNING, Check, Context, Finding, failed, not_checked, warning
-from .file_checks import FILE_CHECKS, check_model, check_output, check_rewards
 from .machine import GIB, Machine
-from .memory_checks import MEMORY_CHECKS
 from .model_shape import DENSE, UnknownModel, UnusableModel
 from .rehearsal import check_trainer
-from .setup_checks import SETUP_CHECKS, check_packages, check_quantization, check_settings, check_trackers
 
-CHECKS = {"settings": check_settings} | SETUP_CHECKS | MEMORY_CHECKS | FILE_CHECKS | {"trainer": check_trainer}
-NEEDED = {"settings", "model", "rewards"}  # to build a trainer
+SETTINGS: dict[str, Check] = {"settings": checks.check_settings}  # without which nothing else can be checked
+RULES: dict[str, Check] = {"rules": checks.check_rules}
+# What would end the training at its start, as far as that is quickly found out.
+START: dict[str, Check] = {
+    "packages": checks.check_packages,
+    "tracker": checks.check_trackers,
+    "output_dir": checks.check_output,
+    "model": checks.check_model,
+    "rewards": checks.check_rewards,
+}
+OTHERS: dict[str, Check] = {
+    "versions": checks.check_versions,
+    "GPUs": checks.check_gpus,
+    "batch": checks.check_batch,
+    "memory": memory_checks.check_training_memory,
+    "token budget": memory_checks.check_token_budget,
+    "vLLM memory": memory_checks.check_server_memory,
+    "disk": checks.check_disk,
+}
+NEEDED = {"model", "rewards"}  # to build a trainer
 
 
 def examine(recipe: str | Path, overrides: Sequence[str], machine: Machine) -> tuple[list[Finding], Context | None]:
@@ -40,37 +55,38 @@ def refusals(plan: Plan, *, is_here: bool = True) -> list[Finding]:
     It looks at no GPU, no data and no server; of a plan for another machine only at its settings.
     """
     context = Context(plan, Machine("this machine", (), None))
-    checks: dict[str, Check] = {"settings": check_settings, "quantization": check_quantization}
-    if is_here:
-        checks |= {"packages": check_packages, "tracker": check_trackers}
-        checks |= {"output_dir": check_output, "model": check_model, "rewards": check_rewards}
-    return [finding for about in checks for finding in _run(context, about, checks[about]) if finding.status == FAILED]
+    findings = _run(context, SETTINGS)
+    if not _failed(findings):
+        findings = [*findings, *_run(context, RULES | START if is_here else RULES)]
+    return [finding for finding in findings if finding.status == FAILED]
 
 
 def _run_checks(context: Context) -> Iterator[Finding]:
-    bad: set[str] = set()
-    with Progress("checking", len(CHECKS), unit="checks", leave=False) as progress:
-        for about, check in CHECKS.items():
-            progress.note = about
-            for finding in () if about == "trainer" and bad & NEEDED else _run(context, about, check):
-                bad |= {finding.about} if finding.status == FAILED else set()
-                yield finding
-            progress.advance()
+    with Progress("checking", unit="", leave=False):
+        yield from (findings := _run(context, SETTINGS))
+        if _failed(findings):
+            return
+        yield from (findings := _run(context, OTHERS | RULES | START))
+        if not _failed(findings) & NEEDED:
+            yield from _run(context, {"trainer": check_trainer})
 
 
-def _run(context: Context, about: str, check: Check) -> list[Finding]:
-    try:
-        found = check(context)
-        findings = [found] if isinstance(found, Finding) else list(found)
-    except UnknownModel as error:
-        findings = [not_checked(f"{error}.")]
-    except UnusableModel:
-        findings = []  # the check of the model says so
-    except Exception:
-        if not context.is_parsed:
-            return []  # of a setting that cannot be: the check of the settings says so
-        raise
-    return [replace(finding, about=finding.about or about) for finding in findings]
+def _run(context: Context, some: dict[str, Check]) -> list[Finding]:
+    findings: list[Finding] = []
+    for about, check in some.items():
+        try:
+            found = check(context)
+            found = [found] if isinstance(found, Finding) else list(found)
+        except UnknownModel as error:
+            found = [not_checked(f"{error}.")]
+        except UnusableModel:
+            found = []  # the check of the model says so
+        findings += [replace(finding, about=finding.about or about) for finding in found]
+    return findings
+
+
+def _failed(findings: Sequence[Finding]) -> set[str]:
+    return {finding.about for finding in findings if finding.status == FAILED}
 
 
 def table(findings: Sequence[Finding]) -> list[str]:

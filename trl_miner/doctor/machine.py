@@ -5,7 +5,6 @@ import re
 import socket
 import urllib.request
 from dataclasses import dataclass
-from importlib import metadata
 from urllib.parse import urlsplit
 
 import psutil
@@ -15,37 +14,31 @@ USABLE = 0.985  # share of the memory that a GPU is sold with; the driver keeps 
 
 
 @dataclass(frozen=True)
-class Gpu:
-    """The memory of a GPU, in bytes."""
-
-    total: int
-    free: int
-
-
-@dataclass(frozen=True)
 class Machine:
-    """The resources of a machine. None means not known."""
+    """The resources of a machine."""
 
     name: str
-    gpus: tuple[Gpu, ...]  # the visible ones
-    cpu_memory: int | None  # free, in bytes
-    is_here: bool = True  # ports, files and packages of a described machine cannot be checked
-
-    def version(self, package: str) -> str | None:
-        """Return the version of a package, or None if it is not installed here."""
-        try:
-            return metadata.version(package)
-        except metadata.PackageNotFoundError:
-            return None
+    gpus: tuple[int, ...]  # free bytes of each that is visible
+    cpu_memory: int | None  # free bytes; None: not known
+    is_here: bool = True  # files and packages of a described machine cannot be checked
 
 
 def this_machine() -> Machine:
     """Return this machine, with its GPUs and its memory."""
     import torch
 
-    memory = (torch.cuda.mem_get_info(index) for index in range(torch.cuda.device_count()))
-    gpus = tuple(Gpu(total, free) for free, total in memory)
+    gpus = tuple(torch.cuda.mem_get_info(index)[0] for index in range(torch.cuda.device_count()))
     return Machine("this machine", gpus, psutil.virtual_memory().available)
+
+
+def described_machine(text: str) -> Machine:
+    """Return a machine by its description: `8x80GB`, or `0` for no GPU. A GB is 2^30 bytes."""
+    match = re.fullmatch(r"(\d+)(?:\s*[x×*]\s*(\d+(?:\.\d+)?)\s*(?:gb|gib|g)?)?", text.strip(), re.IGNORECASE)
+    if not match or (match[2] is None and int(match[1])):
+        raise ValueError(f"--machine must be COUNTxMEMORY, such as 8x80GB, or 0 for no GPU: got {text!r}.")
+    count, size = int(match[1]), float(match[2] or 0)
+    name = f"{count} x {size:g} GB" if count else "no GPU"
+    return Machine(f"{name} (described, not here)", (int(size * GIB * USABLE),) * count, None, is_here=False)
 
 
 def hub_answers(seconds: float = 3.0) -> bool:
@@ -59,14 +52,3 @@ def hub_answers(seconds: float = 3.0) -> bool:
     except (OSError, ValueError):
         return False
     return True
-
-
-def described_machine(text: str) -> Machine:
-    """Return a machine by its description: `8x80GB`, or `0` for no GPU. A GB is 2^30 bytes."""
-    match = re.fullmatch(r"(\d+)(?:\s*[x×*]\s*(\d+(?:\.\d+)?)\s*(?:gb|gib|g)?)?", text.strip(), re.IGNORECASE)
-    if not match or (match[2] is None and int(match[1])):
-        raise ValueError(f"--machine must be COUNTxMEMORY, such as 8x80GB, or 0 for no GPU: got {text!r}.")
-    count, size = int(match[1]), float(match[2] or 0)
-    name = f"{count} x {size:g} GB" if count else "no GPU"
-    usable = int(size * GIB * USABLE)
-    return Machine(f"{name} (described, not here)", (Gpu(usable, usable),) * count, None, is_here=False)

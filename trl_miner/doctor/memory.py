@@ -73,11 +73,11 @@ class Estimate:
 def estimate_training(shape: Shape, run: Run) -> Estimate:
     """Estimate the peak of one training process, from the second optimizer step on."""
     states = _zero_states(shape, run) if run.is_zero else _torch_states(shape, run)
-    beside = {"CUDA and NCCL (rule of thumb)": CUDA_BYTES if run.is_gpu else 0}
-    if run.is_sleeping:
-        beside["vLLM asleep (rule of thumb)"] = ASLEEP_BYTES
-    else:
-        beside["vLLM in the same process"] = run.colocated
+    beside = {
+        "CUDA and NCCL (rule of thumb)": CUDA_BYTES if run.is_gpu else 0,
+        "vLLM asleep (rule of thumb)": ASLEEP_BYTES if run.is_sleeping else 0,
+        "vLLM in the same process": 0 if run.is_sleeping else run.colocated,
+    }
     held = states | {"activations (a bound)": int(FRAGMENTS * activation_bytes(shape, run))} | beside
     between = sum(states.values()) - states["gradients"]  # of two steps
     phases = {}
@@ -102,15 +102,14 @@ def _zero_states(shape: Shape, run: Run) -> dict[str, int]:
     """Return the states of one process of DeepSpeed's ZeRO: all in 16 bits, and a float32 copy with the optimizer."""
     trained, stage = shape.trainable, int(run.sharding[-1])
     share = {level: run.processes if stage >= level else 1 for level in (1, 2, 3)}
-    buckets = 2 * 2 * min(ZERO_BUCKET, trained)  # the second while the first is being sent
-    buckets += 2 * min(ZERO3_LIVE, shape.parameters) if stage == 3 else 2 * min(ZERO_BUCKET, trained)
-    optimizer = 0 if run.offloads_optimizer else (4 + run.optimizer_bytes) * trained // share[1]
+    gathered = min(ZERO3_LIVE, shape.parameters) if stage == 3 else min(ZERO_BUCKET, trained)
     return {
         "weights": 2 * (shape.parameters + shape.adapter) // share[3],
         "gradients": 2 * trained // share[2],
-        _optimizer_name(run): optimizer,
+        "optimizer": 0 if run.offloads_optimizer else (4 + run.optimizer_bytes) * trained // share[1],
         "reference model": 2 * shape.parameters // share[3] if run.has_reference else 0,
-        "ZeRO's buckets and gathered weights": buckets,
+        # two buckets: the second is filled while the first is being sent
+        "buckets and gathered weights": 2 * 2 * min(ZERO_BUCKET, trained) + 2 * gathered,
     }
 
 
@@ -120,30 +119,23 @@ def _torch_states(shape: Shape, run: Run) -> dict[str, int]:
     # accelerate (FSDP) and PEFT cast trained weights to float32; TRL casts the adapter of a quantized model back
     is_wide = run.sharding == "fsdp" or (shape.adapter and run.quantized_bytes is None)
     own = 4 if is_wide else 2 if shape.adapter else run.weight_bytes
-    frozen = frozen_bytes(shape, run) if shape.adapter else 0
-    # autocast's, of float32 weights, which checkpointing frees layer by layer
+    # autocast's copies in 16 bits of float32 weights, which checkpointing frees layer by layer
     copies = 2 * shape.parameters if run.is_mixed and run.weight_bytes == 4 and not run.is_checkpointed else 0
-    name, extra = "weights in 16 bits", copies
     if run.sharding == "ddp":
-        name, extra = "DDP's buckets", own * shape.trainable + copies
+        copies += own * shape.trainable
     elif run.sharding == "fsdp":  # two layers, and the head
         layer = (shape.parameters - shape.head) // shape.layers
-        name, extra = "gathered layers", (2 if run.is_mixed else 4) * (2 * layer + shape.head)
+        copies = (2 if run.is_mixed else 4) * (2 * layer + shape.head)
     return {
-        "weights": (frozen + own * shape.trainable) // share,
+        "weights": ((_frozen_bytes(shape, run) if shape.adapter else 0) + own * shape.trainable) // share,
         "gradients": own * shape.trainable // share,
-        _optimizer_name(run): run.optimizer_bytes * own // 4 * shape.trainable // share,
+        "optimizer": run.optimizer_bytes * own // 4 * shape.trainable // share,
         "reference model": run.weight_bytes * shape.parameters // share if run.has_reference else 0,
-        name: extra,
+        "buckets and gathered weights": copies,
     }
 
 
-def _optimizer_name(run: Run) -> str:
-    is_sharded = run.is_zero or run.sharding == "fsdp"
-    return f"optimizer (1/{run.processes})" if is_sharded and run.processes > 1 else "optimizer"
-
-
-def frozen_bytes(shape: Shape, run: Run) -> int:
+def _frozen_bytes(shape: Shape, run: Run) -> int:
     """Return the bytes of a base model that only an adapter trains. Embeddings, head and norms are never quantized."""
     if run.quantized_bytes is None:
         return run.weight_bytes * shape.parameters
@@ -157,15 +149,15 @@ def activation_bytes(shape: Shape, run: Run) -> int:
     With checkpointing one layer at a time has them, and the others their input.
     """
     tokens, width = run.rows * run.tokens, shape.heads * shape.head_dim
-    layer = 36 * shape.hidden + 44 * width + 7 * run.computes_in * shape.intermediate
+    per_token = 36 * shape.hidden + 44 * width + 7 * run.computes_in * shape.intermediate
     if shape.adapter:  # LoRA's own copy of each input
-        layer += 4 * (5 * shape.hidden + width + shape.intermediate)
+        per_token += 4 * (5 * shape.hidden + width + shape.intermediate)
     masks = 2 * run.computes_in * run.rows * run.tokens**2  # of the attention: a number for every pair of tokens
+    layer = tokens * per_token + masks
     is_half = run.is_zero or run.weight_bytes == 2  # the residual stream, which autocast leaves in float32
     inputs = (2 if is_half else 4) * tokens * shape.hidden * shape.layers
-    if run.is_checkpointed:
-        return inputs + max(tokens * layer + masks, _head_bytes(shape, run))
-    return inputs + shape.layers * (tokens * layer + masks) + _head_bytes(shape, run)
+    head = _head_bytes(shape, run)
+    return inputs + (max(layer, head) if run.is_checkpointed else shape.layers * layer + head)
 
 
 def _head_bytes(shape: Shape, run: Run) -> int:
@@ -175,13 +167,7 @@ def _head_bytes(shape: Shape, run: Run) -> int:
     tiles = run.computes_in * rows * TILE_VOCABULARY  # whole, however small the vocabulary
     if not run.is_gpu:
         tiles += 4 * TILES_WITHOUT_TRITON * rows * min(shape.vocabulary, TILE_VOCABULARY)
-    gradient = 6 * shape.head if shape.is_head_trainable else 0
-    return tiles + 16 * tokens * shape.hidden + gradient
-
-
-def optimizer_in_cpu_memory(shape: Shape) -> int:
-    """Return what ZeRO keeps there when it offloads: float32 weights, gradients and Adam's moments of all shares."""
-    return (4 + 4 + ADAM) * shape.trainable
+    return tiles + 16 * tokens * shape.hidden + (0 if shape.adapter else 6 * shape.head)
 
 
 @dataclass(frozen=True)

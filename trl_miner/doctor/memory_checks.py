@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from . import memory, model_shape
-from .context import Check, Context, Finding, failed, not_checked, ok, warning
+from .context import Context, Finding, failed, not_checked, ok, warning
 from .machine import GIB
 
 TIGHT = 0.92  # warn above this share of the memory: the sum was never measured on a GPU
@@ -17,14 +17,11 @@ def check_training_memory(context: Context) -> Finding:
         known = ", ".join(sorted(model_shape.DENSE))
         return not_checked(f"the estimate covers {known}: got a {shape.model_type}.")
     estimate = memory.estimate_training(shape, context.run)
-    need = estimate.total
-    if context.plan.train_gpus:
-        have, where = context.gpu_bytes or 0, "on each training GPU"
-    elif context.machine.cpu_memory is None:
-        return not_checked(f"{need / GIB:.1f} GiB per process; the machine's memory is not known.")
-    else:
-        have, where = context.machine.cpu_memory, "in all processes"
-        need *= max(context.plan.num_processes, 1)
+    need, have, where = estimate.total, context.gpu_bytes, "on each training GPU"
+    if have is None:
+        need, have, where = need * context.processes, context.machine.cpu_memory, "in all processes"
+    if have is None:
+        return not_checked(f"{need / GIB:.1f} GiB {where}; the machine's memory is not known.")
     text = f"{need / GIB:.1f} of {have / GIB:.1f} GiB {where}"
     if need > have:
         return failed(f"the training must fit: got {text}. {_advice(context, estimate)}")
@@ -36,27 +33,24 @@ def check_training_memory(context: Context) -> Finding:
 def _advice(context: Context, estimate: memory.Estimate) -> str:
     """Return what would lower the training's memory."""
     settings, run = context.settings, context.run
-    if estimate.total > estimate.training:
-        largest = max(estimate.phases, key=lambda name: estimate.phases[name])
-        key = {memory.GENERATING: "vllm_gpu_memory_utilization", memory.SCORING: "score_batch_size"}.get(largest)
-        if key is not None:
-            return f"It needs most {largest}: lower {key}."
-    advice = []
-    if settings.max_tokens_per_micro_batch is not None:
-        advice += ["lower max_tokens_per_micro_batch"] if run.rows > 1 else []
-    elif settings.per_device_train_batch_size > 1:
-        advice.append("lower per_device_train_batch_size")
-    if not settings.gradient_checkpointing:
-        advice.append("set gradient_checkpointing: true")
-    if run.sharding in ("none", "ddp", "zero1", "zero2") and not settings.use_peft and context.plan.train_gpus:
-        advice += ["use recipes/accelerate/zero3.yaml"] if len(context.plan.train_gpus) > 1 else []
-    if context.is_colocated and not settings.vllm_enable_sleep_mode:
-        advice.append("set vllm_enable_sleep_mode: true, or lower vllm_gpu_memory_utilization")
-    if not settings.use_peft:
-        advice.append("train on more GPUs, or with a LoRA recipe")
-    elif run.quantized_bytes is None and context.plan.train_gpus:
-        advice.append("set load_in_4bit: true")
-    text = "; ".join(advice) or "use larger GPUs"
+    largest = max(estimate.phases, key=lambda name: estimate.phases[name], default="")
+    key = {memory.GENERATING: "vllm_gpu_memory_utilization", memory.SCORING: "score_batch_size"}.get(largest)
+    if key is not None and estimate.total > estimate.training:
+        return f"It needs most {largest}: lower {key}."
+    has_gpus = bool(context.plan.train_gpus)
+    is_whole = run.sharding in ("none", "ddp", "zero1", "zero2") and not settings.use_peft
+    budget = settings.max_tokens_per_micro_batch
+    advice = {
+        "lower max_tokens_per_micro_batch": budget is not None and run.rows > 1,
+        "lower per_device_train_batch_size": budget is None and run.rows > 1,
+        "set gradient_checkpointing: true": not settings.gradient_checkpointing,
+        "use recipes/accelerate/zero3.yaml": is_whole and len(context.plan.train_gpus) > 1,
+        "set vllm_enable_sleep_mode: true, or lower vllm_gpu_memory_utilization": run.colocated
+        and not run.is_sleeping,
+        "train on more GPUs, or with a LoRA recipe": not settings.use_peft,
+        "set load_in_4bit: true": settings.use_peft and run.quantized_bytes is None and has_gpus,
+    }
+    text = "; ".join(words for words, applies in advice.items() if applies) or "use larger GPUs"
     return f"{text[0].upper()}{text[1:]}."
 
 
@@ -68,25 +62,6 @@ def check_token_budget(context: Context) -> Iterator[Finding]:
             f"max_tokens_per_micro_batch should hold the longest rollout: got {budget}, but prompt and completion may "
             f"have {longest} tokens, and a longer rollout ends the run. Set it to {longest}."
         )
-    elif budget is not None:
-        yield ok(f"micro-batches of {budget} tokens hold the longest rollout, {longest}.")
-
-
-def check_cpu_memory(context: Context) -> Iterator[Finding]:
-    """Check that an offloaded optimizer fits into CPU memory."""
-    if not context.run.offloads_optimizer:
-        return
-    need = memory.optimizer_in_cpu_memory(context.shape) // context.plan.num_machines
-    have = context.machine.cpu_memory
-    if have is None:
-        yield not_checked(f"the optimizer needs {need / GIB:.0f} GiB; the machine's memory is not known.")
-    elif need > have:
-        yield failed(
-            f"the optimizer's states must fit: got {need / GIB:.0f} of {have / GIB:.0f} GiB. Use a larger machine, or "
-            f"more GPUs without offload."
-        )
-    else:
-        yield ok(f"{need / GIB:.0f} of {have / GIB:.0f} GiB for the optimizer's states.")
 
 
 def check_server_memory(context: Context) -> Iterator[Finding]:
@@ -110,11 +85,3 @@ def check_server_memory(context: Context) -> Iterator[Finding]:
         yield warning(f"{text}: few, so generation is slow. {advice}.")
     else:
         yield ok(f"{text}.")
-
-
-MEMORY_CHECKS: dict[str, Check] = {
-    "memory": check_training_memory,
-    "token budget": check_token_budget,
-    "CPU memory": check_cpu_memory,
-    "vLLM memory": check_server_memory,
-}

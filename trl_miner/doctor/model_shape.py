@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.base_model import find_model
+from ..errors import first_line
 
 # From config.json of the Hub repositories, for machines that have neither the model nor a network:
 # hidden size, layers, MLP, heads, whether the head is the embedding.
@@ -25,7 +26,6 @@ _FIELDS = ("hidden_size", "num_hidden_layers", "intermediate_size", "num_attenti
 KNOWN = {name: kind | dict(zip(_FIELDS, sizes, strict=True)) for name, (kind, *sizes) in _SIZES.items()}
 # The bound of the activations covers these. Others have experts, states or towers.
 DENSE = {"qwen3", "qwen2", "llama", "mistral"}
-_OR_SFT = "or run `trl-miner sft`, if the recipe says so"
 
 
 class UnknownModel(OSError):  # noqa: N818
@@ -33,7 +33,7 @@ class UnknownModel(OSError):  # noqa: N818
 
 
 class UnusableModel(ValueError):
-    """A model that the training could not load either."""
+    """A model that the training could not load or adapt either."""
 
 
 @dataclass(frozen=True)
@@ -49,53 +49,50 @@ class Shape:
     head_dim: int
     vocabulary: int
     parameters: int  # all of the base model
-    trainable: int  # those with a gradient; with LoRA the adapter's
+    adapter: int  # those of a LoRA adapter; 0 without one
     head: int  # those of the output projection
-    is_head_trainable: bool
     linear: int  # those of linear layers other than the head, which quantization makes smaller
     source: str  # where the configuration was found
 
     @property
-    def adapter(self) -> int:
-        """The parameters of a LoRA adapter; 0 without one."""
-        return self.trainable if self.trainable < self.parameters and not self.is_head_trainable else 0
+    def trainable(self) -> int:
+        """The parameters with a gradient."""
+        return self.adapter or self.parameters
 
 
 def find_config(settings: argparse.Namespace) -> tuple[Any, str]:
     """Return the model's configuration, and where it was found.
 
     Raises:
-        UnknownModel: It is not here.
-        UnusableModel: It is nowhere: not in the folder that is named, or the Hub has no such model.
+        UnknownModel: It is not here, and the Hub cannot be asked.
+        UnusableModel: It is nowhere: not in the folder that is named, or the Hub does not give it.
     """
+    from huggingface_hub import constants
     from transformers import AutoConfig
 
     try:
-        name, code = find_model(str(settings.model_name_or_path)), bool(settings.trust_remote_code)
+        name = find_model(str(settings.model_name_or_path))
     except ValueError as error:
         raise UnusableModel(str(error)) from error
     try:
+        code = bool(settings.trust_remote_code)
         config = AutoConfig.from_pretrained(name, revision=settings.model_revision, trust_remote_code=code)
         return config, "its configuration"
     except Exception as error:  # a damaged file may raise anything
-        if is_local(name):
-            reason = "there is no such folder" if not Path(name).is_dir() else str(error).splitlines()[0]
-            raise UnusableModel(
-                f"model_name_or_path must be a model's folder or a Hub id: got {name}, but {reason}. Give another, "
-                f"{_OR_SFT}."
-            ) from error
-        if _is_refused(error):
-            raise UnusableModel(
-                f"The Hub must have the model and show it to you: got {name}, revision {settings.model_revision}. "
-                f"Check both, run `hf auth login`, {_OR_SFT}."
-            ) from error
-        if name not in KNOWN:
+        is_asked = is_local(name) or not constants.HF_HUB_OFFLINE
+        if name in KNOWN and not is_asked:
+            fields = dict(KNOWN[name])
+            return AutoConfig.for_model(fields.pop("model_type"), **fields), "a table of known models"
+        if not is_asked:
             raise UnknownModel(
                 f"the configuration of {name} is not here ({type(error).__name__}). Download the model, name its "
-                f"folder, {_OR_SFT}"
+                f"folder, or run `trl-miner sft`, if the recipe says so"
             ) from error
-    fields = dict(KNOWN[name])
-    return AutoConfig.for_model(fields.pop("model_type"), **fields), "a table of known models"
+        raise UnusableModel(
+            f"model_name_or_path must be a model's folder or a Hub id that you may read: got {name}, revision "
+            f"{settings.model_revision} ({first_line(error)}). Check both, run `hf auth login`, or run `trl-miner "
+            f"sft`, if the recipe says so."
+        ) from error
 
 
 def is_local(name: str) -> bool:
@@ -103,27 +100,15 @@ def is_local(name: str) -> bool:
     return Path(name).exists() or name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name
 
 
-def _is_refused(error: BaseException | None) -> bool:
-    """Return whether the Hub has answered that there is no such model, or that it is not for this user."""
-    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
-
-    refusals = (RepositoryNotFoundError, RevisionNotFoundError, HFValidationError)  # the first: gated ones too
-    while error is not None and not isinstance(error, refusals):
-        error = error.__cause__
-    return error is not None
-
-
 def measure(config: Any, settings: argparse.Namespace, source: str = "its configuration") -> Shape:
-    """Count a model's parameters."""
+    """Count a model's parameters. Raises `UnusableModel` for an adapter that does not fit."""
     import torch
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
     head = model.get_output_embeddings().weight
     layers = (module for module in model.modules() if isinstance(module, torch.nn.Linear))
-    linear = sum(layer.weight.numel() for layer in layers if layer.weight is not head)
     text = config.get_text_config()
     heads = text.num_attention_heads
     return Shape(
@@ -135,11 +120,10 @@ def measure(config: Any, settings: argparse.Namespace, source: str = "its config
         kv_heads=getattr(text, "num_key_value_heads", None) or heads,
         head_dim=getattr(text, "head_dim", None) or text.hidden_size // heads,
         vocabulary=text.vocab_size,
-        parameters=parameters,
-        trainable=_adapter_parameters(model, settings) if settings.use_peft else parameters,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
         head=head.numel(),
-        is_head_trainable=not settings.use_peft,
-        linear=linear,
+        linear=sum(layer.weight.numel() for layer in layers if layer.weight is not head),
+        adapter=_adapter_parameters(model, settings) if settings.use_peft else 0,  # last: it changes the model
         source=source,
     )
 
@@ -152,7 +136,10 @@ def _adapter_parameters(model: Any, settings: argparse.Namespace) -> int:
     if targets is not None and not isinstance(targets, str) and len(targets) == 1:
         targets = targets[0]
     lora = LoraConfig(r=settings.lora_r, target_modules=targets, task_type=settings.lora_task_type)
-    with warnings.catch_warnings():  # PEFT itself uses a name that transformers has renamed
-        warnings.simplefilter("ignore", FutureWarning)
-        adapted = get_peft_model(model, lora, low_cpu_mem_usage=True)
+    try:
+        with warnings.catch_warnings():  # PEFT itself uses a name that transformers has renamed
+            warnings.simplefilter("ignore", FutureWarning)
+            adapted = get_peft_model(model, lora, low_cpu_mem_usage=True)
+    except ValueError as error:  # building the trainer says the same
+        raise UnusableModel(str(error)) from error
     return sum(parameter.numel() for parameter in adapted.parameters() if parameter.requires_grad)

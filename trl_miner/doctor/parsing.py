@@ -11,11 +11,10 @@ from ..recipe import PARSED_TYPES, as_parsed
 
 
 def parse(settings: Any, processes: int) -> tuple[tuple[Any, ...], list[str]]:
-    """Return the parsed settings, in the order of `PARSED_TYPES`, as each of the launched processes makes them.
+    """Return the settings of `PARSED_TYPES`, as each of the launched processes makes them, and the warnings of that.
 
-    Also returns the warnings of doing so. Nothing looks at a GPU. Raises what the training raises.
+    Nothing looks at a GPU. Raises what the training raises.
     """
-
     trained: Any = MinerGRPOConfig
     if settings.asynchronous:
         from ..async_config import RecipeConfig as trained

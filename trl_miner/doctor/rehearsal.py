@@ -12,9 +12,11 @@ from typing import Any
 
 from ..data.base_model import find_model
 from ..data.own import GRADERS, check_first_golds
+from ..data.reasoning_gym import is_task
+from ..data.worlds import WORLDS
 from ..recipe import load_reward_funcs, reward_names
 from ..reward_functions import required_columns
-from .context import Context, Finding, failed, longest_prompt_allowed, not_checked, ok, warning
+from .context import Context, Finding, failed, not_checked, ok, warning
 from .model_shape import DENSE, UnknownModel, UnusableModel, find_config, is_local
 from .parsing import listening, parse, said
 
@@ -25,12 +27,12 @@ _TINY |= {"num_key_value_heads": 2, "head_dim": 4}
 
 def check_trainer(context: Context) -> Iterator[Finding]:
     """Load the data and build the trainer as the training does, with a small model of the same kind."""
-    (args, config, model_args, mixture), _ = parse(context.settings, max(context.plan.num_processes, 1))
+    (args, config, model_args, mixture), _ = parse(context.settings, context.processes)
     with tempfile.TemporaryDirectory() as folder:
-        is_own = False
+        has_tokenizer = False
         if model_args.model_name_or_path:  # else building it says so
             try:
-                is_own = _write_stand_in(context, Path(folder, "model"))
+                has_tokenizer = _write_stand_in(context, Path(folder, "model"))
             except (UnknownModel, UnusableModel) as error:
                 yield not_checked(f"{str(error).rstrip('.')}.")
                 return
@@ -38,21 +40,24 @@ def check_trainer(context: Context) -> Iterator[Finding]:
                 yield failed(f"the tokenizer must be readable: got {said(error)}. Download the model again.")
                 return
             model_args.model_name_or_path, model_args.model_revision = str(Path(folder, "model")), "main"
-        if not is_own and (args.tools or args.environment_factory):
+        if not has_tokenizer and (args.tools or args.environment_factory):
             yield not_checked("tools, without the model's tokenizer, whose chat template must show them.")
             return
         _take_out_of_the_way(config, model_args, Path(folder, "run"))
-        if not context.machine.is_here:  # whose packages are not known
-            config.report_to = []
         functions = load_reward_funcs(args, config)
         data = yield from _load_data(context, args, config, mixture, model_args)
-        is_here = data is not None
-        if not is_here:
-            data = _made_up_data(args, config, functions)
-        is_built = yield from _build(context, args, config, model_args, functions, data)
-        if is_built and is_here:
+        try:
+            trainer = _build(args, config, model_args, functions, data or _made_up_data(args, config, functions))
+        except Exception as error:  # of TRL, transformers, PEFT
+            is_unknown = isinstance(error, ImportError) and not context.machine.is_here
+            yield (not_checked if is_unknown else failed)(said(error))
+            return
+        yield ok("the settings fit together: it can be built.")
+        yield (warning if trainer.verifier.is_guess else ok)(trainer.verifier.reason, "rewards")
+        if data:
             rows = list(islice(data[args.dataset_train_split], ROWS))
-            yield from _check_prompts(context, rows, model_args.model_name_or_path if is_own else None)
+            if has_tokenizer:
+                yield _check_prompts(context, rows, model_args.model_name_or_path)
             yield from _check_golds(args, rows)
 
 
@@ -60,8 +65,6 @@ def _load_data(
     context: Context, args: Any, config: Any, mixture: Any, model_args: Any
 ) -> Generator[Finding, None, Any]:
     """Return the data set by split, of one on the Hub the first rows; None if it cannot be read."""
-    from ..data.reasoning_gym import is_task
-    from ..data.worlds import WORLDS
     from ..training_data import hold_out, load_data
 
     name = args.dataset_name
@@ -73,15 +76,14 @@ def _load_data(
         with listening():
             if is_elsewhere and not args.dataset_streaming:
                 streamed = replace(args, dataset_streaming=True, held_out=0)
-                data = _first_rows(
-                    load_data(streamed, mixture, model_args), args, max(ROWS, 2 * config.generation_batch_size)
-                )
+                number = max(ROWS, 2 * config.generation_batch_size)
+                data = _first_rows(load_data(streamed, mixture, model_args), args, number)
                 data = hold_out(data, replace(args, held_out=args.held_out_benchmark or min(args.held_out_size, 0.5)))
             else:
                 data = load_data(args, mixture, model_args)
     except Exception as error:  # of whatever reads it
         is_unknown = is_elsewhere and not context.machine.is_here
-        yield (not_checked if is_unknown else failed)(_with_command(name, said(error)), "data")
+        yield (not_checked if is_unknown else failed)(f"{said(error)} {_how_made(name)}".rstrip(), "data")
         return None
     yield ok(f"{name} can be read.", "data")
     return data
@@ -94,11 +96,11 @@ def _first_rows(data: Any, args: Any, number: int) -> dict[str, Any]:
     return {split: Dataset.from_list(list(islice(data[split], number))) for split in splits}
 
 
-def _with_command(name: str | None, text: str) -> str:
-    """Add how a data set of ours is made."""
+def _how_made(name: str | None) -> str:
+    """Return how a data set of ours is made."""
     made = Path(name or "").name
     is_ours = made in ("deepscaler", "medical")
-    return f"{text} Make it with `trl-miner data {made}`; the recipe's first lines show how." if is_ours else text
+    return f"Make it with `trl-miner data {made}`; the recipe's first lines show how." if is_ours else ""
 
 
 def _made_up_data(args: Any, config: Any, functions: list[Any]) -> dict[str, Any]:
@@ -111,41 +113,33 @@ def _made_up_data(args: Any, config: Any, functions: list[Any]) -> dict[str, Any
     return dict.fromkeys((args.dataset_train_split, args.dataset_test_split), data)
 
 
-def _build(
-    context: Context, args: Any, config: Any, model_args: Any, functions: list[Any], data: Any
-) -> Generator[Finding, None, bool]:
-    """Build trainer and optimizer; return whether that worked."""
+def _build(args: Any, config: Any, model_args: Any, functions: list[Any], data: Any) -> Any:
+    """Return the trainer, once it has an optimizer."""
     from ..train import build
 
-    try:
-        with listening():
-            trainer, _ = build(args, config, model_args, functions, data)
-            trainer.create_optimizer_and_scheduler(1)
-    except ImportError as error:
-        yield (failed if context.machine.is_here else not_checked)(said(error))
-        return False
-    except Exception as error:  # of TRL, transformers, PEFT
-        yield failed(said(error))
-        return False
-    yield ok("the settings fit together: it can be built.")
-    return True
+    with listening():
+        trainer, _ = build(args, config, model_args, functions, data)
+        trainer.create_optimizer_and_scheduler(1)
+    return trainer
 
 
 def _take_out_of_the_way(config: Any, model_args: Any, output: Path) -> None:
-    """Leave out what would write, push, ask a server, or need a GPU. Other checks look at these."""
-    config.output_dir, config.push_to_hub, config.use_vllm = str(output), False, False
+    """Change what would look at a GPU, write, or need a package or a server. Other checks look at these settings."""
+    config.output_dir, config.push_to_hub, config.use_vllm, config.report_to = str(output), False, False, []
     config.vllm_importance_sampling_correction = False
     config.fp16, config.bf16, config.mixed_precision = False, False, "no"
     if model_args.use_peft:
         model_args.load_in_4bit = model_args.load_in_8bit = False
     config.logging_dir = None
     if not str(getattr(config.optim, "value", config.optim)).startswith("adamw_torch"):
-        config.optim = "adamw_torch"  # others may need a GPU, or packages that another check looks for
+        config.optim = "adamw_torch"
 
 
 def _write_stand_in(context: Context, folder: Path) -> bool:
-    """Write a model of the recipe's kind, with its vocabulary and one small layer; return whether it has its own
-    tokenizer, or one in its place."""
+    """Write a model of the recipe's kind, with its vocabulary and one small layer.
+
+    Return whether it has the recipe's tokenizer, rather than one in its place.
+    """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     settings = context.settings
@@ -175,40 +169,28 @@ def _any_tokenizer() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<eos>")
 
 
-def _check_prompts(context: Context, rows: list[dict[str, Any]], model: str | None) -> Iterator[Finding]:
-    """Check the longest of the first prompts against the server's limit, and messages against a chat template."""
+def _check_prompts(context: Context, rows: list[dict[str, Any]], model: str) -> Finding:
+    """Check the first prompts: messages against the chat template, and the longest against the server's limit."""
     from transformers import AutoTokenizer
 
-    from ..data.prompt_form import style_of
     from ..data.prompts import prompt_text
 
-    settings, name, about = context.settings, context.settings.model_name_or_path, "prompts"
-    if model is None:
-        yield not_checked(f"the tokenizer of {name} is not here.", about)
-        return
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    prompts = [row["prompt"] for row in rows]
-    is_chat = not isinstance(prompts[0], str)
-    if is_chat and not tokenizer.chat_template:
-        yield failed(
-            f"messages need a chat template: {name} has none. Make the data set with --prompt-style plain.", about
-        )
-        return
+    settings, tokenizer = context.settings, AutoTokenizer.from_pretrained(model)
     kwargs = settings.chat_template_kwargs or {}
-    longest = max(len(tokenizer(prompt_text(prompt, tokenizer, **kwargs))["input_ids"]) for prompt in prompts)
-    text = f"{'messages' if is_chat else 'plain text'}, at most {longest} tokens in the first {len(rows)} rows"
-    if settings.use_vllm and settings.vllm_max_model_length and longest > longest_prompt_allowed(settings):
-        yield failed(
-            f"prompt and completion must fit into vllm_max_model_length={settings.vllm_max_model_length}: got {text} "
-            f"and max_completion_length={settings.max_completion_length}. Raise the former, or make the data set with "
-            f"--max-prompt-tokens.",
-            about,
-        )
-    elif not is_chat and settings.prompt_style != "plain" and style_of(name, tokenizer) == "chat":
-        hint = "Set prompt_style to say which is meant; a data set with prompts must be made with --prompt-style chat."
-        yield warning(f"{text}, although {name} has a chat template. {hint}", about)
-    else:
-        yield ok(f"{text}.", about)
+    try:
+        texts = [prompt_text(row["prompt"], tokenizer, **kwargs) for row in rows]
+    except Exception as error:  # of a chat template, which may be missing
+        return failed(said(error), "prompts")
+    longest = max(len(tokenizer(text)["input_ids"]) for text in texts)
+    text = f"at most {longest} tokens in the first {len(rows)} rows"
+    if not (settings.use_vllm and settings.vllm_max_model_length) or longest <= context.longest_prompt:
+        return ok(f"{text}.", "prompts")
+    return failed(
+        f"prompt and completion must fit into vllm_max_model_length={settings.vllm_max_model_length}: got {text} and "
+        f"max_completion_length={settings.max_completion_length}. Raise the former, or make the data set with "
+        f"--max-prompt-tokens.",
+        "prompts",
+    )
 
 
 def _check_golds(args: Any, rows: list[dict[str, Any]]) -> Iterator[Finding]:

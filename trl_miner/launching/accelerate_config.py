@@ -1,31 +1,13 @@
-"""Find and read accelerate's configuration files, and build the command of its launcher."""
+"""Find and read accelerate's configuration files."""
 
-import os
-import sys
-from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from ..recipe_files import shipped
+from ..runs.files import read_yaml
 
-LAUNCHER = (sys.executable, "-P", "-m", "trl_miner.launching.accelerate")
 CPU_FILE = "recipes/accelerate/cpu_2_processes.yaml"
-
-
-@dataclass(frozen=True)
-class Machines:
-    """Overrides of the keys of the same names in accelerate's configuration. None keeps the configured value."""
-
-    num_machines: int | None = None
-    machine_rank: int | None = None
-    main_process_ip: str | None = None
-    main_process_port: int | None = None
-
-    def options(self) -> list[str]:
-        """Return the overrides as options of accelerate's launcher."""
-        given = {name: value for name, value in vars(self).items() if value is not None}
-        return [word for name, value in given.items() for word in (f"--{name}", str(value))]
 
 
 def find_file(name: str, recipe: str | Path | None) -> Path:
@@ -45,24 +27,11 @@ def find_file(name: str, recipe: str | Path | None) -> Path:
     )
 
 
-def is_single_process(config: dict[str, Any]) -> bool:
-    """Return whether accelerate starts one process with this configuration, whatever `num_processes` says."""
-    return str(config.get("distributed_type", "NO")).upper() in ("NO", "FALSE", "MULTI_CPU")
+def read_config(name: str | None, recipe: str | Path | None) -> dict[str, Any]:
+    """Return the contents of `accelerate_config`; empty without one."""
+    return read_yaml(find_file(name, recipe)) if name else {}
 
 
-def launcher_command(
-    file: Path | None, num_processes: int, mixed_precision: str, machines: Machines, cpu: bool
-) -> list[str]:
-    """Return the launcher's command up to the script. Without a file it leaves accelerate nothing to guess."""
-    processes = ["--num_processes", str(num_processes)]
-    if file is not None:
-        return [*LAUNCHER, "--config_file", str(file), *processes, *machines.options()]
-    device = ["--cpu"] if cpu else ["--multi_gpu"] if num_processes > 1 else []
-    command = [*LAUNCHER, *device, *processes, *replace(machines, num_machines=machines.num_machines or 1).options()]
-    command += ["--mixed_precision", mixed_precision, "--dynamo_backend", "no"]
-    return [*command, *(["--num_cpu_threads_per_process", cpu_threads()] if cpu else [])]
-
-
-def cpu_threads() -> str:
-    """Return the threads of one CPU process. With small models, more than a few only wait for each other."""
-    return os.environ.get("OMP_NUM_THREADS") or str(min(4, os.cpu_count() or 1))
+def starts_several(config: dict[str, Any]) -> bool:
+    """Return whether accelerate starts several processes with a configuration, which some kinds never do."""
+    return str(config.get("distributed_type", "NO")).upper() not in ("NO", "FALSE", "MULTI_CPU")

@@ -1,24 +1,28 @@
-"""Start a training without a vLLM server through accelerate's launcher: the process behind `trl-miner train`.
+"""Start the processes of a training through accelerate's launcher: behind `trl-miner train`, and of `launch`.
 
     python -m trl_miner.launching.local --config RECIPE --num_processes 8
 
-It tells the training's options from accelerate's, and then becomes the training, or starts several processes.
+It tells the training's options from accelerate's. A training of one process runs in this one, which has loaded torch
+already; accelerate would start another. accelerate's traceback, which shows the whole command, including any token in
+it, and buries the reason for a failure, is left out: this process ends with the exit code or signal of the training.
 """
 
 import argparse
 import gc
+import logging
 import os
+import runpy
+import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 
-from ..errors import tell
+from ..errors import EXIT_CODE, INTERRUPTED, tell
 from ..progress import Progress, quietly
 from ..redaction import hide_in_tracebacks, learn
-from ..runs.files import read_yaml
 from ..threads import NOT_ASKED
-from .accelerate import launch
-from .accelerate_config import CPU_FILE, cpu_threads, find_file, is_single_process
-from .signals import end_as
+from .accelerate_config import CPU_FILE, find_file, read_config, starts_several
+from .signals import end_as, how_it_ended
 
 STARTER = (sys.executable, "-P", "-m", "trl_miner.launching.local")
 
@@ -72,23 +76,17 @@ def launcher_arguments(arguments: list[str]) -> list[str]:
     settings, for_script, for_launcher = split_words(arguments)
     if "OMP_NUM_THREADS" not in os.environ and not any(word.startswith("--num_cpu_th") for word in for_launcher):
         os.environ[NOT_ASKED] = "1"
-    config, is_several_on_cpu = _accelerate_config(settings.accelerate_config, settings.config)
-    if not torch.accelerator.is_available() and not is_several_on_cpu:
-        for_launcher = _launch_on_cpu(for_launcher)
-    return [*config, *for_launcher, "-m", "trl_miner.train", *for_script]
+    name = settings.accelerate_config
+    file = ["--config_file", str(find_file(name, settings.config))] if name else []
+    config = read_config(name, settings.config)
+    is_on_cpu = settings.use_cpu or not torch.accelerator.is_available()
+    if is_on_cpu and not (config.get("use_cpu") and starts_several(config)):
+        for_launcher = _on_cpu(for_launcher)
+    return [*file, *for_launcher, "-m", "trl_miner.train", *for_script]
 
 
-def _accelerate_config(name: str | None, recipe: str | None) -> tuple[list[str], bool]:
-    """Return the launcher's option for `accelerate_config`, and whether that starts several processes on a CPU."""
-    if not name:
-        return [], False
-    path = find_file(name, recipe)
-    config = read_yaml(path)
-    return ["--config_file", str(path)], bool(config.get("use_cpu")) and not is_single_process(config)
-
-
-def _launch_on_cpu(arguments: list[str]) -> list[str]:
-    """Return the launcher's arguments on a machine without a GPU, where accelerate would otherwise guess and warn."""
+def _on_cpu(arguments: list[str]) -> list[str]:
+    """Return the launcher's arguments for a CPU, where accelerate would otherwise guess and warn."""
     if "--num_processes" in arguments and arguments[arguments.index("--num_processes") + 1] != "1":
         raise ValueError(
             f"--num_processes needs a GPU: got none, and accelerate would silently start one process. For two "
@@ -96,7 +94,62 @@ def _launch_on_cpu(arguments: list[str]) -> list[str]:
             "--config RECIPE`."
         )
     defaults = "--cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no "
-    return arguments or [*defaults.split(), "--num_cpu_threads_per_process", cpu_threads()]
+    # with small models, more than a few threads only wait for each other
+    threads = os.environ.get("OMP_NUM_THREADS") or str(min(4, os.cpu_count() or 1))
+    return arguments or [*defaults.split(), "--num_cpu_threads_per_process", threads]
+
+
+def launch(words: Sequence[str]) -> int:
+    """Run `accelerate launch` with these words, and return its exit code, negative for a signal."""
+    from accelerate.commands import launch as launcher
+    from torch.distributed.elastic.agent.server import api as agent
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    args = launcher.launch_command_parser().parse_args(words)
+    start_another = launcher.simple_launcher
+    single: list[argparse.Namespace] = []
+    # its report of a failed process is a page; below is a line
+    for name in ("torch.distributed.elastic", agent.__name__):  # which has a level of its own
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    if args.module and not args.mpirun_hostfile:
+        # Decided when accelerate has read its file, which may name GPUs, too. With `--gpu_ids` it starts a process:
+        # here CUDA may have looked already which GPUs there are, and does so once.
+        launcher.simple_launcher = lambda args: (
+            single.append(args) if args.gpu_ids in (None, "all") else start_another(args)
+        )
+    try:
+        launcher.launch_command(args)
+    except (ValueError, ImportError) as error:  # of options that do not fit together; no DeepSpeed
+        return tell(error, "train")
+    except subprocess.CalledProcessError as error:  # raised with one process
+        return error.returncode
+    except ChildFailedError as error:  # raised with several: report the first that failed
+        rank, failure = error.get_first_failure()
+        code = failure.exitcode
+        if code not in (EXIT_CODE, INTERRUPTED):  # of bad input and of Ctrl-C the process has told
+            print(f"Process {rank} was the first to fail: it ended {how_it_ended(code)}.", file=sys.stderr)
+        return code
+    except SignalException as error:
+        return INTERRUPTED if error.sigval == signal.SIGINT else -int(error.sigval)
+    except KeyboardInterrupt:  # one process, of which this is the parent
+        return INTERRUPTED
+    finally:
+        launcher.simple_launcher = start_another
+    if single:
+        _run_here(single[0])
+    return 0
+
+
+def _run_here(args: argparse.Namespace) -> None:
+    """Run the module that accelerate would start, with the environment that it would have."""
+    import torch
+    from accelerate.utils import prepare_simple_launcher_cmd_env
+
+    os.environ.update(prepare_simple_launcher_cmd_env(args)[1])
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # which torch has read already
+    sys.argv = [args.training_script, *args.training_script_args]
+    runpy.run_module(args.training_script, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

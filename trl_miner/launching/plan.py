@@ -9,24 +9,22 @@ from typing import Any
 
 from ..recipe_files import find_recipe
 from ..runs.files import read_yaml
-from .accelerate_config import CPU_FILE, Machines, find_file, is_single_process, launcher_command
-from .server import is_here, is_loopback, served_dtype, server_address, server_command, server_env, server_url
+from .accelerate_config import CPU_FILE, read_config, starts_several
+from .local import STARTER
+from .server import is_here, is_loopback, server_address, server_command, server_env, server_url
 
 SERVER_MEMORY = 0.9  # TRL's default for a server; the setting's own default, 0.3, is for colocation
 SERVER_SECONDS = 1800.0  # a server may need this to load a large model; TRL's default of 240 is short for 14 B
-AS_CONFIGURED = Machines()
-PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "no"}  # accelerate's names
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The commands of a run, with the GPUs and addresses that they share."""
+    """The commands of a run on one machine, with the GPUs and addresses that they share."""
 
     settings: argparse.Namespace  # the recipe's, overrides applied
     accelerate: dict[str, Any]  # contents of accelerate's configuration file; empty without one
-    num_processes: int  # training processes on all machines together; 0 if only the server is started
-    num_machines: int  # machines that train
-    train_gpus: tuple[int, ...]  # of this machine, as indices into the visible ones; empty on a CPU
+    num_processes: int  # training processes; 0 if only the server is started
+    train_gpus: tuple[int, ...]  # indices into the visible ones; empty on a CPU
     server_gpus: tuple[int, ...]
     train: list[str]  # the training's command; empty if only the server is started
     train_env: dict[str, str]  # set on top of the environment
@@ -46,7 +44,6 @@ def make_plan(
     only: str | None = None,
     server_host: str | None = None,
     num_processes: int | None = None,
-    machines: Machines = AS_CONFIGURED,
     server_args: str = "",
 ) -> Plan:
     """Plan a recipe: the server on the first `vllm_tensor_parallel_size` GPUs, the training on the others.
@@ -54,6 +51,7 @@ def make_plan(
     `overrides` are settings as on a command line; the other arguments are the options of `trl-miner launch`. Raises
     ValueError if the recipe cannot be read, there are too few GPUs, or settings contradict each other.
     """
+    from ..data.base_model import find_model
     from ..recipe import read_recipe
 
     recipe = find_recipe(recipe)
@@ -64,45 +62,32 @@ def make_plan(
             f"--only server needs a recipe with use_vllm: true and vllm_mode: server: got use_vllm="
             f"{settings.use_vllm}, vllm_mode={settings.vllm_mode}. Leave --only out."
         )
-    file = find_file(settings.accelerate_config, recipe) if settings.accelerate_config else None
-    config = read_yaml(file) if file else {}
-    if settings.asynchronous and str(config.get("distributed_type", "")).upper() == "DEEPSPEED":
-        raise ValueError(
-            f"DeepSpeed does not work with asynchronous: true: got accelerate_config: {settings.accelerate_config}. "
-            f"Use recipes/accelerate/ddp.yaml or fsdp2.yaml."
-        )
-    num_machines = machines.num_machines or int(config.get("num_machines") or 1)
+    config = read_config(settings.accelerate_config, recipe)
+    _check_config(settings, config, only)
     notes = ["trust_remote_code is on: code from the model's repository runs here."] * bool(settings.trust_remote_code)
-    url, listens = _addresses(settings, only, server_host, num_machines, notes) if uses_server else (None, None)
+    url, listens = _addresses(settings, only, server_host, notes) if uses_server else (None, None)
     ids = [] if settings.use_cpu else _visible_ids(num_gpus)
     server_gpus, train_gpus = _divide_gpus(settings, ids, only, listens is not None)
     train: list[str] = []
     processes = 0
     if only != "server":
-        processes, train_gpus = _processes(settings, config, train_gpus, num_machines, num_processes, notes)
-        precision = PRECISIONS[served_dtype(settings)] if train_gpus else "no"
-        launcher = launcher_command(file, processes, precision, machines, cpu=not train_gpus)
+        processes, train_gpus = _processes(settings, config, train_gpus, num_processes, notes)
         address = ["--vllm_server_base_url", url] if url else []
-        train = [*launcher, "-m", "trl_miner.train", "--config", str(recipe), *overrides, *address]
+        options = _launcher_options(config, processes, train_gpus)
+        train = [*STARTER, "--config", str(recipe), *overrides, *address, *options]
     # Weights go by loopback, too: else vLLM waits for them on the network, without a password.
     is_near = listens is not None and is_loopback(listens[0]) and bool(train)
     near = {"VLLM_HOST_IP": "127.0.0.1"} if is_near and "VLLM_HOST_IP" not in os.environ else {}
     explicit = _explicit_settings(recipe, overrides)
     server = None
     if listens:
-        is_set = "vllm_gpu_memory_utilization" in explicit
-        server = server_command(
-            settings,
-            served_model(settings),
-            *listens,
-            flags=server_args,
-            memory=settings.vllm_gpu_memory_utilization if is_set else SERVER_MEMORY,
-        )
+        memory = settings.vllm_gpu_memory_utilization if "vllm_gpu_memory_utilization" in explicit else SERVER_MEMORY
+        model = find_model(str(settings.model_name_or_path))  # an embedded one is a folder of this package
+        server = server_command(settings, model, *listens, flags=server_args, memory=memory)
     return Plan(
         settings=settings,
         accelerate=config,
         num_processes=processes,
-        num_machines=num_machines,
         train_gpus=train_gpus,
         server_gpus=server_gpus,
         train=train,
@@ -116,37 +101,43 @@ def make_plan(
     )
 
 
-def served_model(settings: argparse.Namespace) -> str:
-    """Return the model as vLLM finds it. An embedded one is a folder of this package."""
-    from ..data import base_model
+def _check_config(settings: argparse.Namespace, config: dict[str, Any], only: str | None) -> None:
+    """Raise ValueError for a configuration of accelerate with which `launch` cannot start the training."""
+    if settings.asynchronous and str(config.get("distributed_type", "")).upper() == "DEEPSPEED":
+        raise ValueError(
+            f"DeepSpeed does not work with asynchronous: true: got accelerate_config: {settings.accelerate_config}. "
+            f"Use recipes/accelerate/ddp.yaml or fsdp2.yaml."
+        )
+    machines = int(config.get("num_machines") or 1)
+    if machines > 1 and only != "server":
+        raise ValueError(
+            f"trl-miner launch trains on one machine: got accelerate_config: {settings.accelerate_config}, which has "
+            f"num_machines: {machines}. Start the server on a machine of its own with --only server --host NAME, and "
+            f"the training on each of the others with `trl-miner train RECIPE --vllm_server_host NAME --machine_rank "
+            f"R`; recipes/slurm/train.slurm does so."
+        )
 
-    return base_model.find_model(str(settings.model_name_or_path))
+
+def _launcher_options(config: dict[str, Any], processes: int, gpus: Sequence[int]) -> list[str]:
+    """Return what accelerate's launcher is told. Without a file it is left nothing to guess."""
+    options = ["--num_processes", str(processes)]
+    if config:
+        return options
+    if not gpus:
+        return []
+    several = ["--multi_gpu"] if processes > 1 else []
+    return [*several, *options, *"--num_machines 1 --mixed_precision no --dynamo_backend no".split()]
 
 
 def _addresses(
-    settings: argparse.Namespace, only: str | None, server_host: str | None, num_machines: int, notes: list[str]
+    settings: argparse.Namespace, only: str | None, server_host: str | None, notes: list[str]
 ) -> tuple[str, tuple[str, int] | None]:
     """Return the server's address for the training, and host and port of a server to start here (None: elsewhere)."""
     named, port = server_address(settings)
-    is_elsewhere = server_host is None and not is_here(named)
-    if only == "train" or (is_elsewhere and only is None):
-        host = server_host or named
-        url = settings.vllm_server_base_url if server_host is None else None
-        if only == "train" and num_machines > 1 and is_here(host):
-            raise ValueError(
-                f"A training on {num_machines} machines needs the name of the one that runs the vLLM server: got "
-                f"{host}. Give it with --host, or as vllm_server_base_url."
-            )
-        if is_elsewhere and only is None:
-            notes.append(f"The recipe names a vLLM server on {host}: none is started here.")
-        return url or server_url(host, port), None
-    host = server_host or (named if is_elsewhere else "127.0.0.1")
-    if only is None and num_machines > 1:
-        raise ValueError(
-            f"A run on {num_machines} machines needs one more for its vLLM server: got no --only. Start the server "
-            f"there with --only server --host NAME, and the training on each of the others with --only train --host "
-            "NAME."
-        )
+    if server_host is None and only is None and not is_here(named):
+        notes.append(f"The recipe names a vLLM server on {named}: none is started here.")
+        return settings.vllm_server_base_url or server_url(named, port), None
+    host = server_host or ("127.0.0.1" if is_here(named) else named)
     if not is_loopback(host):
         notes.append(
             f"The vLLM server listens on {host}:{port}: its development endpoints, which need no password, are open "
@@ -202,74 +193,57 @@ def _processes(
     settings: argparse.Namespace,
     config: dict[str, Any],
     gpus: tuple[int, ...],
-    num_machines: int,
     requested: int | None,
     notes: list[str],
 ) -> tuple[int, tuple[int, ...]]:
-    """Return the number of training processes on all machines, and the GPUs that those of this machine use."""
-    if requested is not None and (requested < 1 or requested % num_machines):
+    """Return the number of training processes, and the GPUs that they use."""
+    is_for_cpu = bool(config.get("use_cpu"))
+    if is_for_cpu if gpus else starts_several(config) and not is_for_cpu:
+        kind = "a CPU" if is_for_cpu else f"GPUs (distributed_type: {config.get('distributed_type')})"
         raise ValueError(
-            f"--num_processes must be a positive multiple of the number of machines: got {requested} for "
-            f"{num_machines}. Count the processes of all machines together."
+            f"accelerate_config is for {kind}: got use_cpu={bool(settings.use_cpu)} and {len(gpus)} visible GPUs. Set "
+            f"use_cpu: true and accelerate_config: {CPU_FILE}, or plan for another machine with --num_gpus."
         )
     if not gpus:
         return _cpu_processes(settings, config, requested), ()
-    if config.get("use_cpu"):
-        raise ValueError("accelerate_config is for CPUs, the recipe is not: got use_cpu=False. Set use_cpu: true.")
-    if config and is_single_process(config) and num_machines == 1:
-        if requested not in (None, 1):
-            raise ValueError(
-                f"accelerate_config starts one process (distributed_type: NO): got --num_processes {requested}. Use "
-                f"recipes/accelerate/ddp.yaml, or another configuration for several GPUs."
-            )
-        if len(gpus) > 1:  # transformers would spread one process over all that it sees
-            notes.append(f"accelerate_config is for one GPU: {len(gpus) - 1} of {len(gpus)} stay unused.")
-        return 1, gpus[:1]
-    here = _even_processes(settings, len(gpus), num_machines) if requested is None else requested // num_machines
-    if here > len(gpus):
+    is_single = bool(config) and not starts_several(config)
+    most = 1 if is_single else len(gpus)
+    number = requested
+    if number is None:
+        number = 1 if is_single else _even_processes(settings, len(gpus))
+    if not 1 <= number <= most:
         raise ValueError(
-            f"Each training process needs a GPU: got {here} processes for {len(gpus)} on this machine. Lower "
-            f"--num_processes, or vllm_tensor_parallel_size."
+            f"--num_processes must be 1 to {most}, one for each GPU that the vLLM server and accelerate_config leave "
+            f"to the training: got {number}. Lower it, or use recipes/accelerate/ddp.yaml."
         )
-    if here < len(gpus) and requested is None:
-        rows = settings.per_device_train_batch_size
-        notes.append(
-            f"{len(gpus) - here} of {len(gpus)} GPUs stay unused: {settings.optimizer_batch_size} rollouts per "
-            f"optimizer step do not divide by {rows} on each of {len(gpus) * num_machines}, so {here * num_machines} "
-            f"train. A larger vllm_tensor_parallel_size can use the others."
-        )
-    elif here < len(gpus):
-        notes.append(f"--num_processes leaves {len(gpus) - here} of {len(gpus)} GPUs unused.")
-    return here * num_machines, gpus[:here]
+    if number < len(gpus):
+        notes.append(f"{len(gpus) - number} of {len(gpus)} GPUs stay unused.")
+        if requested is None and not is_single:
+            notes[-1] += (
+                f" {settings.optimizer_batch_size} rollouts per optimizer step do not divide by "
+                f"{settings.per_device_train_batch_size} on each of {len(gpus)}. A larger vllm_tensor_parallel_size "
+                f"can use the others."
+            )
+    return number, gpus[:number]
 
 
-def _even_processes(settings: argparse.Namespace, num_gpus: int, num_machines: int) -> int:
-    """Return on how many GPUs of each machine a recipe trains: on as many as divide its `optimizer_batch_size`."""
+def _even_processes(settings: argparse.Namespace, num_gpus: int) -> int:
+    """Return on how many GPUs a recipe trains: on as many as divide its `optimizer_batch_size`."""
     batch, rows = settings.optimizer_batch_size, settings.per_device_train_batch_size
     if not batch or rows < 1:
         return num_gpus
-    even = (number for number in range(num_gpus, 0, -1) if batch % (rows * number * num_machines) == 0)
+    even = (number for number in range(num_gpus, 0, -1) if batch % (rows * number) == 0)
     return next(even, num_gpus)  # none: the settings say so
 
 
 def _cpu_processes(settings: argparse.Namespace, config: dict[str, Any], requested: int | None) -> int:
-    is_several = bool(config) and not is_single_process(config)
-    if is_several and not config.get("use_cpu"):
+    number = requested
+    if number is None:
+        number = int(config.get("num_processes") or 1) if starts_several(config) else 1
+    if number != 1 and not (starts_several(config) and settings.use_cpu):
         raise ValueError(
-            f"accelerate_config is for GPUs (distributed_type: {config.get('distributed_type')}): got "
-            + ("use_cpu=True." if settings.use_cpu else "no visible GPU.")
-            + f" On a CPU use {CPU_FILE}, or none; --num_gpus plans for another machine."
-        )
-    number = requested or (int(config.get("num_processes") or 1) if is_several else 1)
-    if number > 1 and not is_several:
-        raise ValueError(
-            f"Several processes on a CPU need accelerate_config: {CPU_FILE}, because accelerate silently starts one "
-            f"without it: got --num_processes {number}."
-        )
-    if number > 1 and not settings.use_cpu:
-        raise ValueError(
-            f"Processes on a CPU find each other only with use_cpu: true: got {number} processes and use_cpu=False. "
-            f"Set it in the recipe."
+            f"Several processes on a CPU need use_cpu: true and accelerate_config: {CPU_FILE}, because accelerate "
+            f"silently starts one without them: got {number} processes and use_cpu={bool(settings.use_cpu)}."
         )
     return number
 

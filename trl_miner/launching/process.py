@@ -2,13 +2,13 @@
 
 import json
 import os
-import select
 import shlex
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +22,6 @@ from .signals import how_it_ended
 
 GRACE_SECONDS = 20.0
 POLL_SECONDS = 0.1
-LONGEST_LINE = 65536  # bytes of output that are held back at most, to be searched for secrets
 TAIL_LINES = 20
 SCRIPTS = ("trl_miner.train", "trl_miner.launching.local")
 SECRET_OPTIONS = "TRL_MINER_SECRET_OPTIONS"  # a variable with a JSON list of words
@@ -74,7 +73,7 @@ class GuardedProcess:
         learn([*command])  # so that the log hides what only the command line knows
         self.command, self.env = give_options(command, env)
         self.name, self.log, self.live, self.grace = name, log, live, grace
-        self._start_of_output = 0
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._copying: threading.Thread | None = None
         self._file: IO[bytes] | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -87,7 +86,6 @@ class GuardedProcess:
             self._file = open(self.log, "ab", buffering=0, opener=no_link)
             started = f"==== {time.strftime('%Y-%m-%d %H:%M:%S')} {format_command(self.command, self.env)}\n"
             self._file.write(started.encode())
-            self._start_of_output = self._file.tell()
             output = subprocess.PIPE
         guard = [sys.executable, "-P", "-m", "trl_miner.launching.guard", str(os.getpid()), str(self.grace)]
         self._process = subprocess.Popen(
@@ -103,17 +101,20 @@ class GuardedProcess:
             self._copying.start()
 
     def _copy(self, source: IO[bytes], file: IO[bytes]) -> None:
-        """Copy the output as it comes, so that progress bars move. A full disk or a closed terminal stops nothing."""
-        terminal = sys.stdout.fileno() if self.live else None
-        sinks = {file.fileno()} | ({terminal} if terminal is not None else set())
-        for chunk in _lines(source.fileno()):
-            shown = redact(chunk.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+        """Copy the output line by line. A full disk or a closed terminal stops nothing."""
+        sinks: list[IO[bytes]] = [file, *([sys.stdout.buffer] if self.live else [])]
+        for line in _lines(source.fileno()):
+            text = redact(line.decode(errors="surrogateescape"))
+            if self._tail and self._tail[-1].endswith("\r"):  # the state before of a progress bar
+                self._tail.pop()
+            self._tail.append(text)
             for sink in list(sinks):
                 try:
-                    _write_all(sink, shown)
+                    sink.write(text.encode(errors="surrogateescape"))
+                    sink.flush()
                 except OSError as error:
-                    sinks.discard(sink)
-                    if sink != terminal:
+                    sinks.remove(sink)
+                    if sink is file:
                         print_message(f"{self.log} can no longer be written: {error}")
 
     @property
@@ -157,15 +158,8 @@ class GuardedProcess:
         return f"the {self.name} ended {how_it_ended(code)}"
 
     def tail(self) -> str:
-        """Return the last lines of this run's output; of a progress bar, its last state."""
-        if self.log is None or not self.log.is_file():
-            return ""
-        with open(self.log, "rb") as file:
-            end = file.seek(0, os.SEEK_END)
-            file.seek(max(self._start_of_output, end - 100_000))
-            text = file.read().decode(errors="replace")
-        lines = [line.rstrip("\r").rpartition("\r")[2][:500] for line in text.rstrip().split("\n")]
-        return "\n".join(lines[-TAIL_LINES:])
+        """Return the last lines of the output; of a progress bar, its last state."""
+        return "\n".join(line.rstrip()[:500] for line in self._tail)
 
 
 def end_all(processes: Sequence[GuardedProcess], signum: int, received: Sequence[int] = ()) -> None:
@@ -184,26 +178,14 @@ def end_all(processes: Sequence[GuardedProcess], signum: int, received: Sequence
 
 
 def _lines(source: int) -> Iterator[bytes]:
-    """Yield whole lines and states of progress bars as they come, and after a pause what has no end yet."""
-    held, is_open = b"", True
-    while is_open:
-        chunk = None
-        if select.select([source], [], [], POLL_SECONDS if held else None)[0]:
-            chunk = os.read(source, LONGEST_LINE)
-            is_open, held = bool(chunk), held + chunk
+    """Yield whole lines, and states of progress bars, as they come."""
+    held = b""
+    while chunk := os.read(source, 65536):
+        held += chunk
         end = max(held.rfind(b"\n"), held.rfind(b"\r")) + 1
-        if not chunk:
-            end = len(held)
-        elif not end and len(held) > LONGEST_LINE:
-            end = held.rfind(b" ") + 1 or len(held)
-        if end:
-            yield held[:end]
+        yield from held[:end].splitlines(keepends=True)
         held = held[end:]
-
-
-def _write_all(sink: int, chunk: bytes) -> None:
-    while chunk:
-        chunk = chunk[os.write(sink, chunk) :]
+    yield from [held] * bool(held)
 
 
 def print_message(text: str) -> None:

@@ -1,7 +1,6 @@
 """The vLLM server of a recipe: its address, ports and command, and what it answers."""
 
 import argparse
-import errno
 import json
 import random
 import shlex
@@ -145,31 +144,20 @@ def free_port() -> int:
     return free
 
 
-def _bind(host: str, port: int) -> str:
-    """Listen at an address for a moment, and return it. A server that has just ended does not count as listening."""
+def _bind(host: str, port: int) -> None:
+    """Listen at an address for a moment. A server that has just ended does not count as listening."""
     family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(address)
-    return str(address[0])
 
 
 def check_port(host: str, port: int) -> None:
-    """Raise if the vLLM server could not listen at an address."""
+    """Raise ValueError if the vLLM server could not listen at an address."""
     try:
-        resolved = _bind(host, port)
+        _bind(host, port)
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise ValueError(
-                f"The vLLM server's port must be free: got {port} on {host}, where another process listens. End it, "
-                f"or choose another port with --vllm_server_port."
-            ) from error
         raise ValueError(
-            f"The vLLM server must listen on an address of this machine: got {host}:{port} ({error}). Choose another "
-            f"one with --host and --vllm_server_port."
+            f"The vLLM server cannot listen on {host}:{port}: {error.strerror}. End what listens there, or choose "
+            f"another address of this machine with --host and --vllm_server_port."
         ) from error
-    if resolved.startswith("127.") and not (host.startswith("127.") or host == "localhost"):
-        raise ValueError(
-            f"The vLLM server's host must be an address that other machines can reach: got {host}, which is "
-            f"{resolved} here. Give this machine's address with --host."
-        )

@@ -2,15 +2,14 @@
 
 from typing import Any
 
-from accelerate.utils import gather_object
 from transformers import TrainerCallback
 
 from .. import heartbeat
-from .watchdog import DEFAULT_SECONDS, RunStopped, Watchdog
+from .watchdog import DEFAULT_SECONDS, Watchdog
 
 
 class TrainingWatchdog(Watchdog, TrainerCallback):
-    """Ends a training whose vLLM server or one of whose processes has been gone for some time.
+    """Ends this process with exit code 75 when the vLLM server or a process of the run has been gone for some time.
 
     `trl-miner train` has one. In Python, train inside its block:
 
@@ -18,10 +17,6 @@ class TrainingWatchdog(Watchdog, TrainerCallback):
     with TrainingWatchdog(trainer, seconds=600):
         trainer.train()
     ```
-
-    Raises:
-        RunStopped: On leaving the block, where the watchdog has ended the training. (With several processes they end
-            at once, with exit code 75, since a collective cannot be left by an exception.)
     """
 
     def __init__(self, trainer: Any, seconds: float | None = None) -> None:
@@ -34,11 +29,11 @@ class TrainingWatchdog(Watchdog, TrainerCallback):
         """
         super().__init__(
             seconds or DEFAULT_SECONDS,
+            ends_idle=seconds is not None,
             server_url=_server_url(trainer),
             where=lambda: heartbeat.place(trainer.state.global_step),
         )
-        self.ends_idle = seconds is not None
-        self._place = trainer.accelerator.process_index, trainer.accelerator.num_processes
+        self._accelerator = trainer.accelerator
         trainer.add_callback(self)
         engine = getattr(getattr(getattr(trainer, "vllm_generation", None), "llm", None), "llm_engine", None)
         if engine is not None:  # vLLM in this process: each of its steps is a sign of life
@@ -46,7 +41,7 @@ class TrainingWatchdog(Watchdog, TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         # Not earlier: loading a model or a checkpoint may take its time.
-        self.start(*self._place, lambda value: list(gather_object([value])))
+        self.start(self._accelerator.process_index, self._accelerator.num_processes)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.stop()
@@ -54,10 +49,8 @@ class TrainingWatchdog(Watchdog, TrainerCallback):
     def __enter__(self) -> "TrainingWatchdog":
         return self
 
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+    def __exit__(self, *_: Any) -> None:
         self.stop()
-        if isinstance(error, KeyboardInterrupt) and self.message is not None:
-            raise RunStopped(self.message) from None
 
 
 def _server_url(trainer: Any) -> str | None:

@@ -14,7 +14,7 @@ from transformers.trainer_utils import TrainOutput, rotate_checkpoints
 
 from ..data.prompt_form import read_form
 from ..distributed import decided_by_one
-from ..heartbeat import phase
+from ..heartbeat import CHECKPOINT, phase
 from ..hub.training import push_checkpoint
 from ..runs import checkpoints
 from ..runs.accidents import DiskFull, why_full
@@ -254,7 +254,7 @@ class Checkpointing(TrainerCallback):
         """
         trainer, name = self._trainer, f"{checkpoints.PREFIX}{self._trainer.state.global_step}"
         unfinished = folder / checkpoints.UNFINISHED / name
-        with phase("checkpoint", trainer.state.global_step, growing=unfinished.parent):
+        with phase(CHECKPOINT, trainer.state.global_step):
             try:
                 self._write(unfinished, write)
                 self._finish(folder, name)
