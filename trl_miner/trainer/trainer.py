@@ -49,7 +49,7 @@ from .prompt_log import PromptLog
 from .prompts import PromptRows, PromptSource
 from .quantized_sync import full_weights_for_vllm
 from .reference import add_reference, average_kl, fill_reference, is_scored_late, without_reference
-from .row_layout import AS_TRL, choose_layout
+from .row_layout import choose_layout
 from .run import RunState
 from .run_trainer import RunTrainer
 from .sampler_check import SamplerCheck, takes_sampler_logps
@@ -173,7 +173,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         return dataloader
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        if self.forwards.layout is AS_TRL:
+        if not self.has_stepped:
             self.forwards.layout = choose_layout(self)
         self._checkpoints.restore_rollouts()
         with phase(TRAINING_STEP, self.state.global_step):
@@ -346,12 +346,11 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         if not self.model.training:
             return super()._compute_loss(model, inputs)
-        step = self._optimizer_step
-        inputs = step.arrange(inputs)
+        plan = self._optimizer_step.find_plan()
         if self._policy_loss is not None:
-            self._policy_loss.prepare(step.plan)
-        if step.plan is not None:
-            return step.compute_loss(model, step.plan)
+            self._policy_loss.prepare(plan)
+        if plan is not None:
+            return self._optimizer_step.compute_loss(model, plan)
         return self.micro_batch_loss(model, inputs)
 
     def micro_batch_loss(self, model: Any, inputs: dict[str, Any], weight: float = 1.0) -> Tensor:
