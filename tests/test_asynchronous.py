@@ -301,12 +301,12 @@ def test_a_worker_that_forks_without_the_tools_to_is_refused(tmp_path, monkeypat
     [
         {"miner_lambda_max": CAP},  # an l1 dose, which binds
         {"miner_lambda_max": None},
-        {"advantage_estimator": "grpo", "all_right": "length"},
+        {"advantage_estimator": "grpo", "all_right": "constant"},
         {"advantage_estimator": "unlikeliness"},
         {"advantage_estimator": "reinforce_pp"},
         {"miner_lambda_max": CAP, "gate_on_correctness": True},
     ],
-    ids=["miner", "uncapped", "length", "unlikeliness", "reinforce_pp", "gated"],
+    ids=["miner", "uncapped", "constant", "unlikeliness", "reinforce_pp", "gated"],
 )
 def test_a_step_is_the_step_of_the_synchronous_trainer(tmp_path, monkeypatch, overrides):
     """With the loss of TRL's that divides by the tokens of a micro-batch, on-policy, and TRL's advantages of it."""

@@ -205,9 +205,9 @@ SHARE = dict(dose_share=0.05)
         (dict(dose_share="gradient"), "dose_share must be .*got 'gradient'"),
         (dict(SHARE, miner_lambda_max=1e-3), "miner_lambda_max must be left out with dose_share.*0.001"),
         (dict(SHARE, advantage_estimator="grpo"), "got advantage_estimator='grpo', which has none. Write"),
-        (dict(SHARE, advantage_estimator="w_reinforce"), "beside another method of mixed ones: got"),
+        (dict(SHARE, advantage_estimator="ucas"), "beside another method of mixed ones: got"),
         (dict(SHARE, advantage_estimator="grpo", all_right="none"), "all_right='none', which has none"),
-        (dict(SHARE, advantage_estimator="maxrl", all_right="none"), "all_right='none', which has none"),
+        (dict(SHARE, advantage_estimator="ngrpo", all_right="none"), "all_right='none', which has none"),
         (
             dict(SHARE, advantage_estimator="grpo", all_right="reinforce_pp_baseline"),
             "all_right: reinforce_pp_baseline, which .* leaves an all-right prompt nothing but the batch's offset",

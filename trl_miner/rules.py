@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from .methods import METHODS, POLICY_LOSSES, REINFORCE_PP_BASELINE, SELECTIONS
+from .methods import KL_COV, METHODS, POLICY_LOSSES, REINFORCE_PP_BASELINE, SELECTIONS
 from .methods.compose import ALL_RIGHT, ALL_WRONG
 from .methods.fields import check_limits
 from .methods.method import Kind, Knob
@@ -113,9 +113,10 @@ def policy_loss_fits(args: Any) -> None:
             f"policy_loss={name} works inside a clipped loss: got loss_type={args.loss_type!r}. Use one of "
             f"{', '.join(sorted(CLIPPED_LOSSES))}."
         )
-    for setting, reason in loss.refuses.items():
-        if getattr(args, setting) is not None:
-            raise ValueError(f"policy_loss={name} {reason}: got {setting}={getattr(args, setting)}. Leave it out.")
+    if name == KL_COV.name and args.delta is not None:
+        raise ValueError(
+            f"policy_loss={name} has no clipping for delta to bound: got delta={args.delta}. Leave it out."
+        )
 
 
 def dynamic_sampling_keeps_what_methods_learn_from(args: Any) -> None:
@@ -249,18 +250,12 @@ def token_advantages_reach_tokens(args: Any) -> None:
     """The loss does not average over each rollout what differs from token to token."""
     if args.importance_sampling_level != "sequence" or args.loss_type not in AVERAGED_BY_SEQUENCE_RATIO:
         return
-    per_token = [method for method in args.estimators if method.is_per_token(args.knobs(method.name))]
-    if not per_token:
-        return
-    culprit, silence = describe_estimators(args), ""
-    if len(per_token) == 1 and (uniform := per_token[0].uniform_when):
-        settings = {f"{per_token[0].name}_{name}": value for name, value in uniform.items()}
-        culprit = " and ".join(f"{name}={getattr(args, name)!r}" for name in settings)
-        silence = f", or {' or '.join(f'{name}={value!r}' for name, value in settings.items())} to silence this"
-    logger.warning(
-        f"importance_sampling_level='sequence' with loss_type='{args.loss_type}' averages the advantage over each "
-        f"rollout, so {culprit} does not reach single tokens. Use importance_sampling_level='token' for it{silence}."
-    )
+    if any(method.per_token for method in args.estimators):
+        logger.warning(
+            f"importance_sampling_level='sequence' with loss_type='{args.loss_type}' averages the advantage over each "
+            f"rollout, so that of {describe_estimators(args)} does not reach single tokens. Use "
+            f"importance_sampling_level='token' for it."
+        )
 
 
 def settings_have_an_effect(args: Any) -> None:

@@ -109,20 +109,11 @@ def _find(setting: Literal["advantage_estimator", Kind], value: Any) -> Advantag
         return NONE
     if "." in name:
         return load_estimator(name, setting)
-    raise _unknown(setting, value, name)
-
-
-def _unknown(setting: Literal["advantage_estimator", Kind], value: Any, name: str) -> ValueError:
-    if setting != "advantage_estimator":
-        known = (
-            f"none, {', '.join(estimators_of(setting))}, or the import path of your own such as my_lib.my_advantages"
-        )
-    else:
-        known = (
-            f"one of {', '.join(sorted(ESTIMATORS))}, or the import path of your own such as my_lib.my_advantages "
-            f"(all_right and all_wrong name other methods of such prompts)"
-        )
-    return ValueError(f"{setting} must be {known}: got {value!r}.{did_you_mean(name, ESTIMATORS)}")
+    known = sorted(ESTIMATORS) if setting == "advantage_estimator" else [NONE.name, *estimators_of(setting)]
+    raise ValueError(
+        f"{setting} must be one of {', '.join(known)}, or the import path of your own such as my_lib.my_advantages: "
+        f"got {value!r}.{did_you_mean(name, ESTIMATORS)}"
+    )
 
 
 def estimators_of(kind: Kind) -> list[str]:

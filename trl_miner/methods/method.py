@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ..setting import NONE, Setting, alternatives
-from .rollouts import CreditExplanation, Estimate
+from .rollouts import Estimate
 
 # What `Rollouts.score` can be asked for.
 Score = Literal["old_logps", "entropies", "token_logits", "self_certainty"]
@@ -25,7 +25,7 @@ class Knob:
         help: What it is, with the unit, as `trl-miner train --help` shows it. It must not contain a percent sign.
         at_least, at_most: Inclusive bounds: a number, or the name of another knob of the method.
         one_of: The valid values.
-        hint: What an error adds, such as the paper's value.
+        hint: What an error adds; empty: the default.
         name, default, type: Of the parameter; the method's record fills them in.
     """
 
@@ -76,11 +76,6 @@ class Knob:
             raise ValueError(f"{prefix}{self.name} must be {rule}: got {value!r}. {hint}")
 
 
-def type_name(annotation: Any) -> str:
-    """Return an annotation as Python spells it."""
-    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Method:
     """What everything else needs to know of a method.
@@ -129,27 +124,16 @@ class AdvantageEstimator(Method):
         scores: What it asks of every row. The trainer takes these from a forward that TRL makes anyway.
         wants_sampler_logps: Whether the log-probs found while sampling spare it a forward.
         per_token: Whether advantages differ from token to token within a rollout.
-        uniform_when: The knob values at which they do not.
         acts_on: The kinds of prompts to which it can give an advantage. GRPO or another method does the rest.
-        reward_range: The smallest and the largest total reward that it is made for: a number, or the name of a knob;
-            None: any.
         from_total_rewards: Whether it makes its advantages of the weighted sum of the rewards, in place of TRL's.
-        explain_credit: `explain_credit(rewards_N, old_logps_NT, mask_NT, advantages_NT, *, kinds, advantages_N,
-            num_generations, **knobs)` returns what the token records show: a `CreditExplanation`.
-        recorded_knobs, recorded_metrics: The knobs and metrics that the token records state.
     """
 
     estimate: Callable[..., Estimate]
     scores: frozenset[Score] = frozenset()
     wants_sampler_logps: bool = False
     per_token: bool = False
-    uniform_when: Mapping[str, Any] = field(default_factory=dict)
     acts_on: frozenset[Kind] = frozenset({"mixed", "all_right", "all_wrong"})
-    reward_range: tuple[float | None, float | str | None] = (None, None)
     from_total_rewards: bool = False
-    explain_credit: Callable[..., CreditExplanation] | None = None
-    recorded_knobs: tuple[str, ...] = ()
-    recorded_metrics: tuple[str, ...] = ()
 
     @property
     def metric_prefix(self) -> str:
@@ -160,10 +144,6 @@ class AdvantageEstimator(Method):
     def reads_logits(self) -> bool:
         """Whether it needs logits as the model's head gives them."""
         return not self.scores.isdisjoint({"token_logits", "self_certainty"})
-
-    def is_per_token(self, knobs: Mapping[str, Any]) -> bool:
-        """Return whether, with these knobs, advantages differ from token to token within a rollout."""
-        return self.per_token and not any(knobs[name] == value for name, value in self.uniform_when.items())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -177,13 +157,11 @@ class PolicyLoss(Method):
         off_policy_only: Whether it does nothing while every probability ratio is 1.
         fixed_micro_batches: Why micro-batches must hold the rows that TRL puts there; None: they need not.
         spans_optimizer_step: Whether one call must see all rows of an optimizer step.
-        refuses: Settings of TRL that it cannot work with, and why.
     """
 
     off_policy_only: bool = False
     fixed_micro_batches: str | None = None
     spans_optimizer_step: bool = False
-    refuses: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def context(self) -> frozenset[str]:

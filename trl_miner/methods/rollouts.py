@@ -14,12 +14,8 @@ from ..distributed import World, accumulation_dtype
 from .groups import GroupKinds
 
 
-def _no_keys() -> Tensor:
-    raise ValueError("Rollouts.prompt_keys must be given where a method asks for it: got none.")
-
-
-def _no_texts() -> list[str]:
-    raise ValueError("Rollouts.texts must be given where a method asks for it: got none.")
+def _not_given() -> Any:
+    raise ValueError("Rollouts must be given prompt_keys and texts where a method asks for them: got none.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +50,8 @@ class Rollouts:
     world: World = field(default_factory=World)
     base: "Estimate | None" = None
     is_own_N: Tensor = field(default_factory=lambda: torch.tensor(True))
-    prompt_keys: Callable[[], Tensor] = field(default_factory=lambda: _no_keys)
-    texts: Callable[[], list[str]] = field(default_factory=lambda: _no_texts)
+    prompt_keys: Callable[[], Tensor] = _not_given
+    texts: Callable[[], list[str]] = _not_given
     seed: int = 0
 
     def local(self, values_N: Tensor) -> Tensor:
@@ -71,15 +67,6 @@ class Rollouts:
         is_token_BT = self.mask_BT.bool()
         means_B = sum_tokens(values_BT, is_token_BT) / is_token_BT.sum(dim=1).clamp(min=1)
         return self.world.gather(means_B.to(self.advantages_N.dtype))
-
-
-def per_rollout(function: Callable[..., Tensor]) -> Callable[..., "Estimate"]:
-    """Return the `estimate` of a method whose `function(rewards_N, num_generations, **knobs)` returns (N,)."""
-
-    def estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
-        return Estimate.of_rollouts(rollouts, function(rollouts.rewards_N, rollouts.num_generations, **knobs))
-
-    return estimate
 
 
 def sum_tokens(values_BT: Tensor, is_token_BT: Tensor) -> Tensor:
@@ -138,18 +125,3 @@ class Surrogate:
     clip_low: float | None = None
     clip_high: float | None = None
     metrics: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class CreditExplanation:
-    """How the advantages of some rollouts came about.
-
-    Attributes:
-        is_ruled_N: (N,) bool, the rollouts whose advantages are the method's.
-        weights_NT: (N, T) the credit weight of each token, 0 at padding.
-        before_NT: (N, T) the advantages before calibration.
-    """
-
-    is_ruled_N: Tensor
-    weights_NT: Tensor
-    before_NT: Tensor

@@ -297,7 +297,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
             rewards_N = total_rewards(rewards_NF, self.reward_weights)
             check_rewards(self.reward_func_names, rewards_NF, rewards_N)
             if batch is not None:
-                self._watch.observe(rewards_NF, inputs, *args[1:3])
+                self._watch.observe(rewards_NF, args[1])
                 batch.outcomes.add(
                     inputs,
                     rewards_N,
