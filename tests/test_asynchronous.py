@@ -86,7 +86,7 @@ def settings(folder, cls=MinerAsyncGRPOConfig, **overrides):
     return cls(**{**given, **overrides})
 
 
-def random_samples(folder, seed, num_groups, forked=(), noise=0.2):
+def random_samples(folder, seed, num_groups, noise=0.2):
     """Return rollouts of random tokens, whose log-probs are a little off; a third of the groups are all right."""
     random = np.random.default_rng(seed)
     model = AutoModelForCausalLM.from_pretrained(folder)
@@ -95,31 +95,25 @@ def random_samples(folder, seed, num_groups, forked=(), noise=0.2):
         prompt = random.integers(5, 15, size=random.integers(3, 8)).tolist()
         rewards = [[1.0] * GROUP, [0.0] * GROUP, [1.0, 0.0, 0.0, 1.0]][group % 3]
         spread = (np.array(rewards) - np.mean(rewards)) / (np.std(rewards) + 1e-8)
-        said = {}
         for i in range(GROUP):
-            for row in range(2 if group in forked else 1):
-                own = random.integers(5, 15, size=random.integers(2, 12)).tolist()
-                if group in forked:  # two and two of its rollouts say the same
-                    own = said.setdefault((i // 2, row), own)
-                ids = prompt + own
-                mask = np.array([0] * len(prompt) + [1] * len(own))
-                mask[len(prompt) + 1] = row == 0  # a token that a tool wrote
-                with torch.no_grad():
-                    exact = logps_of(model, ids).numpy()
-                logps = np.concatenate([[0.0], exact + random.normal(0, noise, size=len(exact))]).astype(np.float32)
-                samples.append(
-                    RolloutSample(
-                        prompt=[],
-                        completion=[{"role": "assistant", "content": f"{group} {i // 2}"}],
-                        input_ids=np.array(ids),
-                        completion_mask=mask,
-                        old_log_probs=logps * mask,
-                        advantage=float(spread[i]),
-                        model_version=0,
-                        group_id=group,
-                        metrics={"reward": rewards[i], "reward_std": 0.0, "rewards/right": rewards[i]},
-                    )
+            ids = prompt + random.integers(5, 15, size=random.integers(2, 12)).tolist()
+            mask = np.array([0] * len(prompt) + [1] * (len(ids) - len(prompt)))
+            with torch.no_grad():
+                exact = logps_of(model, ids).numpy()
+            logps = np.concatenate([[0.0], exact + random.normal(0, noise, size=len(exact))]).astype(np.float32)
+            samples.append(
+                RolloutSample(
+                    prompt=[],
+                    completion=[{"role": "assistant", "content": f"{group} {i}"}],
+                    input_ids=np.array(ids),
+                    completion_mask=mask,
+                    old_log_probs=logps * mask,
+                    advantage=float(spread[i]),
+                    model_version=0,
+                    group_id=group,
+                    metrics={"reward": rewards[i], "reward_std": 0.0, "rewards/right": rewards[i]},
                 )
+            )
     return samples
 
 
@@ -130,34 +124,21 @@ def logps_of(model, ids):
 
 
 def advantages_of(samples, window):
-    """Return the token advantages of each sample by its place, window by window of whole rollouts."""
-    rollouts = {}
-    for place, sample in enumerate(samples):
-        rows = sum(other.group_id == sample.group_id for other in samples) // GROUP
-        first = next(i for i, other in enumerate(samples) if other.group_id == sample.group_id)
-        rollouts.setdefault((sample.group_id, (place - first) // rows), []).append(place)
-    rollouts, found = list(rollouts.values()), {}
-    for start in range(0, len(rollouts) - window + 1, window):
-        part = rollouts[start : start + window]
-        logps = [
-            torch.cat([torch.tensor(samples[p].old_log_probs[samples[p].completion_mask == 1]) for p in r])
-            for r in part
-        ]
-        logps_NT = torch.nn.utils.rnn.pad_sequence(logps, batch_first=True)
-        mask_NT = torch.nn.utils.rnn.pad_sequence([torch.ones(len(one)) for one in logps], batch_first=True)
-        firsts = [samples[rollout[0]] for rollout in part]
+    """Return the token advantages of each sample by its place, window by window."""
+    found = {}
+    for start in range(0, len(samples) - window + 1, window):
+        part = samples[start : start + window]
+        logps = [torch.tensor(one.old_log_probs[one.completion_mask == 1]) for one in part]
         mined = miner_advantages(
-            torch.tensor([one.metrics["reward"] for one in firsts]),
-            logps_NT,
-            mask_NT,
+            torch.tensor([one.metrics["reward"] for one in part]),
+            torch.nn.utils.rnn.pad_sequence(logps, batch_first=True),
+            torch.nn.utils.rnn.pad_sequence([torch.ones(len(one)) for one in logps], batch_first=True),
             num_generations=GROUP,
-            advantages_N=torch.tensor([one.advantage for one in firsts]),
+            advantages_N=torch.tensor([one.advantage for one in part]),
             lambda_max=CAP,
         )
-        for rollout, advantages in zip(part, mined.advantages_NT, strict=True):
-            sizes = [int(samples[place].completion_mask.sum()) for place in rollout]
-            for place, own in zip(rollout, advantages[: sum(sizes)].split(sizes), strict=True):
-                found[place] = own
+        for place, (own, advantages) in enumerate(zip(logps, mined.advantages_NT, strict=True), start):
+            found[place] = advantages[: len(own)]
     return found
 
 
@@ -180,28 +161,13 @@ def trained(folder, samples, monkeypatch, funcs=None, columns=("prompt", "soluti
         processing_class=AutoTokenizer.from_pretrained(folder),
         rollout_worker=Worker(samples),
         weight_transfer=NoTransfer(),
-        tools=[add] if len(samples) % GROUP or any_forks(samples) else None,
     )
     trainer.train()
     return trainer, batches
 
 
-def any_forks(samples):
-    return any(sum(one.group_id == sample.group_id for one in samples) > GROUP for sample in samples[::GROUP])
-
-
 def right(completions, **kwargs):
     return [0.0] * len(completions)
-
-
-def add(a: int, b: int) -> int:
-    """Add.
-
-    Args:
-        a: A number.
-        b: A number.
-    """
-    return a + b
 
 
 def movement(folder, samples, batches, advantages):
@@ -256,25 +222,6 @@ def test_a_step_equals_the_same_loss_without_packing(tmp_path, monkeypatch, over
     assert 0 < log["groups/ph"] < 1 and log["sample/staleness_mean"] == 1.0
 
 
-def test_forked_conversations_are_one_rollout_each(tmp_path, monkeypatch):
-    """The NLL of a rollout is over all of its rows; windows are of rollouts, so a step ends inside one."""
-    folder = build_policy(tmp_path)
-    samples = random_samples(folder, 3, 12, forked={0, 2, 3})
-    trainer, batches = trained(folder, samples, monkeypatch)
-    assert {*range(12)} <= {place for batch in batches for row in batch for place in row}
-    assert_equal_step(folder, trainer, samples, batches[:2], advantages_of(samples, 16))
-
-
-def test_a_forked_group_that_is_stale_in_part_is_not_trained(tmp_path, monkeypatch):
-    """What is left of it is as many rows as rollouts."""
-    folder = build_policy(tmp_path)
-    samples = random_samples(folder, 3, 12, forked={0})
-    for sample in samples[1:8:2]:
-        sample.model_version = -9
-    _, batches = trained(folder, samples, monkeypatch)
-    assert not {*range(8)} & {place for batch in batches for row in batch for place in row}
-
-
 def test_a_group_that_is_stale_in_part_is_not_trained(tmp_path, monkeypatch):
     folder = build_policy(tmp_path)
     samples = random_samples(folder, 4, 12)
@@ -288,12 +235,17 @@ def test_a_group_that_is_stale_in_part_is_not_trained(tmp_path, monkeypatch):
     assert trainer.state.log_history[0]["sample/dropped_stale_total"] == 2
 
 
-def test_a_worker_that_forks_without_the_tools_to_is_refused(tmp_path, monkeypatch):
+def test_a_worker_that_gives_more_rows_than_rollouts_is_refused(tmp_path, monkeypatch):
     """Or its rows would be taken for rollouts."""
     folder = build_policy(tmp_path)
-    monkeypatch.setattr("test_asynchronous.any_forks", lambda samples: False)
-    with pytest.raises(ValueError, match="must end with its 4 rollouts: got another row of group 0"):
-        trained(folder, random_samples(folder, 3, 12, forked={0}), monkeypatch)
+    samples = random_samples(folder, 3, 3)
+    with pytest.raises(ValueError, match="must end with its 4 rollouts: got another sample of group 0"):
+        trained(folder, [*samples[:4], samples[0], *samples[4:]], monkeypatch)
+
+
+def test_tools_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="rollouts of one turn: got tools"):
+        MinerAsyncGRPOTrainer(build_policy(tmp_path), right, settings(tmp_path), tools=[print])
 
 
 @pytest.mark.parametrize(

@@ -131,19 +131,3 @@ def test_settings_without_effect_are_warned_of(tmp_path, caplog, change, told):
 def test_settings_that_have_one_are_not(tmp_path, caplog, change):
     config(tmp_path, **change)
     assert "effect" not in caplog.text
-
-
-def test_the_device_is_judged_once_it_is_chosen(tmp_path):
-    """By a class below ours too, which comes last."""
-
-    class OnCpu(GRPOConfig):
-        def __post_init__(self):
-            self.use_cpu = True
-            super().__post_init__()
-
-    class Ours(MinerGRPOConfig, OnCpu):
-        pass
-
-    assert Ours(str(tmp_path)).use_cpu
-    with pytest.raises(ValueError, match="use_cpu: true"):
-        MinerGRPOConfig(str(tmp_path))

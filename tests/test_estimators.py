@@ -319,12 +319,12 @@ def test_the_cap_goes_by_the_method_of_mixed_prompts_whatever_pays_the_all_wrong
         ),
         (
             dict(advantage_estimator="ucas", dynamic_sampling=True),
-            "drops the all-right and all-wrong prompts that UCAS learns from: got .*'ucas'. To have "
-            "it learn from mixed prompts alone, write all_right: none and all_wrong: none",
+            "drops the all-right and all-wrong prompts that UCAS learns from: got .*'ucas'. To learn "
+            "from mixed prompts alone, write advantage_estimator: ucas with all_right: none and all_wrong: none",
         ),
         (
             dict(advantage_estimator="ngrpo", all_right="none", dynamic_sampling=True),
-            "drops the all-wrong prompts that NGRPO learns from: .*, write all_wrong: none; or leave",
+            "drops the all-wrong prompts that NGRPO learns from: .* with all_wrong: none; or leave",
         ),
     ],
     ids=str,

@@ -419,12 +419,9 @@ def test_a_batch_that_cannot_be_filled_is_filled_up_with_a_warning(policy, tmp_p
     assert logs_of(trainer)[0]["dynamic_sampling/full"] == 0 and [len(i) for i in trainer.generated] == [3, 3]
 
 
-def test_evaluation_drops_no_prompt(policy, tmp_path, caplog):
+def test_evaluation_drops_no_prompt(policy, tmp_path):
     settings = dict(DYNAMIC, eval_strategy="steps", eval_steps=2, per_device_eval_batch_size=12, max_steps=2)
-    with caplog.at_level(logging.WARNING, logger="trl_miner.config"):
-        args = config(tmp_path, **settings)
-    assert "evaluation drops no prompt" in caplog.text
-    trainer = Drawing(policy, half_mixed, args, problems(12), eval_dataset=problems(6))
+    trainer = Drawing(policy, half_mixed, config(tmp_path, **settings), problems(12), eval_dataset=problems(6))
     trainer.train()
     evaluated = [b for b in trainer.batches if not b["is_training"]]
     assert sum(len(b["advantages"]) for b in evaluated) == 6 * 4  # every prompt, G rollouts each
@@ -471,12 +468,12 @@ def test_the_model_card_does_not_credit_miner_for_another_method(policy, tmp_pat
         (dict(advantage_estimator="ucas", importance_sampling_level="sequence"), "advantage_estimator='ucas'"),
         (
             dict(advantage_estimator="own_estimators.by_length", dynamic_sampling=True),
-            "drops the all-right and all-wrong prompts before own_estimators.by_length sees them",
+            "drops the all-right and all-wrong prompts that own_estimators.by_length learns from: got",
         ),
-        (dict(prompt_selection="greso"), "generates all-right prompts less often, from which MINER would learn: got"),
+        (dict(prompt_selection="greso"), "generates all-right prompts less often, from which MINER would learn"),
         (
-            dict(prompt_selection="greso", advantage_estimator="grpo", all_right="length", all_wrong="rl_zvp"),
-            "all-right and all-wrong prompts less often, from which Length preference and RL-ZVP would learn: got",
+            dict(prompt_selection="greso", advantage_estimator="grpo", all_right="constant", all_wrong="rl_zvp"),
+            "all-right and all-wrong prompts less often, from which Constant credit on all-right prompts and RL-ZVP",
         ),
     ],
 )

@@ -232,7 +232,7 @@ def test_a_budget_below_the_longest_rollout_ends_the_run_before_the_step(policy,
 
 @pytest.mark.parametrize("budget", [1, 0, -5, 2.5])
 def test_a_budget_must_be_a_number_of_tokens(tmp_path, budget):
-    with pytest.raises(ValueError, match="max_tokens_per_micro_batch must be a .*whole number"):
+    with pytest.raises(ValueError, match="max_tokens_per_micro_batch must be (a whole number|at least 2)"):
         MinerGRPOConfig(str(tmp_path), max_tokens_per_micro_batch=budget, use_cpu=True, bf16=False)
 
 

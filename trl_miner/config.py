@@ -19,7 +19,7 @@ from .methods.fields import add_method_fields, list_methods, setting
 from .methods.method import AdvantageEstimator, Method, PolicyLoss
 from .methods.own import own_knobs
 from .redaction import HIDDEN, redact
-from .rules import ALL_ROWS, BATCH, DERIVED, DEVICE, ROWS_WITH_ADVANTAGE, SETTINGS, check
+from .rules import ALL_ROWS, BATCH, DERIVED, ROWS_WITH_ADVANTAGE, SETTINGS, check
 from .setting import convert_fields
 
 C = TypeVar("C")
@@ -286,6 +286,7 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
         "clip",
         f"What acts inside the loss: {list_methods(POLICY_LOSSES.values())}. clip is the loss that loss_type names; "
         "the others need loss_type grpo, bnpo, dr_grpo or dapo, at token level.",
+        one_of=POLICY_LOSSES,
     )
     kl_on: str = setting(
         "all",
@@ -313,6 +314,7 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
         None,
         "Cut the rollouts of an optimizer step into as few micro-batches as hold this many tokens each, prompts and "
         "padding included, instead of per_device_train_batch_size rollouts each. At least the longest rollout.",
+        at_least=2,
     )
     reuse_sampling_logps: bool = setting(
         True,
@@ -373,11 +375,7 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
         if self.optimizer_batch_size is not None:
             self._set_accumulation(self.num_processes)
         check(BATCH, self, self.num_processes)
-        try:
-            super().__post_init__()  # which may still choose the device
-        except ValueError:
-            check(DEVICE, self)
-            raise
+        super().__post_init__()
         self._check_placeholders()
         check(DERIVED, self)
 

@@ -47,9 +47,9 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
     Takes TRL's arguments, with a [`MinerAsyncGRPOConfig`] as `args`. Rewards, packing and loss are TRL's own; what
     changes are the advantages, one for each token. They are estimated on whole groups, a window of
     `per_device_train_batch_size x gradient_accumulation_steps x processes` rollouts at a time. That is an optimizer
-    step, unless `token_budget` is above 0 or conversations fork into several rows: then steps hold other numbers of
-    rows, and a window may reach into the next step. Old log-probs are those of the server that sampled. Prompts may be
-    plain text, too. On a CPU (`use_cpu`) a process of this machine samples in the place of a server.
+    step, unless `token_budget` is above 0: then steps hold other numbers of rollouts, and a window may reach into the
+    next step. Old log-probs are those of the server that sampled. Prompts may be plain text; tools are refused. On a
+    CPU (`use_cpu`) a process of this machine samples in the place of a server.
     """
 
     args: MinerAsyncGRPOConfig
@@ -65,19 +65,21 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         given = inspect.signature(AsyncGRPOTrainer.__init__).bind(
             self, find_model(model), reward_funcs, args, *rest, **kwargs
         )
+        if given.arguments.get("tools") or given.arguments.get("environment_factory"):
+            raise ValueError(
+                "MinerAsyncGRPOTrainer takes rollouts of one turn: got tools or environment_factory. Leave them out, "
+                "or use MinerGRPOTrainer."
+            )
         with ExitStack() as stack:
             self._construct(stack, args, given.arguments)
         functions = reward_funcs if isinstance(reward_funcs, list | tuple) else [reward_funcs]
         self.reward_funcs = [function for function in functions if function is not None]
         self.reward_func_names = [*map(get_callable_name, self.reward_funcs)]
         self.reward_weights = torch.ones(len(self.reward_funcs))
-        self.tools, environments = given.arguments.get("tools") or [], given.arguments.get("environment_factory")
-        self.environment_factories = environments if isinstance(environments, dict) else {None: environments}
-        self.environment_factories = self.environment_factories if environments else {}
-        self.rollout_func, self.num_generations = None, args.num_generations
+        self.tools, self.environment_factories, self.rollout_func = [], {}, None
+        self.num_generations = args.num_generations
         self.max_completion_length, self.has_stepped = args.max_completion_length, False
-        self._windows: Windows | None = None  # on the main process, once it trains
-        self._collator: TokenAdvantages | None = None
+        self._collator: TokenAdvantages | None = None  # on the main process, once it trains
         self._add_run()
 
     @classmethod
@@ -89,7 +91,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
             model_args: TRL's `ModelConfig`.
             given: For the trainer.
         """
-        args, in_turns = given["args"], bool(script.tools or script.environment_factory)
+        args = given["args"]
         wrong = {
             "max_steps, because an epoch's steps are not known. Set max_steps": args.max_steps < 1,
             "no rollout_func: its worker generates. Leave rollout_func out": script.rollout_func is not None,
@@ -99,7 +101,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
             "no judge_workers and judge_seconds: its worker grades with the defaults. Leave them out": (
                 script.judge_workers is not None or script.judge_seconds != CPU_SECONDS
             ),
-            "no score_problems beside tools. Set score_problems to 0": script.score_problems and in_turns,
+            "no tools: its rollouts have one turn. Leave tools out": script.tools or script.environment_factory,
         }
         for rule in (rule for rule, is_wrong in wrong.items() if is_wrong):
             raise ValueError(f"asynchronous: true needs {rule}.")
@@ -137,9 +139,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         window = self.args.window_of(self.accelerator.num_processes)
         if self.accelerator.is_main_process:
             planner = loader.dataset
-            self._windows = planner.dataset = Windows(
-                self, planner.dataset, window, may_fork=bool(self.tools or self.environment_factories)
-            )
+            planner.dataset = Windows(self, planner.dataset, window)
             inner = loader.base_dataloader  # accelerate's wrapper takes a collate_fn, too, and never calls it
             self._collator = inner.collate_fn = TokenAdvantages(inner.collate_fn)
         return loader

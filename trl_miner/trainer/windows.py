@@ -3,7 +3,6 @@
 import logging
 import time
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator
 from queue import Empty
 from typing import Any
@@ -18,33 +17,31 @@ logger = logging.getLogger(__name__)
 
 
 class AsyncRollout:
-    """A rollout, which is one row of training data, or several where its conversation forks."""
+    """A rollout: a sample of TRL's."""
 
-    def __init__(self, rows: list[dict[str, Any]]) -> None:
-        self.rows = rows
-        first, is_own = rows[0], [row["completion_mask"][1:].astype(bool) for row in rows]  # nothing predicts token 0
-        self.advantage: float = first["advantage"]
-        if "reward" not in first["metrics"]:
+    def __init__(self, sample: dict[str, Any]) -> None:
+        self.sample, metrics = sample, sample["metrics"]
+        self.advantage: float = sample["advantage"]
+        if "reward" not in metrics:
             raise ValueError(
-                f"A rollout must have its reward in its metrics: got {sorted(first['metrics'])}. Have the rollout "
-                f"worker put it there, as TRL's own does."
+                f"A rollout must have its reward in its metrics: got {sorted(metrics)}. Have the rollout worker put "
+                f"it there, as TRL's own does."
             )
-        self.reward: float = first["metrics"]["reward"]
+        self.reward: float = metrics["reward"]
+        prefix = "rewards/"
         self.rewards: dict[str, float] = {
-            name.removeprefix("rewards/"): value
-            for name, value in first["metrics"].items()
-            if name.startswith("rewards/")
+            name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)
         }
-        self.lengths = [int(mask.sum()) for mask in is_own]
-        self.tokens = np.concatenate([row["input_ids"][1:][own] for row, own in zip(rows, is_own, strict=True)])
-        logps = np.concatenate([row["old_log_probs"][1:][own] for row, own in zip(rows, is_own, strict=True)])
+        is_own = sample["completion_mask"][1:].astype(bool)  # nothing predicts token 0
+        self.tokens = sample["input_ids"][1:][is_own]
+        logps = sample["old_log_probs"][1:][is_own]
         if not np.isfinite(logps).all():
             raise ValueError(
                 f"The server must give a log-prob for every token: got {int((~np.isfinite(logps)).sum())} of "
                 f"{len(logps)} that are none. Start vLLM with {LOGPROBS_FLAG}."
             )
         self.logps = torch.as_tensor(logps, dtype=torch.float32)
-        self.prompt_ids = first["input_ids"][: int(np.argmax(first["completion_mask"]))]
+        self.prompt_ids = sample["input_ids"][: int(np.argmax(sample["completion_mask"]))]
         self.prompt_key = zlib.crc32(self.prompt_ids.astype("<i8").tobytes())
 
     def record(self, advantages: torch.Tensor) -> dict[str, Any]:
@@ -59,11 +56,12 @@ class Windows(torch.utils.data.IterableDataset):
     A group that never becomes whole, because TRL drops a stale part of it, is dropped whole once it is stale itself.
     """
 
-    def __init__(self, trainer: Any, samples: Any, window: int, *, may_fork: bool) -> None:
-        self._trainer, self._samples, self._window, self._may_fork = trainer, samples, window, may_fork
+    def __init__(self, trainer: Any, samples: Any, window: int) -> None:
+        self._trainer, self._samples, self._window = trainer, samples, window
         self._queue = samples.queue = _RememberingQueue(samples.queue, trainer)
-        self._open: dict[int, list[tuple[dict[str, Any], Any]]] = {}  # group -> rows, as TRL has yielded and got them
-        self._complete: set[int] = set()  # groups that had all their rows; of a worker that may fork none
+        self._open: dict[int, list[dict[str, Any]]] = {}  # the samples of groups that are not whole
+        self._versions: dict[int, int] = {}  # of the model, of the first sample of each of these
+        self._whole: set[int] = set()  # groups that had all their samples
         self._num_seen = 0
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -74,59 +72,44 @@ class Windows(torch.utils.data.IterableDataset):
                 rollouts, ready = ready[: self._window], ready[self._window :]
                 advantages = self._trainer.estimate_window(rollouts, self._num_seen)
                 self._num_seen += len(rollouts)
-                for rollout, of_tokens in zip(rollouts, advantages, strict=True):
-                    for row, own in zip(rollout.rows, of_tokens.split(rollout.lengths), strict=True):
-                        yield {**row, "token_advantages": own}
+                for rollout, own in zip(rollouts, advantages, strict=True):
+                    yield {**rollout.sample, "token_advantages": own}
 
     def _take(self, sample: dict[str, Any]) -> list[AsyncRollout]:
-        """Add a sample to its group; return the rollouts of the group that is whole with it, if one is."""
+        """Add a sample to its group; return the rollouts of the group, if it is whole with it."""
         group, size = sample["group_id"], self._trainer.args.num_generations
-        if group in self._complete:
+        if group in self._whole:
             raise ValueError(
-                f"A group must end with its {size} rollouts: got another row of group {group}. Pass the worker's "
-                f"tools or environment_factory to the trainer, too: then a conversation may fork into several rows."
+                f"A group must end with its {size} rollouts: got another sample of group {group}. Use a rollout "
+                f"worker that gives one sample for each rollout."
             )
-        closed = []
-        if self._may_fork:  # only the next group says that the last rollout has no more rows
-            closed = [other for other in self._open if other != group]
-        self._open.setdefault(group, []).append((sample, self._queue.last))
-        if not self._may_fork and len(self._open[group]) == size:
-            closed = [group]
-            self._complete.add(group)
+        self._versions.setdefault(group, self._queue.last.model_version)
+        samples = self._open.setdefault(group, [])
+        samples.append(sample)
         whole: list[AsyncRollout] = []
-        for one in closed:
-            rows, num_got = self._open.pop(one), self._queue.num_got.pop(one)
-            if num_got != len(rows):
-                self._drop(one, f"{len(rows)} of {num_got} rows, and the others were stale")
-                continue
-            rollouts = [AsyncRollout(own) for own in _rows_of_rollouts(rows, forks=num_got != size)]
-            if len(rollouts) == size:
-                whole += rollouts
-            else:
-                self._drop(one, f"{len(rollouts)} of {size} rollouts in {num_got} rows")
+        if len(samples) == size:
+            self._whole.add(group)
+            self._close(group)
+            whole = [*map(AsyncRollout, samples)]
         oldest = self._trainer.model_version - self._trainer.args.max_staleness
-        for one in [one for one, rows in self._open.items() if rows[0][1].model_version < oldest]:
-            del self._queue.num_got[one]
-            self._drop(one, f"{len(self._open.pop(one))} of {size} rows, and the others are stale")
+        for stale in [one for one, version in self._versions.items() if version < oldest]:
+            logger.warning(f"Dropping prompt group {stale}: TRL has dropped some of its {size} rollouts as stale.")
+            self._trainer._metrics["train"]["groups/incomplete_total"].append(1.0)
+            self._close(stale)
         return whole
 
-    def _drop(self, group: int, what: str) -> None:
-        logger.warning(f"Dropping prompt group {group}, which is not whole: it has {what}.")
-        self._trainer._metrics["train"]["groups/incomplete_total"].append(1.0)
+    def _close(self, group: int) -> None:
+        del self._open[group], self._versions[group]
 
 
 class _RememberingQueue:
-    """A queue that remembers what it gave last: TRL's samples leave out completion and version.
-
-    `num_got` counts the rows of each group that have not come to an end, those that TRL drops among them.
-    """
+    """A queue that remembers what it gave last: TRL's samples leave out the version of the model."""
 
     def __init__(self, queue: Any, trainer: Any) -> None:
         self._queue, args = queue, trainer.args
         self._patience = args.request_timeout + args.heartbeat_stale_after_s
         self._since: float | None = None  # when it was found empty
         self.last: Any = None
-        self.num_got: Counter[int] = Counter()
 
     def get(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -141,26 +124,10 @@ class _RememberingQueue:
             raise
         self._since = None
         beat()
-        self.num_got[self.last.group_id] += 1
         return self.last
 
     def qsize(self) -> int:
         return int(self._queue.qsize())
-
-
-def _rows_of_rollouts(rows: list[tuple[dict[str, Any], Any]], *, forks: bool) -> list[list[dict[str, Any]]]:
-    """Return the rows of each rollout of a group. Those of a forked conversation follow each other and share it; a
-    row that comes again begins another rollout that says the same."""
-    found: list[list[dict[str, Any]]] = []
-    conversation: Any = None
-    for row, source in rows:
-        is_next = forks and found and source.completion == conversation
-        if is_next and not any(np.array_equal(row["input_ids"], other["input_ids"]) for other in found[-1]):
-            found[-1].append(row)
-        else:
-            found.append([row])
-        conversation = source.completion
-    return found
 
 
 class TokenAdvantages:
