@@ -211,7 +211,7 @@ def random_rounds(seed, size):
             by_rank[rank].append(GeneratedRound(rows, generated, rewards_NF, extra))
     places = [(r, place) for r, count in enumerate(counts) for place in range(count)]
     groups = sorted(random.sample(places, len(places) // unit // 2 * unit or unit))
-    return by_rank, [Group(r, place, 0, True, 0.0) for r, place in groups]
+    return by_rank, [Group(r, place, 0, True) for r, place in groups]
 
 
 def joined_by_hand(by_rank, groups, rank):

@@ -179,6 +179,10 @@ def test_the_order_of_the_prompts_does_not_matter(name):
         ("ucas", dict(ucas_beta_pos=0.0, ucas_beta_neg=0.0, ucas_token_coef=0.0)),
         ("entropy_adv", dict(entropy_adv_alpha=0.0)),
         ("miner", dict(miner_lambda_max=0.0)),
+        ("placebo", dict(miner_lambda_max=0.0)),
+        ("rl_zvp", dict(rl_zvp_alpha=0.0)),
+        ("unlikeliness", dict(unlikeliness_beta=0.0)),
+        ("entropy", dict(entropy_weight=0.0)),
     ],
 )
 def test_at_its_neutral_setting_a_method_is_grpo_and_asks_for_nothing(name, neutral):
@@ -208,6 +212,9 @@ def test_the_formulas_themselves_are_grpo_at_neutral_settings():
         ("ucas", {"token_logits", "self_certainty"}),
         ("miner", {"old_logps"}),
         ("ucas+miner", {"token_logits", "self_certainty", "old_logps"}),
+        ("rl_zvp", {"entropies"}),
+        ("unlikeliness", {"old_logps"}),
+        ("entropy", {"old_logps", "entropies"}),
     ],
 )
 def test_a_method_asks_for_no_more_than_it_needs(name, names):

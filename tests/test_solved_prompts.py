@@ -117,37 +117,6 @@ def test_constant_credit_is_miner_without_its_parts():
     assert torch.allclose(run("constant", rewards, mask, scores), run("miner", rewards, mask, scores, **bare))
 
 
-@pytest.mark.parametrize(
-    ("name", "knob"),
-    [
-        ("rl_zvp", "rl_zvp_alpha"),
-        ("unlikeliness", "unlikeliness_beta"),
-        ("entropy", "entropy_weight"),
-        ("placebo", "miner_lambda_max"),
-    ],
-)
-def test_at_its_neutral_setting_a_method_is_grpo_and_asks_for_nothing(name, knob):
-    rewards, mask, scores = batch()
-    asked = []
-    found = run(name, rewards, mask, scores, asked, **{knob: 0.0})
-    assert torch.equal(found, run("grpo", rewards, mask, scores))
-    assert not asked
-
-
-@pytest.mark.parametrize(
-    ("name", "names"),
-    [
-        ("rl_zvp", {"entropies"}),
-        ("unlikeliness", {"old_logps"}),
-        ("entropy", {"old_logps", "entropies"}),
-    ],
-)
-def test_a_method_asks_for_no_more_than_it_needs(name, names):
-    asked = []
-    run(name, *batch(), asked)
-    assert {what for what, _ in asked} == names
-
-
 def test_the_placebo_pays_each_prompt_what_miner_pays_it_but_to_other_rollouts():
     rewards, mask, scores = batch()
     kinds = group_kinds(rewards, 4)

@@ -108,14 +108,6 @@ SETTINGS = {
     "several generations a step": dict(steps_per_generation=2, per_device_train_batch_size=4),
     "kl": dict(beta=0.1),
     "kl, corrected": dict(beta=0.1, use_bias_correction_kl=True, **OFF_POLICY),
-    "kl where there is an advantage": dict(beta=0.1, kl_on="rows_with_advantage", num_iterations=2),
-    "kl there, corrected": dict(
-        beta=0.1, kl_on="rows_with_advantage", use_bias_correction_kl=True, importance_sampling_level="sequence",
-        **OFF_POLICY,
-    ),
-    "kl there, bapo": dict(
-        beta=0.1, kl_on="rows_with_advantage", policy_loss="bapo", advantage_estimator="grpo", **OFF_POLICY
-    ),
     "lora": dict(lora=True, learning_rate=0.05),
     "lora, kl": dict(lora=True, beta=0.1, learning_rate=0.05),
     "budget": dict(max_tokens_per_micro_batch=60),

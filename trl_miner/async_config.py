@@ -15,7 +15,6 @@ from .rules import DERIVED, check
 # What to do instead of settings of the synchronous trainer that have no effect here.
 _INSTEAD = {
     "beta": "TRL's asynchronous trainer has no reference model. Leave beta out",
-    "kl_on": "TRL's asynchronous trainer has no reference model. Leave kl_on out",
     "dose_share": "It measures gradients of padded batches. Leave dose_share out, and set miner_lambda_max",
     "dynamic_sampling": "The rollout worker draws the prompts. Leave dynamic_sampling out",
     "prompt_selection": "The rollout worker draws the prompts. Leave prompt_selection out",
@@ -93,7 +92,6 @@ class MinerAsyncGRPOConfig(SharedSettings, AsyncGRPOConfig):
         self.use_vllm = not self.use_cpu
         if self.use_cpu and self.token_budget is None:  # TRL would ask the server
             self.token_budget = 0
-        self._check_placeholders()
         check(DERIVED, self)
 
     def window_of(self, num_processes: int) -> int:

@@ -16,8 +16,6 @@ from .methods.method import AdvantageEstimator, Kind, Knob
 
 logger = logging.getLogger("trl_miner.config")
 
-ALL_ROWS, ROWS_WITH_ADVANTAGE = "all", "rows_with_advantage"  # of kl_on
-
 # Lower bounds of TRL's settings. TRL finds some of these out hours later, or never.
 _AT_LEAST = {
     **dict.fromkeys(("per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations"), 1),
@@ -116,7 +114,8 @@ def dynamic_sampling_keeps_what_methods_learn_from(args: Any) -> None:
         f"dynamic_sampling drops the {_prompts(learners)} that {labels} learns from: got {describe_estimators(args)}"
     )
     advice = f"write advantage_estimator: {mixed.name} with {' and '.join(f'{kind}: none' for kind in learners)}"
-    if {*learners.values()} == {mixed} and mixed.name not in METHODS:  # what it does with them is not known
+    names = {method.name for method in learners.values()}
+    if names == {mixed.name} and mixed.name not in METHODS:  # what it does with them is not known
         logger.warning(f"{text}. If it does, {advice}, or leave dynamic_sampling out.")
     else:
         raise ValueError(f"{text}. To learn from mixed prompts alone, {advice}; or leave dynamic_sampling out.")
@@ -221,11 +220,6 @@ def settings_have_an_effect(args: Any) -> None:
     ]
     if shown:
         logger.warning(f"Settings without effect: {'; '.join(shown)}. Leave them out, or set what they need.")
-    if args.kl_on == ROWS_WITH_ADVANTAGE and args.beta == 0:
-        logger.warning(
-            f"kl_on={ROWS_WITH_ADVANTAGE} does nothing without a KL penalty: got beta={args.beta}. Set beta above 0, "
-            f"or leave kl_on out."
-        )
 
 
 def rewards_are_scaled_as_asked(args: Any) -> None:
@@ -349,9 +343,8 @@ def _prompts(kinds: Iterable[Kind]) -> str:
     return f"{' and '.join(kinds).replace('_', '-')} prompts"
 
 
-# What has to be known, and the rules that it is enough for.
+# What has to be known, and the rules of settings that it is enough for.
 SETTINGS, BATCH, DERIVED = "settings", "batch", "derived settings"
-LAUNCH, QUANTIZED, TRAINING_SET = "launch", "quantized weights", "training set"
 RULES: Mapping[str, tuple[Callable[..., None], ...]] = {
     SETTINGS: (
         own_fields_are_in_range,
@@ -369,22 +362,14 @@ RULES: Mapping[str, tuple[Callable[..., None], ...]] = {
         policy_loss_has_ratios,
         selection_generates_what_methods_learn_from,
     ),
-    LAUNCH: (gradients_can_be_measured,),
-    QUANTIZED: (vllm_gets_quantized_weights,),
-    TRAINING_SET: (prompts_can_be_drawn,),
 }
 
 
-def check(known: str, *facts: Any, **named: Any) -> None:
-    """Run all rules for which this is known, a key of `RULES`.
-
-    Args:
-        known: What is known.
-        facts: What the rules take: the settings first, where they judge settings.
-        named: What they take by name.
+def check(known: str, *facts: Any) -> None:
+    """Run all rules for which this is known, a key of `RULES`, on the settings and what else they take.
 
     Raises:
         ValueError: A rule is broken. The text has the rule, the value and what to do.
     """
     for rule in RULES[known]:
-        rule(*facts, **named)
+        rule(*facts)

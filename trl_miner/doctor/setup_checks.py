@@ -75,7 +75,7 @@ def check_measuring(context: Context) -> Iterator[Finding]:
     """Check that launch and precision leave every process the gradients that the training measures."""
     config, kind = context.parsed[1], str(context.plan.accelerate.get("distributed_type", ""))
     try:
-        rules.check(rules.LAUNCH, config, distribution=kind, precision="fp16" if config.fp16 else "no")
+        rules.gradients_can_be_measured(config, distribution=kind, precision="fp16" if config.fp16 else "no")
     except ValueError as error:
         yield failed(str(error))
 
@@ -87,7 +87,7 @@ def check_quantization(context: Context) -> Iterator[Finding]:
         try:
             is_sharded = sharding_of(context.plan) in ("zero3", "fsdp")
             bits = 8 if settings.load_in_8bit else 4
-            rules.check(rules.QUANTIZED, bits=bits, is_sharded=is_sharded, has_dora=bool(settings.use_dora))
+            rules.vllm_gets_quantized_weights(bits=bits, is_sharded=is_sharded, has_dora=bool(settings.use_dora))
         except ValueError as error:
             yield failed(str(error))
 

@@ -84,15 +84,14 @@ def find_composition(estimator: Any, all_right: Any = None, all_wrong: Any = Non
         method = _find(kind, setting)
         if kind not in method.acts_on:
             raise ValueError(
-                f"{kind} must name a method that acts on {_words(kind)} prompts: got {setting!r}, which gives them "
-                f"nothing. Write {kind}: none, or one of {', '.join(estimators_of(kind))}."
+                f"{kind} must name a method that acts on {kind.replace('_', '-')} prompts: got {setting!r}, which "
+                f"gives them nothing. Write {kind}: none, or one of {', '.join(estimators_of(kind))}."
             )
         if homogeneous.setdefault(kind, method).name != method.name:
-            kept = "".join(f" and {other}: {homogeneous[other].name}" for other in homogeneous if other != kind)
             raise ValueError(
                 f"{kind} must not contradict advantage_estimator: got {kind}={setting!r} with advantage_estimator="
-                f"{estimator!r}, which gives {_words(kind)} prompts to {homogeneous[kind].label}. Write "
-                f"advantage_estimator: {mixed.name} with {kind}: {setting}{kept}."
+                f"{estimator!r}, which gives {kind.replace('_', '-')} prompts to {homogeneous[kind].label}. Write "
+                f"advantage_estimator: {mixed.name} with {kind}: {setting}."
             )
     return Composition(mixed, homogeneous)
 
@@ -119,10 +118,6 @@ def _find(setting: Literal["advantage_estimator", Kind], value: Any) -> Advantag
 def estimators_of(kind: Kind) -> list[str]:
     """Return the names of those estimators that act on prompts of a kind."""
     return sorted(name for name, method in ESTIMATORS.items() if kind in method.acts_on)
-
-
-def _words(kind: Kind) -> str:
-    return kind.replace("_", "-")
 
 
 def estimate(composition: Composition, rollouts: Rollouts, knobs: Callable[[str], dict[str, Any]]) -> Estimate:

@@ -49,7 +49,6 @@ def squared_masses(advantages_BT: Tensor, mask_BT: Tensor, is_credited_B: Tensor
 
     Args:
         advantages_BT: (B, T).
-        mask_BT: (B, T), non-zero where a token counts.
         is_credited_B: (B,) bool.
     """
     sums_B = sum_tokens(advantages_BT.square(), mask_BT.bool())

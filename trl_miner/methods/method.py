@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from ..setting import NONE, Setting, alternatives
+from ..setting import NONE, alternatives
 from .rollouts import Estimate
 
 # What `Rollouts.score` can be asked for.
@@ -49,14 +49,6 @@ class Knob:
     def is_optional(self) -> bool:
         """Whether None is a value."""
         return NONE in alternatives(self.type)
-
-    def convert(self, value: Any, prefix: str = "") -> Any:
-        """Return a value of a recipe in the knob's type: YAML may have an int for a float, and reads 1e-3 as a text.
-
-        Raises:
-            ValueError: It is of another type; the error calls the knob by prefix and name.
-        """
-        return Setting(f"{prefix}{self.name}", self.type, self.default).convert(value)
 
     def check(self, value: Any, values: Mapping[str, Any], prefix: str = "") -> None:
         """Raise ValueError for a value out of range; `values` has all knobs of the method, as bounds may be others."""

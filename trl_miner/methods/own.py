@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from ..importing import did_you_mean, import_object
+from ..setting import Setting
 from .method import REQUIRED, AdvantageEstimator, Estimate, Knob
 from .rollouts import Rollouts
 
@@ -75,8 +76,10 @@ def own_knobs(estimators: Sequence[AdvantageEstimator], kwargs: Any) -> dict[str
     for method in estimators:
         values = knobs[method.name] = {}
         for name, knob in method.knobs.items():
-            values[name] = knob.convert(kwargs[name], f"{KWARGS}.") if name in kwargs else knob.default
-            if values[name] is REQUIRED:
+            values[name] = knob.default
+            if name in kwargs:
+                values[name] = Setting(f"{KWARGS}.{name}", knob.type, knob.default).convert(kwargs[name])
+            elif knob.default is REQUIRED:
                 raise ValueError(f"{KWARGS} must set {name}: '{method.name}' has no default for it.")
         method.check(values, f"{KWARGS}.")
     return knobs

@@ -30,18 +30,14 @@ def ucas_advantages(
 
     c_i = sum_t [logsumexp(z_it) - mean(z_it)] is the confidence of a rollout, c^_i its z-score in the group;
     A_i * exp(-beta_pos * c^_i) where r_i is above its group's mean, A_i * exp(beta_neg * c^_i) elsewhere;
-    less token_coef * l_it, l_it the sampled token's logit scaled to [0, 1] over the global batch.
-    A rollout with a positive advantage stays at 0 or above.
-
-    The tax falls on rollouts of homogeneous groups too, as upstream has it.
+    less token_coef * l_it, the sampled token's logit scaled to [0, 1] over the global batch: in homogeneous groups
+    too. A rollout with a positive advantage stays at 0 or above.
 
     Args:
         rewards_N: (N,) total rewards of the global batch; NaN: unscorable, gets 0.
         advantages_N: (N,) GRPO's advantages.
         token_logits_BT: (B, T) logit of the sampled token; only its place between the smallest and the largest counts.
         self_certainty_BT: (B, T) log-sum-exp less mean of the logits at the sampling temperature, in nats.
-        mask_BT: (B, T), non-zero where a token counts.
-        num_generations: G, at least 2.
         beta_pos, beta_neg, token_coef: At least 0; all 0 is GRPO.
         world: The processes that share the batch; every one must call.
 

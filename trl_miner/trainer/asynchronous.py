@@ -24,7 +24,7 @@ from ..async_config import MinerAsyncGRPOConfig
 from ..data.base_model import find_model
 from ..grading.pool import CPU_SECONDS
 from ..heartbeat import TRAINING_STEP, phase
-from ..launching.server import LOGPROBS_FLAG, logprobs_mode, wrong_logprobs
+from ..launching.server import LOGPROBS_FLAG
 from ..methods import Rollouts
 from ..methods.compose import estimate
 from ..reward_functions import check_rewards
@@ -113,7 +113,6 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
     def _construct(self, stack: ExitStack, args: MinerAsyncGRPOConfig, given: dict[str, Any]) -> None:
         """Call TRL's constructor with our rollout worker in the place of its own, and on any device."""
         worker: Any = TextWorker
-        self._asks_server = args.use_vllm and not given.get("rollout_worker")
         if not (args.use_vllm or given.get("rollout_worker") or given.get("weight_transfer")):
             given["weight_transfer"] = FileTransfer()
             worker = partial(LocalWorker, weights=given["weight_transfer"].path)
@@ -130,11 +129,6 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
                 )
 
     def get_train_dataloader(self) -> Any:
-        if self._asks_server and self.accelerator.is_main_process:
-            url = self.args.vllm_server_base_url
-            mode = logprobs_mode(url)  # None: it does not say; the first step looks at the numbers
-            if mode is not None and (why := wrong_logprobs(url, mode, self.args.temperature)):
-                raise ValueError(why)
         loader = super().get_train_dataloader()
         window = self.args.window_of(self.accelerator.num_processes)
         if self.accelerator.is_main_process:

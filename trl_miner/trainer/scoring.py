@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from trl.models.utils import disable_gradient_checkpointing
-from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid, use_adapter
+from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
 from ..distributed import current_world
 from .logits import STATISTICS, check_logits, watch_logits
@@ -220,17 +220,6 @@ class Forwards:
         call it."""
         with self._trainer.evaluating(as_training=True):
             return self.of_rows(batch, is_row_N, ())["old_logps"]
-
-    def reference_of_rows(self, batch: dict[str, Any], is_row_N: Tensor) -> Tensor:
-        """Return the (B, T) log-probs of some rows of this process under the reference model, and 0 elsewhere. Every
-        process must call it."""
-        policy, reference = self._trainer.accelerator.unwrap_model(self._trainer.model), self._trainer.ref_model
-        adapter: Any = nullcontext()
-        if reference is None:  # as in TRL: the policy without its adapter, or with the one that it began with
-            adapter = use_adapter(policy, adapter_name="ref" if "ref" in policy.peft_config else None)
-        with adapter:
-            score = lambda *rows: {"reference": self.logps(*rows, model=reference)}  # noqa: E731
-            return self._over_rows(batch, is_row_N, score)["reference"]
 
     def _over_rows(
         self, batch: dict[str, Any], is_row_N: Tensor, score: Callable[..., dict[str, Tensor]]

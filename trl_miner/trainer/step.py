@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ..distributed import current_world
 from ..heartbeat import beat
-from ..rules import ALL_ROWS
 from .hooks import MICRO_BATCH_HOOKS, overridden
 from .micro_batches import MicroBatchPlan, plan_micro_batches
 from .patching import patched
@@ -64,7 +63,7 @@ class OptimizerStep:
         self._plan = plan_micro_batches(
             batches,
             multiple=layout.multiple,
-            has_kl=trainer.beta != 0.0 and args.kl_on == ALL_ROWS,
+            has_kl=trainer.beta != 0.0,
             max_tokens=layout.token_budget,
             loss_type=trainer.loss_type,
             least=size if self._is_deepspeed else 1,  # it counts backwards that reach no weight, and gets lost
