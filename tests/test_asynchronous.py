@@ -405,9 +405,9 @@ def test_a_configuration_shows_no_secret(tmp_path):
 @pytest.mark.parametrize(
     ("recipe", "words", "says"),
     [
-        ({"beta": 0.1}, [], "beta has no effect with asynchronous: true: got 0.1.*no reference model"),
-        ({}, ["--beta", "0.1"], "beta has no effect with asynchronous: true: got '0.1'.*no reference model"),
-        ({}, ["--dynamic_sampling", "true"], "dynamic_sampling has no effect.*rollout worker draws the prompts"),
+        ({"beta": 0.1}, [], "beta has no effect with asynchronous: true: got 0.1.*synchronous trainer"),
+        ({}, ["--beta", "0.1"], "beta has no effect with asynchronous: true: got '0.1'.*synchronous trainer"),
+        ({}, ["--dynamic_sampling", "true"], "dynamic_sampling has no effect.*synchronous trainer"),
         ({"policy_loss": "bapo"}, [], "policy_loss has no effect.*got 'bapo'"),
         ({"vllm_mode": "colocate"}, [], "vllm_mode has no effect.*synchronous trainer"),
         ({"max_stalenes": 2}, [], "unknown key 'max_stalenes'.*max_staleness"),

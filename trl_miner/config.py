@@ -287,8 +287,8 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
         "Skip forward and backward for rollouts whose advantage is zero at every token, unless a KL penalty moves "
         "them. Sort the others into micro-batches by length, each without the padding that none of its "
         "rollouts needs, in the forwards without a gradient, too. TRL's micro-batches stay where the loss depends on "
-        "them (top_entropy_quantile, entropy bonus, router loss, Clip-Cov, KL-Cov, loss_type bnpo), with images, and "
-        "with models that see padding. Metrics of the loss are means over the tokens in it.",
+        "them (top_entropy_quantile, entropy bonus, router loss, Clip-Cov, KL-Cov, loss_type bnpo), with images or "
+        "pad_to_multiple_of, and with models that see padding. Metrics of the loss are means over the tokens in it.",
     )
     max_tokens_per_micro_batch: int | None = setting(
         None,

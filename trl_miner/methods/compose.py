@@ -30,15 +30,10 @@ NONE = AdvantageEstimator(
 
 @dataclass(frozen=True)
 class Composition:
-    """The method of each kind of prompt.
+    """The method of each kind of prompt."""
 
-    Attributes:
-        mixed: Of prompts that are neither all right nor all wrong.
-        homogeneous: Of the others, where one is named: by "all_right" and "all_wrong".
-    """
-
-    mixed: AdvantageEstimator
-    homogeneous: Mapping[Kind, AdvantageEstimator]
+    mixed: AdvantageEstimator  # of prompts that are neither all right nor all wrong
+    homogeneous: Mapping[Kind, AdvantageEstimator]  # of all-right and all-wrong prompts, where one is named
 
     @property
     def methods(self) -> tuple[AdvantageEstimator, ...]:

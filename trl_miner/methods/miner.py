@@ -100,27 +100,16 @@ def calibration_scale(tau_ref: Tensor, tau_pos: Tensor, lambda_max: float | None
 
 @dataclass(frozen=True, eq=False)
 class MinerAdvantages:
-    """The result of `miner_advantages`. Everything but `advantages_NT` speaks of the global batch.
+    """The result of `miner_advantages`. Everything but `advantages_NT` speaks of the global batch."""
 
-    Attributes:
-        advantages_NT: (N, T) token advantages, 0 at padding; with a `world`, this process's rows.
-        advantages_N: (N,) their mean over each rollout's tokens, for the logs.
-        scale: The calibration's factor, in [0, 1].
-        tau_ref: Sum of abs(advantage) over HE tokens, and those of unscorable groups.
-        tau_pos: Sum over PH tokens before calibration. NaN where the log-probs were not asked for.
-        intrinsic_reward: Mean NLL of the PH rollouts, in nats per token; NaN where there is none.
-        credit_weight: Mean weight of the PH tokens; NaN where there is none.
-        kinds: The kind of each rollout's group.
-    """
-
-    advantages_NT: Tensor
-    advantages_N: Tensor
-    scale: float
-    tau_ref: float
-    tau_pos: float
-    intrinsic_reward: float
-    credit_weight: float
-    kinds: GroupKinds
+    advantages_NT: Tensor  # token advantages, 0 at padding; with a `world`, this process's rows
+    advantages_N: Tensor  # their mean over each rollout's tokens, for the logs
+    scale: float  # the calibration's factor, in [0, 1]
+    tau_ref: float  # sum of abs(advantage) over the tokens of HE and unscorable groups
+    tau_pos: float  # sum over PH tokens before calibration; NaN where the log-probs were not asked for
+    intrinsic_reward: float  # mean NLL of the PH rollouts, in nats per token; NaN where there is none
+    credit_weight: float  # mean weight of the PH tokens; NaN where there is none
+    kinds: GroupKinds  # of each rollout's group
 
 
 def needs_old_logps(

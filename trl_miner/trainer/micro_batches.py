@@ -34,7 +34,6 @@ class MicroBatchPlan:
     trl_batches: Sequence[dict[str, Any]]  # TRL's micro-batches
     lengths: Sequence[np.ndarray]  # (B, 2) of each
     is_used: Sequence[np.ndarray]  # (B,) of each: the rows that are in the loss
-    multiple: int  # lengths are multiples of this number of tokens
     parts: list[list[Row]]  # the rows of each micro-batch of the plan
     loss_type: str  # TRL's; it decides what keeps the gradient
     num_tokens: int = 0  # tokens of the micro-batches built so far, padding included
@@ -70,7 +69,7 @@ class MicroBatchPlan:
             name: value[:1] if isinstance(value, list) or (isinstance(value, Tensor) and value.dim() > 0) else value
             for name, value in self.trl_batches[0].items()
         }
-        short = shorten(first, self.multiple, max(2, self.multiple))
+        short = shorten(first, 1, 2)
         return {
             **short,
             "prompt_mask": torch.ones_like(short["prompt_mask"]),
@@ -92,7 +91,6 @@ class MicroBatchPlan:
 def plan_micro_batches(
     trl_batches: Sequence[dict[str, Any]],
     *,
-    multiple: int = 1,
     has_kl: bool,
     max_tokens: int | None,
     loss_type: str,
@@ -105,7 +103,7 @@ def plan_micro_batches(
     without effect are left out, unless all are: TRL's metrics need some.
     """
     device = trl_batches[0]["advantages"].device
-    lengths = [row_lengths(batch, multiple) for batch in trl_batches]
+    lengths = [row_lengths(batch) for batch in trl_batches]
     is_used = [rows_with_effect(batch, has_kl=has_kl) for batch in trl_batches]
     if world.sum(torch.tensor(sum(used.sum() for used in is_used), device=device)) == 0:
         is_used = [np.ones_like(used) for used in is_used]
@@ -117,7 +115,7 @@ def plan_micro_batches(
     count = max(least, int(world.gather(torch.tensor([wanted], device=device)).max()))
     limits = micro_batch_limits(len(is_used[0]), padded_length(trl_batches[0]), max_tokens)
     parts = [[rows[i] for i in part] for part in partition(lengths_n2, count, **limits)]
-    return MicroBatchPlan(trl_batches, lengths, is_used, multiple, parts, loss_type)
+    return MicroBatchPlan(trl_batches, lengths, is_used, parts, loss_type)
 
 
 def rows_with_effect(batch: dict[str, Any], *, has_kl: bool) -> np.ndarray:

@@ -10,16 +10,15 @@ import torch
 from torch import Tensor
 
 
-def row_lengths(batch: dict[str, Any], multiple: int = 1) -> np.ndarray:
-    """Return (B, 2), the tokens of each row's prompt and completion, rounded up to a multiple of some number."""
+def row_lengths(batch: dict[str, Any]) -> np.ndarray:
+    """Return (B, 2), the tokens of each row's prompt and completion."""
     columns = []
     # At least 2 of a completion: TRL takes a tensor with one column for one number per row.
     for name, least in (("prompt_mask", 1), ("completion_mask", 2)):
         mask = batch[name].bool()
         size = mask.shape[1]
         places = torch.arange(size, 0, -1) if name == "prompt_mask" else torch.arange(1, size + 1)
-        lengths = (mask * places.to(mask.device)).amax(dim=1).clamp(min=least)
-        columns.append((-(-lengths // multiple) * multiple).clamp(max=size))
+        columns.append((mask * places.to(mask.device)).amax(dim=1).clamp(min=least))
     return torch.stack(columns, dim=1).cpu().numpy()
 
 

@@ -133,16 +133,9 @@ class PromptSource:
     """Draws prompts in the order of TRL's sampler, in the place of TRL's dataloader."""
 
     def __init__(self, rows: Any, sampler: Any, num_generations: int, skips: Callable[[str], bool] | None) -> None:
-        """Begin with the first prompt.
+        """Begin with the first prompt of the training set, in the order of TRL's sampler.
 
-        Args:
-            rows: The training set, as TRL's dataloader reads it.
-            sampler: What TRL draws its indices with.
-            num_generations: Rollouts of each prompt.
-            skips: Whether the next batch skips a prompt, by its key in the prompt ledger; None: none.
-
-        Raises:
-            ValueError: The sampler is not TRL's.
+        `skips` says whether the next batch skips a prompt, by its key in the prompt ledger; None: none.
         """
         if not isinstance(sampler, RepeatSampler):
             raise ValueError(

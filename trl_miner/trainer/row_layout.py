@@ -1,13 +1,13 @@
 """Whether rows may be sorted by length into micro-batches of their own, or TRL's micro-batches must stay."""
 
 import logging
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..distributed import current_world
+from .hooks import MICRO_BATCH_HOOKS, overridden
 from .padding_probe import plain_ids, position_problem, probe_padding
 
 logger = logging.getLogger(__name__)
@@ -17,27 +17,18 @@ SUMMED = {"cispo", "dapo", "vespo"}  # averaged by tokens of the whole generatio
 ROW_MEAN = {"dr_grpo", "grpo", "luspo", "sapo"}  # averaged by rows: weight a micro-batch by its rows
 
 
-@dataclass(frozen=True)
-class RowLayout:
-    """How rows are arranged where they need not stay in TRL's micro-batches."""
-
-    multiple: int = 1  # lengths are multiples of this number of tokens
-    token_budget: int | None = None  # tokens of a micro-batch at most, padding included; None: no limit but TRL's
-
-
-def choose_layout(trainer: Any) -> RowLayout | None:
-    """Return how the trainer may arrange rows; None, with a warning if it was to arrange them: as TRL does.
+def can_sort_rows(trainer: Any) -> bool:
+    """Return whether the trainer may sort rows by length, without needless padding; warn if it was to, and may not.
 
     It takes the trainer for its settings, model and forward. Every process must call it, before the first batch and
     with the weights where they are trained.
     """
-    args = trainer.args
-    if not args.compute_less:
-        return None
+    if not trainer.args.compute_less:
+        return False
     if reason := _loss_problem(trainer) or _model_problem(trainer):
         warn_of_trls_micro_batches(trainer, reason)
-        return None
-    return RowLayout(args.pad_to_multiple_of or 1, args.max_tokens_per_micro_batch)
+        return False
+    return True
 
 
 def warn_of_trls_micro_batches(trainer: Any, reason: str) -> None:
@@ -50,11 +41,15 @@ def warn_of_trls_micro_batches(trainer: Any, reason: str) -> None:
 
 
 def _loss_problem(trainer: Any) -> str | None:
-    """Return why the gradient is no sum over rows; None: it is."""
+    """Return why the gradient is no sum over rows, as far as one can see; None: it is."""
+    if hooks := overridden(trainer, MICRO_BATCH_HOOKS):
+        return f"{type(trainer).__name__} overrides {', '.join(hooks)}"
     if trainer.args.policy_loss_method.fixed_micro_batches:
         return str(trainer.args.policy_loss_method.fixed_micro_batches)
     if trainer.loss_type not in SUMMED | ROW_MEAN:
         return f"loss_type={trainer.loss_type} is not known here as a sum over rollouts"
+    if trainer.args.pad_to_multiple_of:
+        return "pad_to_multiple_of sets their lengths"
     if trainer.top_entropy_quantile < 1.0:
         return "top_entropy_quantile picks among the tokens of a micro-batch"
     if trainer._entropy_bonus_enabled:

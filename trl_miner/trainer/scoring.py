@@ -19,7 +19,6 @@ from ..distributed import current_world
 from .logits import STATISTICS, check_logits, watch_logits
 from .micro_batches import fewest_micro_batches, micro_batch_limits, partition
 from .padding import loss_mask, row_lengths
-from .row_layout import RowLayout
 from .sampler_check import SamplerCheck
 
 SAMPLER_LOGPS = "sampling_per_token_logps"  # TRL's name
@@ -81,7 +80,7 @@ class Forwards:
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
-        self.layout: RowLayout | None = None  # None: TRL's micro-batches, or not chosen yet
+        self.sorts_rows = False  # by length; the trainer decides it before the first batch
         self._wanted: set[str] = set()  # what the next forward is to find besides log-probs
         self._found: dict[str, Tensor] = {}  # where it puts that, (rows, T) each
 
@@ -104,10 +103,10 @@ class Forwards:
             kwargs["compute_entropy"] = True
         is_scoring = batch_size is not None and trainer.model.training and not torch.is_grad_enabled()
         forward: Callable[..., dict[int | str, Any]] = partial(self._forward, wanted, model, **kwargs)
-        if is_scoring and self.layout is not None:
+        if is_scoring and self.sorts_rows:
             images = {name: kwargs[name] for name in MULTIMODAL_KEYS if kwargs.get(name) is not None}
             if self.can_sort([_masks(attention_mask, logits_to_keep) | images]):
-                forward = partial(self._forward_by_length, self.layout, forward)
+                forward = partial(self._forward_by_length, forward)
         values = forward(input_ids, attention_mask, logits_to_keep, batch_size)
         self._found.update({name: values[1 if name == "entropies" else name] for name in wanted})
         return tuple(value for name, value in values.items() if isinstance(name, int))
@@ -155,7 +154,6 @@ class Forwards:
 
     def _forward_by_length(
         self,
-        layout: RowLayout,
         forward: Callable[..., dict[int | str, Any]],
         input_ids: Tensor,
         attention_mask: Tensor,
@@ -164,8 +162,8 @@ class Forwards:
     ) -> dict[int | str, Any]:
         """Run `forward` on rows of like length together, without their padding; results keep their places."""
         num_rows, num_prompt = len(input_ids), input_ids.shape[1] - logits_to_keep
-        lengths = row_lengths(_masks(attention_mask, logits_to_keep), layout.multiple)
-        budget = layout.token_budget
+        lengths = row_lengths(_masks(attention_mask, logits_to_keep))
+        budget = self._trainer.args.max_tokens_per_micro_batch
         if budget is None:
             num_chunks = -(-num_rows // batch_size)
         else:
@@ -246,10 +244,9 @@ class Forwards:
         Raises:
             ValueError: The token budget does not hold the longest rollout. Every process raises.
         """
-        assert self.layout is not None
-        budget, longest = self.layout.token_budget, [0, 0]
+        budget, longest = self._trainer.args.max_tokens_per_micro_batch, [0, 0]
         if budget is not None:
-            lengths_n2 = np.concatenate([row_lengths(batch, self.layout.multiple) for batch in batches])
+            lengths_n2 = np.concatenate([row_lengths(batch) for batch in batches])
             longest = lengths_n2[lengths_n2.sum(axis=1).argmax()].tolist()
         own = [*longest, int(any(name in batch for batch in batches for name in MULTIMODAL_KEYS))]
         of_each_W3 = current_world().gather(torch.tensor([own], device=self._trainer.accelerator.device))

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ..distributed import current_world
 from ..heartbeat import beat
-from .hooks import MICRO_BATCH_HOOKS, overridden
 from .micro_batches import MicroBatchPlan, plan_micro_batches
 from .patching import patched
 from .row_layout import warn_of_trls_micro_batches
@@ -45,37 +44,31 @@ class OptimizerStep:
 
         Every process must call it.
         """
-        if self._trainer.forwards.layout is not None and not self._first <= self._trainer._step < self._end:
+        if self._trainer.forwards.sorts_rows and not self._first <= self._trainer._step < self._end:
             self._make_plan()
         return self._plan
 
     def _make_plan(self) -> None:
-        trainer, args, layout = self._trainer, self._trainer.args, self._trainer.forwards.layout
+        trainer, args = self._trainer, self._trainer.args
         start = trainer._step % args.steps_per_generation
         size = min(trainer.current_gradient_accumulation_steps - self.micro_step, args.steps_per_generation - start)
         size = max(size, 1)
         self._first, self._end, self._plan = trainer._step, trainer._step + size, None
-        if hooks := overridden(trainer, MICRO_BATCH_HOOKS):
-            return self._warn(f"{type(trainer).__name__} overrides {', '.join(hooks)}")
         batches = trainer._buffered_inputs[start : start + size]
         if not trainer.forwards.can_sort(batches):
-            return self._warn("these have images")
+            if not self._has_warned:
+                warn_of_trls_micro_batches(trainer, "these have images")
+            self._has_warned = True
+            return
         self._plan = plan_micro_batches(
             batches,
-            multiple=layout.multiple,
             has_kl=trainer.beta != 0.0,
-            max_tokens=layout.token_budget,
+            max_tokens=args.max_tokens_per_micro_batch,
             loss_type=trainer.loss_type,
             least=size if self._is_deepspeed else 1,  # it counts backwards that reach no weight, and gets lost
             world=current_world(),
         )
         self._means = TokenMeans()
-
-    def _warn(self, reason: str) -> None:
-        """Say once what the run asks for and cannot have."""
-        if not self._has_warned:
-            warn_of_trls_micro_batches(self._trainer, reason)
-        self._has_warned = True
 
     def compute_loss(self, model: Any, plan: MicroBatchPlan) -> Tensor:
         """Return the loss of this micro-step's share of the plan; all but its last micro-batch are already backward.

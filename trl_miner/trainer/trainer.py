@@ -47,7 +47,7 @@ from .policy_loss import PolicyLoss
 from .prompt_log import PromptLog
 from .prompts import PromptRows, PromptSource
 from .quantized_sync import full_weights_for_vllm
-from .row_layout import choose_layout
+from .row_layout import can_sort_rows
 from .run import RunState
 from .run_trainer import RunTrainer
 from .sampler_check import SamplerCheck, takes_sampler_logps
@@ -172,7 +172,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         if not self.has_stepped:
-            self.forwards.layout = choose_layout(self)
+            self.forwards.sorts_rows = can_sort_rows(self)
         self._checkpoints.restore_rollouts()
         with phase(TRAINING_STEP, self.state.global_step):
             loss: Tensor = super().training_step(*args, **kwargs)
