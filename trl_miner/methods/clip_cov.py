@@ -21,6 +21,7 @@ def covariances(logps_BT: Tensor, advantages_BT: Tensor, mask_BT: Tensor, world:
     Args:
         logps_BT: (B, T) log-probs under the current policy, in nats.
         advantages_BT: (B, T).
+        mask_BT: (B, T), non-zero where a token counts.
         world: The processes that share the batch; every one must call.
 
     Returns:
@@ -62,6 +63,7 @@ def clip_cov(
         logps_BT: (B, T) log-probs under the current policy, in nats.
         old_logps_BT: (B, T) under the old policy.
         advantages_BT: (B, T).
+        mask_BT: (B, T), non-zero where a token counts.
         ratio: Share of the tokens to leave out, in [0, 1]; 0 leaves out none (the published code: one).
         low, high: Bounds of the covariance, in advantage units times nats.
         epsilon_low, epsilon_high: The clipping range 1 - epsilon_low, 1 + epsilon_high; the method widens it to 0, 2.

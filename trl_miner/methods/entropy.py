@@ -23,6 +23,7 @@ def entropy_bonus_advantages(
     Args:
         old_logps_BT: (B, T) log-probs of the sampled tokens under the old policy at the sampling temperature, in nats.
         entropies_BT: (B, T) entropy of the same policy at each token, in nats.
+        mask_BT: (B, T), non-zero where a token counts.
         weight: Coefficient of the bonus, in advantage units per nat, at least 0; 0 is GRPO.
 
     Returns:

@@ -19,6 +19,7 @@ def entropy_advantages(
     Args:
         advantages_B: (B,) advantages of this process's rollouts.
         entropies_BT: (B, T) entropy of the old policy at each token, in nats. Read where the advantage is not 0.
+        mask_BT: (B, T), non-zero where a token counts.
         alpha: Weight of the entropy, at least 0; 0 is GRPO.
         kappa: The bonus is at most 1/kappa of the advantage; at least 1, so that no advantage changes its sign.
 

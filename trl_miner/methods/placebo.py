@@ -17,6 +17,7 @@ def deal_credit(mass_N: Tensor, keys_N: Tensor, num_generations: int, seed: int)
     Args:
         mass_N: (N,) credit of each rollout.
         keys_N: (N,) integers, a number for each prompt. With the seed, it decides the permutation.
+        num_generations: G.
         seed: Of this batch. Every process must give the same.
 
     Returns:

@@ -23,6 +23,7 @@ def reinforce_pp_advantages(
     Args:
         rewards_N: (N,) total rewards of the global batch; NaN: unscorable, left out.
         tokens_N: (N,) number of tokens that count in each rollout.
+        num_generations: G, at least 2.
         subtract_group_mean: The variant *REINFORCE++-baseline*.
 
     Returns:

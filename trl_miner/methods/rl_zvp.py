@@ -20,6 +20,7 @@ def rl_zvp_advantages(
 
     Args:
         entropies_BT: (B, T) entropy of the old policy at each token, in nats. Read in those prompts alone.
+        mask_BT: (B, T), non-zero where a token counts.
         is_right_B: (B,) bool, rollouts of all-right prompts.
         is_wrong_B: (B,) bool, rollouts of all-wrong prompts.
         alpha: Weight of the entropy, at least 0; 0 is GRPO.

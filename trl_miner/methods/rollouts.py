@@ -15,6 +15,7 @@ from .groups import GroupKinds
 
 
 def _not_given() -> Any:
+    """Raise: a method asks for what these rollouts do not have."""
     raise ValueError("Rollouts must be given prompt_keys and texts where a method asks for them: got none.")
 
 

@@ -38,6 +38,8 @@ def ucas_advantages(
         advantages_N: (N,) GRPO's advantages.
         token_logits_BT: (B, T) logit of the sampled token; only its place between the smallest and the largest counts.
         self_certainty_BT: (B, T) log-sum-exp less mean of the logits at the sampling temperature, in nats.
+        mask_BT: (B, T), non-zero where a token counts.
+        num_generations: G, at least 2.
         beta_pos, beta_neg, token_coef: At least 0; all 0 is GRPO.
         world: The processes that share the batch; every one must call.
 

@@ -21,6 +21,7 @@ def unlikeliness_advantages(
     Args:
         rewards_N: (N,) total rewards of the global batch; NaN: unscorable.
         logps_N: (N,) mean log-prob of each rollout's tokens under the old policy, in nats.
+        num_generations: G, at least 2.
         beta: Share of the reward that the likeliest rollouts lose, from 0 (GRPO) to 1.
         std_eps: Added to the standard deviation, in reward units.
 

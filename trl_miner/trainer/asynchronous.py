@@ -76,7 +76,9 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         self.reward_funcs = [function for function in functions if function is not None]
         self.reward_func_names = [*map(get_callable_name, self.reward_funcs)]
         self.reward_weights = torch.ones(len(self.reward_funcs))
-        self.tools, self.environment_factories, self.rollout_func = [], {}, None
+        self.tools: list[Any] = []
+        self.environment_factories: dict[Any, Any] = {}
+        self.rollout_func = None
         self.num_generations = args.num_generations
         self.max_completion_length, self.has_stepped = args.max_completion_length, False
         self._collator: TokenAdvantages | None = None  # on the main process, once it trains

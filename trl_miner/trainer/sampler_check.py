@@ -32,8 +32,12 @@ def takes_sampler_logps(trainer: Any) -> bool:
     args = trainer.args
     if not args.reuse_sampling_logps or not (trainer.use_vllm or trainer.rollout_func is not None):
         return False
-    off = {"top_p": (None, 1.0), "top_k": (None, 0, -1), "min_p": (None, 0.0), "repetition_penalty": (None, 1.0)}
-    off |= {"generation_kwargs": (None, {}), "vllm_structured_outputs_regex": (None,)}
+    off: dict[str, tuple[Any, ...]] = {"top_p": (None, 1.0), "top_k": (None, 0, -1), "min_p": (None, 0.0)}
+    off |= {
+        "repetition_penalty": (None, 1.0),
+        "generation_kwargs": (None, {}),
+        "vllm_structured_outputs_regex": (None,),
+    }
     changes = [name for name, values in off.items() if getattr(args, name) not in values]
     is_aligned = args.gradient_accumulation_steps % (args.steps_per_generation * trainer.num_iterations) == 0
     has_trls = not is_aligned or (trainer.use_vllm and args.vllm_importance_sampling_correction)
