@@ -26,7 +26,6 @@ from datasets import Dataset
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.data import arithmetic
 from trl_miner.launching.server import free_port
-from trl_miner.trainer.row_layout import AS_TRL as UNASKED
 
 # At every step accelerate asks whether PEFT is installed, and reads its metadata anew: a tenth of a short training.
 accelerate.utils.imports._is_package_available = functools.cache(accelerate.utils.imports._is_package_available)
@@ -154,10 +153,11 @@ class Recording(MinerGRPOTrainer):
     """Record the batches that TRL's loss gets, and the number of rows of each forward without gradients."""
 
     def __init__(self, *args, **kwargs):
-        self.batches, self.forwarded = [], []
+        self.batches, self.forwarded, self.has_generated = [], [], False
         super().__init__(*args, **kwargs)
 
     def _generate_and_score_completions(self, inputs):
+        self.has_generated = True
         batch = super()._generate_and_score_completions(inputs)
         self.batches.append({**batch, "is_training": self.model.training})
         return batch
@@ -174,7 +174,7 @@ class Recording(MinerGRPOTrainer):
         return any(log.get("miner/tau_pos", 0) > 0 and log["miner/scale"] > 0 for log in self.state.log_history)
 
     def trl_forward(self, model, input_ids, *args, **kwargs):
-        if not torch.is_grad_enabled() and self.forwards.layout is not UNASKED:  # by then the model has been asked
+        if not torch.is_grad_enabled() and self.has_generated:  # by then the padding probe has run
             self.forwarded.append(len(input_ids))
         return super().trl_forward(model, input_ids, *args, **kwargs)
 

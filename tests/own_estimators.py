@@ -106,7 +106,3 @@ def asks_late_for_logits(rollouts):
     """A plain function: that it reads logits shows when it asks for them."""
     logits_BT = rollouts.score(("token_logits",), torch.ones_like(rollouts.kinds.is_he_N))["token_logits"]
     return rollouts.local(rollouts.advantages_N).unsqueeze(1) + logits_BT
-
-
-def stated(rollouts):
-    return Estimate.of_rollouts(rollouts, rollouts.advantages_N)

@@ -79,13 +79,6 @@ def test_another_process_gets_the_same_configurations():
             assert_same(found, args)
 
 
-@pytest.mark.parametrize("name", SECRETS)
-def test_what_was_hidden_for_a_file_is_not_taken_for_a_secret(name):
-    shown = config("unused", **{name: SECRETS[name]}).to_dict()
-    with pytest.raises(ValueError, match=f"{name}.*placeholder"):
-        MinerGRPOConfig(**shown)
-
-
 def test_a_batch_that_contradicts_its_parts_is_refused():
     args = config("unused", per_device_train_batch_size=12, steps_per_generation=2)  # 24 rollouts
     with pytest.raises(ValueError, match="generation_batch_size.*got 24 and 6 x 1 x 2"):

@@ -25,7 +25,6 @@ from trl_miner.runs.prompt_ledger import FILE, parse_ledger
 from trl_miner.trainer.dynamic_sampling import Group, join_rounds
 from trl_miner.trainer.generation_batch import GeneratedRound, prompt_keys
 from trl_miner.trainer.micro_batches import plan_micro_batches
-from trl_miner.trainer.padding import PaddingTrim
 
 NUM_GENERATIONS = 4
 # P: all right, H: mixed, N: all wrong; 24 rows, so that 2 and 4 processes cut groups in two (12 and 6 rows each)
@@ -103,7 +102,7 @@ def planned(world):
         "completion_mask": (torch.arange(8) < length).long().repeat(2, 1),
         "advantages": torch.full((2,), advantage),
     }
-    settings = dict(trim=PaddingTrim(), has_kl=False, loss_type="dapo", least=1)
+    settings = dict(has_kl=False, loss_type="dapo", least=1)
     plans = {most: plan_micro_batches([batch] * 2, max_tokens=most, world=world, **settings) for most in (None, 10)}
     return {f"micro-batches of {most}": [len(rows) for rows in plan.parts] for most, plan in plans.items()}
 
@@ -212,7 +211,7 @@ def random_rounds(seed, size):
             by_rank[rank].append(GeneratedRound(rows, generated, rewards_NF, extra))
     places = [(r, place) for r, count in enumerate(counts) for place in range(count)]
     groups = sorted(random.sample(places, len(places) // unit // 2 * unit or unit))
-    return by_rank, [Group(r, place, 0, True, 0.0) for r, place in groups]
+    return by_rank, [Group(r, place, 0, True) for r, place in groups]
 
 
 def joined_by_hand(by_rank, groups, rank):

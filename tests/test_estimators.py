@@ -179,6 +179,10 @@ def test_the_order_of_the_prompts_does_not_matter(name):
         ("ucas", dict(ucas_beta_pos=0.0, ucas_beta_neg=0.0, ucas_token_coef=0.0)),
         ("entropy_adv", dict(entropy_adv_alpha=0.0)),
         ("miner", dict(miner_lambda_max=0.0)),
+        ("placebo", dict(miner_lambda_max=0.0)),
+        ("rl_zvp", dict(rl_zvp_alpha=0.0)),
+        ("unlikeliness", dict(unlikeliness_beta=0.0)),
+        ("entropy", dict(entropy_weight=0.0)),
     ],
 )
 def test_at_its_neutral_setting_a_method_is_grpo_and_asks_for_nothing(name, neutral):
@@ -208,6 +212,9 @@ def test_the_formulas_themselves_are_grpo_at_neutral_settings():
         ("ucas", {"token_logits", "self_certainty"}),
         ("miner", {"old_logps"}),
         ("ucas+miner", {"token_logits", "self_certainty", "old_logps"}),
+        ("rl_zvp", {"entropies"}),
+        ("unlikeliness", {"old_logps"}),
+        ("entropy", {"old_logps", "entropies"}),
     ],
 )
 def test_a_method_asks_for_no_more_than_it_needs(name, names):
@@ -311,20 +318,20 @@ def test_the_cap_goes_by_the_method_of_mixed_prompts_whatever_pays_the_all_wrong
         (dict(all_right="none"), "Write advantage_estimator: grpo with all_right: none"),
         (dict(all_wrong="entropy_adv"), "acts on all-wrong prompts: got 'entropy_adv', which gives them nothing"),
         (dict(all_wrong="miner"), "acts on all-wrong prompts: got 'miner', which gives them nothing"),
-        (dict(all_wrong="ucsa"), "all_wrong must be none, .*: got 'ucsa'. Did you mean 'ucas'"),
+        (dict(all_wrong="ucsa"), "all_wrong must be one of none, .*: got 'ucsa'. Did you mean 'ucas'"),
         (dict(all_wrong="own_estimators.by"), "all_wrong: 'own_estimators.by' could not be imported"),
         (
             dict(advantage_estimator="grpo", all_wrong="ucas", dynamic_sampling=True),
             "drops the all-wrong prompts that UCAS learns from: got advantage_estimator='grpo', all_wrong='ucas'",
         ),
         (
-            dict(advantage_estimator="w_reinforce", dynamic_sampling=True),
-            "drops the all-right and all-wrong prompts that W-REINFORCE learns from: got .*'w_reinforce'. To have "
-            "it learn from mixed prompts alone, write all_right: none and all_wrong: none",
+            dict(advantage_estimator="ucas", dynamic_sampling=True),
+            "drops the all-right and all-wrong prompts that UCAS learns from: got .*'ucas'. To learn "
+            "from mixed prompts alone, write advantage_estimator: ucas with all_right: none and all_wrong: none",
         ),
         (
             dict(advantage_estimator="ngrpo", all_right="none", dynamic_sampling=True),
-            "drops the all-wrong prompts that NGRPO learns from: .*, write all_wrong: none; or leave",
+            "drops the all-wrong prompts that NGRPO learns from: .* with all_wrong: none; or leave",
         ),
     ],
     ids=str,
@@ -337,6 +344,6 @@ def test_a_contradiction_says_what_to_write(settings, words):
 def test_dynamic_sampling_may_drop_prompts_that_get_nothing():
     for own in (
         dict(advantage_estimator="ucas", all_right="none", all_wrong="none"),
-        dict(advantage_estimator="maxrl"),
+        dict(advantage_estimator="entropy_adv"),
     ):
         assert MinerGRPOConfig("unused", use_cpu=True, bf16=False, dynamic_sampling=True, **own).dynamic_sampling

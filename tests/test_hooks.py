@@ -165,30 +165,6 @@ def test_an_override_drawn_at_random_does_what_it_does_in_trls_trainer(seed, pol
         assert all(found[key] == pytest.approx(value, rel=1e-3, abs=1e-6) for key, value in expected.items())
 
 
-def every_second(method, *args, **kwargs):
-    mask = method(*args, **kwargs).clone()
-    mask[1::2] = 0  # by the place in the micro-batch
-    return mask
-
-
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        ("get_off_policy_mask", dict(off_policy_mask_threshold=5.0, num_iterations=2)),
-        ("get_gamma_weights", dict(loss_type="vespo")),
-    ],
-)
-def test_what_the_loss_asks_of_a_micro_batch_gets_those_of_trl(name, settings, policy, tmp_path):
-    trained = []
-    for base in (MinerGRPOTrainer, GRPOTrainer):
-        arguments = in_parts(mixed_reward, **settings)(base, policy, tmp_path / base.__name__)
-        cls = type("Mine", (base,), {name: staticmethod(partial(every_second, getattr(GRPOTrainer, name)))})
-        trained.append(cls(*arguments))
-        trained[-1].train()
-    ours, trls = map(weights, trained)
-    assert all(torch.allclose(ours[name], weight, rtol=1e-4, atol=1e-6) for name, weight in trls.items())
-
-
 def test_trls_own_trainer_is_nobodys_override(policy, tmp_path):
     trainer = MinerGRPOTrainer(policy, mixed_reward, config(tmp_path), problems())
     assert overridden(trainer, MICRO_BATCH_HOOKS) == []

@@ -66,11 +66,6 @@ def test_dynamic_sampling_of_mixed_prompts_is_grpo_bit_for_bit(policy, tmp_path,
     assert logs_of(found)[-1]["dynamic_sampling/epoch"] == 2.0
 
 
-@pytest.mark.parametrize("name", ["grpo", "reinforce_pp", "reinforce_pp_baseline"])
-def test_a_method_that_needs_no_scores_costs_no_forward(policy, tmp_path, name):
-    assert trained(policy, tmp_path, advantage_estimator=name, max_steps=2).forwarded == []
-
-
 @pytest.mark.parametrize("name", ["ucas", "entropy_adv", "ucas+miner"])
 def test_where_trl_makes_a_forward_the_scores_come_with_it(policy, tmp_path, name):
     small = dict(entropy_adv_alpha=0.01)  # below the bound that does not depend on the token
@@ -105,12 +100,6 @@ def test_the_reference_models_forward_is_not_taken_for_the_policys(policy, tmp_p
 
 def texts_of(trainer):
     return list(trainer._logs["prompt"]), list(trainer._logs["completion"])
-
-
-def test_entropy_adv_forwards_the_rows_that_have_an_advantage(policy, tmp_path):
-    trainer = trained(policy, tmp_path, advantage_estimator="entropy_adv", max_steps=3)
-    expected = [round(12 * log["rollouts/grpo"]) for log in logs_of(trainer) if log["rollouts/grpo"]]
-    assert trainer.forwarded == expected and expected
 
 
 def direct_scores(trainer, batch):
@@ -356,9 +345,8 @@ def test_what_a_rollout_func_finds_out_reaches_the_reward_and_the_batch(policy, 
         encode = trainer.processing_class
         ids = [[5 + crc(p) % 20, 6 + i % 7] for i, p in enumerate(prompts)]
         marks = [crc(p) for p in prompts]
-        found = dict(prompt_ids=[encode(p)["input_ids"] for p in prompts], completion_ids=ids, mark=marks)
-        found["logprobs"] = [[-1.0, -1.0] for _ in ids] if len(prompts) == 12 else None  # a first round alone has them
-        return found | (dict(env_mask=[[1, 0] for _ in ids]) if len(prompts) < 12 else {})  # and no mask
+        prompt_ids = [encode(p)["input_ids"] for p in prompts]
+        return {"prompt_ids": prompt_ids, "completion_ids": ids, "mark": marks, "logprobs": None}
 
     def marked(prompts, completions, mark, **kwargs):
         assert mark == [crc(p) for p in prompts]
@@ -367,12 +355,6 @@ def test_what_a_rollout_func_finds_out_reaches_the_reward_and_the_batch(policy, 
     trainer = trained(policy, tmp_path, cls=Drawing, reward=marked, extra=dict(rollout_func=rollouts), **DYNAMIC)
     assert any(log["dynamic_sampling/rounds"] > 1 for log in logs_of(trainer))
     assert all(log["groups/he"] == 1.0 for log in logs_of(trainer))
-    seconds = 0
-    for batch in (batch for batch in trainer.batches if "tool_mask" in batch):
-        is_of_a_later_round = ~batch["tool_mask"][:, 1].bool()
-        assert torch.equal(batch["sampling_per_token_logps"].isnan().all(dim=1), is_of_a_later_round)
-        seconds += int(is_of_a_later_round.sum())
-    assert 0 < seconds < 60
 
 
 @pytest.mark.parametrize(("spg", "stop", "restores"), [(1, 3, False), (1, 4, True), (2, 4, False)])
@@ -419,12 +401,9 @@ def test_a_batch_that_cannot_be_filled_is_filled_up_with_a_warning(policy, tmp_p
     assert logs_of(trainer)[0]["dynamic_sampling/full"] == 0 and [len(i) for i in trainer.generated] == [3, 3]
 
 
-def test_evaluation_drops_no_prompt(policy, tmp_path, caplog):
+def test_evaluation_drops_no_prompt(policy, tmp_path):
     settings = dict(DYNAMIC, eval_strategy="steps", eval_steps=2, per_device_eval_batch_size=12, max_steps=2)
-    with caplog.at_level(logging.WARNING, logger="trl_miner.config"):
-        args = config(tmp_path, **settings)
-    assert "evaluation drops no prompt" in caplog.text
-    trainer = Drawing(policy, half_mixed, args, problems(12), eval_dataset=problems(6))
+    trainer = Drawing(policy, half_mixed, config(tmp_path, **settings), problems(12), eval_dataset=problems(6))
     trainer.train()
     evaluated = [b for b in trainer.batches if not b["is_training"]]
     assert sum(len(b["advantages"]) for b in evaluated) == 6 * 4  # every prompt, G rollouts each
@@ -471,12 +450,12 @@ def test_the_model_card_does_not_credit_miner_for_another_method(policy, tmp_pat
         (dict(advantage_estimator="ucas", importance_sampling_level="sequence"), "advantage_estimator='ucas'"),
         (
             dict(advantage_estimator="own_estimators.by_length", dynamic_sampling=True),
-            "drops the all-right and all-wrong prompts before own_estimators.by_length sees them",
+            "drops the all-right and all-wrong prompts that own_estimators.by_length learns from: got",
         ),
-        (dict(prompt_selection="greso"), "generates all-right prompts less often, from which MINER would learn: got"),
+        (dict(prompt_selection="greso"), "generates all-right prompts less often, from which MINER would learn"),
         (
-            dict(prompt_selection="greso", advantage_estimator="grpo", all_right="length", all_wrong="rl_zvp"),
-            "all-right and all-wrong prompts less often, from which Length preference and RL-ZVP would learn: got",
+            dict(prompt_selection="greso", advantage_estimator="grpo", all_right="constant", all_wrong="rl_zvp"),
+            "all-right and all-wrong prompts less often, from which Constant credit on all-right prompts and RL-ZVP",
         ),
     ],
 )

@@ -11,11 +11,8 @@ import yaml
 from harness import config, mixed_reward, trained
 from test_estimators import batch, run
 
-from trl_miner.distributed import World
 from trl_miner.methods.groups import group_kinds
 from trl_miner.methods.grpo import group_relative_advantages
-from trl_miner.methods.own import load_estimator
-from trl_miner.methods.rollouts import Rollouts
 from trl_miner.recipe import make_parser
 from trl_miner.runs.training_record import read_run_record, write_run_record
 
@@ -196,21 +193,3 @@ def test_the_guides_example_works(tmp_path, monkeypatch):
     is_ph = torch.tensor([True] * 4 + [False] * 8 + [True] * 4 + [False] * 8)
     assert torch.equal(found[~is_ph], grpo[~is_ph])
     assert torch.allclose(found[is_ph], grpo[is_ph] + 0.2 * mask[is_ph])
-
-
-class Half(World):
-    """One of two processes, whose other one gathers zeros."""
-
-    size = 2
-
-    def gather(self, values_B):
-        return torch.cat([values_B, torch.zeros_like(values_B)])
-
-
-def test_processes_that_return_unlike_results_stop_together():
-    """One that gathers its means would wait for one that states them."""
-    rewards, mask, scores = batch()
-    kinds = group_kinds(rewards, 4)
-    rollouts = Rollouts(rewards, rewards, mask[:12], kinds, 4, scores, Half())
-    with pytest.raises(ValueError, match="the same kind of result on every process"):
-        load_estimator("own_estimators.stated").estimate(rollouts)

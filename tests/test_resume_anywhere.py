@@ -114,7 +114,7 @@ LAYOUTS = [
 ]
 PROMPTS = [{}, {}, dict(dynamic_sampling=True), dict(prompt_selection="greso")]
 PROMPTS += [dict(dynamic_sampling=True, prompt_selection="greso")]
-LOSSES = [{}, {}, dict(beta=0.05), dict(beta=0.05, kl_on="rows_with_advantage"), dict(policy_loss="clip_cov")]
+LOSSES = [{}, {}, dict(beta=0.05), dict(policy_loss="clip_cov")]
 METHODS = [
     dict(advantage_estimator=name)
     for name in ("miner", "miner", "grpo", "ucas", "reinforce_pp", "unlikeliness", "placebo")

@@ -114,8 +114,6 @@ def a_watch(threshold=1.0, estimator="miner"):
     args = SimpleNamespace(
         correct_threshold=threshold,
         composition=find_composition(estimator),
-        knobs=lambda name: {"max_reward": 1.0},
-        max_completion_length=8,
     )
     return CorrectnessWatch(args, find_verifier(["my_check"]), 2)
 
@@ -139,30 +137,16 @@ def test_a_reward_that_leaves_miner_nothing_is_said_once(caplog, estimator, tota
 
 
 @pytest.mark.parametrize(
-    ("estimator", "rewards", "named"),
-    [
-        ("w_reinforce", [-1.0, NAN, 1.0], "total rewards of at least 0 and at most 1: got -1 to 1. "),
-        ("w_reinforce", [0.0, 1.25], "at least 0 and at most 1: got 0 to 1.25"),
-        ("maxrl", [-0.5, 2.0], "MaxRL is made for total rewards of at least 0: got -0.5 to 2. "),
-        ("ngrpo", [-1.0, 2.0], "NGRPO is made for total rewards of at most 1: got -1 to 2. "),
-        ("w_reinforce", [0.0, 1.0 + 1e-7], None),  # a rounded sum
-        ("w_reinforce", [NAN, NAN], None),
-        ("grpo", [-1.0, 3.0], None),
-    ],
-)
-def test_rewards_that_a_method_is_not_made_for_are_said_once(caplog, estimator, rewards, named):
-    watch = a_watch(estimator=estimator)
-    for _ in range(2):
-        watch.look_at_range(torch.tensor(rewards))
-    assert [named in record.message for record in caplog.records] == [True] * (named is not None)
-
-
-@pytest.mark.parametrize(
     ("rewards", "threshold", "named"),
     [
         ([0.0, 0.5], 1.0, "no rollout is correct, .* the largest is 0.5, correct_threshold is 1.*correct_reward_func"),
         ([0.0, 1.0], 0.0, "every rollout is correct, .* the smallest is 0, correct_threshold is 0"),
         ([NAN, NAN], 1.0, "no rollout can be scored: my_check returned None"),
+        (
+            [0.0, 0.0],
+            1.0,
+            "not one answer was right: my_check gave 0 to all.* end with 'I do not know'.* trl-miner sft",
+        ),
         ([1.0, 1.0], 1.0, None),  # an easy one
         ([0.0, 1.0], 1.0, None),
         ([0.0, 0.7], 0.7, None),  # 0.7 in float32 is less than in float64
@@ -172,45 +156,11 @@ def test_a_threshold_that_does_not_fit_the_rewards_is_said_once(caplog, rewards,
     watch = a_watch(threshold)
     for batch in range(BATCHES + 3):
         assert batch >= BATCHES or not caplog.records
-        watch.observe(torch.tensor(rewards).unsqueeze(1))
+        watch.observe(torch.tensor(rewards).unsqueeze(1), ["I do not know"] * 2)
         watch.end_batch()
     assert len(caplog.records) == (named is not None)
     if named:
-        assert re.match(f"After {BATCHES} generation batches: {named}", caplog.records[0].message)
-
-
-@pytest.mark.parametrize(
-    ("answer", "tokens", "named"),
-    [
-        ("The answer is 4.", 3, "2 of the last 2 are right but for their box.*math_accept_unboxed"),
-        (
-            "I do not know",
-            8,
-            "max_completion_length, at which 2 of the last 2 answers end.*'I do not know'.*trl-miner sft",
-        ),
-    ],
-)
-def test_where_nothing_is_right_it_is_said_with_answers_and_what_may_help(caplog, answer, tokens, named):
-    args = SimpleNamespace(correct_threshold=1.0, composition=find_composition("miner"), max_completion_length=8)
-    watch = CorrectnessWatch(args, find_verifier(["math_reward"]), 2)
-    for _ in range(BATCHES + 3):
-        watch.observe(torch.zeros(2, 1), [{"solution": "4"}] * 2, [answer] * 2, [[1] * tokens] * 2)
-        watch.end_batch()
-    (said,) = [record.message for record in caplog.records]
-    assert said.startswith(f"After {BATCHES} generation batches not one answer was right")
-    assert all(part in said for part in named.split(".*"))
-
-
-def test_rewards_that_begin_to_differ_late_are_said_then(policy, tmp_path, caplog):
-    """Zeros for the first six batches, and halves from then on; the sixth is the first with a warning due."""
-    calls = iter(range(9))
-
-    def reward(completions, **kwargs):
-        return [0.5 * (next_batch >= BATCHES + 1) for next_batch in [next(calls)] for _ in completions]
-
-    trained(policy, tmp_path, reward=reward, max_steps=BATCHES + 3, max_completion_length=4)
-    said = [record.message for record in caplog.records if "no rollout is correct" in record.message]
-    assert len(said) == 1 and said[0].startswith(f"After {BATCHES + 2} generation batches")
+        assert re.match(f"After {BATCHES} generation batches {named}", caplog.records[0].message)
 
 
 @pytest.mark.parametrize("returned", [[1.0, None], (1, None), np.array([1, math.nan]), torch.tensor([1, math.nan])])

@@ -10,7 +10,7 @@ from harness import Recording, build_policy, config, logps_of, mixed_reward, pro
 from test_trainer import fixed_rollouts
 from transformers import AutoModelForCausalLM
 
-from trl_miner.trainer.sampler_check import METRIC, Agreement, compare, find_fault
+from trl_miner.trainer.sampler_check import METRIC, SUSPICIOUS, TOO_FAR, compare
 
 NAN = math.nan
 
@@ -84,7 +84,7 @@ def test_logits_and_another_models_log_probs_are_refused(sharp, policy, tmp_path
 
 def test_what_rounding_does_not_explain_is_a_warning(sharp, tmp_path, caplog):
     trained(sharp, tmp_path, extra=sampler(change=lambda logp: logp - 0.15), max_steps=2)
-    assert sum("0.15 nats per token from the policy's" in record.getMessage() for record in caplog.records) == 1
+    assert sum("0.15 nats per token away" in record.getMessage() for record in caplog.records) == 1
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_what_is_compared():
     sampled, policy = torch.tensor([[-1.0, 0.5, -9.0]]), torch.full((1, 3), -1.5)
     is_token = torch.tensor([[True, True, False]])
     # 2 tokens, away by .5 and 2; one is above 0
-    assert compare(sampled, policy, is_token).tolist() == [2, 2.5, 2.5, 1]
+    assert compare(sampled, policy, is_token).tolist() == [2, 2.5, 1]
 
 
 def first_tokens(count, change):
@@ -162,7 +162,7 @@ def test_a_few_tokens_are_no_verdict(sharp, tmp_path):
     outlier = first_tokens(1, chain([-3.0], repeat(0.0)))
     trainer = trained(sharp, tmp_path / "a", extra=outlier, max_steps=9, learning_rate=0.0)
     assert trainer.forwarded == [12] * 5 and compared(trainer) == [pytest.approx(0.05, abs=1e-5)]
-    with pytest.raises(ValueError, match=r"0\.25 nats per token away on average \(bias -0\.25, 60 tokens"):
+    with pytest.raises(ValueError, match=r"0\.25 nats per token away on average \(60 tokens"):
         trained(sharp, tmp_path / "b", extra=first_tokens(1, cycle([-3.0, *[0.0] * 11])), max_steps=9)
 
 
@@ -180,11 +180,6 @@ def test_a_token_without_a_log_prob_is_left_out_by_every_method_that_asks(sharp,
     assert all(batch["advantages"].isfinite().all() for batch in trainer.batches)
 
 
-# Mean differences measured in bfloat16 at T = 0.7 (see the guide), and whether that is a fault
-MEASURED = {"bfloat16": (0.035, False), "raw": (0.259, True), "top_p 0.8": (0.103, False), "noise": (1.005, True)}
-
-
-@pytest.mark.parametrize("name", MEASURED)
-def test_the_limits_lie_between_rounding_and_another_distribution(name):
-    difference, is_fault = MEASURED[name]
-    assert (find_fault(Agreement(2816, difference, 0.0, 0), 0.7) is not None) == is_fault
+def test_the_limits_lie_between_rounding_and_another_distribution():
+    """Mean differences measured in bfloat16 at T = 0.7: rounding .035, top_p 0.8 .103, raw log-probs .259."""
+    assert 0.035 < SUSPICIOUS < 0.103 < TOO_FAR < 0.259

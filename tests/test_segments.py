@@ -47,7 +47,7 @@ def run(trained, tmp_path):
 
 VALUES = [True, False, 1, 2, 3, 5, 12, 24, 0.25, 0.5, 0.9, 2.5, "a", "no", {"a": 1}, ["a"]]
 WORDS = {  # of settings that take certain words alone
-    **{"lr_scheduler_type": "cosine", "optim": "sgd", "loss_type": "bnpo", "kl_on": "rows_with_advantage"},
+    **{"lr_scheduler_type": "cosine", "optim": "sgd", "loss_type": "bnpo"},
     **{"advantage_estimator": "ucas", "all_right": "constant", "all_wrong": "rl_zvp"},
     **{"policy_loss": "clip_cov", "prompt_selection": "greso", "scale_rewards": "batch", "miner_credit": "uniform"},
     **{"importance_sampling_level": "sequence", "miner_intrinsic": "constant", "save_strategy": "epoch"},

@@ -19,10 +19,9 @@ from harness import (
 from peft import LoraConfig
 
 from trl_miner import MinerGRPOConfig
-from trl_miner.rules import AVERAGED_BY_SEQUENCE_RATIO
-from trl_miner.trainer.row_layout import choose_layout
+from trl_miner.trainer.row_layout import ROW_MEAN, SUMMED, can_sort_rows
 
-LOSSES = sorted(AVERAGED_BY_SEQUENCE_RATIO | {"cispo", "vespo"})
+LOSSES = sorted(SUMMED | ROW_MEAN)
 STEP = dict(per_device_train_batch_size=3, gradient_accumulation_steps=8, num_generations=4)
 # Adam divides a gradient by its own size, and so makes of rounding what it likes.
 PLAIN = dict(optim="sgd", learning_rate=0.2, lr_scheduler_type="constant", max_grad_norm=0.0)
@@ -109,14 +108,6 @@ SETTINGS = {
     "several generations a step": dict(steps_per_generation=2, per_device_train_batch_size=4),
     "kl": dict(beta=0.1),
     "kl, corrected": dict(beta=0.1, use_bias_correction_kl=True, **OFF_POLICY),
-    "kl where there is an advantage": dict(beta=0.1, kl_on="rows_with_advantage", num_iterations=2),
-    "kl there, corrected": dict(
-        beta=0.1, kl_on="rows_with_advantage", use_bias_correction_kl=True, importance_sampling_level="sequence",
-        **OFF_POLICY,
-    ),
-    "kl there, bapo": dict(
-        beta=0.1, kl_on="rows_with_advantage", policy_loss="bapo", advantage_estimator="grpo", **OFF_POLICY
-    ),
     "lora": dict(lora=True, learning_rate=0.05),
     "lora, kl": dict(lora=True, beta=0.1, learning_rate=0.05),
     "budget": dict(max_tokens_per_micro_batch=60),
@@ -125,7 +116,6 @@ SETTINGS = {
     "budget, one micro-batch": dict(
         max_tokens_per_micro_batch=90, per_device_train_batch_size=24, gradient_accumulation_steps=1
     ),
-    "padded to eight": dict(pad_to_multiple_of=8),
     "opsm": dict(off_policy_mask_threshold=0.1, **OFF_POLICY),
     "bapo": dict(policy_loss="bapo", advantage_estimator="grpo", **OFF_POLICY),
     "bapo, budget": dict(
@@ -160,7 +150,8 @@ KEPT = {
     "top_entropy_quantile": dict(top_entropy_quantile=0.5),
     "entropy bonus": dict(entropy_coef=0.1),
     "policy_loss=clip_cov": dict(policy_loss="clip_cov", clip_cov_ratio=0.2, clip_cov_low=0.05, **OFF_POLICY),
-    "beta=0.1, loss_type=bnpo": dict(loss_type="bnpo", beta=0.1),
+    "pad_to_multiple_of": dict(pad_to_multiple_of=8),
+    "loss_type=bnpo": dict(loss_type="bnpo"),
     # |lp - old lp| is 0 at a generation's first step if both were computed alike; after another order of sums it is
     # 1e-8, and its gradient as large as any.
     "the penalty of policy_loss=kl_cov has a kink": dict(policy_loss="kl_cov", kl_cov_ratio=0.2, **OFF_POLICY),
@@ -169,34 +160,27 @@ KEPT = {
 
 @pytest.mark.parametrize("reason", KEPT)
 def test_a_loss_that_needs_trls_micro_batches_gets_them_and_says_so(policy, tmp_path, caplog, reason):
-    """Without needless padding, but for KL-Cov. Clip-Cov chooses the same tokens: its metrics are compared too."""
+    """Clip-Cov chooses the same tokens: its metrics are compared too."""
     settings = KEPT[reason] | (dict(advantage_estimator="grpo") if "policy" in reason else {})
     found, expected = compare(policy, tmp_path, **settings)
     ours = [r.getMessage() for r in caplog.records if "micro-batches stay TRL's" in r.getMessage()]
     assert len(ours) == 1 and reason.split("=")[0] in ours[0]
-    assert [len(x) for x, _ in found.taught] == [len(x) for x, _ in expected.taught]
-    share = sum(x.numel() for x, _ in found.taught) / sum(x.numel() for x, _ in expected.taught)
-    assert share == 1 if "kink" in reason else share < 0.8
+    assert [x.shape for x, _ in found.taught] == [x.shape for x, _ in expected.taught]
 
 
-def test_asking_the_model_leaves_no_trace(tmp_path):
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    policy = build_policy(tmp_path / "policy")
-    model = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=256, vocab_size=256))  # dropout 0.1
-    model.save_pretrained(policy)
-    trainer = Recording(policy, mixed_reward, config(tmp_path, max_steps=1), problems())
+def test_asking_the_model_leaves_no_trace(policy, tmp_path):
+    settings = {"model_init_kwargs": {"attention_dropout": 0.1}, "max_steps": 1}
+    trainer = Recording(policy, mixed_reward, config(tmp_path, **settings), problems())
     trainer.model.train()
-    trainer.model.transformer.h[1].eval()
+    trainer.model.model.layers[1].eval()
     modes, state = [module.training for module in trainer.model.modules()], torch.get_rng_state()
-    layout = choose_layout(trainer)
-    assert (layout.trim.prompts, layout.trim.completions, layout.can_regroup) == (False, True, True)
+    assert can_sort_rows(trainer)
     assert [module.training for module in trainer.model.modules()] == modes
     assert torch.equal(torch.get_rng_state(), state) and all(p.grad is None for p in trainer.model.parameters())
     assert trainer.forwarded == [] and not any(trainer._metrics["train"].values())
 
 
-def test_a_recurrent_model_keeps_the_padding_that_it_sees(tmp_path, caplog):
+def test_a_recurrent_model_keeps_trls_micro_batches(tmp_path, caplog):
     from transformers import RecurrentGemmaConfig, RecurrentGemmaForCausalLM
 
     policy = build_policy(tmp_path / "policy")
@@ -205,7 +189,7 @@ def test_a_recurrent_model_keeps_the_padding_that_it_sees(tmp_path, caplog):
     size |= dict(vocab_size=256, block_types=["recurrent", "attention"], pad_token_id=0, eos_token_id=1)
     RecurrentGemmaForCausalLM(RecurrentGemmaConfig(**size)).save_pretrained(policy)
     compare(policy, tmp_path, max_steps=2)
-    assert sum("prompts keep their padding" in r.getMessage() for r in caplog.records) == 1
+    assert sum("depend on padding" in r.getMessage() for r in caplog.records) == 1
 
 
 @pytest.mark.slow
@@ -217,9 +201,8 @@ def test_a_routers_loss_needs_trls_micro_batches(tmp_path, caplog):
     size = dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=32, num_hidden_layers=2, head_dim=16)
     size |= dict(num_attention_heads=2, num_key_value_heads=2, num_experts=4, num_experts_per_tok=2, vocab_size=256)
     Qwen3MoeForCausalLM(Qwen3MoeConfig(**size, pad_token_id=0, eos_token_id=1)).save_pretrained(policy)
-    found, expected = compare(policy, tmp_path, router_aux_loss_coef=0.1)
+    compare(policy, tmp_path, router_aux_loss_coef=0.1)
     assert sum("router's loss" in r.getMessage() for r in caplog.records) == 1
-    assert sum(x.numel() for x, _ in found.taught) < 0.8 * sum(x.numel() for x, _ in expected.taught)
 
 
 def test_a_budget_bounds_every_forward(policy, tmp_path):
@@ -241,7 +224,7 @@ def test_a_budget_below_the_longest_rollout_ends_the_run_before_the_step(policy,
 
 @pytest.mark.parametrize("budget", [1, 0, -5, 2.5])
 def test_a_budget_must_be_a_number_of_tokens(tmp_path, budget):
-    with pytest.raises(ValueError, match="max_tokens_per_micro_batch must be a .*whole number"):
+    with pytest.raises(ValueError, match="max_tokens_per_micro_batch must be (a whole number|at least 2)"):
         MinerGRPOConfig(str(tmp_path), max_tokens_per_micro_batch=budget, use_cpu=True, bf16=False)
 
 

@@ -3,7 +3,6 @@
 import itertools
 import logging
 import math
-import socket
 from contextlib import nullcontext
 from unittest.mock import patch
 
@@ -37,12 +36,6 @@ def grpo(policy, tmp_path_factory):
 @pytest.fixture(scope="module")
 def miner(policy, tmp_path_factory):
     return trained(policy, tmp_path_factory.mktemp("miner"))
-
-
-def test_miner_trains_on_prompts_that_grpo_wastes(miner, grpo):
-    logs = [log for log in miner.state.log_history if "reward" in log]
-    assert any(log["rollouts/recovered"] > 0 for log in logs)
-    assert any(not torch.equal(weights(miner)[n], w) for n, w in weights(grpo).items())
 
 
 @pytest.mark.parametrize("knobs", [dict(advantage_estimator="grpo"), dict(miner_lambda_max=0.0)])
@@ -438,13 +431,3 @@ def test_mixed_precision_converts_each_weight_once_in_a_generation(policy, tmp_p
             torch.manual_seed(0)
             found.append((trainer._generate(prompts)[1], max(counted.of.values())))
     assert found[0][0] == found[1][0] and found[0][1] == 1 < found[1][1]
-
-
-def test_a_group_port_that_is_taken_is_an_error_and_no_endless_wait(policy, tmp_path):
-    with socket.socket() as taken:
-        taken.bind(("", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        args = config(tmp_path, use_vllm=True, vllm_mode="server", vllm_group_port=port)
-        with pytest.raises(ValueError, match=f"vllm_group_port must be free.*got {port}.*Leave it out"):
-            MinerGRPOTrainer(policy, mixed_reward, args, problems())

@@ -21,7 +21,7 @@ from trl_miner.hub.model_card import SECTIONS
 from trl_miner.reward_functions import REWARD_KWARGS
 from trl_miner.rules import AVERAGED_BY_SEQUENCE_RATIO, CLIPPED_LOSSES, ONE_OF
 from trl_miner.trainer.generation_batch import COMPLETION_IDS, COMPLETIONS, EXTRA_FIELDS, SAMPLER_LOGPS, TOOL_MASK
-from trl_miner.trainer.row_layout import ROW_MEAN, SUMMED, TOKEN_MEAN
+from trl_miner.trainer.row_layout import ROW_MEAN, SUMMED
 from trl_miner.trainer.run_trainer import RunTrainer
 from trl_miner.trainer.scoring import MULTIMODAL_KEYS
 
@@ -83,7 +83,7 @@ ROLLOUT_LOOP = {
     "_generate_loop": "self stop_event",
     "_score_loop": "self stop_event",
 }
-ASYNCHRONOUS_SAMPLE = "input_ids completion_mask old_log_probs advantage group_id metrics model_version completion"
+ASYNCHRONOUS_SAMPLE = "input_ids completion_mask old_log_probs advantage group_id metrics model_version"
 
 
 def test_the_asynchronous_trainer_has_what_is_replaced_and_read():
@@ -103,7 +103,7 @@ def test_the_asynchronous_trainer_has_what_is_replaced_and_read():
     assert used & private - {"_name", "_paper", "_tag_names"} <= ASYNCHRONOUS_READ.keys()
     assert hasattr(async_grpo_trainer, "get_peak_flops_per_device"), moved("what asks CUDA for a name")
     assert {*ASYNCHRONOUS_SAMPLE.split()} <= {one.name for one in dataclasses.fields(async_grpo_trainer.RolloutSample)}
-    # What is yielded is what the queue gave last, which is how completion and version come to a sample.
+    # What is yielded is what the queue gave last, which is how a version comes to a sample.
     assert "sample = self.queue.get(" in inspect.getsource(async_grpo_trainer.RolloutQueueDataset), moved(
         "RolloutQueueDataset"
     )
@@ -218,7 +218,6 @@ def test_constructor_starts_with_model_rewards_and_args():
         ("trl.trainer.utils", "get_callable_name"),
         ("trl.trainer.utils", "split_pixel_values_by_grid"),
         ("trl.trainer.utils", "unsplit_pixel_values_by_grid"),
-        ("trl.trainer.utils", "use_adapter"),
         ("trl.cli.accelerate_config", "resolve_accelerate_config_argument"),
         ("transformers.trainer_utils", "rotate_checkpoints"),
     ],
@@ -257,11 +256,6 @@ def test_a_step_can_be_looked_at_before_its_gradients_go():
 @pytest.mark.parametrize(
     ("method", "fact", "what"),
     [
-        (
-            "_generate_and_score_completions",
-            r"if self\.beta != 0\.0:\s+if self\.ref_model is not None:(?![\s\S]*self\.beta)",
-            "without beta there is no forward of the reference, and nothing else is otherwise",
-        ),
         ("_calculate_rewards", r"= gather\(rewards_per_func\)", "rewards come back gathered"),
         ("_calculate_rewards", r'reward_kwargs\["log_metric"\]', "reward functions are handed log_metric"),
         ("_generate_and_score_completions", r'"train" if self\.model\.training else "eval"', "the mode's rule"),
@@ -318,7 +312,7 @@ def test_no_loss_type_is_unknown():
         name for names in lists for name in re.findall(r'"(\w+)"', names)
     }
     assert found == AVERAGED_BY_SEQUENCE_RATIO | {"cispo", "vespo"}, moved("GRPOTrainer._compute_loss (its losses)")
-    assert found == SUMMED | ROW_MEAN | TOKEN_MEAN, "what the gradient is a sum of must be known of every loss"
+    assert found == SUMMED | ROW_MEAN | {"bnpo"}, "what the gradient is a sum of must be known of every loss"
 
 
 def test_the_losses_average_as_the_micro_batches_of_a_plan_take_for_granted(stepped):
@@ -328,7 +322,7 @@ def test_the_losses_average_as_the_micro_batches_of_a_plan_take_for_granted(step
     batch = {name: value[:4] if torch.is_tensor(value) and value.dim() else value for name, value in batch.items()}
     batch["advantages"] = torch.tensor([1.0, -0.5, 2.0, 0.25])
     twice = {n: torch.cat([v, v]) if torch.is_tensor(v) and v.dim() else v for n, v in batch.items()}
-    for loss_type in SUMMED | ROW_MEAN | TOKEN_MEAN:
+    for loss_type in SUMMED | ROW_MEAN:
         trainer.loss_type = loss_type
         once, double = (trainer._compute_loss(trainer.model, b).item() for b in (batch, twice))
         assert double == pytest.approx(2 * once if loss_type in SUMMED else once, rel=1e-5), moved(loss_type)
@@ -357,11 +351,11 @@ def test_transformers_scales_a_loss_as_a_plan_does(stepped):
 
 
 def test_the_loss_looks_for_its_inputs_after_its_forward():
-    """`policy_loss` and `kl_on` put other advantages, bounds and references in their place between the two."""
+    """`policy_loss` puts other advantages and bounds in their place between the two."""
     source = inspect.getsource(GRPOTrainer._compute_loss)
     forward = source.index("self._get_per_token_logps_and_entropies(")
     assert source.count("self._get_per_token_logps_and_entropies(") == 1, moved("GRPOTrainer._compute_loss (forwards)")
-    inputs = ['inputs["advantages"]', 'inputs.get("old_per_token_logps")', 'inputs["ref_per_token_logps"]']
+    inputs = ['inputs["advantages"]', 'inputs.get("old_per_token_logps")']
     for what in (*inputs, "self.epsilon_low", "self.epsilon_high"):
         assert source.index(what) > forward, moved(f"GRPOTrainer._compute_loss (when it reads {what})")
     for loss_type in CLIPPED_LOSSES:

@@ -12,19 +12,11 @@ from .methods import ESTIMATORS
 from .methods.fields import add_method_fields
 from .rules import DERIVED, check
 
-# What to do instead of settings of the synchronous trainer that have no effect here.
+# What to do instead of settings that have no effect here, where it is not to leave them out.
 _INSTEAD = {
-    "beta": "TRL's asynchronous trainer has no reference model. Leave beta out",
-    "kl_on": "TRL's asynchronous trainer has no reference model. Leave kl_on out",
-    "dose_share": "It measures gradients of padded batches. Leave dose_share out, and set miner_lambda_max",
-    "dynamic_sampling": "The rollout worker draws the prompts. Leave dynamic_sampling out",
-    "prompt_selection": "The rollout worker draws the prompts. Leave prompt_selection out",
-    "policy_loss": "Its loss is TRL's own clipped one. Leave policy_loss out",
-    "loss_type": "Its loss is the mean over the trained tokens of a micro-batch. Leave loss_type out",
-    "scale_rewards": "Its worker divides by the standard deviation of the group. Leave scale_rewards out",
+    "dose_share": "It measures gradients of padded batches. Set miner_lambda_max instead",
     "reward_weights": "Its worker adds rewards with a weight of 1. Scale them in the reward functions",
-    "num_iterations": "Each rollout is trained once. Leave num_iterations out",
-    "use_vllm": "Its worker always asks a server, but on a CPU. Leave use_vllm out, and set vllm_server_base_url",
+    "use_vllm": "Its worker always asks a server, but on a CPU. Set vllm_server_base_url",
     "vllm_server_host": "Set vllm_server_base_url",
     "vllm_server_port": "Set vllm_server_base_url",
 }
@@ -93,7 +85,6 @@ class MinerAsyncGRPOConfig(SharedSettings, AsyncGRPOConfig):
         self.use_vllm = not self.use_cpu
         if self.use_cpu and self.token_budget is None:  # TRL would ask the server
             self.token_budget = 0
-        self._check_placeholders()
         check(DERIVED, self)
 
     def window_of(self, num_processes: int) -> int:

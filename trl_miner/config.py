@@ -18,8 +18,8 @@ from .methods.compose import ALL_RIGHT, ALL_WRONG, Composition, estimators_of, f
 from .methods.fields import add_method_fields, list_methods, setting
 from .methods.method import AdvantageEstimator, Method, PolicyLoss
 from .methods.own import own_knobs
-from .redaction import HIDDEN, redact
-from .rules import ALL_ROWS, BATCH, DERIVED, DEVICE, ROWS_WITH_ADVANTAGE, SETTINGS, check
+from .redaction import redact
+from .rules import BATCH, DERIVED, SETTINGS, check
 from .setting import convert_fields
 
 C = TypeVar("C")
@@ -211,17 +211,6 @@ class SharedSettings:
                     setattr(self, method.setting(name), None)
         check(SETTINGS, self)
 
-    def _check_placeholders(self) -> None:
-        """Raise for a secret that `to_dict` or `without_secrets` has hidden: the run would log in with `***`."""
-        for name, value in vars(self).items():
-            may_hold_one = isinstance(value, dict) or name.endswith(("_token", "_url"))
-            if may_hold_one and (HIDDEN in str(value) or value == f"<{name.upper()}>"):
-                raise ValueError(
-                    f"{name} must hold the secret itself: got the placeholder that to_dict and saved files have in "
-                    f"its place. Give the secret again, or copy the configuration with copy.copy or "
-                    f"dataclasses.replace, which keep it."
-                )
-
 
 @with_hints
 @dataclass(repr=False)  # that of transformers shows secrets, and dataclass would write another
@@ -286,15 +275,7 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
         "clip",
         f"What acts inside the loss: {list_methods(POLICY_LOSSES.values())}. clip is the loss that loss_type names; "
         "the others need loss_type grpo, bnpo, dr_grpo or dapo, at token level.",
-    )
-    kl_on: str = setting(
-        "all",
-        "Rollouts that the KL penalty (beta) acts on: all, as in TRL; or rows_with_advantage, which leaves it out for "
-        "rollouts whose advantage is zero at every token. These then go through neither the reference model nor, with "
-        "compute_less, the policy's forward and backward. That is another gradient: nothing holds the policy "
-        "near the reference on such rollouts. The loss is divided by as much as before; the metric kl is a mean over "
-        "the others. Evaluation takes all.",
-        one_of=(ALL_ROWS, ROWS_WITH_ADVANTAGE),
+        one_of=POLICY_LOSSES,
     )
     optimizer_batch_size: int | None = setting(
         None,
@@ -304,15 +285,16 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
     compute_less: bool = setting(
         True,
         "Skip forward and backward for rollouts whose advantage is zero at every token, unless a KL penalty moves "
-        "them (see kl_on). Sort the others into micro-batches by length, each without the padding that none of its "
-        "rollouts needs, in the forwards without a gradient, too. Where the loss depends on TRL's micro-batches, they "
-        "are only trimmed: top_entropy_quantile, entropy bonus, router loss, Clip-Cov, loss_type bnpo with a beta. "
-        "KL-Cov and images leave them as they are. Metrics of the loss are means over the tokens in it.",
+        "them. Sort the others into micro-batches by length, each without the padding that none of its "
+        "rollouts needs, in the forwards without a gradient, too. TRL's micro-batches stay where the loss depends on "
+        "them (top_entropy_quantile, entropy bonus, router loss, Clip-Cov, KL-Cov, loss_type bnpo), with images or "
+        "pad_to_multiple_of, and with models that see padding. Metrics of the loss are means over the tokens in it.",
     )
     max_tokens_per_micro_batch: int | None = setting(
         None,
         "Cut the rollouts of an optimizer step into as few micro-batches as hold this many tokens each, prompts and "
         "padding included, instead of per_device_train_batch_size rollouts each. At least the longest rollout.",
+        at_least=2,
     )
     reuse_sampling_logps: bool = setting(
         True,
@@ -356,7 +338,7 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
     )
     dynamic_sampling_max_rounds: int = setting(
         10,
-        "Generations per batch, the first included, before it is filled up with the best prompts there are.",
+        "Generations per batch, the first included, before it is filled up with prompts that are not mixed.",
         at_least=1,
     )
     prompt_selection: str = setting(
@@ -373,12 +355,7 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
         if self.optimizer_batch_size is not None:
             self._set_accumulation(self.num_processes)
         check(BATCH, self, self.num_processes)
-        try:
-            super().__post_init__()  # which may still choose the device
-        except ValueError:
-            check(DEVICE, self)
-            raise
-        self._check_placeholders()
+        super().__post_init__()
         check(DERIVED, self)
 
     def _take_derived_batch(self) -> None:

@@ -10,22 +10,18 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any
 
-import torch
-
-from .methods import METHODS, POLICY_LOSSES, REINFORCE_PP_BASELINE, SELECTIONS
-from .methods.compose import ALL_RIGHT, ALL_WRONG
+from .methods import KL_COV, METHODS, REINFORCE_PP_BASELINE, SELECTIONS
 from .methods.fields import check_limits
-from .methods.method import Kind, Knob
+from .methods.method import AdvantageEstimator, Kind, Knob
 
 logger = logging.getLogger("trl_miner.config")
-
-ALL_ROWS, ROWS_WITH_ADVANTAGE = "all", "rows_with_advantage"  # of kl_on
 
 # Lower bounds of TRL's settings. TRL finds some of these out hours later, or never.
 _AT_LEAST = {
     **dict.fromkeys(("per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations"), 1),
     **dict.fromkeys(("steps_per_generation", "generation_batch_size", "max_completion_length"), 1),
     **dict.fromkeys(("vllm_tensor_parallel_size", "max_tool_calling_iterations"), 1),
+    "num_generations": 2,  # a rollout is judged against its group
     **dict.fromkeys(("learning_rate", "beta", "epsilon", "epsilon_high"), 0),
 }
 # None is a value of these. (Their types do not tell: transformers' parser takes None out of them.)
@@ -44,6 +40,7 @@ ONE_OF = {
 _ONLY_WITH: dict[str, tuple[str, Collection[Any]]] = {
     "miner_gamma": ("miner_credit", ("focal",)),
     "dynamic_sampling_max_rounds": ("dynamic_sampling", (True,)),
+    "max_tokens_per_micro_batch": ("compute_less", (True,)),
 }
 # The losses of TRL that clip a ratio at every token; in the others there is nothing for a policy loss to change.
 CLIPPED_LOSSES = {"grpo", "bnpo", "dr_grpo", "dapo"}
@@ -54,15 +51,6 @@ _SHARDED = {"DEEPSPEED", "FSDP", "MEGATRON_LM"}
 
 
 # Known: the settings, before `GRPOConfig` derives some from others.
-
-
-def group_holds_two(args: Any) -> None:
-    """Groups hold two rollouts or more."""
-    if args.num_generations < 2:
-        raise ValueError(
-            f"num_generations must be at least 2, because a rollout is judged against its group: got "
-            f"{args.num_generations}. The paper uses 16."
-        )
 
 
 def own_fields_are_in_range(args: Any) -> None:
@@ -98,10 +86,7 @@ def trl_fields_are_in_range(args: Any) -> None:
 def policy_loss_fits(args: Any) -> None:
     """A `policy_loss` has a loss of TRL's that it can change."""
     name = args.policy_loss
-    if name not in POLICY_LOSSES:
-        raise ValueError(f"policy_loss must be one of {', '.join(POLICY_LOSSES)}: got {name!r}.")
-    loss = POLICY_LOSSES[name]
-    if loss.function is None:
+    if args.policy_loss_method.function is None:
         return
     if args.importance_sampling_level != "token":
         raise ValueError(
@@ -113,58 +98,36 @@ def policy_loss_fits(args: Any) -> None:
             f"policy_loss={name} works inside a clipped loss: got loss_type={args.loss_type!r}. Use one of "
             f"{', '.join(sorted(CLIPPED_LOSSES))}."
         )
-    for setting, reason in loss.refuses.items():
-        if getattr(args, setting) is not None:
-            raise ValueError(f"policy_loss={name} {reason}: got {setting}={getattr(args, setting)}. Leave it out.")
+    if name == KL_COV.name and args.delta is not None:
+        raise ValueError(
+            f"policy_loss={name} has no clipping for delta to bound: got delta={args.delta}. Leave it out."
+        )
 
 
 def dynamic_sampling_keeps_what_methods_learn_from(args: Any) -> None:
     """`dynamic_sampling` has no method beside it that learns from the prompts that it drops."""
-    if not args.dynamic_sampling:
+    mixed, learners = args.composition.mixed, _learners(args)
+    if not (args.dynamic_sampling and learners):
         return
-    mixed, credited = args.composition.mixed, args.composition.credited
-    for method in args.estimators:
-        if kinds := [kind for kind, other in credited.items() if other.name == method.name]:
-            raise ValueError(
-                f"dynamic_sampling drops the {_prompts(sorted(kinds))} that {method.label} learns from: got "
-                f"{describe_estimators(args)}. Set advantage_estimator to {mixed.name}"
-                f"{' (that is DAPO)' if mixed.name == 'grpo' else ''} and leave all_right and all_wrong out, or leave "
-                f"dynamic_sampling out."
-            )
-    lost = sorted(mixed.acts_on - {"mixed"} - args.composition.homogeneous.keys())
-    if lost and mixed.name not in METHODS:  # what one of the user's own does with them is not known
-        logger.warning(
-            f"dynamic_sampling drops the {_prompts(lost)} before {mixed.label} sees them. If it learns from them, "
-            f"leave dynamic_sampling out. If not, make it an AdvantageEstimator with acts_on=frozenset({{'mixed'}}), "
-            f"which silences this."
-        )
-    elif lost:
-        raise ValueError(
-            f"dynamic_sampling drops the {_prompts(lost)} that {mixed.label} learns from: got "
-            f"{describe_estimators(args)}. To have it learn from mixed prompts alone, write "
-            f"{' and '.join(f'{kind}: none' for kind in lost)}; or leave dynamic_sampling out."
-        )
+    labels = " and ".join(dict.fromkeys(method.label for method in learners.values()))
+    text = (
+        f"dynamic_sampling drops the {_prompts(learners)} that {labels} learns from: got {describe_estimators(args)}"
+    )
+    advice = f"write advantage_estimator: {mixed.name} with {' and '.join(f'{kind}: none' for kind in learners)}"
+    names = {method.name for method in learners.values()}
+    if names == {mixed.name} and mixed.name not in METHODS:  # what it does with them is not known
+        logger.warning(f"{text}. If it does, {advice}, or leave dynamic_sampling out.")
+    else:
+        raise ValueError(f"{text}. To learn from mixed prompts alone, {advice}; or leave dynamic_sampling out.")
 
 
 def token_budget_holds_a_rollout(args: Any) -> None:
     """`max_tokens_per_micro_batch` holds the longest completion."""
-    budget = args.max_tokens_per_micro_batch
-    if budget is None:
-        return
-    if budget < 2 or budget != int(budget):
-        raise ValueError(
-            f"max_tokens_per_micro_batch must be a whole number of tokens, at least 2: got {budget}. It must hold the "
-            f"longest prompt and max_completion_length={args.max_completion_length} tokens."
-        )
-    if not args.compute_less:
-        raise ValueError(
-            f"max_tokens_per_micro_batch sorts rollouts by length: got {budget} with compute_less=False. "
-            f"Leave one of them out."
-        )
-    if args.max_completion_length is not None and budget <= args.max_completion_length:
+    budget, longest = args.max_tokens_per_micro_batch, args.max_completion_length
+    if budget is not None and longest is not None and budget <= longest:
         logger.warning(
-            f"max_tokens_per_micro_batch={budget} does not hold a prompt and max_completion_length="
-            f"{args.max_completion_length} tokens: the run ends with an error if a rollout is longer."
+            f"max_tokens_per_micro_batch={budget} does not hold a prompt and max_completion_length={longest} tokens: "
+            f"the run ends with an error if a rollout is longer."
         )
 
 
@@ -175,8 +138,7 @@ def dose_has_methods_to_scale(args: Any) -> None:
     if not 0 < args.dose_share < 1:
         raise ValueError(
             f"dose_share must be above 0 and below 1, as a share of the gradient's norm: got {args.dose_share}. A "
-            f"good first value is 0.01. To give all-right and all-wrong prompts nothing, write advantage_estimator: "
-            f"grpo alone."
+            f"good first value is 0.01; for none, write advantage_estimator: grpo alone."
         )
     if not args.composition.dosed:
         raise ValueError(
@@ -188,16 +150,12 @@ def dose_has_methods_to_scale(args: Any) -> None:
         if method is REINFORCE_PP_BASELINE:
             raise ValueError(
                 f"dose_share needs a method that gives the rollouts of such a prompt an advantage: got {kind}: "
-                f"{method.name}, which subtracts the group's mean and leaves an {kind.replace('_', '-')} prompt "
-                f"nothing but the batch's offset. Choose another, such as "
-                f"{'miner' if kind == ALL_RIGHT else 'rl_zvp'}, or leave dose_share out."
+                f"{method.name}, which leaves it nothing but the batch's offset. Choose another."
             )
-        knob = method.knobs.get("lambda_max")
-        setting = method.setting("lambda_max")
+        knob, setting = method.knobs.get("lambda_max"), method.setting("lambda_max")
         if knob is not None and (value := getattr(args, setting)) not in (None, knob.default):
             raise ValueError(
-                f"{setting} must be left out with dose_share, which takes the place of this cap: got {value}. Leave "
-                f"one of them out."
+                f"{setting} must be left out with dose_share, which takes the place of this cap: got {value}."
             )
 
 
@@ -227,21 +185,6 @@ def batches_come_out_even(args: Any, num_processes: int) -> None:
         )
 
 
-# Known besides: whether this machine has the device that the settings ask for.
-
-
-def device_has_bf16(args: Any) -> None:
-    """bf16, transformers' default here, has a device that computes in it."""
-    from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_available
-
-    is_wanted = (args.bf16 if args.bf16 is not None else not args.fp16) or args.bf16_full_eval
-    if is_wanted and not args.use_cpu and not is_torch_bf16_gpu_available() and not is_torch_xla_available():
-        raise ValueError(
-            f"bf16 needs a GPU that has it: got {'no such GPU' if torch.accelerator.is_available() else 'no GPU'}. To "
-            f"train on a CPU, set use_cpu: true and bf16: false; on an older GPU, bf16: false and fp16: true."
-        )
-
-
 # Known: the settings with what `GRPOConfig` has derived.
 
 
@@ -249,18 +192,12 @@ def token_advantages_reach_tokens(args: Any) -> None:
     """The loss does not average over each rollout what differs from token to token."""
     if args.importance_sampling_level != "sequence" or args.loss_type not in AVERAGED_BY_SEQUENCE_RATIO:
         return
-    per_token = [method for method in args.estimators if method.is_per_token(args.knobs(method.name))]
-    if not per_token:
-        return
-    culprit, silence = describe_estimators(args), ""
-    if len(per_token) == 1 and (uniform := per_token[0].uniform_when):
-        settings = {f"{per_token[0].name}_{name}": value for name, value in uniform.items()}
-        culprit = " and ".join(f"{name}={getattr(args, name)!r}" for name in settings)
-        silence = f", or {' or '.join(f'{name}={value!r}' for name, value in settings.items())} to silence this"
-    logger.warning(
-        f"importance_sampling_level='sequence' with loss_type='{args.loss_type}' averages the advantage over each "
-        f"rollout, so {culprit} does not reach single tokens. Use importance_sampling_level='token' for it{silence}."
-    )
+    if any(method.per_token for method in args.estimators):
+        logger.warning(
+            f"importance_sampling_level='sequence' with loss_type='{args.loss_type}' averages the advantage over each "
+            f"rollout, so that of {describe_estimators(args)} does not reach single tokens. Use "
+            f"importance_sampling_level='token' for it."
+        )
 
 
 def settings_have_an_effect(args: Any) -> None:
@@ -283,11 +220,6 @@ def settings_have_an_effect(args: Any) -> None:
     ]
     if shown:
         logger.warning(f"Settings without effect: {'; '.join(shown)}. Leave them out, or set what they need.")
-    if args.kl_on == ROWS_WITH_ADVANTAGE and args.beta == 0:
-        logger.warning(
-            f"kl_on={ROWS_WITH_ADVANTAGE} does nothing without a KL penalty: got beta={args.beta}. Set beta above 0, "
-            f"or leave kl_on out."
-        )
 
 
 def rewards_are_scaled_as_asked(args: Any) -> None:
@@ -322,29 +254,12 @@ def policy_loss_has_ratios(args: Any) -> None:
 
 def selection_generates_what_methods_learn_from(args: Any) -> None:
     """`prompt_selection` does not pass over prompts that a method learns from."""
-    if args.prompt_selection not in SELECTIONS:
-        return
-    composition = args.composition
-    learns = {kind: composition.mixed for kind in composition.mixed.acts_on}
-    learns |= {**composition.homogeneous, **composition.credited}
-    methods = {
-        kind: learns[kind] for kind in (ALL_RIGHT, ALL_WRONG) if kind in learns and learns[kind].name in METHODS
-    }
-    if methods:
-        labels = dict.fromkeys(method.label for method in methods.values())
+    learners = {kind: method for kind, method in _learners(args).items() if method.name in METHODS}
+    if args.prompt_selection in SELECTIONS and learners:
+        labels = dict.fromkeys(method.label for method in learners.values())
         logger.warning(
-            f"prompt_selection={args.prompt_selection} generates {_prompts(methods)} less often, from which "
-            f"{' and '.join(labels)} would learn: got {describe_estimators(args)}. Leave prompt_selection out, or set "
-            f"advantage_estimator: grpo alone, unless this is what you want to try."
-        )
-
-
-def evaluation_drops_nothing(args: Any) -> None:
-    """Rewards of the training and of the evaluation are means over the same kind of prompts."""
-    if args.dynamic_sampling and args.eval_strategy != "no":
-        logger.warning(
-            "dynamic_sampling is for training: evaluation drops no prompt, so that eval_reward and reward are not "
-            "means over the same kind of prompts."
+            f"prompt_selection={args.prompt_selection} generates {_prompts(learners)} less often, from which "
+            f"{' and '.join(labels)} would learn. Leave it out, or set advantage_estimator: grpo alone."
         )
 
 
@@ -418,16 +333,20 @@ def describe_estimators(args: Any) -> str:
     return ", ".join(f"{name}={value!r}" for name in names if (value := getattr(args, name)) is not None)
 
 
+def _learners(args: Any) -> dict[Kind, AdvantageEstimator]:
+    """Return the methods that may learn from all-right and all-wrong prompts, by the kind of prompt."""
+    mixed, homogeneous = args.composition.mixed, args.composition.homogeneous
+    return {kind: mixed for kind in sorted(mixed.acts_on - {"mixed"} - homogeneous.keys())} | args.composition.dosed
+
+
 def _prompts(kinds: Iterable[Kind]) -> str:
     return f"{' and '.join(kinds).replace('_', '-')} prompts"
 
 
-# What has to be known, and the rules that it is enough for.
-SETTINGS, BATCH, DEVICE, DERIVED = "settings", "batch", "device", "derived settings"
-LAUNCH, QUANTIZED, TRAINING_SET = "launch", "quantized weights", "training set"
+# What has to be known, and the rules of settings that it is enough for.
+SETTINGS, BATCH, DERIVED = "settings", "batch", "derived settings"
 RULES: Mapping[str, tuple[Callable[..., None], ...]] = {
     SETTINGS: (
-        group_holds_two,
         own_fields_are_in_range,
         trl_fields_are_in_range,
         policy_loss_fits,
@@ -436,31 +355,21 @@ RULES: Mapping[str, tuple[Callable[..., None], ...]] = {
         dose_has_methods_to_scale,
     ),
     BATCH: (batches_come_out_even,),
-    DEVICE: (device_has_bf16,),
     DERIVED: (
         token_advantages_reach_tokens,
         settings_have_an_effect,
         rewards_are_scaled_as_asked,
         policy_loss_has_ratios,
         selection_generates_what_methods_learn_from,
-        evaluation_drops_nothing,
     ),
-    LAUNCH: (gradients_can_be_measured,),
-    QUANTIZED: (vllm_gets_quantized_weights,),
-    TRAINING_SET: (prompts_can_be_drawn,),
 }
 
 
-def check(known: str, *facts: Any, **named: Any) -> None:
-    """Run all rules for which this is known, a key of `RULES`.
-
-    Args:
-        known: What is known.
-        facts: What the rules take: the settings first, where they judge settings.
-        named: What they take by name.
+def check(known: str, *facts: Any) -> None:
+    """Run all rules for which this is known, a key of `RULES`, on the settings and what else they take.
 
     Raises:
         ValueError: A rule is broken. The text has the rule, the value and what to do.
     """
     for rule in RULES[known]:
-        rule(*facts, **named)
+        rule(*facts)

@@ -51,7 +51,7 @@ def measure(num_rollouts, num_tokens):
         rounds.append(GeneratedRound(rows, rollouts(count, num_tokens, [r, world.rank]), rewards_NF, {}))
     num_groups = num_rollouts // G
     groups = [(0, p) for p in range(0, num_groups, 2)] + [(1, p) for p in range(1, num_groups, 2)]
-    groups = [Group(r, p, 0, True, 0.0) for r, p in groups]
+    groups = [Group(r, p, 0, True) for r, p in groups]
     gc.collect()
     dist.barrier()
     before = memory_mib("VmRSS")

@@ -14,7 +14,6 @@ from trl.experimental.async_grpo.async_grpo_trainer import FixedCountBatcher, To
 
 from trl_miner.distributed import World
 from trl_miner.trainer.micro_batches import plan_micro_batches
-from trl_miner.trainer.padding import PaddingTrim
 
 PROMPTS, ROLLOUTS, LONGEST, PER_DEVICE, BUDGET = 16, 16, 1024, 8, 8192
 TEXT = f"""A step of {PROMPTS} prompts x {ROLLOUTS} rollouts on one process, in thousands of tokens. Half of the
@@ -56,9 +55,7 @@ def synchronous(num_prompt: int, sizes: list[int]) -> tuple[int, int]:
                 "advantages": is_moved[part].float().unsqueeze(1) * completion,
             }
         )
-    plan = plan_micro_batches(
-        batches, trim=PaddingTrim(), has_kl=False, max_tokens=None, loss_type="dapo", least=1, world=World()
-    )
+    plan = plan_micro_batches(batches, has_kl=False, max_tokens=None, loss_type="dapo", least=1, world=World())
     for number in range(len(plan.parts)):
         plan.build(number)
     return plan.padded_tokens(), plan.num_tokens

@@ -229,17 +229,12 @@ def lengths_table(case: Case, rounds: int) -> str:
 
 def kl_table(case: Case, rounds: int) -> str:
     rows, beta = [], {"beta": 0.001}
-    targets = {"miner": "0.27", "grpo": "0.22"}  # with kl_on: rows_with_advantage
-    kinds = [(estimator, kl_on) for estimator in targets for kl_on in ("all", "rows_with_advantage")]
-    settings = [beta | {"advantage_estimator": estimator, "kl_on": kl_on} for estimator, kl_on in kinds]
-    variants = [Variant(" ".join(kind), chosen) for kind, chosen in zip(kinds, settings, strict=True)]
+    variants = [Variant(name, beta | {"advantage_estimator": name}) for name in ("miner", "grpo")]
     for name, lora in (("all weights", False), ("LoRA", True)):
         found = Comparison(replace(case, size=case.size | OF_KL, lora=lora), variants, rounds, beta)
-        for (estimator, kl_on), variant in zip(kinds, variants, strict=True):
-            target = targets[estimator] if kl_on != "all" else ""
-            ratio, peak = found.ratio(variant), found.peak(variant)
-            rows.append([name, found.seconds, estimator, kl_on, target, ratio, peak])
-    header = ["trained", "TRL, s", "advantage_estimator", "kl_on", "target", "ratio", "peak memory"]
+        for variant in variants:
+            rows.append([name, found.seconds, variant.name, found.ratio(variant), found.peak(variant)])
+    header = ["trained", "TRL, s", "advantage_estimator", "ratio", "peak memory"]
     return f"{KL_TEXT.format(rounds)}\n" + table(header, rows)
 
 

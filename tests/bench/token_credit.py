@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.data import arithmetic, base_model
-from trl_miner.methods import MINER, Rollouts
+from trl_miner.methods import Rollouts
 from trl_miner.methods.groups import group_kinds
 from trl_miner.rewards import math_reward
 from trl_miner.trainer import token_credit
@@ -56,7 +56,7 @@ def record(num_tokens: int) -> tuple[float, int]:
         with tempfile.TemporaryDirectory() as folder:
             start = time.perf_counter()
             chosen = token_credit._own_rows(output, rollouts, logps, rewards.bool())
-            records = token_credit.credit_table(chosen, 10, rollouts, rewards, MINER, KNOBS, tokenizer)
+            records = token_credit.credit_table(chosen, 10, rollouts, rewards, KNOBS, tokenizer)
             path = token_credit.write_credit(folder, records, {"step": 10, "num_generations": GENERATIONS})
             seconds.append(time.perf_counter() - start)
             size = path.stat().st_size

@@ -113,9 +113,6 @@ CASES = {
     "recorded": dict(micro_batches=3, log_token_credit=1, miner_gamma=1.0),
     "measured": dict(micro_batches=3, log_gradient_share=1, adam_epsilon=1e-3, learning_rate=1e-2),
     "dosed": dict(micro_batches=3, dose_share=0.2, all_wrong="rl_zvp"),
-    "kl_where_paid": dict(
-        kl_on="rows_with_advantage", beta=0.1, num_iterations=3, learning_rate=3e-2, max_tokens_per_micro_batch=60
-    ),
     "scored": dict(micro_batches=3, max_tokens_per_micro_batch=60, num_iterations=2, beta=0.1),
     "images": dict(
         micro_batches=3, max_tokens_per_micro_batch=60, num_iterations=2, advantage_estimator="ucas", cls=LastHasImages

@@ -44,14 +44,12 @@ CASES = {
     ),  # reads the logits of a head that is sharded too
     # compares the sampler's log-probs with a forward, at its temperature and at 1
     "sampler": dict(micro_batches=3, temperature=0.7),
-    # The reference's forward too is one of rows, as many on every process.
     "bapo": dict(
         advantage_estimator="grpo",
         policy_loss="bapo",
         num_iterations=3,
         learning_rate=3e-2,
         beta=0.1,
-        kl_on="rows_with_advantage",
     ),
     # The checkpoint of step 2 lies inside a generation cycle; "resumed" goes on from it.
     "saved": dict(num_iterations=2, steps_per_generation=3, micro_batches=3, save_steps=2, accumulation=1, steps=8),

@@ -169,7 +169,7 @@ def user_benchmark(name: str, path: str | Path) -> Benchmark:
         question=question,
         solution=c.letter(answer) if options else answer,
         options=c.options(options) if options else None,
-        id="id" if "id" in columns else None,
-        level=c.optional("level"),
+        id="id",
+        level="level",
         path=str(path),
     )

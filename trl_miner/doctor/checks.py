@@ -77,10 +77,10 @@ def check_rules(context: Context) -> Iterator[Finding]:
     settings, config = context.settings, context.parsed[0][1]
     try:
         precision = "fp16" if config.fp16 else "no"
-        rules.check(rules.LAUNCH, config, distribution=context.distribution, precision=precision)
+        rules.gradients_can_be_measured(config, distribution=context.distribution, precision=precision)
         if settings.use_vllm and (settings.load_in_4bit or settings.load_in_8bit):
             bits, is_sharded = 8 if settings.load_in_8bit else 4, context.sharding in ("zero3", "fsdp")
-            rules.check(rules.QUANTIZED, bits=bits, is_sharded=is_sharded, has_dora=bool(settings.use_dora))
+            rules.vllm_gets_quantized_weights(bits=bits, is_sharded=is_sharded, has_dora=bool(settings.use_dora))
     except ValueError as error:
         yield failed(str(error))
 
@@ -207,6 +207,6 @@ def check_rewards(context: Context) -> Iterator[Finding]:
         load_reward_funcs(settings, settings)
         tools = load_tools(settings.tools or (), settings.tool_seconds)
         if settings.environment_factory:
-            load_environments(settings.environment_factory, settings.tool_seconds, None, tools)
+            load_environments(settings.environment_factory, settings.tool_seconds, tools)
     except ValueError as error:
         yield failed(str(error))

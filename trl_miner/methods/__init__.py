@@ -20,12 +20,8 @@ from .reinforce_pp import REINFORCE_PP as REINFORCE_PP, REINFORCE_PP_BASELINE as
 from .ucas import UCAS as UCAS
 from .entropy_adv import ENTROPY_ADV as ENTROPY_ADV
 from .ngrpo import NGRPO as NGRPO
-from .maxrl import MAXRL as MAXRL
-from .quantile import QUANTILE as QUANTILE
-from .w_reinforce import W_REINFORCE as W_REINFORCE
 from .unlikeliness import UNLIKELINESS as UNLIKELINESS
 from .rl_zvp import RL_ZVP as RL_ZVP
-from .length import LENGTH as LENGTH
 from .entropy import ENTROPY as ENTROPY
 from .constant import CONSTANT as CONSTANT
 from .placebo import PLACEBO as PLACEBO

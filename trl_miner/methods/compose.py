@@ -30,15 +30,10 @@ NONE = AdvantageEstimator(
 
 @dataclass(frozen=True)
 class Composition:
-    """The method of each kind of prompt.
+    """The method of each kind of prompt."""
 
-    Attributes:
-        mixed: Of prompts that are neither all right nor all wrong.
-        homogeneous: Of the others, where one is named: by "all_right" and "all_wrong".
-    """
-
-    mixed: AdvantageEstimator
-    homogeneous: Mapping[Kind, AdvantageEstimator]
+    mixed: AdvantageEstimator  # of prompts that are neither all right nor all wrong
+    homogeneous: Mapping[Kind, AdvantageEstimator]  # of all-right and all-wrong prompts, where one is named
 
     @property
     def methods(self) -> tuple[AdvantageEstimator, ...]:
@@ -84,15 +79,14 @@ def find_composition(estimator: Any, all_right: Any = None, all_wrong: Any = Non
         method = _find(kind, setting)
         if kind not in method.acts_on:
             raise ValueError(
-                f"{kind} must name a method that acts on {_words(kind)} prompts: got {setting!r}, which gives them "
-                f"nothing. Write {kind}: none, or one of {', '.join(estimators_of(kind))}."
+                f"{kind} must name a method that acts on {kind.replace('_', '-')} prompts: got {setting!r}, which "
+                f"gives them nothing. Write {kind}: none, or one of {', '.join(estimators_of(kind))}."
             )
         if homogeneous.setdefault(kind, method).name != method.name:
-            kept = "".join(f" and {other}: {homogeneous[other].name}" for other in homogeneous if other != kind)
             raise ValueError(
                 f"{kind} must not contradict advantage_estimator: got {kind}={setting!r} with advantage_estimator="
-                f"{estimator!r}, which gives {_words(kind)} prompts to {homogeneous[kind].label}. Write "
-                f"advantage_estimator: {mixed.name} with {kind}: {setting}{kept}."
+                f"{estimator!r}, which gives {kind.replace('_', '-')} prompts to {homogeneous[kind].label}. Write "
+                f"advantage_estimator: {mixed.name} with {kind}: {setting}."
             )
     return Composition(mixed, homogeneous)
 
@@ -109,29 +103,16 @@ def _find(setting: Literal["advantage_estimator", Kind], value: Any) -> Advantag
         return NONE
     if "." in name:
         return load_estimator(name, setting)
-    raise _unknown(setting, value, name)
-
-
-def _unknown(setting: Literal["advantage_estimator", Kind], value: Any, name: str) -> ValueError:
-    if setting != "advantage_estimator":
-        known = (
-            f"none, {', '.join(estimators_of(setting))}, or the import path of your own such as my_lib.my_advantages"
-        )
-    else:
-        known = (
-            f"one of {', '.join(sorted(ESTIMATORS))}, or the import path of your own such as my_lib.my_advantages "
-            f"(all_right and all_wrong name other methods of such prompts)"
-        )
-    return ValueError(f"{setting} must be {known}: got {value!r}.{did_you_mean(name, ESTIMATORS)}")
+    known = sorted(ESTIMATORS) if setting == "advantage_estimator" else [NONE.name, *estimators_of(setting)]
+    raise ValueError(
+        f"{setting} must be one of {', '.join(known)}, or the import path of your own such as my_lib.my_advantages: "
+        f"got {value!r}.{did_you_mean(name, ESTIMATORS)}"
+    )
 
 
 def estimators_of(kind: Kind) -> list[str]:
     """Return the names of those estimators that act on prompts of a kind."""
     return sorted(name for name, method in ESTIMATORS.items() if kind in method.acts_on)
-
-
-def _words(kind: Kind) -> str:
-    return kind.replace("_", "-")
 
 
 def estimate(composition: Composition, rollouts: Rollouts, knobs: Callable[[str], dict[str, Any]]) -> Estimate:

@@ -24,18 +24,11 @@ MOST_SCALE = 1e5  # advantages that need more are rounding errors, as where all 
 
 @dataclass(frozen=True)
 class DoseState:
-    """What the steering knows; every checkpoint keeps it.
+    """What the steering knows; every checkpoint keeps it."""
 
-    Attributes:
-        log_odds: Log of the odds of the masses that the next batch gets.
-        scale: The factor of the credited rows in the newest batch that had some.
-        other_mass: The mass of the other rows in the newest batch that had some; 0: none so far.
-        measurements: How many there were.
-    """
-
-    log_odds: float
-    scale: float = 0.0
-    other_mass: float = 0.0
+    log_odds: float  # log of the odds of the masses that the next batch gets
+    scale: float = 0.0  # the factor of the credited rows in the newest batch that had some
+    other_mass: float = 0.0  # the mass of the other rows in the newest batch that had some; 0: none so far
     measurements: int = 0
 
 
@@ -49,7 +42,6 @@ def squared_masses(advantages_BT: Tensor, mask_BT: Tensor, is_credited_B: Tensor
 
     Args:
         advantages_BT: (B, T).
-        mask_BT: (B, T), non-zero where a token counts.
         is_credited_B: (B,) bool.
     """
     sums_B = sum_tokens(advantages_BT.square(), mask_BT.bool())

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields, replace
 from typing import Any, TypeVar
 
-from .method import Knob, Method, type_name
+from .method import Knob, Method
 
 C = TypeVar("C", bound=type)
 
@@ -57,7 +57,8 @@ def add_method_fields(after: Mapping[str, Iterable[Method]], headings: Mapping[s
             heading = [f"> Parameters {headings[name]}", ""] if name in headings else []
             text = textwrap.wrap(own.metadata["help"], 107, break_long_words=False, break_on_hyphens=False)
             lines += ["", *heading] if heading else []
-            lines += [f"{name} (`{type_name(annotation)}`, *optional*{default}):", *(f"    {line}" for line in text)]
+            shown = annotation.__name__ if isinstance(annotation, type) else annotation
+            lines += [f"{name} (`{shown}`, *optional*{default}):", *(f"    {line}" for line in text)]
         if cls.__doc__:  # python -OO has none
             cls.__doc__ = f"{cls.__doc__.rstrip()}\n{textwrap.indent(chr(10).join(lines[1:]), ' ' * 8)}\n    "
         return cls

@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from ..setting import NONE, Setting, alternatives
-from .rollouts import CreditExplanation, Estimate
+from ..setting import NONE, alternatives
+from .rollouts import Estimate
 
 # What `Rollouts.score` can be asked for.
 Score = Literal["old_logps", "entropies", "token_logits", "self_certainty"]
@@ -19,22 +19,14 @@ REQUIRED = inspect.Parameter.empty
 
 @dataclass(frozen=True)
 class Knob:
-    """A setting of a method: a keyword parameter of its function, which states the default and the type.
+    """A setting of a method: a keyword parameter of its function, which states the default and the type."""
 
-    Attributes:
-        help: What it is, with the unit, as `trl-miner train --help` shows it. It must not contain a percent sign.
-        at_least, at_most: Inclusive bounds: a number, or the name of another knob of the method.
-        one_of: The valid values.
-        hint: What an error adds, such as the paper's value.
-        name, default, type: Of the parameter; the method's record fills them in.
-    """
-
-    help: str = ""
-    at_least: float | str | None = None
+    help: str = ""  # what it is, with the unit, for `trl-miner train --help`; without a percent sign
+    at_least: float | str | None = None  # inclusive bounds: a number, or the name of another knob of the method
     at_most: float | str | None = None
-    one_of: Collection[str] = ()
-    hint: str = ""
-    name: str = ""
+    one_of: Collection[str] = ()  # the valid values
+    hint: str = ""  # what an error adds; empty: the default
+    name: str = ""  # of the parameter, as are the next two; the method's record fills them in
     default: Any = None
     type: Any = Any
 
@@ -49,14 +41,6 @@ class Knob:
     def is_optional(self) -> bool:
         """Whether None is a value."""
         return NONE in alternatives(self.type)
-
-    def convert(self, value: Any, prefix: str = "") -> Any:
-        """Return a value of a recipe in the knob's type: YAML may have an int for a float, and reads 1e-3 as a text.
-
-        Raises:
-            ValueError: It is of another type; the error calls the knob by prefix and name.
-        """
-        return Setting(f"{prefix}{self.name}", self.type, self.default).convert(value)
 
     def check(self, value: Any, values: Mapping[str, Any], prefix: str = "") -> None:
         """Raise ValueError for a value out of range; `values` has all knobs of the method, as bounds may be others."""
@@ -76,31 +60,17 @@ class Knob:
             raise ValueError(f"{prefix}{self.name} must be {rule}: got {value!r}. {hint}")
 
 
-def type_name(annotation: Any) -> str:
-    """Return an annotation as Python spells it."""
-    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Method:
-    """What everything else needs to know of a method.
+    """What everything else needs to know of a method."""
 
-    Attributes:
-        name: The value of the setting, and the prefix of the knobs and metrics.
-        settings_of: The name of another method whose settings its knobs are; empty: they are its own.
-        label: The name as papers write it.
-        arxiv: The arXiv id; None: no paper.
-        function: The function of tensors, whose signature states the knobs' defaults and types; None: that of
-            `estimate` does.
-        knobs: Its settings, by the names of the function's parameters.
-    """
-
-    name: str
-    label: str
-    arxiv: str | None = None
+    name: str  # the value of the setting, and the prefix of the knobs and metrics
+    label: str  # as papers write it
+    arxiv: str | None = None  # None: no paper
+    # Of tensors; its signature states the knobs' defaults and types. None: that of `estimate` does.
     function: Callable[..., Any] | None = None
-    knobs: Mapping[str, Knob] = field(default_factory=dict)
-    settings_of: str = ""
+    knobs: Mapping[str, Knob] = field(default_factory=dict)  # by the names of the function's parameters
+    settings_of: str = ""  # another method whose settings its knobs are; empty: they are its own
 
     def setting(self, knob: str) -> str:
         """Return the name of the configuration's field that holds a knob."""
@@ -121,35 +91,17 @@ class Method:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AdvantageEstimator(Method):
-    """A method that computes the advantages of a generation batch.
+    """A method that computes the advantages of a generation batch."""
 
-    Attributes:
-        estimate: `estimate(rollouts, **knobs)` returns an `Estimate`. Of prompts on which it does not act, or that
-            another method has, its rows are not used.
-        scores: What it asks of every row. The trainer takes these from a forward that TRL makes anyway.
-        wants_sampler_logps: Whether the log-probs found while sampling spare it a forward.
-        per_token: Whether advantages differ from token to token within a rollout.
-        uniform_when: The knob values at which they do not.
-        acts_on: The kinds of prompts to which it can give an advantage. GRPO or another method does the rest.
-        reward_range: The smallest and the largest total reward that it is made for: a number, or the name of a knob;
-            None: any.
-        from_total_rewards: Whether it makes its advantages of the weighted sum of the rewards, in place of TRL's.
-        explain_credit: `explain_credit(rewards_N, old_logps_NT, mask_NT, advantages_NT, *, kinds, advantages_N,
-            num_generations, **knobs)` returns what the token records show: a `CreditExplanation`.
-        recorded_knobs, recorded_metrics: The knobs and metrics that the token records state.
-    """
-
+    # `estimate(rollouts, **knobs)`. Of prompts on which it does not act, or that another method has, its rows are not
+    # used.
     estimate: Callable[..., Estimate]
-    scores: frozenset[Score] = frozenset()
-    wants_sampler_logps: bool = False
-    per_token: bool = False
-    uniform_when: Mapping[str, Any] = field(default_factory=dict)
+    scores: frozenset[Score] = frozenset()  # what it asks of every row; a forward that TRL makes finds it, too
+    wants_sampler_logps: bool = False  # whether the log-probs found while sampling spare it a forward
+    per_token: bool = False  # whether advantages differ from token to token within a rollout
+    # The kinds of prompts to which it can give an advantage. GRPO or another method does the rest.
     acts_on: frozenset[Kind] = frozenset({"mixed", "all_right", "all_wrong"})
-    reward_range: tuple[float | None, float | str | None] = (None, None)
-    from_total_rewards: bool = False
-    explain_credit: Callable[..., CreditExplanation] | None = None
-    recorded_knobs: tuple[str, ...] = ()
-    recorded_metrics: tuple[str, ...] = ()
+    from_total_rewards: bool = False  # whether it makes them of the weighted sum of the rewards, in place of TRL's
 
     @property
     def metric_prefix(self) -> str:
@@ -161,10 +113,6 @@ class AdvantageEstimator(Method):
         """Whether it needs logits as the model's head gives them."""
         return not self.scores.isdisjoint({"token_logits", "self_certainty"})
 
-    def is_per_token(self, knobs: Mapping[str, Any]) -> bool:
-        """Return whether, with these knobs, advantages differ from token to token within a rollout."""
-        return self.per_token and not any(knobs[name] == value for name, value in self.uniform_when.items())
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PolicyLoss(Method):
@@ -172,20 +120,11 @@ class PolicyLoss(Method):
 
     `function(logps_BT, old_logps_BT, advantages_BT, mask_BT, **knobs, **context)` returns a `Surrogate`; the context
     is what it takes of `CONTEXT`.
-
-    Attributes:
-        off_policy_only: Whether it does nothing while every probability ratio is 1.
-        fixed_micro_batches: Why micro-batches must hold the rows that TRL puts there; None: they need not.
-        keeps_padding: Whether micro-batches must keep TRL's padding too.
-        spans_optimizer_step: Whether one call must see all rows of an optimizer step.
-        refuses: Settings of TRL that it cannot work with, and why.
     """
 
-    off_policy_only: bool = False
-    fixed_micro_batches: str | None = None
-    keeps_padding: bool = False
-    spans_optimizer_step: bool = False
-    refuses: Mapping[str, str] = field(default_factory=dict)
+    off_policy_only: bool = False  # whether it does nothing while every probability ratio is 1
+    fixed_micro_batches: str | None = None  # why TRL's micro-batches must stay; None: they need not
+    spans_optimizer_step: bool = False  # whether one call must see all rows of an optimizer step
 
     @property
     def context(self) -> frozenset[str]:

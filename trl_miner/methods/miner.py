@@ -19,7 +19,7 @@ from ..distributed import World, accumulation_dtype
 from .groups import GroupKinds, group_kinds, group_mean, grouped
 from .grpo import group_relative_advantages as group_relative_advantages
 from .method import AdvantageEstimator, Knob
-from .rollouts import CreditExplanation, Estimate, Rollouts
+from .rollouts import Estimate, Rollouts
 
 STATISTICS = ("scale", "tau_ref", "tau_pos", "intrinsic_reward", "credit_weight")
 CONSTANT_REWARD = 0.05  # of intrinsic="constant", in advantage units: the paper's appendix
@@ -100,27 +100,16 @@ def calibration_scale(tau_ref: Tensor, tau_pos: Tensor, lambda_max: float | None
 
 @dataclass(frozen=True, eq=False)
 class MinerAdvantages:
-    """The result of `miner_advantages`. Everything but `advantages_NT` speaks of the global batch.
+    """The result of `miner_advantages`. Everything but `advantages_NT` speaks of the global batch."""
 
-    Attributes:
-        advantages_NT: (N, T) token advantages, 0 at padding; with a `world`, this process's rows.
-        advantages_N: (N,) their mean over each rollout's tokens, for the logs.
-        scale: The calibration's factor, in [0, 1].
-        tau_ref: Sum of abs(advantage) over HE tokens, and those of unscorable groups.
-        tau_pos: Sum over PH tokens before calibration. NaN where the log-probs were not asked for.
-        intrinsic_reward: Mean NLL of the PH rollouts, in nats per token; NaN where there is none.
-        credit_weight: Mean weight of the PH tokens; NaN where there is none.
-        kinds: The kind of each rollout's group.
-    """
-
-    advantages_NT: Tensor
-    advantages_N: Tensor
-    scale: float
-    tau_ref: float
-    tau_pos: float
-    intrinsic_reward: float
-    credit_weight: float
-    kinds: GroupKinds
+    advantages_NT: Tensor  # token advantages, 0 at padding; with a `world`, this process's rows
+    advantages_N: Tensor  # their mean over each rollout's tokens, for the logs
+    scale: float  # the calibration's factor, in [0, 1]
+    tau_ref: float  # sum of abs(advantage) over the tokens of HE and unscorable groups
+    tau_pos: float  # sum over PH tokens before calibration; NaN where the log-probs were not asked for
+    intrinsic_reward: float  # mean NLL of the PH rollouts, in nats per token; NaN where there is none
+    credit_weight: float  # mean weight of the PH tokens; NaN where there is none
+    kinds: GroupKinds  # of each rollout's group
 
 
 def needs_old_logps(
@@ -282,16 +271,6 @@ def _check_shapes(rewards_N: Tensor, old_logps_NT: Tensor | None, mask_NT: Tenso
         )
 
 
-def explain_credit(
-    rewards_N: Tensor, old_logps_NT: Tensor, mask_NT: Tensor, advantages_NT: Tensor, *, kinds: GroupKinds, **knobs: Any
-) -> CreditExplanation:
-    """Compute weights and uncalibrated advantages again: see `AdvantageEstimator`."""
-    weights_NT = focal_weights(old_logps_NT, mask_NT, knobs["gamma"] if knobs["credit"] == "focal" else 0.0)
-    uncapped = miner_advantages(rewards_N, old_logps_NT, mask_NT, kinds=kinds, **{**knobs, "lambda_max": None})
-    before_NT = torch.where(kinds.is_ph_N.unsqueeze(1), uncapped.advantages_NT, advantages_NT)
-    return CreditExplanation(kinds.is_ph_N, weights_NT, before_NT)
-
-
 def _estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
     """Apply MINER to PH groups; the others keep the estimate of another method, or GRPO's."""
     base, advantages_N = rollouts.base, (rollouts.base or rollouts).advantages_N
@@ -325,11 +304,7 @@ MINER = AdvantageEstimator(
     estimate=_estimate,
     wants_sampler_logps=True,
     per_token=True,
-    uniform_when={"credit": "uniform"},
     acts_on=frozenset({"all_right"}),
-    explain_credit=explain_credit,
-    recorded_knobs=("credit", "gamma", "lambda_max"),
-    recorded_metrics=("scale", "tau_ref", "tau_pos"),
     knobs={
         "gamma": Knob("Focus of MINER's token credit (1 - p)^gamma, at least 0; 0 is uniform.", at_least=0),
         "lambda_max": Knob(

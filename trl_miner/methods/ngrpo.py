@@ -11,6 +11,8 @@ from .grpo import group_relative_advantages, keep
 from .method import AdvantageEstimator, Knob
 from .rollouts import Estimate, Rollouts
 
+ROUNDING = 1e-6  # of a sum of weighted rewards
+
 
 def ngrpo_advantages(
     rewards_N: Tensor, num_generations: int, *, max_reward: float = 1.0, virtual: int = 1, std_eps: float = 1e-6
@@ -43,6 +45,11 @@ def ngrpo_advantages(
 def _estimate(rollouts: Rollouts, *, max_reward: float, virtual: int) -> Estimate:
     if virtual == 0:
         return keep(rollouts)
+    if (largest := rollouts.rewards_N.nan_to_num(nan=-torch.inf).max().item()) > max_reward + ROUNDING:
+        raise ValueError(
+            f"ngrpo_max_reward must be the largest total reward that a rollout can get: got {max_reward:g}, and a "
+            f"rollout with {largest:.7g}. Raise it."
+        )
     advantages_N = ngrpo_advantages(
         rollouts.rewards_N, rollouts.num_generations, max_reward=max_reward, virtual=virtual
     )
@@ -57,7 +64,6 @@ NGRPO = AdvantageEstimator(
     estimate=_estimate,
     from_total_rewards=True,
     acts_on=frozenset({"mixed", "all_wrong"}),
-    reward_range=(None, "max_reward"),
     knobs={
         "max_reward": Knob("NGRPO: the largest reward that a rollout can get, in reward units."),
         "virtual": Knob("NGRPO: rollouts of that reward added to each prompt; 0 is GRPO.", at_least=0),

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..importing import did_you_mean, import_object
+from ..setting import Setting
 from .method import REQUIRED, AdvantageEstimator, Estimate, Knob
 from .rollouts import Rollouts
 
@@ -76,8 +76,10 @@ def own_knobs(estimators: Sequence[AdvantageEstimator], kwargs: Any) -> dict[str
     for method in estimators:
         values = knobs[method.name] = {}
         for name, knob in method.knobs.items():
-            values[name] = knob.convert(kwargs[name], f"{KWARGS}.") if name in kwargs else knob.default
-            if values[name] is REQUIRED:
+            values[name] = knob.default
+            if name in kwargs:
+                values[name] = Setting(f"{KWARGS}.{name}", knob.type, knob.default).convert(kwargs[name])
+            elif knob.default is REQUIRED:
                 raise ValueError(f"{KWARGS} must set {name}: '{method.name}' has no default for it.")
         method.check(values, f"{KWARGS}.")
     return knobs
@@ -89,37 +91,19 @@ def _checked(path: str, function: Callable[..., Any]) -> Callable[..., Estimate]
     @functools.wraps(function)
     def estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
         result = function(rollouts, **knobs)
-        problem = _problem(result, rollouts)
-        # Every process raises, so that none waits for the others.
-        own = [problem is not None, isinstance(result, Estimate)]
-        is_W2 = rollouts.world.gather(torch.tensor([own], device=rollouts.mask_BT.device))
-        if is_W2[:, 0].any():
+        given_BT, metrics = (result.advantages_BT, result.metrics) if isinstance(result, Estimate) else (result, {})
+        mask_BT = rollouts.mask_BT.bool()
+        problem = _problem(given_BT, mask_BT)
+        if not rollouts.world.all(problem is None, mask_BT.device):  # every process raises, so that none waits
             raise ValueError(f"advantage_estimator={path} {problem or 'failed on another process, which says why.'}")
-        if (is_W2 != is_W2[0]).any():
-            raise ValueError(
-                f"advantage_estimator={path} must return the same kind of result on every process: some returned a "
-                f"tensor, others an Estimate. Decide by what is global, such as rollouts.kinds."
-            )
-        given_BT = result.advantages_BT if isinstance(result, Estimate) else result
-        advantages_BT = given_BT.detach().to(rollouts.advantages_N.dtype).masked_fill(~rollouts.mask_BT.bool(), 0.0)
-        if isinstance(result, Estimate):
-            return replace(result, advantages_BT=advantages_BT)
-        return Estimate(advantages_BT, rollouts.token_means(advantages_BT))
+        advantages_BT = given_BT.detach().to(rollouts.advantages_N.dtype).masked_fill(~mask_BT, 0.0)
+        return Estimate(advantages_BT, rollouts.token_means(advantages_BT), metrics)
 
     return estimate
 
 
-def _problem(result: Any, rollouts: Rollouts) -> str | None:
-    """Return what is wrong with the result of an estimator."""
-    advantages_BT, mask_BT = result, rollouts.mask_BT.bool()
-    if isinstance(result, Estimate):
-        advantages_BT = result.advantages_BT
-        if result.advantages_N.shape != rollouts.advantages_N.shape:
-            return (
-                f"must state a mean advantage for each rollout of the global batch: got advantages_N of shape "
-                f"{tuple(result.advantages_N.shape)} for {len(rollouts.advantages_N)} rollouts. Use "
-                f"rollouts.token_means."
-            )
+def _problem(advantages_BT: Any, mask_BT: Tensor) -> str | None:
+    """Return what is wrong with the advantages of an estimator."""
     if not isinstance(advantages_BT, Tensor):
         return f"must return a tensor or an Estimate: got {type(advantages_BT).__name__}."
     if advantages_BT.shape != mask_BT.shape:
@@ -129,10 +113,10 @@ def _problem(result: Any, rollouts: Rollouts) -> str | None:
             f"one value per rollout of the global batch."
         )
     is_bad_BT = ~advantages_BT.isfinite() & mask_BT
-    if not is_bad_BT.any():
-        return None
-    place = is_bad_BT.nonzero()[0].tolist()
-    return (
-        f"must return finite advantages: got {advantages_BT[tuple(place)].item()} at {place} "
-        f"({int(is_bad_BT.sum())} such). An unscorable rollout, whose reward is NaN, gets 0."
-    )
+    if is_bad_BT.any():
+        place = is_bad_BT.nonzero()[0].tolist()
+        return (
+            f"must return finite advantages: got {advantages_BT[tuple(place)].item()} at {place} "
+            f"({int(is_bad_BT.sum())} such). An unscorable rollout, whose reward is NaN, gets 0."
+        )
+    return None

@@ -14,49 +14,34 @@ from ..distributed import World, accumulation_dtype
 from .groups import GroupKinds
 
 
-def _no_keys() -> Tensor:
-    raise ValueError("Rollouts.prompt_keys must be given where a method asks for it: got none.")
-
-
-def _no_texts() -> list[str]:
-    raise ValueError("Rollouts.texts must be given where a method asks for it: got none.")
+def _not_given() -> Any:
+    """Raise: a method asks for what these rollouts do not have."""
+    raise ValueError("Rollouts must be given prompt_keys and texts where a method asks for them: got none.")
 
 
 @dataclass(frozen=True, eq=False)
 class Rollouts:
-    """A generation batch as an estimator sees it.
+    """A generation batch as an estimator sees it."""
 
-    Attributes:
-        rewards_N: (N,) total rewards of the global batch; NaN: unscorable.
-        advantages_N: (N,) the extrinsic advantages that TRL has computed from them.
-        mask_BT: (B, T), non-zero where a token of this process counts.
-        kinds: The kind of each rollout's group.
-        num_generations: G.
-        score: `score(names, is_row_N)` returns a dict of (B, T) tensors under the old policy, valid at least on the
-            rows asked for: "old_logps" and "entropies" in nats, "token_logits", "self_certainty"; and "mask", the
-            tokens that have all of them. It may cost a forward over those rows, so ask late and for few rows. Every
-            process must ask.
-        world: The processes that share the batch.
-        base: For a method of homogeneous prompts: the estimate of the method of mixed ones. None: GRPO.
-        is_own_N: (N,) bool, or one True for all: the rows that are taken from the method.
-        prompt_keys: Returns (N,), an integer for each prompt, the same whenever it comes. Every process must call it.
-        texts: Returns the text of each of this process's B rollouts: that of the tokens in `mask_BT`, without
-            special ones.
-        seed: For random choices of this batch, which the processes must make alike; no two batches share it.
-    """
-
-    rewards_N: Tensor
-    advantages_N: Tensor
-    mask_BT: Tensor
-    kinds: GroupKinds
-    num_generations: int
+    rewards_N: Tensor  # total rewards of the global batch; NaN: unscorable
+    advantages_N: Tensor  # the extrinsic advantages that TRL has computed from them
+    mask_BT: Tensor  # non-zero where a token of this process counts
+    kinds: GroupKinds  # of each rollout's group
+    num_generations: int  # G
+    # `score(names, is_row_N)` returns a dict of (B, T) tensors under the old policy, valid at least on the rows asked
+    # for: "old_logps" and "entropies" in nats, "token_logits", "self_certainty"; and "mask", the tokens that have all
+    # of them. It may cost a forward over those rows, so ask late and for few rows. Every process must ask.
     score: Callable[[Collection[str], Tensor], Mapping[str, Tensor]]
-    world: World = field(default_factory=World)
+    world: World = field(default_factory=World)  # the processes that share the batch
+    # For a method of homogeneous prompts: the estimate of the method of mixed ones. None: GRPO.
     base: "Estimate | None" = None
+    # (N,) bool, or one True for all: the rows that are taken from the method
     is_own_N: Tensor = field(default_factory=lambda: torch.tensor(True))
-    prompt_keys: Callable[[], Tensor] = field(default_factory=lambda: _no_keys)
-    texts: Callable[[], list[str]] = field(default_factory=lambda: _no_texts)
-    seed: int = 0
+    # Returns (N,), an integer for each prompt, the same whenever it comes. Every process must call it.
+    prompt_keys: Callable[[], Tensor] = _not_given
+    # Returns the text of each of this process's B rollouts: of the tokens in `mask_BT`, without special ones.
+    texts: Callable[[], list[str]] = _not_given
+    seed: int = 0  # for random choices that the processes must make alike; no two batches share it
 
     def local(self, values_N: Tensor) -> Tensor:
         """Return (B,), this process's rows of a vector of the global batch."""
@@ -73,15 +58,6 @@ class Rollouts:
         return self.world.gather(means_B.to(self.advantages_N.dtype))
 
 
-def per_rollout(function: Callable[..., Tensor]) -> Callable[..., "Estimate"]:
-    """Return the `estimate` of a method whose `function(rewards_N, num_generations, **knobs)` returns (N,)."""
-
-    def estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
-        return Estimate.of_rollouts(rollouts, function(rollouts.rewards_N, rollouts.num_generations, **knobs))
-
-    return estimate
-
-
 def sum_tokens(values_BT: Tensor, is_token_BT: Tensor) -> Tensor:
     """Return (B,) the sums over the tokens of each row, in the widest float of the device."""
     return values_BT.masked_fill(~is_token_BT, 0.0).sum(dim=1, dtype=accumulation_dtype(values_BT.device))
@@ -89,17 +65,11 @@ def sum_tokens(values_BT: Tensor, is_token_BT: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """The advantages of a generation batch.
+    """The advantages of a generation batch."""
 
-    Attributes:
-        advantages_BT: (B, T) for this process, 0 at padding.
-        advantages_N: (N,) their means over each rollout's tokens, for the logs.
-        metrics: Numbers to log, by full name.
-    """
-
-    advantages_BT: Tensor
-    advantages_N: Tensor
-    metrics: dict[str, float] = field(default_factory=dict)
+    advantages_BT: Tensor  # of this process, 0 at padding
+    advantages_N: Tensor  # their means over each rollout's tokens, for the logs
+    metrics: dict[str, float] = field(default_factory=dict)  # numbers to log, by full name
 
     @classmethod
     def of_rollouts(
@@ -126,30 +96,9 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Surrogate:
-    """What the clipped loss sees in place of TRL's advantages and bounds.
-
-    Attributes:
-        advantages_BT: (B, T).
-        clip_low, clip_high: Bounds of the ratio pi / pi_old; None: those of the configuration.
-        metrics: Numbers to log, by full name.
-    """
+    """What the clipped loss sees in place of TRL's advantages and bounds."""
 
     advantages_BT: Tensor
-    clip_low: float | None = None
+    clip_low: float | None = None  # bounds of the ratio pi / pi_old; None: those of the configuration
     clip_high: float | None = None
-    metrics: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class CreditExplanation:
-    """How the advantages of some rollouts came about.
-
-    Attributes:
-        is_ruled_N: (N,) bool, the rollouts whose advantages are the method's.
-        weights_NT: (N, T) the credit weight of each token, 0 at padding.
-        before_NT: (N, T) the advantages before calibration.
-    """
-
-    is_ruled_N: Tensor
-    weights_NT: Tensor
-    before_NT: Tensor
+    metrics: dict[str, float] = field(default_factory=dict)  # numbers to log, by full name

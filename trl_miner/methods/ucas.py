@@ -30,10 +30,8 @@ def ucas_advantages(
 
     c_i = sum_t [logsumexp(z_it) - mean(z_it)] is the confidence of a rollout, c^_i its z-score in the group;
     A_i * exp(-beta_pos * c^_i) where r_i is above its group's mean, A_i * exp(beta_neg * c^_i) elsewhere;
-    less token_coef * l_it, l_it the sampled token's logit scaled to [0, 1] over the global batch.
-    A rollout with a positive advantage stays at 0 or above.
-
-    The tax falls on rollouts of homogeneous groups too, as upstream has it.
+    less token_coef * l_it, the sampled token's logit scaled to [0, 1] over the global batch: in homogeneous groups
+    too. A rollout with a positive advantage stays at 0 or above.
 
     Args:
         rewards_N: (N,) total rewards of the global batch; NaN: unscorable, gets 0.

@@ -42,6 +42,11 @@ def _estimate(rollouts: Rollouts, *, beta: float) -> Estimate:
     is_ranked_N = (kinds.is_ph_N | kinds.is_grpo_N) & is_own_N
     if beta == 0 or not bool(is_ranked_N.any()):
         return keep(rollouts)
+    if (rollouts.rewards_N < 0).any():
+        raise ValueError(
+            f"unlikeliness needs total rewards of at least 0, because a likelier rollout would lose less of one "
+            f"below: got {rollouts.rewards_N.nan_to_num().min().item():.7g}. Change the rewards, or the method."
+        )
     scores = rollouts.score(("old_logps",), is_ranked_N)
     is_token_BT = scores["mask"].bool() & rollouts.local(is_ranked_N).unsqueeze(1)
     means_B = sum_tokens(scores["old_logps"], is_token_BT) / is_token_BT.sum(dim=1).clamp(min=1)
@@ -60,7 +65,6 @@ UNLIKELINESS = AdvantageEstimator(
     from_total_rewards=True,
     wants_sampler_logps=True,
     acts_on=frozenset({"mixed", "all_right"}),
-    reward_range=(0.0, None),  # a likelier rollout would lose less of a reward below 0
     knobs={
         "beta": Knob(
             "Unlikeliness reward: share of the reward that the likeliest right rollout loses; 0 is GRPO.",

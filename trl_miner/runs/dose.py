@@ -16,8 +16,8 @@ from .settings import DEFAULTS
 KINDS = tuple(kind.setting for kind in (PromptKind.MIXED, PromptKind.ALL_RIGHT, PromptKind.ALL_WRONG))
 # The kinds of prompts on which each estimator acts, where not on all; its record, which needs torch, says the same.
 ACTS_ON = {
-    **dict.fromkeys(("grpo", "entropy_adv", "maxrl", "quantile"), ("mixed",)),
-    **dict.fromkeys(("miner", "length", "entropy", "constant", "placebo"), ("all_right",)),
+    **dict.fromkeys(("grpo", "entropy_adv"), ("mixed",)),
+    **dict.fromkeys(("miner", "entropy", "constant", "placebo"), ("all_right",)),
     **{"ngrpo": ("mixed", "all_wrong"), "unlikeliness": ("mixed", "all_right"), "rl_zvp": ("all_right", "all_wrong")},
 }
 NONE = "none"

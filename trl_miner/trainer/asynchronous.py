@@ -180,7 +180,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         rewards_NF = self._rewards(rollouts, total_N)
         verifier_rewards_N = self.verifier.rewards(rewards_NF)
         grpo_N = torch.tensor([one.advantage for one in rollouts], dtype=torch.float32)
-        self._watch.observe(rewards_NF, completion_ids=[one.tokens.tolist() for one in rollouts])
+        self._watch.observe(rewards_NF)
         kinds, rewards_N, advantages_N = self._sort_groups(total_N, grpo_N, verifier_rewards_N)
         self._watch.end_batch()
         mask_NT = _pad([torch.ones(len(one.logps)) for one in rollouts])
@@ -219,7 +219,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         if self._credit is not None and step % args.log_token_credit == 0:
             rows = [one.record(own) for one, own in zip(rollouts, advantages, strict=True)]
             ungated = replace(batch, rewards_N=total_N, advantages_N=grpo_N)
-            self._credit.write_chosen(rows, step, ungated, verifier_rewards_N, result)
+            self._credit.record_window(rows, step, ungated, verifier_rewards_N, result)
         return advantages
 
     def _rewards(self, rollouts: list[AsyncRollout], total_N: Tensor) -> Tensor:

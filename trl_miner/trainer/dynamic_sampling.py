@@ -23,11 +23,8 @@ from .generation_batch import (
     COMPLETION_IDS,
     COMPLETIONS,
     EXTRA_FIELDS,
-    SAMPLER_LOGPS,
-    TOOL_MASK,
     GeneratedRound,
     GenerationBatch,
-    total_rewards,
 )
 from .prompts import PromptSource, PromptStream
 
@@ -41,7 +38,6 @@ class Group(NamedTuple):
     place: int  # in the round
     prompt: int  # its index in the data set
     is_mixed: bool  # whether its rollouts differ in correctness
-    spread: float  # of their rewards
 
 
 @dataclass(frozen=True)
@@ -69,20 +65,19 @@ class FilledBatch:
 def fill_batch(
     stream: PromptStream,
     num_groups: int,
-    generate: Callable[[list[int]], Iterable[tuple[bool, float]]],
+    generate: Callable[[list[int]], Iterable[bool]],
     *,
     multiple: int = 1,
     max_rounds: int = 10,
 ) -> FilledBatch:
     """Return a batch of prompts, after as many rounds as it takes while prompts are left.
 
-    Groups that are mixed beyond a full batch go back to the stream. Others take the places that are left: first those
-    whose rewards at least differ in something (a length penalty), then those drawn first.
+    Groups that are mixed beyond a full batch go back to the stream. Others, in order, take the places that are left.
 
     Args:
         stream: The source of prompts.
         num_groups: Prompts of a full batch.
-        generate: Generates and scores prompts; returns of each whether it is mixed, and the spread of its rewards.
+        generate: Generates and scores prompts; returns of each whether it is mixed.
         multiple: Every round holds a multiple of so many prompts, so that the processes get equal shares.
         max_rounds: Rounds at most.
     """
@@ -93,10 +88,10 @@ def fill_batch(
         if not indices:
             break
         outcomes = zip(indices, generate(indices), strict=True)
-        groups += [Group(number, place, index, *outcome) for place, (index, outcome) in enumerate(outcomes)]
+        groups += [Group(number, place, index, is_mixed) for place, (index, is_mixed) in enumerate(outcomes)]
     mixed = [group for group in groups if group.is_mixed]
     stream.put_back([group.prompt for group in mixed[num_groups:]])
-    others = sorted((group for group in groups if not group.is_mixed), key=lambda group: -group.spread)
+    others = [group for group in groups if not group.is_mixed]
     return FilledBatch(groups, sorted((mixed + others)[:num_groups]))
 
 
@@ -188,9 +183,13 @@ class DynamicSampling:
         num_groups = num_rows * world.size // trainer.num_generations
         rounds: list[GeneratedRound] = []
 
-        def generate(indices: list[int]) -> Iterable[tuple[bool, float]]:
+        def generate(indices: list[int]) -> list[bool]:
             rounds.append(self._generate_round(source.rows(indices)))
-            return self._outcomes(rounds[-1].rewards_NF)
+            rewards_N = trainer.verifier.rewards(rounds[-1].rewards_NF)
+            threshold = trainer.args.correct_threshold
+            is_mixed_P = differs_in_correctness(rewards_N, trainer.num_generations, correct_threshold=threshold)
+            found: list[bool] = is_mixed_P.tolist()
+            return found
 
         multiple = world.size // math.gcd(world.size, trainer.num_generations)
         max_rounds = trainer.args.dynamic_sampling_max_rounds
@@ -198,10 +197,9 @@ class DynamicSampling:
         batch.outcomes.dropped = filled.dropped
         batch.num_generated = len(filled.generated) * trainer.num_generations
         self._log(filled, num_groups, source.stream.epoch)
-        joined = join_rounds(rounds, filled.groups, trainer.num_generations, world)
-        batch.prepared = joined._replace(generated=without_gaps(joined.generated))
-        trainer._pending_extra_logs.update(joined.extra)
-        return joined.rows
+        batch.prepared = join_rounds(rounds, filled.groups, trainer.num_generations, world)
+        trainer._pending_extra_logs.update(batch.prepared.extra)
+        return batch.prepared.rows
 
     def _generate_round(self, rows: list[Any]) -> GeneratedRound:
         """Generate and score this process's rows of a round. Every process must call it."""
@@ -215,18 +213,6 @@ class DynamicSampling:
         extra = {name: values for name, values in trainer._pending_extra_logs.items() if len(values) == len(rows)}
         trainer._pending_extra_logs.clear()
         return GeneratedRound(rows, generated, rewards_NF, extra)
-
-    def _outcomes(self, rewards_NF: Tensor) -> Iterable[tuple[bool, float]]:
-        """Return of each prompt of a round whether it is mixed, and the spread of its rewards."""
-        trainer = self._trainer
-        is_mixed_P = differs_in_correctness(
-            trainer.verifier.rewards(rewards_NF),
-            trainer.num_generations,
-            correct_threshold=trainer.args.correct_threshold,
-        )
-        rewards_PG = total_rewards(rewards_NF, trainer.reward_weights).view(-1, trainer.num_generations)
-        spread_P = (rewards_PG.amax(dim=1) - rewards_PG.amin(dim=1)).nan_to_num(nan=0.0)
-        return zip(is_mixed_P.tolist(), spread_P.tolist(), strict=True)
 
     def _log(self, filled: FilledBatch, num_groups: int, epoch: float) -> None:
         trainer = self._trainer
@@ -246,16 +232,3 @@ class DynamicSampling:
                 f"{filled.num_rounds} rounds and {len(filled.generated)} prompts. The rest of the batch is made up of "
                 f"prompts that do not differ."
             )
-
-
-def without_gaps(generated: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return what `_generate` returned with masks and log-probs for all rows, where some rounds had none of them.
-
-    Without a mask every token is the model's. An unknown log-prob is NaN.
-    """
-    parts = list(generated)
-    for part, unknown in ((TOOL_MASK, 1), (SAMPLER_LOGPS, math.nan)):
-        if parts[part] is not None:
-            rows = zip(parts[part], parts[COMPLETION_IDS], strict=True)
-            parts[part] = [[unknown] * len(ids) if values is None else values for values, ids in rows]
-    return tuple(parts)

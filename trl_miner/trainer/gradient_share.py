@@ -23,11 +23,10 @@ from ..methods import Estimate, Rollouts
 from ..methods.compose import ALL_RIGHT, ALL_WRONG, rows_of
 from ..methods.dose import DoseState, give_dose, squared_masses, start_dose, steer_share
 from ..methods.groups import GroupKinds
-from ..rules import LAUNCH, check
+from ..rules import gradients_can_be_measured
 from .hooks import FORWARD, refuse_own_loss
 from .padding import loss_mask
 from .patching import patched
-from .reference import HAS_REFERENCE, REFERENCE
 from .run import RunState
 
 GROUP_KIND = "miner_group_kind"  # (B,) in a batch of TRL's, from the advantages to the loss: `PH`, `HE` or `NH`
@@ -73,9 +72,8 @@ def _loss_slopes(trainer: Any, batch: dict[str, Any], weight: float) -> tuple[Te
         seen[:] = logps_BT, logps_BT.detach().requires_grad_()
         return seen[1], *rest
 
-    if REFERENCE in batch:  # a row without a reference has no KL penalty
-        batch = {**batch, HAS_REFERENCE: torch.zeros_like(batch[GROUP_KIND], dtype=torch.bool)}
-    with patched(trainer, FORWARD, forward_without_graph), patched(trainer, "_entropy_bonus_enabled", False):
+    no_bonus, no_penalty = patched(trainer, "_entropy_bonus_enabled", False), patched(trainer, "beta", 0.0)
+    with patched(trainer, FORWARD, forward_without_graph), no_bonus, no_penalty:
         loss = trainer.call_loss(trainer.model, batch) * weight
     logps_BT, leaf_BT = seen
     return logps_BT, torch.autograd.grad(loss, leaf_BT)[0]
@@ -134,7 +132,7 @@ class GradientShare(TrainerCallback):
         refuse_own_loss(trainer, self._setting)
         accelerator = trainer.accelerator
         distribution, precision = accelerator.distributed_type.value, accelerator.mixed_precision
-        check(LAUNCH, args, distribution=distribution, precision=precision)
+        gradients_can_be_measured(args, distribution=distribution, precision=precision)
         self._reset()
 
     def _reset(self) -> None:

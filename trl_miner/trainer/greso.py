@@ -24,26 +24,18 @@ class _Past(NamedTuple):
 
 
 class Greso:
-    """The decisions of one run.
-
-    Attributes:
-        p: Probability to generate a prompt again after it was sampled once without an advantage, easy or hard.
-        num_saved: Rollouts of all prompts skipped so far.
-    """
+    """The decisions of one run."""
 
     def __init__(self, *, seed: int, by_correctness: bool = False) -> None:
-        """Make the decisions of a run without a past.
-
-        Args:
-            seed: Of the draws.
-            by_correctness: Whether rollouts that are all right, or all wrong, have no advantage though their rewards
-                differ: with dynamic sampling, or behind the gate on correctness.
-        """
-        self._seed, self._by_correctness = seed, by_correctness
+        self._seed = seed  # of the draws
+        # Whether rollouts that are all right, or all wrong, have no advantage though their rewards differ: with
+        # dynamic sampling, or behind the gate on correctness.
+        self._by_correctness = by_correctness
+        # Probability to generate a prompt again after it was sampled once without an advantage.
         self.p = dict.fromkeys(("easy", "hard"), _P_START)
         self._pasts: dict[int, _Past] = {}
         self._num_batches = 0
-        self.num_saved = 0
+        self.num_saved = 0  # rollouts of all prompts skipped so far
 
     def observe(self, batch: Batch) -> None:
         """Take a line of the ledger into account."""

@@ -6,9 +6,7 @@ from typing import Any
 # Where a micro-batch becomes a gradient. Who overrides one of these sees the micro-batches that TRL would hand to it.
 LOSS_HOOKS = ("training_step", "_prepare_inputs", "compute_loss", "_compute_loss")
 FORWARD = "_get_per_token_logps_and_entropies"
-# What that loss asks of the rows of a micro-batch together.
-_ROW_HOOKS = (FORWARD, "get_high_entropy_mask", "get_off_policy_mask", "get_gamma_weights")
-MICRO_BATCH_HOOKS = (*LOSS_HOOKS, *_ROW_HOOKS)
+MICRO_BATCH_HOOKS = (*LOSS_HOOKS, FORWARD)
 _PACKAGES = {"trl_miner", "trl", "transformers"}
 
 

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Elements of logits held in one go: 256 MiB in float32, and half of it again in the model's own type.
-LOGITS_BLOCK = 2**26
-ROWS_AT_A_TIME = 32
+# Elements of logits held in one go: 128 MiB in float32, twice, and half of it again in the model's own type.
+LOGITS_BLOCK = 2**25
 # Of a sampled token: its logit over the temperature; how far the log-sum-exp of all logits, over the temperature, lies
 # above their mean.
 STATISTICS = ("token_logits", "self_certainty")
@@ -43,15 +42,10 @@ def logit_statistics(
         logits = head(hidden).float()
         logits /= temperature
         token_logits = logits.gather(1, ids.unsqueeze(1)).squeeze(1)
-        found.append((token_logits, _log_sum_exp(logits) - logits.mean(dim=1)))
+        found.append((token_logits, logits.logsumexp(dim=1) - logits.mean(dim=1)))
         del logits  # before the next chunk's are made
     token_logits, self_certainty = map(torch.cat, zip(*found, strict=True))
     return token_logits, self_certainty
-
-
-def _log_sum_exp(logits_KV: Tensor) -> Tensor:
-    """Return `logits_KV.logsumexp(dim=1)`, which would hold all of them once more, by a few rows at a time."""
-    return torch.cat([rows.logsumexp(dim=1) for rows in logits_KV.split(ROWS_AT_A_TIME)])
 
 
 def check_logits(model: Any, estimator: str) -> None:

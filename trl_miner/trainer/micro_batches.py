@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from ..distributed import World
-from .padding import PaddingTrim, loss_mask, padded_length, shorten
-from .row_layout import ROW_MEAN, TOKEN_MEAN
+from .padding import loss_mask, padded_length, row_lengths, shorten
+from .row_layout import ROW_MEAN
 
 # A micro-batch of short rows may have more rows than TRL's, by this factor, but never more tokens.
 MOST_ROWS = 8
@@ -34,14 +34,9 @@ class MicroBatchPlan:
     trl_batches: Sequence[dict[str, Any]]  # TRL's micro-batches
     lengths: Sequence[np.ndarray]  # (B, 2) of each
     is_used: Sequence[np.ndarray]  # (B,) of each: the rows that are in the loss
-    trim: PaddingTrim  # the padding that can go
     parts: list[list[Row]]  # the rows of each micro-batch of the plan
     loss_type: str  # TRL's; it decides what keeps the gradient
     num_tokens: int = 0  # tokens of the micro-batches built so far, padding included
-
-    def __post_init__(self) -> None:
-        if self.loss_type in TOKEN_MEAN:
-            self._counts = [float(loss_mask(batch).sum().clamp(min=1)) for batch in self.trl_batches]
 
     def of_micro_step(self, number: int) -> list[int]:
         """Return the micro-batches that run in TRL's micro-step `number`; the last has at least one."""
@@ -53,13 +48,7 @@ class MicroBatchPlan:
         rows = self.parts[number]
         inputs = self._join(rows) if rows else self._blank()
         self.num_tokens += len(inputs["prompt_ids"]) * padded_length(inputs)
-        weight = len(rows) / len(self.is_used[0]) if self.loss_type in ROW_MEAN else 1.0
-        if rows and self.loss_type in TOKEN_MEAN:
-            count = float(loss_mask(inputs).sum().clamp(min=1))
-            factors = torch.tensor([count / self._counts[batch] for batch, _ in rows])
-            advantages = inputs["advantages"].view(len(rows), -1)
-            inputs["advantages"] = advantages * factors.to(advantages.device).unsqueeze(1)
-        return inputs, weight
+        return inputs, len(rows) / len(self.is_used[0]) if self.loss_type in ROW_MEAN else 1.0
 
     def _join(self, rows: list[Row]) -> dict[str, Any]:
         longest = np.stack([self.lengths[batch][row] for batch, row in rows]).max(axis=0).tolist()
@@ -80,7 +69,7 @@ class MicroBatchPlan:
             name: value[:1] if isinstance(value, list) or (isinstance(value, Tensor) and value.dim() > 0) else value
             for name, value in self.trl_batches[0].items()
         }
-        short = shorten(first, self.trim.multiple, max(2, self.trim.multiple))
+        short = shorten(first, 1, 2)
         return {
             **short,
             "prompt_mask": torch.ones_like(short["prompt_mask"]),
@@ -102,7 +91,6 @@ class MicroBatchPlan:
 def plan_micro_batches(
     trl_batches: Sequence[dict[str, Any]],
     *,
-    trim: PaddingTrim,
     has_kl: bool,
     max_tokens: int | None,
     loss_type: str,
@@ -115,7 +103,7 @@ def plan_micro_batches(
     without effect are left out, unless all are: TRL's metrics need some.
     """
     device = trl_batches[0]["advantages"].device
-    lengths = [trim.lengths(batch) for batch in trl_batches]
+    lengths = [row_lengths(batch) for batch in trl_batches]
     is_used = [rows_with_effect(batch, has_kl=has_kl) for batch in trl_batches]
     if world.sum(torch.tensor(sum(used.sum() for used in is_used), device=device)) == 0:
         is_used = [np.ones_like(used) for used in is_used]
@@ -127,7 +115,7 @@ def plan_micro_batches(
     count = max(least, int(world.gather(torch.tensor([wanted], device=device)).max()))
     limits = micro_batch_limits(len(is_used[0]), padded_length(trl_batches[0]), max_tokens)
     parts = [[rows[i] for i in part] for part in partition(lengths_n2, count, **limits)]
-    return MicroBatchPlan(trl_batches, lengths, is_used, trim, parts, loss_type)
+    return MicroBatchPlan(trl_batches, lengths, is_used, parts, loss_type)
 
 
 def rows_with_effect(batch: dict[str, Any], *, has_kl: bool) -> np.ndarray:
@@ -204,9 +192,10 @@ def _tokens_of_parts(lengths_n2: np.ndarray, most: int) -> np.ndarray:
 def _best_ends(costs_nk: np.ndarray, count: int) -> list[int]:
     """Return where each of `count` parts of the rows ends that cost least in all, given what a part with the rows i to
     i + k costs, by dynamic programming from the last row; nothing where there is no such split."""
-    after = _after(costs_nk)
+    num_rows, most = costs_nk.shape
+    after = np.minimum(np.arange(num_rows)[:, None] + np.arange(1, most + 1), num_rows)  # the row after each part
     # fewest[i]: the cost of the rows from i on, in as many parts as have been considered
-    fewest = np.full(len(costs_nk) + 1, np.inf)
+    fewest = np.full(num_rows + 1, np.inf)
     fewest[-1] = 0.0
     choices = []
     for _ in range(count):
@@ -220,9 +209,3 @@ def _best_ends(costs_nk: np.ndarray, count: int) -> list[int]:
     for choice in reversed(choices):
         ends.append(ends[-1] + int(choice[ends[-1]]) + 1)
     return ends
-
-
-def _after(costs_nk: np.ndarray) -> np.ndarray:
-    """Return the row that follows each part."""
-    num_rows, most = costs_nk.shape
-    return np.minimum(np.arange(num_rows)[:, None] + np.arange(1, most + 1), num_rows)

@@ -3,7 +3,6 @@
 # B rows of a batch; P padded prompt tokens, T padded completion tokens
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,37 +10,16 @@ import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True)
-class PaddingTrim:
-    """The padding that can go without changing what the model says of the other tokens."""
-
-    prompts: bool = True  # whether padding on the left of prompts can go
-    completions: bool = True  # whether padding on the right of completions can go
-    multiple: int = 1  # lengths stay multiples of this number of tokens
-
-    def lengths(self, batch: dict[str, Any]) -> np.ndarray:
-        """Return (B, 2), the tokens of each row's prompt and completion, with the padding that has to stay."""
-        columns = []
-        # At least 2 of a completion: TRL takes a tensor with one column for one number per row.
-        for name, is_trimmed, least in (("prompt_mask", self.prompts, 1), ("completion_mask", self.completions, 2)):
-            mask = batch[name].bool()
-            size = mask.shape[1]
-            if is_trimmed and size > 0:
-                places = torch.arange(size, 0, -1) if name == "prompt_mask" else torch.arange(1, size + 1)
-                lengths = (mask * places.to(mask.device)).amax(dim=1).clamp(min=least)
-                lengths = (-(-lengths // self.multiple) * self.multiple).clamp(max=size)
-            else:
-                lengths = torch.full((len(mask),), size, device=mask.device)
-            columns.append(lengths)
-        return torch.stack(columns, dim=1).cpu().numpy()
-
-    def trim(self, batch: dict[str, Any], lengths: np.ndarray | None = None) -> dict[str, Any]:
-        """Return the batch without the padding that none of its rows needs."""
-        longest = (self.lengths(batch) if lengths is None else lengths).max(axis=0)
-        return shorten(batch, *longest.tolist())
-
-
-NO_TRIM = PaddingTrim(prompts=False, completions=False)
+def row_lengths(batch: dict[str, Any]) -> np.ndarray:
+    """Return (B, 2), the tokens of each row's prompt and completion."""
+    columns = []
+    # At least 2 of a completion: TRL takes a tensor with one column for one number per row.
+    for name, least in (("prompt_mask", 1), ("completion_mask", 2)):
+        mask = batch[name].bool()
+        size = mask.shape[1]
+        places = torch.arange(size, 0, -1) if name == "prompt_mask" else torch.arange(1, size + 1)
+        columns.append((mask * places.to(mask.device)).amax(dim=1).clamp(min=least))
+    return torch.stack(columns, dim=1).cpu().numpy()
 
 
 def shorten(batch: dict[str, Any], num_prompt: int, num_completion: int) -> dict[str, Any]:

@@ -110,12 +110,6 @@ class PromptStream:
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go to the position of another stream over the same data. Call it on a fresh one."""
-        if max([state["position"], *(index + 1 for index in state["waiting"])]) > self._num_prompts:
-            raise ValueError(
-                f"The sampling state must come from the same training set: it names prompt "
-                f"{max([state['position'], *state['waiting']])}, there are {self._num_prompts}. Resume with the data "
-                f"of the first start."
-            )
         while self._passes < state["passes"]:
             self._begin_pass()
         self._position = state["position"]
@@ -131,11 +125,6 @@ class PromptStream:
 
     def _begin_pass(self) -> None:
         self._pass = [int(index) for index in self._order]
-        if sorted(self._pass) != list(range(self._num_prompts)):  # a batch could wait for the others forever
-            raise ValueError(
-                f"The order of the prompts must hold each of the {self._num_prompts} once: got {len(self._pass)} "
-                f"indices, {len(set(self._pass))} of them different. Pass a sampler that drops and repeats nothing."
-            )
         self._position = 0
         self._passes += 1
 
@@ -144,16 +133,9 @@ class PromptSource:
     """Draws prompts in the order of TRL's sampler, in the place of TRL's dataloader."""
 
     def __init__(self, rows: Any, sampler: Any, num_generations: int, skips: Callable[[str], bool] | None) -> None:
-        """Begin with the first prompt.
+        """Begin with the first prompt of the training set, in the order of TRL's sampler.
 
-        Args:
-            rows: The training set, as TRL's dataloader reads it.
-            sampler: What TRL draws its indices with.
-            num_generations: Rollouts of each prompt.
-            skips: Whether the next batch skips a prompt, by its key in the prompt ledger; None: none.
-
-        Raises:
-            ValueError: The sampler is not TRL's.
+        `skips` says whether the next batch skips a prompt, by its key in the prompt ledger; None: none.
         """
         if not isinstance(sampler, RepeatSampler):
             raise ValueError(

@@ -13,7 +13,7 @@ from torch import Tensor
 from trl.generation import vllm_generation
 from trl.trainer import grpo_trainer
 
-from ..rules import QUANTIZED, check
+from ..rules import vllm_gets_quantized_weights
 from .patching import patched
 
 
@@ -31,8 +31,7 @@ class FullWeights(vllm_generation.VLLMGeneration):
         if not _is_quantized(self.model):
             return super()._init_vllm()
         adapters = getattr(self.model, "peft_config", {}).values()
-        check(
-            QUANTIZED,
+        vllm_gets_quantized_weights(
             bits=4 if getattr(self.model, "is_loaded_in_4bit", False) else 8,
             is_sharded=self._dist.is_fsdp or self._dist.is_zero3,
             has_dora=any(getattr(adapter, "use_dora", False) for adapter in adapters),

@@ -165,7 +165,6 @@ class RunTrainer(Trainer):
         self, rewards_N: Tensor, advantages_N: Tensor, verifier_rewards_N: Tensor
     ) -> tuple[GroupKinds, Tensor, Tensor]:
         """Return the kinds of the groups, and rewards and advantages, which `gate_on_correctness` may change."""
-        self._watch.look_at_range(rewards_N)
         by: dict[str, Any] = {"verifier_rewards_N": verifier_rewards_N}
         by["correct_threshold"] = self.args.correct_threshold
         if self.args.gate_on_correctness:

@@ -5,14 +5,14 @@
 
 import logging
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import TrainerCallback
 
 from ..distributed import accumulation_dtype, current_world
-from ..launching.server import LOGPROBS_FLAG as FLAG
+from ..launching.server import LOGPROBS_FLAG
 
 logger = logging.getLogger(__name__)
 
@@ -22,12 +22,6 @@ METRIC = "sampling/sampling_logp_difference/mean"  # as TRL calls it where it co
 # Mean absolute differences in nats per token. Between vLLM and a trainer in bfloat16 it is about 0.035; what else
 # comes to how much, and how much of the credit that moves, is in tests/bench/results/sampler_logps.md.
 SUSPICIOUS, TOO_FAR = 0.1, 0.2
-_FORWARD = "set reuse_sampling_logps: false, and each batch makes a forward over the rollouts that are scored"
-# Settings of vLLM's sampling that change no log-prob.
-_HARMLESS = {
-    *("seed", "stop", "stop_token_ids", "include_stop_str_in_output", "ignore_eos", "max_tokens"),
-    *("detokenize", "skip_special_tokens", "spaces_between_special_tokens"),
-}
 
 
 def takes_sampler_logps(trainer: Any) -> bool:
@@ -38,36 +32,30 @@ def takes_sampler_logps(trainer: Any) -> bool:
     args = trainer.args
     if not args.reuse_sampling_logps or not (trainer.use_vllm or trainer.rollout_func is not None):
         return False
-    off = {"top_p": (None, 1.0), "top_k": (None, 0, -1), "min_p": (None, 0.0), "repetition_penalty": (None, 1.0)}
+    off: dict[str, tuple[Any, ...]] = {"top_p": (None, 1.0), "top_k": (None, 0, -1), "min_p": (None, 0.0)}
+    off |= {
+        "repetition_penalty": (None, 1.0),
+        "generation_kwargs": (None, {}),
+        "vllm_structured_outputs_regex": (None,),
+    }
     changes = [name for name, values in off.items() if getattr(args, name) not in values]
-    changes += [f"generation_kwargs[{name!r}]" for name in args.generation_kwargs or () if name not in _HARMLESS]
-    changes += ["vllm_structured_outputs_regex"] if args.vllm_structured_outputs_regex else []
     is_aligned = args.gradient_accumulation_steps % (args.steps_per_generation * trainer.num_iterations) == 0
     has_trls = not is_aligned or (trainer.use_vllm and args.vllm_importance_sampling_correction)
     takers = [method.label for method in args.estimators if method.wants_sampler_logps and not has_trls]
     if changes and takers:
         logger.warning(
             f"reuse_sampling_logps: {takers[0]} makes a forward over the rows that it scores, because the sampler's "
-            f"log-probs are changed by {', '.join(changes)}, the policy's are not."
+            f"log-probs may be changed by {', '.join(changes)}, the policy's are not."
         )
     return not changes
 
 
-class Agreement(NamedTuple):
-    """What the comparison of the sampler's log-probs with the policy's has found, by token."""
-
-    num_tokens: int
-    difference: float  # mean absolute, nats
-    bias: float  # mean of the sampler's less the policy's, nats
-    num_positive: int  # tokens whose log-prob is above 0, as only a logit can be
-
-
 def compare(sampled_BT: Tensor, policy_BT: Tensor, is_token_BT: Tensor) -> Tensor:
-    """Return (4,) sums over this process's tokens, of the fields of `Agreement`."""
+    """Return (3,) of this process's tokens: their number, the sum of the absolute differences in nats, and how many of
+    the sampler's log-probs are above 0, as only logits can be."""
     sampled = sampled_BT[is_token_BT].to(accumulation_dtype(sampled_BT.device))
-    difference = sampled - policy_BT[is_token_BT]
-    columns = [torch.ones_like(sampled), difference.abs(), difference, (sampled > 0.1).to(sampled)]
-    return torch.stack(columns).sum(dim=1)
+    difference = (sampled - policy_BT[is_token_BT]).abs()
+    return torch.stack([torch.ones_like(sampled), difference, (sampled > 0.1).to(sampled)]).sum(dim=1)
 
 
 class SamplerCheck(TrainerCallback):
@@ -106,45 +94,33 @@ class SamplerCheck(TrainerCallback):
         is_row_N = torch.arange(num_rows, device=sampled_BT.device) % -(-num_rows // wanted) == 0
         is_token_BT &= is_row_N[world.local_slice(len(sampled_BT))].unsqueeze(1)
         self._sums = world.sum(compare(sampled_BT, score(is_row_N), is_token_BT)) + self._sums
-        count, absolute, signed, num_positive = self._sums.tolist()
-        found = Agreement(int(count), absolute / max(count, 1), signed / max(count, 1), int(num_positive))
-        if found.num_tokens >= ENOUGH_TOKENS or found.num_positive:
-            self._judge(found)
+        count, total, num_positive = self._sums.tolist()
+        if count >= ENOUGH_TOKENS or num_positive:
+            self._judge(int(count), total / count, int(num_positive))
         return self._is_trusted
 
-    def _judge(self, found: Agreement) -> None:
+    def _judge(self, num_tokens: int, difference: float, num_positive: int) -> None:
         self._is_done = True
-        self.log(METRIC, found.difference)
-        warning = fault = find_fault(found, self._temperature)
-        if fault is not None and self._is_needed:
-            raise ValueError(fault)
-        self._is_trusted = fault is None
-        if fault is None and found.difference > SUSPICIOUS:
-            warning = (
-                f"The sampler's log-probs are {found.difference:.2g} nats per token from the policy's "
-                f"({found.num_tokens} tokens), more than rounding explains, and the credit of tokens follows from "
-                f"them. Look whether the vLLM server was started with {FLAG}, is quantized or changes logits; or "
-                f"{_FORWARD}."
-            )
-        if warning is not None and current_world().rank == 0:
-            logger.warning(warning)
+        self.log(METRIC, difference)
+        problem = find_problem(num_tokens, difference, num_positive, self._temperature)
+        is_fault = num_positive > 0 or difference > TOO_FAR
+        if is_fault and self._is_needed:
+            raise ValueError(problem)
+        self._is_trusted = not is_fault
+        if problem is not None and current_world().rank == 0:
+            logger.warning(problem)
 
 
-def find_fault(found: Agreement, temperature: float) -> str | None:
-    """Return the error for log-probs of another distribution, with what explains it; None: they are the policy's."""
-    rule = f"The sampler's log-probs must be the policy's at temperature {temperature:g}"
-    if found.num_positive:
-        return (
-            f"{rule}: {found.num_positive} of {found.num_tokens} are above 0, as only logits can be. Start the vLLM "
-            f"server with {FLAG}, as trl-miner launch does; or {_FORWARD}."
-        )
-    if found.difference > TOO_FAR:
-        return (
-            f"{rule}: they are {found.difference:.2g} nats per token away on average (bias {found.bias:+.2g}, "
-            f"{found.num_tokens} tokens), and rounding explains less than {SUSPICIOUS:g}. Look whether the vLLM "
-            f"server was started with {FLAG}, as trl-miner launch does (without, they are those of temperature 1), "
-            f"whether it runs the model that trains and gets its weights, and whether it is quantized or changes "
-            f"logits. A rollout_func must return log-probs at trainer.temperature. If they are meant to differ, "
-            f"{_FORWARD}."
-        )
-    return None
+def find_problem(num_tokens: int, difference: float, num_positive: int, temperature: float) -> str | None:
+    """Return what is wrong with the sampler's log-probs, and what may explain it; None: they are the policy's."""
+    if not num_positive and difference <= SUSPICIOUS:
+        return None
+    logits = f", and {num_positive} are above 0, as only logits can be" if num_positive else ""
+    return (
+        f"The sampler's log-probs must be the policy's at temperature {temperature:g}: they are {difference:.2g} nats "
+        f"per token away on average ({num_tokens} tokens){logits}; rounding explains less than {SUSPICIOUS:g}. Look "
+        f"whether the vLLM server was started with {LOGPROBS_FLAG}, as trl-miner launch does, whether it runs the "
+        f"model that trains and gets its weights, and whether it is quantized or changes logits. A rollout_func must "
+        f"return log-probs at trainer.temperature. If they are meant to differ, set reuse_sampling_logps: false: each "
+        f"batch then makes a forward over the rollouts that are scored."
+    )

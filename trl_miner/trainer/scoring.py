@@ -13,13 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 from trl.models.utils import disable_gradient_checkpointing
-from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid, use_adapter
+from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
 from ..distributed import current_world
 from .logits import STATISTICS, check_logits, watch_logits
 from .micro_batches import fewest_micro_batches, micro_batch_limits, partition
-from .padding import loss_mask
-from .row_layout import AS_TRL, RowLayout
+from .padding import loss_mask, row_lengths
 from .sampler_check import SamplerCheck
 
 SAMPLER_LOGPS = "sampling_per_token_logps"  # TRL's name
@@ -81,7 +80,7 @@ class Forwards:
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
-        self.layout: RowLayout = AS_TRL
+        self.sorts_rows = False  # by length; the trainer decides it before the first batch
         self._wanted: set[str] = set()  # what the next forward is to find besides log-probs
         self._found: dict[str, Tensor] = {}  # where it puts that, (rows, T) each
 
@@ -104,7 +103,7 @@ class Forwards:
             kwargs["compute_entropy"] = True
         is_scoring = batch_size is not None and trainer.model.training and not torch.is_grad_enabled()
         forward: Callable[..., dict[int | str, Any]] = partial(self._forward, wanted, model, **kwargs)
-        if is_scoring and self.layout.trim.completions:
+        if is_scoring and self.sorts_rows:
             images = {name: kwargs[name] for name in MULTIMODAL_KEYS if kwargs.get(name) is not None}
             if self.can_sort([_masks(attention_mask, logits_to_keep) | images]):
                 forward = partial(self._forward_by_length, forward)
@@ -163,8 +162,8 @@ class Forwards:
     ) -> dict[int | str, Any]:
         """Run `forward` on rows of like length together, without their padding; results keep their places."""
         num_rows, num_prompt = len(input_ids), input_ids.shape[1] - logits_to_keep
-        lengths = self.layout.trim.lengths(_masks(attention_mask, logits_to_keep))
-        budget = self.layout.token_budget
+        lengths = row_lengths(_masks(attention_mask, logits_to_keep))
+        budget = self._trainer.args.max_tokens_per_micro_batch
         if budget is None:
             num_chunks = -(-num_rows // batch_size)
         else:
@@ -220,17 +219,6 @@ class Forwards:
         with self._trainer.evaluating(as_training=True):
             return self.of_rows(batch, is_row_N, ())["old_logps"]
 
-    def reference_of_rows(self, batch: dict[str, Any], is_row_N: Tensor) -> Tensor:
-        """Return the (B, T) log-probs of some rows of this process under the reference model, and 0 elsewhere. Every
-        process must call it."""
-        policy, reference = self._trainer.accelerator.unwrap_model(self._trainer.model), self._trainer.ref_model
-        adapter: Any = nullcontext()
-        if reference is None:  # as in TRL: the policy without its adapter, or with the one that it began with
-            adapter = use_adapter(policy, adapter_name="ref" if "ref" in policy.peft_config else None)
-        with adapter:
-            score = lambda *rows: {"reference": self.logps(*rows, model=reference)}  # noqa: E731
-            return self._over_rows(batch, is_row_N, score)["reference"]
-
     def _over_rows(
         self, batch: dict[str, Any], is_row_N: Tensor, score: Callable[..., dict[str, Tensor]]
     ) -> dict[str, Tensor]:
@@ -256,11 +244,11 @@ class Forwards:
         Raises:
             ValueError: The token budget does not hold the longest rollout. Every process raises.
         """
-        budget, longest = self.layout.token_budget, [0, 0]
+        budget, longest = self._trainer.args.max_tokens_per_micro_batch, [0, 0]
         if budget is not None:
-            lengths_n2 = np.concatenate([self.layout.trim.lengths(batch) for batch in batches])
+            lengths_n2 = np.concatenate([row_lengths(batch) for batch in batches])
             longest = lengths_n2[lengths_n2.sum(axis=1).argmax()].tolist()
-        own = [*longest, int(any(map(is_multimodal, batches)))]
+        own = [*longest, int(any(name in batch for batch in batches for name in MULTIMODAL_KEYS))]
         of_each_W3 = current_world().gather(torch.tensor([own], device=self._trainer.accelerator.device))
         if of_each_W3[:, 2].any():
             return False
@@ -278,11 +266,6 @@ class Forwards:
 def _masks(attention_mask: Tensor, num_completion: int) -> dict[str, Any]:
     num_prompt = attention_mask.shape[1] - num_completion
     return {"prompt_mask": attention_mask[:, :num_prompt], "completion_mask": attention_mask[:, num_prompt:]}
-
-
-def is_multimodal(batch: dict[str, Any]) -> bool:
-    """Return whether one of TRL's batches holds images."""
-    return any(name in batch for name in MULTIMODAL_KEYS)
 
 
 def select_rows(batch: dict[str, Any], rows_K: Tensor) -> dict[str, Any]:

@@ -11,12 +11,9 @@ from torch import Tensor
 
 from ..distributed import current_world
 from ..heartbeat import beat
-from ..rules import ALL_ROWS
-from .hooks import MICRO_BATCH_HOOKS, overridden
 from .micro_batches import MicroBatchPlan, plan_micro_batches
 from .patching import patched
 from .row_layout import warn_of_trls_micro_batches
-from .scoring import is_multimodal
 from .token_means import TokenMeans
 
 
@@ -35,61 +32,43 @@ class OptimizerStep:
     def reset(self) -> None:
         """Start with a new optimizer step."""
         self.micro_step = 0  # micro-steps that are done
-        self.plan: MicroBatchPlan | None = None  # of those under way; None: TRL's own micro-batches
+        self._plan: MicroBatchPlan | None = None  # of those under way; None: TRL's own micro-batches
         self._first = self._end = 0  # the micro-steps that the plan spans, as TRL counts them
-        self._is_overridden = False  # a hook of the user's gets TRL's micro-batches as they are
 
     def end_micro_step(self) -> None:
         """Count a micro-step that is done."""
         self.micro_step = 0 if self._trainer.accelerator.sync_gradients else self.micro_step + 1
 
-    def arrange(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Return TRL's micro-batch, trimmed where no plan trims it; make the plan at its first micro-step.
+    def find_plan(self) -> MicroBatchPlan | None:
+        """Return the plan of the micro-step under way, made at its first one; None: TRL's own micro-batches.
 
         Every process must call it.
         """
-        trainer = self._trainer
-        if not trainer.args.compute_less:
-            return inputs
-        if not self._first <= trainer._step < self._end:
+        if self._trainer.forwards.sorts_rows and not self._first <= self._trainer._step < self._end:
             self._make_plan()
-        if self.plan is not None or self._is_overridden or is_multimodal(inputs):
-            return inputs
-        trimmed: dict[str, Any] = trainer.forwards.layout.trim.trim(inputs)
-        return trimmed
+        return self._plan
 
     def _make_plan(self) -> None:
         trainer, args = self._trainer, self._trainer.args
         start = trainer._step % args.steps_per_generation
         size = min(trainer.current_gradient_accumulation_steps - self.micro_step, args.steps_per_generation - start)
         size = max(size, 1)
-        self._first, self._end, self.plan = trainer._step, trainer._step + size, None
-        hooks = overridden(trainer, MICRO_BATCH_HOOKS)
-        self._is_overridden = bool(hooks)
-        if hooks:
-            return self._warn(f"{type(trainer).__name__} overrides {', '.join(hooks)}")
-        layout = trainer.forwards.layout
-        if not layout.can_regroup:
-            return
+        self._first, self._end, self._plan = trainer._step, trainer._step + size, None
         batches = trainer._buffered_inputs[start : start + size]
         if not trainer.forwards.can_sort(batches):
-            return self._warn("these have images")
-        self.plan = plan_micro_batches(
+            if not self._has_warned:
+                warn_of_trls_micro_batches(trainer, "these have images")
+            self._has_warned = True
+            return
+        self._plan = plan_micro_batches(
             batches,
-            trim=layout.trim,
-            has_kl=trainer.beta != 0.0 and args.kl_on == ALL_ROWS,
-            max_tokens=layout.token_budget,
+            has_kl=trainer.beta != 0.0,
+            max_tokens=args.max_tokens_per_micro_batch,
             loss_type=trainer.loss_type,
             least=size if self._is_deepspeed else 1,  # it counts backwards that reach no weight, and gets lost
             world=current_world(),
         )
         self._means = TokenMeans()
-
-    def _warn(self, reason: str) -> None:
-        """Say once what the run asks for and cannot have."""
-        if not self._has_warned:
-            warn_of_trls_micro_batches(self._trainer, f", because {reason}.")
-        self._has_warned = True
 
     def compute_loss(self, model: Any, plan: MicroBatchPlan) -> Tensor:
         """Return the loss of this micro-step's share of the plan; all but its last micro-batch are already backward.

@@ -12,9 +12,9 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 
-from ..methods import ESTIMATORS, AdvantageEstimator, Estimate, Rollouts
+from ..methods import MINER, Estimate, Rollouts
 from ..methods.groups import GroupKinds
-from ..methods.method import CreditExplanation
+from ..methods.miner import focal_weights, miner_advantages
 from ..runs.token_credit import KINDS, schema, write_credit
 from ..runs.token_texts import TokenTexts
 
@@ -34,18 +34,18 @@ class CreditRecorder:
         self, batch: dict[str, Any], rollouts: Rollouts, verifier_rewards_N: Tensor, estimate: Estimate
     ) -> None:
         """Record this generation batch, TRL's `batch`, if it is due. Every process must call it."""
-        trainer, step = self._trainer, self._due_step()
+        step = self._due_step()
         if step is None:
             return
-        is_chosen_N = choose_rollouts(rollouts.kinds, trainer.num_generations, MOST_ROLLOUTS)
+        is_chosen_N = choose_rollouts(rollouts.kinds, rollouts.num_generations, MOST_ROLLOUTS)
         # With dropout a forward draws numbers, and recording must not change what is trained.
-        with trainer.undoing_draws():
+        with self._trainer.undoing_draws():
             own = _own_rows(batch, rollouts, estimate.advantages_BT, is_chosen_N)
         chosen = gather_object(own)
-        if trainer.is_world_process_zero():
-            self.write(chosen, step, rollouts, verifier_rewards_N, estimate)
+        if self._trainer.is_world_process_zero():
+            self._write(chosen, step, rollouts, verifier_rewards_N, estimate)
 
-    def write_chosen(
+    def record_window(
         self,
         rows: Sequence[Mapping[str, Any]],
         step: int,
@@ -54,11 +54,11 @@ class CreditRecorder:
         estimate: Estimate,
     ) -> None:
         """Record some of the rollouts of a window, which are all here: `rows` as `_own_rows` returns them."""
-        is_chosen_N = choose_rollouts(rollouts.kinds, self._trainer.num_generations, MOST_ROLLOUTS)
+        is_chosen_N = choose_rollouts(rollouts.kinds, rollouts.num_generations, MOST_ROLLOUTS)
         chosen = [{"row": row, **rows[row]} for row in is_chosen_N.nonzero().squeeze(1).tolist()]
-        self.write(chosen, step, rollouts, verifier_rewards_N, estimate)
+        self._write(chosen, step, rollouts, verifier_rewards_N, estimate)
 
-    def write(
+    def _write(
         self,
         chosen: Sequence[Mapping[str, Any]],
         step: int,
@@ -66,19 +66,13 @@ class CreditRecorder:
         verifier_rewards_N: Tensor,
         estimate: Estimate,
     ) -> None:
-        """Write the record of a step, on one process."""
-        trainer, args = self._trainer, self._trainer.args
-        method = next((method for method in args.estimators if method.explain_credit is not None), None)
-        knobs = args.knobs(method.name) if method else {}
-        table = credit_table(chosen, step, rollouts, verifier_rewards_N, method, knobs, trainer.processing_class)
+        args = self._trainer.args
+        knobs = args.knobs(MINER.name) if MINER in args.estimators else None
+        table = credit_table(chosen, step, rollouts, verifier_rewards_N, knobs, self._trainer.processing_class)
         about = {"step": step, "estimator": "+".join(method.name for method in args.estimators)}
-        about |= {name: knobs[name] for name in (method.recorded_knobs if method else ())}
-        for other in (
-            *ESTIMATORS.values(),
-            *args.estimators,
-        ):  # every method gets its keys, null where it has no value
-            about |= {name: estimate.metrics.get(f"{other.metric_prefix}/{name}") for name in other.recorded_metrics}
-        about |= {"num_generations": trainer.num_generations}
+        about |= {name: knobs[name] for name in ("credit", "gamma", "lambda_max")} if knobs else {}
+        about |= {name: estimate.metrics.get(f"miner/{name}") for name in ("scale", "tau_ref", "tau_pos")}
+        about |= {"num_generations": rollouts.num_generations}
         about |= {"rollouts_in_batch": len(rollouts.rewards_N), "rollouts_logged": len(chosen)}
         write_credit(args.output_dir, table, about)
 
@@ -108,11 +102,10 @@ def _own_rows(
 ) -> list[dict[str, Any]]:
     """Return the chosen rollouts of this process without padding; log-probs that are not known are NaN."""
     scores = rollouts.score(("old_logps",), is_chosen_N)
-    old_logps_BT = scores["old_logps"].masked_fill(~scores["mask"].bool(), torch.nan)
     columns = {
         "token_ids": batch["completion_ids"],
         "counts": rollouts.mask_BT.bool(),
-        "old_logps": old_logps_BT.float(),
+        "old_logps": scores["old_logps"].masked_fill(~scores["mask"].bool(), torch.nan).float(),
         "advantages": advantages_BT.float(),
     }
     first_row, rows = rollouts.world.local_slice(len(rollouts.mask_BT)).start, []
@@ -129,11 +122,13 @@ def credit_table(
     step: int,
     rollouts: Rollouts,
     verifier_rewards_N: Tensor,
-    method: AdvantageEstimator | None,
-    knobs: Mapping[str, Any],
+    knobs: Mapping[str, Any] | None,
     tokenizer: Any,
 ) -> Any:
-    """Return the records as a `pyarrow.Table` with the columns of `runs.token_credit`, rows of a prompt adjacent."""
+    """Return the records as a `pyarrow.Table` with the columns of `runs.token_credit`, rows of a prompt adjacent.
+
+    `knobs` are MINER's; None: it has no part in the run.
+    """
     import pyarrow as pa
 
     rows_M = torch.tensor([row["row"] for row in chosen])
@@ -141,33 +136,42 @@ def credit_table(
     of_batch = rollouts.rewards_N, verifier_rewards_N, rollouts.advantages_N
     rewards_M, verifier_M, grpo_M = (values_N.float().cpu()[rows_M] for values_N in of_batch)
     counts_MT, logps_MT, after_MT = (_padded(chosen, name) for name in ("counts", "old_logps", "advantages"))
-    after_MT = torch.where(counts_MT.bool(), after_MT, 0.0)
-    credit = CreditExplanation(torch.zeros_like(kinds.is_ph_N), torch.zeros_like(after_MT), after_MT)
-    if method is not None and method.explain_credit is not None:  # for the records alone
+    weights_MT, before_MT = None, torch.where(counts_MT.bool(), after_MT, 0.0)
+    if knobs is not None:  # computed again, without the cap
         is_known_MT = counts_MT.bool() & logps_MT.isfinite()
-        batch = {"kinds": kinds, "advantages_N": grpo_M, "num_generations": rollouts.num_generations}
-        credit = method.explain_credit(rewards_M, logps_MT, is_known_MT, after_MT, **batch, **knobs)
-    names_M = [KINDS[kind] for kind in torch.stack([*kinds]).int().argmax(dim=0).tolist()]
+        weights_MT = focal_weights(logps_MT, is_known_MT, knobs["gamma"] if knobs["credit"] == "focal" else 0.0)
+        known: dict[str, Any] = {"kinds": kinds, "advantages_N": grpo_M, "num_generations": rollouts.num_generations}
+        uncapped = miner_advantages(rewards_M, logps_MT, is_known_MT, **known, **{**knobs, "lambda_max": None})
+        before_MT = torch.where(kinds.is_ph_N.unsqueeze(1), uncapped.advantages_NT, before_MT)
+    kinds_M = torch.stack([*kinds]).int().argmax(dim=0).tolist()
     texts, records = TokenTexts(tokenizer), []
     for i, row in enumerate(chosen):
         ids, counts, logps = row["token_ids"], row["counts"], row["old_logps"]
         given = np.where(counts, row["advantages"], np.nan)  # null at what is not the model's
-        known = logps[counts & np.isfinite(logps)]
-        record = {"step": step, "kind": names_M[i], "length": int(counts.sum()), "token_ids": ids, "old_logps": logps}
-        record["group"], record["rollout"] = divmod(row["row"], rollouts.num_generations)
-        record |= {
+        scored = logps[counts & np.isfinite(logps)]
+        group, rollout = divmod(row["row"], rollouts.num_generations)
+        record = {
+            "step": step,
+            "group": group,
+            "rollout": rollout,
+            "kind": KINDS[kinds_M[i]],
             "prompt": texts.whole(row["prompt_ids"]),
             "completion": texts.whole(ids),
-            "tokens": texts.pieces(ids),
-        }
-        record |= {"reward": rewards_M[i].item(), "verifier_reward": verifier_M[i].item()}
-        record |= {
+            "reward": rewards_M[i].item(),
+            "verifier_reward": verifier_M[i].item(),
             "grpo_advantage": grpo_M[i].item(),
             "advantage": np.nansum(given, dtype=np.float64) / max(1, counts.sum()),
+            "nll": -scored.mean(dtype=np.float64) if len(scored) else None,
+            "length": int(counts.sum()),
+            "token_ids": ids,
+            "tokens": texts.pieces(ids),
+            "old_logps": logps,
+            "weights": None,
+            "advantages_before": before_MT[i, : len(ids)].numpy(),
+            "advantages": given,
         }
-        record |= {"nll": -known.mean(dtype=np.float64) if len(known) else None, "advantages": given}
-        record["weights"] = credit.weights_NT[i, : len(ids)].numpy() if credit.is_ruled_N[i] else None
-        record["advantages_before"] = credit.before_NT[i, : len(ids)].numpy()
+        if weights_MT is not None and kinds.is_ph_N[i]:
+            record["weights"] = weights_MT[i, : len(ids)].numpy()
         records.append(record)
     columns = {
         field.name: pa.array([record[field.name] for record in records], field.type, from_pandas=True)  # NaN is null

@@ -30,10 +30,15 @@ class TokenMeans:
     def over(self, trl_batches: Sequence[dict[str, Any]]) -> dict[str, float]:
         """Return each metric over TRL's micro-batches, which include the rows left out. Every process must call it."""
         num_tokens = sum(map(_num_tokens, trl_batches))
-        own = [self._summarize(name, num_tokens) for name in self._found]
-        device = trl_batches[0]["advantages"].device
         # F metrics of W processes: total, tokens, least, greatest
-        own_1F4 = torch.tensor([own], dtype=accumulation_dtype(device), device=device)
+        own_F4 = []
+        for name, found in self._found.items():
+            values = [value for value, _ in found]
+            counted = num_tokens if "clip_ratio" in name else sum(weight for _, weight in found)
+            total = sum(value * weight for value, weight in found)
+            own_F4.append((total, counted, min(values, default=math.inf), max(values, default=-math.inf)))
+        device = trl_batches[0]["advantages"].device
+        own_1F4 = torch.tensor([own_F4], dtype=accumulation_dtype(device), device=device)
         summaries_WF4 = current_world().gather(own_1F4).cpu()
         totals_F, counts_F, *_ = summaries_WF4.sum(dim=0).T
         extremes = {"_min": summaries_WF4[..., 2].amin(dim=0), "_max": summaries_WF4[..., 3].amax(dim=0)}
@@ -42,14 +47,6 @@ class TokenMeans:
             value = float(extremes.get(name[-4:], totals_F / counts_F)[i])
             means[name] = value if math.isfinite(value) else math.nan
         return means
-
-    def _summarize(self, name: str, num_tokens: float) -> tuple[float, float, float, float]:
-        """Return the sum of a metric over this process's tokens, their number, and the least and greatest value."""
-        found = self._found[name]
-        values = [value for value, _ in found]
-        total = sum(value * weight for value, weight in found)
-        counted = num_tokens if "clip_ratio" in name else sum(weight for _, weight in found)
-        return total, counted, min(values, default=math.inf), max(values, default=-math.inf)
 
 
 def _num_tokens(inputs: dict[str, Any]) -> float:

@@ -4,10 +4,9 @@
 """
 
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,12 +21,12 @@ from ..data.base_model import find_model
 from ..data.prompt_form import form_of_rows
 from ..distributed import current_world
 from ..heartbeat import GENERATION, TRAINING_STEP, phase
-from ..launching.server import free_port, is_port_free
+from ..launching.server import free_port
 from ..methods import Rollouts
 from ..methods.compose import estimate
 from ..precision import warn_of_slow_bf16
 from ..reward_functions import check_rewards
-from ..rules import TRAINING_SET, check
+from ..rules import prompts_can_be_drawn
 from .dynamic_sampling import DynamicSampling
 from .generation_batch import (
     COMPLETION_IDS,
@@ -48,8 +47,7 @@ from .policy_loss import PolicyLoss
 from .prompt_log import PromptLog
 from .prompts import PromptRows, PromptSource
 from .quantized_sync import full_weights_for_vllm
-from .reference import add_reference, average_kl, fill_reference, is_scored_late, without_reference
-from .row_layout import AS_TRL, choose_layout
+from .row_layout import can_sort_rows
 from .run import RunState
 from .run_trainer import RunTrainer
 from .sampler_check import SamplerCheck, takes_sampler_logps
@@ -123,7 +121,8 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         self._prompts: PromptSource | None = None  # once a batch of this training has begun
         self._draws_prompts = args.dynamic_sampling or self.ledger.selection is not None
         if self._draws_prompts:
-            check(TRAINING_SET, args, self.train_dataset, has_tools=bool(self.tools or self.environment_factories))
+            has_tools = bool(self.tools or self.environment_factories)
+            prompts_can_be_drawn(args, self.train_dataset, has_tools=has_tools)
             if overridden(self, ("get_train_dataloader",)):
                 raise ValueError(
                     f"dynamic_sampling and prompt_selection draw prompts in the place of the dataloader: got "
@@ -141,7 +140,6 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
             is_needed = any(method.wants_sampler_logps for method in args.estimators)
             self.sampler_check = SamplerCheck(self.temperature, is_needed=is_needed, log=self.log_train_metric)
             self.add_callback(self.sampler_check)
-        self._scores_reference_late = is_scored_late(self)  # once the advantages are known
         for method in args.estimators:
             if method.reads_logits:
                 check_logits(self.model, method.name)
@@ -173,8 +171,8 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         return dataloader
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        if self.forwards.layout is AS_TRL:
-            self.forwards.layout = choose_layout(self)
+        if not self.has_stepped:
+            self.forwards.sorts_rows = can_sort_rows(self)
         self._checkpoints.restore_rollouts()
         with phase(TRAINING_STEP, self.state.global_step):
             loss: Tensor = super().training_step(*args, **kwargs)
@@ -213,8 +211,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
             self.take_form(form_of_rows(inputs, self.args.chat_template_kwargs))
         output, scores = self._roll_out(inputs)
         self._count_batch(batch)
-        output = self._estimate_advantages(output, scores, batch.rewards_NF)
-        return add_reference(self, output) if self._scores_reference_late else output
+        return self._estimate_advantages(output, scores, batch.rewards_NF)
 
     def _draw_prompts(self, batch: GenerationBatch, num_rows: int) -> list[Any]:
         """Return this process's rows of the next generation batch. Every process must call it."""
@@ -232,8 +229,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         """Return TRL's batch, generated, scored and with TRL's advantages, and what is known of the old policy."""
         # What an estimator asks of every row comes for next to nothing with TRL's own forward, where TRL makes one.
         wanted = {name for method in self.args.estimators for name in method.scores}
-        late_reference = without_reference(self) if self._scores_reference_late else nullcontext()
-        with self.forwards.collecting(wanted) as found, late_reference:
+        with self.forwards.collecting(wanted) as found:
             output = super()._generate_and_score_completions(list(inputs))  # of rows that are read now
         known = {}
         if "old_per_token_logps" in output:  # else what was found is of the reference model
@@ -294,7 +290,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
                 rewards_NF = score(inputs, *args)
             check_rewards(self.reward_func_names, rewards_NF)
             if batch is not None:
-                self._watch.observe(rewards_NF, inputs, *args[1:3])
+                self._watch.observe(rewards_NF, args[1])
                 batch.outcomes.add(
                     inputs,
                     total_rewards(rewards_NF, self.reward_weights),
@@ -343,31 +339,27 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         if not self.model.training:
             return super()._compute_loss(model, inputs)
-        step = self._optimizer_step
-        inputs = step.arrange(inputs)
+        plan = self._optimizer_step.find_plan()
         if self._policy_loss is not None:
-            self._policy_loss.prepare(step.plan)
-        if step.plan is not None:
-            return step.compute_loss(model, step.plan)
+            self._policy_loss.prepare(plan)
+        if plan is not None:
+            return self._optimizer_step.compute_loss(model, plan)
         return self.micro_batch_loss(model, inputs)
 
     def micro_batch_loss(self, model: Any, inputs: dict[str, Any], weight: float = 1.0) -> Tensor:
         """Return the loss of a micro-batch, which counts with this weight. Every process must call it."""
         if self._gradient_share is not None:
             self._gradient_share.add(inputs, weight)
-        loss = self.call_loss(model, inputs) * weight
-        average_kl(self, inputs)
-        return loss
+        return self.call_loss(model, inputs) * weight
 
     def call_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        """Return TRL's loss of some rows, with what `policy_loss` and `kl_on` put into it after its forward."""
+        """Return TRL's loss of some rows, with what `policy_loss` puts into it after its forward."""
         inputs = dict(inputs)
         ask: Callable[..., tuple[Any, ...]] = getattr(self, FORWARD)
 
         def forward(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
             """Return what TRL's loss gets, overrides included; it looks for all else in `inputs` after this."""
             result = ask(*args, **kwargs)
-            fill_reference(inputs, result[0])
             if self._policy_loss is not None:
                 self._policy_loss.rewrite(inputs, result[0])
             return result
@@ -442,12 +434,6 @@ def _set_group_port(args: Any) -> None:
 
     With one that is taken, TRL's trainer and its server would wait forever.
     """
-    if not args.use_vllm or args.vllm_mode != "server":
-        return
-    if args.vllm_group_port in (None, GRPOConfig.vllm_group_port):
+    is_served = args.use_vllm and args.vllm_mode == "server"
+    if is_served and args.vllm_group_port in (None, GRPOConfig.vllm_group_port):
         args.vllm_group_port = free_port()
-    elif os.environ.get("RANK", "0") == "0" and not is_port_free(args.vllm_group_port):
-        raise ValueError(
-            f"vllm_group_port must be free on the machine that trains: got {args.vllm_group_port}, which is in use. "
-            f"Leave it out, and a free one is chosen."
-        )
