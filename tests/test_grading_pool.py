@@ -105,7 +105,7 @@ def test_hostile_answers_are_all_answered(where, count, monkeypatch):
 )
 def test_a_killed_worker_costs_its_answer_only(when, expected):
     """Killed in the middle of a bomb, before it gets a job, or while it starts."""
-    pool, first = Pool(workers=2, seconds=60), job(BOMBS[0] if when == "grading" else "17.0")
+    pool, first = Pool(workers=1, seconds=10), job(BOMBS[0] if when == "grading" else "17.0")
 
     def kill_one():
         while not pool.pids():
@@ -134,7 +134,7 @@ def test_a_stopped_worker_is_replaced():
     os.kill(pool.pids()[0], signal.SIGSTOP)
     assert scores(pool.run([job("17.0"), job("18.0")])) == ["limit", 0.0]
     os.kill(pool.pids()[0], signal.SIGSTOP)  # it reads nothing: a large job does not fit into the socket
-    assert scores(pool.run([job("7" * 2**20), job("18.0")])) == ["limit", 0.0]
+    assert scores(pool.run([job("7" * 2**20), job("18.0")])) == ["died", 0.0]
     pool.close()
 
 
@@ -313,7 +313,7 @@ def test_no_process_outlives_its_parent(how):
         time.sleep(0.5)
         print(*shared_pool().pids(), flush=True)
         time.sleep(STAY)
-    """.replace("SECONDS", "2" if killed else "60").replace("STAY", "60" if killed else "0")
+    """.replace("SECONDS", "2").replace("STAY", "60" if killed else "0")
     )
     workers = [int(pid) for pid in run.stdout.readline().split()]
     assert len(workers) == 2

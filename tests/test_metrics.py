@@ -137,9 +137,9 @@ def test_intervals_of_nothing_are_errors(values, options):
         ([3, 1, -1], 6 / 8),  # |sum| is 5, 3, 3 and 1, each with two signs: at least 3 in six of eight
     ],
 )
-def test_p_of_few_differences_is_exact(differences, p):
+def test_p_of_few_differences(differences, p):
     found = paired_difference(torch.zeros(len(differences)), torch.tensor(differences) / 4)
-    assert found.p_value == pytest.approx(p)
+    assert found.p_value == pytest.approx(p, abs=0.015)  # 10,000 swaps: a deviation of at most .005
     assert found.difference == pytest.approx(sum(differences) / 4 / len(differences))
 
 

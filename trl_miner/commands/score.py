@@ -47,15 +47,15 @@ def score_and_print(folders: list[Path], args: argparse.Namespace, output: str |
     """Score each folder, compare the first with the others, and print the results, with --details all tables."""
     with Progress("starting", unit="", leave=False):  # importing torch takes seconds
         from ..evaluation.graded import read_graded
-        from ..evaluation.paired import compare_folders, comparison_markdown, comparison_verdicts
+        from ..evaluation.paired import compare_folders, comparison_sentences
         from ..evaluation.paper import paper_rows
         from ..evaluation.score import score_folder
         from ..evaluation.score_tables import run_name, score_sentences
         from ..runs.files import write_whole
-        from ..text import one_line
+        from ..text import for_markdown, one_line
 
     if args.paper is not None:
-        paper_rows(args.paper, ())  # an unknown name should fail before the grading
+        paper_rows(args.paper)  # an unknown name should fail before the grading
     common = {"resamples": args.resamples, "k": args.k, "partial": args.partial}
     graded = []
     for folder in folders:
@@ -67,11 +67,10 @@ def score_and_print(folders: list[Path], args: argparse.Namespace, output: str |
             print(*map(one_line, [f"{run_name(scores)} ({folder})", *score_sentences(scores)]), sep="\n", end="\n\n")
     written = [folder / name for folder in folders for name in (SCORES, TABLES)]
     if len(folders) > 1:
-        compared = compare_folders(folders, graded=graded, **common)
-        text = comparison_markdown(compared)
-        print(text if args.details else "\n".join(map(one_line, comparison_verdicts(compared))))
+        sentences = comparison_sentences(compare_folders(folders, graded=graded, **common))
+        print(*map(one_line, sentences), sep="\n")
         if output is not None:
-            write_whole(Path(output), text)
+            write_whole(Path(output), "".join(f"- {for_markdown(sentence)}\n" for sentence in sentences))
             written.append(Path(output))
     finish(written, _next(folders))
     return 0
