@@ -1,18 +1,16 @@
 """Sampling into folders: what a sample depends on, what a kill costs, how runs go on; with real models and servers."""
 
 import argparse
-import contextlib
 import dataclasses
 import json
 import multiprocessing
 import os
 import random
-import shutil
-import sys
+import re
+import tempfile
 import time
 from pathlib import Path
 
-import harness
 import pytest
 import torch
 from hypothesis import example, given, settings
@@ -26,7 +24,6 @@ from trl_miner.data.benchmarks import BENCHMARKS, load
 from trl_miner.data.problems import Problem
 from trl_miner.data.prompts import PromptForm, prompt_text
 from trl_miner.evaluation import evaluate as run
-from trl_miner.evaluation.backends import Request, ServerBackend
 from trl_miner.evaluation.evaluate import ModelOptions
 from trl_miner.evaluation.generate import ProblemSet, PromptRenderer, Sampling, sample_seed
 from trl_miner.evaluation.score import score_folder
@@ -217,32 +214,11 @@ def test_more_samples_and_longer_ones_equal_a_run_that_had_them_from_the_start(b
     ],
 )
 def test_a_folder_is_not_mixed(base_model_folder, whole, options, message, capsys):
-    import re
-
     arguments = ["--limit", 30, "--samples", 3, "--max-tokens", 20, *options]
     before = (whole / "arithmetic" / "samples.jsonl").read_bytes()
     assert evaluate(base_model_folder, whole, *arguments) == 2
     assert re.search(message, capsys.readouterr().err)
     assert (whole / "arithmetic" / "samples.jsonl").read_bytes() == before
-
-
-def test_a_model_that_changes_while_it_is_loaded_is_refused(tmp_path, base_model_folder, capsys, monkeypatch):
-    copy = tmp_path / "model"
-    shutil.copytree(base_model_folder, copy)
-    load = run._load_tokenizer
-
-    def swap(model, source):  # as a training does that saves its next step
-        tokenizer = load(model, source)
-        weights = AutoModelForCausalLM.from_pretrained(copy)
-        with torch.no_grad():
-            next(weights.parameters()).add_(1e-3)
-        weights.save_pretrained(copy)
-        return tokenizer
-
-    monkeypatch.setattr(run, "_load_tokenizer", swap)
-    assert evaluate(copy, tmp_path / "out", "--limit", 2, "--samples", 1, "--max-tokens", 5) == 2
-    assert f"the files of {copy} have changed meanwhile" in capsys.readouterr().err
-    assert (tmp_path / "out" / "arithmetic" / "samples.jsonl").read_text() == ""
 
 
 def test_two_at_once_are_refused(base_model_folder, whole, capsys, monkeypatch):
@@ -267,8 +243,6 @@ def test_a_full_disk_loses_nothing(tmp_path):
 @example(len(json.dumps(sample("p", 0, "eins"))), b"")  # whole but for its line end
 @given(st.integers(0, 400), st.binary(max_size=8))
 def test_a_file_cut_or_soiled_anywhere_is_repaired_and_reported(place, noise):
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "samples.jsonl"
         texts = ["eins", "zwei \n drei", "∑ ☃", ""]
@@ -323,17 +297,9 @@ def test_the_command_line_repeats_the_defaults_and_the_table_rightly(capsys):
 def test_an_own_file_is_a_benchmark(tmp_path, base_model_folder, capsys):
     rows = [{"question": "Compute 1 + 1.\n", "gold": 2}, {"question": "Compute 2 + 1.\n", "gold": r"\frac{6}{2}"}]
     (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    arguments = [
-        "eval",
-        "--model",
-        str(base_model_folder),
-        "--benchmarks",
-        f"own={tmp_path / 'own.jsonl'}",
-        "--samples",
-        "2",
-    ]
-    arguments += ["--problem-column", "question", "--answer-column", "gold", "--max-tokens", "20"]
-    assert cli.main([*arguments, "--output", str(tmp_path / "out"), "--backend", "transformers"]) == 0
+    columns = ["--problem-column", "question", "--answer-column", "gold"]
+    settings = ["--benchmarks", f"own={tmp_path / 'own.jsonl'}", "--samples", 2, "--max-tokens", 20]
+    assert evaluate(base_model_folder, tmp_path / "out", *settings, *columns) == 0
     assert [s["problem"] for s in lines(tmp_path / "out", "own")] == ["own-0", "own-0", "own-1", "own-1"]
     assert "\nown: Pass@1" in capsys.readouterr().out
 
@@ -349,8 +315,6 @@ def test_an_own_file_is_a_benchmark(tmp_path, base_model_folder, capsys):
         (["--benchmarks", "arithmetic", "--top-p", "0"], "top_p must be above 0"),
         (["--benchmarks", "arithmetic", "--local", "aime24=x"], "--local must name one of --benchmarks: got aime24"),
         (["--benchmarks", "arithmetic", "--local", "aime24"], "--local must be NAME=PATH"),
-        (["--benchmarks", "arithmetic", "--backend", "server"], "needs --base-url"),
-        (["--benchmarks", "arithmetic", "--backend", "vllm", "--base-url", "http://x"], "--base-url is for"),
         (["--benchmarks", "arithmetic", "--style", "chat"], "needs a tokenizer with a chat template"),
         (["--benchmarks", "arithmetic", "--model", "/not/there"], "got /not/there, which is not there"),
         (["--benchmarks", "arithmetic", "--model", str(Path(__file__).parent)], "could not load the tokenizer of"),
@@ -434,104 +398,3 @@ def test_the_chat_template_gets_its_settings(loaded, capsys):
     with pytest.raises(SystemExit):
         parser.parse_args([*options, "[1]"])
     assert "must be a JSON object: got [1]" in capsys.readouterr().err
-
-
-@pytest.fixture(scope="module")
-def serving(base_model_folder, tmp_path_factory):
-    """`transformers serve` on the model; it samples only where the model's own settings say so."""
-    folder = tmp_path_factory.mktemp("served") / "model"
-    model = AutoModelForCausalLM.from_pretrained(base_model_folder)
-    model.generation_config.update(do_sample=True, top_k=0)
-    model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(base_model_folder).save_pretrained(folder)
-    command = [Path(sys.executable).with_name("transformers"), "serve", folder]
-    with harness.serving(command, folder.parent) as (url, server):
-        yield url, str(folder), server
-
-
-def test_a_server_and_transformers_give_the_same_greedy_answers(serving, tmp_path):
-    url, folder, _ = serving
-    served = ["--backend", "server", "--base-url", url, "--served-model", folder, "--concurrency", 4]
-    settings = ["--limit", 40, "--samples", 1, "--max-tokens", 20, "--temperature", 0]
-    arguments = ["eval", "--model", folder, "--benchmarks", "arithmetic", *settings, "--output"]
-    # cut off at first, then drawn again
-    assert cli.main([*map(str, [*arguments, tmp_path / "server", *served, "--max-tokens", 6])]) == 0
-    assert all(sample["truncated"] and sample["tokens"] == 6 for sample in lines(tmp_path / "server"))
-    assert cli.main([*map(str, [*arguments, tmp_path / "server", *served])]) == 0
-    assert evaluate(folder, tmp_path / "local", *settings) == 0
-    kept = ("problem", "sample", "seed", "text", "truncated")
-    server, local = ([{k: s[k] for k in kept} for s in lines(tmp_path / name)] for name in ("server", "local"))
-    assert server == local
-
-
-def test_a_server_that_dies_costs_the_samples_in_flight(serving, tmp_path, monkeypatch, capsys, caplog):
-    url, folder, server = serving
-    monkeypatch.setattr(ServerBackend, "RETRIES", 1)
-    append = SampleWriter.append
-
-    def kill_after_ten(self, sample):
-        append(self, sample)
-        if len(self) == 10:
-            server.kill()
-
-    monkeypatch.setattr(SampleWriter, "append", kill_after_ten)
-    arguments = ["eval", "--model", folder, "--benchmarks", "arithmetic", "--output", str(tmp_path / "out")]
-    served = ["--base-url", url, "--served-model", folder, "--concurrency", "4", "--max-tokens", "40"]
-    assert cli.main([*arguments, *served]) == 2
-    error = capsys.readouterr().err
-    assert "the same command goes on where this one stopped" in error and "Retrying request" in caplog.text
-    assert 10 <= len(lines(tmp_path / "out")) <= 14  # those in flight may have been done
-
-
-@pytest.mark.parametrize("status", [200, 401, 403])
-def test_a_server_gets_a_key_only_if_its_variable_is_named(status, monkeypatch):
-    seen = []
-
-    def respond(path, _, headers):
-        seen.append(headers["Authorization"])
-        assert not [name for name in headers if name.lower().startswith(("openai", "x-other"))]
-        return status, json.dumps({"data": [{"id": "m"}]})
-
-    monkeypatch.setenv("OPENAI_API_KEY", "key-of-another-server")
-    monkeypatch.setenv("OPENAI_ORG_ID", "org-of-another-server")
-    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Other: key\nauthorization: Bearer another")
-    monkeypatch.setenv("MINE", "key-of-this-one")
-    with harness.answering(respond) as url:
-        for name, said in ((None, "name the variable that holds it: --api-key-env"), ("MINE", "Check the key in")):
-            options = ModelOptions("m", base_url=url, served_model="m", api_key_env=name)
-            # at once, though a server need not list its models
-            refused = pytest.raises(PermissionError, match=f"gave status {status}: .*{said}")
-            with contextlib.nullcontext() if status == 200 else refused:
-                run._load_backend(options, None, None)
-    assert seen == [None, "Bearer key-of-this-one"]
-    with pytest.raises(ValueError, match="got NOT_THERE, which is not set"):
-        ModelOptions("m", base_url=url, api_key_env="NOT_THERE")
-    with pytest.raises(ValueError, match="--api-key-env is for --base-url"):
-        ModelOptions("m", api_key_env="MINE")
-
-
-def test_a_server_that_is_not_there_or_refuses_is_named(base_model_folder, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(ServerBackend, "RETRIES", 1)
-    command = [
-        "eval",
-        "--model",
-        str(base_model_folder),
-        "--benchmarks",
-        "arithmetic",
-        "--output",
-        str(tmp_path / "out"),
-    ]
-    assert cli.main([*command, "--base-url", "http://127.0.0.1:9"]) == 2
-    error = capsys.readouterr().err
-    assert "The server at http://127.0.0.1:9/v1 must answer" in error and "--base-url" in error
-
-
-@pytest.mark.parametrize("answer", ["<html>", "{}", '{"choices": []}', '{"choices": [{"text": "8"}]}'])
-def test_a_server_that_answers_something_else_is_named(answer):
-    """Not every server lists its models."""
-    with harness.answering(lambda path, sent, _: (404, "") if sent is None else (200, answer)) as url:
-        backend = ServerBackend(url, "m", concurrency=1)
-        named = pytest.raises(ConnectionError, match="no answer in OpenAI's format")
-        with contextlib.nullcontext() if "8" in answer else named:
-            (found,) = backend.sample([Request(("p", 0), 1, "1 + 1", (1,), 5)], 0.7, 0.95)
-            assert found.text == "8"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from datasets import Dataset, IterableDataset
-from harness import answering, config
+from harness import config
 from peft import LoraConfig
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
@@ -199,23 +199,9 @@ def test_two_models_are_each_asked_in_their_own_form(base, tmp_path, trained_on,
 
 
 @pytest.mark.parametrize("begin", [False, True])
-def test_a_server_and_vllm_get_the_tokens_of_the_training(tmp_path, trained_on, monkeypatch, begin):
-    """With `begin`, the tokenizer adds a token that the chat template does not write: a server must not add it."""
+def test_vllm_gets_the_tokens_of_the_training(tmp_path, trained_on, monkeypatch, begin):
+    """With `begin`, the tokenizer adds a token that the chat template does not write."""
     model = train_by_recipe(tmp_path, build_base(tmp_path / "base", begin=begin), "--prompt_style", "chat")
-    tokenizer, bodies = AutoTokenizer.from_pretrained(model), []
-
-    def respond(path, sent, _):
-        if sent is None:
-            return 200, json.dumps({"data": [{"id": "served"}]})
-        bodies.append(sent)
-        choice = {"text": "8", "finish_reason": "stop"}
-        return 200, json.dumps({"choices": [choice], "usage": {"completion_tokens": 1}})
-
-    with answering(respond) as url:
-        assert cli.main([*eval_command(tmp_path, model), "--base-url", url]) == 0
-    sent = [body["prompt"] for body in bodies]
-    assert {tuple(tokenizer(one)["input_ids"] if isinstance(one, str) else one) for one in sent} == {*trained_on}
-
     added = use_engine_like_vllms(monkeypatch)
     assert cli.main([*eval_command(tmp_path, model), "--backend", "vllm"]) == 0
     assert {*added} == {*trained_on}

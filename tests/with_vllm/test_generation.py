@@ -1,4 +1,4 @@
-"""Evaluation with real vLLM: in this process, and behind its server."""
+"""Evaluation with real vLLM."""
 
 import functools
 import json
@@ -43,21 +43,15 @@ def evaluate(base_model_folder, worker, tmp_path_factory):
     return run
 
 
-@pytest.fixture(scope="module")
-def server(base_model_folder, serve, tmp_path_factory):
-    with serve(base_model_folder, tmp_path_factory.mktemp("server")) as (url, _):
-        yield url
-
-
 VLLM = ("--backend", "vllm")
 GREEDY = ("--samples", "1", "--temperature", "0")
 
 
-def test_three_backends_agree(evaluate, server):
+def test_the_backends_agree(evaluate):
     """The same greedy answers, and a like Pass@1 when sampling: 480 samples, standard error about 0.02."""
-    backends = [("--backend", "transformers"), VLLM, ("--base-url", server)]
+    backends = [("--backend", "transformers"), VLLM]
     greedy = [evaluate(*backend, *GREEDY)[0] for backend in backends]
-    assert greedy[0] == greedy[1] == greedy[2] and len(set(greedy[0].values())) > 50
+    assert greedy[0] == greedy[1] and len(set(greedy[0].values())) > 50
     sampled = [evaluate(*backend, "--samples", "8")[1] for backend in backends]
     assert max(sampled) - min(sampled) < 0.1 and 0.03 < min(sampled)
 

@@ -16,7 +16,7 @@ def add(commands: Any) -> None:
         "eval",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         help="measure Pass@1, Pass@K and Maj@K on benchmarks: trl-miner eval --model out --benchmarks aime24",
-        description="Sample answers to benchmarks with vLLM, a running server or transformers, and score them.\n"
+        description="Sample answers to benchmarks with vLLM or transformers, and score them.\n"
         "The defaults are the paper's: temperature 0.7, top_p 0.95, 8192 tokens, its number of samples.",
         epilog="The same command again resumes an interrupted evaluation. More --samples draw only the new ones, and\n"
         "more --max-tokens draw again only the samples that were cut off.",
@@ -73,16 +73,9 @@ def add_model(parser: argparse.ArgumentParser, prefix: str = "") -> None:
     )  # fmt: skip
     option = parser.add_argument_group("backend").add_argument
     option(
-        "--backend", choices=("auto", "vllm", "server", "transformers"), default="auto",
-        help="default: server with --base-url, else vllm if it is installed, else transformers",
+        "--backend", choices=("auto", "vllm", "transformers"), default="auto",
+        help="default: vllm if it is installed, else transformers",
     )  # fmt: skip
-    option("--base-url", metavar="URL", help="address of a server with OpenAI's API: http://localhost:8000/v1")
-    option("--served-model", metavar="NAME", help="the server's name for the model (default: its only one)")
-    option(
-        "--api-key-env", metavar="NAME",
-        help="variable with a key to send to the server, such as OPENAI_API_KEY (default: none is sent)",
-    )  # fmt: skip
-    option("--concurrency", type=int, default=64, metavar="N", help="requests in flight to a server (default: 64)")
     option(
         "--batch-size", type=int, default=32, metavar="N", help="completions at a time, for transformers (default: 32)"
     )

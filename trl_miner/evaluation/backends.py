@@ -1,28 +1,21 @@
-"""The backends that sample: transformers, vLLM in this process, or a server with OpenAI's completions protocol.
+"""The backends that sample: transformers, or vLLM in this process.
 
-All three get the same prompts, token by token: chat templates are applied here, never by a server. Each sample has its
-own seed. With transformers a sample is a function of that seed (see `seeded_sampling.py`). vLLM and servers promise
-less: their kernels may round differently when other requests share the batch.
+Both get the same prompts as token ids, and each sample has its own seed. With transformers a sample is a function of
+that seed (see `seeded_sampling.py`). vLLM promises less: its kernels may round differently when other requests share
+the batch.
 """
 
-import logging
-import os
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-from ..errors import first_line
 from ..precision import warn_of_slow_bf16
 from ..runs.files import read_object
 from ..runs.models import ADAPTER
 from ..runs.records import RANK
 from ..threads import fitting_threads
-
-Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -31,10 +24,8 @@ class Request:
 
     key: tuple[str, int]  # problem id, number of the sample
     seed: int
-    text: str  # the prompt without the special tokens that the tokenizer adds
-    ids: tuple[int, ...]  # the same as token ids, with the special tokens
+    ids: tuple[int, ...]  # the prompt's tokens, with the special ones
     budget: int  # tokens that may be sampled; backends get at least 1
-    is_text_enough: bool = True  # whether a server's tokenizer makes these ids of the text
 
 
 @dataclass(frozen=True)
@@ -157,124 +148,3 @@ class VLLMBackend:
                     done = output.outputs[0]
                     request = requests[int(output.request_id.split("-")[0])]
                     yield Completion(request, done.text, len(done.token_ids), done.finish_reason == "length")
-
-
-class ServerBackend:
-    """A running server with OpenAI's `/v1/completions`. A request that fails is repeated for about two minutes.
-
-    It gets `api_key` and no other key of the environment: it may be anybody's.
-    """
-
-    name = "server"
-    RETRIES = 18  # with pauses of 0.5, 1, 2, 4, 8, 8, ... seconds
-    TIMEOUT = 3600.0  # for one completion, in seconds
-
-    def __init__(
-        self, base_url: str, model: str | None = None, concurrency: int = 64, api_key: str | None = None
-    ) -> None:
-        try:
-            import openai
-        except ImportError as error:
-            raise ValueError("--base-url needs the package openai. Run: pip install 'trl_miner[server]'") from error
-        _show_retries()
-        base_url = base_url.rstrip("/")
-        self.url = base_url if base_url.endswith("/v1") else f"{base_url}/v1"
-        self.concurrency, self.has_key = concurrency, bool(api_key)
-        timeout = openai.Timeout(self.TIMEOUT, connect=10)
-        self.client = openai.OpenAI(
-            base_url=self.url, api_key=api_key or "none", timeout=timeout, max_retries=self.RETRIES
-        )
-        # openai sends these of the environment by itself; Omit leaves a header out
-        own = [line.partition(":")[0].strip() for line in os.environ.get("OPENAI_CUSTOM_HEADERS", "").split("\n")]
-        left_out = filter(None, ("OpenAI-Organization", "OpenAI-Project", *own))
-        self.headers: dict[str, Any] = {name: openai.Omit() for name in left_out}
-        self.headers["Authorization"] = f"Bearer {api_key}" if api_key else openai.Omit()
-        try:  # the first contact fails at once: usually the address is wrong
-            once = self.client.with_options(max_retries=0)
-            served = self._ask("GET models", lambda: list(once.models.list(extra_headers=self.headers).data))
-        except ConnectionError:
-            if model is None:  # not every server lists its models
-                raise
-            served = []
-        names = [entry.id for entry in served]
-        if model is None and len(names) != 1:
-            raise ValueError(
-                f"--served-model must say which model to ask: {self.url} serves {', '.join(names) or 'none'}."
-            )
-        self.model = model or names[0]
-        entry = next((entry for entry in served if entry.id == self.model), None)
-        # vLLM states it, and refuses requests for more
-        self.context: int | None = getattr(entry, "max_model_len", None)
-        # vLLM takes what a request leaves out from the model's own settings, such as top_k 20.
-        is_vllm = getattr(entry, "owned_by", None) == "vllm"
-        self.extra = {"top_k": -1, "repetition_penalty": 1.0} if is_vllm else {}
-
-    def sample(self, requests: Sequence[Request], temperature: float, top_p: float) -> Iterator[Completion]:
-        """See `Backend.sample`."""
-        executor = ThreadPoolExecutor(self.concurrency)
-        try:
-            running = [executor.submit(self._complete, request, temperature, top_p) for request in requests]
-            for future in as_completed(running):
-                yield future.result()
-        finally:
-            executor.shutdown(wait=False, cancel_futures=True)
-
-    def _complete(self, request: Request, temperature: float, top_p: float) -> Completion:
-        def complete() -> Completion:
-            answer = self.client.completions.create(
-                model=self.model,
-                prompt=request.text if request.is_text_enough else list(request.ids),
-                max_tokens=request.budget,
-                temperature=temperature,
-                top_p=top_p,
-                seed=request.seed,
-                extra_body=self.extra,
-                extra_headers=self.headers,
-            )
-            choice = answer.choices[0]
-            tokens = answer.usage.completion_tokens if answer.usage else 0
-            return Completion(request, choice.text, tokens, choice.finish_reason == "length")
-
-        return self._ask("POST completions", complete)
-
-    def _ask(self, what: str, call: Callable[[], Answer]) -> Answer:
-        """Return what a call makes of the answer, or say what went wrong and what to do."""
-        import openai
-
-        try:
-            return call()
-        except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
-            asked = "Check the key in the variable that --api-key-env names"
-            given = "If it wants a key, name the variable that holds it: --api-key-env OPENAI_API_KEY"
-            raise PermissionError(
-                f"The server at {self.url} must accept the request: {what} gave status {error.status_code}: "
-                f"{error.response.text[:500]}. {asked if self.has_key else given}."
-            ) from error
-        except openai.APIStatusError as error:
-            problem = f"status {error.status_code}: {error.response.text[:500]}"
-        except openai.APIError as error:
-            problem = str(error.__cause__ or error)
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            problem = f"no answer in OpenAI's format ({first_line(error)})"
-        raise ConnectionError(
-            f"The server at {self.url} must answer: {what} gave {problem}. Check --base-url and the server's log; the "
-            f"same command goes on where this one stopped."
-        )
-
-
-def _show_retries() -> None:
-    """Show openai's message of a repeated request, which it logs as information, as a warning every ten seconds."""
-    shown = float("-inf")
-
-    def is_shown(record: logging.LogRecord) -> bool:
-        nonlocal shown
-        if "Retrying" not in record.getMessage() or time.monotonic() - shown < 10:
-            return False
-        shown = time.monotonic()
-        record.levelno, record.levelname = logging.WARNING, "WARNING"
-        record.msg = f"The server does not answer. {record.msg}"
-        return True
-
-    log = logging.getLogger("openai._base_client")
-    log.setLevel(logging.INFO)
-    log.filters[:] = [is_shown]

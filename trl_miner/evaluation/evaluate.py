@@ -3,10 +3,10 @@
 import dataclasses
 import hashlib
 import importlib.util
-import os
 import platform
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,14 +16,13 @@ from ..data.benchmarks import BENCHMARKS, find_benchmark, load_with_record, spli
 from ..data.prompt_form import find_file
 from ..data.reasoning_gym import is_task
 from ..data.worlds import WORLDS
-from ..redaction import learn
 from ..runs.files import read_object
 from ..runs.held_out import FILE as HELD_OUT
 from ..runs.models import ADAPTER
 from ..runs.records import BASE_MODEL
 from ..runs.trainer_state import FILE as STATE
 from .asked_form import choose_form
-from .backends import Backend, ModelSource, ServerBackend, TransformersBackend, VLLMBackend
+from .backends import Backend, ModelSource, TransformersBackend, VLLMBackend
 from .generate import ProblemSet, PromptRenderer, Sampling, generate
 
 _WEIGHTS = ("*.safetensors", "*.bin", "*.json")
@@ -43,10 +42,6 @@ class ModelOptions:
     prompt_template: str | None = None
     chat_template_kwargs: Mapping[str, Any] | None = None
     backend: str = "auto"
-    base_url: str | None = None
-    served_model: str | None = None
-    api_key_env: str | None = None
-    concurrency: int = 64
     batch_size: int = 32
     dtype: str = "auto"
     tensor_parallel_size: int | None = None
@@ -54,21 +49,9 @@ class ModelOptions:
     max_model_len: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "batch_size", "tensor_parallel_size", "max_model_len"):
+        for name in ("batch_size", "tensor_parallel_size", "max_model_len"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1: got {value}.")
-        if self.backend == "server" and not self.base_url:
-            raise ValueError("--backend server needs --base-url, such as http://localhost:8000/v1: got none.")
-        if self.base_url and self.backend not in ("auto", "server"):
-            raise ValueError(f"--base-url is for --backend server: got {self.backend}. Leave one of them out.")
-
-        if self.api_key_env and not self.base_url:
-            raise ValueError(f"--api-key-env is for --base-url: got {self.api_key_env} alone. Leave it out.")
-        if self.api_key_env and not os.environ.get(self.api_key_env):
-            raise ValueError(
-                f"--api-key-env must name a variable that holds a key: got {self.api_key_env}, which is not set. "
-                f"Export it first."
-            )
 
     @classmethod
     def from_arguments(cls, args: Namespace) -> "ModelOptions":
@@ -77,11 +60,9 @@ class ModelOptions:
 
     @property
     def backend_name(self) -> str:
-        """The backend that runs: with "auto", a server, else vLLM, else transformers."""
+        """The backend that runs: with "auto", vLLM where it is installed, else transformers."""
         if self.backend != "auto":
             return self.backend
-        if self.base_url:
-            return "server"
         return "vllm" if _has_vllm() else "transformers"
 
 
@@ -103,12 +84,10 @@ def load_problem_sets(
     names = [name for name, _ in map(split_entry, benchmarks)]
     if not names:
         raise ValueError(f"--benchmarks must name at least one: {', '.join(BENCHMARKS)}, or NAME=PATH.")
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"--benchmarks must name each once: got {name} {names.count(name)} times.")
-    for name in local:
-        if name not in names:
-            raise ValueError(f"--local must name one of --benchmarks: got {name} for {', '.join(names)}.")
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"--benchmarks must name each once: got {repeated[0]} {len(repeated)} times.")
+    if strangers := [name for name in local if name not in names]:
+        raise ValueError(f"--local must name one of --benchmarks: got {strangers[0]} for {', '.join(names)}.")
     problem_sets = []
     for name, path in paths.items():
         if not path and name not in BENCHMARKS and not is_task(name):
@@ -125,33 +104,21 @@ def load_problem_sets(
 def evaluate(output: str | Path, model: ModelOptions, problem_sets: Sequence[ProblemSet], sampling: Sampling) -> int:
     """Draw the samples that a folder lacks, and return their number. See `generate`."""
     source = _resolve(model)
-    fingerprint = _fingerprint(model, source)  # before anything is loaded
+    fingerprint = _fingerprint(source)
     if not Path(source.model).is_dir():  # the same commit for all that is loaded, should the repository move
         source = dataclasses.replace(source, revision=fingerprint.get("model") or source.revision)
     tokenizer = _load_tokenizer(model, source)
-
-    def load() -> Backend:
-        backend = _load_backend(model, source, tokenizer)
-        if _fingerprint(model, source) != fingerprint:
-            raise ValueError(
-                f"The model must stay the same while it is loaded: the files of {model.model} have changed meanwhile. "
-                f"Wait until nobody writes them, and run the same command again."
-            )
-        return backend
-
     settings = {
-        "model": model.model,
-        "revision": model.revision,
-        "adapter": model.adapter,
+        **{name: getattr(model, name) for name in ("model", "revision", "adapter", "dtype", "tokenizer")},
         "backend": model.backend_name,
-        "dtype": model.dtype,
-        "tokenizer": model.tokenizer,
         "fingerprint": fingerprint,
-        "versions": _versions(model.backend_name),
+        "versions": _versions(),
     }
     options = model.style, model.system_prompt, model.prompt_template, model.chat_template_kwargs
     renderer = PromptRenderer(tokenizer, choose_form(model.model, source, tokenizer, *options))
-    return generate(output, problem_sets, load, renderer, sampling, settings)
+    return generate(
+        output, problem_sets, lambda: _load_backend(model, source, tokenizer), renderer, sampling, settings
+    )
 
 
 def sample_filter(model: ModelOptions, output: str | Path, source: str | None, revision: str | None) -> int:
@@ -164,17 +131,16 @@ def sample_filter(model: ModelOptions, output: str | Path, source: str | None, r
 
 def _resolve(model: ModelOptions) -> ModelSource:
     """Return the model to load: find an embedded one, and the base of an adapter."""
-    if model.model in WORLDS:
+    name, revision, adapter = model.model, model.revision, model.adapter
+    if name in WORLDS:
         from ..data.base_model import find_model
 
-        return ModelSource(find_model(model.model), None, model.adapter, model.dtype)
-    config = Path(model.model) / ADAPTER
-    if config.is_file() and not model.adapter:
-        base = read_object(config, record=BASE_MODEL)["base_model_name_or_path"]
-        return ModelSource(base, model.revision, model.model, model.dtype)
-    if not Path(model.model).exists() and (model.model.startswith(("/", ".", "~")) or model.model.count("/") > 1):
-        raise ValueError(f"--model must be a Hub id or a folder: got {model.model}, which is not there.")
-    return ModelSource(model.model, model.revision, model.adapter, model.dtype)
+        name, revision = find_model(name), None
+    elif (config := Path(name) / ADAPTER).is_file() and not adapter:
+        name, adapter = read_object(config, record=BASE_MODEL)["base_model_name_or_path"], name
+    elif not Path(name).exists() and (name.startswith(("/", ".", "~")) or name.count("/") > 1):
+        raise ValueError(f"--model must be a Hub id or a folder: got {name}, which is not there.")
+    return ModelSource(name, revision, adapter, model.dtype)
 
 
 def _load_tokenizer(model: ModelOptions, source: ModelSource) -> Any:
@@ -193,27 +159,19 @@ def _load_tokenizer(model: ModelOptions, source: ModelSource) -> Any:
 
 
 def _load_backend(model: ModelOptions, source: ModelSource, tokenizer: Any) -> Backend:
-    name = model.backend_name
-    if name == "server":
-        key = os.environ[model.api_key_env] if model.api_key_env else None
-        learn({"api_key": key})
-        return ServerBackend(str(model.base_url), model.served_model, model.concurrency, key)
-    if name == "transformers":
+    if model.backend_name == "transformers":
         return TransformersBackend(source, tokenizer, model.batch_size)
     if not _has_vllm():
         raise ValueError(
-            "--backend vllm needs vLLM, which is not installed. Install trl_miner[vllm], or use --backend "
-            "transformers or --base-url."
+            "--backend vllm needs vLLM, not installed here. Install trl_miner[vllm], or use --backend transformers."
         )
     names = ("tensor_parallel_size", "gpu_memory_utilization", "max_model_len")
     options = {name: getattr(model, name) for name in names if getattr(model, name) is not None}
     return VLLMBackend(source, options)
 
 
-def _fingerprint(model: ModelOptions, source: ModelSource) -> dict[str, str | None]:
+def _fingerprint(source: ModelSource) -> dict[str, str | None]:
     """Return what distinguishes models of the same name: a commit of the Hub, or a hash of local files."""
-    if model.backend_name == "server":
-        return {"served_model": model.served_model}
     adapter = {"adapter": _identity(source.adapter, None)} if source.adapter else {}
     return {"model": _identity(source.model, source.revision), **adapter}
 
@@ -246,12 +204,9 @@ def _has_vllm() -> bool:
     return spec is not None and spec.origin is not None
 
 
-def _versions(backend: str) -> dict[str, str]:
-    packages = {"vllm": ("vllm", "torch"), "transformers": ("transformers", "torch"), "server": ()}[backend]
+def _versions() -> dict[str, str]:
     versions = {"python": platform.python_version()}
-    for package in ("trl_miner", "math-verify", *packages):
-        try:
+    for package in ("trl_miner", "math-verify", "transformers", "torch", "vllm"):
+        with suppress(PackageNotFoundError):
             versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return versions

@@ -4,14 +4,13 @@ Called again, it draws what is missing: samples that a kill took, more samples p
 budget, those that were cut off.
 """
 
-import dataclasses
 import hashlib
 import itertools
 import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ class ProblemSet:
     benchmark: Benchmark
     problems: Sequence[Problem]
     samples: int  # per problem
-    source: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # as `read_rows` returns it
+    source: Mapping[str, Any] = field(default_factory=dict)  # as `read_rows` returns it
 
     def about(self) -> dict[str, Any]:
         """Return the content of `benchmark.json`."""
@@ -75,19 +74,21 @@ class PromptRenderer:
                 f"{json.dumps(self.template_kwargs)} with the style plain. Leave it out, or set --style chat."
             )
         # Some tokenizers add a begin of sequence that their chat template does not write: in a chat, as in training,
-        # only the template's word counts.
-        self._adds_special = form.style == "plain" or self._begins_with(tokenizer.bos_token or "")
-        self.is_text_enough = self._adds_special or not tokenizer("")["input_ids"]
-
-    def _begins_with(self, begin: str) -> bool:
-        text = self.tokenizer.apply_chat_template([{"role": "user", "content": "1"}], tokenize=False)
-        return str(text).startswith(begin)
+        # only the template's word counts. `prompt_text` leaves out one that both would write.
+        begin = tokenizer.bos_token or ""
+        self._adds_special = form.style == "plain" or str(
+            tokenizer.apply_chat_template([{"role": "user", "content": "1"}], tokenize=False)
+        ).startswith(begin)
 
     def settings(self) -> dict[str, Any]:
         """Return what `settings.json` says of the prompts."""
-        own: dict[str, Any] = {"system_prompt": self.form.system, "prompt_template": self.form.template}
-        own["chat_template_kwargs"] = self.template_kwargs or None
-        return {"style": self.form.style, **{name: value for name, value in own.items() if value is not None}}
+        own = {
+            "style": self.form.style,
+            "system_prompt": self.form.system,
+            "prompt_template": self.form.template,
+            "chat_template_kwargs": self.template_kwargs or None,
+        }
+        return {name: value for name, value in own.items() if value is not None}
 
     def text(self, benchmark: Benchmark, problem: Problem) -> str:
         """Return the text of a prompt, without the begin-of-sequence token that the tokenizer adds by itself."""
@@ -123,9 +124,9 @@ def generate(
     """
     output = Path(output)
     with eval_folder.lock_eval(output):
-        eval_folder.write_settings(output, {**settings, **dataclasses.asdict(sampling), **renderer.settings()})
+        eval_folder.write_settings(output, {**settings, **asdict(sampling), **renderer.settings()})
         for problem_set in problem_sets:
-            problems = map(dataclasses.asdict, problem_set.problems)
+            problems = map(asdict, problem_set.problems)
             eval_folder.write_benchmark(output / problem_set.benchmark.name, problem_set.about(), problems)
         todo = []
         for problem_set in problem_sets:
@@ -134,7 +135,10 @@ def generate(
                 warn(repair)
             todo.append((problem_set, writer, _missing(problem_set, writer, sampling.max_tokens)))
         count = sum(len(keys) for _, _, keys in todo)
-        backend = _load(load_backend) if count else None
+        backend = None
+        if count:  # on a terminal transformers, vLLM and huggingface_hub show what they load
+            with Progress("loading the model", unit="", quiet=sys.stderr.isatty()):
+                backend = load_backend()
         total = sum(len(problem_set.problems) * problem_set.samples for problem_set in problem_sets)
         with Progress("sampling", total, unit="samples", initial=total - count, quiet=not count) as progress:
             for problem_set, writer, keys in todo:
@@ -146,12 +150,6 @@ def generate(
     return count
 
 
-def _load(load_backend: Callable[[], Backend]) -> Backend:
-    # on a terminal transformers, vLLM and huggingface_hub show what they load
-    with Progress("loading the model", unit="", quiet=sys.stderr.isatty()):
-        return load_backend()
-
-
 def _missing(problem_set: ProblemSet, writer: SampleWriter, limit: int) -> list[Key]:
     """Return the samples to draw or, if they were cut off under a smaller budget, to draw again; in order."""
     keys = ((problem.id, number) for problem in problem_set.problems for number in range(problem_set.samples))
@@ -161,22 +159,14 @@ def _missing(problem_set: ProblemSet, writer: SampleWriter, limit: int) -> list[
 def _requests(
     problem_set: ProblemSet, keys: Sequence[Key], renderer: PromptRenderer, sampling: Sampling
 ) -> list[Request]:
-    asked = {key[0] for key in keys}
-    texts = {
-        problem.id: renderer.text(problem_set.benchmark, problem)
+    asked = {name for name, _ in keys}
+    ids = {
+        problem.id: renderer.ids(renderer.text(problem_set.benchmark, problem))
         for problem in problem_set.problems
         if problem.id in asked
     }
-    ids = {name: renderer.ids(text) for name, text in texts.items()}
     return [
-        Request(
-            (name, number),
-            sample_seed(sampling.seed, name, number),
-            texts[name],
-            ids[name],
-            sampling.max_tokens,
-            renderer.is_text_enough,
-        )
+        Request((name, number), sample_seed(sampling.seed, name, number), ids[name], sampling.max_tokens)
         for name, number in keys
     ]
 
@@ -187,10 +177,8 @@ def _fit(
     """Cut the budgets to the model's context; a request without any room gets a budget of 0."""
     if context is None:
         return requests
-    fitting = [
-        dataclasses.replace(request, budget=min(request.budget, max(0, context - len(request.ids))))
-        for request in requests
-    ]
+    rooms = [max(0, context - len(request.ids)) for request in requests]
+    fitting = [replace(request, budget=min(max_tokens, room)) for request, room in zip(requests, rooms, strict=True)]
     if short := sum(request.budget < max_tokens for request in fitting):
         warn(
             f"{name}: {short} of {len(requests)} samples have less room than --max-tokens {max_tokens}: the model "

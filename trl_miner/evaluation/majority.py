@@ -13,7 +13,7 @@ def maj_at_k(answers_PN: Any, correct_PN: Any, k: int, *, repeats: int = 10, see
     """Return whether the most frequent of k answers is correct, one number per draw of k samples and problem.
 
     Each draw takes k of the n samples without replacement. Ties go to the answer seen first in the draw; a draw in
-    which nobody answers is wrong. The draws of one `seed` are nested: those of k samples begin those of k+1. Every draw
+    which nobody answers is wrong. Draws of one `seed` are nested: those of k samples begin those of k+1. Every draw
     of all n samples is the same set, and only ties still vary; the paper's deviation at K = n is not 0.
 
     Args:
