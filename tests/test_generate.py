@@ -310,22 +310,21 @@ def test_an_own_file_is_a_benchmark(tmp_path, base_model_folder, capsys):
         (["--benchmarks"], "--benchmarks must name at least one"),
         (["--benchmarks", "aime"], "got 'aime'. Known: aime24"),
         (["--benchmarks", "arithmetic", "arithmetic"], "each once: got arithmetic 2 times"),
-        (["--benchmarks", "arithmetic", "--samples", "0"], "samples must be at least 1: got 0"),
-        (["--benchmarks", "arithmetic", "--temperature", "-1"], "temperature must be at least 0"),
-        (["--benchmarks", "arithmetic", "--top-p", "0"], "top_p must be above 0"),
-        (["--benchmarks", "arithmetic", "--local", "aime24=x"], "--local must name one of --benchmarks: got aime24"),
-        (["--benchmarks", "arithmetic", "--local", "aime24"], "--local must be NAME=PATH"),
-        (["--benchmarks", "arithmetic", "--style", "chat"], "needs a tokenizer with a chat template"),
-        (["--benchmarks", "arithmetic", "--model", "/not/there"], "got /not/there, which is not there"),
-        (["--benchmarks", "arithmetic", "--model", str(Path(__file__).parent)], "could not load the tokenizer of"),
+        (["--samples", "0"], "samples must be at least 1: got 0"),
+        (["--temperature", "-1"], "temperature must be at least 0"),
+        (["--top-p", "0"], "top_p must be above 0"),
+        (["--local", "aime24=x"], "--local must name one of --benchmarks: got aime24"),
+        (["--local", "aime24"], "--local must be NAME=PATH"),
+        (["--style", "chat"], "needs a tokenizer with a chat template"),
+        (["--model", "/not/there"], "got /not/there, which is not there"),
+        (["--model", str(Path(__file__).parent)], "could not load the tokenizer of"),
         (["--benchmarks", "aime24"], "--local aime24=PATH"),  # no network
         (["--benchmarks", "own=/not/there.jsonl"], "/not/there.jsonl"),
     ],
 )
 def test_bad_input_is_named(tmp_path, base_model_folder, options, message, capsys, monkeypatch):
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
-    arguments = ["eval", "--model", str(base_model_folder), "--output", str(tmp_path / "out"), "--max-tokens", "5"]
-    assert cli.main([*arguments, *options]) == 2
+    assert evaluate(base_model_folder, tmp_path / "out", "--max-tokens", 5, *options) == 2
     assert message in capsys.readouterr().err
 
 

@@ -71,61 +71,44 @@ def benchmark_folders(folder: Path) -> list[Path]:
     return sorted(title_of, key=lambda path: (order.get(title_of[path], len(order)), path.name))
 
 
-def read_graded(folder: Path, *, k: int | None, partial: bool) -> list[Graded]:
+def read_graded(folder: Path, *, k: int | None) -> list[Graded]:
     """Read and grade a result folder, one entry per benchmark.
 
     Args:
         folder: The output of `trl-miner eval`.
         k: The largest k that will be asked for; None: whatever there is.
-        partial: Take from each problem as many of its first samples as every problem has, and leave out those
-            without any, instead of an error.
     """
     paths = benchmark_folders(folder)
-    chosen = [_choose_samples(path, k, partial) for path in paths]  # all errors come before any grading
+    chosen = [_read_benchmark(path, k) for path in paths]  # all errors come before any grading
     total = sum(len(several) for _, _, samples, _ in chosen for several in samples)
     with Progress(f"grading {folder}", total, unit="samples") as progress:
         return [_grade_benchmark(path.name, *one, progress) for path, one in zip(paths, chosen, strict=True)]
 
 
-def _choose_samples(
-    path: Path, k: int | None, partial: bool
+def _read_benchmark(
+    path: Path, k: int | None
 ) -> tuple[dict[str, Any], list[dict[str, Any]], list[list[dict[str, Any]]], list[str]]:
-    """Return `benchmark.json`, the problems to score, equally many samples of each, and warnings."""
+    """Return `benchmark.json`, the problems, equally many samples of each, and warnings."""
     about, problems = read_benchmark(path), read_problems(path)
     by_key, warnings = read_samples(path / SAMPLES) if (path / SAMPLES).is_file() else ({}, [])
-    asked = about["samples"]
-    ids = {problem["id"] for problem in problems}
-    if strangers := {problem for problem, _ in by_key} - ids:
+    ids, asked = [problem["id"] for problem in problems], about["samples"]
+    if strangers := {problem for problem, _ in by_key} - {*ids}:
         raise ValueError(
             f"{path / SAMPLES} must hold samples of problems.jsonl: got one of {strangers.pop()!r}. Sample into a new "
             f"folder."
         )
-    samples_of = {
-        name: [by_key[name, number] for number in range(asked) if (name, number) in by_key]
-        for name in (problem["id"] for problem in problems)
-    }
-    total, have = asked * len(problems), sum(map(len, samples_of.values()))
-    if have < total:
-        if not partial or not have:
-            way_out = "there is nothing to score yet." if not have else "--partial scores what is there."
-            raise ValueError(
-                f"{path} must hold {asked} samples of each of its {len(problems)} problems: {total - have} of {total} "
-                f"are missing. The same `trl-miner eval` command samples them; {' '.join([way_out, *warnings])}"
-            )
-        problems = [problem for problem in problems if samples_of[problem["id"]]]
-        asked = min(len(samples_of[problem["id"]]) for problem in problems)
-        left_out = len(samples_of) - len(problems)
-        warnings = [
-            *warnings,
-            f"Unfinished: {total - have} of {total} samples are missing. Scored on the first {asked} of each problem; "
-            f"{left_out} of {len(samples_of)} problems without any are left out. Short answers may have come first.",
-        ]
+    keys = [(name, number) for name in ids for number in range(asked)]
+    if missing := sum(key not in by_key for key in keys):
+        raise ValueError(
+            f"{path} must hold {asked} samples of each of its {len(ids)} problems: {missing} of {len(keys)} are "
+            f"missing. The same `trl-miner eval` command samples them. {' '.join(warnings)}".strip()
+        )
     if k is not None and not 1 <= k <= asked:
         raise ValueError(
             f"k must be between 1 and the samples per problem: got k={k} for {asked} samples in {path}. Sample more, "
             f"or ask for a smaller k."
         )
-    return about, problems, [samples_of[problem["id"]][:asked] for problem in problems], warnings
+    return about, problems, [[by_key[name, number] for number in range(asked)] for name in ids], warnings
 
 
 def _grade_benchmark(

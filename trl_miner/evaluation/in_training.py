@@ -115,7 +115,9 @@ class EvaluationCallback(TrainerCallback):
         scores = self.evaluation[moment] = found.scores
         title = moment if moment.startswith("step") else f"{moment} training"
         shown = ", ".join(f"{name} {value:.3f}" for name, value in scores.items()) or "n/a"
-        shown += _say_unscored(num_scored, num_samples)
+        if missing := int((num_samples - num_scored).sum()):
+            of = f"{missing} of {num_samples * len(num_scored)} answers"
+            shown += f" ({of} unscored, as the reward is None: left out)"
         trainer.accelerator.print(f"{title}, on {len(self.problems)} held-out problems: {shown}")
         if moment == "after" and {"before", "after"} <= self.held_out.keys():
             before, after = (self.held_out[name] for name in ("before", "after"))
@@ -303,17 +305,6 @@ class EvaluationCallback(TrainerCallback):
             )
         else:
             self.best = found.scores["pass@1"]
-
-
-def _say_unscored(num_scored_P: torch.Tensor, num_samples: int) -> str:
-    """Return in words how many samples have no verdict; empty: all have one."""
-    total = len(num_scored_P) * num_samples
-    missing = total - int(num_scored_P.sum())
-    without = int((num_scored_P == 0).sum())
-    if not missing:
-        return ""
-    left = f", {without} problems without any" if without else ""
-    return f" ({missing} of {total} answers unscored, as the reward is None{left}: left out)"
 
 
 async def _awaited(rewards: Awaitable[Any]) -> Any:

@@ -19,7 +19,6 @@ def compare_folders(
     *,
     resamples: int = 10_000,
     k: int | None = None,
-    partial: bool = False,
     graded: Sequence[Sequence[Graded]] | None = None,
 ) -> dict[str, Any]:
     """Compare the second and later models with the first, problem by problem. Writes nothing.
@@ -28,8 +27,7 @@ def compare_folders(
         folders: At least two result folders.
         resamples: Number of resamples for the intervals, and of swaps for the test.
         k: The K of Pass@K; None: the largest that all have, for each benchmark.
-        partial: Compare unfinished runs, on the problems and samples that they have.
-        graded: The results of `read_graded` for these folders, k and partial; None: grade now.
+        graded: The results of `read_graded` for these folders and k; None: grade now.
 
     Returns:
         "folders", "comparisons" (for each later folder, benchmark and metric the two means, their difference, its
@@ -43,7 +41,7 @@ def compare_folders(
         raise ValueError(f"A comparison needs at least two result folders: got {len(folders)}. Add one.")
     paths = [Path(folder) for folder in folders]
     if graded is None:
-        graded = [read_graded(path, k=k, partial=partial) for path in paths]
+        graded = [read_graded(path, k=k) for path in paths]
     of_folder = [{one.name: one for one in several if one.is_scored} for several in graded]
     shared = [name for name in of_folder[0] if all(name in own for own in of_folder)]
     if not shared:

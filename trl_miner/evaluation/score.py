@@ -24,7 +24,6 @@ def score_folder(
     repeats: int = 10,
     resamples: int = 10_000,
     k: int | None = None,
-    partial: bool = False,
     paper: str | None = None,
     graded: Sequence[Graded] | None = None,
 ) -> dict[str, Any]:
@@ -35,9 +34,8 @@ def score_folder(
         repeats: Draws of a majority vote.
         resamples: Number of resamples for the bootstrap intervals.
         k: The K of Pass@K and Maj@K in the tables; None: the number of samples of each benchmark.
-        partial: Score an unfinished run with the samples that every problem has.
         paper: A base model whose rows in the paper are shown too; None: the model itself if the paper has it.
-        graded: The result of `read_graded` for this folder, k and partial; None: grade now.
+        graded: The result of `read_graded` for this folder and k; None: grade now.
 
     Returns:
         The content of `scores.json`. Scores are shares, not percent.
@@ -53,7 +51,7 @@ def score_folder(
     if paper is not None:
         paper_rows(paper)  # an unknown name is an error before the grading, which may take minutes
     if graded is None:
-        graded = read_graded(folder, k=k, partial=partial)
+        graded = read_graded(folder, k=k)
     warnings = [f"{one.name}: {warning}" for one in graded for warning in one.warnings]
     if not any(one.is_scored for one in graded):
         raise ValueError(f"{folder} must hold samples that can be judged. {' '.join(warnings)}")
@@ -103,10 +101,6 @@ def _summary(one: Graded, k: int | None, repeats: int, resamples: int) -> dict[s
         },
         "no_answer": one.no_answer,
         "not_judged": dict(one.not_judged),
-        "per_problem": {
-            problem["id"]: {"pass@1": first, "pass@k": last}
-            for problem, first, last in zip(one.problems, passes[1].tolist(), passes[k].tolist(), strict=True)
-        },
         "warnings": list(one.warnings),
     }
 
