@@ -2,7 +2,6 @@
 
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -69,34 +68,29 @@ def hostile_answers(count, seed=0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("where", "count"), [("main thread", 800), ("worker thread", 500)])
-def test_hostile_answers_are_all_answered(where, count, monkeypatch):
-    """From either thread, with bombs of every kind; each has 2 s of CPU, enough for all other answers."""
+def test_hostile_answers_are_all_answered(monkeypatch):
+    """From a thread, with bombs of every kind; each has 2 s of CPU, enough for all other answers."""
     monkeypatch.setattr("trl_miner.grading.pool.WALL_FACTOR", 40)  # also where other processes take the cores
-    answers, verdicts = hostile_answers(count, seed=len(where)), []
+    count, verdicts = 500, []
+    answers = hostile_answers(count)
     grading.configure(workers=2, seconds=2.0)
-    pool = grading.shared_pool()
+    workers = grading.shared_pool().workers
     try:
         run = threading.Thread(
             target=lambda: verdicts.extend(grading.grade("math", answers, ["17"] * count, votes=True))
         )
-        if where == "main thread":
-            run.run()
-        else:
-            run.start()
-            run.join(200)
+        run.start()
+        run.join(400)
         assert len(verdicts) == count
         assert verdicts[-2].is_correct  # the one right answer, behind 1 MB of text
         assert all(verdict.is_correct in (False, None) for verdict in verdicts[:-2] + verdicts[-1:])
         over = [verdict for verdict in verdicts if verdict.is_correct is None]
         assert {verdict.reason for verdict in over} <= {"limit", "died"} and count / 125 <= len(over) <= count / 40
-        # the pool is alive, and grades right
-        assert grading.grade("math", [r"\boxed{0.5}"], ["1/2"])[0].is_correct
-        workers = pool.pids()
-        assert 1 <= len(workers) <= 2
+        assert grading.grade("math", [r"\boxed{0.5}"], ["1/2"])[0].is_correct  # the pool is alive
+        assert 1 <= len(pids := grading.shared_pool().pids()) <= 2 == len(workers)
     finally:
         grading.configure()
-    assert not any(psutil.pid_exists(pid) for pid in workers)
+    assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
 @pytest.mark.slow
@@ -105,7 +99,7 @@ def test_hostile_answers_are_all_answered(where, count, monkeypatch):
 )
 def test_a_killed_worker_costs_its_answer_only(when, expected):
     """Killed in the middle of a bomb, before it gets a job, or while it starts."""
-    pool, first = Pool(workers=2, seconds=60), job(BOMBS[0] if when == "grading" else "17.0")
+    pool, first = Pool(workers=1, seconds=10), job(BOMBS[0] if when == "grading" else "17.0")
 
     def kill_one():
         while not pool.pids():
@@ -134,7 +128,7 @@ def test_a_stopped_worker_is_replaced():
     os.kill(pool.pids()[0], signal.SIGSTOP)
     assert scores(pool.run([job("17.0"), job("18.0")])) == ["limit", 0.0]
     os.kill(pool.pids()[0], signal.SIGSTOP)  # it reads nothing: a large job does not fit into the socket
-    assert scores(pool.run([job("7" * 2**20), job("18.0")])) == ["limit", 0.0]
+    assert scores(pool.run([job("7" * 2**20), job("18.0")])) == ["died", 0.0]
     pool.close()
 
 
@@ -171,7 +165,7 @@ def test_threads_may_grade_at_once(pool):
 
 
 @pytest.mark.slow
-def test_a_batch_waits_for_that_of_another_thread_within_its_budget(pool):
+def test_a_batch_waits_for_workers_within_its_budget(pool):
     pool.run([job("x")])  # start
     bombs = [job(f"{BOMBS[0]} + {i}") for i in range(4)]  # 0.5 s each on 2 workers: 1 s
     results = {}
@@ -205,39 +199,6 @@ def test_every_answer_is_graded_in_the_same_state():
     runs = [script(code, PYTHONHASHSEED="0") for _ in range(2)]
     lines = [line for run in runs for line in run.communicate(timeout=60)[0].splitlines()]
     assert len(lines) == 6 and len(set(lines)) == 1
-
-
-FINITE = r"""
-5 | 0 | 1 | -100 | \frac{1}{2} | \pi | 3+4i | 50\% | 10^{12} | 2\sqrt{3} | x | x+1 | y=2x+1 | x=5 | x<5 | (1,2) | 2^n
-1,2,3 | \emptyset | \begin{pmatrix}1&2\\3&4\end{pmatrix} | \text{A} | True | \sin x | 5=5 | 1=5 | \{5\} | [5,5] | \pm 5
-0^x | x^0 | [1,\infty)
-"""
-INFINITE = r"""
-\infty | -\infty | 2^\infty | 3^\infty | \infty^\infty | |\infty| | \frac{\infty}{\infty} | \infty-\infty | x^\infty
-0^0 | \frac{x}{0} | \log 0 | \sqrt{-\infty} | i^\infty | \tan(\frac{\pi}{2}) | \sin(\infty) | \sum_{n=1}^{\infty} n
-\frac{x-x}{x-x} | \frac{5}{\infty} | e^{-\infty}
-"""
-
-
-@pytest.mark.slow
-def test_a_verdict_depends_on_gold_and_answer_alone(monkeypatch):
-    """Each gold with itself and every fourth answer: two pools, opposite orders, different hashes of text."""
-    finite, infinite = ([text.strip() for text in re.split(r"\s\|\s|\n", odd.strip())] for odd in (FINITE, INFINITE))
-    pairs = [
-        (answer, gold)
-        for row, answer in enumerate(finite + infinite)
-        for column, gold in enumerate(finite)
-        if (row - column) % 4 == 0
-    ]
-    found = []
-    for seed, step in (("1", 1), ("2", -1)):
-        monkeypatch.setenv("PYTHONHASHSEED", seed)
-        pool = Pool(workers=2)
-        found.append(scores(pool.run([job(*pair) for pair in pairs[::step]]))[::step])
-        pool.close()
-    assert found[0] == found[1]
-    equal = [pair for pair, score in zip(pairs, found[0], strict=True) if score is True]
-    assert len(equal) > len(finite) and not [pair for pair in equal if pair[0] in infinite]
 
 
 def script(code, **environment):
@@ -276,51 +237,26 @@ def test_a_forked_child_gets_its_own_pool_and_leaves_the_parents_alone():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_it_works_in_children_of_multiprocessing(method, tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text(
-        textwrap.dedent(f"""
-        import multiprocessing
-        from trl_miner.grading import grade
-
-        def graded(box):
-            return grade("math", [box], ["1/2"])[0].is_correct
-
-        if __name__ == "__main__":
-            graded("\\\\boxed{{0.5}}")
-            with multiprocessing.get_context("{method}").Pool(2) as pool:
-                print(pool.map(graded, ["\\\\boxed{{0.5}}", "\\\\boxed{{0.6}}"]))
-        """)
-    )
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=90)
-    assert done.stdout.strip() == "[True, False]", done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["exit", "sigkill", "sigterm", "exit while grading in a daemon thread"])
-def test_no_process_outlives_its_parent(how):
-    """Of a killed parent, a worker in the middle of a bomb is ended by its own timer, after 2 s of CPU here."""
-    killed = how.startswith("sig")
-    run = script(
-        """
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_no_process_outlives_its_parent(is_killed):
+    """A worker in the middle of a bomb is ended by its own timer, after 2 s of CPU here."""
+    run = script(f"""
         import threading, time
         from trl_miner.grading import configure, grade, shared_pool
-        configure(workers=2, seconds=SECONDS)
-        grade("math", ["\\\\boxed{0.5}", "\\\\boxed{0.6}"], ["1/2"] * 2)
-        bombs = ["\\\\boxed{9^{9^{9^{9}}} + %d}" % i for i in range(2)]
+        configure(workers=2, seconds=2)
+        grade("math", ["\\\\boxed{{0.5}}", "\\\\boxed{{0.6}}"], ["1/2"] * 2)
+        bombs = ["\\\\boxed{{9^{{9^{{9^{{9}}}}}} + %d}}" % i for i in range(2)]
         threading.Thread(target=grade, args=("math", bombs, ["1/2"] * 2), daemon=True).start()
         time.sleep(0.5)
         print(*shared_pool().pids(), flush=True)
-        time.sleep(STAY)
-    """.replace("SECONDS", "2" if killed else "60").replace("STAY", "60" if killed else "0")
-    )
+        time.sleep({60 * is_killed})
+    """)
     workers = [int(pid) for pid in run.stdout.readline().split()]
     assert len(workers) == 2
-    if killed:
-        run.send_signal(signal.SIGKILL if how == "sigkill" else signal.SIGTERM)
+    if is_killed:
+        run.kill()
     run.communicate(timeout=30)
-    wait_until_gone(workers)
+    wait_until_gone(workers, seconds=30)
 
 
 @pytest.mark.slow

@@ -68,18 +68,6 @@ def test_maj_at_k_agrees_with_counting_the_same_draws(num_problems, n, data):
     assert (found == maj_at_k(renamed, correct, k, repeats=3, seed=seed)).all()
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 5])
-def test_maj_at_k_agrees_with_all_draws_on_average(k):
-    answers = [[0, 0, 1, 2, -1], [1, 1, 0, 0, 2], [-1, -1, -1, 0, 1]]  # of the second 0 and 1 tie
-    expected = [
-        sum(winner(draw) == 0 for draw in orders) / len(orders)
-        for orders in (list(itertools.permutations(row, k)) for row in answers)
-    ]
-    found = maj_at_k(np.array(answers), np.array(answers) == 0, k, repeats=20_000).mean(0)
-    # 20,000 draws: a share has a deviation of at most .5/141 = .0035
-    assert found.tolist() == pytest.approx(expected, abs=0.02)
-
-
 def test_maj_at_k_by_hand():
     answers = torch.tensor([[7, 7, 7, 2, 2], [2, 2, 2, 7, 7], [-1, -1, -1, 7, -1], [-1] * 5])
     # all five drawn: 7 wins 3:2; 2 wins 3:2; four do not vote, so that the one answer wins; nobody answers
@@ -137,9 +125,9 @@ def test_intervals_of_nothing_are_errors(values, options):
         ([3, 1, -1], 6 / 8),  # |sum| is 5, 3, 3 and 1, each with two signs: at least 3 in six of eight
     ],
 )
-def test_p_of_few_differences_is_exact(differences, p):
+def test_p_of_few_differences(differences, p):
     found = paired_difference(torch.zeros(len(differences)), torch.tensor(differences) / 4)
-    assert found.p_value == pytest.approx(p)
+    assert found.p_value == pytest.approx(p, abs=0.015)  # 10,000 swaps: a deviation of at most .005
     assert found.difference == pytest.approx(sum(differences) / 4 / len(differences))
 
 

@@ -4,11 +4,9 @@
 
 The pairs and their truth are in `tests/golden/answers.tsv`. They were made up for this table, from how models write.
 Plain math-verify is TRL's `accuracy_reward` for the completion `So it is \\boxed{ANSWER}.` and the solution
-`\\boxed{GOLD}`: math-verify's `parse` and `verify` with their defaults for the gold, and without "nits" and "malformed
-operators" for the answer. With --write, both verdicts are written into the table too.
+`\\boxed{GOLD}`, with math-verify 0.9. With --write, our verdicts are written into the table too.
 """
 
-import logging
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -30,25 +28,10 @@ def ours(rows: list[list[str]]) -> list[bool]:
     return [verdict.is_correct is True for verdict in grade("math", texts, golds)]
 
 
-def plain(rows: list[list[str]]) -> list[bool]:
-    from trl.rewards import accuracy_reward
-
-    from trl_miner.grading import worker
-
-    verdicts = []
-    for _, gold, answer, *_ in rows:
-        worker.reset()  # no verdict depends on the ones before
-        completion = [{"content": rf"So it is \boxed{{{answer}}}."}]
-        verdicts.append(accuracy_reward([completion], [rf"\boxed{{{gold}}}"]) == [1.0])
-    return verdicts
-
-
 def main() -> None:
-    logging.disable(logging.CRITICAL)
-    rows = [row[:4] for row in read()]
-    verdicts = {"math-verify": plain(rows), "ours": ours(rows)}
-    for row, *pair in zip(rows, *verdicts.values(), strict=True):
-        row += [str(int(verdict)) for verdict in pair]
+    rows = read()
+    for row, verdict in zip(rows, ours(rows), strict=True):
+        row[5] = str(int(verdict))
     if "--write" in sys.argv:
         PAIRS.write_text("".join("\t".join(row) + "\n" for row in [HEAD, *rows]), encoding="utf-8")
     by_kind = defaultdict(list)
@@ -56,12 +39,8 @@ def main() -> None:
         by_kind[row[0]].append(row)
     lines = [_counts(kind, of_kind) for kind, of_kind in by_kind.items()] + [_counts("all", rows)]
     lost = sum(row[4] == row[3] != row[5] for row in rows)
-    head = [
-        "kind",
-        "pairs",
-        "right",
-        *(f"{who}: {what}" for who in HEAD[4:] for what in ("agrees", "rejects a right one", "accepts a wrong one")),
-    ]
+    whats = ("agrees", "rejects a right one", "accepts a wrong one")
+    head = ["kind", "pairs", "right", *(f"{who}: {what}" for who in HEAD[4:] for what in whats)]
     report(
         "answers",
         "# Verdicts on made-up answers\n\nPairs of `tests/golden/answers.tsv`. `right` is how many answers a "

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..progress import Progress, finish
-from ..runs.eval_folder import SCORES, SETTINGS, TABLES, benchmark_folders
+from ..runs.eval_folder import SCORES, TABLES
 from . import set_run
 
 
@@ -32,9 +32,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--resamples", type=int, default=10_000, metavar="N",
         help="resamples of the bootstrap intervals (default: 10000)",
     )  # fmt: skip
-    option(
-        "--partial", action="store_true", help="score an unfinished evaluation with the samples that all problems have"
-    )
     option("--details", action="store_true", help="print all tables, not only the results in sentences")
     option("--paper", metavar="MODEL", help="also show the paper's rows for a base model, such as Qwen3-4B-Base")
 
@@ -47,19 +44,19 @@ def score_and_print(folders: list[Path], args: argparse.Namespace, output: str |
     """Score each folder, compare the first with the others, and print the results, with --details all tables."""
     with Progress("starting", unit="", leave=False):  # importing torch takes seconds
         from ..evaluation.graded import read_graded
-        from ..evaluation.paired import compare_folders, comparison_markdown, comparison_verdicts
+        from ..evaluation.paired import compare_folders, comparison_sentences
         from ..evaluation.paper import paper_rows
         from ..evaluation.score import score_folder
         from ..evaluation.score_tables import run_name, score_sentences
         from ..runs.files import write_whole
-        from ..text import one_line
+        from ..text import for_markdown, one_line
 
     if args.paper is not None:
-        paper_rows(args.paper, ())  # an unknown name should fail before the grading
-    common = {"resamples": args.resamples, "k": args.k, "partial": args.partial}
+        paper_rows(args.paper)  # an unknown name should fail before the grading
+    common = {"resamples": args.resamples, "k": args.k}
     graded = []
     for folder in folders:
-        graded.append(read_graded(folder, k=args.k, partial=args.partial))
+        graded.append(read_graded(folder, k=args.k))
         scores = score_folder(folder, repeats=args.repeats, paper=args.paper, graded=graded[-1], **common)
         if args.details or args.paper is not None:
             print((folder / "scores.md").read_text(encoding="utf-8"))
@@ -67,26 +64,10 @@ def score_and_print(folders: list[Path], args: argparse.Namespace, output: str |
             print(*map(one_line, [f"{run_name(scores)} ({folder})", *score_sentences(scores)]), sep="\n", end="\n\n")
     written = [folder / name for folder in folders for name in (SCORES, TABLES)]
     if len(folders) > 1:
-        compared = compare_folders(folders, graded=graded, **common)
-        text = comparison_markdown(compared)
-        print(text if args.details else "\n".join(map(one_line, comparison_verdicts(compared))))
+        sentences = comparison_sentences(compare_folders(folders, graded=graded, **common))
+        print(*map(one_line, sentences), sep="\n")
         if output is not None:
-            write_whole(Path(output), text)
+            write_whole(Path(output), "".join(f"- {for_markdown(sentence)}\n" for sentence in sentences))
             written.append(Path(output))
-    finish(written, _next(folders))
+    finish(written, [shlex.join(["trl-miner", "report", *map(str, folders)])])
     return 0
-
-
-def _next(folders: list[Path]) -> list[str]:
-    """Return the command for a report, and for one folder also that to compare it with its neighbors."""
-    commands = [shlex.join(["trl-miner", "report", *map(str, folders)])]
-    own = {path.name for path in benchmark_folders(folders[0])}
-    others = [
-        path.parent
-        for path in sorted(folders[0].parent.glob(f"*/{SETTINGS}"))
-        if path.parent.resolve() != folders[0].resolve()
-        and own & {found.name for found in benchmark_folders(path.parent)}
-    ]
-    if len(folders) == 1 and others:
-        commands.insert(0, shlex.join(["trl-miner", "score", *map(str, [*folders, *others[:3]])]))
-    return commands

@@ -28,7 +28,7 @@ def choose_form(
         tokenizer: Its tokenizer.
         style: plain or chat instead of the training's; auto: as in the training.
         system: A system prompt instead of the training's; empty: the benchmark's own words.
-        template: A template instead of the training's; empty: the benchmark's own words.
+        template: A template instead of the training's, likewise.
         template_kwargs: Instead of the training's.
         say: Gets the sentence.
     """
@@ -57,12 +57,8 @@ def choose_form(
 
 
 def _guess(model: str, form: PromptForm, tokenizer: Any) -> str:
-    """Say what was chosen for a model that does not know how it was trained."""
+    said = f"{model} does not say in which form it was trained. It is asked with {describe(form)}"
     if not getattr(tokenizer, "chat_template", None):
-        return f"{model} is asked in plain text: it has no chat template, and does not say how it was trained."
-    other = "plain" if form.style == "chat" else "chat"
-    why = "does not call it a base model" if form.style == "chat" else "calls it a base model"
-    return (
-        f"{model} does not say in which form it was trained. It is asked with {describe(form)}, since it has a chat "
-        f"template and its name {why}; --style {other} chooses the other form."
-    )
+        return f"{said}: it has no chat template."
+    other, why = ("plain", "no base model") if form.style == "chat" else ("chat", "a base model")
+    return f"{said}: it has a chat template and its name that of {why}. --style {other} chooses the other form."

@@ -4,7 +4,7 @@
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,68 +71,44 @@ def benchmark_folders(folder: Path) -> list[Path]:
     return sorted(title_of, key=lambda path: (order.get(title_of[path], len(order)), path.name))
 
 
-def read_graded(folder: Path, *, k: int | None, partial: bool, only: Collection[str] | None = None) -> list[Graded]:
-    """Read and grade a result folder.
+def read_graded(folder: Path, *, k: int | None) -> list[Graded]:
+    """Read and grade a result folder, one entry per benchmark.
 
     Args:
         folder: The output of `trl-miner eval`.
         k: The largest k that will be asked for; None: whatever there is.
-        partial: Take from each problem as many of its first samples as every problem has, and leave out those
-            without any, instead of an error.
-        only: Names of benchmarks; None: all.
-
-    Returns:
-        One entry per benchmark.
     """
-    paths = [path for path in benchmark_folders(folder) if only is None or path.name in only]
-    chosen = [_choose_samples(path, k, partial) for path in paths]  # all errors come before any grading
+    paths = benchmark_folders(folder)
+    chosen = [_read_benchmark(path, k) for path in paths]  # all errors come before any grading
     total = sum(len(several) for _, _, samples, _ in chosen for several in samples)
     with Progress(f"grading {folder}", total, unit="samples") as progress:
         return [_grade_benchmark(path.name, *one, progress) for path, one in zip(paths, chosen, strict=True)]
 
 
-def _choose_samples(
-    path: Path, k: int | None, partial: bool
+def _read_benchmark(
+    path: Path, k: int | None
 ) -> tuple[dict[str, Any], list[dict[str, Any]], list[list[dict[str, Any]]], list[str]]:
-    """Return `benchmark.json`, the problems to score, equally many samples of each, and warnings."""
-    about = read_benchmark(path)
-    problems = read_problems(path)
+    """Return `benchmark.json`, the problems, equally many samples of each, and warnings."""
+    about, problems = read_benchmark(path), read_problems(path)
     by_key, warnings = read_samples(path / SAMPLES) if (path / SAMPLES).is_file() else ({}, [])
-    warnings = list(warnings)
-    asked = about["samples"]
-    samples_of: dict[str, list[dict[str, Any]]] = {problem["id"]: [] for problem in problems}
-    for problem, number in sorted(by_key, key=lambda key: key[1]):
-        if problem not in samples_of:
-            raise ValueError(
-                f"{path / SAMPLES} must hold samples of problems.jsonl: got one of {problem!r}. Sample into a "
-                f"new folder."
-            )
-        if number < asked:
-            samples_of[problem].append(by_key[problem, number])
-    if beyond := sum(number >= asked for _, number in by_key):
-        warnings.append(f"{beyond} samples beyond the {asked} per problem that were asked for are left out.")
-    total, have = asked * len(problems), sum(map(len, samples_of.values()))
-    if have < total:
-        if not partial or not have:
-            raise ValueError(
-                f"{path} must hold {asked} samples of each of its {len(problems)} problems: {total - have} of {total} "
-                f"are missing. The same `trl-miner eval` command samples them; "
-                + ("there is nothing to score yet." if not have else "--partial scores what is there.")
-                + "".join(f" {warning}" for warning in warnings)
-            )
-        problems = [problem for problem in problems if samples_of[problem["id"]]]
-        asked = min(len(samples_of[problem["id"]]) for problem in problems)
-        warnings.append(
-            f"Unfinished: {total - have} of {total} samples are missing. Scored on the first {asked} of each problem; "
-            f"{len(samples_of) - len(problems)} of {len(samples_of)} problems without any are left out. Short answers "
-            f"may have come first."
+    ids, asked = [problem["id"] for problem in problems], about["samples"]
+    if strangers := {problem for problem, _ in by_key} - {*ids}:
+        raise ValueError(
+            f"{path / SAMPLES} must hold samples of problems.jsonl: got one of {strangers.pop()!r}. Sample into a new "
+            f"folder."
+        )
+    keys = [(name, number) for name in ids for number in range(asked)]
+    if missing := sum(key not in by_key for key in keys):
+        raise ValueError(
+            f"{path} must hold {asked} samples of each of its {len(ids)} problems: {missing} of {len(keys)} are "
+            f"missing. The same `trl-miner eval` command samples them. {' '.join(warnings)}".strip()
         )
     if k is not None and not 1 <= k <= asked:
         raise ValueError(
             f"k must be between 1 and the samples per problem: got k={k} for {asked} samples in {path}. Sample more, "
             f"or ask for a smaller k."
         )
-    return about, problems, [samples_of[problem["id"]][:asked] for problem in problems], warnings
+    return about, problems, [[by_key[name, number] for number in range(asked)] for name in ids], warnings
 
 
 def _grade_benchmark(
@@ -154,21 +130,18 @@ def _grade_benchmark(
     )
     shape = (len(problems), len(samples[0]))
     ids = _answer_ids([str(problem["id"]) for problem, _ in pairs], verdicts)
+    is_judged = np.array([verdict.is_correct is not None for verdict in verdicts])
+    kept = np.flatnonzero(is_judged.reshape(shape).any(axis=1)).tolist()
+    no_answer = int((is_judged & (ids == NO_ANSWER)).sum())
     not_judged = Counter(str(verdict.reason) for verdict in verdicts if verdict.is_correct is None)
     warnings = list(warnings)
-    is_judged_PN = np.array([verdict.is_correct is not None for verdict in verdicts]).reshape(shape)
-    kept = np.flatnonzero(is_judged_PN.any(axis=1)).tolist()
     if not_judged:
         reasons = ", ".join(f"{count} ({reason})" for reason, count in sorted(not_judged.items()))
-        left = len(problems) - len(kept)
         warnings.append(
-            f"{not_judged.total()} of {len(pairs)} samples were not judged: {reasons}. {left} of {len(problems)} "
-            f"problems without any that was are left out; of the others, they count as wrong."
-            + ("" if len(kept) else " There is no score: n/a.")
+            f"{not_judged.total()} of {len(pairs)} samples were not judged: {reasons}. "
+            f"{len(problems) - len(kept)} of {len(problems)} problems without any that was are left out; of the "
+            f"others, they count as wrong." + ("" if kept else " There is no score: n/a.")
         )
-    no_answer = sum(
-        verdict.is_correct is not None and number == NO_ANSWER for verdict, number in zip(verdicts, ids, strict=True)
-    )
     if no_answer == len(pairs):
         warnings.append("No sample holds an answer in the form that the prompt asks for: every score is 0.")
     return Graded(
@@ -177,7 +150,7 @@ def _grade_benchmark(
         problems=[problems[place] for place in kept],
         correct_PN=np.array([verdict.is_correct is True for verdict in verdicts]).reshape(shape)[kept],
         lenient_PN=_lenient(about["grader"], pairs, verdicts).reshape(shape)[kept],
-        answers_PN=np.array(ids).reshape(shape)[kept],
+        answers_PN=ids.reshape(shape)[kept],
         tokens_PN=np.array([sample["tokens"] for _, sample in pairs]).reshape(shape)[kept],
         truncated_PN=np.array([bool(sample["truncated"]) for _, sample in pairs]).reshape(shape)[kept],
         no_answer=no_answer,
@@ -199,7 +172,7 @@ def _lenient(
     return is_right
 
 
-def _answer_ids(problems: Sequence[str], verdicts: Sequence[Verdict]) -> list[int]:
+def _answer_ids(problems: Sequence[str], verdicts: Sequence[Verdict]) -> np.ndarray:
     """Return numbers that are equal where two answers to one problem are."""
     seen: dict[tuple[str, str], int] = {}
     ids = []
@@ -210,4 +183,4 @@ def _answer_ids(problems: Sequence[str], verdicts: Sequence[Verdict]) -> list[in
             ids.append(NO_ANSWER)
         else:
             ids.append(seen.setdefault((problem, verdict.answer), len(seen) + _RIGHT + 1))
-    return ids
+    return np.array(ids)

@@ -42,9 +42,8 @@ class EvaluationCallback(TrainerCallback):
         num_samples: Completions per problem, sampled at the temperature of the training.
         every: Optimizer steps between two scores during training; 0 for none.
         reward_func: The reward function that grades the completions, at `correct_threshold` (a known verifier at 1);
-            by default those of the trainer that decide what is correct there. It gets completions as in training:
-            conversations where the prompts are messages. Answers for which it returns None have no verdict: they are
-            left out of the scores, which Pass@k then takes over the problems with k verdicts.
+            by default those of the trainer that decide what is correct there. Answers for which it returns None are
+            left out of the scores, and Pass@k is over the problems with k verdicts.
         keep_best: Keep the model with the highest Pass@1 so far in `best/` of the run folder.
         batch_size: Completions per call of `generate`.
         final_samples: Completions per problem after training, for a larger K of Pass@K; `num_samples` by default.
@@ -85,12 +84,12 @@ class EvaluationCallback(TrainerCallback):
             models.recover_best(self.folder)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Log the scores before training; transformers passes `args`, `state` and `control`."""
+        """Log the scores before training."""
         if (scores := self.evaluation.get("before")) and state.global_step == 0:
             self._log(scores)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Score every `every` steps and after the last; transformers passes `args`, `state` and `control`."""
+        """Score every `every` steps and after the last."""
         if state.global_step >= state.max_steps:
             self.record("after")
         elif self.every and state.global_step % self.every == 0:
@@ -116,7 +115,9 @@ class EvaluationCallback(TrainerCallback):
         scores = self.evaluation[moment] = found.scores
         title = moment if moment.startswith("step") else f"{moment} training"
         shown = ", ".join(f"{name} {value:.3f}" for name, value in scores.items()) or "n/a"
-        shown += _say_unscored(num_scored, num_samples)
+        if missing := int((num_samples - num_scored).sum()):
+            of = f"{missing} of {num_samples * len(num_scored)} answers"
+            shown += f" ({of} unscored, as the reward is None: left out)"
         trainer.accelerator.print(f"{title}, on {len(self.problems)} held-out problems: {shown}")
         if moment == "after" and {"before", "after"} <= self.held_out.keys():
             before, after = (self.held_out[name] for name in ("before", "after"))
@@ -170,7 +171,8 @@ class EvaluationCallback(TrainerCallback):
                 completions, ids, found = trainer.sample_held_out(
                     repeated, num_samples, seeds[0], partial(self._sample, seeds)
                 )
-            columns = self._columns(batch, num_samples)
+            columns = {name: [row[name] for row in repeated] for name in self.problems.column_names}
+            columns["prompts"] = columns.pop("prompt")
             for name, values in found.items():  # as TRL hands them to the reward functions
                 columns[name] = values if isinstance(values, list) else [values] * len(repeated)
             graded = max(0, min(num_graded - first, len(batch))) * num_samples
@@ -179,14 +181,6 @@ class EvaluationCallback(TrainerCallback):
                 self._answers = [text_of(completion) for completion in completions[::num_samples][:2]]
             rewards.append(self._grade(of_graded, completions[:graded], ids[:graded]))
         return torch.cat(rewards)
-
-    def _columns(self, rows: Sequence[Any], num_samples: int) -> dict[str, list[Any]]:
-        """Return the columns of rows, each of them `num_samples` times, as TRL calls them."""
-        names = {"prompt": "prompts"}
-        return {
-            names.get(name, name): [row[name] for row in rows for _ in range(num_samples)]
-            for name in self.problems.column_names
-        }
 
     def _grade(
         self, columns: dict[str, list[Any]], completions: Sequence[Any], ids: Sequence[list[int]]
@@ -256,15 +250,10 @@ class EvaluationCallback(TrainerCallback):
         self.trainer.control.should_log = due
 
     def restore(self, checkpoint: str | None) -> bool:
-        """Take over the scores of an interrupted run up to a checkpoint. Every process must call it.
+        """Take over the scores of an interrupted run up to a checkpoint; return whether there were any.
 
-        The main process reads and the others get its result, so that they agree even if only its node has the folder.
-
-        Args:
-            checkpoint: The folder of the checkpoint, or None.
-
-        Returns:
-            Whether there were scores. Those of other problems are left out, with a warning.
+        Every process must call it. The main process reads and the others get its result, so that they agree even if
+        only its node has the folder. Scores of other problems are left out, with a warning.
         """
         restored = [self._read(checkpoint) if self.trainer.is_world_process_zero() else None]
         broadcast_object_list(restored)
@@ -315,17 +304,6 @@ class EvaluationCallback(TrainerCallback):
             )
         else:
             self.best = found.scores["pass@1"]
-
-
-def _say_unscored(num_scored_P: torch.Tensor, num_samples: int) -> str:
-    """Return in words how many samples have no verdict; empty: all have one."""
-    total = len(num_scored_P) * num_samples
-    missing = total - int(num_scored_P.sum())
-    without = int((num_scored_P == 0).sum())
-    if not missing:
-        return ""
-    left = f", {without} problems without any" if without else ""
-    return f" ({missing} of {total} answers unscored, as the reward is None{left}: left out)"
 
 
 async def _awaited(rewards: Awaitable[Any]) -> Any:

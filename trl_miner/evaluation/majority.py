@@ -13,12 +13,8 @@ def maj_at_k(answers_PN: Any, correct_PN: Any, k: int, *, repeats: int = 10, see
     """Return whether the most frequent of k answers is correct, one number per draw of k samples and problem.
 
     Each draw takes k of the n samples without replacement. Ties go to the answer seen first in the draw; a draw in
-    which nobody answers is wrong. The draws of one `seed` are nested: those of k samples begin those of k+1.
-
-    The paper's tables of Maj@K draw with replacement, or from more samples: their deviation at K = n is not 0. Here
-    every draw of n samples is the same set, and only ties still vary. Nor is the paper's deviation that of the
-    benchmark's score: its numbers are the deviation over draws of each problem, averaged over problems,
-    `maj.std(0, correction=0).mean()`, and not `maj.mean(1).std()`, which is several times smaller.
+    which nobody answers is wrong. Draws of one `seed` are nested: those of k samples begin those of k+1. Every draw
+    of all n samples is the same set, and only ties still vary; the paper's deviation at K = n is not 0.
 
     Args:
         answers_PN: Whole numbers, equal where two answers to a problem are; negative: no answer, which does not vote.

@@ -3,13 +3,13 @@
 # P problems, n samples and c correct ones of each; M metrics
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 _BATCH = 2_000_000  # numbers resampled at once: about 50 MB
-_EXACT_SIGNS = 15  # differences up to which all 2^15 signs are tried
 
 
 def pass_at_k(num_samples: Any, num_correct: Any, k: int) -> Any:
@@ -43,15 +43,7 @@ def pass_at_k(num_samples: Any, num_correct: Any, k: int) -> Any:
 
 
 def pass_curve(num_samples: int, num_correct_P: np.ndarray) -> np.ndarray:
-    """Return `pass_at_k` for every k.
-
-    Args:
-        num_samples: n.
-        num_correct_P: c of each problem.
-
-    Returns:
-        (P, n), for k from 1 to n.
-    """
+    """Return (P, n): `pass_at_k` for every k from 1 to n."""
     return 1.0 - _none_right(np.array(num_samples), num_correct_P, num_samples)
 
 
@@ -92,20 +84,22 @@ def bootstrap_interval(values: Any, *, level: float = 0.95, resamples: int = 10_
         raise ValueError(f"level must be between 0 and 1: got {level}. 0.95 is usual.")
     if resamples < 1:
         raise ValueError(f"resamples must be at least 1: got {resamples}. 10000 settle the second digit.")
-    means = _resampled_means(scores, resamples, np.random.default_rng(seed))
+    rng, size = np.random.default_rng(seed), len(scores)
+
+    def counts(rows: int) -> np.ndarray:
+        """Return (rows, P) how often each problem is drawn."""
+        drawn = rng.integers(0, size, (rows, size)) + size * np.arange(rows)[:, None]
+        return np.bincount(drawn.ravel(), minlength=rows * size).reshape(rows, size)
+
+    means = _weighted_sums(scores, resamples, counts) / size
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return low, high
 
 
-def _resampled_means(scores: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """Return the mean of each resample, (resamples,) or (resamples, M): the same problems for all metrics."""
-    size, means = len(scores), []
-    for start in range(0, resamples, max(1, _BATCH // size)):
-        rows = min(resamples - start, max(1, _BATCH // size))
-        drawn = rng.integers(0, size, (rows, size)) + size * np.arange(rows)[:, None]
-        counts = np.bincount(drawn.ravel(), minlength=rows * size).reshape(rows, size)
-        means.append(counts @ scores / size)
-    return np.concatenate(means)
+def _weighted_sums(scores: np.ndarray, resamples: int, draw: Callable[[int], np.ndarray]) -> np.ndarray:
+    """Return (resamples,) or (resamples, M): the sum over problems for each row of the (rows, P) weights drawn."""
+    at_once = max(1, _BATCH // len(scores))
+    return np.concatenate([draw(min(at_once, resamples - start)) @ scores for start in range(0, resamples, at_once)])
 
 
 @dataclass(frozen=True)
@@ -130,8 +124,7 @@ def paired_difference(
 ) -> PairedDifference:
     """Compare two models problem by problem.
 
-    The test swaps the two models at random within each problem. Up to 15 problems with a difference every swap is
-    tried and p is exact; beyond that p = (1 + swaps as extreme) / (1 + resamples), which is never 0.
+    The test swaps the two models at random within each problem: p = (1 + swaps as extreme) / (1 + resamples).
 
     Args:
         a_P: Score of the first model on each problem.
@@ -152,37 +145,15 @@ def paired_difference(
             f"a_P and b_P must hold the same problems: got shapes {shapes[0]} and {shapes[1]}. Keep the problems that "
             f"both models were asked."
         )
-    differences_P = _finite(b_P, "b_P") - _finite(a_P, "a_P")
-    differences_P[np.abs(differences_P) < 1e-12] = 0  # pass@k of equal shares may differ in its last bits
+    differences_P = (_finite(b_P, "b_P") - _finite(a_P, "a_P")).round(12)  # equal shares may differ in their last bits
     low, high = bootstrap_interval(differences_P, level=level, resamples=resamples, seed=seed)
-    p_value = _sign_flip_p(differences_P[differences_P != 0], resamples, seed)
-    return PairedDifference(float(differences_P.mean()), float(low), float(high), p_value)
-
-
-def _sign_flip_p(differences: np.ndarray, resamples: int, seed: int) -> float:
-    """Return the share of sign flips whose sum is at least as far from 0; zeros among them would change nothing."""
-    if len(differences) < 2:
-        return 1.0  # both signs of one difference are as extreme
-    from scipy.stats import permutation_test
-
-    is_exact = len(differences) <= _EXACT_SIGNS
-    return float(
-        permutation_test(
-            (differences,),
-            _distance,
-            permutation_type="samples",
-            alternative="greater",
-            vectorized=True,
-            n_resamples=np.inf if is_exact else resamples,
-            batch=max(1, _BATCH // len(differences)),
-            rng=seed,
-        ).pvalue
+    rng = np.random.default_rng(seed)
+    flipped = _weighted_sums(
+        differences_P, resamples, lambda rows: rng.choice((-1.0, 1.0), (rows, len(differences_P)))
     )
-
-
-def _distance(differences: np.ndarray, axis: int) -> np.ndarray:
-    """Return abs(sum), rounded, as scores are multiples of 1/n and equal sums may differ in their last bits."""
-    return np.abs(differences.sum(axis)).round(9)
+    is_extreme = np.abs(flipped) > abs(differences_P.sum()) - 1e-9  # sums too
+    p_value = (1 + int(is_extreme.sum())) / (1 + resamples)
+    return PairedDifference(float(differences_P.mean()), float(low), float(high), p_value)
 
 
 def _finite(values: Any, name: str) -> np.ndarray:
@@ -200,27 +171,14 @@ def _numbers(values: Any) -> np.ndarray:
 
 
 def interval_text(difference: float, low: float, high: float) -> str:
-    """Return a difference with its 95 % interval in words: `+2.00 points, 95 % -1.00 to +5.00`.
-
-    Args:
-        difference: A difference of two shares, from -1 to 1.
-        low: Lower end of its interval.
-        high: Upper end of its interval.
-    """
+    """Return a difference of two shares and its 95 % interval in words: `+2.00 points, 95 % -1.00 to +5.00`."""
     return f"{100 * difference:+.2f} points, 95 % {100 * low:+.2f} to {100 * high:+.2f}"
 
 
 def effect_text(difference: float, low: float, high: float, p_value: float) -> str:
-    """Return a difference in words: `+2.00 points, 95 % -1.00 to +5.00: no difference shown`.
+    """Return a difference of two shares in words: `+2.00 points, 95 % -1.00 to +5.00: no difference shown`.
 
-    Args:
-        difference: Of two scores as shares; above 0 is better.
-        low: Lower end of its 95 % interval.
-        high: Upper end.
-        p_value: Of the test that there is no difference.
-
-    Returns:
-        The numbers in percentage points, and "better" or "worse" only where both the interval and p below 0.05 say so.
+    "better" or "worse" only where both the interval and p below 0.05 say so.
     """
     shown = "no difference shown"
     if p_value < 0.05 and (low > 0 or high < 0):

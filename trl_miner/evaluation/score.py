@@ -3,7 +3,6 @@
 # P problems, n samples of each; M metrics; R draws of a majority vote
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,7 @@ def score_folder(
     *,
     repeats: int = 10,
     resamples: int = 10_000,
-    seed: int = 0,
     k: int | None = None,
-    partial: bool = False,
     paper: str | None = None,
     graded: Sequence[Graded] | None = None,
 ) -> dict[str, Any]:
@@ -36,11 +33,9 @@ def score_folder(
         folder: The output of `trl-miner eval`: `settings.json` and a folder per benchmark.
         repeats: Draws of a majority vote.
         resamples: Number of resamples for the bootstrap intervals.
-        seed: Seed of the draws and the resamples.
         k: The K of Pass@K and Maj@K in the tables; None: the number of samples of each benchmark.
-        partial: Score an unfinished run with the samples that every problem has.
         paper: A base model whose rows in the paper are shown too; None: the model itself if the paper has it.
-        graded: The result of `read_graded` for this folder, k and partial; None: grade now.
+        graded: The result of `read_graded` for this folder and k; None: grade now.
 
     Returns:
         The content of `scores.json`. Scores are shares, not percent.
@@ -54,9 +49,9 @@ def score_folder(
     settings = read_settings(folder)
     paper = known_base_model(str(settings.get("model", ""))) if paper is None else paper
     if paper is not None:
-        paper_rows(paper, ())  # an unknown name is an error before the grading, which may take minutes
+        paper_rows(paper)  # an unknown name is an error before the grading, which may take minutes
     if graded is None:
-        graded = read_graded(folder, k=k, partial=partial)
+        graded = read_graded(folder, k=k)
     warnings = [f"{one.name}: {warning}" for one in graded for warning in one.warnings]
     if not any(one.is_scored for one in graded):
         raise ValueError(f"{folder} must hold samples that can be judged. {' '.join(warnings)}")
@@ -65,23 +60,24 @@ def score_folder(
         "settings": settings,
         "repeats": repeats,
         "resamples": resamples,
-        "seed": seed,
-        "benchmarks": {one.name: _summary(one, k, repeats, resamples, seed) for one in tracked},
+        "benchmarks": {one.name: _summary(one, k, repeats, resamples) for one in tracked},
         "warnings": warnings,
     }
     write_scores(folder, scores, scores_markdown(scores, paper))
     return scores
 
 
-def _summary(one: Graded, k: int | None, repeats: int, resamples: int, seed: int) -> dict[str, Any]:
+def _summary(one: Graded, k: int | None, repeats: int, resamples: int) -> dict[str, Any]:
     """Return a benchmark's part of `scores.json`."""
     n = one.num_samples
     k = k or n
-    sizes = sorted({*powers_of_two(n), k})
-    votes = majorities(one.answers_PN, one.correct_PN, sizes, repeats=repeats, seed=seed)
+    votes = majorities(one.answers_PN, one.correct_PN, sorted({*powers_of_two(n), k}), repeats=repeats, seed=0)
     passes = dict(enumerate(pass_curve(n, one.correct_PN.sum(1)).T, start=1))
-    intervals = _intervals({**{size: passes[size] for size in votes}, "maj@k": votes[k].mean(0)}, resamples, seed)
-    rows_of = _rows_of_levels(one)
+    intervals = _intervals({**{size: passes[size] for size in votes}, "maj@k": votes[k].mean(0)}, resamples)
+    levels = {
+        level: (len(rows), _intervals({"pass@1": passes[1][rows], "pass@k": passes[k][rows]}, resamples))
+        for level, rows in _rows_of_levels(one).items()
+    }
     return {
         **{key: one.about.get(key) for key in ("title", "grader", "fingerprint", "source")},
         "problems": len(one.problems),
@@ -93,17 +89,10 @@ def _summary(one: Graded, k: int | None, repeats: int, resamples: int, seed: int
         "maj@k": {str(size): _vote_summary(vote) for size, vote in votes.items()},
         "intervals": {"pass@1": intervals[1], "pass@k": intervals[k], "maj@k": intervals["maj@k"]},
         "levels": {
-            level: {
-                "problems": len(rows),
-                "pass@1": float(passes[1][rows].mean()),
-                "pass@k": float(passes[k][rows].mean()),
-            }
-            for level, rows in rows_of.items()
+            level: {"problems": size, **{name: found["mean"] for name, found in scores.items()}}
+            for level, (size, scores) in levels.items()
         },
-        "level_intervals": {
-            level: _intervals({"pass@1": passes[1][rows], "pass@k": passes[k][rows]}, resamples, seed)
-            for level, rows in rows_of.items()
-        },
+        "level_intervals": {level: scores for level, (_, scores) in levels.items()},
         "truncated": float(one.truncated_PN.mean()),
         "tokens": {
             "mean": float(one.tokens_PN.mean()),
@@ -112,30 +101,22 @@ def _summary(one: Graded, k: int | None, repeats: int, resamples: int, seed: int
         },
         "no_answer": one.no_answer,
         "not_judged": dict(one.not_judged),
-        "per_problem": {
-            problem["id"]: {"pass@1": first, "pass@k": last}
-            for problem, first, last in zip(one.problems, passes[1].tolist(), passes[k].tolist(), strict=True)
-        },
         "warnings": list(one.warnings),
     }
 
 
-def _intervals(scores: Mapping[Any, np.ndarray], resamples: int, seed: int) -> dict[Any, dict[str, float]]:
+def _intervals(scores: Mapping[Any, np.ndarray], resamples: int) -> dict[Any, dict[str, float]]:
     """Return the mean of each (P,) metric, and its bootstrap interval over the problems."""
     scores_PM = np.stack(list(scores.values()), axis=1)
-    lows, highs = bootstrap_interval(scores_PM, resamples=resamples, seed=seed)
+    lows, highs = bootstrap_interval(scores_PM, resamples=resamples)
     numbers = zip(scores, scores_PM.mean(0).tolist(), lows.tolist(), highs.tolist(), strict=True)
     return {name: {"mean": mean, "low": low, "high": high} for name, mean, low, high in numbers}
 
 
 def _vote_summary(votes_RP: np.ndarray) -> dict[str, float | None]:
-    """Return two deviations over the draws: of the score, and, as in the paper, of each problem, averaged."""
+    """Return the score and its deviation over the draws."""
     scores_R = votes_RP.mean(1)
-    return {
-        "mean": float(scores_R.mean()),
-        "std": float(scores_R.std(ddof=1)) if len(scores_R) > 1 else None,
-        "std_of_problems": float(votes_RP.std(0).mean()),
-    }
+    return {"mean": float(scores_R.mean()), "std": float(scores_R.std(ddof=1)) if len(scores_R) > 1 else None}
 
 
 def _rows_of_levels(one: Graded) -> dict[str, list[int]]:
@@ -144,9 +125,4 @@ def _rows_of_levels(one: Graded) -> dict[str, list[int]]:
     for row, problem in enumerate(one.problems):
         if problem.get("level") is not None:
             rows_of.setdefault(str(problem["level"]), []).append(row)
-    return dict(sorted(rows_of.items(), key=lambda entry: _in_order(entry[0])))
-
-
-def _in_order(level: str) -> list[str | int]:
-    """Return a key by which numbers within a text sort as numbers."""
-    return [int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", level))]
+    return {level: rows_of[level] for level in sorted(rows_of, key=lambda level: (len(level), level))}

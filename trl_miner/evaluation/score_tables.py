@@ -5,15 +5,13 @@ from typing import Any
 
 from ..tables import Table
 from ..text import for_markdown
-from .paper import load_paper, paper_notes, paper_rows, paper_scale
+from .paper import load_paper, paper_notes, paper_rows
 
 MISSING = "-"
-_IN_WORDS = "{:.2f} % (95 %: {:.2f} to {:.2f})"
 
 
 def scores_markdown(scores: Mapping[str, Any], paper: str | None = None) -> str:
-    """Return the content of `scores.md`: the scores in a sentence each, warnings, and tables of scores, intervals,
-    lengths and levels, and by K.
+    """Return the content of `scores.md`: the scores in a sentence each, warnings, and tables.
 
     Args:
         scores: Of `score_folder`.
@@ -21,11 +19,9 @@ def scores_markdown(scores: Mapping[str, Any], paper: str | None = None) -> str:
     """
     parts = [f"# Scores of {for_markdown(run_name(scores))}\n"]
     parts.append("".join(f"- {for_markdown(sentence)}\n" for sentence in score_sentences(scores)))
-    parts += [main_table(scores, paper).markdown(), "## By benchmark\n", _detail_table(scores).markdown()]
-    if any(one["levels"] for one in scores["benchmarks"].values()):
-        parts += ["## By level\n", *(table.markdown() for table in _level_tables(scores))]
-    for table in scale_tables(scores, paper):
-        parts += [f"## {for_markdown(table.title)}\n", table.markdown()]
+    for table in (_main_table(scores, paper), _detail_table(scores), _level_table(scores), _table_by_k(scores)):
+        if table.rows:
+            parts += [f"## {table.title}\n", table.markdown()]
     return "\n".join(parts)
 
 
@@ -35,7 +31,8 @@ def score_sentences(scores: Mapping[str, Any]) -> list[str]:
     for one in scores["benchmarks"].values():
         names = ("pass@1", "pass@k", "maj@k") if one["k"] > 1 else ("pass@1",)  # with one sample they are the same
         numbers = [
-            f"{name.replace('k', str(one['k'])).capitalize()} {_interval(one['intervals'][name], _IN_WORDS)}"
+            f"{name.replace('k', str(one['k'])).capitalize()} "
+            + _interval(one["intervals"][name], "{:.2f} % (95 %: {:.2f} to {:.2f})")
             for name in names
         ]
         if one["lenient_pass@1"] > one["pass@k"]["1"]:
@@ -45,47 +42,29 @@ def score_sentences(scores: Mapping[str, Any]) -> list[str]:
     return [*sentences, *(f"Warning: {warning}" for warning in scores["warnings"])]
 
 
-def main_table(scores: Mapping[str, Any], paper: str | None = None) -> Table:
-    """Return Pass@1 and Pass@K of each benchmark and their average. For the arguments see `scores_markdown`.
+def run_name(scores: Mapping[str, Any]) -> str:
+    """Return a Hub id, or the end of a path: the folders above it are nobody's business."""
+    return "/".join(str(scores["settings"].get("model", "this run")).rstrip("/").split("/")[-2:])
 
-    A paper's Pass@K is left out where its K is another.
-    """
+
+def _main_table(scores: Mapping[str, Any], paper: str | None) -> Table:
+    """Return Pass@1 and Pass@K of each benchmark and their average."""
     benchmarks = list(scores["benchmarks"].values())
     own = [(100 * one["pass@k"]["1"], 100 * one["pass@k"][str(one["k"])]) for one in benchmarks]
     rows = [[run_name(scores), *_with_average(own)]]
     notes = ["Percent. P@K is the unbiased estimate from all samples. Avg is the mean of the columns shown."]
     if paper is not None:
         ks = load_paper()["k"]
-        for method, printed in paper_rows(paper, [one["title"] for one in benchmarks]).items():
-            cells = [
-                (printed[one["title"]][0], printed[one["title"]][1] if one["k"] == ks.get(one["title"]) else None)
-                for one in benchmarks
-            ]
+        for method, printed in paper_rows(paper).items():
+            cells = []
+            for one in benchmarks:
+                first, last = printed.get(one["title"], (None, None))
+                cells.append((first, last if one["k"] == ks.get(one["title"]) else None))
             rows.append([f"Paper: {method}", *_with_average(cells)])
-        notes += paper_notes(scores, paper)
+        notes += paper_notes(scores["settings"], paper)
     header = ["Model", *(f"P@{k}" for one in benchmarks for k in (1, one["k"])), "P@1", "P@K"]
     groups = [(one["title"], 2) for one in benchmarks] + [("Avg", 2)]
     return Table("Pass@1 and Pass@K", header, rows, notes, groups)
-
-
-def scale_tables(scores: Mapping[str, Any], paper: str | None = None) -> list[Table]:
-    """Return two tables per benchmark, Pass@K and Maj@K for growing K. For the arguments see `scores_markdown`."""
-    tables = []
-    for one in scores["benchmarks"].values():
-        ks = list(one["maj@k"])
-        for metric, name in (("pass@k", "Pass@K"), ("maj@k", "Maj@K")):
-            rows = [[run_name(scores), *(_scale_cell(one[metric][k]) for k in ks)]]
-            printed = paper_scale(paper, metric, one["title"])
-            for method, row in printed.items():
-                rows.append([f"Paper: {method}", *(_spread(*row[k]) if k in row else MISSING for k in ks)])
-            notes = _scale_notes(metric, scores["repeats"], has_paper=bool(printed))
-            tables.append(Table(f"{name} on {one['title']}, by K", ["Model", *ks], rows, notes))
-    return tables
-
-
-def run_name(scores: Mapping[str, Any]) -> str:
-    """Return a Hub id, or the end of a path: the folders above it are nobody's business."""
-    return "/".join(str(scores["settings"].get("model", "this run")).rstrip("/").split("/")[-2:])
 
 
 def _detail_table(scores: Mapping[str, Any]) -> Table:
@@ -100,12 +79,10 @@ def _detail_table(scores: Mapping[str, Any]) -> Table:
             "Pass@1, a box or none": f"{100 * one['lenient_pass@1']:.2f}",
             "Pass@K": _interval(one["intervals"]["pass@k"]),
             "Maj@K": _interval(one["intervals"]["maj@k"]),
-            "Tokens, mean": f"{one['tokens']['mean']:.0f}",
-            "Tokens, median": f"{one['tokens']['median']:.0f}",
-            "Tokens, 95th percentile": f"{one['tokens']['p95']:.0f}",
+            **{f"Tokens, {name}": f"{value:.0f}" for name, value in one["tokens"].items()},
             "Truncated, % of samples": f"{100 * one['truncated']:.2f}",
             "Without an answer, samples": str(one["no_answer"]),
-            "Not judged, samples": _reasons(one["not_judged"]),
+            "Not judged, samples": ", ".join(f"{n} ({reason})" for reason, n in one["not_judged"].items()) or "0",
         }
         for one in benchmarks
     ]
@@ -114,39 +91,27 @@ def _detail_table(scores: Mapping[str, Any]) -> Table:
     return Table("By benchmark", ["", *(one["title"] for one in benchmarks)], rows, [note])
 
 
-def _level_tables(scores: Mapping[str, Any]) -> list[Table]:
-    tables = []
-    for one in scores["benchmarks"].values():
-        if one["levels"]:
-            rows = [
-                [f"{one['title']} {level}", str(part["problems"])]
-                + [f"{100 * part[metric]:.2f}" for metric in ("pass@1", "pass@k")]
-                for level, part in one["levels"].items()
-            ]
-            header = ["Level", "Problems", "P@1", f"P@{one['k']}"]
-            tables.append(Table(f"{one['title']} by level", header, rows))
-    return tables
+def _level_table(scores: Mapping[str, Any]) -> Table:
+    rows = [
+        [f"{one['title']} {level}", str(part["problems"]), str(one["k"])]
+        + [f"{100 * part[metric]:.2f}" for metric in ("pass@1", "pass@k")]
+        for one in scores["benchmarks"].values()
+        for level, part in one["levels"].items()
+    ]
+    return Table("By level", ["Level", "Problems", "K", "P@1", "P@K"], rows)
 
 
-def _scale_notes(metric: str, repeats: int, *, has_paper: bool) -> list[str]:
-    if metric == "maj@k":
-        return [
-            f"Mean over {repeats} draws without replacement ± the deviation of a problem over the draws, averaged "
-            f"over problems, which is the paper's ±. The deviation of the score itself is in scores.json."
-        ]
-    notes = ["The run's Pass@K is the unbiased estimate from all samples: it has no draws, hence no ±."]
-    if has_paper:
-        notes.append(
-            "The paper's are means of 10 draws ± the deviation of a problem over the draws, averaged over problems. "
-            "At K=128 they lie below its main table's P@K, as even those draws do not hold all samples."
-        )
-    return notes
-
-
-def _scale_cell(score: Any) -> str:
-    if isinstance(score, Mapping):
-        return _spread(100 * score["mean"], 100 * score["std_of_problems"])
-    return f"{100 * score:.2f}"
+def _table_by_k(scores: Mapping[str, Any]) -> Table:
+    benchmarks = list(scores["benchmarks"].values())
+    ks = sorted({int(k) for one in benchmarks for k in one["maj@k"]})
+    rows = []
+    for one in benchmarks:
+        votes = {k: vote["mean"] for k, vote in one["maj@k"].items()}
+        for name, shares in (("Pass@K", one["pass@k"]), ("Maj@K", votes)):
+            cells = [f"{100 * shares[str(k)]:.2f}" if str(k) in votes else MISSING for k in ks]
+            rows.append([f"{one['title']}, {name}", *cells])
+    note = f"Maj@K: mean over {scores['repeats']} draws without replacement."
+    return Table("By K", ["", *map(str, ks)], rows, [note])
 
 
 def _with_average(scores: Sequence[Sequence[float | None]]) -> list[str]:
@@ -160,11 +125,3 @@ def _with_average(scores: Sequence[Sequence[float | None]]) -> list[str]:
 
 def _interval(measured: Mapping[str, float], form: str = "{:.2f} [{:.2f}, {:.2f}]") -> str:
     return form.format(*(100 * measured[part] for part in ("mean", "low", "high")))
-
-
-def _spread(mean: float, deviation: float) -> str:
-    return f"{mean:.2f} ± {deviation:.2f}"
-
-
-def _reasons(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} ({reason})" for reason, count in counts.items()) or "0"

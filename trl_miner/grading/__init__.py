@@ -87,10 +87,8 @@ def grade(
             f"A question for choice must have at most {len(ascii_uppercase)} options, one letter each: got {most}. "
             f"Drop some of the wrong ones."
         )
-    verdicts = []
-    for row in zip(texts, golds, options, strict=True):
-        verdicts.append(_grade_choice(*row))
-        advance(1)
+    verdicts = [_grade_choice(*row) for row in zip(texts, golds, options, strict=True)]
+    advance(len(verdicts))
     return verdicts
 
 
@@ -126,7 +124,13 @@ def _grade_math(
             verdicts[row] = Verdict(is_correct, expected if votes and is_correct else None)
     advance(len(verdicts))
     for job, rows, outcome in _run(rows_of, budget, advance):
-        verdicts |= dict.fromkeys(rows, _verdict(job, outcome))
+        result = outcome.result
+        if result is None or result.is_correct is None:
+            verdict = Verdict(None, reason=outcome.reason or "gold")
+        else:
+            form = job.expected if result.is_correct else result.wrong_answer
+            verdict = Verdict(result.is_correct, form if votes else None)
+        verdicts |= dict.fromkeys(rows, verdict)
     return [verdicts[row] for row in range(len(texts))]
 
 
@@ -160,13 +164,3 @@ def _run(
     jobs, rows = list(rows_of), list(rows_of.values())
     outcomes = shared_pool().run(jobs, budget, lambda index: advance(len(rows[index]))) if jobs else ()
     return zip(jobs, rows, outcomes, strict=True)
-
-
-def _verdict(job: Job, outcome: Outcome) -> Verdict:
-    if outcome.result is None:
-        return Verdict(None, reason=outcome.reason)
-    result = outcome.result
-    if result.is_correct is None:
-        return Verdict(None, reason="gold")
-    form = job.expected if result.is_correct else result.wrong_answer
-    return Verdict(result.is_correct, form if job.want_vote else None)

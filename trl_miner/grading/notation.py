@@ -101,7 +101,6 @@ def _rules(*rules: tuple[str, str | Callable[[re.Match[str]], str]]) -> list[Rul
 
 _PLAIN = _rules(
     # characters that need their neighbours
-    (rf"(?<=\^)[{''.join(_VULGAR)}]", lambda match: "{" + match[0].translate(_CHARACTERS) + "}"),
     (rf"[{''.join(_RAISED)}]+", lambda match: "^{" + "".join(map(_RAISED.__getitem__, match[0])) + "}"),
     (rf"[{''.join(_LOWERED)}]+", lambda match: "_{" + "".join(map(_LOWERED.__getitem__, match[0])) + "}"),
     (rf"([√∛∜]|(?<![\\A-Za-z])sqrt)\s*({_GROUP}|\((?:[^()]|\([^()]*\))*\)|\d+(?:\.\d+)?|[A-Za-zπ]|\\pi)", _radical),
@@ -111,7 +110,6 @@ _PLAIN = _rules(
     (rf"\\(?:mathbf|boldsymbol|bm|pmb|underline|mathit|mathsf|textnormal|emph|cancel|color\s*\{{\w+\}}|"
      rf"textcolor\s*\{{\w+\}})\s*{_GROUP}", lambda match: rf"\text{{{match[1]}}}"),
     (rf"{_TEXT}{_GROUP}", _in_words), (rf"{_TEXT}{_GROUP}", _in_words),  # one within the other
-    (rf"(?<!\\){_SPACE}*\\\(|\\\)", " "),
     (r"(?<!\\)\$(.*?)(?<!\\)\$", r"\1"),
     (r"^\s*\*\*(.*?)\*\*\s*$", r"\1"),
     # synonyms
@@ -121,14 +119,11 @@ _PLAIN = _rules(
     (r"(?i)^\W*(?:text\{)?\s*all real numbers\.?\s*\}?$|^\W*(?:text\{)?\s*all reals\.?\s*\}?$", r"\\mathbb{R}"),
     (r"(?i)\\text\{\s*([-+]?)\s*(?:positive )?infinity\s*\}", r"\1\\infty "),
     (r"\\lbrace(?![A-Za-z])", r"\\{"), (r"\\rbrace(?![A-Za-z])", r"\\}"),
-    (r"\\(leq?|geq?)slant(?![A-Za-z])", r"\\\1 "),
-    (r"\\leqq(?![A-Za-z])", r"\\le "), (r"\\geqq(?![A-Za-z])", r"\\ge "), (r"\\neq(?![A-Za-z])", r"\\ne "),
     (r"\{:\}|\\colon(?![A-Za-z])|\\mathbin\{:\}", ":"),
     (r"(?<=\d)\s*(?:\\text\{\s*)?(?<![A-Za-z])to(?![A-Za-z])(?:\s*\})?\s*(?=\d)", ":"),
     (r"\^\s*\{\s*\\circ\s*\}|\^\s*\\circ(?![A-Za-z])|\\degree(?![A-Za-z])", r"^\\circ "),
     (r"\^\s*\{?\s*\\text\s*\{\s*(?:st|nd|rd|th)\s*\}\s*\}?|(?<=\d)\\text\{\s*(?:st|nd|rd|th)\s*\}", ""),
     (r"\\log_\s*\{?\s*e\s*\}?(?![A-Za-z])", r"\\ln "),
-    (r"(?<![\\A-Za-z])pi(?![A-Za-z])", r"\\pi "),
     (r"(?<![\w.\\{])(\d+(?:\.\d+)?)[eE]([-+]?\d{1,4})(?![\w.])", r"\1 \\times 10^{\2}"),
     (r"\\text\{\s*(\w+)\s*\}(?=\s*_)", r"\1"),
     (rf"_\s*\{{?\s*\\text\{{\s*({'|'.join(_BASES)})\s*\}}\s*\}}?", lambda match: f"_{{{_BASES[match[1]]}}}"),
@@ -140,7 +135,6 @@ _PLAIN = _rules(
      _repeating),
     (r"(?<![^-+\s=])(?P<whole>\d*)\.(?P<fixed>\d*)\((?P<block>\d+)\)(?P<digit>)(?=\s*(?:\\?%)?\s*$)", _repeating),
     (rf"(?P<whole>\d*)\.(?P<fixed>\d*?)(?P<block>\d{{1,6}}?)(?P<digit>)(?P=block)+\s*{_DOTS}", _repeating),
-    (r"\s*(?:\\text\{\s*)?(?<![A-Za-z])(?:percent(?:age)?|per cent|pct)(?![A-Za-z])\s*\}?", r"\\%"),
     (r"\\langle(?![A-Za-z])([^\\]*(?:\\(?!langle|rangle)[^\\]*)*)\\rangle", r"(\1)"),
     (r"^\s*\\\{\s*([A-Za-z])\s*(?:\\in\s*\\mathbb\{R\}\s*)?(?::|\\mid|\||\\vert)(.*[<>\\].*)\\\}\s*\.?\s*$", r"\2"),
     (r"(?<=\d)\s*(?:\\text\{\s*)?(thousand|million|billion|trillion)(?![A-Za-z])\s*\}?",
@@ -150,16 +144,13 @@ _PLAIN = _rules(
     # about
     (rf"^{_SPACE}*(?:=|\\(?:approx|simeq|cong|sim|therefore)(?![A-Za-z])|"
      rf"(?i:\\text\{{\s*{_ABOUT}\s*\}}|{_ABOUT}(?![A-Za-z])))", ""),
-    (rf"(?i)(?<==){_SPACE}*\\text\{{\s*{_ABOUT}\s*\}}", ""),
     # the end of a sentence
-    (r"[.,;\s]+\}$", "}"),
     (rf"(?:[.,;:]|{_SPACE}|(?<!\\)\\$)+$", ""), (rf"^{_SPACE}+", ""),
 )  # fmt: skip
 _BARE = _rules(
     (_CURRENCY, " "),
     (rf"^([-+]?)\s*(?:\\text\{{\s*)?{_CODES}\s*\}}?\s*(?=[-+\d.])|(?<=\d)\s*(?:\\text\{{\s*)?{_CODES}\s*\}}?$", r"\1"),
     (r"^\\text\{\s*(?:[Yy]ear|[Pp]age|[Dd]ay|[Rr]oom|[Aa]nswer:?|[Oo]ption|[Cc]hoice)\s*\}\s*(?=\d)", ""),
-    (r"(?<=\d)(?:st|nd|rd|th)$", ""),
 )
 _WORDS = re.compile(
     r"\\(?:text(?:normal|bf|it|rm)?|mbox|math(?:rm|it|bf))\s*\{([^{}]*)\}(?:\^-?\d|\^\{-?\d+\}|\{\^\d\})?"

@@ -1,25 +1,25 @@
 """Grading in processes that can be killed: no answer, however hostile, can hang or crash the caller.
 
 It works from any thread, where math-verify's own limits (SIGALRM) do not exist. The workers are plain subprocesses: a
-fork of a training process would inherit its threads' locks and CUDA, and multiprocessing's spawn would import the
-user's script again, and train twice if that script lacks `if __name__ == "__main__"`.
+fork of a training process would inherit its threads' locks and CUDA. multiprocessing's spawn and forkserver, and so
+pebble, import the user's script again, and train twice if that script lacks `if __name__ == "__main__"`.
 """
 
-import atexit
 import os
 import signal
 import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection, wait
+from math import inf
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NamedTuple
+from queue import Empty, LifoQueue, SimpleQueue
+from threading import Lock, Thread
+from typing import Any, NamedTuple
 
 from ..heartbeat import beat
 from .worker import Job, Result, TaskJob
@@ -30,10 +30,8 @@ WALL_FACTOR = 4.0
 MEMORY_BYTES = 4 * 2**30
 MAX_WORKERS = 8
 START_SECONDS = 120.0
-MAX_FAILED_STARTS = 3  # in a row
+MAX_STARTS = 3  # of one worker in a row: a start may be killed
 GRACE_SECONDS = 1.0
-
-_pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()
 
 
 class Outcome(NamedTuple):
@@ -46,7 +44,8 @@ class Outcome(NamedTuple):
 class Pool:
     """A pool of workers, which start when first needed and are replaced when they die.
 
-    A worker has `seconds` of CPU time for one answer, and four times that in wall time.
+    A worker has `seconds` of CPU time for one answer, and four times that in wall time. Batches of several threads
+    share the workers.
     """
 
     def __init__(self, workers: int | None = None, seconds: float = CPU_SECONDS) -> None:
@@ -54,12 +53,10 @@ class Pool:
             raise ValueError(f"workers must be at least 1: got {workers}. Leave it out to use all available CPUs.")
         if not seconds > 0:
             raise ValueError(f"seconds must be positive: got {seconds}. The default is {CPU_SECONDS}.")
-        self.size = workers or default_workers()
-        self.seconds = seconds
-        self._lock = threading.Lock()  # one batch at a time
-        self._workers: list[_Worker] = []
-        self._failed_starts = 0
-        _pools.add(self)
+        self.workers = [Worker(seconds) for _ in range(workers or default_workers())]
+        self._idle: LifoQueue[Worker] = LifoQueue()  # the last one first: it has started
+        for worker in self.workers:
+            self._idle.put(worker)
 
     def run(
         self,
@@ -69,161 +66,131 @@ class Pool:
     ) -> list[Outcome]:
         """Grade every job and return an outcome for each, whatever happens to its worker.
 
-        `budget` is the wall time for the whole batch, in seconds, with the batches of other threads before it; jobs
-        that are not done by then have the reason "budget". `on_done` is called with the index of each done job.
+        `budget` is the wall time for the whole batch, in seconds, with waiting for workers; jobs that are not done by
+        then have the reason "budget". `on_done` is called with the index of each done job.
         """
-        outcomes: list[Outcome] = [Outcome(None, "budget")] * len(jobs)
-
-        def record(index: int, outcome: Outcome) -> None:
-            outcomes[index] = outcome
-            on_done(index)
-
-        waiting = deque(range(len(jobs)))
-        seconds = float("inf") if budget is None else budget
-        deadline = time.monotonic() + seconds
-        if not self._lock.acquire(timeout=max(0.0, min(seconds, threading.TIMEOUT_MAX))):
-            return outcomes
+        end = inf if budget is None else time.monotonic() + budget
+        outcomes = [Outcome(None, "budget")] * len(jobs)
+        todo, done = deque(enumerate(jobs)), SimpleQueue[tuple[int, Outcome] | Exception]()
+        for _ in range(min(len(self.workers), len(jobs))):
+            Thread(target=self._grade, args=(todo, done), daemon=True).start()
+        missing = len(jobs)
         try:
-            while (waiting or self._busy()) and time.monotonic() < deadline:
-                self._hand_out(jobs, waiting)
-                self._collect(record, deadline)
+            while missing and (left := end - time.monotonic()) > 0:
+                beat()  # a batch may take as long as its budget, which is longer than the watchdog's patience may be
+                try:
+                    found = done.get(timeout=min(left, 1.0))
+                except Empty:
+                    continue
+                if isinstance(found, Exception):
+                    raise found
+                outcomes[found[0]] = found[1]
+                on_done(found[0])
+                missing -= 1
         finally:
-            # After the budget, or an exception (Ctrl-C): a worker that is still grading would answer too late.
-            for worker in self._busy():
-                self._drop(worker)
-            self._lock.release()
+            todo.clear()  # after the budget, or Ctrl-C; answers that are being graded end at their own limit
         return outcomes
 
-    def _busy(self) -> list["_Worker"]:
-        return [worker for worker in self._workers if worker.job is not None]
+    def _grade(
+        self, todo: deque[tuple[int, Job | TaskJob]], done: "SimpleQueue[tuple[int, Outcome] | Exception]"
+    ) -> None:
+        """Grade jobs with one worker until none is left."""
+        worker = self._idle.get()
+        try:
+            while True:
+                index, job = todo.popleft()
+                done.put((index, worker.grade(job)))
+        except IndexError:
+            pass
+        except Exception as error:
+            done.put(error)
+        finally:
+            self._idle.put(worker)
 
     def close(self) -> None:
-        """End the workers. The next `run` starts new ones."""
-        with self._lock:
-            for worker in self._workers:
-                worker.connection.close()  # all at once: each ends when it sees this
-            for worker in list(self._workers):
-                self._drop(worker, patience=GRACE_SECONDS)
-
-    def kill(self) -> None:
-        """End the workers at once, whatever another thread is doing with them."""
-        for worker in list(self._workers):
-            worker.process.kill()
-            worker.process.wait()
+        """End the workers that are idle. The others end with this process; the next `run` starts new ones."""
+        idle = [self._idle.get() for _ in range(self._idle.qsize())]
+        for worker in idle:
+            worker.stop(patience=GRACE_SECONDS)
+            self._idle.put(worker)
 
     def pids(self) -> list[int]:
         """Process ids of the workers."""
-        return [worker.process.pid for worker in self._workers]
-
-    def forget(self) -> None:
-        """Drop the parent's workers, in a forked child, without ending them."""
-        for worker in self._workers:
-            worker.connection.close()
-            worker.process.returncode = 0  # not our child: nothing to wait for
-        self._workers = []
-        self._lock = threading.Lock()  # one batch at a time
-
-    def _hand_out(self, jobs: Sequence[Job | TaskJob], waiting: deque[int]) -> None:
-        for _ in range(min(self.size, len(waiting) + len(self._busy())) - len(self._workers)):
-            self._workers.append(_Worker(self.seconds))
-        for worker in list(self._workers):
-            if waiting and worker.ready and worker.job is None:
-                if worker.take(waiting[0], jobs[waiting[0]]):
-                    waiting.popleft()
-                else:  # it died while idle: the job goes to another
-                    self._drop(worker)
-
-    def _collect(self, record: Callable[[int, Outcome], None], deadline: float) -> None:
-        """Wait until a worker answers, starts, dies or exceeds its limit, and record it."""
-        pending = [worker for worker in self._workers if worker.job is not None or not worker.ready]
-        next_event = min([deadline, *(worker.deadline for worker in pending)])
-        timeout = None if next_event == float("inf") else max(0.0, next_event - time.monotonic())
-        readable = wait([worker.connection for worker in pending], timeout) if pending else []
-        beat()  # a batch may take as long as its budget, which is longer than the watchdog's patience may be
-        for worker in pending:
-            if worker.connection in readable:
-                try:
-                    message = worker.connection.recv()
-                except (EOFError, OSError):
-                    self._replace(worker, record)
-                    continue
-                if worker.job is None:
-                    worker.ready, worker.deadline = True, float("inf")
-                    self._failed_starts = 0
-                else:
-                    record(worker.job, Outcome(message, None))
-                    worker.job, worker.deadline = None, float("inf")
-            elif time.monotonic() >= worker.deadline:
-                self._replace(worker, record)
-
-    def _replace(self, worker: "_Worker", record: Callable[[int, Outcome], None]) -> None:
-        """Record why a worker's job has no result; the next round starts another worker."""
-        stuck = time.monotonic() >= worker.deadline
-        status = self._drop(worker, patience=0 if stuck else GRACE_SECONDS)
-        if worker.job is not None:
-            over = stuck or status in (-signal.SIGPROF, -signal.SIGALRM)
-            record(worker.job, Outcome(None, "limit" if over else "died"))
-        elif not worker.ready:
-            self._failed_starts += 1
-            # A worker that was killed is replaced; one that ended by itself would do so again.
-            if status >= 0 or self._failed_starts >= MAX_FAILED_STARTS:
-                raise RuntimeError(
-                    f"A grading process must start within {START_SECONDS:.0f} seconds: this one ended with status "
-                    f"{status} (negative: a signal). Its output on stderr says why."
-                )
-
-    def _drop(self, worker: "_Worker", patience: float = 0) -> int:
-        self._workers.remove(worker)
-        return worker.end(patience)
+        return [worker.process.pid for worker in self.workers if worker.process is not None]
 
 
-class _Worker:
-    """A process and the connection to it."""
+class Worker:
+    """A process that grades one answer at a time. It starts when first needed, and again after it has died."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.ready = False
-        self.job: int | None = None
-        self.deadline = time.monotonic() + START_SECONDS
-        ours, theirs = socket.socketpair()
-        command = f"main({theirs.fileno()}, {seconds}, {WALL_FACTOR * seconds}, {MEMORY_BYTES})"
-        package_root = str(Path(__file__).resolve().parents[2])
-        paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", f"from trl_miner.grading.worker import main; {command}"],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                # Without a fixed seed sympy would iterate over its sets in another order in each process.
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"},
-            )
-        # A stopped process does not read; sending it a job must not wait for that.
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(GRACE_SECONDS), 0))
-        self.connection = Connection(ours.detach())
+        self.process: subprocess.Popen[bytes] | None = None
+        self.connection: Any = None
 
-    def take(self, index: int, job: Job | TaskJob) -> bool:
-        """Send a job; return False if the process is gone."""
+    def grade(self, job: Job | TaskJob) -> Outcome:
+        """Grade a job. It takes no longer than the limits, whatever the process does."""
+        if self.process is None or self.process.poll() is not None:  # it may have died while idle
+            self.stop()
+            self._start()
+        # The process ends itself at its limits; this is for one that cannot (stopped, or waiting for a disk).
+        limit = WALL_FACTOR * self.seconds + GRACE_SECONDS
+        if isinstance(job, TaskJob):  # the first one imports reasoning-gym, which takes long on a busy machine
+            limit += START_SECONDS
+        is_over = False
         try:
             self.connection.send(job)
-        except OSError:
-            return False
-        self.job = index
-        # The process ends itself at its limits; this is for one that cannot (stopped, or waiting for a disk).
-        self.deadline = time.monotonic() + WALL_FACTOR * self.seconds + GRACE_SECONDS
-        if isinstance(job, TaskJob):  # the first one imports reasoning-gym, which takes long on a busy machine
-            self.deadline += START_SECONDS
-        return True
+            if self.connection.poll(limit):
+                return Outcome(self.connection.recv(), None)
+            is_over = True
+        except (EOFError, OSError):
+            pass
+        status = self.stop(patience=0 if is_over else GRACE_SECONDS)
+        return Outcome(None, "limit" if is_over or status in (-signal.SIGPROF, -signal.SIGALRM) else "died")
 
-    def end(self, patience: float) -> int:
+    def stop(self, patience: float = 0) -> int | None:
         """Close the connection, kill the process if it lives on for `patience` seconds, and return its exit status."""
+        if self.process is None:
+            return None
+        process, self.process = self.process, None
         self.connection.close()
-        try:
-            # A process that died by itself has a status that says why.
-            return self.process.wait(patience)
+        try:  # a process that died by itself has a status that says why
+            return process.wait(patience)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            return self.process.wait()
+            process.kill()
+            return process.wait()
+
+    def _start(self) -> None:
+        for _ in range(MAX_STARTS):
+            self.process, self.connection = _spawn(self.seconds)
+            try:
+                if self.connection.poll(START_SECONDS):
+                    self.connection.recv()  # it is ready
+                    return
+            except (EOFError, OSError):
+                pass
+            status = self.stop(patience=GRACE_SECONDS)
+        raise RuntimeError(
+            f"A grading process must start within {START_SECONDS:.0f} seconds: this one ended with status {status} "
+            f"(negative: a signal). Its output on stderr says why."
+        )
+
+
+def _spawn(seconds: float) -> tuple["subprocess.Popen[bytes]", Connection]:
+    ours, theirs = socket.socketpair()
+    command = f"main({theirs.fileno()}, {seconds}, {WALL_FACTOR * seconds}, {MEMORY_BYTES})"
+    paths = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", f"from trl_miner.grading.worker import main; {command}"],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            # Without a fixed seed sympy would iterate over its sets in another order in each process.
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"},
+        )
+    # A stopped process does not read; sending it a job must not wait for that.
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(GRACE_SECONDS), 0))
+    return process, Connection(ours.detach())
 
 
 def default_workers() -> int:
@@ -234,11 +201,11 @@ def default_workers() -> int:
 
 _shared: Pool | None = None
 _settings: tuple[int | None, float] = (None, CPU_SECONDS)
-_shared_lock = threading.Lock()
+_shared_lock = Lock()
 
 
 def shared_pool() -> Pool:
-    """Return this process's pool. It ends with the process; a forked child starts its own."""
+    """Return this process's pool. Its workers end with the process; a forked child starts its own."""
     global _shared
     with _shared_lock:
         if _shared is None:
@@ -257,17 +224,9 @@ def configure(workers: int | None = None, seconds: float = CPU_SECONDS) -> None:
 
 
 def _after_fork() -> None:
+    """Let go of the parent's pool, and of its lines to the workers, which would keep them alive."""
     global _shared, _shared_lock
-    _shared_lock = threading.Lock()
-    _shared = None
-    for pool in _pools:
-        pool.forget()
-
-
-def _at_exit() -> None:
-    for pool in _pools:
-        pool.kill()
+    _shared, _shared_lock = None, Lock()
 
 
 os.register_at_fork(after_in_child=_after_fork)
-atexit.register(_at_exit)

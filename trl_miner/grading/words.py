@@ -1,4 +1,4 @@
-r"""What words decide about an answer: names, times, dates and units, of which mathematics knows nothing.
+r"""What words decide about an answer: names, dates and units, of which mathematics knows nothing.
 
 math-verify takes words for units and drops them, so that 3:45 PM is 3:45 AM and 20 June is 20 July.
 """
@@ -13,9 +13,10 @@ _WRAPPER = re.compile(r"\\text\s*(?=\{)|\\[,;:! ]|\\q?quad(?![A-Za-z])|[{}~*\"$]
 _BLANKS = re.compile(r"(?:[\s~]|\\[,;:! ])+$")
 _FILLER = re.compile(r"^(?:(?:the|an?|in|on|at|option|choice|answer|is|it)\s+)+(?=\S)")
 _LETTERS = re.compile(r"\(?[^\W\d_](?:[^\W\d_]|[' .,()-])*")
-_TIME = re.compile(r"(?:at )?(\d{1,2})(?::(\d\d))?(?::00)?\s*(?:([ap])\.?\s*m\.?|(noon|midnight)|o'clock)?")
-_MONTHS = "january february march april may june july august september october november december".split()
-_DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
+_DATE = re.compile(
+    r"\b(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|"
+    r"(?:nov|dec)(?:ember)?|(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?)\b"
+)
 _LIST = re.compile(r"\s*,\s*(?:and\s+)?|\s+and\s+")
 _SYNONYMS = {"dne": "does not exist", "undefined": "does not exist", "none of these": "none of the above"}
 _UNITS = {
@@ -46,11 +47,10 @@ def compare(gold: str, answer: str) -> bool | None:
     if max(len(gold), len(answer)) > MAX_CHARACTERS:
         return None
     first, second = _flat(gold), _flat(answer)
-    times = _time(first), _time(second)
-    if all(times) and any(re.search("[a-z]", text) for text in (first, second)):
-        return not times[0].isdisjoint(times[1])
-    if (date := _date(first)) is not None:
-        return _is_date(date, _date(second))
+    if _DATE.search(first):
+        return _is_date(_date(first), _date(second)) and not re.search(r"\b(?:or|not)\b", second)
+    if ":00" in first + second:  # a time, since nothing has a ratio to 0
+        return first == second
     if _LETTERS.fullmatch(first) and _LETTERS.fullmatch(second):
         names = [[_name(name) for name in _LIST.split(text)] for text in (first, second)]
         if names[0] == names[1] or (" and " in first and sorted(names[0]) == sorted(names[1])):
@@ -105,7 +105,8 @@ def _unit(text: str) -> Unit | None:
 
 
 def _flat(text: str) -> str:
-    return " ".join(_WRAPPER.sub(" ", text).casefold().split()).strip(" .,;")
+    text = " ".join(_WRAPPER.sub(" ", text).casefold().split()).strip(" .,;")
+    return re.sub(r"\b([ap])\.\s?m\b", r"\1m", text)
 
 
 def _name(text: str) -> str:
@@ -114,48 +115,12 @@ def _name(text: str) -> str:
     return _SYNONYMS.get(text, text)
 
 
-def _time(text: str) -> set[int]:
-    """Return the minutes since midnight that a text may mean; without am or pm, 3:45 may be either."""
-    if text in ("noon", "midnight"):
-        return {720 if text == "noon" else 0}
-    match = _TIME.fullmatch(text)
-    if match is None or not (match[2] or text[len(match[1]) :]):
-        return set()
-    hour, minute = int(match[1]), int(match[2] or 0)
-    if hour > 23 or minute > 59:
-        return set()
-    if not (match[3] or match[4]):
-        return {hour * 60 + minute} | (
-            {(hour % 12 + 12 * half) * 60 + minute for half in (0, 1)} if hour < 13 else set()
-        )
-    is_late = match[3] == "p" or match[4] == "noon"
-    return {(hour % 12 + 12 * is_late) * 60 + minute} if hour < 13 else set()
+def _date(text: str) -> set[str]:
+    """Return the numbers of a date, and its month and weekday in three letters."""
+    return {*re.findall(r"\d+", text), *(match[0][:3] for match in _DATE.finditer(text))}
 
 
-def _date(text: str) -> dict[str, int] | None:
-    """Return the parts of a date, or of a day of the week; None if the text has neither, or other words."""
-    parts: dict[str, int] = {}
-    for token in re.findall(r"[a-z]+|\d+|[^\w\s]", _FILLER.sub("", text)):
-        if token in (",", ".", "(", ")", "of", "the", "on", "in", "st", "nd", "rd", "th"):
-            continue
-        kind, value = _date_part(token)
-        if not kind or kind in parts:
-            return None
-        parts[kind] = value
-    return parts if {"month", "weekday"} & parts.keys() else None
-
-
-def _date_part(token: str) -> tuple[str, int]:
-    if token.isdecimal():
-        return ("year" if int(token) > 31 else "day"), int(token)
-    for kind, names in (("month", _MONTHS), ("weekday", _DAYS)):
-        for index, name in enumerate(names):
-            if token == name or token in (name[:3], name[:4]):
-                return kind, index
-    return "", 0
-
-
-def _is_date(gold: dict[str, int], answer: dict[str, int] | None) -> bool:
-    if answer is None or ("day" in answer and "day" not in gold and "month" in gold):
-        return False
-    return all(answer.get(part) == value for part, value in gold.items())
+def _is_date(gold: set[str], answer: set[str]) -> bool:
+    """Return whether an answer has all parts of a date; it may also have a weekday or a year."""
+    more = answer - gold
+    return gold <= answer and not any(part.isdecimal() and int(part) <= 31 for part in more)

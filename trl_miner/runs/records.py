@@ -303,7 +303,6 @@ class Majority(Record):
 
     mean: Share
     std: NotRequired[Number | None]
-    std_of_problems: NotRequired[Number | None]
 
 
 _Intervals = TypedDict("_Intervals", {"pass@1": Mean, "pass@k": Mean, "maj@k": Mean})
@@ -334,7 +333,6 @@ class Scores(Record, _ScoresByK):
     tokens: NotRequired[dict[str, Number] | None]
     no_answer: NotRequired[Count | None]
     not_judged: NotRequired[dict[str, Count] | None]
-    per_problem: NotRequired[dict[str, dict[str, Share]] | None]
     warnings: NotRequired[list[Any] | None]
 
 
