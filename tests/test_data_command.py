@@ -9,7 +9,7 @@ from datasets import load_dataset
 
 from trl_miner import cli
 from trl_miner.data.benchmarks import BENCHMARKS
-from trl_miner.runs.prompt_ledger import Batch, header_line, header_of, key_text, prompt_key
+from trl_miner.runs.prompt_ledger import Batch, header_of, key_text, line_of, prompt_key
 
 FILES = Path(__file__).parent / "benchmarks"
 
@@ -149,7 +149,7 @@ def asked(tmp_path):
     new = [(key_text(prompt_key(row)), row["prompt"]) for row in prompts.select([2, 0])]
     batch = Batch(1, 4, prompts=[0, 1], correct=[0, 3], scored=[4, 4], reward=[0, 0], spread=[0, 0], new=new)
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "prompt_ledger.jsonl").write_bytes(header_line(header_of(prompts, 1.0)) + batch.line())
+    (tmp_path / "run" / "prompt_ledger.jsonl").write_bytes(line_of(header_of(prompts, 1.0)) + batch.line())
     return tmp_path
 
 
@@ -177,7 +177,7 @@ def test_the_prompts_that_a_run_left_unsolved_or_mixed_are_a_training_set(asked,
     ("change", "keep", "message"),
     [
         (lambda folder: (folder / "rows.jsonl").write_text('{"question": "?", "solution": "1"}\n'), "mixed",
-         "it is of 4 rows, and the training set is 1 rows"),
+         "it is of a training with rows 4, "),
         (lambda folder: (folder / "run" / "prompt_ledger.jsonl").unlink(), "mixed", "has none"),
         (lambda folder: (folder / "run" / "prompt_ledger.jsonl").write_text("{}\n"), "mixed", "damaged"),
         (lambda folder: None, "solved", "got solved, and there are 0 solved, 1 mixed, 1 unsolved, 2 unseen"),

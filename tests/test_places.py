@@ -113,18 +113,6 @@ def test_push_reads_and_writes_nothing_outside_and_leaves_nothing(case, run, tmp
     assert not (tmp_path / "new").exists() and list((tmp_path / "empty").iterdir()) == []
 
 
-def test_push_leaves_nothing_of_several_revisions_either(run, tmp_path, capsys):
-    checkpoint = run / "checkpoint-1"
-    checkpoint.mkdir()
-    shutil.copy(run / "model.safetensors", checkpoint)
-    (checkpoint / "trainer_state.json").write_text(json.dumps({"global_step": 1}))
-    (checkpoint / "vocab.txt").symlink_to("/etc/passwd")
-    assert (
-        cli.main(["push", str(run), "--repo-id", "me/tiny", "--checkpoints", "--dry-run", str(tmp_path / "dry")]) == 2
-    )
-    assert "vocab.txt must be a file of its run" in capsys.readouterr().err and not (tmp_path / "dry").exists()
-
-
 def test_links_inside_a_run_are_followed_and_the_run_may_be_a_link(run, tmp_path):
     as_link("vocab.txt", "config.json")(run)
     shutil.move(run / "model.safetensors", run / "blob")
@@ -133,15 +121,6 @@ def test_links_inside_a_run_are_followed_and_the_run_may_be_a_link(run, tmp_path
     assert push(tmp_path / "link", tmp_path / "dry") == 0
     assert {"vocab.txt", "model.safetensors", "README.md"} <= set(contents(tmp_path / "dry"))
     assert not (tmp_path / "dry" / "vocab.txt").is_symlink()
-
-
-def test_a_snapshot_of_the_hubs_cache_is_refused_as_its_files_lie_elsewhere(run, tmp_path, capsys):
-    snapshot = tmp_path / "models--org--name" / "snapshots" / "0123"
-    snapshot.mkdir(parents=True)
-    shutil.move(run / "model.safetensors", tmp_path / "models--org--name" / "blob")
-    (snapshot / "model.safetensors").symlink_to("../../blob")
-    assert push(snapshot, tmp_path / "dry") == 2
-    assert "If it is yours, put the file itself there." in capsys.readouterr().err
 
 
 def test_checkpoints_of_other_runs_are_not_taken_for_its_own_and_are_named(run, tmp_path, caplog):

@@ -154,7 +154,7 @@ def _check_trackers(trackers: Sequence[str]) -> None:
 
 def _say_finished(config: MinerGRPOConfig, args: MinerScriptArguments, settings: dict[str, str]) -> str:
     """Return `say_finished`; raise ValueError where the run would have other settings, which would pass unnoticed."""
-    said = say_finished(config, is_scored=bool(args.score_problems))
+    said = say_finished(config)
     if said and not config.resume_with_changes:
         check_record(Path(config.output_dir), settings)
     return said

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         return _refuse(plan, is_here=False)
     _check_machines(plan.num_machines, plan.accelerate, machines)
     starts_both = plan.server is not None and bool(plan.train)
-    said = say_finished(plan.settings, is_scored=plan.settings.score_problems > 0) if starts_both else ""
+    said = say_finished(plan.settings) if starts_both else ""
     if said:  # the training would say it and end, but only once the server has loaded the model
         print(said)
         return 0

@@ -11,7 +11,7 @@ from ..reward_functions import Verifier, find_verifier
 from ..runs.checkpoints import agree_on
 from ..runs.prompt_ledger import needs_ledger, read_beginning
 from ..runs.run_folder import must_clear
-from ..runs.trainer_state import batches_before
+from ..runs.trainer_state import run_state
 from ..tools import load_environments, load_tools
 from . import memory
 from .context import Check, Context, Finding, failed, not_checked, ok, warning
@@ -46,7 +46,8 @@ def _check_ledger(context: Context, checkpoint: str) -> None:
     if selection == "none":
         return
     try:
-        read_beginning(Path(checkpoint).parent, None, batches_before(Path(checkpoint)))
+        batches = run_state(Path(checkpoint)).get("prompts", {}).get("batches", 0)
+        read_beginning(Path(checkpoint).parent, None, batches)
     except (ValueError, OSError) as error:
         raise ValueError(needs_ledger(selection, str(error))) from error
 

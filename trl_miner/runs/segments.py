@@ -34,7 +34,7 @@ HARMLESS = {
     "which trackers get it": "report_to run_name project trackio_space_id trackio_bucket_id trackio_static_space_id",
     "when and where it is saved": "output_dir overwrite_output_dir save_strategy save_steps save_total_limit "
     "save_only_model save_on_each_node enable_jit_checkpoint",
-    "how it is resumed": "resume_from_checkpoint resume_with_changes prompt_selection_new_ledger",
+    "how it is resumed": "resume_from_checkpoint resume_with_changes",
     "what is pushed": "push_to_hub hub_model_id hub_token hub_strategy hub_private_repo hub_always_push hub_revision",
     "when and how it is evaluated": "do_train do_eval do_predict eval_strategy eval_steps eval_delay eval_on_start "
     "per_device_eval_batch_size eval_accumulation_steps eval_do_concat_batches eval_use_gather_object "
@@ -57,6 +57,9 @@ _PER_PROCESS = {
     "generation_batch_size",
     "steps_per_generation",
 }
+_NOT_OF_ADAPTER = {"base_model_name_or_path", "inference_mode", "revision", "peft_version"}
+_PIECES = 4  # of a file that are compared
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object, another one in each process
 
 
 def settings_of(config: Any, others: Iterable[Any] = ()) -> dict[str, str]:
@@ -91,41 +94,24 @@ def trainer_settings(trainer: Any, others: Iterable[Any] = ()) -> dict[str, str]
 
 def _of_adapter(adapter: Any) -> dict[str, Any]:
     """Return what is said of an adapter and not the default: another version of PEFT knows other fields."""
-    known = {name: value for name, value in adapter.to_dict().items() if name not in _NOT_OF_ADAPTER}
+    known = adapter.to_dict()
     return {
         field.name: value
         for field in fields(adapter)
-        if (value := known.get(field.name)) != field.default and value not in (None, {}, [])
+        if (value := known.get(field.name)) not in (field.default, None, {}, []) and field.name not in _NOT_OF_ADAPTER
     }
-
-
-_DIGEST = re.compile(r" \[[0-9a-f]{8}\]$")  # of `_local`
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object, another one in each process
-_PIECE, _PIECES = 2**20, 4  # of a large file that are compared: training moves every weight
-_NOT_OF_ADAPTER = ("base_model_name_or_path", "inference_mode", "revision", "peft_version")
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> Changes:
     """Return the settings that differ, of those that both sides know."""
     pairs = {name: (before[name], now[name]) for name in before.keys() & now.keys()}
-    return {name: pair for name, pair in pairs.items() if not _are_same(*pair)}
-
-
-def _are_same(before: str, now: str) -> bool:
-    """Return whether two texts of `_text` say the same: those of a folder that was renamed do."""
-    digests = [_DIGEST.search(text) for text in (before, now)]
-    return before == now or (None not in digests and len({digest[0] for digest in digests if digest}) == 1)
+    return {name: (was, new) for name, (was, new) in pairs.items() if was != new}
 
 
 def table(found: Changes) -> str:
     """Return a line for each setting that differs; where lines are joined, they can still be told apart."""
     shown = sorted((name, *map(_short, values)) for name, values in found.items())
     return "".join(f"\n  {name}: {was} -> {now};" for name, was, now in shown).removesuffix(";")
-
-
-def read_segments(checkpoint: Path) -> list[Segment]:
-    """Return the segments up to a checkpoint; empty: it keeps none, as those of other trainers."""
-    return [dict(segment) for segment in run_state(checkpoint).get("segments", [])]
 
 
 def continued(
@@ -136,51 +122,59 @@ def continued(
     Raises:
         ValueError: Settings differ, and nobody has confirmed it.
     """
-    known = read_segments(checkpoint)
-    found = changes(known[-1]["settings"], settings) if known else {}
-    if known and not found:
+    known: list[Segment] = [*run_state(checkpoint).get("segments", [])]
+    if not known:
+        raise ValueError(
+            f"A checkpoint must say with which settings it was made: {checkpoint} does not, as it is another "
+            f"trainer's. Start a run from its model: give it as model_name_or_path."
+        )
+    if not (found := changes(known[-1]["settings"], settings)):
         return known, ""
-    differs = f"differ:{table(found)}" if known else "are not known: it keeps none."
     if not is_confirmed:
         raise ValueError(
-            f"A run must go on with the settings of its checkpoint: those of {checkpoint} {differs}\n"
+            f"A run must go on with the settings of its checkpoint: those of {checkpoint} differ:{table(found)}\n"
             f"Give the same, start anew in another output_dir, or set resume_with_changes: true to go on with these."
         )
-    new = {"step": step, "methods": [*methods], "settings": dict(settings)}
-    return [*(known or [{"step": 0, "methods": [], "settings": {}}]), new], (
-        f"{checkpoint.name} goes on with other settings, as resume_with_changes says. Its own {differs}"
+    return [*known, {"step": step, "methods": [*methods], "settings": dict(settings)}], (
+        f"{checkpoint.name} goes on with other settings, as resume_with_changes says. They differ:{table(found)}"
     )
 
 
-def told(segments: Sequence[Mapping[str, Any]]) -> list[tuple[int, Changes | None]]:
-    """Return the steps before each later segment, and what differs from the one before; None: nobody knows."""
+def told(segments: Sequence[Mapping[str, Any]]) -> list[tuple[int, Changes]]:
+    """Return the steps before each later segment, and what differs from the one before."""
     pairs = zip(segments, segments[1:], strict=False)
-    return [
-        (now["step"], changes(before["settings"], now["settings"]) if before["settings"] else None)
-        for before, now in pairs
-    ]
+    return [(now["step"], changes(before["settings"], now["settings"])) for before, now in pairs]
 
 
 def sentences(segments: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a sentence on each change of settings within a run."""
     return [
-        f"After step {step} the run went on with other settings: "
-        + ("those before are not known." if found is None else f"{' '.join(table(found).split())}.")
+        f"After step {step} the run went on with other settings: {' '.join(table(found).split())}."
         for step, found in told(segments)
     ]
 
 
 def _as_texts(settings: Mapping[str, Any]) -> dict[str, str]:
-    return without_paths({name: _text(name, value) for name, value in settings.items()})
+    """Return values as texts, the same at every start, wherever a local file or folder lies."""
+    return without_paths({name: _text(name, plain(value)) for name, value in settings.items()})
 
 
 def _text(name: str, value: Any) -> str:
-    """Return a value as text, the same at every start. Of a local file or folder it is its name and what it holds."""
-    value = plain(value)
     if not isinstance(value, str):
         return json.dumps(value, sort_keys=True)
     is_path = os.sep in value or "." in value or name.startswith("model")  # another word may be a folder's by chance
     return _local(Path(value)) if is_path and os.path.exists(value) else value
+
+
+def _local(path: Path) -> str:
+    """Return the name of a file or folder, and a checksum of pieces of it: training moves every weight of a model."""
+    checksum = 0
+    for one in sorted(path.glob("*.safetensors")) if path.is_dir() else [path]:
+        with open(one, "rb") as file:
+            for piece in range(_PIECES):
+                file.seek(one.stat().st_size * piece // _PIECES)
+                checksum = zlib.crc32(file.read(2**20), checksum)
+    return f"{path.resolve().name} [{checksum:08x}]"
 
 
 def plain(value: Any) -> Any:
@@ -197,24 +191,6 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
     return _name_of(value) if callable(value) else _ADDRESS.sub("", str(value))
-
-
-def _local(path: Path) -> str:
-    paths = sorted([*path.glob("*.safetensors"), *path.glob("*.bin")]) if path.is_dir() else [path]
-    sums = [_checksum(one) for one in paths if one.is_file()]
-    digest = zlib.crc32(repr(sums).encode())
-    return f"{path.resolve().name} [{digest:08x}]" if sums else path.resolve().name
-
-
-def _checksum(path: Path) -> int:
-    """Return a checksum of a file, of a large one that of evenly spaced pieces."""
-    size, checksum = path.stat().st_size, 0
-    with open(path, "rb") as file:
-        for piece in range(_PIECES):
-            if size > _PIECE * _PIECES:
-                file.seek((size - _PIECE) * piece // (_PIECES - 1))
-            checksum = zlib.crc32(file.read(_PIECE), checksum)
-    return checksum
 
 
 def _name_of(function: Any) -> str:
