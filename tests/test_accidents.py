@@ -128,6 +128,7 @@ def test_a_full_disk_is_called_so(left, policy, small_disk, monkeypatch):
     assert re.search(rf"disk is full.* {small_disk}\S* has 0\.\d MiB free", line), line
     assert "The newest checkpoint is" in line and line.endswith("--resume_from_checkpoint latest")
     assert newest(small_disk / "run").name == "checkpoint-2"
+    assert not (small_disk / "run" / "checkpoint-3").exists()  # what it held is free again
     (small_disk / "others.bin").unlink()
     monkeypatch.setenv("LEFT", "8000000")
     assert in_a_fork(command, ["--config", recipe, "--resume_from_checkpoint", "latest"])[0] == 0

@@ -184,11 +184,10 @@ def test_a_resumed_run_needs_its_own_ledger(policy, runs, tmp_path):
             train(policy, tmp_path / f"resumed{place}", str(copy), **CASES["greso"])
 
 
-def test_where_selection_leaves_less_than_a_batch_those_passed_over_come_back(policy, tmp_path, caplog):
+def test_where_selection_leaves_less_than_a_batch_those_passed_over_come_back(policy, tmp_path):
     args = config(tmp_path, max_steps=12, prompt_selection="greso", advantage_estimator="grpo", learning_rate=0.0)
     trainer = MinerGRPOTrainer(policy, lambda prompts, **kwargs: [1.0] * len(prompts), args, problems(6))
     trainer.train()
-    assert caplog.text.count("leaves fewer prompts than a batch takes") == 1
     assert all(len({*batch.prompts}) == 3 for batch in read_ledger(tmp_path).batches)
 
 

@@ -66,11 +66,9 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-@pytest.mark.parametrize("wanted", ["latest", True, "checkpoint-2"])
-def test_what_the_trainer_was_given_is_told(policy, run, name, wanted):
-    wanted = str(run / wanted) if wanted == "checkpoint-2" else wanted
+def test_what_the_trainer_was_given_is_told(policy, run, name):
     with pytest.raises(ValueError, match=f"(?s){name}.*resume_with_changes"):
-        trainer(policy, run, max_steps=4, **OTHERS[name]).train(resume_from_checkpoint=wanted)
+        trainer(policy, run, max_steps=4, **OTHERS[name]).train(resume_from_checkpoint="latest")
 
 
 def test_the_same_adapter_is_no_change(policy, tmp_path):

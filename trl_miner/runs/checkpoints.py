@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 PREFIX = "checkpoint-"
 FILES = "files.json"
 ROLLOUTS = "rollouts_{rank}.pt"
+_NOT_NEEDED = {FILES, "training_args.bin", "README.md"}  # nobody reads them, and no push has them
 _SIZES = TypeAdapter(dict[str, Count])
 _RANDOM = re.compile(r"rng_state(?:_(\d+))?\.pth")
 _NOT_NAMED = (None, False, "false", "False")
@@ -58,7 +59,7 @@ def begin(folder: Path) -> None:
 
 def finish(folder: Path) -> None:
     """Mark a checkpoint as whole, once every process has written its part."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != FILES)
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in _NOT_NEEDED)
     write_json(folder / FILES, {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths})
 
 

@@ -100,7 +100,7 @@ def read_run(folder: str | Path) -> RunHistory:
     compared = record.get("compared") or {}
     segments = record.get("segments") or []
     changed = sentences(segments)
-    logs = clean_logs(state.get("log_history"), notes)
+    logs = clean_logs(state.get("log_history"))
     steps = int(number(state.get("global_step")) or (logs[-1]["step"] if logs else 0))
     planned = number(state.get("max_steps"))
     held_out = read_held_out(folder, notes)

@@ -55,17 +55,12 @@ def find_model(run: Path) -> Model:
 
 def _newest_model(run: Path) -> Model:
     checkpoint = newest_checkpoint(run)
-    try:
-        weight_files(run)
-        # Without a state of its own, it was saved by a script behind all checkpoints.
-        if checkpoint is None or (last_step(run) or math.inf) >= (checkpoint.step or 0):
-            return Model(run, run)
-    except ValueError as error:
-        if checkpoint is None:
-            raise
-        if any((run / name).exists() for name in ("model.safetensors", INDEX, ADAPTER)):  # else the run was killed
-            logger.warning(f"{error} {checkpoint.weights.name} is taken.")
-    return checkpoint
+    has_own = any((run / name).exists() for name in ("model.safetensors", INDEX, ADAPTER))
+    # Without a state of its own, it was saved by a script behind all checkpoints.
+    if checkpoint is not None and not (has_own and (last_step(run) or math.inf) >= (checkpoint.step or 0)):
+        return checkpoint
+    weight_files(run)
+    return Model(run, run)
 
 
 def _is_run(folder: Path) -> bool:

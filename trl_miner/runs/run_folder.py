@@ -98,38 +98,37 @@ def _changes(record: Mapping[str, Any], settings: Mapping[str, str]) -> dict[str
     return changes(segments[-1]["settings"], settings)
 
 
-def say_finished(settings: Any) -> str:
-    """Return what to say of a finished run that the settings would resume; empty: there is something to do.
+def say_finished(config: Any, settings: Mapping[str, str] | None = None) -> str:
+    """Return what to say of a finished run that a configuration would resume; empty: there is something to do.
 
     As in transformers, `num_train_epochs` sets the length where `max_steps` is below 1.
+
+    Raises:
+        ValueError: The run has other `settings`, which would pass unnoticed.
     """
-    if not settings.output_dir or settings.resume_from_checkpoint in (None, "false", "False"):
+    if not config.output_dir or config.resume_from_checkpoint in (None, "false", "False"):
         return ""
-    run = Path(settings.output_dir)
-    finished = read_optional(run / RECORD, [], TRAINING).get("finished")  # a damaged record is written again
-    if not finished:
+    run = Path(config.output_dir)
+    record = read_optional(run / RECORD, [], TRAINING)  # a damaged one is written again
+    if not (finished := record.get("finished")):
         return ""
     steps = finished["steps"]
-    has_all = steps >= settings.max_steps
-    if settings.max_steps <= 0:
-        has_all = (finished["epochs"] or 0) >= settings.num_train_epochs
-    wanted = Path(settings.resume_from_checkpoint)  # a folder, or a word that stands for the newest checkpoint
+    has_all = steps >= config.max_steps
+    if config.max_steps <= 0:
+        has_all = (finished["epochs"] or 0) >= config.num_train_epochs
+    wanted = Path(config.resume_from_checkpoint)  # a folder, or a word that stands for the newest checkpoint
     if not has_all or (wanted.is_dir() and (last_step(wanted) or 0) < steps):
         return ""
+    if found := _changes(record, settings or {}):
+        raise ValueError(
+            f"A run must go on with the settings that it has: {run} holds a finished run with others:{table(found)}.\n"
+            f"Give the same, start anew in another output_dir, or add --overwrite_output_dir without "
+            f"--resume_from_checkpoint, which deletes that run."
+        )
     return (
         f"Nothing to do: {run} holds a finished run of {steps} steps, which stays as it is. To train on, raise "
         f"max_steps or num_train_epochs; to start from scratch, leave resume_from_checkpoint out."
     )
-
-
-def check_record(folder: Path, settings: Mapping[str, str]) -> None:
-    """Raise ValueError if a finished run, which is asked for again, has other settings."""
-    if found := _changes(read_optional(folder / RECORD, [], TRAINING), settings):
-        raise ValueError(
-            f"A run must go on with the settings that it has: {folder} holds a finished run with others:"
-            f"{table(found)}.\nGive the same, start anew in another output_dir, or add --overwrite_output_dir "
-            f"without --resume_from_checkpoint, which deletes that run."
-        )
 
 
 def clear(folder: Path) -> None:

@@ -31,23 +31,10 @@ def run_state(checkpoint: Path) -> dict[str, Any]:
     return kept
 
 
-def clean_logs(history: Any, notes: list[str]) -> list[dict[str, Any]]:
-    """Return the training logs, one per step, in order. Where a resumed run went back, its later logs count."""
-    logs: list[dict[str, Any]] = []
-    replaced = 0
+def clean_logs(history: Any) -> list[dict[str, Any]]:
+    """Return the training logs, one per step, in order."""
+    logs: dict[float, dict[str, Any]] = {}
     for log in history if isinstance(history, list) else ():
-        if not isinstance(log, dict) or "reward" not in log or number(log.get("step")) is None:
-            continue
-        while logs and logs[-1]["step"] > log["step"]:
-            logs.pop()
-            replaced += 1
-        if logs and logs[-1]["step"] == log["step"]:
-            replaced += 1
-            logs[-1] = {**logs[-1], **log}
-        else:
-            logs.append(log)
-    if replaced:
-        notes.append(
-            f"The log goes back in its steps, as after resuming: the later entry counts ({replaced} replaced)."
-        )
-    return logs
+        if isinstance(log, dict) and "reward" in log and number(log.get("step")) is not None:
+            logs[log["step"]] = {**logs.get(log["step"], {}), **log}
+    return [logs[step] for step in sorted(logs)]

@@ -98,19 +98,15 @@ class PromptLog(TrainerCallback):
     def __init__(
         self, args: Any, rows: Any, state: Callable[[], RunState], resumed_from: Callable[[], Path | None]
     ) -> None:
-        """Make the ledger of a training that begins later.
+        """Make the ledger of a training that begins later, on `rows`.
 
-        Args:
-            args: Settings of the training.
-            rows: The training set.
-            state: Returns the state of the run. It counts the generation batches, each of which has a line.
-            resumed_from: Returns the checkpoint of a training that begins; None: it starts from scratch.
+        `state` returns the state of the run, which counts the batches, and `resumed_from` the checkpoint that it goes
+        on from; None: it starts from scratch.
         """
         self._args, self._rows, self._state, self._resumed_from = args, rows, state, resumed_from
         self._numbers: dict[str, int] = {}  # of the prompts, by key
         self._writer: LedgerWriter | None = None
         self._skipped: dict[str, None] = {}  # keys of prompts that the batch in progress skips
-        self._has_warned = False
         self.selection = make_selection(args)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -159,11 +155,7 @@ class PromptLog(TrainerCallback):
     ) -> None:
         """Write a batch that is complete, and add to the metrics of the training what the selection made of it.
 
-        Args:
-            outcomes: How its prompts came out.
-            step: The first optimizer step that trains on it.
-            num_generations: Rollouts per prompt.
-            metrics: By name, values of which TRL logs the mean.
+        `step` is the first optimizer step that trains on it. TRL logs the mean of each of the `metrics`.
         """
         numbers, texts = self._numbers, dict(zip(outcomes.keys, outcomes.texts, strict=True))
         new = [pair for pair in texts.items() if pair[0] not in numbers]
@@ -184,17 +176,7 @@ class PromptLog(TrainerCallback):
         if self._writer is not None:
             self._writer.append(batch.line())
         if self.selection is not None:
-            self._warn_of_refill(len(self._skipped) - len(batch.skipped))
             self.selection.observe(batch)
             metrics["selection/skipped"].append(float(len(batch.skipped)))
             for name, value in self.selection.metrics().items():
                 metrics[name] = [value]  # not appended: a total has no mean
-
-    def _warn_of_refill(self, count: int) -> None:
-        if count and not self._has_warned and PartialState().is_main_process:
-            logger.warning(
-                f"prompt_selection: {self._args.prompt_selection} leaves fewer prompts than a batch takes: {count} "
-                f"skipped ones refilled it. The policy may have learnt what these data can teach; use more or harder "
-                f"prompts, or stop here."
-            )
-            self._has_warned = True
