@@ -40,7 +40,7 @@ def test_a_run_is_read():
     run = read_run(RUN)
     assert (run.steps, run.planned, run.finished, run.seed, run.notes) == (4, 4, True, 1, [])
     assert run.per_step == 2
-    assert [log["step"] for log in run.logs] == [1, 3] and run.has("miner/scale")
+    assert [log["step"] for log in run.logs] == [1, 3] and run.values("miner/scale")
     assert run.scores == {0: {"pass@1": 0.6875, "pass@2": 0.75}, 2: {"pass@1": 0.6875, "pass@2": 0.75}} | {
         4: {"pass@1": 0.71875, "pass@4": 1.0}
     }

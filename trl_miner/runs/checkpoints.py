@@ -74,8 +74,8 @@ def find_fault(folder: Path, *, only_model: bool = False) -> str:
     if last_step(folder) is None:
         return f"{STATE} is missing or damaged"
     for name, size in sizes.items():
-        path = folder / name
-        if not path.is_file() or path.stat().st_size != size:
+        path = folder / name  # of another node's file, a network file system may first have told an earlier size
+        if not path.is_file() or path.stat().st_size < size:
             return f"{name} is missing or cut off"
     if not only_model and not _made_by(sizes):
         return "it holds the model alone. Set save_only_model to go on without optimizer and random states"

@@ -77,10 +77,6 @@ class RunHistory:
         """Return `points` of a metric by its key, as (optimizer step, value)."""
         return [(step, value) for step, value in self.points(key).tolist()]
 
-    def has(self, key: str) -> bool:
-        """Return whether any log has a finite number under a key."""
-        return any(number(log.get(key)) is not None for log in self.logs)
-
     def setting(self, name: str) -> str | None:
         """Return a setting by its name, or its default; None where neither is known, or no settings were recorded."""
         is_recorded = self.settings or self.method is not None

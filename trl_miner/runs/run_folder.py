@@ -8,7 +8,7 @@ from typing import Any
 from .checkpoints import is_checkpoint, list_checkpoints
 from .files import read_optional, write_json
 from .held_out import FILE as HELD_OUT
-from .models import ADAPTER, BEST, CARD, INDEX, NEW_BEST, OLD_BEST, is_trls_card
+from .models import ADAPTER, BEST, CARD, INDEX, NEW_BEST, OLD_BEST, has_model, is_trls_card
 from .prompt_ledger import FILE as LEDGER
 from .segments import changes, table
 from .trainer_state import FILE as STATE
@@ -117,7 +117,7 @@ def say_finished(config: Any, settings: Mapping[str, str] | None = None) -> str:
     if config.max_steps <= 0:
         has_all = (finished["epochs"] or 0) >= config.num_train_epochs
     wanted = Path(config.resume_from_checkpoint)  # a folder, or a word that stands for the newest checkpoint
-    if not has_all or (wanted.is_dir() and (last_step(wanted) or 0) < steps):
+    if not has_all or not has_model(run) or (wanted.is_dir() and (last_step(wanted) or 0) < steps):
         return ""
     if found := _changes(record, settings or {}):
         raise ValueError(

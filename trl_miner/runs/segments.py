@@ -24,29 +24,23 @@ from .trainer_state import run_state
 Segment = dict[str, Any]
 Changes = dict[str, tuple[str, str]]  # by setting, what it was and what it is
 
-# Settings that may differ where a run goes on, by the reason. All others are told.
+# Settings that may differ where a run goes on, by the reason: regular expressions. All others are told.
 HARMLESS = {
-    "how long the run is": "max_steps num_train_epochs",
-    "what is logged and shown": "logging_strategy logging_steps logging_first_step logging_nan_inf_filter "
-    "log_on_each_node log_level log_level_replica log_completions log_completions_hub_repo log_multimodal "
-    "log_unique_prompts num_completions_to_print log_token_credit log_gradient_share "
-    "include_num_input_tokens_seen skip_memory_metrics disable_tqdm quiet",
-    "which trackers get it": "report_to run_name project trackio_space_id trackio_bucket_id trackio_static_space_id",
-    "when and where it is saved": "output_dir overwrite_output_dir save_strategy save_steps save_total_limit "
-    "save_only_model save_on_each_node enable_jit_checkpoint",
-    "how it is resumed": "resume_from_checkpoint resume_with_changes",
-    "what is pushed": "push_to_hub hub_model_id hub_token hub_strategy hub_private_repo hub_always_push hub_revision",
-    "when and how it is evaluated": "do_train do_eval do_predict eval_strategy eval_steps eval_delay eval_on_start "
-    "per_device_eval_batch_size eval_accumulation_steps eval_do_concat_batches eval_use_gather_object "
-    "prediction_loss_only include_for_metrics batch_eval_metrics num_generations_eval bf16_full_eval fp16_full_eval "
-    "score_steps score_final_samples score_batch_size score_keep_best",
-    "where servers and workers are, and how long they are waited for": "vllm_server_base_url vllm_server_host "
-    "vllm_server_port vllm_server_timeout vllm_group_port vllm_gpu_memory_utilization local_rank ddp_timeout "
-    "max_inflight_tasks queue_maxsize request_timeout weight_sync_timeout heartbeat_stale_after_s "
-    "watchdog_seconds judge_workers dataloader_num_workers dataloader_pin_memory dataloader_persistent_workers "
-    "dataloader_prefetch_factor torch_empty_cache_steps",
+    "how long the run is": "max_steps|num_train_epochs",
+    "what is logged and shown": "log_.*|logging_.*|num_completions_to_print|include_num_input_tokens_seen|"
+    "skip_memory_metrics|disable_tqdm|quiet",
+    "which trackers get it": "report_to|run_name|project|trackio_.*",
+    "when and where it is saved": "output_dir|overwrite_output_dir|save_.*|enable_jit_checkpoint",
+    "how it is resumed": "resume_.*",
+    "what is pushed": "push_to_hub|hub_.*",
+    "when and how it is evaluated": "do_(train|eval|predict)|eval_.*|.*_eval|per_device_eval_batch_size|"
+    "prediction_loss_only|include_for_metrics|batch_eval_metrics|score_(steps|final_samples|batch_size|keep_best)",
+    "where servers and workers are, and how long they are waited for": "vllm_server_(base_url|host|port|timeout)|"
+    "vllm_group_port|vllm_gpu_memory_utilization|local_rank|ddp_timeout|max_inflight_tasks|queue_maxsize|"
+    "request_timeout|weight_sync_timeout|heartbeat_stale_after_s|watchdog_seconds|judge_workers|"
+    "dataloader_(num_workers|pin_memory|persistent_workers|prefetch_factor)|torch_empty_cache_steps",
 }
-_HARMLESS = {name for names in HARMLESS.values() for name in names.split()}
+_HARMLESS = re.compile("|".join(HARMLESS.values()))
 # What these make of the number of processes is compared, and named by them.
 _STEP = "rollouts per optimizer step (optimizer_batch_size, per_device_train_batch_size, gradient_accumulation_steps)"
 _BATCH = "rollouts per generation batch (generation_batch_size, steps_per_generation)"
@@ -69,7 +63,7 @@ def settings_of(config: Any, others: Iterable[Any] = ()) -> dict[str, str]:
         found |= {field.name: getattr(one, field.name) for field in fields(one) if field.init}
     size = config.per_device_train_batch_size * config.world_size
     found |= {_STEP: size * config.gradient_accumulation_steps, _BATCH: size * config.steps_per_generation}
-    kept = {name: value for name, value in found.items() if name not in _HARMLESS | _PER_PROCESS}
+    kept = {name: value for name, value in found.items() if name not in _PER_PROCESS and not _HARMLESS.fullmatch(name)}
     texts = redact({name: value for name, value in kept.items() if not isinstance(value, int | float)})
     return _as_texts(kept | texts)  # a number is no secret
 

@@ -160,15 +160,12 @@ def _named(name: str | None) -> dict[str, Any] | None:
     """Return a Hub id as it is, and of a folder only its last name."""
     if not name:
         return None
-    if _is_made(name):
-        return {"name": name, "hub": False}
-    path = Path(name)
-    is_hub = HUB_ID.fullmatch(name) is not None and not path.exists()
-    return {"name": name if is_hub else path.resolve().name, "hub": is_hub}
+    is_hub = not _is_made(name) and HUB_ID.fullmatch(name) is not None and not Path(name).exists()
+    return {"name": name if is_hub or _is_made(name) else Path(name).resolve().name, "hub": is_hub}
 
 
 def _is_made(name: str) -> bool:
-    """Whether a data set is an embedded world or of reasoning-gym: their names look like Hub ids."""
+    """Return whether a data set is an embedded world or of reasoning-gym: their names look like Hub ids."""
     return name.startswith(("trl_miner/", "reasoning_gym/")) or name == "reasoning_gym"
 
 

@@ -57,14 +57,9 @@ class PromptOutcomes:
         num_generations: int,
         correct_threshold: float,
     ) -> None:
-        """Add the prompts of a round. Every process must call it.
+        """Add the prompts of a round. Every process must call it, with the B `rows` of its rollouts.
 
-        Args:
-            rows: B rows of the data set, of this process's rollouts.
-            rewards_N: Total rewards; NaN: not scored.
-            verifier_rewards_N: Rewards of the verifier; NaN: not scored.
-            num_generations: Rollouts per prompt, in a row.
-            correct_threshold: Least reward of the verifier of a correct rollout.
+        A reward of NaN was not scored; a rollout is correct from the verifier's reward `correct_threshold` on.
         """
         first = current_world().rank * len(rows)
         # A process looks at the prompts whose first rollout it has.

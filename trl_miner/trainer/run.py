@@ -82,10 +82,8 @@ def skip_passes(dataloader: Any, steps: int, accumulation: int) -> None:
     of the earlier passes are drawn here and dropped. A sampler with `set_epoch` is told the pass; transformers tells
     it on one process alone, where it also skips batches.
 
-    Args:
-        dataloader: As accelerate has prepared it.
-        steps: Optimizer steps that the run has done.
-        accumulation: Micro-batches of an optimizer step. The last step of a pass may have fewer.
+    `dataloader` is accelerate's. The run has done `steps` optimizer steps of `accumulation` micro-batches each; the
+    last one of a pass may have fewer.
     """
     passes = steps // max(math.ceil(len(dataloader) / accumulation), 1)
     sampler = dataloader
@@ -103,10 +101,7 @@ class NothingLeft(Exception):  # noqa: N818
 
 
 class Checkpointing(TrainerCallback):
-    """Writes the checkpoints of a trainer, takes up its rollouts where they left off, and watches its run folder.
-
-    It takes the whole trainer: transformers' method writes a checkpoint of all of it.
-    """
+    """Writes the checkpoints of a trainer, takes up its rollouts where they left off, and watches its run folder."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
@@ -142,10 +137,8 @@ class Checkpointing(TrainerCallback):
         return checkpoint
 
     def _begin(self, wanted: str | bool | None, checkpoint: str | None) -> tuple[list[Segment], bool]:
-        """Judge the settings and the folder, clear it, and write `training.json`, on one process.
-
-        Return the segments of the run, and whether its settings have changed.
-        """
+        """Judge settings and folder, clear it, and write `training.json`. Return the segments, and whether the
+        settings have changed."""
         trainer, args, place = self._trainer, self._trainer.args, None if checkpoint is None else Path(checkpoint)
         about = trainer.about
         settings, methods = trainer_settings(trainer, about.get("others", ())), [one.name for one in args.methods]

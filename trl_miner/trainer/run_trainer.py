@@ -148,7 +148,7 @@ class RunTrainer(Trainer):
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save the model as transformers does, and beside it the form of its prompts. Every process must call it."""
-        with patched(self, "args", self.args.without_secrets()):  # which go into `training_args.bin`
+        with patched(self, "args", self.args.without_secrets()):  # `training_args.bin` holds them
             super().save_model(output_dir, _internal_call=True)
         if self.args.should_save:
             write_form(Path(output_dir or self.args.output_dir), self.prompt_form)
