@@ -12,7 +12,6 @@ import pytest
 from datasets import Dataset
 from harness import config, crc, mixed_reward, problems, trained
 from PIL import Image
-from transformers import TrainerCallback
 
 from trl_miner import MinerGRPOTrainer
 from trl_miner.runs.prompt_ledger import (
@@ -91,16 +90,6 @@ def test_rollouts_without_a_reward_are_not_scored(policy, tmp_path):
 
 
 # Resuming
-
-
-class Stop(TrainerCallback):
-    """Stop behind a step, without the steps that follow it."""
-
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, args, state, control, **kwargs):
-        control.should_training_stop = state.global_step == self.step
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -132,6 +132,8 @@ def has_state(folder: Path) -> bool:
 
 def no_state(folder: Path) -> str:
     """Return an error message: why a folder without a log cannot be read, and what to do."""
+    if not folder.is_dir():
+        return f"{folder} is no folder. Give the output_dir of a training run."
     if any((folder / name).is_file() for name in (RECORD, HELD_OUT)) or run_folders(folder):
         return (
             f"{folder} holds no {STATE}: the run has reached neither its end nor a checkpoint. Set save_steps to have "
