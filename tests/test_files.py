@@ -27,13 +27,6 @@ def test_a_broken_object_is_named_with_its_line_and_what_to_do(tmp_path, content
         read_optional(path)
 
 
-def test_a_missing_object_is_an_error_unless_it_is_optional(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"none.json is missing. Restore it"):
-        read_object(tmp_path / "none.json")
-    notes = []
-    assert read_optional(tmp_path / "none.json", notes) == {} and notes == []
-
-
 def test_lines_keep_their_numbers_and_may_hold_other_line_ends(tmp_path):
     path = tmp_path / "lines.jsonl"
     path.write_text('{"a": "x\u2028y"}\n\n{"a": 2}\n', encoding="utf-8")

@@ -110,28 +110,9 @@ def test_a_file_without_its_end_is_named_and_the_others_are_shown(run, capsys):
         read_credit(run)
 
 
-def test_folders_that_are_no_run_are_told_apart(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere is no folder"):
+def test_a_folder_without_records_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere holds no .* trained with log_token_credit: 10"):
         read_credit(tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match="is no run: it holds none of trainer_state.json"):
-        read_credit(tmp_path)
-    (tmp_path / "trainer_state.json").write_text("{}")
-    with pytest.raises(FileNotFoundError, match="Train with log_token_credit: 10"):
-        read_credit(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"kind": "ph"}, "must have the kinds PH, HE, NH, unscorable: got 'ph'"),
-        ({"old_logps": [0.0]}, "one entry of old_logps per token: row 1 has 1 for 2 tokens"),
-    ],
-)
-def test_rows_that_cannot_be_are_named(tmp_path, change, message):
-    rows = [rollout("PH", ["a", "b"], [-1, -1], index=index) for index in range(2)]
-    write_credit(tmp_path, [rows[0], rows[1] | change])
-    with pytest.raises(ValueError, match=message):
-        read_credit(tmp_path)
 
 
 def test_fewer_rollouts_are_whole_prompts_spread_over_steps_and_kinds():

@@ -94,16 +94,6 @@ def test_of_several_that_start_at_once_one_gets_the_folder(tmp_path):
     holder.communicate()
 
 
-def test_a_forked_child_does_not_keep_the_lock(tmp_path):
-    """Like a worker of a data loader that outlives a killed training."""
-    code = HOLDER.replace(
-        'print("held"', 'os.fork() or os.setsid() or __import__("time").sleep(5) or os._exit(0)\nprint("held"'
-    )
-    assert subprocess.run([sys.executable, "-c", code, str(tmp_path), "kill"]).returncode == -signal.SIGKILL
-    with hold_run(tmp_path), hold_run(tmp_path):
-        assert FolderLock(tmp_path, TRAINING_LOCK)._holder() == ME
-
-
 class During(TrainerCallback):
     """Do something once, at the end of the first step."""
 
@@ -138,12 +128,11 @@ def test_two_trainings_in_one_folder_are_refused(policy, tmp_path):
     assert not (tmp_path / TRAINING_LOCK).exists()
 
 
-def test_a_folder_deleted_while_it_trains_is_said_and_made_anew(policy, tmp_path, caplog):
+def test_a_folder_deleted_while_it_trains_is_made_anew(policy, tmp_path):
     folder = tmp_path / "out"
     trained = trainer(policy, folder, During(lambda: shutil.rmtree(folder)))
     trained.train()
     assert trained.state.global_step == 3 and (folder / "checkpoint-2" / "trainer_state.json").is_file()
-    assert "was deleted or moved while this process" in caplog.text
 
 
 def test_a_training_whose_folder_was_taken_over_ends(policy, tmp_path):

@@ -78,16 +78,11 @@ def as_folder_of_templates(run):
 
 HOSTILE = {
     "a shard outside": (as_index("../victim/.bashrc"), "weight_map of .* got '../victim/.bashrc'"),
-    "a shard with an address": (as_index("/etc/passwd"), "got '/etc/passwd'"),
     "a shard that is a card": (as_index("README.md"), "got 'README.md'"),
-    "a hidden shard": (as_index(".x.safetensors"), "got '.x.safetensors'"),
-    "a shard with a line break": (as_index("a\nb.safetensors"), r"got 'a\\nb.safetensors'"),
     "a shard that is no name": (as_index(7), "got 7"),
     "no shards": (as_index(weight_map=[1]), "must name .safetensors files"),
     "weights outside": (as_link("model.safetensors", "{victim}/weights.safetensors"), "leads out of .*weights"),
-    "weights outside, not absolute": (as_link("model.safetensors", "../victim/weights.safetensors"), "leads out of"),
     "a vocabulary outside": (as_link("vocab.txt", "/etc/passwd"), "vocab.txt .* leads out of .*run, to /etc/passwd"),
-    "its environment": (as_link("tokenizer.json", "/proc/self/environ"), "leads out of"),
     "templates outside": (as_folder_of_templates, "x.jinja .* leads out of"),
     "a link to nothing": (as_link("vocab.json", "{run}/nothing"), "leads to no file"),
     "a loop": (as_link("vocab.json", "vocab.json"), "leads to no file"),
@@ -123,15 +118,6 @@ def test_links_inside_a_run_are_followed_and_the_run_may_be_a_link(run, tmp_path
     assert not (tmp_path / "dry" / "vocab.txt").is_symlink()
 
 
-def test_a_snapshot_of_the_hubs_cache_is_refused_as_its_files_lie_elsewhere(run, tmp_path, capsys):
-    snapshot = tmp_path / "models--org--name" / "snapshots" / "0123"
-    snapshot.mkdir(parents=True)
-    shutil.move(run / "model.safetensors", tmp_path / "models--org--name" / "blob")
-    (snapshot / "model.safetensors").symlink_to("../../blob")
-    assert push(snapshot, tmp_path / "dry") == 2
-    assert "If it is yours, put the file itself there." in capsys.readouterr().err
-
-
 def test_checkpoints_of_other_runs_are_not_taken_for_its_own_and_are_named(run, tmp_path, caplog):
     other = tmp_path / "victim" / "checkpoint-9"
     other.mkdir()
@@ -140,15 +126,6 @@ def test_checkpoints_of_other_runs_are_not_taken_for_its_own_and_are_named(run, 
     (run / "checkpoint-9").symlink_to(other)
     assert find_model(run).weights == run
     assert f"checkpoint-9 is left out: it leads out of {run}" in caplog.text
-
-
-def test_a_checkpoint_that_stands_in_for_a_damaged_model_is_named(run, caplog):
-    (run / "checkpoint-1").mkdir()
-    shutil.copy(run / "model.safetensors", run / "checkpoint-1")
-    (run / "checkpoint-1" / "trainer_state.json").write_text(json.dumps({"global_step": 1}))
-    as_index("../x")(run)
-    assert find_model(run).step == 1
-    assert "got '../x'" in caplog.text and "checkpoint-1 is taken" in caplog.text
 
 
 def test_a_folder_above_a_checkpoint_is_read_only_if_it_is_a_run(run, tmp_path):

@@ -10,7 +10,7 @@ from browser import needs_browser, open_page
 from test_report import log, write_run
 
 from trl_miner.runs.history import read_run
-from trl_miner.runs.prompt_ledger import Batch, header_line, read_ledger
+from trl_miner.runs.prompt_ledger import Batch, line_of, read_ledger
 from trl_miner.runs.prompt_outcomes import ALL_RIGHT, ALL_WRONG, MIXED, UNSEEN, outcomes_of
 from trl_miner.viewing.frame import read_metrics
 from trl_miner.viewing.grouping import group_methods
@@ -29,7 +29,7 @@ VISITS = [
 
 def write_ledger(run, visits=VISITS, *, rows=5, texts=("What is 1+1?", "1+1", "What is 3?", "Four <b>$x$</b>")):
     """A ledger whose batches train for two steps each: at steps 1, 3, 5, ..."""
-    lines, known = [header_line({"format": 1, "correct_threshold": 1.0, "rows": rows, "digest": "d"})], 0
+    lines, known = [line_of({"format": 1, "correct_threshold": 1.0, "rows": rows, "digest": "d"})], 0
     for place, visit in enumerate(visits):
         end = max(known, *(prompt + 1 for prompt in visit["prompts"]))
         new = [(f"key {prompt}", texts[prompt]) for prompt in range(known, end)]

@@ -117,14 +117,6 @@ def lines_of(axes):
 # reading
 
 
-def test_a_resumed_run_counts_with_its_later_life(tmp_path):
-    # steps 1 2 3 4, then from 3 again: 1 2 and the second 3, of which what only the first 3 logged is kept
-    logs = [log(1, 0.1), log(2, 0.2), log(3, 0.3, kl=1.0), log(4, 0.4), log(3, 0.9), {"step": 3, "train_loss": 0.0}]
-    run = read_run(write_run(tmp_path / "run", logs))
-    assert run.values("reward") == [(1, 0.1), (2, 0.2), (3, 0.9)] and run.values("kl") == [(3, 1.0)]
-    assert "the later entry counts (2 replaced)" in run.notes[0]
-
-
 def test_what_is_no_number_is_a_gap(tmp_path):
     rewards = [math.nan, None, "0.5", math.inf, True, 0.5]
     logs = [log(step, reward) for step, reward in enumerate(rewards, 1)]

@@ -86,9 +86,8 @@ def test_overwriting_clears_what_runs_write_and_nothing_else(policy, run):
     trainer(policy, run, advantage_estimator="grpo", save_strategy="no", overwrite_output_dir=True).train()
     assert [(run / name).read_text() for name in OWN] == ["mine"] * len(OWN)
     left = {name for name in contents(run) if name not in OWN and not name.startswith(".training")}
-    assert left == {"training.json", "prompt_ledger.jsonl", "credit/credit_00002.parquet"} or left == {
-        "training.json", "prompt_ledger.jsonl",
-    }  # fmt: skip
+    beside_a_model = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}
+    assert left - beside_a_model == {"training.json", "prompt_ledger.jsonl", "credit/credit_00002.parquet"}
     assert json.loads((run / "training.json").read_text())["methods"] == ["grpo"]
 
 
@@ -107,15 +106,6 @@ def test_overwriting_spares_the_model_that_the_run_starts_from(policy, run):
     with pytest.raises(ValueError, match="the model that the run starts from"):
         trainer(str(run / "checkpoint-2"), run, overwrite_output_dir=True).train()
     assert (run / "checkpoint-2" / "model.safetensors").is_file() and (run / "model.safetensors").is_file()
-
-
-def test_a_model_beside_the_run_is_no_obstacle_and_stays(policy, tmp_path, monkeypatch):
-    """In the current folder: the start of the run, and a run in it."""
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(policy, "base")
-    trainer("./base", ".").train()
-    trainer("./base", ".", overwrite_output_dir=True).train()
-    assert Path("base/model.safetensors").is_file()
 
 
 def test_overwriting_spares_a_base_model_in_whose_folder_a_run_was(policy, tmp_path):

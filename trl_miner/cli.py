@@ -27,7 +27,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     from .commands import compare, data, doctor, evaluate, inspect, launch, push, recipes, report, score, sft, train
     from .progress import quietly
     from .redaction import hide_in_tracebacks, learn
-    from .runs.accidents import known_command
 
     if argv is None:
         hide_in_tracebacks()
@@ -55,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             # off here and in child processes, before anything imports them.
             for library in ("HF_HUB", "HF_DATASETS"):
                 os.environ.setdefault(f"{library}_DISABLE_PROGRESS_BARS", "1")
-        with quietly(quiet), known_command(words):
+        with quietly(quiet):
             return args.run(args, rest)
     except BrokenPipeError:  # `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -55,7 +55,7 @@ from .runs.accidents import DiskFull, how_to_go_on, why_full
 from .runs.checkpoints import is_checkpoint, list_checkpoints
 from .runs.locks import check_run, hold_run
 from .runs.models import newest_checkpoint
-from .runs.run_folder import check_record, make_room, say_finished
+from .runs.run_folder import make_room, say_finished
 from .runs.segments import continued, settings_of
 from .runs.trainer_state import last_step
 from .runs.training_record import note, read_compared
@@ -112,7 +112,7 @@ def run(
     place = PartialState()
     settings = settings_of(config, (args, model_args))
     settings.pop("model_init_kwargs", None)  # which `build` completes
-    if said := decided_by_one(lambda: _say_finished(config, args, settings)):
+    if said := decided_by_one(lambda: say_finished(config, None if config.resume_with_changes else settings)):
         place.print(said)
         place.wait_for_everyone()  # none may end while another still listens to it
         place.destroy_process_group()
@@ -136,14 +136,6 @@ def run(
 def _check_trackers(trackers: Sequence[str]) -> None:
     if why := why_unusable(trackers):
         raise ValueError(why)
-
-
-def _say_finished(config: MinerGRPOConfig, args: MinerScriptArguments, settings: dict[str, str]) -> str:
-    """Return `say_finished`; raise ValueError where the run would have other settings, which would pass unnoticed."""
-    said = say_finished(config, is_scored=bool(args.held_out))
-    if said and not config.resume_with_changes:
-        check_record(Path(config.output_dir), settings)
-    return said
 
 
 def _make_room(config: MinerGRPOConfig, model_args: ModelConfig, settings: dict[str, str]) -> None:

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         return _refuse(plan, is_here=False)
     if plan.server and plan.train:
         # the training would say both, but only once the server has loaded the model
-        if said := say_finished(plan.settings, is_scored=bool(plan.settings.held_out)):
+        if said := say_finished(plan.settings):
             print(said)
             return 0
         if code := _refuse(plan):

@@ -1,18 +1,21 @@
-"""`checkpoint-STEP/` of a run folder: each is whole or not there at all.
+"""`checkpoint-STEP/` of a run folder, and which of them a run resumes from.
 
-A checkpoint is written in `.unfinished/` and moved to its place by one rename when every process has written its part.
-A run that is killed meanwhile leaves a folder that nothing resumes from; the next checkpoint clears it away.
-transformers writes all files of a checkpoint but `rollouts_RANK.pt`, which `save_rollouts` adds.
+{"model.safetensors": 1234, "optimizer.pt": 2468, ...}     `files.json`: the files of the checkpoint, in bytes
+
+transformers writes a checkpoint, and `save_rollouts` adds what it lacks. `files.json` comes last, when every process
+has written its part. A run resumes only from a checkpoint that has it, and all files that it names.
 """
 
 import logging
-import os
+import re
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .faults import Fault, find_faults, has_optimizer, made_by, write_files
+from pydantic import TypeAdapter
+
+from .files import read_optional, write_json
+from .records import Count
 from .trainer_state import FILE as STATE
 from .trainer_state import last_step
 
@@ -22,8 +25,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PREFIX = "checkpoint-"
-UNFINISHED = ".unfinished"
+FILES = "files.json"
 ROLLOUTS = "rollouts_{rank}.pt"
+_NOT_NEEDED = {FILES, "training_args.bin", "README.md"}  # nobody reads them, and no push has them
+_SIZES = TypeAdapter(dict[str, Count])
+_RANDOM = re.compile(r"rng_state(?:_(\d+))?\.pth")
+_NOT_NAMED = (None, False, "false", "False")
+_NEWEST = (True, "latest", "true", "True")
 
 
 def step_of(folder: Path) -> int | None:
@@ -39,20 +47,62 @@ def list_checkpoints(run: str | Path) -> list[Path]:
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Return whether a folder is a checkpoint, damaged or not, and not what a kill has left of one."""
+    """Return whether a folder holds a run's state, as a checkpoint does, whole or damaged."""
     return (folder / STATE).is_file()
 
 
+def begin(folder: Path) -> None:
+    """Make room for a checkpoint that is about to be written: one of the same step, if there is one, goes."""
+    (folder / FILES).unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def finish(folder: Path) -> None:
+    """Mark a checkpoint as whole, once every process has written its part."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in _NOT_NEEDED)
+    write_json(folder / FILES, {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths})
+
+
+def find_fault(folder: Path, *, only_model: bool = False) -> str:
+    """Return why no run can resume from a checkpoint, as a phrase; empty: it is whole.
+
+    With `only_model` it may lack optimizer and random states.
+    """
+    sizes = _read_sizes(folder)
+    if not sizes:
+        return f"{FILES} is missing: it was not written to its end, or by another trainer"
+    if last_step(folder) is None:
+        return f"{STATE} is missing or damaged"
+    for name, size in sizes.items():
+        path = folder / name  # of another node's file, a network file system may first have told an earlier size
+        if not path.is_file() or path.stat().st_size < size:
+            return f"{name} is missing or cut off"
+    if not only_model and not _made_by(sizes):
+        return "it holds the model alone. Set save_only_model to go on without optimizer and random states"
+    return ""
+
+
+def _read_sizes(folder: Path) -> dict[str, int]:
+    sizes: dict[str, int] = read_optional(folder / FILES, [], _SIZES)
+    return sizes
+
+
+def _made_by(sizes: dict[str, int]) -> int:
+    """Return the number of processes that wrote a checkpoint, each its random state; 0: it holds the model alone."""
+    found = map(_RANDOM.fullmatch, sizes)
+    return max((int(match[1] or 0) + 1 for match in found if match), default=0)
+
+
 def newest(run: str | Path) -> Path | None:
-    """Return the newest checkpoint of a run folder that lacks nothing, or None."""
-    return next((folder for folder in reversed(list_checkpoints(run)) if not find_faults(folder)), None)
+    """Return the newest whole checkpoint of a run folder, or None."""
+    folders = reversed(list_checkpoints(run))
+    return next((folder for folder in folders if not find_fault(folder, only_model=True)), None)
 
 
 def check_newest(run: Path, checkpoint: Path) -> None:
     """Raise ValueError if a run folder holds later checkpoints than one from which it goes on with other settings."""
-    step = step_of(checkpoint) or last_step(checkpoint) or 0
-    later = [folder.name for folder in list_checkpoints(run) if (step_of(folder) or 0) > step]
-    if later:
+    step = last_step(checkpoint) or 0
+    if later := [folder.name for folder in list_checkpoints(run) if (step_of(folder) or 0) > step]:
         raise ValueError(
             f"A run that goes on with other settings must not leave later checkpoints beside its own: {run} holds "
             f"{', '.join(later)} of the earlier ones. Give another output_dir, or delete them."
@@ -65,24 +115,14 @@ def agree_on(wanted: str | bool | None, output_dir: str | Path, *, only_model: b
     `wanted` is a folder; "latest" for the newest whole one, or none for a first start; True for the newest whole one;
     None or False for none. With `only_model` a checkpoint may lack optimizer and random states.
     """
-    from accelerate import PartialState
-    from accelerate.utils import broadcast_object_list, gather_object
+    from accelerate.utils import gather_object
 
-    if wanted in (None, False, "false", "False"):
+    from ..distributed import decided_by_one
+
+    if wanted in _NOT_NAMED:
         return None
-    place = PartialState()
-    decided: list[Any] = [None, ""]
-    if place.is_main_process:  # one decides: on other nodes a shared file system may not show the folder yet
-        try:
-            decided[0], missing = _choose(wanted, Path(output_dir), only_model)
-            if decided[0] is not None:
-                _warn_of_losses(decided[0], missing, place.num_processes)
-        except ValueError as error:
-            decided[1] = str(error)
-    broadcast_object_list(decided)
-    checkpoint, problem = decided
-    if problem:
-        raise ValueError(problem)
+    # one decides: on other nodes a shared file system may not show the folder yet
+    checkpoint = decided_by_one(lambda: _choose(wanted, Path(output_dir), only_model))
     if checkpoint is None:
         return None
     for rank, is_there in enumerate(gather_object([checkpoint.is_dir()])):
@@ -94,140 +134,74 @@ def agree_on(wanted: str | bool | None, output_dir: str | Path, *, only_model: b
     return str(checkpoint)
 
 
-def _choose(wanted: str | bool, output_dir: Path, only_model: bool) -> tuple[Path | None, list[Fault]]:
-    """Return the checkpoint that `agree_on` is asked for, and what it may lack. Raise ValueError if there is none."""
-    if wanted not in (True, "latest", "true", "True"):
-        folder = Path(str(wanted))
-        if not folder.is_dir():
-            raise ValueError(f"A checkpoint must be a folder that every process can read: got {folder}. Give another.")
-        faults, optional = _find(folder, only_model)
-        if faults:
-            raise ValueError(f"A checkpoint must be whole: of {folder}, {_listed(faults)}. {_advice(faults)}")
-        return folder, optional
-    lost: list[str] = []
-    for folder in reversed(list_checkpoints(output_dir)):
-        faults, optional = _find(folder, only_model)
-        if not faults:
-            return folder, optional
-        logger.warning(f"{folder.name} is passed over: {_listed(faults)}.")
-        if is_checkpoint(folder):  # else it was killed while it was written
-            lost.append(f"{folder.name}: {_listed(faults)}. {_advice(faults)}")
+def _choose(wanted: str | bool | None, output_dir: Path, only_model: bool) -> Path | None:
+    """Return the checkpoint that `agree_on` is asked for. Raise ValueError if there is none."""
+    is_named = wanted not in _NEWEST
+    if is_named and not Path(str(wanted)).is_dir():
+        raise ValueError(f"A checkpoint must be a folder that every process can read: got {wanted}. Give another.")
+    lost = []
+    for folder in [Path(str(wanted))] if is_named else reversed(list_checkpoints(output_dir)):
+        if not (fault := find_fault(folder, only_model=only_model)):
+            _warn_of_losses(folder)
+            return folder
+        if is_named:
+            raise ValueError(f"A checkpoint must be whole: of {folder}, {fault}.")
+        logger.warning(f"{folder.name} is passed over: {fault}.")
+        if (folder / FILES).is_file():  # else it was killed while it was written
+            lost.append(f"{folder.name}: {fault}.")
     if wanted == "latest" and not lost:
-        return None, []
+        return None
     rule = f"resume_from_checkpoint={wanted} needs a whole checkpoint in output_dir"
     if lost:
-        raise ValueError(f"{rule}: those in {output_dir} are not. {' '.join(lost)}")
+        raise ValueError(f"{rule}: those in {output_dir} are not. {' '.join(lost)} Restore one, or delete them all.")
     raise ValueError(f"{rule}: there is none in {output_dir}. 'latest' starts from scratch when there is none.")
 
 
-def _find(folder: Path, only_model: bool) -> tuple[list[Fault], list[Fault]]:
-    """Return what keeps a run from resuming, and what it can do without."""
-    faults = find_faults(folder)
-    optional = [fault for fault in faults if only_model and fault.is_optional]
-    return [fault for fault in faults if fault not in optional], optional
-
-
-def _listed(faults: list[Fault]) -> str:
-    more = f" and {len(faults) - 3} more" if len(faults) > 3 else ""
-    return "; ".join(map(str, faults[:3])) + more
-
-
-def _advice(faults: list[Fault]) -> str:
-    if all(fault.is_optional for fault in faults):
-        return "Set save_only_model to go on without."
-    return "Restore it, or delete it to start from scratch or from an earlier one."
-
-
-def _warn_of_losses(folder: Path, missing: list[Fault], size: int) -> None:
+def _warn_of_losses(folder: Path) -> None:
     """Warn if a run that resumes from a checkpoint cannot go on exactly as if it had not been stopped."""
-    made, reason = made_by(folder), ""
-    if missing or not has_optimizer(folder):
-        names = ", ".join(fault.file for fault in missing) or "optimizer and random states"
-        reason = f"is resumed without {names} (save_only_model): what these hold starts from scratch"
-    elif made is not None and made != size:
-        reason = f"was made by {made} process(es), and there are {size}: their random states do not fit"
-    if reason:
-        logger.warning(f"{folder.name} {reason}, so that this run will differ from an uninterrupted one.")
+    from accelerate import PartialState
+
+    made, size = _made_by(_read_sizes(folder)), PartialState().num_processes
+    if made == size:
+        return
+    reason = f"was made by {made} process(es), and there are {size}: their random states do not fit"
+    if not made:
+        reason = "is resumed without optimizer and random states (save_only_model): they start from scratch"
+    logger.warning(f"{folder.name} {reason}, so that this run will differ from an uninterrupted one.")
 
 
-def recover(output_dir: str | Path) -> None:
-    """Put back a checkpoint that was moved aside for a newer one of the same step, if the newer one never came."""
-    for old in Path(output_dir, UNFINISHED).glob(f"old-{PREFIX}*"):
-        place = Path(output_dir, old.name.removeprefix("old-"))
-        if not place.exists():
-            os.replace(old, place)
+def save_rollouts(folder: Path, rank: int, layout: list[int], batches: list[dict[str, Any]], micro_step: int) -> None:
+    """Save the generation batch that a checkpoint lies in the middle of: TRL's buffer, and the place in its cycle.
 
-
-def begin(output_dir: str | Path) -> None:
-    """Make an empty folder to write a checkpoint in, without what a killed run has left there."""
-    discard(output_dir)
-    Path(output_dir, UNFINISHED).mkdir(parents=True, exist_ok=True)
-
-
-def finish(output_dir: str | Path, name: str) -> None:
-    """Move the checkpoint `name`, which is complete, to its place in the run folder, with a list of its files."""
-    staging, place = Path(output_dir, UNFINISHED), Path(output_dir, name)
-    write_files(staging / name)
-    old = staging / f"old-{name}"
-    if place.exists():
-        os.replace(place, old)
-    os.replace(staging / name, place)
-    discard(output_dir)
-
-
-def discard(output_dir: str | Path) -> None:
-    """Delete an unfinished checkpoint."""
-    shutil.rmtree(Path(output_dir, UNFINISHED), ignore_errors=True)
-
-
-def save_rollouts(folder: Path, rank: int, size: int, batches: list[dict[str, Any]], **place: Any) -> None:
-    """Save the generation batch that a checkpoint lies in the middle of: TRL's buffer, and the place in its cycle."""
+    `layout` is all that a process's buffer depends on besides the settings that a resume compares.
+    """
     import torch
 
-    torch.save({"size": size, "batches": batches, **place}, folder / ROLLOUTS.format(rank=rank))
+    kept = {"layout": layout, "batches": batches, "micro_step": micro_step}
+    torch.save(kept, folder / ROLLOUTS.format(rank=rank))
 
 
 def load_rollouts(
-    folder: Path, rank: int, size: int, device: "torch.device", settings: Mapping[str, str]
+    folder: Path, rank: int, layout: list[int], device: "torch.device", *, has_changed: bool = False
 ) -> dict[str, Any] | None:
     """Return what `save_rollouts` kept, on every process or on none. Every process must call it.
 
-    It is None where the checkpoint lies at the end of a generation cycle, or where another number of processes or
-    other `settings` made the rollouts. Then all generate again, as TRL does; a process that generated alone would wait
+    It is None where the checkpoint lies at the end of a generation cycle, and where the rollouts have another layout
+    or `has_changed`: settings have. Then all generate again, as TRL does; a process that generated alone would wait
     for the others forever.
     """
     import torch
     from accelerate.utils import gather_object, send_to_device
 
-    kept: dict[str, Any] | None = None
-    why = ""
-    path = folder / ROLLOUTS.format(rank=rank)
-    if path.is_file():
-        try:
-            # through the CPU: torch.load does not know accelerate's cpu:0
-            kept = send_to_device(torch.load(path, map_location="cpu", weights_only=True), device)
-        except Exception as error:  # torn by a full disk, or of a kind that cannot be read without pickle
-            why = f"{path.name} cannot be read ({error})"
-        if kept is not None and (why := _differences(kept, size, settings)):
-            kept = None
-    elif any(folder.glob(ROLLOUTS.format(rank="*"))):
-        why = "it was made by another number of processes"
-    everywhere = gather_object([(kept is not None, why)])
-    if all(is_kept for is_kept, _ in everywhere):
+    path, kept = folder / ROLLOUTS.format(rank=rank), None
+    if path.is_file():  # through the CPU: torch.load does not know accelerate's cpu:0
+        kept = send_to_device(torch.load(path, map_location="cpu", weights_only=True), device)
+    is_usable = kept is not None and kept["layout"] == layout and not has_changed
+    if all(gather_object([is_usable])):
         return kept
-    reasons = [reason for _, reason in everywhere if reason]
-    if reasons and rank == 0:
+    if rank == 0 and any(folder.glob(ROLLOUTS.format(rank="*"))):
         logger.warning(
-            f"{folder.name} lies inside a generation cycle, whose rollouts cannot be used: {reasons[0]}. They are "
-            f"generated again, so that this run will differ from an uninterrupted one."
+            f"{folder.name} lies inside a generation cycle, whose rollouts were made with other settings, batches or "
+            f"processes. They are generated again, so that this run will differ from an uninterrupted one."
         )
     return None
-
-
-def _differences(kept: Mapping[str, Any], size: int, settings: Mapping[str, str]) -> str:
-    """Return why rollouts do not fit a run, or an empty text."""
-    if kept["size"] != size:
-        return f"it was made by {kept['size']} processes, and there are {size}"
-    before = kept.get("settings", {})
-    changed = [f"{name} was {before.get(name)}, is {now}" for name, now in settings.items() if before.get(name) != now]
-    return "; ".join(changed)

@@ -21,12 +21,6 @@ ACTS_ON = {
     **{"ngrpo": ("mixed", "all_wrong"), "unlikeliness": ("mixed", "all_right"), "rl_zvp": ("all_right", "all_wrong")},
 }
 NONE = "none"
-_ASKED = {
-    "gradient": "{} of the gradient's norm",
-    "cap": "at most {} of mixed prompts' sum of |advantage| in each batch",
-    "none": "no limit",
-    "": "",
-}
 
 
 @dataclass(frozen=True)
@@ -36,24 +30,17 @@ class Dose:
     Attributes:
         methods: The method of each of `KINDS` by name, or `NONE`.
         unit: "gradient" or "cap"; "none": there is no limit; "": no other method than that of mixed
-            prompts pays anything.
+            prompts acts.
+        asked: The dose asked for, in words.
         target: The dose asked for, in the unit; None: not known.
         reached: (optimizer step, dose in the unit) where the log has it.
     """
 
     methods: Mapping[str, str]
     unit: str
-    target: float | None
-    reached: Sequence[tuple[float, float]]
-
-    @property
-    def asked(self) -> str:
-        """The dose asked for, in words; empty: none."""
-        return _ASKED[self.unit].format("" if self.target is None else self.show(self.target))
-
-    def show(self, value: float) -> str:
-        """Return a dose as a percentage."""
-        return f"{100 * value:.3g} %"
+    asked: str
+    target: float | None = None
+    reached: Sequence[tuple[float, float]] = ()
 
 
 def dose_of(run: RunHistory) -> Dose:
@@ -61,15 +48,20 @@ def dose_of(run: RunHistory) -> Dose:
     settings = run.settings
     methods = methods_by_kind(settings)
     credited = {methods["all_right"], methods["all_wrong"]} - {methods["mixed"], NONE}
-    if credited and settings.get("dose_share", DEFAULTS["dose_share"]) != "None":
+    if not credited:
+        return Dose(methods, "", "")
+    if settings.get("dose_share", DEFAULTS["dose_share"]) != "None":
         targets = _values(run, "dose/target")
         target = targets[-1][1] if targets else _float(settings["dose_share"])
-        return Dose(methods, "gradient", target, _values(run, "dose/share"))
-    for name in ("miner", "placebo"):
-        if name in credited:
-            cap = _float(settings.get("miner_lambda_max", DEFAULTS["miner_lambda_max"]))
-            return Dose(methods, "none" if cap is None else "cap", cap, _values(run, f"{name}/l1_share"))
-    return Dose(methods, "none" if credited else "", None, [])
+        asked = "" if target is None else f"{_percent(target)} of the gradient's norm"
+        return Dose(methods, "gradient", asked, target, _values(run, "dose/share"))
+    capped = next((name for name in ("miner", "placebo") if name in credited), None)
+    cap = _float(settings.get("miner_lambda_max", DEFAULTS["miner_lambda_max"])) if capped else None
+    reached = _values(run, f"{capped}/l1_share")
+    if cap is None:
+        return Dose(methods, "none", "no limit", None, reached)
+    asked = f"at most {_percent(cap)} of mixed prompts' sum of |advantage| in each batch"
+    return Dose(methods, "cap", asked, cap, reached)
 
 
 def dose_reached(doses: Sequence[Dose]) -> tuple[str, str]:
@@ -77,11 +69,8 @@ def dose_reached(doses: Sequence[Dose]) -> tuple[str, str]:
     known = [[value for _, value in dose.reached] for dose in doses if dose.reached]
     if not known:
         return "", ""
-    first, last, mean = (
-        doses[0].show(fmean(numbers))
-        for numbers in ([own[0] for own in known], [own[-1] for own in known], [*map(fmean, known)])
-    )
-    return mean, f"{first} → {last}"
+    first, last = (_percent(fmean(own[place] for own in known)) for place in (0, -1))
+    return _percent(fmean(map(fmean, known))), f"{first} → {last}"
 
 
 def methods_by_kind(settings: Mapping[str, str]) -> dict[str, str]:
@@ -93,6 +82,10 @@ def methods_by_kind(settings: Mapping[str, str]) -> dict[str, str]:
         set_to = settings.get(kind, name if kind in acts_on else NONE)
         found[kind] = NONE if set_to == "None" else set_to
     return found
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.3g} %"
 
 
 def _values(run: RunHistory, key: str) -> list[tuple[float, float]]:

@@ -44,9 +44,9 @@ def parse_object(text: bytes, record: TypeAdapter[Any] = OBJECT) -> Any:
         return record.validate_json(text.removeprefix(BOM_UTF8))
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False)[0]
-    place = ".".join(map(str, found["loc"]))
     if found["type"] == "json_invalid":
         raise ValueError(f"it must be JSON: {found['msg'].removeprefix('Invalid JSON: ')}")
+    place = ".".join(map(str, found["loc"]))
     if found["type"] == "missing":
         raise ValueError(f"{place} is missing")
     rule = found["msg"].replace("Input should be", "must be")

@@ -91,22 +91,14 @@ class HeldOut:
 
     def as_json(self, *, is_compact: bool = False) -> dict[str, Any]:
         """Return the content of `held_out.json`; compact counts are one text, with a digit per problem."""
-        return {
-            "problems": {
-                "fingerprint": self.fingerprint,
-                "level": None if self.levels is None else list(self.levels),
-                "trained_levels": None if self.trained_levels is None else list(self.trained_levels),
-            },
-            "moments": {
-                name: {
-                    "step": m.step,
-                    "num_samples": m.num_samples,
-                    "num_correct": _counts(m, is_compact),
-                    **({} if m.num_scored is None else {"num_scored": list(m.num_scored)}),
-                }
-                for name, m in self.moments.items()
-            },
-        }
+        problems = {"fingerprint": self.fingerprint, "level": self.levels, "trained_levels": self.trained_levels}
+        moments = {name: vars(moment).copy() for name, moment in self.moments.items()}
+        for moment in moments.values():
+            if moment["num_scored"] is None:
+                del moment["num_scored"]
+            if is_compact and moment["num_samples"] < 10:
+                moment["num_correct"] = "".join(map(str, moment["num_correct"]))
+        return {"problems": problems, "moments": moments}
 
 
 def write_held_out(run: Path, held_out: HeldOut) -> None:
@@ -150,11 +142,6 @@ def _moment(name: str, scoring: Mapping[str, Any]) -> Moment:
     if len(scored) != len(right) or not all(c <= n <= size for c, n in zip(right, scored, strict=True)):
         raise ValueError(f"{name} must hold counts between 0 and {size}")
     return Moment(scoring["step"], size, right, scored if scoring.get("num_scored") else None)
-
-
-def _counts(moment: Moment, is_compact: bool) -> str | list[int]:
-    counts = moment.num_correct
-    return "".join(map(str, counts)) if is_compact and moment.num_samples < 10 else list(counts)
 
 
 def _span(levels: Iterable[Any]) -> str:

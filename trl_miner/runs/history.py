@@ -3,8 +3,6 @@
 Files may be unfinished, or hold anything where a number should be. What cannot be read is left out, with a note.
 """
 
-import contextlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,21 +68,14 @@ class RunHistory:
         """Return (logs, 2) optimizer steps and values of a metric by its key; NaN where it is no finite number."""
         import numpy as np
 
-        if key not in self._points:  # a report asks for the same metric some ten times, of up to a million logs
-            having = [log for log in self.logs if key in log]
-            points = np.stack(
-                [_numbers([log["step"] for log in having]), _numbers([log[key] for log in having])], axis=1
-            )
-            self._points[key] = points[np.isfinite(points[:, 0])]
+        if key not in self._points:  # a report asks for the same metric some ten times
+            having = [(log["step"], number(log[key])) for log in self.logs if key in log]
+            self._points[key] = np.array(having, dtype=float).reshape(-1, 2)  # None becomes NaN
         return self._points[key]
 
     def values(self, key: str) -> list[tuple[float, float]]:
         """Return `points` of a metric by its key, as (optimizer step, value)."""
         return [(step, value) for step, value in self.points(key).tolist()]
-
-    def has(self, key: str) -> bool:
-        """Return whether any log has a finite number under a key."""
-        return any(number(log.get(key)) is not None for log in self.logs)
 
     def setting(self, name: str) -> str | None:
         """Return a setting by its name, or its default; None where neither is known, or no settings were recorded."""
@@ -105,7 +96,7 @@ def read_run(folder: str | Path) -> RunHistory:
     compared = record.get("compared") or {}
     segments = record.get("segments") or []
     changed = sentences(segments)
-    logs = clean_logs(state.get("log_history"), notes)
+    logs = clean_logs(state.get("log_history"))
     steps = int(number(state.get("global_step")) or (logs[-1]["step"] if logs else 0))
     planned = number(state.get("max_steps"))
     held_out = read_held_out(folder, notes)
@@ -143,8 +134,7 @@ def no_state(folder: Path) -> str:
     """Return an error message: why a folder without a log cannot be read, and what to do."""
     if not folder.is_dir():
         return f"{folder} is no folder. Give the output_dir of a training run."
-    begun = [name for name in (RECORD, HELD_OUT) if (folder / name).is_file()]
-    if begun or run_folders(folder):
+    if any((folder / name).is_file() for name in (RECORD, HELD_OUT)) or run_folders(folder):
         return (
             f"{folder} holds no {STATE}: the run has reached neither its end nor a checkpoint. Set save_steps to have "
             f"one sooner, or wait."
@@ -162,27 +152,15 @@ def _read_state(folder: Path) -> tuple[dict[str, Any], list[str]]:
         raise FileNotFoundError(no_state(folder))
     notes: list[str] = []
     furthest: dict[str, Any] = {}
-    last_step = -1.0
     for path in files:  # the newest checkpoint first: those before it need not be read, for each repeats the whole log
-        if not furthest or (step_of(path.parent) or 0) > last_step:
+        steps = number(furthest.get("global_step")) or 0
+        if not furthest or (step_of(path.parent) or 0) > steps:
             state = read_optional(path, notes, STATE_RECORD)
-            if state and (step := number(state.get("global_step")) or 0) > last_step:
-                furthest, last_step = state, step
+            if state and (not furthest or (number(state.get("global_step")) or 0) > steps):
+                furthest = state
     if not furthest:
         raise ValueError(f"{files[0]} must be JSON with the log of a run: {notes[0]} Restore it from a checkpoint.")
     return furthest, notes
-
-
-def _numbers(values: Sequence[Any]) -> "np.ndarray":
-    """Return `number` of each value, NaN for None."""
-    import numpy as np
-
-    with contextlib.suppress(OverflowError):
-        if set(map(type, values)) <= {int, float}:
-            found = np.array(values, dtype=float)
-            found[~np.isfinite(found)] = math.nan
-            return found
-    return np.array([math.nan if (known := number(value)) is None else known for value in values], dtype=float)
 
 
 def _settings(compared: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, str]:

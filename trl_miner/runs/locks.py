@@ -2,13 +2,14 @@
 
 filelock's lease: the file names its holder, which renews it while it lives, and is gone when the holder gives it back.
 That needs no locks of the file system. A holder that was killed is known at once on its own machine; elsewhere, a
-lease that nobody renews for LEASE_SECONDS has ended, and a holder that renews it, every BEAT_SECONDS, lives.
+lease that nobody renews for LEASE_SECONDS has ended.
 """
 
 import logging
 import os
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import SoftFileLease, Timeout
@@ -40,26 +41,23 @@ class FolderLock:
             ValueError: Another process is alive; its message names {folder} and {holder}.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        left_by = self._holder()
+        left_by, patience = self.holder(), 0.0
+        if left_by and not left_by.endswith(f" on {socket.gethostname()}"):
+            patience = LEASE_SECONDS + 2 * BEAT_SECONDS
+            logger.warning(f"{self.folder} was last used by {left_by}. Waiting {patience:.0f} s for it to end.")
         try:
-            self._take()
+            self._lease.acquire(timeout=patience, poll_interval=BEAT_SECONDS / 10)
         except Timeout:
-            raise ValueError(message.format(folder=self.folder, holder=self._holder())) from None
+            raise ValueError(message.format(folder=self.folder, holder=self.holder())) from None
         if left_by:
             logger.warning(f"{self.folder} was left by {left_by}, which has ended. It is taken over.")
 
     def check(self) -> None:
-        """Make the folder and its lock again if somebody has deleted them, with a warning.
-
-        Raises:
-            RuntimeError: Another process has taken the folder over.
-        """
-        if not self.path.exists():
-            self._restore()
+        """Raise RuntimeError if another process has taken the folder over."""
         owner = self._lease.owner
-        if owner is not None and owner.token != self._lease.token:
+        if owner is not None and self._lease.token not in (owner.token, None):
             raise RuntimeError(
-                f"{self.folder} was taken over by {self._holder()}, so this process must not write into it any "
+                f"{self.folder} was taken over by {self.holder()}, so this process must not write into it any "
                 f"longer. Give each a folder of its own."
             )
 
@@ -67,41 +65,11 @@ class FolderLock:
         """Give the lock back."""
         self._lease.release(force=True)
 
-    def _take(self) -> None:
-        """Acquire the lease. Raise Timeout once its holder has shown that it lives."""
-        with suppress(Timeout):
-            self._lease.acquire(timeout=0)
-            return
-        logger.warning(f"{self.folder} was last used by {self._holder()}. Waiting for a sign of its life.")
-        seen = _time(self.path)
-        self._lease.acquire(
-            timeout=LEASE_SECONDS + 2 * BEAT_SECONDS,
-            poll_interval=BEAT_SECONDS / 10,
-            cancel_check=lambda: _time(self.path) not in (seen, None),  # None: it has just been given back
-        )
-
-    def _restore(self) -> None:
-        logger.warning(
-            f"{self.folder}, or its {self.path.name}, was deleted or moved while this process was writing into it. It "
-            f"is made again for what comes now; what it held before may not be in it."
-        )
-        with suppress(OSError, Timeout):  # a disk that is full or away: whoever writes next says so
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._lease.release(force=True)
-            self._lease.acquire(timeout=0)
-
-    def _holder(self) -> str:
+    def holder(self) -> str:
         """Return whom the lock names; empty: it is free."""
         if (owner := self._lease.owner) is not None:
             return f"process {owner.pid} on {owner.hostname.partition('?')[0]}"  # filelock adds a container's number
         return f"an unknown process, by {self.path}" if os.path.lexists(self.path) else ""
-
-
-def _time(path: Path) -> int | None:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return None
 
 
 @contextmanager
@@ -133,33 +101,29 @@ def hold_run(output_dir: str | Path) -> Iterator[None]:
         ValueError: Another training holds the folder.
     """
     from accelerate import PartialState
-    from accelerate.utils import broadcast_object_list
+
+    from ..distributed import decided_by_one
 
     folder = Path(output_dir).absolute()
     if folder in _held:
         yield
         return
-    lock, problem = None, [""]
-    if PartialState().is_main_process:
-        try:
-            lock = FolderLock(folder, TRAINING_LOCK)
-            lock.acquire(IN_USE)
-        except ValueError as error:
-            problem = [str(error)]
-        except OSError as error:
-            lock = None
-            logger.warning(f"{folder} cannot be locked ({error}): take care that no other training writes into it.")
-    broadcast_object_list(problem)
-    if problem[0]:
-        raise ValueError(problem[0])
-    _held[folder] = lock
+    lock = FolderLock(folder, TRAINING_LOCK)
+    decided_by_one(lambda: _lock_run(lock))
+    _held[folder] = lock if PartialState().is_main_process else None
     try:
         yield
         check_run(folder)
     finally:
         del _held[folder]
-        if lock is not None:
-            lock.release()
+        lock.release()
+
+
+def _lock_run(lock: FolderLock) -> None:
+    try:
+        lock.acquire(IN_USE)
+    except OSError as error:
+        logger.warning(f"{lock.folder} cannot be locked ({error}): take care that no other training writes into it.")
 
 
 def check_run(output_dir: str | Path) -> None:

@@ -5,9 +5,11 @@
 """
 
 import logging
+import math
 import os
 import re
 import shutil
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -44,26 +46,21 @@ def find_model(run: Path) -> Model:
     if not run.is_dir():
         raise FileNotFoundError(f"RUN must be the folder of a run: got {run}, which is not there.")
     folder = run.resolve()
-    if step_of(folder) is not None or run.name == BEST:
-        with only_within(run):
-            weight_files(run)
-        return Model(run, folder.parent if _is_run(folder.parent) else run, step_of(folder))
     with only_within(run):
-        return _newest_model(run)
+        if step_of(folder) is None and run.name != BEST:
+            return _newest_model(run)
+        weight_files(run)
+    return Model(run, folder.parent if _is_run(folder.parent) else run, step_of(folder))
 
 
 def _newest_model(run: Path) -> Model:
     checkpoint = newest_checkpoint(run)
-    try:
-        weights = weight_files(run)[0]
-        if checkpoint is None or _is_newer(weights, checkpoint):
-            return Model(run, run)
-    except ValueError as error:
-        if checkpoint is None:
-            raise
-        if any((run / name).exists() for name in ("model.safetensors", INDEX, ADAPTER)):  # else the run was killed
-            logger.warning(f"{error} {checkpoint.weights.name} is taken.")
-    return checkpoint
+    has_own = any((run / name).exists() for name in ("model.safetensors", INDEX, ADAPTER))
+    # Without a state of its own, it was saved by a script behind all checkpoints.
+    if checkpoint is not None and not (has_own and (last_step(run) or math.inf) >= (checkpoint.step or 0)):
+        return checkpoint
+    weight_files(run)
+    return Model(run, run)
 
 
 def _is_run(folder: Path) -> bool:
@@ -79,45 +76,27 @@ def is_trls_card(card: Path) -> bool:
         return not fault(card, largest=LARGEST_CARD) and TRLS_CARD in card.read_bytes()
 
 
-def _is_newer(weights: Path, checkpoint: Model) -> bool:
-    """Return whether the weights of a run folder are of the checkpoint's step or later."""
-    step = last_step(weights.parent)
-    if step is not None:
-        return step >= (checkpoint.step or 0)
-    # The script saved no state: the clock tells.
-    return weights.stat().st_mtime >= weight_files(checkpoint.weights)[0].stat().st_mtime
-
-
 def newest_checkpoint(run: Path) -> Model | None:
     """Return the model of a run's newest whole checkpoint, or None."""
-    with only_within(run):
-        for folder in reversed(_own_checkpoints(run)):
-            if _is_whole(folder):
-                return Model(folder, run, step_of(folder))
-    return None
+    return next(_whole_checkpoints(run, reversed(list_checkpoints(run))), None)
 
 
 def find_checkpoints(run: Path) -> list[Model]:
     """Return the models of a run's whole checkpoints, oldest first; others, and links out of it, with a warning."""
-    with only_within(run):
-        return [Model(folder, run, step_of(folder)) for folder in _own_checkpoints(run) if _is_whole(folder)]
+    return [*_whole_checkpoints(run, list_checkpoints(run))]
 
 
-def _own_checkpoints(run: Path) -> list[Path]:
-    own = []
-    for folder in list_checkpoints(run):
-        if folder.is_symlink() and (problem := fault(folder / STATE)):
-            _warn_once(f"{folder} is left out: {problem}. If it is yours, put the folder itself there.")
+def _whole_checkpoints(run: Path, folders: Iterable[Path]) -> Iterator[Model]:
+    for folder in folders:
+        with only_within(run):
+            if folder.is_symlink() and (problem := fault(folder / STATE)):
+                _warn_once(f"{folder} is left out: {problem}. If it is yours, put the folder itself there.")
+                continue
+            is_whole = last_step(folder) is not None and has_model(folder)
+        if is_whole:
+            yield Model(folder, run, step_of(folder))
         else:
-            own.append(folder)
-    return own
-
-
-def _is_whole(folder: Path) -> bool:
-    if last_step(folder) is not None and has_model(folder):
-        return True
-    _warn_once(f"{folder} is left out: its model is damaged or not complete.")
-    return False
+            _warn_once(f"{folder} is left out: its model is damaged or not complete.")
 
 
 @lru_cache(100)

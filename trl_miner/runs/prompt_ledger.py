@@ -16,11 +16,9 @@ did not train on; and `skipped`, the prompts that `prompt_selection` left out. P
 prompt. A checkpoint counts the generation batches before it, so that a resumed run goes on behind as many lines.
 """
 
-import contextlib
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,7 +58,7 @@ class Batch:
 
     def line(self) -> bytes:
         """Return the line of the file."""
-        return _line({name: value for name, value in vars(self).items() if value or name not in _OPTIONAL})
+        return line_of({name: value for name, value in vars(self).items() if value or name not in _OPTIONAL})
 
 
 _HEADER, _BATCH = TypeAdapter(LedgerHeader), TypeAdapter(Batch)
@@ -82,21 +80,18 @@ class Ledger:
         import numpy as np
 
         batches = self.batches
-        sizes = [len(batch.prompts) for batch in batches]
 
         def joined(name: str, kind: Any = np.int64) -> "np.ndarray":
             return np.array([value for batch in batches for value in getattr(batch, name)], dtype=kind)
 
         def repeated(name: str) -> "np.ndarray":
-            return np.repeat(np.array([getattr(batch, name) for batch in batches], dtype=np.int64), sizes)
+            values = np.array([getattr(batch, name) for batch in batches], dtype=np.int64)
+            return np.repeat(values, [len(batch.prompts) for batch in batches])
 
         found = {name: repeated(name) for name in ("step", "rollouts")}
         found |= {"prompt": joined("prompts")} | {name: joined(name) for name in ("correct", "scored")}
         found |= {name: joined(name, np.float64) for name in ("reward", "spread")}
-        dropped = [{*batch.dropped} for batch in batches]
-        found["dropped"] = np.array(
-            [i in d for d, size in zip(dropped, sizes, strict=True) for i in range(size)], bool
-        )
+        found["dropped"] = np.array([i in b.dropped for b in batches for i in range(len(b.prompts))], bool)
         return found
 
 
@@ -156,26 +151,18 @@ def header_of(rows: Any, correct_threshold: float) -> dict[str, Any]:
     return header
 
 
-def header_line(header: Mapping[str, Any]) -> bytes:
-    """Return the line of the file about a data set."""
-    return _line(header)
-
-
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Return what tells two lines about a data set apart, as a phrase; empty: nothing."""
-    if before["rows"] != now["rows"]:
-        return f"it is of {_rows(before['rows'])}, and the training set is {_rows(now['rows'])}"
-    if before["digest"] != now["digest"]:
-        return f"it is of {_rows(before['rows'])}, as the training set is, but their prompts differ"
-    if before["correct_threshold"] != now["correct_threshold"]:
-        return (
-            f"it is of correct_threshold={before['correct_threshold']:g}, and the run has {now['correct_threshold']:g}"
-        )
-    return ""
+
+    def said(header: Mapping[str, Any]) -> str:
+        return ", ".join(f"{name} {header.get(name)}" for name in ("rows", "digest", "correct_threshold"))
+
+    return "" if said(before) == said(now) else f"it is of a training with {said(before)}, and this has {said(now)}"
 
 
-def _rows(number_of_rows: int | None) -> str:
-    return "a stream" if number_of_rows is None else f"{number_of_rows} rows"
+def line_of(content: Mapping[str, Any]) -> bytes:
+    """Return a line of the file: that about a data set, or a batch."""
+    return (json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8", errors="replace")
 
 
 def read_ledger(run: str | Path) -> Ledger | None:
@@ -218,28 +205,23 @@ def _check(batch: Batch, num_known: int) -> None:
         raise ValueError("it names a prompt that is not there")
 
 
-def read_beginning(folder: str | Path, header: bytes | None, num_batches: int) -> list[bytes]:
+def read_beginning(folder: str | Path, header: Mapping[str, Any] | None, num_batches: int) -> list[bytes]:
     """Return the first lines of a run folder's ledger: the header, and those of so many generation batches.
 
     Raises:
-        ValueError: It has no such beginning, which the message says as a phrase.
+        ValueError: It has no such beginning, or another `header`, which the message says as a phrase.
     """
     path = Path(folder) / FILE
-    if not num_batches:
-        raise ValueError("the checkpoint is of a training that kept none")
     if not path.is_file():
         raise ValueError(f"{path} is missing")
-    if problem := fault(path, largest=LARGEST):
-        raise ValueError(f"{path} cannot be read: {problem}")
     lines = path.read_bytes().splitlines(keepends=True)[: 1 + num_batches]
     ledger = parse_ledger(b"".join(lines))
     if len(ledger.batches) < num_batches:
-        damage = "".join(f" {note}" for note in ledger.notes)
         raise ValueError(
             f"{path} is damaged or of another run: it has {len(ledger.batches)} of the {num_batches} generation "
-            f"batches before the checkpoint.{damage}".removesuffix(".")
+            f"batches before the checkpoint"
         )
-    if header is not None and (problem := differences(ledger.header, json.loads(header))):
+    if header is not None and (problem := differences(ledger.header, header)):
         raise ValueError(problem)
     return lines
 
@@ -259,9 +241,8 @@ class LedgerWriter:
         """Have the file hold these lines: a new one's header, or those before a checkpoint."""
         self._path = Path(folder) / FILE
         self._written, self._waiting, self._has_warned = 0, b"".join(lines), False
-        with contextlib.suppress(OSError):  # `append` says what is wrong with the file
-            if self._path.is_file() and self._path.read_bytes().startswith(self._waiting):
-                self._written, self._waiting = len(self._waiting), b""
+        if self._path.is_file() and self._path.read_bytes().startswith(self._waiting):
+            self._written, self._waiting = len(self._waiting), b""
         self.append(b"")
 
     def append(self, line: bytes) -> None:
@@ -269,20 +250,12 @@ class LedgerWriter:
         self._waiting += line
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self._path, "r+b", opener=lambda path, flags: no_link(path, flags | os.O_CREAT)) as file:
+            with open(self._path, "ab", opener=no_link) as file:
                 file.truncate(self._written)
-                file.seek(self._written)
                 file.write(self._waiting)
         except OSError as error:
             if not self._has_warned:
-                logger.warning(
-                    f"{self._path} could not be written: {error}. The training goes on, and what belongs there is "
-                    f"written as soon as it can be."
-                )
+                logger.warning(f"{self._path} could not be written: {error}. The training goes on, and tries again.")
             self._has_warned = True
         else:
             self._written, self._waiting = self._written + len(self._waiting), b""
-
-
-def _line(content: Mapping[str, Any]) -> bytes:
-    return (json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8", errors="replace")

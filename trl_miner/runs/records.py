@@ -4,11 +4,10 @@ A record is an ordinary dictionary. Fields that it does not name are left alone,
 missing. Text is text and a number is a number: nothing is converted.
 """
 
-import json
 import math
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 from typing_extensions import TypedDict
 
 LARGEST = 2**63  # of whole numbers, as in Parquet and numpy
@@ -16,10 +15,8 @@ Count = Annotated[int, Field(strict=True, ge=0, lt=LARGEST)]
 Positive = Annotated[int, Field(strict=True, ge=1, lt=LARGEST)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 AboveZero = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
-Measured = Annotated[float, Field(strict=True, allow_inf_nan=True)]
 Share = Annotated[float, Field(strict=True, ge=0, le=1 + 1e-9)]  # the mean of shares may be a little above 1
 Scalar = str | int | Number
-ByMoment = dict[str, dict[str, Share]]
 
 
 def number(value: Any) -> float | None:
@@ -30,11 +27,6 @@ def number(value: Any) -> float | None:
         return float(value) if math.isfinite(value) else None
     except OverflowError:  # JSON's whole numbers have no largest one
         return None
-
-
-def _without_nan(value: Any) -> Any:
-    json.dumps(value, allow_nan=False)  # raises ValueError
-    return value
 
 
 class Record(TypedDict):
@@ -68,20 +60,6 @@ class Verifier(Record):
     all_must_score: bool
 
 
-class Progress(Record):
-    """Optimizer steps done and planned."""
-
-    step: Count
-    of: Positive
-
-
-class Finished(Record):
-    """Optimizer steps done when all was written, and the epochs if they set the length."""
-
-    steps: Count
-    epochs: Number | None
-
-
 class Compared(Record):
     """What `trl-miner compare` decided of a run before it began."""
 
@@ -111,33 +89,8 @@ class Training(Record, total=False):
     optimizer_steps_per_step: AboveZero | None
     verifier: Verifier | None
     compared: Compared | None
-    progress: Progress | None
-    finished: Finished | None
-
-
-class Prompts(Record):
-    """Where a run is in its prompts."""
-
-    batches: Count
-
-
-class RunState(Record, total=False):
-    """What the trainer keeps of a run in each checkpoint."""
-
-    prompts: Prompts
-    segments: list[Segment]
-
-
-class Callback(Record, total=False):
-    """What the trainer's own keeps."""
-
-    attributes: RunState
-
-
-class Callbacks(Record, total=False):
-    """What the trainer's callbacks keep."""
-
-    RunState: "Callback"
+    progress: dict[Literal["step", "of"], Count] | None
+    finished: dict[Literal["steps", "epochs"], Number | None] | None
 
 
 class State(Record, total=False):
@@ -146,7 +99,7 @@ class State(Record, total=False):
     global_step: Number | None
     max_steps: Number | None
     log_history: list[Any] | None
-    stateful_callbacks: Callbacks | None
+    stateful_callbacks: dict[str, Any] | None
 
 
 class Problems(Record, total=False):
@@ -179,15 +132,6 @@ class LedgerHeader(Record):
     correct_threshold: Number
     rows: NotRequired[Count | None]
     digest: NotRequired[str | None]
-
-
-class BatchMeta(Record):
-    """The metadata of a file of token credit. A training that diverged has written NaN or an infinity."""
-
-    step: Count
-    scale: NotRequired[Measured | None]
-    tau_pos: NotRequired[Measured | None]
-    rollouts_in_batch: NotRequired[Count | None]
 
 
 class FormFile(Record):
@@ -228,7 +172,7 @@ class RunLine(Record):
     planned: Positive | None
     per_step: AboveZero | None
     finished: bool
-    scores: ByMoment
+    scores: dict[str, dict[str, Share]]
     held_out: NotRequired[HeldOutFile | None]
     logs: dict[str, list[int | Number | Literal["nan"] | None]]
 
@@ -240,19 +184,8 @@ class Sampling(Record, total=False):
     """`settings.json`."""
 
     model: str | None
-    revision: str | None
-    adapter: str | None
-    backend: str | None
-    dtype: str | None
-    tokenizer: str | None
-    style: str | None
-    system_prompt: str | None
-    prompt_template: str | None
-    chat_template_kwargs: dict[str, Any] | None
     temperature: Annotated[float, Field(ge=0)] | None
-    top_p: Share | None
     max_tokens: Positive | None
-    seed: Count | None
     fingerprint: dict[str, str | None] | None
     versions: dict[str, str] | None
 
@@ -264,7 +197,7 @@ class Benchmark(Record):
     grader: Literal["math", "choice", "task"]
     samples: Positive
     fingerprint: str
-    source: Annotated[Any, AfterValidator(_without_nan)]
+    source: Any
 
 
 class Problem(Record):
@@ -274,9 +207,6 @@ class Problem(Record):
     question: str
     solution: str
     options: NotRequired[list[str] | None]
-    level: NotRequired[Scalar | None]
-    context: NotRequired[str | None]
-    task: NotRequired[str | None]
 
 
 class Sample(Record):
@@ -291,49 +221,19 @@ class Sample(Record):
 
 
 class Mean(Record):
-    """A share and its confidence interval."""
+    """A share, beside its confidence interval."""
 
     mean: Share
-    low: NotRequired[Share | None]
-    high: NotRequired[Share | None]
 
 
-class Majority(Record):
-    """A maj@k."""
-
-    mean: Share
-    std: NotRequired[Number | None]
-
-
-_Intervals = TypedDict("_Intervals", {"pass@1": Mean, "pass@k": Mean, "maj@k": Mean})
-_Level = TypedDict("_Level", {"problems": Positive, "pass@1": Share, "pass@k": Share})
-_ScoresByK = TypedDict(
-    "_ScoresByK",
-    {
-        "pass@k": dict[str, Share] | None,
-        "pass@k_intervals": dict[str, Mean] | None,
-        "maj@k": dict[str, Majority] | None,
-    },
-    total=False,
-)
-
-
-class Scores(Record, _ScoresByK):
+class Scores(Record):
     """A benchmark's in `scores.json`."""
 
     title: str
     problems: Positive
     samples: Positive
     k: Positive
-    intervals: _Intervals
-    fingerprint: NotRequired[str | None]
-    levels: NotRequired[dict[str, _Level] | None]
-    level_intervals: NotRequired[dict[str, dict[str, Mean]] | None]
-    truncated: NotRequired[Share | None]
-    tokens: NotRequired[dict[str, Number] | None]
-    no_answer: NotRequired[Count | None]
-    not_judged: NotRequired[dict[str, Count] | None]
-    warnings: NotRequired[list[Any] | None]
+    intervals: dict[str, Mean]
 
 
 class ScoresFile(Record):

@@ -122,13 +122,10 @@ def _read_run(path: Path, content: Mapping[str, Any]) -> RunHistory:
         raise ValueError("logs must hold the step of each log")
     if Path(content["name"]).is_absolute():
         raise ValueError("name must be the name of a run: it is a path")
-    if len({len(values) for values in logs.values()}) > 1:
-        raise ValueError("the lists in logs must be of one length")
-    columns = {key: [math.nan if value == _NO_NUMBER else value for value in values] for key, values in logs.items()}
-    rows = [
-        {key: values[row] for key, values in columns.items() if values[row] is not None}
-        for row in range(len(columns["step"]))
-    ]
+    rows = []
+    for values in zip(*logs.values(), strict=True):
+        known = {key: value for key, value in zip(logs, values, strict=True) if value is not None}
+        rows.append({key: math.nan if value == _NO_NUMBER else value for key, value in known.items()})
     fields: dict[str, Any] = {name: content.get(name) for name in _FIELDS}
     return RunHistory(
         folder=path / content["name"],

@@ -109,5 +109,6 @@ def _complaints(path: str | Path, broken: Sequence[str]) -> list[str]:
     if not broken:
         return []
     shown = "; ".join(broken[:3]) + ("; ..." if len(broken) > 3 else "")
-    number = f"{len(broken)} broken line{'s' * (len(broken) > 1)}"
-    return [f"{path}: {number} left out ({shown}). A killed process leaves lines that are cut off."]
+    return [
+        f"{path}: {len(broken)} broken line(s) left out ({shown}). A killed process leaves lines that are cut off."
+    ]

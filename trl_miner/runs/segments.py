@@ -24,29 +24,23 @@ from .trainer_state import run_state
 Segment = dict[str, Any]
 Changes = dict[str, tuple[str, str]]  # by setting, what it was and what it is
 
-# Settings that may differ where a run goes on, by the reason. All others are told.
+# Settings that may differ where a run goes on, by the reason: regular expressions. All others are told.
 HARMLESS = {
-    "how long the run is": "max_steps num_train_epochs",
-    "what is logged and shown": "logging_strategy logging_steps logging_first_step logging_nan_inf_filter "
-    "log_on_each_node log_level log_level_replica log_completions log_completions_hub_repo log_multimodal "
-    "log_unique_prompts num_completions_to_print log_token_credit log_gradient_share "
-    "include_num_input_tokens_seen skip_memory_metrics disable_tqdm quiet",
-    "which trackers get it": "report_to run_name project trackio_space_id trackio_bucket_id trackio_static_space_id",
-    "when and where it is saved": "output_dir overwrite_output_dir save_strategy save_steps save_total_limit "
-    "save_only_model save_on_each_node enable_jit_checkpoint",
-    "how it is resumed": "resume_from_checkpoint resume_with_changes prompt_selection_new_ledger",
-    "what is pushed": "push_to_hub hub_model_id hub_token hub_strategy hub_private_repo hub_always_push hub_revision",
-    "when and how it is evaluated": "do_train do_eval do_predict eval_strategy eval_steps eval_delay eval_on_start "
-    "per_device_eval_batch_size eval_accumulation_steps eval_do_concat_batches eval_use_gather_object "
-    "prediction_loss_only include_for_metrics batch_eval_metrics num_generations_eval bf16_full_eval fp16_full_eval "
-    "score_steps score_final_samples score_batch_size score_keep_best",
-    "where servers and workers are, and how long they are waited for": "vllm_server_base_url vllm_server_host "
-    "vllm_server_port vllm_server_timeout vllm_group_port vllm_gpu_memory_utilization local_rank ddp_timeout "
-    "max_inflight_tasks queue_maxsize request_timeout weight_sync_timeout heartbeat_stale_after_s "
-    "watchdog_seconds judge_workers dataloader_num_workers dataloader_pin_memory dataloader_persistent_workers "
-    "dataloader_prefetch_factor torch_empty_cache_steps",
+    "how long the run is": "max_steps|num_train_epochs",
+    "what is logged and shown": "log_.*|logging_.*|num_completions_to_print|include_num_input_tokens_seen|"
+    "skip_memory_metrics|disable_tqdm|quiet",
+    "which trackers get it": "report_to|run_name|project|trackio_.*",
+    "when and where it is saved": "output_dir|overwrite_output_dir|save_.*|enable_jit_checkpoint",
+    "how it is resumed": "resume_.*",
+    "what is pushed": "push_to_hub|hub_.*",
+    "when and how it is evaluated": "do_(train|eval|predict)|eval_.*|.*_eval|per_device_eval_batch_size|"
+    "prediction_loss_only|include_for_metrics|batch_eval_metrics|score_(steps|final_samples|batch_size|keep_best)",
+    "where servers and workers are, and how long they are waited for": "vllm_server_(base_url|host|port|timeout)|"
+    "vllm_group_port|vllm_gpu_memory_utilization|local_rank|ddp_timeout|max_inflight_tasks|queue_maxsize|"
+    "request_timeout|weight_sync_timeout|heartbeat_stale_after_s|watchdog_seconds|judge_workers|"
+    "dataloader_(num_workers|pin_memory|persistent_workers|prefetch_factor)|torch_empty_cache_steps",
 }
-_HARMLESS = {name for names in HARMLESS.values() for name in names.split()}
+_HARMLESS = re.compile("|".join(HARMLESS.values()))
 # What these make of the number of processes is compared, and named by them.
 _STEP = "rollouts per optimizer step (optimizer_batch_size, per_device_train_batch_size, gradient_accumulation_steps)"
 _BATCH = "rollouts per generation batch (generation_batch_size, steps_per_generation)"
@@ -57,6 +51,9 @@ _PER_PROCESS = {
     "generation_batch_size",
     "steps_per_generation",
 }
+_NOT_OF_ADAPTER = {"base_model_name_or_path", "inference_mode", "revision", "peft_version"}
+_PIECES = 4  # of a file that are compared
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object, another one in each process
 
 
 def settings_of(config: Any, others: Iterable[Any] = ()) -> dict[str, str]:
@@ -66,7 +63,7 @@ def settings_of(config: Any, others: Iterable[Any] = ()) -> dict[str, str]:
         found |= {field.name: getattr(one, field.name) for field in fields(one) if field.init}
     size = config.per_device_train_batch_size * config.world_size
     found |= {_STEP: size * config.gradient_accumulation_steps, _BATCH: size * config.steps_per_generation}
-    kept = {name: value for name, value in found.items() if name not in _HARMLESS | _PER_PROCESS}
+    kept = {name: value for name, value in found.items() if name not in _PER_PROCESS and not _HARMLESS.fullmatch(name)}
     texts = redact({name: value for name, value in kept.items() if not isinstance(value, int | float)})
     return _as_texts(kept | texts)  # a number is no secret
 
@@ -91,41 +88,24 @@ def trainer_settings(trainer: Any, others: Iterable[Any] = ()) -> dict[str, str]
 
 def _of_adapter(adapter: Any) -> dict[str, Any]:
     """Return what is said of an adapter and not the default: another version of PEFT knows other fields."""
-    known = {name: value for name, value in adapter.to_dict().items() if name not in _NOT_OF_ADAPTER}
+    known = adapter.to_dict()
     return {
         field.name: value
         for field in fields(adapter)
-        if (value := known.get(field.name)) != field.default and value not in (None, {}, [])
+        if (value := known.get(field.name)) not in (field.default, None, {}, []) and field.name not in _NOT_OF_ADAPTER
     }
-
-
-_DIGEST = re.compile(r" \[[0-9a-f]{8}\]$")  # of `_local`
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object, another one in each process
-_PIECE, _PIECES = 2**20, 4  # of a large file that are compared: training moves every weight
-_NOT_OF_ADAPTER = ("base_model_name_or_path", "inference_mode", "revision", "peft_version")
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> Changes:
     """Return the settings that differ, of those that both sides know."""
     pairs = {name: (before[name], now[name]) for name in before.keys() & now.keys()}
-    return {name: pair for name, pair in pairs.items() if not _are_same(*pair)}
-
-
-def _are_same(before: str, now: str) -> bool:
-    """Return whether two texts of `_text` say the same: those of a folder that was renamed do."""
-    digests = [_DIGEST.search(text) for text in (before, now)]
-    return before == now or (None not in digests and len({digest[0] for digest in digests if digest}) == 1)
+    return {name: (was, new) for name, (was, new) in pairs.items() if was != new}
 
 
 def table(found: Changes) -> str:
     """Return a line for each setting that differs; where lines are joined, they can still be told apart."""
     shown = sorted((name, *map(_short, values)) for name, values in found.items())
     return "".join(f"\n  {name}: {was} -> {now};" for name, was, now in shown).removesuffix(";")
-
-
-def read_segments(checkpoint: Path) -> list[Segment]:
-    """Return the segments up to a checkpoint; empty: it keeps none, as those of other trainers."""
-    return [dict(segment) for segment in run_state(checkpoint).get("segments", [])]
 
 
 def continued(
@@ -136,51 +116,59 @@ def continued(
     Raises:
         ValueError: Settings differ, and nobody has confirmed it.
     """
-    known = read_segments(checkpoint)
-    found = changes(known[-1]["settings"], settings) if known else {}
-    if known and not found:
+    known: list[Segment] = [*run_state(checkpoint).get("segments", [])]
+    if not known:
+        raise ValueError(
+            f"A checkpoint must say with which settings it was made: {checkpoint} does not, as it is another "
+            f"trainer's. Start a run from its model: give it as model_name_or_path."
+        )
+    if not (found := changes(known[-1]["settings"], settings)):
         return known, ""
-    differs = f"differ:{table(found)}" if known else "are not known: it keeps none."
     if not is_confirmed:
         raise ValueError(
-            f"A run must go on with the settings of its checkpoint: those of {checkpoint} {differs}\n"
+            f"A run must go on with the settings of its checkpoint: those of {checkpoint} differ:{table(found)}\n"
             f"Give the same, start anew in another output_dir, or set resume_with_changes: true to go on with these."
         )
-    new = {"step": step, "methods": [*methods], "settings": dict(settings)}
-    return [*(known or [{"step": 0, "methods": [], "settings": {}}]), new], (
-        f"{checkpoint.name} goes on with other settings, as resume_with_changes says. Its own {differs}"
+    return [*known, {"step": step, "methods": [*methods], "settings": dict(settings)}], (
+        f"{checkpoint.name} goes on with other settings, as resume_with_changes says. They differ:{table(found)}"
     )
 
 
-def told(segments: Sequence[Mapping[str, Any]]) -> list[tuple[int, Changes | None]]:
-    """Return the steps before each later segment, and what differs from the one before; None: nobody knows."""
+def told(segments: Sequence[Mapping[str, Any]]) -> list[tuple[int, Changes]]:
+    """Return the steps before each later segment, and what differs from the one before."""
     pairs = zip(segments, segments[1:], strict=False)
-    return [
-        (now["step"], changes(before["settings"], now["settings"]) if before["settings"] else None)
-        for before, now in pairs
-    ]
+    return [(now["step"], changes(before["settings"], now["settings"])) for before, now in pairs]
 
 
 def sentences(segments: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a sentence on each change of settings within a run."""
     return [
-        f"After step {step} the run went on with other settings: "
-        + ("those before are not known." if found is None else f"{' '.join(table(found).split())}.")
+        f"After step {step} the run went on with other settings: {' '.join(table(found).split())}."
         for step, found in told(segments)
     ]
 
 
 def _as_texts(settings: Mapping[str, Any]) -> dict[str, str]:
-    return without_paths({name: _text(name, value) for name, value in settings.items()})
+    """Return values as texts, the same at every start, wherever a local file or folder lies."""
+    return without_paths({name: _text(name, plain(value)) for name, value in settings.items()})
 
 
 def _text(name: str, value: Any) -> str:
-    """Return a value as text, the same at every start. Of a local file or folder it is its name and what it holds."""
-    value = plain(value)
     if not isinstance(value, str):
         return json.dumps(value, sort_keys=True)
     is_path = os.sep in value or "." in value or name.startswith("model")  # another word may be a folder's by chance
     return _local(Path(value)) if is_path and os.path.exists(value) else value
+
+
+def _local(path: Path) -> str:
+    """Return the name of a file or folder, and a checksum of pieces of it: training moves every weight of a model."""
+    checksum = 0
+    for one in sorted(path.glob("*.safetensors")) if path.is_dir() else [path]:
+        with open(one, "rb") as file:
+            for piece in range(_PIECES):
+                file.seek(one.stat().st_size * piece // _PIECES)
+                checksum = zlib.crc32(file.read(2**20), checksum)
+    return f"{path.resolve().name} [{checksum:08x}]"
 
 
 def plain(value: Any) -> Any:
@@ -197,24 +185,6 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
     return _name_of(value) if callable(value) else _ADDRESS.sub("", str(value))
-
-
-def _local(path: Path) -> str:
-    paths = sorted([*path.glob("*.safetensors"), *path.glob("*.bin")]) if path.is_dir() else [path]
-    sums = [_checksum(one) for one in paths if one.is_file()]
-    digest = zlib.crc32(repr(sums).encode())
-    return f"{path.resolve().name} [{digest:08x}]" if sums else path.resolve().name
-
-
-def _checksum(path: Path) -> int:
-    """Return a checksum of a file, of a large one that of evenly spaced pieces."""
-    size, checksum = path.stat().st_size, 0
-    with open(path, "rb") as file:
-        for piece in range(_PIECES):
-            if size > _PIECE * _PIECES:
-                file.seek((size - _PIECE) * piece // (_PIECES - 1))
-            checksum = zlib.crc32(file.read(_PIECE), checksum)
-    return checksum
 
 
 def _name_of(function: Any) -> str:

@@ -13,22 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter
 
 from ..prompt_kinds import PromptKind
-from .checkpoints import list_checkpoints
-from .completions import FOLDER as COMPLETIONS
-from .files import parse_object, read_parquet, write_whole
-from .records import BatchMeta
-from .trainer_state import FILE as STATE
-from .training_record import RECORD, papers_of, read_run_record
+from .files import read_parquet, write_whole
+from .training_record import papers_of, read_run_record
 
 logger = logging.getLogger(__name__)
 
 FOLDER = "credit"  # in the run folder
 KINDS = tuple(PromptKind)
 METADATA = b"trl_miner"
-_META = TypeAdapter(BatchMeta)
 # As pyarrow writes its types; other types that can be cast without loss are read too.
 COLUMNS = {
     "step": "int32",
@@ -50,7 +44,6 @@ COLUMNS = {
     "advantages_before": "list<float>",
     "advantages": "list<float>",
 }
-_TOKEN_COLUMNS = tuple(name for name, kind in COLUMNS.items() if kind.startswith("list"))
 # A null among floats, as a NaN of its own: numpy and JavaScript keep its bits.
 NULL_BITS = 0x7FC0_0001
 
@@ -102,44 +95,78 @@ def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
     """Return all token records of a run that can be read; a damaged file is left out with a note.
 
     Progress is shown unless `quiet`.
+
+    Raises:
+        FileNotFoundError: There is none.
+        ValueError: None can be read, or one is no token record.
     """
     from ..progress import track
 
     run = Path(run)
-    tables, metas, notes, names = [], {}, [], []
-    for path in track(_credit_files(run), "reading", unit="files", quiet=quiet):
+    paths = sorted((run / FOLDER).glob("credit_*.parquet"), key=lambda path: (len(path.name), path.name))
+    if not paths:
+        raise FileNotFoundError(
+            f"{run} holds no credit/credit_*.parquet. Give the output_dir of a run that was trained with "
+            f"log_token_credit: 10."
+        )
+    tables, metas, notes = {}, {}, []
+    for path in track(paths, "reading", unit="files", quiet=quiet):
         name = f"{path.parent.name}/{path.name}"
-        table, meta, own_notes = _read_file(path, name)
-        notes += own_notes
+        table, note = read_parquet(path, [*COLUMNS])
         if table is None:
-            continue
-        tables.append(table)
-        names.append(name)
-        steps = set(table["step"].to_pylist())
-        if meta is not None:
-            steps.add(int(meta["step"]))
-        metas.update({step: meta or {"step": step} for step in steps})
+            notes.append(str(note))
+        else:
+            meta = _read_meta(table, name)
+            tables[name], metas[int(meta["step"])] = _with_types(table, name), meta
     if not tables:
         raise ValueError(f"{run} must hold a credit file that can be read: {' '.join(notes)} Train on, or again.")
+    record = read_run_record(run) or {}
     return Credit(
         name=run.resolve().name,
-        methods=_methods(run, metas),
-        table=_in_order(tables),
+        methods=tuple(label for label, _ in papers_of(record.get("methods") or (), record)),
+        table=_in_order(tables.values()),
         metas=dict(sorted(metas.items())),
-        files=tuple(names),
+        files=tuple(tables),
         notes=tuple(notes),
     )
+
+
+def _read_meta(table: Any, name: str) -> dict[str, Any]:
+    meta = json.loads((table.schema.metadata or {}).get(METADATA, b"{}"))
+    if "step" not in meta:
+        raise ValueError(f"{name} must say of which step it is: it is no token record. Move it out of credit/.")
+    return dict(meta)
+
+
+def _with_types(table: Any, name: str) -> Any:
+    """Return the table with the types of COLUMNS."""
+    import pyarrow as pa
+
+    try:
+        return table.select([*COLUMNS]).cast(schema())
+    except (KeyError, pa.ArrowException) as error:
+        raise ValueError(
+            f"{name} must have the columns of a token record: {' '.join(str(error).split()).rstrip('.')}. Move it out "
+            f"of credit/, or train again with log_token_credit: 10."
+        ) from error
+
+
+def _in_order(tables: Iterable[Any]) -> Any:
+    """Join tables: steps in order, rows of a prompt adjacent, whatever the order in the files."""
+    import pyarrow as pa
+
+    table = pa.concat_tables(tables)
+    order = np.lexsort([table[name].to_numpy() for name in ("rollout", "group", "step")])
+    return table if np.array_equal(order, np.arange(len(order))) else table.take(pa.array(order))
 
 
 def recorded_prompts(run: str | Path) -> list[tuple[int, int, str]]:
     """Return step, group and text of every prompt that the token records of a run hold; none: it has no records."""
     found: dict[tuple[int, int], str] = {}
-    wanted = ["step", "group", "prompt"]
     for path in (Path(run) / FOLDER).glob("credit_*.parquet"):
-        table, _ = read_parquet(path, wanted)
-        for row in [] if table is None or set(table.column_names) != {*wanted} else table.to_pylist():
-            if isinstance(row["step"], int) and isinstance(row["group"], int):
-                found[row["step"], row["group"]] = str(row["prompt"] or "")
+        table, _ = read_parquet(path, ["step", "group", "prompt"])
+        for row in [] if table is None else table.to_pylist():
+            found[row["step"], row["group"]] = row["prompt"] or ""
     return [(*place, found[place]) for place in sorted(found)]
 
 
@@ -173,83 +200,3 @@ def token_numbers(table: Any, name: str) -> np.ndarray:
 def has_list(table: Any, name: str) -> np.ndarray:
     """Return (N,) which rollouts have a list in the table's column `name`, and not null."""
     return table[name].is_valid().to_numpy()
-
-
-def _credit_files(run: Path) -> list[Path]:
-    if not run.is_dir():
-        raise FileNotFoundError(f"{run} is no folder. Give the output_dir of a training run.")
-    paths = sorted((run / FOLDER).glob("credit_*.parquet"), key=lambda path: (len(path.name), path.name))
-    if paths:
-        return paths
-    signs = (STATE, RECORD, COMPLETIONS, FOLDER)
-    if not any((run / sign).exists() for sign in signs) and not list_checkpoints(run):
-        raise FileNotFoundError(
-            f"{run} is no run: it holds none of {', '.join(signs)}, nor a checkpoint. Give the output_dir of a "
-            f"training run."
-        )
-    raise FileNotFoundError(f"{run} holds no credit/credit_*.parquet. Train with log_token_credit: 10.")
-
-
-def _methods(run: Path, metas: Mapping[int, Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the names of the methods, of the run record or else of the token records."""
-    record = read_run_record(run)
-    names = (record or {}).get("methods")
-    if not names:
-        names = [name for meta in metas.values() for name in str(meta.get("estimator") or "").split("+") if name]
-    return tuple(label for label, _ in papers_of(names, record))
-
-
-def _read_file(path: Path, name: str) -> tuple[Any | None, dict[str, Any] | None, list[str]]:
-    """Return the table, the metadata and notes; no table: nothing in the file can be read."""
-    table, note = read_parquet(path, [*COLUMNS])
-    notes = [note] if note else []
-    if table is None:
-        return None, None, notes
-    if missing := [column for column in COLUMNS if column not in table.column_names]:
-        raise ValueError(
-            f"{name} must have the columns of a token record: {', '.join(missing)} missing. Move it out of credit/, "
-            f"or train again with log_token_credit: 10."
-        )
-    try:
-        meta = parse_object((table.schema.metadata or {})[METADATA], _META)
-    except (KeyError, ValueError):
-        meta = None
-        notes.append(f"{name} says nothing of its batch: scale and tau of its step are not known.")
-    return _checked(table, name), meta, notes
-
-
-def _checked(table: Any, name: str) -> Any:
-    """Return the table with the types of COLUMNS; its lists must agree."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    try:
-        table = table.select([*COLUMNS]).cast(schema())
-    except pa.ArrowException as error:
-        raise ValueError(
-            f"{name} must have the types of a token record: {' '.join(str(error).split()).rstrip('.')}. "
-            f"Move it out of credit/."
-        ) from error
-    unknown = sorted(set(pc.unique(table["kind"]).to_pylist()) - {*KINDS}, key=str)
-    if unknown:
-        raise ValueError(f"{name} must have the kinds {', '.join(KINDS)}: got {unknown[0]!r}. Move it out of credit/.")
-    counts = token_counts(table)
-    for column in _TOKEN_COLUMNS:
-        lengths = pc.list_value_length(table[column])
-        wrong = np.flatnonzero(pc.fill_null(lengths, 0).to_numpy() != np.where(lengths.is_valid(), counts, 0))
-        if len(wrong) or (column == "tokens" and table[column].null_count and counts.sum()):
-            row = int(wrong[0]) if len(wrong) else 0
-            raise ValueError(
-                f"{name} must have one entry of {column} per token: row {row} has {lengths[row]} for {counts[row]} "
-                f"tokens. Move it out of credit/."
-            )
-    return table
-
-
-def _in_order(tables: Iterable[Any]) -> Any:
-    """Join tables: steps in order, rows of a prompt adjacent, whatever the order in the files."""
-    import pyarrow as pa
-
-    table = pa.concat_tables(tables)
-    order = np.lexsort([table[name].to_numpy() for name in ("rollout", "group", "step")])
-    return table if np.array_equal(order, np.arange(len(order))) else table.take(pa.array(order))

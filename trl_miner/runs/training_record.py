@@ -32,6 +32,7 @@ _SHOWN_OF_ALL = (
     *("loss_type", "num_generations", "temperature", "learning_rate", "beta", "epsilon", "epsilon_high", "delta"),
     *("importance_sampling_level", "steps_per_generation", "num_iterations", "max_completion_length"),
 )
+_SHOWN_IF_SET = ("gate_on_correctness", "dose_share", "all_right", "all_wrong")
 # Where a run is written and who may: other places say it, or none should.
 _NOT_OF_METHOD = {"output_dir", "logging_dir", "run_name", "hub_token", "resume_from_checkpoint", "deepspeed"}
 _NOT_OF_METHOD |= {"overwrite_output_dir", "resume_with_changes"}
@@ -60,15 +61,7 @@ def write_run_record(
     record["papers"] |= {name: [*papers_of([name], None)[0]] for name in earlier if name not in record["papers"]}
     record["is_chat"] = prompts_are_chats(trainer)
     record["verifier"] = {"names": list(trainer.verifier.names), "all_must_score": trainer.verifier.is_guess}
-    # so that runs that differ in any of them are not taken for one method
-    rest = {name: value for one in (*others, trainer.args) for name, value in _changed(one).items()}
-    rest["reward_funcs"] = ", ".join(trainer.reward_func_names)
-    for adapter in (getattr(trainer.model, "peft_config", None) or {}).values():
-        rest["adapter"] = (
-            f"{getattr(adapter.peft_type, 'value', adapter.peft_type)}, rank {getattr(adapter, 'r', None)}"
-        )
-    rest = without_paths(redact(rest))
-    record["other_settings"] = {name: rest[name] for name in sorted(rest.keys() - record["settings"].keys())}
+    record["other_settings"] = _other_settings(trainer, others, record["settings"])
     if trainer.tools:
         record["settings"]["tools"] = ", ".join(tool.__name__ for tool in trainer.tools)
     if record["base_model"] is not None and record["base_model"]["hub"]:
@@ -78,6 +71,17 @@ def write_run_record(
     record |= {"compared": known["compared"]} if "compared" in known else {}
     if known != record:  # a run without a step left changes nothing
         write_json(path, record)
+
+
+def _other_settings(trainer: Any, others: Iterable[Any], shown: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that are not shown, so that runs that differ in any are not taken for one method."""
+    rest = {name: value for one in (*others, trainer.args) for name, value in _changed(one).items()}
+    rest["reward_funcs"] = ", ".join(trainer.reward_func_names)
+    for adapter in (getattr(trainer.model, "peft_config", None) or {}).values():
+        kind = getattr(adapter.peft_type, "value", adapter.peft_type)
+        rest["adapter"] = f"{kind}, rank {getattr(adapter, 'r', None)}"
+    rest = without_paths(redact(rest))
+    return {name: rest[name] for name in sorted(rest.keys() - shown.keys())}
 
 
 def prompts_are_chats(trainer: Any) -> bool:
@@ -115,8 +119,7 @@ def note(run: Path, **fields: Any) -> None:
 
 
 def read_verifier(run: Path) -> tuple[list[str], bool] | None:
-    """Return the names of the reward functions that decide what is correct, and whether all of them must have scored a
-    rollout; None: `training.json` does not say so, or cannot be read."""
+    """Return the reward functions that decide what is correct, and whether all must have scored; None: not known."""
     verifier = read_optional(run / RECORD, [], TRAINING).get("verifier")
     return (verifier["names"], verifier["all_must_score"]) if verifier else None
 
@@ -157,15 +160,12 @@ def _named(name: str | None) -> dict[str, Any] | None:
     """Return a Hub id as it is, and of a folder only its last name."""
     if not name:
         return None
-    if _is_made(name):
-        return {"name": name, "hub": False}
-    path = Path(name)
-    is_hub = HUB_ID.fullmatch(name) is not None and not path.exists()
-    return {"name": name if is_hub else path.resolve().name, "hub": is_hub}
+    is_hub = not _is_made(name) and HUB_ID.fullmatch(name) is not None and not Path(name).exists()
+    return {"name": name if is_hub or _is_made(name) else Path(name).resolve().name, "hub": is_hub}
 
 
 def _is_made(name: str) -> bool:
-    """Whether a data set is an embedded world or of reasoning-gym: their names look like Hub ids."""
+    """Return whether a data set is an embedded world or of reasoning-gym: their names look like Hub ids."""
     return name.startswith(("trl_miner/", "reasoning_gym/")) or name == "reasoning_gym"
 
 
@@ -173,10 +173,9 @@ def _settings(args: Any) -> dict[str, str]:
     """Return the settings that took part in the training."""
     names = ("advantage_estimator", "policy_loss", "correct_threshold", "correct_reward_func", "dynamic_sampling")
     shown = {name: getattr(args, name) for name in names}
-    shown |= {"gate_on_correctness": True} if args.gate_on_correctness else {}
+    optional = {name: getattr(args, name) for name in _SHOWN_IF_SET}
+    shown |= {name: value for name, value in optional.items() if value not in (None, False)}
     shown |= {"prompt_selection": args.prompt_selection} if args.prompt_selection != "none" else {}
-    shown |= {"dose_share": args.dose_share} if args.dose_share is not None else {}
-    shown |= {name: value for name in ("all_right", "all_wrong") if (value := getattr(args, name)) is not None}
     if hasattr(args, "max_staleness"):
         shown |= {"asynchronous": True, "max_staleness": args.max_staleness, "token_budget": args.token_budget}
     for method in args.methods:
@@ -189,8 +188,7 @@ def _changed(settings: Any) -> dict[str, str]:
     """Return the settings of a dataclass that are not at their default, as text."""
     changed = {}
     for field in dataclasses.fields(settings):
-        is_made = field.default is dataclasses.MISSING and field.default_factory is not dataclasses.MISSING
-        default = field.default_factory() if is_made else field.default  # type: ignore[operator]
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         value = getattr(settings, field.name)
         value, default = (getattr(one, "value", one) for one in (value, default))  # of an Enum
         is_plain = value is None or isinstance(value, str | int | float | list | tuple | dict)
@@ -212,14 +210,17 @@ def _versions() -> dict[str, str]:
 def git_revision() -> str | None:
     """Return the commit of this package's checkout, or else of the current folder's, with a mark if files differ."""
     package = Path(__file__).resolve().parent
-    for folder, of in ((package, ""), (Path.cwd(), " of the working folder")):
-        if of == "" and _git(folder, "ls-files", "--error-unmatch", Path(__file__).name) is None:
-            continue  # installed into an environment that happens to lie in a checkout
-        commit = _git(folder, "rev-parse", "--short=12", "HEAD")
-        if commit:
-            changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
-            return commit.strip() + of + (" + changes" if changed else "")
-    return None
+    # installed, it may lie in an environment that happens to lie in a checkout
+    is_checkout = _git(package, "ls-files", "--error-unmatch", Path(__file__).name)
+    found = _git(
+        package if is_checkout else Path.cwd(),
+        "describe",
+        "--always",
+        "--abbrev=12",
+        "--dirty= + changes",
+        "--exclude=*",
+    )
+    return found if is_checkout or not found else f"{found} of the working folder"
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
@@ -227,7 +228,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
         done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):  # no git, or a file system that hangs: the card can do without
         return None
-    return done.stdout if done.returncode == 0 else None
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def license_of(base_model: str) -> dict[str, str] | None:

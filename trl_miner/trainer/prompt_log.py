@@ -7,7 +7,6 @@ file.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ from ..distributed import current_world, decided_by_one
 from ..runs.prompt_ledger import (
     Batch,
     LedgerWriter,
-    header_line,
     header_of,
     key_text,
+    line_of,
     needs_ledger,
     parse_ledger,
     prompt_key,
@@ -58,14 +57,9 @@ class PromptOutcomes:
         num_generations: int,
         correct_threshold: float,
     ) -> None:
-        """Add the prompts of a round. Every process must call it.
+        """Add the prompts of a round. Every process must call it, with the B `rows` of its rollouts.
 
-        Args:
-            rows: B rows of the data set, of this process's rollouts.
-            rewards_N: Total rewards; NaN: not scored.
-            verifier_rewards_N: Rewards of the verifier; NaN: not scored.
-            num_generations: Rollouts per prompt, in a row.
-            correct_threshold: Least reward of the verifier of a correct rollout.
+        A reward of NaN was not scored; a rollout is correct from the verifier's reward `correct_threshold` on.
         """
         first = current_world().rank * len(rows)
         # A process looks at the prompts whose first rollout it has.
@@ -99,56 +93,26 @@ class PromptLog(TrainerCallback):
     def __init__(
         self, args: Any, rows: Any, state: Callable[[], RunState], resumed_from: Callable[[], Path | None]
     ) -> None:
-        """Make the ledger of a training that begins later.
+        """Make the ledger of a training that begins later, on `rows`.
 
-        Args:
-            args: Settings of the training.
-            rows: The training set.
-            state: Returns the state of the run. It counts the generation batches, each of which has a line.
-            resumed_from: Returns the checkpoint of a training that begins; None: it starts from scratch.
+        `state` returns the state of the run, which counts the batches, and `resumed_from` the checkpoint that it goes
+        on from; None: it starts from scratch.
         """
         self._args, self._rows, self._state, self._resumed_from = args, rows, state, resumed_from
-        self._lines: list[bytes] = []  # of the run that this training goes on with
-        self._numbers: dict[str, int] | None = None  # of the prompts, by key; None: no batch has begun
+        self._numbers: dict[str, int] = {}  # of the prompts, by key
         self._writer: LedgerWriter | None = None
         self._skipped: dict[str, None] = {}  # keys of prompts that the batch in progress skips
-        self._has_warned = False
         self.selection = make_selection(args)
 
-    @cached_property
-    def _header(self) -> bytes:
-        rows = None if isinstance(self._rows, IterableDataset) else self._rows
-        return header_line(header_of(rows, self._args.correct_threshold))
-
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Read the ledger of the run that the training goes on with. Every process must call it.
+        """Take up the ledger of the run that the training goes on with. Every process must call it.
 
         Raises:
             ValueError: It does not fit the checkpoint, and `prompt_selection` needs it.
         """
-        self._numbers, self._lines = None, decided_by_one(self._read)
-        if not self._lines:
-            self._state().forget_batches()
-
-    def _read(self) -> list[bytes]:
-        checkpoint, args = self._resumed_from(), self._args
-        if checkpoint is None:
-            return []
-        try:
-            return read_beginning(checkpoint.parent, self._header, self._state().prompts["batches"])
-        except (ValueError, OSError) as error:
-            if self.selection is not None:
-                raise ValueError(needs_ledger(args.prompt_selection, str(error))) from error
-            logger.warning(f"The prompt ledger begins anew: {error}.")
-            return []
-
-    def begin_batch(self) -> None:
-        """Begin a generation batch. Every process must call it."""
-        self._skipped.clear()
-        if self._numbers is not None:
-            return
-        # One batch less where the rollouts of the checkpoint could not be restored.
-        lines = self._lines[: 1 + self._state().prompts["batches"]] or [self._header]
+        lines = decided_by_one(self._read)
+        if len(lines) == 1:
+            self._state().prompts |= {"batches": 0}
         ledger = parse_ledger(b"".join(lines))
         self._numbers = {key: number for number, key in enumerate(ledger.keys)}
         self._writer = LedgerWriter(self._args.output_dir, lines) if PartialState().is_main_process else None
@@ -157,9 +121,25 @@ class PromptLog(TrainerCallback):
             for batch in ledger.batches:
                 self.selection.observe(batch)
 
+    def _read(self) -> list[bytes]:
+        rows = None if isinstance(self._rows, IterableDataset) else self._rows
+        header, checkpoint = header_of(rows, self._args.correct_threshold), self._resumed_from()
+        if checkpoint is not None:
+            try:
+                return read_beginning(checkpoint.parent, header, self._state().prompts["batches"])
+            except (ValueError, OSError) as error:
+                if self.selection is not None:
+                    raise ValueError(needs_ledger(self._args.prompt_selection, str(error))) from error
+                logger.warning(f"The prompt ledger begins anew: {error}.")
+        return [line_of(header)]
+
+    def begin_batch(self) -> None:
+        """Begin a generation batch. Every process must call it."""
+        self._skipped.clear()
+
     def skips(self, key: str) -> bool:
         """Return whether the batch in progress skips a prompt, by its key, as long as there are others."""
-        number = (self._numbers or {}).get(key)
+        number = self._numbers.get(key)
         if number is None or self.selection is None or not self.selection.skips(number, key):
             return False
         self._skipped[key] = None
@@ -170,17 +150,10 @@ class PromptLog(TrainerCallback):
     ) -> None:
         """Write a batch that is complete, and add to the metrics of the training what the selection made of it.
 
-        Args:
-            outcomes: How its prompts came out.
-            step: The first optimizer step that trains on it.
-            num_generations: Rollouts per prompt.
-            metrics: By name, values of which TRL logs the mean.
+        `step` is the first optimizer step that trains on it. TRL logs the mean of each of the `metrics`.
         """
-        numbers = self._numbers
-        assert numbers is not None, "`begin_batch` comes first"
-        new = [
-            pair for pair in dict(zip(outcomes.keys, outcomes.texts, strict=True)).items() if pair[0] not in numbers
-        ]
+        numbers, texts = self._numbers, dict(zip(outcomes.keys, outcomes.texts, strict=True))
+        new = [pair for pair in texts.items() if pair[0] not in numbers]
         numbers |= {key: len(numbers) + place for place, (key, _) in enumerate(new)}
         sampled = {*outcomes.keys}
         batch = Batch(
@@ -198,17 +171,7 @@ class PromptLog(TrainerCallback):
         if self._writer is not None:
             self._writer.append(batch.line())
         if self.selection is not None:
-            self._warn_of_refill(len(self._skipped) - len(batch.skipped))
             self.selection.observe(batch)
             metrics["selection/skipped"].append(float(len(batch.skipped)))
             for name, value in self.selection.metrics().items():
                 metrics[name] = [value]  # not appended: a total has no mean
-
-    def _warn_of_refill(self, count: int) -> None:
-        if count and not self._has_warned and PartialState().is_main_process:
-            logger.warning(
-                f"prompt_selection: {self._args.prompt_selection} leaves fewer prompts than a batch takes: {count} "
-                f"skipped ones refilled it. The policy may have learnt what these data can teach; use more or harder "
-                f"prompts, or stop here."
-            )
-            self._has_warned = True

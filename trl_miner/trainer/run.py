@@ -1,4 +1,4 @@
-"""What a run resumes: `RunState` in `trainer_state.json`, and checkpoints that are whole or not there at all."""
+"""What a run resumes: `RunState` in `trainer_state.json`, and checkpoints that are marked once they are whole."""
 
 import logging
 import math
@@ -20,9 +20,8 @@ from ..runs import checkpoints
 from ..runs.accidents import DiskFull, why_full
 from ..runs.locks import check_run, hold_run
 from ..runs.run_folder import forget_after, make_room
-from ..runs.segments import Segment, continued, settings_of, trainer_settings
-from ..runs.trainer_state import FILE as STATE
-from ..runs.trainer_state import last_step, planned_steps
+from ..runs.segments import Segment, continued, trainer_settings
+from ..runs.trainer_state import last_step
 from ..runs.training_record import write_run_record
 from .patching import patched
 from .reference import restore_reference, save_reference
@@ -38,9 +37,8 @@ class RunState(TrainerCallback, ExportableState):
         self.used = 0  # those of them that had an advantage
         self.tokens = 0  # completion tokens of all that was generated
         # Generation batches so far, each of which has a line in the prompt ledger, and the position of the prompt
-        # stream; None: TRL draws the prompts. `cycle_start`: where the generation cycle in progress began.
+        # stream; None: TRL draws the prompts.
         self.prompts: dict[str, Any] = {"batches": 0, "stream": None}
-        self.cycle_start = self.prompts
         self.dose: dict[str, Any] = {}  # what was asked for, and a `DoseState`; empty: not begun
         self.segments: list[Segment] = []  # the settings of each part of the run: see `runs.segments`
 
@@ -51,21 +49,17 @@ class RunState(TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, in transformers' form."""
-        names = ("generated", "used", "tokens", "prompts", "cycle_start", "dose", "segments")
+        names = ("generated", "used", "tokens", "prompts", "dose", "segments")
         return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
 
     def count_batch(self, stream: dict[str, Any] | None) -> None:
         """Count a generation batch, which leaves the prompt stream at that position."""
         self.prompts = {"batches": self.prompts["batches"] + 1, "stream": stream}
 
-    def forget_batches(self) -> None:
-        """Count generation batches from 0 again."""
-        self.prompts, self.cycle_start = self.prompts | {"batches": 0}, self.cycle_start | {"batches": 0}
-
     def on_train_begin(
         self, args: Any, state: Any, control: Any, *, train_dataloader: Any = None, **kwargs: Any
     ) -> None:
-        self.prompts = self.cycle_start = {"batches": 0, "stream": None}
+        self.prompts = {"batches": 0, "stream": None}
         # transformers restores callbacks on request alone (restore_callback_states_from_checkpoint); the order of the
         # data is not a matter of choice.
         for name, value in state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).items():
@@ -88,10 +82,8 @@ def skip_passes(dataloader: Any, steps: int, accumulation: int) -> None:
     of the earlier passes are drawn here and dropped. A sampler with `set_epoch` is told the pass; transformers tells
     it on one process alone, where it also skips batches.
 
-    Args:
-        dataloader: As accelerate has prepared it.
-        steps: Optimizer steps that the run has done.
-        accumulation: Micro-batches of an optimizer step. The last step of a pass may have fewer.
+    `dataloader` is accelerate's. The run has done `steps` optimizer steps of `accumulation` micro-batches each; the
+    last one of a pass may have fewer.
     """
     passes = steps // max(math.ceil(len(dataloader) / accumulation), 1)
     sampler = dataloader
@@ -104,24 +96,12 @@ def skip_passes(dataloader: Any, steps: int, accumulation: int) -> None:
         deque(sampler, maxlen=0)
 
 
-def settings_of_rollouts(args: Any) -> dict[str, str]:
-    """Return the settings that a generation cycle depends on: its rollouts, and what the loss reads of them.
-
-    All that a resume tells, and the batches of a process. To generate again costs one generation.
-    """
-    own = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
-    return settings_of(args) | {name: str(getattr(args, name)) for name in own}
-
-
 class NothingLeft(Exception):  # noqa: N818
     """Ends a training whose checkpoint has done all steps, before transformers makes one more."""
 
 
 class Checkpointing(TrainerCallback):
-    """Writes the checkpoints of a trainer, takes up its rollouts where they left off, and watches its run folder.
-
-    It takes the whole trainer: transformers' method writes a checkpoint of all of it.
-    """
+    """Writes the checkpoints of a trainer, takes up its rollouts where they left off, and watches its run folder."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
@@ -130,6 +110,7 @@ class Checkpointing(TrainerCallback):
         self.resumed_from: Path | None = None  # the checkpoint of a training that begins; None once it is taken up
         self._prepared: tuple[str | bool | None, ...] = ()  # what `prepare` has returned, until a training takes it
         self._segments: list[Segment] = []
+        self._has_changed = False  # whether the settings are others than those of the checkpoint
 
     def resume(self, wanted: str | bool | None) -> str | None:
         """Return the checkpoint that a training resumes from: `prepare`, once for each training."""
@@ -138,9 +119,9 @@ class Checkpointing(TrainerCallback):
         return checkpoint
 
     def prepare(self, wanted: str | bool | None) -> str | None:
-        """Return the checkpoint to resume from, the same on every process, and make the run folder ready for the run.
+        """Return the checkpoint to resume from, and make the run folder ready. Every process must call it.
 
-        Every process must call it. It does so once: what it has returned may be passed in again.
+        It does so once: what it has returned may be passed in again.
 
         Raises:
             ValueError: There is no whole checkpoint, it has other settings, or the folder is another run's.
@@ -148,27 +129,27 @@ class Checkpointing(TrainerCallback):
         if (wanted or None) in self._prepared:
             return None if self._prepared[0] is None else str(self._prepared[0])
         with hold_run(self._trainer.args.output_dir):
-            checkpoint = self._choose(wanted)
-            self._segments = decided_by_one(lambda: self._begin(wanted, checkpoint))
+            args = self._trainer.args
+            checkpoint = checkpoints.agree_on(wanted, args.output_dir, only_model=args.save_only_model)
+            self._segments, self._has_changed = decided_by_one(lambda: self._begin(wanted, checkpoint))
         self.resumed_from = None if checkpoint is None else Path(checkpoint)
         self._prepared = checkpoint, wanted or None
         return checkpoint
 
-    def _begin(self, wanted: str | bool | None, checkpoint: str | None) -> list[Segment]:
-        """Judge the settings and the folder, clear it, and write `training.json`, on one process; return the segments
-        of the run."""
+    def _begin(self, wanted: str | bool | None, checkpoint: str | None) -> tuple[list[Segment], bool]:
+        """Judge settings and folder, clear it, and write `training.json`. Return the segments, and whether the
+        settings have changed."""
         trainer, args, place = self._trainer, self._trainer.args, None if checkpoint is None else Path(checkpoint)
         about = trainer.about
         settings, methods = trainer_settings(trainer, about.get("others", ())), [one.name for one in args.methods]
-        folder, confirmed = Path(args.output_dir), args.resume_with_changes
+        folder, step, warning = Path(args.output_dir), 0, ""
         segments: list[Segment] = [{"step": 0, "methods": methods, "settings": settings}]
-        step = 0
         if place is not None:
             step = last_step(place) or 0
-            segments, warning = continued(place, settings, methods, step, is_confirmed=confirmed)
-            if warning:
-                logger.warning(warning)
-                checkpoints.check_newest(folder, place)
+            segments, warning = continued(place, settings, methods, step, is_confirmed=args.resume_with_changes)
+        if place is not None and warning:
+            logger.warning(warning)
+            checkpoints.check_newest(folder, place)
         make_room(args, settings, wanted=wanted, checkpoint=place, model=trainer.model.config._name_or_path)
         forget_after(folder, step)
         try:
@@ -176,35 +157,15 @@ class Checkpointing(TrainerCallback):
             write_run_record(trainer, segments=segments, **about)
         except OSError as error:  # as with the lock: a training that saves nothing can do without
             logger.warning(f"{folder} cannot be written ({error}): no file will say what this run was.")
-        return segments
-
-    def _choose(self, wanted: str | bool | None) -> str | None:
-        trainer = self._trainer
-        if trainer.accelerator.is_local_main_process:
-            checkpoints.recover(trainer.args.output_dir)
-        trainer.accelerator.wait_for_everyone()
-        only_model = trainer.args.save_only_model
-        return checkpoints.agree_on(wanted, trainer.args.output_dir, only_model=only_model)
+        return segments, bool(warning)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """End the training if the checkpoint, which is loaded by now, has done all steps: see `end_at_once`."""
         RunState.of(self._trainer).segments = self._segments
-        self._warn_of_schedule(args, state.max_steps)
         if self.resumed_from is not None and state.global_step >= state.max_steps:
             raise NothingLeft
         if self.resumed_from is not None:
             restore_reference(self._trainer, self.resumed_from)
-
-    def _warn_of_schedule(self, args: Any, steps: int) -> None:
-        """Warn where a new length moves the learning rate of the steps that are left."""
-        planned = steps if self.resumed_from is None else planned_steps(self.resumed_from)
-        schedule = str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type))
-        if planned in (None, steps) or schedule.startswith("constant") or not self._trainer.is_world_process_zero():
-            return
-        logger.warning(
-            f"The run was planned for {planned} steps and now has {steps}: with lr_scheduler_type={schedule} the "
-            f"learning rate of the steps that are left is that of a run of {steps}."
-        )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Check, before anything is written, that the run folder is still there and nobody else's."""
@@ -238,91 +199,70 @@ class Checkpointing(TrainerCallback):
             return
         trainer, folder = self._trainer, self.resumed_from
         self.resumed_from = None
-        place = trainer.accelerator.process_index, trainer.accelerator.num_processes
-        settings = settings_of_rollouts(trainer.args)
-        rollouts = checkpoints.load_rollouts(folder, *place, trainer.accelerator.device, settings)
-        if rollouts is not None:
+        place = trainer.accelerator.process_index, self._layout()
+        device = trainer.accelerator.device
+        rollouts = checkpoints.load_rollouts(folder, *place, device, has_changed=self._has_changed)
+        if rollouts is not None:  # else the cycle in progress, if there is one, is generated again
             trainer._step, trainer._buffered_inputs = rollouts["micro_step"], rollouts["batches"]
-        else:  # the cycle in progress, if there is one, is generated again
-            RunState.of(trainer).prompts = RunState.of(trainer).cycle_start
+
+    def _layout(self) -> list[int]:
+        args = self._trainer.args
+        sizes = args.per_device_train_batch_size, args.gradient_accumulation_steps, args.steps_per_generation
+        return [self._trainer.accelerator.num_processes, *sizes]
 
     def save(self, folder: Path, write: Callable[[], None]) -> None:
-        """Write a checkpoint in an unfinished folder, then move it to its place. Every process must call it.
+        """Write a checkpoint, and mark it as whole when every process has. Every process must call it.
 
-        A marker written behind transformers' own files would not do: it rotates the older checkpoints before, so that
-        a kill in between would leave none, and writes over a checkpoint of the same step file by file.
+        The older ones are rotated behind the mark: a kill before it would otherwise leave none.
         """
-        trainer, name = self._trainer, f"{checkpoints.PREFIX}{self._trainer.state.global_step}"
-        unfinished = folder / checkpoints.UNFINISHED / name
+        trainer, args = self._trainer, self._trainer.args
+        checkpoint = folder / f"{checkpoints.PREFIX}{trainer.state.global_step}"
         with phase(CHECKPOINT, trainer.state.global_step):
             try:
-                self._write(unfinished, write)
-                self._finish(folder, name)
+                self._write(checkpoint, write)
             except Exception as error:
-                raise self._why_not_written(error, folder, name) from error
-            self._rotate(folder)
-        if trainer.args.push_to_hub:
-            push_checkpoint(trainer, str(folder / name))
+                raise self._why_not_written(error, checkpoint) from error
+            if trainer.is_world_process_zero():
+                best = trainer.state.best_model_checkpoint
+                rotate_checkpoints(str(folder), args.save_total_limit, best, use_mtime=True)
+            trainer.accelerator.wait_for_everyone()
+        if args.push_to_hub:
+            push_checkpoint(trainer, str(checkpoint))
 
-    def _write(self, unfinished: Path, write: Callable[[], None]) -> None:
-        trainer, args = self._trainer, self._trainer.args
-        if trainer.accelerator.is_local_main_process:
-            checkpoints.begin(unfinished.parent.parent)
-        trainer.accelerator.wait_for_everyone()
-        with (
-            patched(trainer, "_get_output_dir", lambda *_, **__: str(unfinished.parent)),
-            patched(args, "push_to_hub", False),
-        ):
+    def _write(self, checkpoint: Path, write: Callable[[], None]) -> None:
+        trainer, accelerator = self._trainer, self._trainer.accelerator
+        if accelerator.is_local_main_process:
+            checkpoints.begin(checkpoint)
+        accelerator.wait_for_everyone()
+        with patched(trainer.args, "push_to_hub", False), patched(trainer.args, "save_total_limit", None):
             write()
-        self._save_rollouts(unfinished)
-        save_reference(trainer, unfinished)
-        if trainer.state.best_global_step and args.should_save:
-            self._name_best(unfinished)
+        self._save_rollouts(checkpoint)
+        save_reference(trainer, checkpoint)
+        accelerator.wait_for_everyone()
+        if accelerator.is_main_process:
+            checkpoints.finish(checkpoint)
+        accelerator.wait_for_everyone()
+        # A node with a disk of its own has its part of the checkpoint.
+        if accelerator.is_local_main_process and not (checkpoint / checkpoints.FILES).is_file():
+            checkpoints.finish(checkpoint)
 
-    def _name_best(self, unfinished: Path) -> None:
-        """Correct the best checkpoint's place: transformers looked for it where this one is being written."""
-        state = self._trainer.state
-        best = unfinished.parent.parent / f"{checkpoints.PREFIX}{state.best_global_step}"
-        if best.name == unfinished.name or best.exists():
-            state.best_model_checkpoint = str(best)
-            state.save_to_json(str(unfinished / STATE))
-
-    def _save_rollouts(self, unfinished: Path) -> None:
+    def _save_rollouts(self, checkpoint: Path) -> None:
         """Save the rollouts of a generation cycle that the checkpoint lies in the middle of."""
         trainer = self._trainer
-        if getattr(trainer, "_buffered_inputs", None) is None:  # those of an asynchronous run come out of a queue
+        batches = getattr(trainer, "_buffered_inputs", None)
+        if batches is None:  # those of an asynchronous run come out of a queue
             return
-        if trainer._step % (trainer.args.steps_per_generation * trainer.num_iterations) != 0:
-            place = trainer.accelerator.process_index, trainer.accelerator.num_processes
-            settings, step = settings_of_rollouts(trainer.args), trainer._step
-            checkpoints.save_rollouts(unfinished, *place, trainer._buffered_inputs, settings=settings, micro_step=step)
+        step = trainer._step
+        if step % (trainer.args.steps_per_generation * trainer.num_iterations) != 0:
+            checkpoints.save_rollouts(checkpoint, trainer.accelerator.process_index, self._layout(), batches, step)
 
-    def _finish(self, folder: Path, name: str) -> None:
-        """Move a checkpoint that every process has written to its place."""
-        trainer, accelerator = self._trainer, self._trainer.accelerator
-        accelerator.wait_for_everyone()
-        if trainer.is_world_process_zero():
-            checkpoints.finish(folder, name)
-        accelerator.wait_for_everyone()
-        # A node with a disk of its own still has its part of the checkpoint.
-        if accelerator.is_local_main_process and (folder / checkpoints.UNFINISHED / name).exists():
-            checkpoints.finish(folder, name)
-
-    def _rotate(self, folder: Path) -> None:
-        trainer = self._trainer
-        if trainer.is_world_process_zero():
-            limit, best = trainer.args.save_total_limit, trainer.state.best_model_checkpoint
-            rotate_checkpoints(
-                output_dir=str(folder), save_total_limit=limit, best_model_checkpoint=best, use_mtime=True
-            )
-        trainer.accelerator.wait_for_everyone()
-
-    def _why_not_written(self, error: Exception, folder: Path, name: str) -> Exception:
+    def _why_not_written(self, error: Exception, checkpoint: Path) -> Exception:
+        folder = checkpoint.parent
         full = why_full(error, folder)
         if self._trainer.accelerator.is_local_main_process:
-            checkpoints.discard(folder)
+            checkpoints.begin(checkpoint)  # what it holds is free again
         last = checkpoints.newest(folder)
         return (DiskFull if full else RuntimeError)(
-            f"{name} could not be written in {folder}: {full or error}. The run can go on from "
+            f"{checkpoint.name} could not be written in {folder}: {full or error}. The run can go on from "
             f"{last.name if last else 'the start: there is no other checkpoint'}."
         )

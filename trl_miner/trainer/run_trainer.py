@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunTrainer(Trainer):
-    """The run of a trainer: its folder, state and watchdog, which rollout is correct, how its model is saved.
+    """The run of a trainer: its folder and state, which rollout is correct, how its model is saved.
 
     A base class beside TRL's trainer, which comes after it.
     """
@@ -66,19 +66,16 @@ class RunTrainer(Trainer):
             trl: Any = super()
             self._name, self._paper, self._tag_names = trl._name, trl._paper, trl._tag_names
         self._choose_verifier()
-        self._check_columns()
+        columns = getattr(self.train_dataset, "column_names", None)
+        if columns is not None and self.rollout_func is None:  # a stream's are unknown; a rollout adds its own
+            needs_prompt = not getattr(self, "environment_factories", None)  # an environment may bring its own
+            check_reward_columns(self.reward_func_names, self.reward_funcs, columns, needs_prompt=needs_prompt)
         self.prompt_form: PromptForm | None = None  # goes into the folder of every model; None: not known yet
         if isinstance(self.train_dataset, Dataset):  # a stream's is seen in its first batch
             self.take_form(form_of_rows(self.train_dataset, self.args.chat_template_kwargs))
         self.add_callback(RunState())
         self._checkpoints = Checkpointing(self)
         self._credit = CreditRecorder(self) if self.args.log_token_credit else None
-
-    def _check_columns(self) -> None:
-        columns = getattr(self.train_dataset, "column_names", None)
-        if columns is not None and self.rollout_func is None:  # a stream's are unknown; a rollout adds its own
-            needs_prompt = not getattr(self, "environment_factories", None)  # an environment may bring its own
-            check_reward_columns(self.reward_func_names, self.reward_funcs, columns, needs_prompt=needs_prompt)
 
     def _choose_verifier(self) -> None:
         self.verifier = find_verifier(
@@ -101,10 +98,9 @@ class RunTrainer(Trainer):
     # A training: from a checkpoint, step by step.
 
     def find_checkpoint(self, wanted: str | bool | None) -> str | None:
-        """Return the checkpoint that `train(wanted)` would resume from, which it also takes. Every process must call.
+        """Return the checkpoint that `train(wanted)` would resume from, which it also takes: every process calls it.
 
-        Raises:
-            ValueError: There is no whole checkpoint, it has other settings, or output_dir is another run's.
+        It raises what `train` raises before the first step.
         """
         return self._checkpoints.prepare(wanted)
 
@@ -148,13 +144,8 @@ class RunTrainer(Trainer):
         self.prompt_form = form
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Save the model as transformers does, and beside it the form of its prompts. Every process must call it.
-
-        Args:
-            output_dir: The folder; None: that of the run.
-            _internal_call: As transformers', which pushes where it is False and `push_to_hub` is set.
-        """
-        with patched(self, "args", self.args.without_secrets()):  # which go into `training_args.bin`
+        """Save the model as transformers does, and beside it the form of its prompts. Every process must call it."""
+        with patched(self, "args", self.args.without_secrets()):  # `training_args.bin` holds them
             super().save_model(output_dir, _internal_call=True)
         if self.args.should_save:
             write_form(Path(output_dir or self.args.output_dir), self.prompt_form)
@@ -222,10 +213,8 @@ class RunTrainer(Trainer):
 
     @contextmanager
     def evaluating(self, *, as_training: bool = False) -> Iterator[None]:
-        """Put the model into evaluation mode inside the block, so that it drops nothing out.
-
-        With `as_training` its parts alone, so that its forwards still count as those of a training.
-        """
+        """Put the model into evaluation mode inside the block; with `as_training` its parts alone, so that its
+        forwards still count as those of a training."""
         modes = {module: module.training for module in self.model.modules()}
         self.model.eval()
         self.model.training = as_training
@@ -244,8 +233,8 @@ class RunTrainer(Trainer):
     def casting_once(self) -> AbstractContextManager[Any]:
         """Have mixed precision keep its 16-bit copies of float32 weights from one forward to the next.
 
-        For generation, whose forwards of one token otherwise spend much of their time on making them. The copies exist
-        in any forward, so the peak of memory stays; not so with sharded weights, where this does nothing.
+        Generation otherwise spends much of its time on making them. With sharded weights this does nothing, as the
+        copies would raise the peak of memory.
         """
         is_sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled
         return nullcontext() if is_sharded else self.accelerator.autocast()
