@@ -15,6 +15,7 @@ from trl_miner.viewing.frame import read_metrics
 from trl_miner.viewing.grouping import group_methods
 from trl_miner.viewing.held_out import (
     against_tables,
+    comparisons,
     draw_against,
     held_out_plans,
     pass_tables,
@@ -22,12 +23,17 @@ from trl_miner.viewing.held_out import (
     scored_alike,
 )
 from trl_miner.viewing.material import read_material
-from trl_miner.viewing.method_tables import METRICS, training_table
+from trl_miner.viewing.method_tables import METRICS, runs_table
 from trl_miner.viewing.report import write_report
 
 
 def methods_of(*folders):
     return group_methods(read_material(folders).runs)
+
+
+def against(*folders):
+    scored = scored_alike(methods_of(*folders))
+    return against_tables(scored, comparisons(scored))
 
 
 def edit(path, change):
@@ -107,7 +113,7 @@ def test_the_numbers_of_a_report_follow_from_the_raw_file_alone(tmp_path):
 
 def test_a_planted_effect_is_found_and_its_absence_is_not(tmp_path):
     write_study(tmp_path, seeds=5)  # 15 points between miner and grpo, 0 between miner_wo_ac and grpo
-    inside, outside, _, _ = against_tables(scored_alike(methods_of(tmp_path)))
+    inside, outside = against(tmp_path)
     for table in (inside, outside):
         difference, low, _, high = cells(table, "miner")[2].replace("(", "").replace(")", "").split()
         assert float(difference) == pytest.approx(15, abs=3) and float(low) > 0 and float(high) > 15
@@ -119,18 +125,11 @@ def test_a_planted_effect_is_found_and_its_absence_is_not(tmp_path):
     assert "adjusted for the 2 comparisons of its column" in inside.notes[1]
 
 
-def test_miners_variants_are_held_against_miner(tmp_path):
-    write_study(tmp_path)
-    tables = {table.title: table for table in against_tables(scored_alike(methods_of(tmp_path)))}
-    (row,) = tables["Against miner, trained levels (1 to 6)"].rows
-    assert row[0] == "miner_wo_ac" and row[2].startswith("-1")  # about -15
-
-
 def test_only_seeds_that_both_have_are_paired(tmp_path):
     write_study(tmp_path / "a", after={"grpo": 0.6}, seeds=3)
     write_study(tmp_path / "b", after={"miner": 0.7}, seeds=5)
     write_study(tmp_path / "c", after={"miner_wo_ac": 0.7}, seeds=1)
-    table = against_tables(scored_alike(methods_of(tmp_path / "a", tmp_path / "b", tmp_path / "c")))[0]
+    table = against(tmp_path / "a", tmp_path / "b", tmp_path / "c")[0]
     assert [row[:2] for row in table.rows] == [["miner", "3"], ["miner_wo_ac", "1"]]
     assert any("With 1 seed, interval and p are over the problems alone" in note for note in table.notes)
 
@@ -139,8 +138,8 @@ def test_runs_scored_on_other_problems_are_left_out_and_named(tmp_path):
     folders = write_study(tmp_path)
     edit(folders[-1] / "held_out.json", lambda content: content["problems"].update(fingerprint="other"))
     scored = scored_alike(methods_of(tmp_path))
-    assert scored.left_out == ["miner_wo_ac/seed3"] and len(scored.methods["miner_wo_ac"].runs) == 2
-    assert "Left out, scored on other problems: miner_wo_ac/seed3." in against_tables(scored)[0].notes
+    assert scored.left_out == ["miner_wo_ac/seed3"] and len(scored.methods[-1].runs) == 2
+    assert "Left out, scored on other problems: miner_wo_ac/seed3." in against(tmp_path)[0].notes
 
 
 def test_problems_without_levels_are_one_range(tmp_path):
@@ -183,7 +182,7 @@ def test_where_every_problem_has_an_unscored_sample_nothing_is_compared(tmp_path
         edit(folder / "held_out.json", lambda content: lose_one_sample(content["moments"]["after"]))
     scored = scored_alike(methods_of(tmp_path))
     assert scored.num_unscored == 80
-    assert [plan.draw() for plan in held_out_plans(scored)] == pass_tables(scored) == against_tables(scored) == []
+    assert held_out_plans(scored, comparisons(scored)) == pass_tables(scored) == against(tmp_path) == []
 
 
 def lose_one_sample(counts):
@@ -201,25 +200,20 @@ def test_counts_that_are_damaged_are_left_out_with_a_note(tmp_path):
         assert run.held_out is None and told in run.notes[-1] and "held_out.json" in run.notes[-1]
 
 
-# Training
-
-
-def test_what_training_did(tmp_path):
+def test_what_each_run_logged(tmp_path):
     folders = write_study(tmp_path)
     edit(folders[-1] / "trainer_state.json", lambda state: state.update(global_step=50))
-    table = training_table(read_metrics(methods_of(tmp_path), METRICS))
-    assert table.header[2:] == [
-        *("Reward", "Entropy", "Prompts all right", "Rollouts with a gradient", "Rollouts recovered"),
-        *("tau_pos / tau_ref", "Cap binds", "Factor on PH advantages", "Time for MINER", "Runs not finished"),
-    ]
-    # reward .5 + .4 * step / 60 and entropy .6 - .3 * step / 60 at steps 10 and 60;
-    # used 128 of 256; 3 / 1000; cap 5/6, 4/6, ... 0: mean 2.5/6;
+    table = runs_table(read_metrics(methods_of(tmp_path), METRICS))
+    assert "KL" not in table.header  # no run has it
+    # reward .5 + .4 * step / 60 and entropy .6 - .3 * step / 60 at steps 10 and 60; cap 5/6, 4/6, ... 0: mean 2.5/6;
     # .02 s of a step of 2 s
-    assert list(cells(table, "miner").values())[2:] == [
-        *("0.567 → 0.900", "0.550 → 0.300", "33% → 75%", "50.0%", "30.0%", "3.0e-03", "42%", "0.500", "1.00%", "0")
+    own = dict(zip(table.header, next(row for row in table.rows if row[0] == "miner/seed1"), strict=True))
+    assert own.pop("Pass@1, held out").count(" → ") == 1
+    assert list(own.values())[1:] == [
+        *("60 of 60", "2.00", "0.567 → 0.900", "0.550 → 0.300", "33% → 75%", "70.0%", "30.0%", "42%", "0.500", "1.00%")
     ]
-    found = [cells(table, name) for name in ("grpo", "miner_wo_ac")]
-    assert found[0][8] == "n/a" and found[1][11] == "1"
+    grpo, last = table.rows[0], table.rows[-1]
+    assert dict(zip(table.header, grpo, strict=True))["Cap binds"] == "n/a" and last[1] == "50 of 60, unfinished"
 
 
 # Pictures, and what is not there
@@ -243,7 +237,8 @@ def test_few_methods_have_bands_and_of_many_those_that_stand_out(tmp_path, monke
 
 def test_differences_are_drawn_with_their_intervals(tmp_path):
     write_study(tmp_path)
-    figure = draw_against(scored_alike(methods_of(tmp_path)))
+    scored = scored_alike(methods_of(tmp_path))
+    figure = draw_against(scored, comparisons(scored))
     assert [axes.get_title()[:7] for axes in figure.axes] == ["Pass@1,", "Pass@64", "Pass@1,", "Pass@64"]
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["miner", "miner_wo_ac"]
     _, bar, point, _, other = figure.axes[0].get_lines()  # the first is the line at 0
@@ -263,5 +258,5 @@ def test_runs_that_did_not_record_it_have_none_of_it(tmp_path):
 def test_one_method_alone_has_its_pass_at_k(tmp_path):
     write_study(tmp_path, after={"miner": 0.7}, seeds=1)
     scored = scored_alike(methods_of(tmp_path))
-    assert against_tables(scored) == [] and [table.title[:6] for table in pass_tables(scored)] == ["Pass@K"] * 2
-    assert [plan.name for plan in held_out_plans(scored)] == ["held_out_by_k"]
+    assert against(tmp_path) == [] and [table.title[:6] for table in pass_tables(scored)] == ["Pass@K"] * 2
+    assert [plan.name for plan in held_out_plans(scored, [])] == ["held_out_by_k"]

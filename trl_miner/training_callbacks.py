@@ -107,7 +107,7 @@ class CreditPageCallback(TrainerCallback):
     """Shows the token records in the trackers of the run, at checkpoints and at the end.
 
     trackio and Weights & Biases get the page of `trl-miner inspect` as `token_credit`. TensorBoard shows no pages; it
-    gets the tokens that were paid most, as text and as a picture. Failures are warnings and never stop training.
+    gets the tokens with the most credit, as text and as a picture. Failures are warnings and never stop training.
     """
 
     def __init__(self, trainer: Any) -> None:
@@ -147,11 +147,11 @@ class CreditPageCallback(TrainerCallback):
         tracker.log({CREDIT: tracker.Html(str(path), inject=False), "train/global_step": step})
 
     def _send_table(self, run: str, step: int) -> None:
-        from .viewing.credit import draw_paid_tokens, paid_tokens_markdown, read_credit
+        from .viewing.credit import credited_tokens_markdown, draw_credited_tokens, read_credit
 
         callbacks = self._trainer.callback_handler.callbacks
         writer = next(callback.tb_writer for callback in callbacks if isinstance(callback, TensorBoardCallback))
         credit = read_credit(run)
-        writer.add_text(CREDIT, paid_tokens_markdown(credit, num_tokens=30), step)
-        writer.add_figure(CREDIT, draw_paid_tokens(credit), step, close=False)
+        writer.add_text(CREDIT, credited_tokens_markdown(credit, num_tokens=30), step)
+        writer.add_figure(CREDIT, draw_credited_tokens(credit), step, close=False)
         writer.flush()

@@ -65,12 +65,15 @@ class Plan:
         return Picture(self.name, self.title, self.caption, svg, panels)
 
 
+Block = list[str] | Table | Plan | Picture | None  # a list is one of points; None is left out
+
+
 @dataclass(frozen=True)
 class Section:
-    """A part of a report; a list among its blocks is one of points."""
+    """A part of a report."""
 
     title: str
-    blocks: Sequence[list[str] | Table | Plan | Picture]
+    blocks: Sequence[Block]
     is_warning: bool = False
 
     @property
@@ -95,8 +98,8 @@ def markdown_page(title: str, lead: str, sections: Sequence[Section]) -> str:
     return "\n".join(parts)
 
 
-def _markdown_block(block: list[str] | Table | Plan | Picture) -> str:
-    assert not isinstance(block, Plan), "a picture is drawn before its page"
+def _markdown_block(block: Block) -> str:
+    assert block is not None and not isinstance(block, Plan), "a picture is drawn before its page"
     if isinstance(block, Table):
         return f"### {for_markdown(block.title)}\n\n{block.markdown()}"
     if isinstance(block, Picture):

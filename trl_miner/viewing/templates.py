@@ -1,6 +1,7 @@
 """The HTML templates in `page/`: jinja2 with autoescape, so that text from files stays text."""
 
 import functools
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..text import one_line
@@ -16,9 +17,7 @@ def template(name: str) -> "Template":
 
 def asset(name: str) -> str:
     """Return a file of `page/` as it is: a style or a script, which a template must not escape."""
-    environment = _environment()
-    assert environment.loader is not None
-    return environment.loader.get_source(environment, name)[0]
+    return (Path(__file__).parent / "page" / name).read_text(encoding="utf-8")
 
 
 @functools.cache
