@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from browser import needs_browser, open_page
 from test_report import log, write_run
 
 from trl_miner.runs.history import read_run
@@ -11,7 +10,6 @@ from trl_miner.runs.prompt_outcomes import ALL_RIGHT, ALL_WRONG, MIXED, UNSEEN, 
 from trl_miner.viewing.frame import read_metrics
 from trl_miner.viewing.grouping import group_methods
 from trl_miner.viewing.prompts import prompts_plan, prompts_table, read_prompts
-from trl_miner.viewing.report import write_report
 
 # Four rollouts each; prompts 0 to 3, of five. Prompt 0 is forgotten, 1 never solved, 2 learned, 3 unscorable.
 VISITS = [
@@ -96,19 +94,3 @@ def test_a_ledger_that_cannot_be_read_gives_a_note_at_most(run, content):
         (run / "prompt_ledger.jsonl").write_text(content)
     found, notes = read_prompts([read_run(run)])
     assert found == {} and ["damaged" in note for note in notes] == [True] * (content not in (None, ""))
-
-
-def test_without_a_ledger_that_can_be_read_there_is_no_section(run):
-    (run / "prompt_ledger.jsonl").write_text("no JSON\n")
-    page = write_report([run], quiet=True).read_text()
-    assert 'id="prompts"' not in page and "damaged" in page
-
-
-@needs_browser
-def test_the_section_fits_a_phone(run, tmp_path):
-    with open_page(
-        write_report([run], quiet=True), color_scheme="dark", viewport={"width": 390, "height": 800}
-    ) as page:
-        page.assert_quiet()
-        assert page.evaluate("document.documentElement.scrollWidth") == 390
-        page.screenshot_as("report_prompts.png", tmp_path, full_page=True)

@@ -60,7 +60,16 @@ def token_texts(table: Any) -> Any:
 
 
 def credited_tokens_markdown(credit: Credit, kind: str = "PH", *, num_tokens: int = 20) -> str:
-    """Return at most `num_tokens` rows of `credited_tokens` as Markdown, escaped, with hidden characters visible."""
+    """Return the first rows of `credited_tokens` as a Markdown table.
+
+    Args:
+        credit: Of `read_credit`.
+        kind: As for `credited_tokens`.
+        num_tokens: Rows at most.
+
+    Returns:
+        The table; texts of tokens are escaped, spaces and control characters visible.
+    """
     rows = [
         [visible(token[:40], spaces=True), f"{count:,}", f"{amount:.4g}", f"{100 * share:.2f} %", f"{mean:.4g}"]
         for token, count, amount, share, mean in credited_tokens(credit, kind)[:num_tokens].itertuples(index=False)

@@ -60,7 +60,16 @@ def draw_chart(chart: str | Chart, runs: Runs, path: str | Path | None = None, *
 
 
 def draw_metrics(chart: Chart, metrics: Metrics, smooth: int = 1) -> Any:
-    """Return the figure of a chart, of `metrics` that were read for its keys at least."""
+    """Draw a chart of metrics that have been read: lines over steps, or scores by K.
+
+    Args:
+        chart: The chart.
+        metrics: Of the runs, read for this chart's keys at least.
+        smooth: Logs of a trailing mean over each run; 1: none.
+
+    Returns:
+        The matplotlib figure.
+    """
     methods, is_by_k = metrics.methods, metrics.axis == SAMPLES
     shown = [panel for panel in chart.panels if not panel.rare or metrics.occurs(panel.key)] or chart.panels[:1]
     figure, panels = new_figure(len(shown), len(methods))
@@ -107,15 +116,24 @@ def _draw_panel(axes: Any, metric: str, metrics: Metrics, smooth: int, lines: in
 
 
 def plan_chart(chart: Chart, metrics: Metrics, smooth: int = 1) -> Plan:
-    """Return the picture of a chart, yet to be drawn, with a caption that tells means, bands and smoothing."""
+    """Return the picture of a chart, yet to be drawn, with a caption that tells means, bands and smoothing.
+
+    Args:
+        chart: The chart.
+        metrics: Of the runs, read for this chart's keys at least.
+        smooth: Logs of a trailing mean over each run; 1: none.
+
+    Returns:
+        The picture, drawn when it is asked for.
+    """
     caption = [chart.caption]
     if any(len(method.runs) > 1 for method in metrics.methods):
         caption.append("A line of several runs is their mean, its band from the smallest to the largest.")
     if len(metrics.methods) > MOST_BANDS:
         front = " and ".join(_FRONT)
         caption.append(f"Above {MOST_BANDS} methods only {front} have bands: give fewer runs to see others.")
-    logs = metrics.rows.groupby(["metric", "method"], observed=True)["step"].nunique()
-    if len(logs) and logs.max() > 2 * COLUMNS:
+    keys = keys_of([chart])
+    if max((own["count"] for (key, _), own in metrics.summary.items() if key in keys), default=0) > 2 * COLUMNS:
         caption.append("Neighbouring logs are one point, their mean, with a band from the smallest to the largest.")
     if smooth > 1:
         caption.append(f"Trailing mean over {smooth} logs of each run.")
@@ -123,7 +141,15 @@ def plan_chart(chart: Chart, metrics: Metrics, smooth: int = 1) -> Plan:
 
 
 def training_plans(metrics: Metrics, smooth: int) -> list[Plan]:
-    """Return the pictures of the charts of which at least one run has something; scores are never smoothed."""
+    """Return the charts of which at least one run has something; scores are never smoothed.
+
+    Args:
+        metrics: Of all runs.
+        smooth: Logs of a trailing mean over each run; 1: none.
+
+    Returns:
+        A picture for each chart, yet to be drawn.
+    """
     runs = [run for method in metrics.methods for run in method.runs]
     return [
         plan_chart(chart, metrics, 1 if chart.name == HELD_OUT else smooth)
@@ -154,7 +180,15 @@ def read_runs(runs: Runs) -> list[RunHistory]:
 
 
 def draw_training(run: str | Path, path: str | Path | None = None) -> Path:
-    """Draw reward, kinds of prompt and used rollouts of a run folder, by default as its `training.png`."""
+    """Draw reward, kinds of prompt and used rollouts of a run folder as one picture.
+
+    Args:
+        run: Output folder of a run.
+        path: The file to write; default: `training.png` in the run folder.
+
+    Returns:
+        The path of the picture.
+    """
     history = read_run(run)
     if not history.logs:
         raise ValueError(f"{run} has no logged training step. Set logging_steps below the number of steps.")

@@ -18,7 +18,14 @@ KIND_COLORS: dict[str, str] = dict(
 
 
 def kind_names(kinds: Any) -> list[str]:
-    """Return the kind of each rollout's group by name, N times "PH", "HE", "NH" or "unscorable", of `GroupKinds`."""
+    """Return the kind of each rollout's group, by name.
+
+    Args:
+        kinds: `GroupKinds`, such as `MinerAdvantages.kinds`.
+
+    Returns:
+        N times "PH", "HE", "NH" or "unscorable".
+    """
     flags = {name: getattr(kinds, f"is_{name.lower()}_N").tolist() for name in KIND_COLORS}
     return [next(name for name in KIND_COLORS if flags[name][row]) for row in range(len(flags["PH"]))]
 
@@ -45,6 +52,12 @@ def draw_tokens(
         num_generations: G, rollouts per prompt.
         title: The title, with the unit of the numbers.
         form: How a number is written.
+
+    Returns:
+        A matplotlib figure.
+
+    Raises:
+        ValueError: A number of token lists other than N.
     """
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -90,6 +103,9 @@ def draw_by_rollout(
         ylabel: The unit.
         title: Of the whole.
         form: How a number is written over its bar.
+
+    Returns:
+        A matplotlib figure.
     """
     names = list(kinds)
     places = [row + row // num_generations for row in range(len(names))]

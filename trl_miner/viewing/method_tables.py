@@ -13,16 +13,15 @@ from .material import EvalResult
 
 _ENDS = ("first", "last")
 _COLUMNS = {  # by title: metric, how it is shown, what of it, and a note
-    "Pass@1, held out": ("eval:pass@1", "{:.3f}", _ENDS, "before training → the last score."),
+    "Pass@1, held out": ("eval:pass@1", "{:.3f}", _ENDS, "before training → the last score"),
     "Reward": ("reward", "{:.3f}", _ENDS, ""),
-    "Entropy": ("entropy", "{:.3f}", _ENDS, "nats per completion token."),
-    "KL": ("kl", "{:.4f}", _ENDS, "to the reference model, nats per completion token."),
+    "Entropy": ("entropy", "{:.3f}", _ENDS, "nats per completion token"),
+    "KL": ("kl", "{:.4f}", _ENDS, "to the reference model, nats per completion token"),
     "Prompts all right": ("groups/ph", "{:.0%}", _ENDS, ""),
-    "Rollouts with a gradient": ("rollouts/used", "{:.1%}", ("mean",), "mean over the logs."),
-    "Rollouts recovered": ("rollouts/recovered", "{:.1%}", ("mean",), "of PH prompts, mean over the logs."),
-    "Cap binds": ("miner/cap_binds", "{:.0%}", ("mean",), "share of the logged steps."),
-    "Factor on PH advantages": ("miner/scale", "{:.3f}", ("mean",), "mean over the logs."),
-    "Time for MINER": ("overhead", "{:.2%}", ("mean",), "of its advantages, as a share of the step's time."),
+    "Rollouts with a gradient": ("rollouts/used", "{:.1%}", ("mean",), "mean over the logs"),
+    "Rollouts recovered": ("rollouts/recovered", "{:.1%}", ("mean",), "of PH prompts, mean over the logs"),
+    "Cap binds": ("miner/cap_binds", "{:.0%}", ("mean",), "share of the logged steps"),
+    "Factor on PH advantages": ("miner/scale", "{:.3f}", ("mean",), "mean over the logs"),
 }
 METRICS = [metric for metric, *_ in _COLUMNS.values()]
 
@@ -50,7 +49,8 @@ def runs_table(metrics: Metrics) -> Table | None:
         "First → last logged value. Steps of the optimizer. Seconds per generation batch, where the run recorded how "
         "many steps it has."
     ]
-    notes += [f"{title}: {note}" for title, (*_, note) in known.items() if note]
+    said = [f"{title}: {note}" for title, (*_, note) in known.items() if note]
+    notes += [f"{'; '.join(said)}."] if said else []
     return Table("Runs", ["Run", "Steps", "Seconds per step", *known], rows, notes) if rows else None
 
 

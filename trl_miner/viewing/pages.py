@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..runs.files import write_whole
 from ..tables import Table
 from ..text import for_markdown, one_line
-from .figures import COLORS, GRID, INK, PAPER, as_png, as_svg, view_boxes
+from .figures import COLORS, GRID, INK, PAPER, as_svg, view_boxes
 from .templates import asset, template
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _VARIABLES |= {color: f"--c{place}" for place, color in enumerate(COLORS) if col
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure that has been written as `figures/NAME.png` and `figures/NAME.svg`, and how to read it."""
+    """A figure that has been written as `figures/NAME.svg`, and how to read it."""
 
     name: str
     title: str
@@ -55,13 +55,11 @@ class Plan:
     draw: Callable[[], Any]
 
     def write(self, folder: Path) -> Picture:
-        """Draw it, and write it as PNG and SVG."""
+        """Draw it, and write it as SVG."""
         figure = self.draw()
         svg = as_svg(figure, self.name)
         panels = view_boxes(figure) if len(figure.axes) > 1 else []
-        figure.set_layout_engine(None)  # its places are known now; finding them takes longer than the drawing
         write_whole(folder / f"{self.name}.svg", svg)
-        write_whole(folder / f"{self.name}.png", [as_png(figure)])
         return Picture(self.name, self.title, self.caption, svg, panels)
 
 
@@ -105,7 +103,7 @@ def _markdown_block(block: Block) -> str:
     if isinstance(block, Picture):
         title, caption = for_markdown(block.title), for_markdown(block.caption)
         alt = for_markdown(block.title.replace("[", "(").replace("]", ")"))  # a bracket could end it
-        return f"### {title}\n\n![{alt}](figures/{block.name}.png)\n\n{caption} ([SVG](figures/{block.name}.svg))\n"
+        return f"### {title}\n\n![{alt}](figures/{block.name}.svg)\n\n{caption}\n"
     return "".join(f"- {for_markdown(point)}\n" for point in block)
 
 

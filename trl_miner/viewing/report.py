@@ -32,7 +32,7 @@ _READ_OUT = 3  # runs whose completions are shown as text
 def write_report(
     folders: Sequence[str | Path], output: str | Path | None = None, *, smooth: int = 1, quiet: bool = False
 ) -> Path:
-    """Write a report: `index.html`, `report.md`, `tables.csv`, and each picture as PNG and SVG in `figures`.
+    """Write a report: `index.html`, `report.md`, `tables.csv`, and each picture as SVG in `figures`.
 
     Args:
         folders: Training runs, outputs of `trl-miner compare` or their `runs.jsonl`, and result folders of
@@ -132,8 +132,7 @@ def _draw(sections: Sequence[Section], figures: Path, quiet: bool) -> list[Secti
     drawn = {plan.name: plan.write(figures) for plan in track(plans, "drawing", unit="figures", quiet=quiet)}
     known = {*charts_of([]), *(chart.name for chart in OTHERS)}
     for name in known - drawn.keys():
-        for suffix in (".png", ".svg"):
-            (figures / f"{name}{suffix}").unlink(missing_ok=True)
+        (figures / f"{name}.svg").unlink(missing_ok=True)
     return [
         replace(section, blocks=[drawn[block.name] if isinstance(block, Plan) else block for block in section.blocks])
         for section in sections

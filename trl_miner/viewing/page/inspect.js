@@ -42,7 +42,7 @@ function item(group) {
   button.dataset.group = group.index;
   numbers.append(make("span", `badge ${group.kind}`, KIND_NAMES[group.kind]), `step ${group.step}, prompt ${group.group}`);
   const second = make("span", "numbers", `reward ${group.reward === null ? "unscorable" : show(group.reward)}, `
-    + `${group.credited} of ${group.size} with an advantage, credit ${show(group.credit)}`);
+    + `credit ${show(group.credit)} in ${group.credited} of ${group.size}`);
   writeText(words, userTurn(group.prompt).slice(0, 120), true);
   words.replaceChildren(words.textContent.replaceAll("\u2423", " "));
   button.append(numbers, second, words);
