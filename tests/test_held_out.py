@@ -18,8 +18,8 @@ from trl_miner.viewing.held_out import (
     comparisons,
     draw_against,
     held_out_plans,
+    pass_rows,
     pass_tables,
-    plan_by_k,
     scored_alike,
 )
 from trl_miner.viewing.material import read_material
@@ -34,6 +34,10 @@ def methods_of(*folders):
 def against(*folders):
     scored = scored_alike(methods_of(*folders))
     return against_tables(scored, comparisons(scored))
+
+
+def tables_of(scored):
+    return pass_tables(scored, pass_rows(scored))
 
 
 def edit(path, change):
@@ -146,7 +150,7 @@ def test_problems_without_levels_are_one_range(tmp_path):
     for folder in write_study(tmp_path):
         edit(folder / "held_out.json", lambda content: content["problems"].update(level=None))
     scored = scored_alike(methods_of(tmp_path))
-    assert [table.title for table in pass_tables(scored)] == ["Pass@K, all problems"]
+    assert [table.title for table in tables_of(scored)] == ["Pass@K, all problems"]
     assert [len(places) for places in scored.ranges.values()] == [80]
 
 
@@ -156,9 +160,9 @@ def test_k_is_what_every_run_has_samples_for(tmp_path):
         folder / "held_out.json",
         lambda content: content["moments"]["after"].update(num_samples=8, num_correct=[4] * 80),
     )
-    table = pass_tables(scored_alike(methods_of(tmp_path)))[0]
+    table = tables_of(scored_alike(methods_of(tmp_path)))[0]
     assert table.header[2:] == ["Pass@1", "Pass@4", "Pass@8"]
-    before = cells(table, "(before training)")
+    before = cells(table, "before training")
     assert before[1] == "9" and before[3] != "n/a" and before[4] == "n/a"  # 4 samples before training
 
 
@@ -177,9 +181,9 @@ def test_problems_with_unscored_samples_are_compared_in_no_run(tmp_path, lost):
     left = [[place for place in places if place not in lost] for places in whole.values()]
     assert [*scored.ranges.values()] == [places for places in left if places] and scored.num_unscored == len(lost)
     if len(lost) == 80:
-        assert held_out_plans(scored, comparisons(scored)) == pass_tables(scored) == against(tmp_path) == []
+        assert held_out_plans(scored, [], pass_rows(scored)) == tables_of(scored) == against(tmp_path) == []
     else:
-        assert "in some run: 1 problems" in " ".join(pass_tables(scored)[0].notes)
+        assert "in some run: 1 problems" in " ".join(tables_of(scored)[0].notes)
 
 
 def test_counts_that_are_damaged_are_left_out_with_a_note(tmp_path):
@@ -216,7 +220,8 @@ def test_few_methods_have_bands_and_of_many_those_that_stand_out(tmp_path, monke
     write_study(tmp_path / "few", problems=16)
     write_study(tmp_path / "many", problems=16, after={f"other{at}": 0.6 for at in range(5)})
     for folders, bands in ([tmp_path / "few"], 4), ([tmp_path / "few", tmp_path / "many"], 2):
-        plan = plan_by_k(scored_alike(methods_of(*folders)))
+        scored = scored_alike(methods_of(*folders))
+        plan = held_out_plans(scored, [], pass_rows(scored))[0]
         figure = plan.draw()
         assert [len(axes.collections) for axes in figure.axes] == [bands] * 2
         assert ("only grpo and miner have bands" in plan.caption) == (bands == 2)
@@ -249,5 +254,5 @@ def test_runs_that_did_not_record_it_have_none_of_it(tmp_path):
 def test_one_method_alone_has_its_pass_at_k(tmp_path):
     write_study(tmp_path, after={"miner": 0.7}, seeds=1)
     scored = scored_alike(methods_of(tmp_path))
-    assert against(tmp_path) == [] and [table.title[:6] for table in pass_tables(scored)] == ["Pass@K"] * 2
-    assert [plan.name for plan in held_out_plans(scored, [])] == ["held_out_by_k"]
+    assert against(tmp_path) == [] and [table.title[:6] for table in tables_of(scored)] == ["Pass@K"] * 2
+    assert [plan.name for plan in held_out_plans(scored, [], pass_rows(scored))] == ["held_out_by_k"]

@@ -1,12 +1,12 @@
 """Numbers of several runs as one cell of a table."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 NOT_AVAILABLE = "n/a"
 
 
-def spread_text(values: Sequence[float | None], form: str) -> str:
+def spread_text(values: Iterable[float | None], form: str) -> str:
     """Return "mean ± sample standard deviation" of the known values."""
     known = [value for value in values if value is not None]
     if not known:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,13 +14,17 @@ from ..tables import Table
 from ..text import for_picture
 from .cells import NOT_AVAILABLE, spread_text
 from .charts import AGAINST, BY_K, Panel
-from .curves import plan_chart
+from .drawing import plan_chart
 from .effects import TEST, Effect, crossed_difference, holm
 from .figures import INK, finish_axes, new_figure, style
 from .frame import SAMPLES, Metrics, as_rows
 from .grouping import Method, baseline_of, methods_with
 from .pages import Plan
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_UNTRAINED = "before training"
 _SIGNIFICANT = 0.05
 _SHOWN = (1, 4, 16, 64)  # K of the table, and the largest that all runs have
 
@@ -117,51 +121,50 @@ def against_tables(scored: ComparableRuns, compared: Sequence[Comparison]) -> li
     return tables
 
 
-def pass_tables(scored: ComparableRuns) -> list[Table]:
+def pass_rows(scored: ComparableRuns) -> "DataFrame":
+    """Return tidy rows of Pass@K after training, and of all runs before it: by range of levels and K."""
+    every = [(method.label, run) for method in scored.methods for run in method.runs]
+    parts = [(_UNTRAINED, run, moment) for _, run in every if (moment := _before(run))]
+    parts += [(label, run, _after(run)) for label, run in every]
+    keys, points = [], []
+    for name, places in scored.ranges.items():
+        for label, run, moment in parts:
+            ks = powers_of_two(min(moment.num_samples, scored.largest_k))
+            keys.append((name, label, run.name, run.seed))
+            points.append(np.array([(k, _pass_at(moment, k, places).mean()) for k in ks]))
+    return as_rows(keys, points)
+
+
+def pass_tables(scored: ComparableRuns, rows: "DataFrame") -> list[Table]:
     """Return Pass@K for a few K by method, after training and before it, one table for each range of levels."""
     ks = sorted({k for k in _SHOWN if k <= scored.largest_k} | {scored.largest_k})
-    parts = {"(before training)": [moment for m in scored.methods for r in m.runs if (moment := _before(r))]}
-    parts |= {method.label: [_after(run) for run in method.runs] for method in scored.methods}
     tables = []
     for name, places in scored.ranges.items():
-        rows = []
-        for label, moments in parts.items():
-            scores = [[_mean_pass(moment, k, places) for moment in moments if k <= moment.num_samples] for k in ks]
-            cells = [spread_text([100 * one for one in own], "{:.1f}") for own in scores]
-            rows += [[label, str(len(moments)), *cells]] if moments else []
+        cells = []
+        for label, own in rows[rows["metric"] == name].groupby("method", observed=True, sort=False):
+            scores = [spread_text(100 * own.loc[own["step"] == k, "value"], "{:.1f}") for k in ks]
+            cells.append([label, str(own["run"].nunique()), *scores])
         notes = [
             f"{len(places)} problems. Percent, mean ± sample standard deviation over the runs; Pass@K unbiased, from "
             f"all samples of each problem. Where there were fewer samples before training, a larger K is n/a."
         ]
         if scored.num_unscored:
             notes.append(f"Left out, with unscored samples in some run: {scored.num_unscored} problems.")
-        tables.append(Table(f"Pass@K, {name}", ["Method", "Runs", *(f"Pass@{k}" for k in ks)], rows, notes))
+        tables.append(Table(f"Pass@K, {name}", ["Method", "Runs", *(f"Pass@{k}" for k in ks)], cells, notes))
     return tables
 
 
-def held_out_plans(scored: ComparableRuns, compared: Sequence[Comparison]) -> list[Plan]:
+def held_out_plans(scored: ComparableRuns, compared: Sequence[Comparison], rows: "DataFrame") -> list[Plan]:
     """Return the pictures of a report that these runs have."""
-    plans = [plan_by_k(scored)] if scored.largest_k > 1 and scored.ranges else []
+    plans = []
+    if scored.largest_k > 1 and scored.ranges:
+        panels = tuple(Panel(name, for_picture(name.capitalize()), "share of problems") for name in scored.ranges)
+        drawn = [*scored.methods, Method(_UNTRAINED, [], style_index=-1)]
+        plans.append(plan_chart(replace(BY_K, panels=panels), Metrics(drawn, rows, SAMPLES)))
     if compared:
         title, caption = (text.format(scored.baseline) for text in (AGAINST.title, AGAINST.caption))
         plans.append(Plan(AGAINST.name, title, caption, lambda: draw_against(scored, compared)))
     return plans
-
-
-def plan_by_k(scored: ComparableRuns) -> Plan:
-    """Return the picture of Pass@K against K before and after training, one panel for each range of levels."""
-    every = [(method.label, run) for method in scored.methods for run in method.runs]
-    parts = [(label, run, _after(run)) for label, run in every]
-    parts += [("before training", run, moment) for _, run in every if (moment := _before(run))]
-    keys, points = [], []
-    for name, places in scored.ranges.items():
-        for label, run, moment in parts:
-            ks = powers_of_two(min(moment.num_samples, scored.largest_k))
-            keys.append((name, label, run.name, run.seed))
-            points.append(np.array([(k, _mean_pass(moment, k, places)) for k in ks]))
-    panels = tuple(Panel(name, for_picture(name.capitalize()), "share of problems") for name in scored.ranges)
-    drawn = [*scored.methods, Method("before training", [], style_index=-1)]
-    return plan_chart(replace(BY_K, panels=panels), Metrics(drawn, as_rows(keys, points), SAMPLES))
 
 
 def draw_against(scored: ComparableRuns, compared: Sequence[Comparison]) -> Any:
@@ -244,10 +247,6 @@ def _before(run: RunHistory) -> Moment | None:
 def _problems(run: RunHistory) -> Any:
     counts = _counts(run)
     return counts.fingerprint, counts.levels, len(_after(run).num_correct)
-
-
-def _mean_pass(moment: Moment, k: int, places: Sequence[int]) -> float:
-    return float(_pass_at(moment, k, places).mean())
 
 
 def _pass_at(moment: Moment, k: int, places: Sequence[int]) -> Any:

@@ -23,7 +23,7 @@ from ..prompt_kinds import PromptKind
 from ..runs.files import write_whole
 from ..runs.token_credit import KINDS, Credit, groups_of, token_counts
 from .credit import credited_tokens, prompts_of, read_credit, token_texts
-from .templates import asset, template
+from .pages import asset, template
 
 TOKENS_PER_PIECE = 1 << 16
 _ROW_COLUMNS = ("reward", "verifier_reward", "grpo_advantage", "advantage", "nll", "rollout", "length")

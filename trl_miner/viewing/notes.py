@@ -7,7 +7,7 @@ from ..runs.completions import completions_files
 from ..runs.history import RunHistory
 from ..runs.token_credit import FOLDER as CREDIT
 from .charts import charts_of
-from .curves import has_chart
+from .drawing import has_chart
 from .frame import Metrics
 from .grouping import Method
 from .material import EvalResult

@@ -1,5 +1,6 @@
 """A report as one self-contained HTML page, and as Markdown with the same content."""
 
+import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,9 +11,9 @@ from ..runs.files import write_whole
 from ..tables import Table
 from ..text import for_markdown, one_line
 from .figures import COLORS, GRID, INK, PAPER, as_svg, view_boxes
-from .templates import asset, template
 
 if TYPE_CHECKING:
+    from jinja2 import Environment, Template
     from markupsafe import Markup
 
 _VARIABLES = {INK: "--ink", PAPER: "--paper", GRID: "--grid"}  # of report.css, for light and for dark
@@ -109,3 +110,25 @@ def _markdown_block(block: Block) -> str:
 
 def _page_color(match: re.Match[str]) -> str:
     return f"var({_VARIABLES[match[0]]})" if match[0] in _VARIABLES else match[0]
+
+
+def template(name: str) -> "Template":
+    """Return a template of `page/`, which escapes all but `Markup` and makes control characters visible."""
+    return _environment().get_template(name)
+
+
+def asset(name: str) -> str:
+    """Return a file of `page/` as it is: a style or a script, which a template must not escape."""
+    return (Path(__file__).parent / "page" / name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def _environment() -> "Environment":
+    from jinja2 import Environment, PackageLoader
+
+    loader = PackageLoader(__package__, "page")
+    return Environment(loader=loader, autoescape=True, finalize=_shown, trim_blocks=True, lstrip_blocks=True)
+
+
+def _shown(value: Any) -> Any:
+    return value if hasattr(value, "__html__") else one_line(value)

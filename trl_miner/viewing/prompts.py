@@ -15,7 +15,7 @@ from ..runs.prompt_ledger import Ledger, read_ledger
 from ..runs.prompt_outcomes import ALL_RIGHT, KINDS, Outcomes, outcomes_of
 from ..tables import Table
 from .charts import PROMPTS
-from .curves import plan_chart
+from .drawing import plan_chart
 from .frame import Metrics, as_rows
 from .grouping import Method, methods_with
 from .pages import Plan

@@ -14,10 +14,10 @@ from .cells import counted
 from .charts import OTHERS, charts_of
 from .comparison import is_scored, methods_table
 from .completions import completions_table
-from .curves import keys_of, training_plans
+from .drawing import keys_of, training_plans
 from .frame import Metrics, read_metrics
 from .grouping import group_methods
-from .held_out import against_tables, comparisons, held_out_plans, pass_tables, scored_alike
+from .held_out import against_tables, comparisons, held_out_plans, pass_rows, pass_tables, scored_alike
 from .material import ReportInputs, read_material
 from .method_tables import METRICS, results_table, runs_table, settings_table
 from .notes import comparison_warnings, missing_notes, reading_notes, unfinished_notes
@@ -87,7 +87,9 @@ def _sections(material: ReportInputs, metrics: Metrics, smooth: int) -> list[Sec
     compared = [] if scored is None else comparisons(scored)
     held_out: list[Block] = []
     if scored is not None:
-        held_out = [*held_out_plans(scored, compared), *against_tables(scored, compared), *pass_tables(scored)]
+        rows = pass_rows(scored)
+        held_out = [*held_out_plans(scored, compared, rows), *against_tables(scored, compared)]
+        held_out += pass_tables(scored, rows)
     texts, text_notes = _completions(runs)
     notes = [*material.notes, *prompt_notes, *text_notes, *reading_notes(runs)]
     sections = [
@@ -116,7 +118,8 @@ def _methods_table(metrics: Metrics) -> Table | None:
 
 def _completions(runs: Sequence[RunHistory]) -> tuple[list[Table], list[str]]:
     """Return a few completions to read of the first runs that have some, and notes on what could not be read."""
-    tables, notes = [], []
+    tables: list[Table] = []
+    notes: list[str] = []
     for run in runs:
         if len(tables) == _READ_OUT:
             break

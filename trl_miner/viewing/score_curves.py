@@ -9,7 +9,7 @@ import numpy as np
 
 from ..text import for_picture
 from .charts import LEVELS, MAJ_AT_K, PASS_AT_K, Chart, Panel
-from .curves import draw_metrics, plan_chart
+from .drawing import draw_metrics, plan_chart
 from .figures import save
 from .frame import SAMPLES, Metrics, as_rows
 from .grouping import Method
