@@ -15,19 +15,29 @@ from trl_miner.viewing.frame import read_metrics
 from trl_miner.viewing.grouping import group_methods
 from trl_miner.viewing.held_out import (
     against_tables,
+    comparisons,
     draw_against,
     held_out_plans,
+    pass_rows,
     pass_tables,
-    plan_by_k,
     scored_alike,
 )
 from trl_miner.viewing.material import read_material
-from trl_miner.viewing.method_tables import METRICS, training_table
+from trl_miner.viewing.method_tables import METRICS, runs_table
 from trl_miner.viewing.report import write_report
 
 
 def methods_of(*folders):
     return group_methods(read_material(folders).runs)
+
+
+def against(*folders):
+    scored = scored_alike(methods_of(*folders))
+    return against_tables(scored, comparisons(scored))
+
+
+def tables_of(scored):
+    return pass_tables(scored, pass_rows(scored))
 
 
 def edit(path, change):
@@ -107,7 +117,7 @@ def test_the_numbers_of_a_report_follow_from_the_raw_file_alone(tmp_path):
 
 def test_a_planted_effect_is_found_and_its_absence_is_not(tmp_path):
     write_study(tmp_path, seeds=5)  # 15 points between miner and grpo, 0 between miner_wo_ac and grpo
-    inside, outside, _, _ = against_tables(scored_alike(methods_of(tmp_path)))
+    inside, outside = against(tmp_path)
     for table in (inside, outside):
         difference, low, _, high = cells(table, "miner")[2].replace("(", "").replace(")", "").split()
         assert float(difference) == pytest.approx(15, abs=3) and float(low) > 0 and float(high) > 15
@@ -119,18 +129,11 @@ def test_a_planted_effect_is_found_and_its_absence_is_not(tmp_path):
     assert "adjusted for the 2 comparisons of its column" in inside.notes[1]
 
 
-def test_miners_variants_are_held_against_miner(tmp_path):
-    write_study(tmp_path)
-    tables = {table.title: table for table in against_tables(scored_alike(methods_of(tmp_path)))}
-    (row,) = tables["Against miner, trained levels (1 to 6)"].rows
-    assert row[0] == "miner_wo_ac" and row[2].startswith("-1")  # about -15
-
-
 def test_only_seeds_that_both_have_are_paired(tmp_path):
     write_study(tmp_path / "a", after={"grpo": 0.6}, seeds=3)
     write_study(tmp_path / "b", after={"miner": 0.7}, seeds=5)
     write_study(tmp_path / "c", after={"miner_wo_ac": 0.7}, seeds=1)
-    table = against_tables(scored_alike(methods_of(tmp_path / "a", tmp_path / "b", tmp_path / "c")))[0]
+    table = against(tmp_path / "a", tmp_path / "b", tmp_path / "c")[0]
     assert [row[:2] for row in table.rows] == [["miner", "3"], ["miner_wo_ac", "1"]]
     assert any("With 1 seed, interval and p are over the problems alone" in note for note in table.notes)
 
@@ -139,15 +142,15 @@ def test_runs_scored_on_other_problems_are_left_out_and_named(tmp_path):
     folders = write_study(tmp_path)
     edit(folders[-1] / "held_out.json", lambda content: content["problems"].update(fingerprint="other"))
     scored = scored_alike(methods_of(tmp_path))
-    assert scored.left_out == ["miner_wo_ac/seed3"] and len(scored.methods["miner_wo_ac"].runs) == 2
-    assert "Left out, scored on other problems: miner_wo_ac/seed3." in against_tables(scored)[0].notes
+    assert scored.left_out == ["miner_wo_ac/seed3"] and len(scored.methods[-1].runs) == 2
+    assert "Left out, scored on other problems: miner_wo_ac/seed3." in against(tmp_path)[0].notes
 
 
 def test_problems_without_levels_are_one_range(tmp_path):
     for folder in write_study(tmp_path):
         edit(folder / "held_out.json", lambda content: content["problems"].update(level=None))
     scored = scored_alike(methods_of(tmp_path))
-    assert [table.title for table in pass_tables(scored)] == ["Pass@K, all problems"]
+    assert [table.title for table in tables_of(scored)] == ["Pass@K, all problems"]
     assert [len(places) for places in scored.ranges.values()] == [80]
 
 
@@ -157,38 +160,30 @@ def test_k_is_what_every_run_has_samples_for(tmp_path):
         folder / "held_out.json",
         lambda content: content["moments"]["after"].update(num_samples=8, num_correct=[4] * 80),
     )
-    table = pass_tables(scored_alike(methods_of(tmp_path)))[0]
+    table = tables_of(scored_alike(methods_of(tmp_path)))[0]
     assert table.header[2:] == ["Pass@1", "Pass@4", "Pass@8"]
-    before = cells(table, "(before training)")
+    before = cells(table, "before training")
     assert before[1] == "9" and before[3] != "n/a" and before[4] == "n/a"  # 4 samples before training
 
 
-def test_problems_with_unscored_samples_are_compared_in_no_run(tmp_path):
+@pytest.mark.parametrize("lost", [[7], range(80)])
+def test_problems_with_unscored_samples_are_compared_in_no_run(tmp_path, lost):
     folder = write_study(tmp_path)[0]
     whole = scored_alike(methods_of(tmp_path)).ranges
 
     def lose(content):
         counts = content["moments"]["after"]
-        counts["num_correct"][7] = 0
-        counts["num_scored"] = [counts["num_samples"] * (place != 7) for place in range(80)]
+        scored = [FINAL_SAMPLES - (place in lost) for place in range(80)]
+        counts |= {"num_scored": scored, "num_correct": [*map(min, counts["num_correct"], scored)]}
 
     edit(folder / "held_out.json", lose)
     scored = scored_alike(methods_of(tmp_path))
-    assert [*scored.ranges.values()] == [[place for place in places if place != 7] for places in whole.values()]
-    assert "1 problems" in " ".join(pass_tables(scored)[0].notes)
-
-
-def test_where_every_problem_has_an_unscored_sample_nothing_is_compared(tmp_path):
-    for folder in write_study(tmp_path):
-        edit(folder / "held_out.json", lambda content: lose_one_sample(content["moments"]["after"]))
-    scored = scored_alike(methods_of(tmp_path))
-    assert scored.num_unscored == 80
-    assert [plan.draw() for plan in held_out_plans(scored)] == pass_tables(scored) == against_tables(scored) == []
-
-
-def lose_one_sample(counts):
-    counts["num_scored"] = [counts["num_samples"] - 1] * 80
-    counts["num_correct"] = [min(pair) for pair in zip(counts["num_correct"], counts["num_scored"], strict=True)]
+    left = [[place for place in places if place not in lost] for places in whole.values()]
+    assert [*scored.ranges.values()] == [places for places in left if places] and scored.num_unscored == len(lost)
+    if len(lost) == 80:
+        assert held_out_plans(scored, [], pass_rows(scored)) == tables_of(scored) == against(tmp_path) == []
+    else:
+        assert "in some run: 1 problems" in " ".join(tables_of(scored)[0].notes)
 
 
 def test_counts_that_are_damaged_are_left_out_with_a_note(tmp_path):
@@ -201,25 +196,19 @@ def test_counts_that_are_damaged_are_left_out_with_a_note(tmp_path):
         assert run.held_out is None and told in run.notes[-1] and "held_out.json" in run.notes[-1]
 
 
-# Training
-
-
-def test_what_training_did(tmp_path):
+def test_what_each_run_logged(tmp_path):
     folders = write_study(tmp_path)
     edit(folders[-1] / "trainer_state.json", lambda state: state.update(global_step=50))
-    table = training_table(read_metrics(methods_of(tmp_path), METRICS))
-    assert table.header[2:] == [
-        *("Reward", "Entropy", "Prompts all right", "Rollouts with a gradient", "Rollouts recovered"),
-        *("tau_pos / tau_ref", "Cap binds", "Factor on PH advantages", "Time for MINER", "Runs not finished"),
+    table = runs_table(read_metrics(methods_of(tmp_path), METRICS))
+    assert "KL" not in table.header  # no run has it
+    # reward .5 + .4 * step / 60 and entropy .6 - .3 * step / 60 at steps 10 and 60; cap 5/6, 4/6, ... 0: mean 2.5/6
+    own = dict(zip(table.header, next(row for row in table.rows if row[0] == "miner/seed1"), strict=True))
+    assert own.pop("Pass@1, held out").count(" → ") == 1
+    assert list(own.values())[1:] == [
+        *("60 of 60", "2.00", "0.567 → 0.900", "0.550 → 0.300", "33% → 75%", "70.0%", "30.0%", "42%", "0.500")
     ]
-    # reward .5 + .4 * step / 60 and entropy .6 - .3 * step / 60 at steps 10 and 60;
-    # used 128 of 256; 3 / 1000; cap 5/6, 4/6, ... 0: mean 2.5/6;
-    # .02 s of a step of 2 s
-    assert list(cells(table, "miner").values())[2:] == [
-        *("0.567 → 0.900", "0.550 → 0.300", "33% → 75%", "50.0%", "30.0%", "3.0e-03", "42%", "0.500", "1.00%", "0")
-    ]
-    found = [cells(table, name) for name in ("grpo", "miner_wo_ac")]
-    assert found[0][8] == "n/a" and found[1][11] == "1"
+    grpo, last = table.rows[0], table.rows[-1]
+    assert dict(zip(table.header, grpo, strict=True))["Cap binds"] == "n/a" and last[1] == "50 of 60, unfinished"
 
 
 # Pictures, and what is not there
@@ -231,7 +220,8 @@ def test_few_methods_have_bands_and_of_many_those_that_stand_out(tmp_path, monke
     write_study(tmp_path / "few", problems=16)
     write_study(tmp_path / "many", problems=16, after={f"other{at}": 0.6 for at in range(5)})
     for folders, bands in ([tmp_path / "few"], 4), ([tmp_path / "few", tmp_path / "many"], 2):
-        plan = plan_by_k(scored_alike(methods_of(*folders)))
+        scored = scored_alike(methods_of(*folders))
+        plan = held_out_plans(scored, [], pass_rows(scored))[0]
         figure = plan.draw()
         assert [len(axes.collections) for axes in figure.axes] == [bands] * 2
         assert ("only grpo and miner have bands" in plan.caption) == (bands == 2)
@@ -243,7 +233,8 @@ def test_few_methods_have_bands_and_of_many_those_that_stand_out(tmp_path, monke
 
 def test_differences_are_drawn_with_their_intervals(tmp_path):
     write_study(tmp_path)
-    figure = draw_against(scored_alike(methods_of(tmp_path)))
+    scored = scored_alike(methods_of(tmp_path))
+    figure = draw_against(scored, comparisons(scored))
     assert [axes.get_title()[:7] for axes in figure.axes] == ["Pass@1,", "Pass@64", "Pass@1,", "Pass@64"]
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["miner", "miner_wo_ac"]
     _, bar, point, _, other = figure.axes[0].get_lines()  # the first is the line at 0
@@ -263,5 +254,5 @@ def test_runs_that_did_not_record_it_have_none_of_it(tmp_path):
 def test_one_method_alone_has_its_pass_at_k(tmp_path):
     write_study(tmp_path, after={"miner": 0.7}, seeds=1)
     scored = scored_alike(methods_of(tmp_path))
-    assert against_tables(scored) == [] and [table.title[:6] for table in pass_tables(scored)] == ["Pass@K"] * 2
-    assert [plan.name for plan in held_out_plans(scored)] == ["held_out_by_k"]
+    assert against(tmp_path) == [] and [table.title[:6] for table in tables_of(scored)] == ["Pass@K"] * 2
+    assert [plan.name for plan in held_out_plans(scored, [], pass_rows(scored))] == ["held_out_by_k"]

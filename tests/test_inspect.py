@@ -15,10 +15,9 @@ from credit_files import SCHEMA, rollout, small_batch, write_credit
 
 from trl_miner import cli
 from trl_miner.viewing.credit import (
-    credit_sums,
-    draw_paid_tokens,
-    paid_tokens,
-    paid_tokens_markdown,
+    credited_tokens,
+    credited_tokens_markdown,
+    draw_credited_tokens,
     read_credit,
     rollout_html,
 )
@@ -73,24 +72,19 @@ def test_all_steps_are_read_in_order(run):
     assert credit.files == ("credit/credit_00010.parquet", "credit/credit_00020.parquet")
 
 
-def test_credit_of_a_batch_is_tau_pos_after_scaling(run):
-    for sums in credit_sums(read_credit(run)):
-        assert sums["complete"] and sums["credit"] == pytest.approx(sums["expected"], rel=1e-6)
-
-
-def test_paid_tokens_are_summed_over_all_files(tmp_path):
+def test_credit_is_summed_over_all_files(tmp_path):
     # weights (1 - .5)^2 = .25 and 0; times 2: "So" .5 and 0 in each of two steps, "7" .5 in each
     for step in (1, 2):
         rows = [rollout("PH", ["So", "7", "So"], [math.log(0.5), math.log(0.5), 0.0], mined=2.0, step=step)]
         rows += [rollout("HE", ["So"], [-1.0], grpo=-3.0, step=step, group=1)]
         write_credit(tmp_path, rows, step=step, num_generations=1)
     credit = read_credit(tmp_path)
-    paid = paid_tokens(credit).set_index("token").drop(columns="text").T.to_dict("list")
-    assert paid == {"So": pytest.approx([4, 1.0, 0.5, 0.25]), "7": pytest.approx([2, 1.0, 0.5, 0.5])}
-    assert paid_tokens(credit, "HE")["credit"].tolist() == [6.0]  # |-3| twice
-    assert paid_tokens(credit, "NH").empty
+    found = credited_tokens(credit).set_index("token").T.to_dict("list")
+    assert found == {"So": pytest.approx([4, 1.0, 0.5, 0.25]), "7": pytest.approx([2, 1.0, 0.5, 0.5])}
+    assert credited_tokens(credit, "HE")["credit"].tolist() == [6.0]  # |-3| twice
+    assert credited_tokens(credit, "NH").empty
     with pytest.raises(ValueError, match="kind must be one of PH, HE, NH, unscorable: got 'ph'"):
-        paid_tokens(credit, "ph")
+        credited_tokens(credit, "ph")
 
 
 def test_a_file_without_its_end_is_named_and_the_others_are_shown(run, capsys):
@@ -126,22 +120,21 @@ def test_fewer_rollouts_are_whole_prompts_spread_over_steps_and_kinds():
     rows = table.take(chosen).to_pylist()
     found = [(row["step"], row["kind"], row["rollout"]) for row in rows]
     assert found == [(step, kind, index) for step in (0, 3) for kind in ("PH", "HE", "NH") for index in (0, 1)]
-    with pytest.raises(ValueError, match="must let one prompt in: got 1, and one has 2 rollouts"):
+    with pytest.raises(ValueError, match="must let one prompt in: got 1, and the first has 2"):
         choose_prompts(table, 1)
 
 
-def test_a_page_takes_tokens_up_to_its_limit_of_the_first_the_last_and_the_best_paid_steps_before_others():
+def test_a_page_takes_tokens_up_to_its_limit_of_the_first_and_the_last_step_before_others():
     rows = [
-        rollout("PH", ["a"] * 100, [-1] * 100, step=step, group=group, mined=2.0 if step == 5 else 1.0, prompt="")
+        rollout("PH", ["a"] * 100, [-1] * 100, step=step, group=group, prompt="")
         for step in range(8)
         for group in (0, 1)
     ]
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
     assert len(choose_prompts(table)) == len(choose_prompts(table, max_tokens=1600)) == 16
-    # the third is the one with the most credit, and then places 0, 1/2, 1/4, 3/4, ... of 8: 4 is at the middle
-    for limit, steps in ((299, [0, 7]), (399, [0, 5, 7]), (400, [0, 4, 5, 7]), (99, [0])):  # one prompt at least
-        found = table.take(choose_prompts(table, max_tokens=limit)).to_pylist()
-        assert sorted({row["step"] for row in found}) == steps and len(found) == len(steps)
+    for limit, count in ((99, 1), (299, 2), (399, 3), (400, 4)):  # one prompt at least
+        steps = table.take(choose_prompts(table, max_tokens=limit))["step"].to_pylist()
+        assert steps == sorted({*steps}) and len(steps) == count and {*steps} >= {*(0, 7)[:count]}
     found = choose_prompts(table, max_tokens=300, steps=[6, 3])
     assert table.take(found)["step"].to_pylist() == [3, 3, 6]
     long = table.set_column(4, "prompt", pa.array(["p" * 800] * 16))  # text of some 200 tokens
@@ -197,25 +190,25 @@ def test_the_command_names_a_bad_folder(tmp_path, capsys):
 
 
 @needs_browser
-def test_the_page_opens_without_an_error_or_a_request(run, tmp_path):
-    for scheme in ("light", "dark"):
-        with page_of(run, color_scheme=scheme) as page:
-            assert page.inner_text("h1") == "a run"
-            assert "MINER · 2 steps, 10 to 20 · 12 rollouts of 6 prompts · 2 files" in page.inner_text("#facts")
-            page.hover(".t >> nth=3")
-            page.screenshot_as(f"inspect_{scheme}.png", tmp_path)
-            page.click("#view-paid")
-            page.screenshot_as(f"inspect_paid_{scheme}.png", tmp_path)
+@pytest.mark.parametrize(("scheme", "width"), [("light", 400), ("dark", 1280)])
+def test_the_page_opens_without_an_error_or_a_request(run, tmp_path, scheme, width):
+    with page_of(run, color_scheme=scheme, viewport={"width": width, "height": 800}) as page:
+        assert page.inner_text("h1") == "a run"
+        assert "MINER · 2 steps, 10 to 20 · 12 rollouts of 6 prompts" in page.inner_text("#facts")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width  # nothing but the rollouts scrolls
+        page.hover(".t >> nth=3")
+        page.screenshot_as(f"inspect_{scheme}.png", tmp_path)
+        page.click("#view-tokens")
+        page.screenshot_as(f"inspect_tokens_{scheme}.png", tmp_path)
 
 
 @needs_browser
 def test_numbers_in_the_page_are_those_of_the_file(run):
     expected = read_credit(run).table.to_pylist()
     with page_of(run) as page:
-        assert page.inner_text("#batch-sum").endswith("; the batch is recorded whole.")
         for row in expected:
             found = numbers(page, row["step"], row["group"], row["rollout"])
-            assert (found["token_ids"], found["tokens"]) == (row["token_ids"], row["tokens"])
+            assert found["tokens"] == row["tokens"]
             for name in ("old_logps", "weights", "advantages_before", "advantages"):
                 assert_exact(found[name], [None] * len(row["tokens"]) if row[name] is None else row[name])
 
@@ -246,8 +239,6 @@ def test_any_float32_survives(tmp_path):
         page.keyboard.press("j")
         page.wait_until("location.hash === '#10/1'")
         assert "unscorable" in page.inner_text(".card")
-        page.click("#view-batches")
-        assert "focal" in page.inner_text("#batch-table") and "NaN" in page.inner_text("#batch-table")
 
 
 @needs_browser
@@ -261,10 +252,8 @@ def test_the_numbers_of_a_token_show(run, how):
             for key in ("l", "Enter", "ArrowRight", "ArrowRight"):
                 page.keyboard.press(key)
         tip = page.locator("#tip")
-        exact = {
-            name: tip.get_attribute(f"data-{name}") for name in ("token", "id", "logp", "weight", "before", "after")
-        }
-        assert (exact["token"], exact["id"]) == (" check", str(row["token_ids"][2]))
+        exact = {name: tip.get_attribute(f"data-{name}") for name in ("token", "logp", "weight", "before", "after")}
+        assert exact["token"] == " check"
         columns = {"logp": "old_logps", "weight": "weights", "before": "advantages_before", "after": "advantages"}
         for name, column in columns.items():
             assert np.float32(exact[name]) == np.float32(row[column][2])
@@ -299,19 +288,6 @@ def rgb(color, own):
 
 
 @needs_browser
-def test_the_scale_may_be_that_of_the_batch(tmp_path):
-    rows = [rollout("HE", ["a"], [-1], group=group, grpo=grpo) for group, grpo in enumerate((0.5, 2.0))]
-    write_credit(tmp_path, rows, num_generations=1)
-    with page_of(tmp_path) as page:
-        assert "0.5" in page.inner_text("#legend-text")
-        page.select_option("#scale", "kind")
-        assert "abs(advantage) 2, the largest of the mixed prompts of step 10" in page.inner_text("#legend-text")
-        # a quarter of the way from white to #0072B2: 255 - 255/4 = 191.25, 255 - 141/4 = 219.75, 255 - 77/4 = 235.75
-        found = rgb(page.eval_on_selector(".t", "s => getComputedStyle(s).backgroundColor"), None)
-        assert found == pytest.approx([191.25, 219.75, 235.75], abs=0.6)
-
-
-@needs_browser
 def test_filters_and_search_narrow_the_list(run):
     with page_of(run) as page:
         everything = [
@@ -321,7 +297,6 @@ def test_filters_and_search_narrow_the_list(run):
         ]
         assert list_of(page) == everything and page.inner_text("#count") == "6 of 6 prompts"
         page.click("#kinds >> text=All right")
-        assert list_of(page) == [one for one in everything if not one.startswith("All right")]
         page.keyboard.press("2")
         assert list_of(page) == [one for one in everything if one.startswith("All wrong")]
         page.keyboard.press("1")
@@ -347,14 +322,12 @@ def test_filters_and_search_narrow_the_list(run):
     "prompt",
     [
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nThe question?<|im_end|>\n<|im_start|>assistant\n",
-        "<|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n"
-        "The question?<|eot_id|>",
-        "<start_of_turn>user\nThe question?<end_of_turn>\n<start_of_turn>model\n",
+        "<|start_header_id|>user<|end_header_id|>\n\nThe question?<|eot_id|>",
         "User: The question?\n\nAssistant:",
         "The question?",
     ],
 )
-def test_the_list_shows_the_users_turn_and_the_best_paid_rollout_comes_first(tmp_path, prompt):
+def test_the_list_shows_the_users_turn_and_the_best_rollout_comes_first(tmp_path, prompt):
     rows = [
         rollout("HE", ["a"], [-1], index=at, grpo=advantage, prompt=prompt, reward=reward)
         for at, (reward, advantage) in enumerate([(0.0, -1.0), (None, 0.0), (1.0, 0.5), (1.0, 2.0)])
@@ -368,58 +341,51 @@ def test_the_list_shows_the_users_turn_and_the_best_paid_rollout_comes_first(tmp
 
 @needs_browser
 def test_everything_works_without_a_mouse(run):
-    with page_of(run, color_scheme="light") as page:
+    with page_of(run) as page:
 
         def press(*keys):
             for key in keys:
                 page.keyboard.press(key)
 
-        focused = "() => document.activeElement.closest('.card')?.querySelector('h3').textContent"
-        press("j")
-        page.wait_until("location.hash === '#10/1'")
-        press("j", "k", "k")
-        page.wait_until("location.hash === '#10/0'")
-        press("l", "l")
-        assert page.evaluate(focused) == "Rollout 1"
-        press("ArrowLeft")
-        assert page.evaluate(focused) == "Rollout 0"
+        card = "() => document.activeElement.closest('.card')?.querySelector('h3').textContent"
         token = "() => document.activeElement.dataset.i"
-        press("Enter", "ArrowRight")
-        assert page.evaluate(token) == "1"
-        press("ArrowLeft")
-        assert page.evaluate(token) == "0"
-        outline = page.evaluate("() => getComputedStyle(document.activeElement).outlineStyle")
-        assert outline == "solid"
-        press("Escape")
-        assert page.evaluate("() => document.activeElement.className").startswith("card")
-        press("t")
-        assert page.evaluate("() => document.documentElement.dataset.theme") == "dark"
+        press("j", "j", "k")
+        page.wait_until("location.hash === '#10/1'")
+        press("k")
+        page.wait_until("location.hash === '#10/0'")
+        for keys, where, expected in (
+            (("l", "l"), card, "Rollout 1"),
+            (("ArrowLeft",), card, "Rollout 0"),
+            (("Enter", "ArrowRight"), token, "1"),
+            (("ArrowLeft",), token, "0"),
+            (("Escape",), card, "Rollout 0"),
+        ):
+            press(*keys)
+            assert page.evaluate(where) == expected
         press("v")
-        assert page.is_visible("#paid-body") and not page.is_visible("#cards")
-        press("v", "v", "?")
+        assert page.is_visible("#tokens-body") and not page.is_visible("#cards")
+        press("v", "?")
         assert page.is_visible("#help")
         press("Escape", "/")
         assert page.evaluate("() => document.activeElement.id") == "search"
-        press("j", "Escape")
-        assert (
-            page.input_value("#search") in ("j", "") and page.evaluate("() => document.activeElement.id") != "search"
-        )
+        press("Escape")
+        assert page.evaluate("() => document.activeElement.id") != "search"
 
 
 @needs_browser
-def test_a_paid_token_is_found_in_the_rollouts(run):
+def test_a_token_of_the_table_is_found_in_the_rollouts(run):
     with page_of(run) as page:
-        page.click("#view-paid")
-        expected = paid_tokens(read_credit(run))
-        names = page.locator("#paid-body tr td:first-child").all_inner_texts()
+        page.click("#view-tokens")
+        expected = credited_tokens(read_credit(run))
+        names = page.locator("#tokens-body tr td:first-child").all_inner_texts()
         assert [name.replace("␣", " ").replace("↵", "\n") for name in names] == expected["token"].tolist()
-        best, first = expected.iloc[0], page.locator("#paid-body tr >> nth=0 >> td").all_inner_texts()
+        best, first = expected.iloc[0], page.locator("#tokens-body tr >> nth=0 >> td").all_inner_texts()
         assert first[1:4] == [str(best["count"]), f"{best['credit']:.4g}", f"{100 * best['share']:.2f} %"]
-        page.click("#paid-head >> text=Occurrences")
-        counts = [int(text) for text in page.locator("#paid-body td:nth-child(2)").all_inner_texts()]
+        page.click("#tokens-head >> text=Occurrences")
+        counts = [int(text) for text in page.locator("#tokens-body td:nth-child(2)").all_inner_texts()]
         assert counts == sorted(counts, reverse=True)
-        page.select_option("#paid-kind", "NH")
-        page.click("#paid-body >> text=give")  # the first prompt has none: the page goes to one that does
+        page.select_option("#tokens-kind", "NH")
+        page.click("#tokens-body >> text=give")  # the first prompt has none: the page goes to one that does
         page.wait_for_selector(".t.mark")
         assert page.locator(".t.mark").all_inner_texts() == [" give"]
         assert page.evaluate("location.hash") == "#10/2"
@@ -443,14 +409,12 @@ def test_text_from_a_model_is_shown_and_never_runs(tmp_path):
         assert page.inner_text("#prompt-text").rstrip("\n") == EVIL + shown
         texts = page.locator(".t").all_inner_texts()
         assert [text.rstrip("\n") for text in texts] == [EVIL, shown, "▯", "&lt;b&gt;"]
-        assert page.locator(".card details .text").text_content() == "other" + EVIL
         page.hover(".t >> nth=0", position={"x": 3, "y": 3})
         assert page.inner_text("#tip b").startswith("</script>")
-        for name in ("paid", "batches"):
-            page.click(f"#view-{name}")
-        assert "window.hacked = 1" in page.inner_text("#batch-table")
+        page.click("#view-tokens")
+        assert "window.hacked␣=␣1" in page.inner_text("#tokens-body")
         assert page.evaluate("typeof hacked") == "undefined"
-        assert page.locator("img").count() == 0 and page.locator("#batches script, main script").count() == 0
+        assert page.locator("img").count() == 0 and page.locator("main script").count() == 0
 
 
 @needs_browser
@@ -459,8 +423,6 @@ def test_text_from_a_model_is_shown_and_never_runs(tmp_path):
     [
         pytest.param([], id="no rows"),
         pytest.param([rollout("NH", [], [], nll=None)], id="no tokens"),
-        pytest.param([rollout("HE", ["x"], [-1.0])], id="one token"),
-        pytest.param([rollout("NH", ["x", "y"], [-1.0, -2.0])], id="all wrong"),
         pytest.param([rollout("PH", ["x" * 10_000, ""], [-1, -1], mined=3e38)], id="long and huge"),
         pytest.param([rollout("PH", ["x"], [math.nan], mined=1.0)], id="NaN"),
     ],
@@ -470,10 +432,9 @@ def test_unusual_records_make_a_page(tmp_path, rows):
     with page_of(tmp_path) as page:
         assert page.locator(".item").count() == len(rows)
         assert page.locator(".t").all_text_contents() == [text or "▯" for row in rows for text in row["tokens"]]
-        for key in ("l", "Enter", "ArrowDown", "v", "v", "v", "t", "n", "j"):
+        for key in ("l", "Enter", "ArrowDown", "v", "v", "n", "j"):
             page.keyboard.press(key)
-    paid_tokens(read_credit(tmp_path))
-    draw_paid_tokens(tmp_path, tmp_path / "paid.png")
+    draw_credited_tokens(tmp_path, tmp_path / "tokens.png")
 
 
 @needs_browser
@@ -492,21 +453,14 @@ def test_a_long_rollout_is_shown_whole(tmp_path, words):
         assert page.evaluate("document.activeElement.dataset.i") == str(before)
 
 
-@needs_browser
-def test_a_narrow_window_scrolls_nothing_sideways_but_the_rollouts(run, tmp_path):
-    with page_of(run, viewport={"width": 400, "height": 800}) as page:
-        assert page.evaluate("document.documentElement.scrollWidth") <= 400
-        page.screenshot_as("inspect_narrow.png", tmp_path, full_page=True)
-
-
 # For notebooks and trackers
 
 
-def test_paid_tokens_as_markdown(tmp_path):
+def test_tokens_as_markdown(tmp_path):
     # (1 - .5)^2 * 2 = .5 of .5 + .125 * 2 = .75
     tokens, logps = ["a|b", " *So*", "\n"], np.log([0.5, 0.75, 0.75])
     write_credit(tmp_path, [rollout("PH", tokens, logps, mined=2.0)], num_generations=1)
-    lines = paid_tokens_markdown(read_credit(tmp_path), num_tokens=2).splitlines()
+    lines = credited_tokens_markdown(read_credit(tmp_path), num_tokens=2).splitlines()
     assert lines[0].split() == "| Token | Occurrences | Credit | Share | Mean |".split()
     assert lines[2].split() == r"| a\|b | 1 | 0.5 | 66.67 % | 0.5 |".split() and len(lines) == 4
 
@@ -518,14 +472,6 @@ def test_a_rollout_in_a_notebook_is_escaped_and_colored(tmp_path):
     assert "<script" not in snippet and "<img" not in snippet and "&lt;/script&gt;" in snippet
     assert "background:rgba(0,114,178,0.600)" in snippet  # the largest
     assert "background:rgba(230,159,0,0.300);text-decoration:underline" in snippet  # half of it
-    assert "log-prob -1 (probability 0.3679)" in snippet and "weight none" in snippet
-
-
-def test_a_record_that_is_not_there_is_named(run):
-    credit = read_credit(run)
-    with pytest.raises(ValueError, match=r"step 10 must have a record of group 7: it has 0, 1, 2"):
-        rollout_html(credit, 10, 7, 0)
-    with pytest.raises(ValueError, match="it has none; steps: 10, 20"):
-        rollout_html(credit, 11, 0, 0)
-    with pytest.raises(ValueError, match=r"must have rollout 5: it has \[0, 1\]"):
-        rollout_html(credit, 10, 0, 5)
+    assert "log-prob -1, weight none, advantage -0.5" in snippet
+    with pytest.raises(ValueError, match="must name a record: got 10, 7, 0. The steps are 10"):
+        rollout_html(read_credit(tmp_path), 10, 7, 0)

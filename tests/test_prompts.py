@@ -1,12 +1,7 @@
 """What a report says of the prompts of a training: ledgers with known outcomes, and links to their token records."""
 
-import re
-
 import numpy as np
-import pyarrow
-import pyarrow.parquet
 import pytest
-from browser import needs_browser, open_page
 from test_report import log, write_run
 
 from trl_miner.runs.history import read_run
@@ -14,8 +9,7 @@ from trl_miner.runs.prompt_ledger import Batch, line_of, read_ledger
 from trl_miner.runs.prompt_outcomes import ALL_RIGHT, ALL_WRONG, MIXED, UNSEEN, outcomes_of
 from trl_miner.viewing.frame import read_metrics
 from trl_miner.viewing.grouping import group_methods
-from trl_miner.viewing.prompts import prompt_plans, prompt_tables, read_prompts
-from trl_miner.viewing.report import write_report
+from trl_miner.viewing.prompts import prompts_plan, prompts_table, read_prompts
 
 # Four rollouts each; prompts 0 to 3, of five. Prompt 0 is forgotten, 1 never solved, 2 learned, 3 unscorable.
 VISITS = [
@@ -61,7 +55,7 @@ def test_shares_are_of_the_training_set_or_of_what_a_stream_has_shown(tmp_path, 
 @pytest.mark.filterwarnings("error")
 def test_the_first_batch_of_a_stream_is_drawn_without_a_warning(run):
     histories = [read_run(write_ledger(run, VISITS[:1], rows=None))]
-    (plan,) = prompt_plans(read_metrics(group_methods(histories), ()), read_prompts(histories)[0])
+    plan = prompts_plan(read_metrics(group_methods(histories), ()), read_prompts(histories)[0])
     assert plan.draw().axes
 
 
@@ -73,7 +67,7 @@ def test_seeds_are_drawn_as_their_mean_and_methods_side_by_side(tmp_path):
         for name, beta, seed, n in (("a", 0, 1, 1), ("a", 0, 2, 2), ("b", 1, 1, 1))
     ]
     histories = [read_run(path) for path in runs]
-    figure = prompt_plans(read_metrics(group_methods(histories), ()), read_prompts(histories)[0])[0].draw()
+    figure = prompts_plan(read_metrics(group_methods(histories), ()), read_prompts(histories)[0]).draw()
     assert [axes.get_title() for axes in figure.axes] == ["All right", "Mixed", "All wrong", "Unseen"]
     lines = [{line.get_label(): line.get_data()[1].tolist() for line in axes.get_lines()} for axes in figure.axes]
     # step 1: all have one prompt of five all right, one all wrong; step 3: of a one seed is there, with one more mixed
@@ -81,60 +75,16 @@ def test_seeds_are_drawn_as_their_mean_and_methods_side_by_side(tmp_path):
     assert lines[3] == {"a": pytest.approx([0.6, 0.4]), "b": pytest.approx([0.6])}
 
 
-def test_the_only_method_that_passed_over_prompts_is_named(tmp_path):
-    runs = [
-        write_ledger(write_run(tmp_path / name, [log(9)], recipe={"beta": size}, method=name), VISITS[:size])
-        for name, size in (("every", 1), ("choosy", 3))
-    ]
-    histories = [read_run(path) for path in runs]
-    _, passed_over = prompt_plans(read_metrics(group_methods(histories), ()), read_prompts(histories)[0])
-    assert passed_over.caption.endswith("This is choosy; the others passed over nothing.")
-    # batches of 2, 2 and 2 + 1 passed over, at steps 1, 3 and 5; saved of all so far: 1 of 7
-    lines = [dict(zip(*line.get_data(), strict=True)) for axes in passed_over.draw().axes for line in axes.get_lines()]
-    assert lines == [pytest.approx({1: 0, 3: 0, 5: 1 / 3}), pytest.approx({1: 0, 3: 0, 5: 1 / 7})]
-
-
-def test_prompts_that_were_never_solved_or_forgotten_are_listed(tmp_path, run):
+def test_prompts_that_were_never_solved_or_forgotten_are_counted_and_known(run):
     histories = [read_run(run)]
-    counts, never, forgotten = prompt_tables(histories, read_prompts(histories)[0], tmp_path)
+    prompts = read_prompts(histories)[0]
     # 8 visits of 4 prompts. One prompt was passed over, of 9 that were drawn: 4 rollouts of 36
-    assert counts.rows == [["run", "5", "4", "2.0", "1", "1", "1", "1", "1", "1", "4 (11%)"]]
-    assert never.rows == [["1", "1+1", "2", "step 5"]]
-    assert forgotten.rows == [["1", "What is 1+1?", "step 1", "step 5: 1 of 4 right"]]
-
-
-def test_long_lists_are_cut_and_say_so(tmp_path, run):
-    many = [{"prompts": [*range(50)], "correct": [0] * 50, "scored": [4] * 50}] * 2
-    write_ledger(run, many, rows=50, texts=[f"Question {n}" for n in range(50)])
-    histories = [read_run(run)]
-    _, never = prompt_tables(histories, read_prompts(histories)[0], tmp_path)
-    assert len(never.rows) == 20 and never.notes == ["30 more are not listed."]
-
-
-def write_records(run):
-    """Token records of step 6, which the third batch trains; the text of prompt 1 is part of that of prompt 0."""
-    rows = {
-        "step": [6] * 4,
-        "group": [0, 0, 2, 2],
-        "prompt": ["<s>User: What is\n1+1? A:"] * 2 + ["<s>User: 1+1 A:"] * 2,
-    }
-    (run / "credit").mkdir()
-    pyarrow.parquet.write_table(pyarrow.table(rows), run / "credit" / "credit_00006.parquet")
-
-
-def test_prompts_with_token_records_lead_to_them(run):
-    write_records(run)
-    page = write_report([run], quiet=True).read_text()
-    assert re.findall(r'<a href="(\.\./[^"]*)">([^<]*)', page) == [
-        ("../inspect.html#6/2", "step 6"),
-        ("../inspect.html#6/0", "step 6"),
-    ]
-    assert "[step 6](../inspect.html#6/0)" in (run / "report" / "report.md").read_text()
-    assert page.count("yet to be made") == 2
-    (run / "inspect.html").write_text("made")
-    histories = [read_run(run)]
-    tables = prompt_tables(histories, read_prompts(histories)[0], run / "report")
-    assert not any("yet to be made" in note for table in tables for note in table.notes)
+    row = ["run", "5", "2.0", "4", "1", "1", "1", "1", "1", "1", "4 (11%)"]
+    assert prompts_table(histories, prompts).rows == [row]
+    own = prompts[str(run)].by_prompt
+    assert own[own["never_solved"]][["text", "visits", "step"]].values.tolist() == [["1+1", 2, 5]]
+    columns = ["text", "solved", "step", "correct", "rollouts"]
+    assert own[own["forgotten"]][columns].values.tolist() == [["What is 1+1?", 1, 5, 1, 4]]
 
 
 @pytest.mark.parametrize("content", [None, "", "{}\n", "no JSON\n"])
@@ -144,20 +94,3 @@ def test_a_ledger_that_cannot_be_read_gives_a_note_at_most(run, content):
         (run / "prompt_ledger.jsonl").write_text(content)
     found, notes = read_prompts([read_run(run)])
     assert found == {} and ["damaged" in note for note in notes] == [True] * (content not in (None, ""))
-
-
-def test_without_a_ledger_that_can_be_read_there_is_no_section(run):
-    (run / "prompt_ledger.jsonl").write_text("no JSON\n")
-    page = write_report([run], quiet=True).read_text()
-    assert 'id="prompts"' not in page and "damaged" in page
-
-
-@needs_browser
-def test_the_section_fits_a_phone(run, tmp_path):
-    write_records(run)
-    with open_page(
-        write_report([run], quiet=True), color_scheme="dark", viewport={"width": 390, "height": 800}
-    ) as page:
-        page.assert_quiet()
-        assert page.evaluate("document.documentElement.scrollWidth") == 390
-        page.screenshot_as("report_prompts.png", tmp_path, full_page=True)

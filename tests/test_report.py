@@ -24,30 +24,21 @@ from trl_miner.runs.dose import ACTS_ON, KINDS, methods_by_kind
 from trl_miner.runs.history import RunHistory, read_run
 from trl_miner.runs.settings import DEFAULTS, clean_settings, read_options
 from trl_miner.tables import Table, csv_of
-from trl_miner.viewing import figures, method_tables
-from trl_miner.viewing.charts import CHARTS, COMPLETIONS, Chart, Panel
-from trl_miner.viewing.completions import completions_history, read_completions
+from trl_miner.viewing import figures
+from trl_miner.viewing.charts import CHARTS, Chart, Panel
+from trl_miner.viewing.completions import completions_table
 from trl_miner.viewing.curves import draw_chart, read_runs
-from trl_miner.viewing.frame import read_metrics
-from trl_miner.viewing.grouping import (
-    group_methods,
-    group_results,
-    highlighted_labels,
-    is_ablation,
-    is_grpo,
-    is_whole_miner,
-)
-from trl_miner.viewing.held_out import scored_alike
+from trl_miner.viewing.grouping import group_methods, is_grpo
+from trl_miner.viewing.held_out import comparisons, scored_alike
 from trl_miner.viewing.material import read_material
-from trl_miner.viewing.method_tables import dose_table
-from trl_miner.viewing.notes import comparison_warnings, missing_notes
+from trl_miner.viewing.notes import comparison_warnings
 from trl_miner.viewing.pages import Section, html_page
 from trl_miner.viewing.report import write_report
 from trl_miner.viewing.score_curves import draw_scores
 from trl_miner.viewing.verdicts import verdicts
 
 PLANTED = "<script>document.title='planted'</script>"
-DRAWN = [*(chart.name for chart in CHARTS), "held_out"]
+DRAWN = ["reward", "calibration", "dose", "overhead", "held_out"]  # each with a panel of another form
 
 
 def log(step, reward=0.5, **more):
@@ -104,11 +95,6 @@ def history(values, **more):
     return RunHistory(Path("run"), "run", logs, **more)
 
 
-def metrics_of(*folders):
-    keys = [panel.key for chart in CHARTS for panel in chart.panels]
-    return read_metrics(group_methods(read_material(folders).runs), [*keys, *method_tables.METRICS])
-
-
 def lines_of(axes):
     """x and y of each line that was drawn."""
     return [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.get_lines() if len(line.get_xdata())]
@@ -141,13 +127,12 @@ def test_each_kind_of_folder_is_known(tmp_path):
     (tmp_path / "cmp" / "miner" / "seed2").mkdir()
     (tmp_path / "cmp" / "miner" / "seed2" / "training.json").write_text("{}")
     lone = write_run(tmp_path / "lone", [log(1)])
-    one = write_result(tmp_path / "evals" / "one", lone)
-    two = write_result(tmp_path / "evals" / "two", tmp_path / "elsewhere" / "model")
-    (lone / "best").mkdir()
-    three = write_result(tmp_path / "evals" / "three", lone / "best")
-    found = read_material([tmp_path / "cmp", lone, one, two, three])
+    one, two = (
+        write_result(tmp_path / "evals" / name, lone / model) for name, model in (("one", ""), ("two", "best"))
+    )
+    found = read_material([tmp_path / "cmp", lone, one, two])
     assert [run.name for run in found.runs] == ["grpo/seed1", "miner/seed1", "lone"]
-    assert [result.name for result in found.results] == ["lone", "elsewhere/model", "lone (best)"]
+    assert [result.name for result in found.results] == [f"{tmp_path.name}/lone", "lone/best"]
     assert "seed2 is left out: it has no trainer_state.json yet" in found.notes[0]
 
 
@@ -230,43 +215,20 @@ def test_settings_name_the_method_of_each_kind(settings, methods):
 GRPO, MINER = {"advantage_estimator": "grpo"}, {"advantage_estimator": "grpo", "all_right": "miner"}
 
 
-def kind_of(settings):
-    run = RunHistory(Path("r"), "r", [], settings=clean_settings(settings), method="m")
-    return [kind for kind in (is_grpo, is_whole_miner, is_ablation) if kind(run)]
-
-
 @pytest.mark.parametrize(
-    ("recipe", "kinds"),
+    ("recipe", "is_baseline"),
     [
-        ({}, [is_whole_miner]),
-        (MINER, [is_whole_miner]),
-        ({"all_right": "miner", "all_wrong": "none"}, [is_whole_miner]),
-        (MINER | {"miner_lambda_max": None}, [is_ablation]),
-        (MINER | {"miner_lambda_max": None, "dose_share": 0.01}, [is_whole_miner]),  # limited otherwise
-        (GRPO | {"all_wrong": "none"}, [is_grpo]),
-        ({"advantage_estimator": "ucas"}, []),
+        ({}, False),
+        (MINER, False),
+        (GRPO, True),
+        (GRPO | {"all_wrong": "none", "importance_sampling_level": "sequence"}, True),
+        *((GRPO | {name: value}, False) for name, value in (("policy_loss", "cispo"), ("dynamic_sampling", True))),
+        *((GRPO | {name: value}, False) for name, value in (("prompt_selection", "greso"), ("all_wrong", "ngrpo"))),
+        (GRPO | {"gate_on_correctness": True}, False),
     ],
 )
-def test_miner_is_miner_however_it_is_written(recipe, kinds):
-    assert kind_of(recipe) == kinds
-
-
-def test_miner_and_grpo_stand_out_where_both_are_there(tmp_path):
-    for name, recipe in (("grpo", GRPO), ("it", MINER), ("other", {"advantage_estimator": "ucas"})):
-        write_run(tmp_path / name / "seed1", [log(1)], recipe=recipe)
-    methods = group_methods(read_material([tmp_path]).runs)
-    assert highlighted_labels(methods) == ["grpo", "it"]
-    assert highlighted_labels(methods[1:]) == highlighted_labels([methods[0], methods[2]]) == []
-
-
-@pytest.mark.parametrize("folder", ["arithmetic", "Qwen3-4B-Base"])
-def test_the_papers_recipes_are_what_they_are_called(folder):
-    import yaml
-
-    recipes = Path(__file__).parents[1] / "recipes" / folder
-    kinds = {"miner": [is_whole_miner], "grpo": [is_grpo], "gspo": [is_grpo], "dapo": [], "kl_cov": [], "ucas": []}
-    kinds |= dict.fromkeys(("miner_wo_ir", "miner_wo_fw", "miner_wo_ac"), [is_ablation])
-    assert {name: kind_of(yaml.safe_load((recipes / f"{name}.yaml").read_text())) for name in kinds} == kinds
+def test_plain_grpo_is_the_baseline_however_it_is_written(recipe, is_baseline):
+    assert is_grpo(RunHistory(Path("r"), "r", [], settings=clean_settings(recipe), method="m")) == is_baseline
 
 
 def compared(tmp_path, variants, model="m"):
@@ -340,10 +302,7 @@ def test_a_long_line_is_the_mean_and_the_extremes_of_each_column(values, lines_a
 @pytest.mark.parametrize(
     "values",
     [
-        pytest.param([], id="empty"),
-        pytest.param([0.5], id="one step"),
-        pytest.param([math.nan, "nan", None], id="no number"),
-        pytest.param([0.0, -1.0], id="not above zero"),
+        *([], [0.5], [math.nan, "nan", None], [0.0, -1.0]),
         pytest.param(np.random.default_rng(0).normal(size=100_000).tolist(), id="long", marks=pytest.mark.slow),
     ],
 )
@@ -364,7 +323,7 @@ def test_a_chart_is_drawn_by_name_or_as_one_of_your_own():
     run = RunHistory(Path("run"), "run", [log(step, mine=step) for step in (1, 2)])
     axes = draw_chart(own, [run]).axes[0]
     assert lines_of(axes) == [([1, 2], [1, 2])] and (axes.get_ylabel(), axes.get_yscale()) == ("apples", "log")
-    with pytest.raises(ValueError, match="reward, .*completions: got 'rewards'"):
+    with pytest.raises(ValueError, match="reward, .*held_out: got 'rewards'"):
         draw_chart("rewards", run)
     with pytest.raises(ValueError, match=r"\.png or a \.svg"):
         draw_chart("reward", run, "picture.pdf")
@@ -384,54 +343,19 @@ def test_a_lone_point_is_seen():
     assert set(line.get_markevery()) >= {0, 2}
 
 
-def test_unscorable_prompts_get_a_panel_where_there_are_some():
-    older = history([0.5])
-    none, some = (RunHistory(Path("run"), "run", [log(1, **{"groups/unscorable": share})]) for share in (0.0, 0.1))
-    last = [draw_chart("prompt_kinds", runs).axes[-1].get_title() for runs in (older, none, [older, some])]
-    assert last == ["All wrong (NH)", "All wrong (NH)", "Unscorable"]
-
-
 def test_pass_at_k_has_its_intervals_and_maj_at_k_its_deviation(tmp_path):
     axes = draw_scores("pass_at_k", write_result(tmp_path / "one")).axes[0]
     assert axes.get_xscale() == "log" and [text.get_text() for text in axes.get_xticklabels()] == ["1", "2", "4"]
     assert lines_of(axes) == [([1, 2, 4], [0.5, 0.6, 0.75])] and len(axes.collections) == 1
     extents = draw_scores("maj_at_k", tmp_path / "one").axes[0].collections[0].get_paths()[0].get_extents()
     assert (extents.y0, extents.y1) == pytest.approx((0.4, 0.6))  # .5 -+ .1
+    figure = draw_scores("pass_at_k", [tmp_path / "one", write_result(tmp_path / "two")])  # of models of one name
+    assert len(lines_of(figure.axes[0])) == len(figure.legends[0].get_texts()) == 2
     levels = draw_scores("levels", tmp_path / "one").axes
     assert [lines_of(axes) for axes in levels] == [[([0, 1], [0.5, 0.5])], [([0, 1], [0.75, 0.75])]]
     assert [text.get_text() for text in levels[1].get_xticklabels()] == ["1\n(1)", "2\n(1)"]
     with pytest.raises(ValueError, match="pass_at_k, maj_at_k, levels: got 'pass@k'"):
         draw_scores("pass@k", tmp_path / "one")
-
-
-def test_results_of_one_method_are_one_line_at_the_k_that_all_have(tmp_path):
-    compared(tmp_path / "cmp", {"a": {}})
-    for seed, scores in ((1, {"1": 0.4, "2": 0.6, "4": 0.9}), (2, {"1": 0.2, "4": 0.7})):
-        path = write_result(tmp_path / f"e{seed}", tmp_path / "cmp" / "a" / f"seed{seed}") / "scores.json"
-        content = json.loads(path.read_text())
-        intervals = {k: {"mean": score, "low": 0.0, "high": 1.0} for k, score in scores.items()}
-        content["benchmarks"]["aime24"] |= {"pass@k": scores, "pass@k_intervals": intervals}
-        path.write_text(json.dumps(content))
-    material = read_material([tmp_path / "cmp", tmp_path / "e1", tmp_path / "e2"])
-    (axes,) = draw_scores("pass_at_k", material.results).axes
-    assert lines_of(axes) == [([1, 4], pytest.approx([0.3, 0.8]))]
-    extents = axes.collections[0].get_paths()[0].get_extents()
-    assert (extents.y0, extents.y1) == pytest.approx((0.2, 0.9))
-
-
-def test_results_keep_the_color_of_their_run(tmp_path):
-    compared(tmp_path / "cmp", {"a": {}, "b": {"miner_gamma": 1.0}})
-    run_of_b = tmp_path / "cmp" / "b" / "seed1"
-    folders = [write_result(tmp_path / "base"), write_result(tmp_path / "of_b", run_of_b)]
-    folders += [write_result(tmp_path / "of_b2", run_of_b.with_name("seed2")), write_result(tmp_path / "again")]
-    material = read_material([tmp_path / "cmp", *folders])
-    series = group_results(material.results, group_methods(material.runs))
-    # two methods: the results of the runs of b are one line in its place, 1; the others come after them
-    assert [(method.label, method.style_index, len(own)) for method, own in series] == [
-        ("base (base)", 2, 1),
-        ("b", 1, 2),
-        ("base (again)", 3, 1),
-    ]
 
 
 # the answer
@@ -440,7 +364,8 @@ def test_results_keep_the_color_of_their_run(tmp_path):
 def verdicts_of(folders):
     material = read_material(folders)
     methods = group_methods(material.runs)
-    return verdicts(methods, scored_alike(methods), material.results)
+    scored = scored_alike(methods)
+    return verdicts(methods, scored, comparisons(scored) if scored else [], len(material.results))
 
 
 def test_a_report_leads_with_its_verdict(tmp_path):
@@ -488,24 +413,7 @@ def test_without_a_comparison_the_verdict_says_what_is_missing(tmp_path):
 # completions
 
 
-def test_completions_by_outcome(tmp_path):
-    run = write_run(tmp_path / "run", [log(1)])
-    # right 2 and 4 characters, wrong 6, one unscorable; prompt p: 2 of 3 differ, q: 1 of 1 -> mean 5/6
-    rows = [("p", "ab", 1.0), ("p", "abcd", 1.0), ("p", "ab", None), ("q", "abcdef", 0.0)]
-    write_completions(run, 1, rows)
-    found = completions_history(read_run(run)).logs[0]
-    assert found == pytest.approx(
-        {
-            "step": 1,
-            "completions/right_characters": 3,
-            "completions/wrong_characters": 6,
-            "completions/distinct": 5 / 6,
-        }
-    )
-    assert len(draw_chart("completions", run).axes) == len(COMPLETIONS.panels)
-
-
-def test_conversations_with_tools_are_read_as_text(tmp_path):
+def test_completions_to_read_are_conversations_too_with_each_reward(tmp_path):
     run = write_run(tmp_path / "run", [log(1)])
     question = [{"type": "image"}, {"type": "text", "text": "1+1?"}]
     prompt = [
@@ -522,76 +430,32 @@ def test_conversations_with_tools_are_read_as_text(tmp_path):
         {"role": "assistant", "content": "So 2"},
     ]
     short = [{"role": "assistant", "content": "3?"}]
-    rows = {"step": 1, "prompt": [prompt] * 3, "completion": [turns, short, short], "math_reward": [1.0, 0.0, 0.0]}
+    rows = {"step": 2, "prompt": [prompt] * 2, "completion": [turns, short], "form": [0.5, 1.0]}
     (run / "completions").mkdir()
-    pandas.DataFrame(rows).to_parquet(run / "completions" / "completions_00001.parquet")  # as TRL writes them
-    found = read_completions(read_run(run))
-    assert found.logs[0]["completions/wrong_characters"] == 2
-    assert found.logs[0]["completions/distinct"] == pytest.approx(2 / 3)
-    first, second, _ = found.last
-    assert first["prompt"] == "[image]1+1?" and second["completion"] == "3?"
-    assert first["completion"].splitlines() == [
-        'assistant: {"name": "add", "arguments": {"a": 1}}',
-        '{"name": "find", "arguments": {"text": "x"}}',
-        "tool: 2",
-        "assistant: So 2",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("record", "reward", "right"),
-    [
-        ({}, "accuracy_reward", 5),  # an older record: the known verifier among the columns
-        ({"verifier": {"names": ["form"], "all_must_score": True}}, "form", 3),
-        ({"verifier": {"names": ["form", "accuracy_reward"], "all_must_score": True}}, "form and accuracy_reward", 6),
-        ({"verifier": {"names": ["form", "accuracy_reward"], "all_must_score": False}}, "form and accuracy_reward", 4),
-    ],
-)
-def test_completions_are_right_by_the_reward_that_decides(tmp_path, record, reward, right):
-    run = write_run(tmp_path / "run", [log(1)])
-    (run / "training.json").write_text(json.dumps({"settings": {"correct_threshold": "0.7"}} | record))
-    # right by form: 2, 6, 1 characters; by accuracy: 4, 6; by both: 6; by those that scored it: 2, 6
-    rewards = {"form": [0.7, 0.0, 0.7, 0.7], "accuracy_reward": [None, 0.7, 0.7, 0.0]}
-    columns = {name: pyarrow.array(values, pyarrow.float32()) for name, values in rewards.items()}
-    columns |= {"step": [1] * 4, "prompt": ["p"] * 4, "completion": ["ab", "abcd", "abcdef", "a"], "gold": ["4"] * 4}
-    (run / "completions").mkdir()
-    pyarrow.parquet.write_table(pyarrow.table(columns), run / "completions" / "completions_00001.parquet")
-    found = read_completions(read_run(run))
-    assert found.reward == reward and found.logs[0]["completions/right_characters"] == right
-    assert reward in found.last[0]
+    frame = pandas.DataFrame(rows | {"math_reward": [1.0, None], "gold": ["2", "2"]})
+    frame.to_parquet(run / "completions" / "completions_00002.parquet")  # as TRL writes them
+    (run / "completions" / "completions_00003.parquet").write_bytes(b"PAR1")
+    table, (note,) = completions_table(read_run(run))
+    assert table.title == "Some rollouts of step 2 of run" and table.header[3:] == ["form", "math_reward"]
+    said = 'assistant: {"name": "add", "arguments": {"a": 1}}↵ {"name": "find", "arguments": {"text": "x"}}↵ tool: 2↵ '
+    assert table.rows == [
+        ["1", "[image]1+1?", f"{said}assistant: So 2", "0.5", "1"], ["2", "[image]1+1?", "3?", "1", "unscorable"]
+    ]  # fmt: skip
+    assert "completions_00003.parquet" in note
 
 
 # the dose
 
 
-def test_the_dose_asked_for_and_reached(tmp_path):
-    # Means over batches. Of two, one of which is not capped: mean scale .5 * mean tau_pos 12 / 400 = .015 is no dose.
-    capped = {"miner/tau_ref": 400.0, "miner/tau_pos": 12.0, "miner/scale": 0.5, "miner/l1_share": 0.0015}
-    weak = capped | {"miner/l1_share": 0.0005}
-    held = {"dose/scale": 0.1, "dose/share": 0.04, "dose/target": 0.05}
+def test_the_dose_is_drawn_with_its_target(tmp_path):
+    held = {"dose/scale": 0.1, "dose/share": 0.04, "dose/target": 0.05, "miner/l1_share": 0.0015}
     dosed = {"advantage_estimator": "grpo", "all_right": "unlikeliness", "dose_share": 0.05}
-    write_run(tmp_path / "a" / "seed1", [log(1, **capped), log(2, **weak)], recipe={})
+    write_run(tmp_path / "a" / "seed1", [log(1, **{"miner/l1_share": 0.0015})], recipe={})
     write_run(tmp_path / "b" / "seed1", [log(1, **held), log(2, **held | {"dose/share": 0.06})], recipe=dosed)
-    write_run(tmp_path / "c" / "seed1", [log(1)], recipe={"advantage_estimator": "grpo", "all_right": "constant"})
-    methods = group_methods(read_material([tmp_path]).runs)
-    assert dose_table(methods).rows == [
-        [
-            "a",
-            "grpo",
-            "miner",
-            "none",
-            "at most 0.15 % of mixed prompts' sum of |advantage| in each batch",
-            "0.1 %",
-            "0.15 % → 0.05 %",
-        ],
-        ["b", "grpo", "unlikeliness", "none", "5 % of the gradient's norm", "5 %", "4 % → 6 %"],
-        ["c", "grpo", "constant", "none", "no limit", "n/a", "n/a"],
-    ]
-    figure = draw_chart("dose", tmp_path)
-    assert [axes.get_title() for axes in figure.axes] == [
-        "All-right against mixed prompts", "Share of the gradient", "Factor on the advantages"
-    ]  # fmt: skip
-    assert [line.get_linestyle() for line in figure.axes[1].get_lines()] == ["--", ":"]
+    of_sums, of_gradient, factor = draw_chart("dose", tmp_path).axes
+    assert lines_of(of_sums) == [([1], [0.0015])]  # of the run with a cap alone
+    assert [line.get_linestyle() for line in of_gradient.get_lines()] == ["--", ":"]
+    assert lines_of(factor) == [([1, 2], [0.1, 0.1])]
 
 
 # the report
@@ -607,14 +471,8 @@ def test_the_command_says_what_comes_next_and_the_report_what_is_missing(tmp_pat
     text = (run / "report" / "report.md").read_text()
     for option in ("beta above 0", "held_out", "log_completions: true", "log_token_credit: 10"):
         assert option in text.split("## Not recorded")[1]
-    assert "run is not finished: 2 of 9 steps." in text and not (run / "report" / "figures" / "kl.png").exists()
+    assert "run is not finished: 2 of 9 steps." in text and not (run / "report" / "figures" / "kl.svg").exists()
     assert (run / "report" / "figures" / "reward.svg").is_file()
-
-
-def test_what_grpo_cannot_record_is_not_asked_of_it(tmp_path):
-    compared(tmp_path, {"a_miner": {}, "b_grpo": {"advantage_estimator": "grpo"}})
-    notes = "\n".join(missing_notes(metrics_of(tmp_path)))
-    assert "What MINER costs" not in notes and "Norm of the gradient: not recorded. To record it: logging" in notes
 
 
 def test_a_report_replaces_an_older_one_and_its_tables_are_one_csv(tmp_path):
@@ -622,10 +480,20 @@ def test_a_report_replaces_an_older_one_and_its_tables_are_one_csv(tmp_path):
     page = write_report([run], quiet=True)
     table = pandas.read_csv(page.with_name("tables.csv"), keep_default_na=False).set_index(["table", "row", "column"])
     assert table.loc[("Runs", "run", "Reward"), "cell"] == "0.500 → 0.750"
-    assert (run / "report" / "figures" / "kl.png").is_file()
+    assert (run / "report" / "figures" / "kl.svg").is_file()
     write_run(run, [log(1)])
     write_report([run], quiet=True)
-    assert not (run / "report" / "figures" / "kl.png").exists()
+    assert not (run / "report" / "figures" / "kl.svg").exists()
+
+
+def test_runs_scored_otherwise_are_warned_of(tmp_path):
+    scores = {"before": {"pass@1": 0.5, "pass@4": 0.5}}
+    a = write_run(tmp_path / "a" / "seed1", [log(1)], scores=scores, recipe={"temperature": 1.0, "score_samples": 4})
+    b = write_run(tmp_path / "b" / "seed1", [log(1)], scores={"before": {"pass@1": 0.5, "pass@8": 1}}, recipe={})
+    warnings = comparison_warnings([read_run(a), read_run(b)], [])
+    assert [warning.rpartition(" ")[0].split(":")[0].split()[-1] for warning in warnings] == [
+        "temperature", "score_samples", "K"
+    ]  # fmt: skip
 
 
 def test_results_that_were_not_measured_alike_are_warned_of(tmp_path):
@@ -639,18 +507,6 @@ def test_results_that_were_not_measured_alike_are_warned_of(tmp_path):
     assert "temperature 0.7 and 1.0" in page.read_text() and "temperature 0.7 and 1.0" in (
         page.with_name("report.md").read_text()
     )
-
-
-def test_runs_scored_otherwise_are_warned_of(tmp_path):
-    scores = {"before": {"pass@1": 0.5, "pass@4": 0.5}}
-    a = write_run(tmp_path / "a" / "seed1", [log(1)], scores=scores, recipe={"temperature": 1.0, "score_samples": 4})
-    b = write_run(tmp_path / "b" / "seed1", [log(1)], scores={"before": {"pass@1": 0.5, "pass@8": 1}}, recipe={})
-    warnings = comparison_warnings([read_run(a), read_run(b)], [])
-    assert [warning.split(":")[0] for warning in warnings] == [
-        "Held-out scores were measured with another temperature",
-        "Held-out scores were measured with another score_samples",
-        "Held-out scores are of other K",
-    ]
 
 
 def test_a_table_is_the_same_as_markdown_page_and_csv():
@@ -715,26 +571,11 @@ def test_the_page_in_a_browser(tmp_path, scheme, width):
 def test_every_picture_of_a_report_is_whole(tmp_path):
     page = write_report(hostile_material(tmp_path), tmp_path / "out", quiet=True)
     text = page.with_name("report.md").read_text()
-    linked = re.findall(r"\]\((figures/[a-z0-9_]+\.(?:png|svg))\)", text)
-    assert len(linked) == 2 * page.read_text().count("<figure")
+    linked = re.findall(r"\]\((figures/[a-z0-9_]+\.svg)\)", text)
+    assert len(linked) == page.read_text().count("<figure")
     for name in linked:
         assert (page.parent / name).is_file()
         assert 1000 < (page.parent / name).stat().st_size < 300_000
     for path in page.parent.glob("figures/*.svg"):
         ElementTree.parse(path)
     assert not [path for path in page.parent.rglob(".*")]
-
-
-def test_scores_have_the_intervals_that_the_curves_need(tmp_path):
-    from test_score import TWO, write_benchmark, write_folder
-
-    from trl_miner.evaluation.score import score_folder
-
-    folder = write_folder(tmp_path / "one")
-    write_benchmark(folder, "aime24", TWO, levels=["2", "1"])
-    one = score_folder(folder)["benchmarks"]["aime24"]
-    # pass@2 is 5/6 and 1/2: resampling two problems gives 1/2, 2/3, 5/6; pass@4 is 1 and 1; a level has one problem
-    assert one["pass@k_intervals"]["2"] == pytest.approx({"mean": 2 / 3, "low": 1 / 2, "high": 5 / 6})
-    assert one["level_intervals"]["1"]["pass@1"] == pytest.approx({"mean": 0.25, "low": 0.25, "high": 0.25})
-    bands = [axes.collections for axes in draw_scores("pass_at_k", folder).axes]
-    assert [len(found) for found in bands] == [1]

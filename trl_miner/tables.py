@@ -8,17 +8,6 @@ from dataclasses import dataclass
 from .text import for_markdown, one_line
 
 
-class Link(str):
-    """A cell that leads to an address."""
-
-    address: str
-
-    def __new__(cls, text: str, address: str) -> "Link":
-        link = super().__new__(cls, text)
-        link.address = address
-        return link
-
-
 @dataclass(frozen=True)
 class Table:
     """Cells as text, and the notes to read with them."""
@@ -38,7 +27,7 @@ class Table:
         first, *columns = self.header
         above = [cell for heading, width in self.groups for cell in (heading, *[""] * (width - 1))]
         head = [[first, *above], ["", *columns]] if self.groups else [self.header]
-        lines = [[_for_markdown(cell) for cell in line] for line in (*head, *self.rows)]
+        lines = [[for_markdown(cell) for cell in line] for line in (*head, *self.rows)]
         widths = [max(2, *map(len, column)) for column in zip(*lines, strict=True)]  # a rule is at least `-:`
         end, justify = ("-", str.ljust) if self.is_text else (":", str.rjust)
         rule = ["-" * widths[0], *("-" * (width - 1) + end for width in widths[1:])]
@@ -61,7 +50,3 @@ def csv_of(tables: Sequence[Table]) -> str:
         for name, *cells in table.rows:
             writer.writerows(map(one_line, (table.title, name, *pair)) for pair in zip(titles, cells, strict=True))
     return text.getvalue()
-
-
-def _for_markdown(cell: str) -> str:
-    return f"[{for_markdown(cell)}]({cell.address})" if isinstance(cell, Link) else for_markdown(cell)

@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     option(
         "--output", default="runs/compare", metavar="FOLDER",
-        help="where to write comparison.md, comparison.json, and RECIPE/seedK with the model, scores and log.txt of "
+        help="where to write comparison.md, runs.jsonl, and RECIPE/seedK with the model, scores and log.txt of "
         "each run (default: runs/compare)",
     )  # fmt: skip
     set_run(parser, run)

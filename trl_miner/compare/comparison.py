@@ -2,28 +2,23 @@
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ..launching.signals import collect_signals
 from ..progress import Progress, finish
 from ..recipe_files import find_recipe
 from ..redaction import learn
-from ..runs.compare_folder import COMPARISON, TABLE, lock_comparison, run_folder, write_table
+from ..runs.compare_folder import TABLE, lock_comparison, run_folder
+from ..runs.files import write_whole
 from ..runs.history import RunHistory
 from ..runs.runs_file import NAME as RUNS
 from ..runs.runs_file import collect_runs
-from ..viewing.comparison import compare_runs, comparison_table
+from ..viewing.comparison import methods_table
 from .recipes import read_recipes
 from .runs import ProcessRunner, Run, Stopped, check_folder, train_all
 
-_OWN_OPTIONS = {
-    "config": "name the recipes with --recipes",
-    "output_dir": "give --output, which holds a folder for each run",
-    "seed": "give --seeds, such as 5 or 4-5",
-    "resume_from_checkpoint": "runs always resume from their newest checkpoint",
-}
+_OWN_OPTIONS = ("config", "output_dir", "seed", "resume_from_checkpoint")
 
 
 def compare(
@@ -35,11 +30,12 @@ def compare(
     options: Sequence[str] = (),
     jobs: int = 1,
 ) -> int:
-    """Train every recipe with several seeds, and write `comparison.md` and `comparison.json`, which are of these runs.
+    """Train every recipe with several seeds, and write `comparison.md`, the table of these runs, and `runs.jsonl`.
 
-    The first seed of every recipe comes before the second seed of any. Finished runs are skipped and interrupted ones
-    resumed, so the same call completes a comparison. The arguments are the options of `trl-miner compare`: `seeds` are
-    the seeds, or their number (5 for the seeds 1 to 5), and `options` are those of `trl-miner train` for every run.
+    The first seed of every recipe comes before the second seed of any, so that a comparison that is stopped has pairs.
+    Finished runs are skipped and interrupted ones resumed, so the same call completes a comparison. The arguments are
+    the options of `trl-miner compare`: `seeds` are the seeds, or their number (5 for the seeds 1 to 5), and `options`
+    are those of `trl-miner train` for every run.
 
     Returns:
         The exit code: 0; 1 if a run failed; 128 + N if signal N stopped it.
@@ -58,11 +54,10 @@ def compare(
                 facts = read_recipes(paths, steps, options)
             runner.check()
             learn(facts)  # so that no log shows them
-            # One seed of every recipe before the next: a comparison that is stopped has pairs.
             runs = [
-                _plan(output, path, of_recipe, seed)
+                Run(run_folder(output, own["method"], seed), path, {**own, "seed": seed})
                 for seed in seeds
-                for path, of_recipe in zip(paths, facts, strict=True)
+                for path, own in zip(paths, facts, strict=True)
             ]
             for run in runs:
                 check_folder(run)
@@ -70,8 +65,8 @@ def compare(
                 succeeded = train_all(runs, runner, jobs)
             finally:
                 collect_runs(output)  # of a comparison that is stopped, too
-            print("\n" + _write_table(output, runs, facts, len(seeds)), end="", flush=True)
-            results = [output / name for name in (TABLE, COMPARISON, RUNS)]
+            print("\n" + _write_table(output, runs, len(seeds)), end="", flush=True)
+            results = [output / name for name in (TABLE, RUNS)]
             finish([path for path in results if path.is_file()], shlex.join(["trl-miner", "report", str(output)]))
             return 0 if succeeded else 1
     except Stopped as stopped:
@@ -92,37 +87,23 @@ def _check_call(
         raise ValueError(f"--steps must be at least 1: got {steps}. Leave it out for the recipes' own lengths.")
     if not paths:
         raise ValueError("--recipes must name at least one recipe: got none. Try recipes/arithmetic/*.yaml.")
-    named: dict[str, Path] = {}
-    for path in paths:
-        if path.stem in named:
-            raise ValueError(
-                f"Recipes must differ in their names, which name the methods: got {named[path.stem]} and {path}. "
-                f"Leave one out, or rename it."
-            )
-        named[path.stem] = path
+    stems = [path.stem for path in paths]
+    if twice := {stem for stem in stems if stems.count(stem) > 1}:
+        raise ValueError(f"Recipes must differ in their names, which name the methods: got {sorted(twice)} twice.")
     for option in options:
         name = option.lstrip("-").partition("=")[0].replace("-", "_")
         if option.startswith("--") and name in _OWN_OPTIONS:
-            raise ValueError(f"{option.partition('=')[0]} is set by compare for every run: {_OWN_OPTIONS[name]}.")
+            raise ValueError(f"--{name} is set by compare for every run. Give --recipes, --seeds and --output.")
         if option.startswith("--") and name == "max_steps" and steps is not None:
             raise ValueError(f"--steps and --max_steps both set the length of a run: got --steps {steps}. Give one.")
 
 
-def _plan(output: Path, path: Path, facts: Mapping[str, Any], seed: int) -> Run:
-    settings = {name: value for name, value in facts.items() if name != "is_grpo"}
-    return Run(run_folder(output, facts["method"], seed), path, {**settings, "seed": seed})
-
-
-def _write_table(output: Path, runs: Sequence[Run], facts: Sequence[Mapping[str, Any]], num_seeds: int) -> str:
-    """Write the results, and return the table as Markdown."""
-    baselines = [of_recipe["method"] for of_recipe in facts if of_recipe["is_grpo"]]
-    results: dict[str, list[RunHistory]] = {of_recipe["method"]: [] for of_recipe in facts}
+def _write_table(output: Path, runs: Sequence[Run], num_seeds: int) -> str:
+    """Write the table, and return it as Markdown."""
+    results: dict[str, list[RunHistory]] = {run.settings["method"]: [] for run in runs}
     for run in runs:
         if (result := run.result()) is not None:
             results[run.settings["method"]].append(result)
-    # GSPO counts as GRPO too, from which it differs only in its ratio, so the name decides
-    baseline = "grpo" if "grpo" in baselines else next(iter(baselines), None)
-    comparison = compare_runs(results, dict.fromkeys(results, num_seeds), baseline=baseline)
-    table = comparison_table(comparison).markdown()
-    write_table(output, comparison, table)
+    table = methods_table(results, dict.fromkeys(results, num_seeds)).markdown()
+    write_whole(output / TABLE, table)
     return table

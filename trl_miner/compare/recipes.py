@@ -16,8 +16,7 @@ HELD_OUT = 200  # held-out problems for a recipe that scores none
 SCORED_POINTS = 10  # about this many scores per run
 _STEPS_UNKNOWN = 20  # steps between two scores of a recipe that counts epochs, whose length is not known yet
 # not `-m`, which warns about a module that its package has imported already
-# (without the collector, which would look through all that the imports of TRL make)
-_CHILD = f"import gc; gc.disable(); from {__name__} import _answer; _answer()"
+_CHILD = f"from {__name__} import _answer; _answer()"
 
 
 def read_recipes(paths: Sequence[Path], steps: int | None, options: Sequence[str]) -> list[dict[str, Any]]:
@@ -75,15 +74,7 @@ def _facts(path: Path, options: list[str], steps: int | None) -> dict[str, Any]:
         options = [*options, "--max_steps", str(max_steps)]
     if not args.score_steps:
         options = ["--score_steps", str(_score_steps(max_steps, per_step)), *options]
-    is_plain = config.policy_loss == "clip" and not config.dynamic_sampling and not config.gate_on_correctness
-    is_plain = is_plain and config.prompt_selection == "none"
-    return {
-        "method": path.stem,
-        "recipe": recipe,
-        "options": options,
-        "optimizer_steps_per_step": per_step,
-        "is_grpo": [method.name for method in config.estimators] == ["grpo"] and is_plain,
-    }
+    return {"method": path.stem, "recipe": recipe, "options": options}
 
 
 def _parse(launch: Any) -> tuple[Any, Any]:

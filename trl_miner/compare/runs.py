@@ -2,9 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from ..redaction import redact
 from ..runs.compare_folder import LOG
 from ..runs.history import RunHistory
 from ..runs.locks import IN_USE, TRAINING_LOCK, lock_folder
-from ..runs.training_record import read_compared, read_run_record, write_compared
+from ..runs.training_record import read_compared, write_compared
 from ..threads import NOT_ASKED
 from ..viewing.comparison import final_scores, read_finished
 
@@ -37,7 +36,6 @@ class ProcessRunner:
     """Runs child processes, one for each calling thread. Their guards end them if this process ends."""
 
     received: list[int]  # signals
-    look: Callable[[], None] | None = None  # called while processes run
 
     def check(self) -> None:
         """Raise `Stopped` if a signal has arrived, so that nothing more is started."""
@@ -51,8 +49,6 @@ class ProcessRunner:
         process.start()
         try:
             while process.is_running and not self.received:
-                if self.look is not None:
-                    self.look()
                 time.sleep(0.1)
         finally:
             process.end()
@@ -67,7 +63,7 @@ class Run:
 
     folder: Path
     recipe: Path
-    settings: Mapping[str, Any]  # "compared" in training.json: all that decides the outcome, and that tables must know
+    settings: Mapping[str, Any]  # "compared" in training.json: all that decides the outcome
 
     @property
     def name(self) -> str:
@@ -82,14 +78,6 @@ class Run:
     def result(self) -> RunHistory | None:
         """Return what the run recorded, or None if it has not finished."""
         return read_finished(self.folder)
-
-    def place(self) -> str:
-        """Return how far the run is, in words."""
-        progress = None
-        with suppress(OSError, ValueError):
-            progress = (read_run_record(self.folder) or {}).get("progress")
-        how_far = f"step {progress['step']} of {progress['of']}" if progress else "before its first step"
-        return f"{self.name}, {how_far}"
 
 
 def check_folder(run: Run) -> None:
@@ -118,29 +106,21 @@ def _difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
 
 
 def train_all(runs: Sequence[Run], runner: ProcessRunner, jobs: int) -> bool:
-    """Train all runs that have not finished, `jobs` at a time. Return whether all have a result."""
+    """Train the runs that have not finished, `jobs` at a time, with a line for each. Return whether all succeeded."""
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
     env = {"OMP_NUM_THREADS": threads, NOT_ASKED: "1"} if jobs > 1 and "OMP_NUM_THREADS" not in os.environ else {}
-    running: list[Run] = []
-    finished = sum(run.result() is not None for run in runs)
-    progress = Progress("training", len(runs), unit="runs", initial=finished, leave=False)
-
-    def look() -> None:
-        progress.note = "; ".join(run.place() for run in list(running))
+    progress = Progress("training", len(runs), unit="runs", leave=False)
 
     def train(number: int, run: Run) -> bool:
         runner.check()
-        place = f"[{number}/{len(runs)}] {run.name}"
-        if (result := run.result()) is not None:
-            print(f"{place}: Pass@1 {final_scores(result)['pass@1']:.2f}, finished before", flush=True)
-            return True
-        running.append(run)
-        has_result = _train(run, place, runner, env)
-        running.remove(run)
+        result, how = run.result(), "finished before"
+        if result is None:
+            result, how = _train(run, runner, env)
+        passed = "" if result is None else f"Pass@1 {final_scores(result)['pass@1']:.2f}, "
+        print(f"[{number}/{len(runs)}] {run.name}: {passed}{how}", flush=True)
         progress.advance()
-        return has_result
+        return result is not None
 
-    runner.look = look
     with progress, ThreadPoolExecutor(jobs) as pool:
         try:
             return all([done.result() for done in [pool.submit(train, *one) for one in enumerate(runs, 1)]])
@@ -149,16 +129,12 @@ def train_all(runs: Sequence[Run], runner: ProcessRunner, jobs: int) -> bool:
             pool.shutdown(cancel_futures=True)
 
 
-def _train(run: Run, place: str, runner: ProcessRunner, env: dict[str, str]) -> bool:
-    """Train a run, and print one line. Return whether it has a result."""
+def _train(run: Run, runner: ProcessRunner, env: dict[str, str]) -> tuple[RunHistory | None, str]:
+    """Train a run. Return its result, if it has one, and how long it took or how it ended."""
     write_compared(run.folder, run.settings)
     log, start = run.folder / LOG, time.monotonic()
     code = runner.run(run.command, log, env)
     result = run.result()
     if code or result is None:
-        reason = f"ended {how_it_ended(code)}" if code else "ended without a result"
-        print(f"{place}: {reason}, see {log}", flush=True)
-        return False
-    seconds = duration(time.monotonic() - start)
-    print(f"{place}: Pass@1 {final_scores(result)['pass@1']:.2f}, {seconds}", flush=True)
-    return True
+        return None, f"ended {how_it_ended(code) if code else 'without a result'}, see {log}"
+    return result, duration(time.monotonic() - start)

@@ -2,21 +2,19 @@
 
 RECIPE/seedK/training.json    among others the recipe, the options and the seed of the run
 RECIPE/seedK/log.txt          what the run printed
-comparison.json               the numbers of the table; comparison.md shows them
+comparison.md                 the table of the methods
 runs.jsonl                    what reports read of all runs: see `runs_file`
 .lock                         held while a comparison is running
 """
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from .files import write_json, write_whole
 from .locks import lock_folder
 from .training_record import RECORD
 
-LOG, COMPARISON, TABLE = "log.txt", "comparison.json", "comparison.md"
+LOG, TABLE = "log.txt", "comparison.md"
 
 
 def lock_comparison(output: Path) -> AbstractContextManager[Any]:
@@ -38,9 +36,3 @@ def run_folders(output: Path) -> list[Path]:
         return folder.parent.name, int(digits) if digits.isdecimal() else 0, folder.name
 
     return sorted((path.parent for path in output.glob(f"*/seed*/{RECORD}")), key=place)
-
-
-def write_table(output: Path, comparison: Mapping[str, Any], table: str) -> None:
-    """Write `comparison.json` and `comparison.md`."""
-    write_json(output / COMPARISON, comparison)
-    write_whole(output / TABLE, table)

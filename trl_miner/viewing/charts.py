@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from ..runs.history import RunHistory
 from ..runs.prompt_outcomes import KINDS
 
-MOST_COMPLETION_FILES = 40  # read of a run, evenly over it
 HELD_OUT = "held_out"
 UNSCORABLE = "groups/unscorable"
 
@@ -30,15 +29,14 @@ class Panel:
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture: panels, if they are known before its data, how to read them, the setting that makes a run record
-    them, and whether only MINER has them."""
+    """A picture: panels, if they are known before its data, how to read them, and the setting that makes a run record
+    them."""
 
     name: str
     title: str
     panels: tuple[Panel, ...]
     caption: str
     recorded_by: str = "logging_steps (at most the number of steps)"
-    of_miner: bool = False
 
 
 REWARD = Chart(
@@ -58,10 +56,10 @@ PROMPT_KINDS = Chart(
         Panel(UNSCORABLE, "Unscorable", "share of prompts", share=True, rare=True),
         Panel("groups/gated", "Gated", "share of prompts", share=True, rare=True),
     ),
-    "PH: all G rollouts of the prompt are right; GRPO learns nothing from them, MINER does. HE: some are right and "
-    "some wrong; GRPO learns from these. NH: all are wrong; neither learns from them. Unscorable: the verifier left "
-    "rollouts without a reward, and the others do not differ. Gated: gate_on_correctness took away the differences of "
-    "rewards of format or length.",
+    "PH: all G rollouts of the prompt are right; GRPO gives them no advantage, MINER does. HE: some are right and "
+    "some wrong; GRPO gives these an advantage. NH: all are wrong; neither gives them one. Unscorable: the verifier "
+    "left rollouts without a reward, and the others do not differ. Gated: gate_on_correctness took away the "
+    "differences of rewards of format or length.",
 )
 ROLLOUTS = Chart(
     "rollouts",
@@ -86,7 +84,6 @@ CALIBRATION = Chart(
     "The PH advantages are multiplied by min(1, lambda_max * tau_ref / tau_pos). A factor of 1: the cap does not bind "
     "and the PH signal passes whole.",
     recorded_by="advantage_estimator: miner",
-    of_miner=True,
 )
 DOSE = Chart(
     "dose",
@@ -96,7 +93,7 @@ DOSE = Chart(
         Panel(
             "dose/share",
             "Share of the gradient",
-            "share: norm of paid / (paid + others)",
+            "share: norm of these / (these + others)",
             rare=True,
             target="dose/target",
         ),
@@ -105,7 +102,6 @@ DOSE = Chart(
     "How strongly the methods of all-right and all-wrong prompts acted beside that of mixed ones: in sums of "
     "|advantage|, which MINER's cap limits, or in what dose_share measured. Dotted: what was asked for.",
     recorded_by="all_right: miner; or dose_share",
-    of_miner=True,
 )
 ENTROPY = Chart(
     "entropy",
@@ -139,12 +135,11 @@ LENGTH = Chart(
 )
 OVERHEAD = Chart(
     "overhead",
-    "What MINER costs",
+    "Time of MINER",
     (Panel("overhead", "Time of the estimator", "share of a step's time"),),
     "Time for MINER's advantages (log-probs included, where the step needs a forward of its own for them) as a share "
     "of the whole step with generation and training.",
     recorded_by="advantage_estimator: miner",
-    of_miner=True,
 )
 UPDATE = Chart(
     "update",
@@ -155,19 +150,9 @@ UPDATE = Chart(
     ),
     "How much of the policy loss's gradient comes from PH prompts, and how it lies to that of the others.",
     recorded_by="log_gradient_share: 10",
-    of_miner=True,
 )
-COMPLETIONS = Chart(
-    "completions",
-    "Completions by outcome",
-    (
-        Panel("completions/right_characters", "Right rollouts", "mean length, characters"),
-        Panel("completions/wrong_characters", "Wrong rollouts", "mean length, characters"),
-        Panel("completions/distinct", "Different texts among a prompt's rollouts", "share of rollouts", share=True),
-    ),
-    f"From TRL's completions files, at most {MOST_COMPLETION_FILES} of them, evenly over the run. Right: the "
-    f"verifier's reward reaches correct_threshold. Few different texts: the policy says the same again and again.",
-    recorded_by="log_completions: true",
+TRAINING = Chart(  # on a model card
+    "training", "Training", (*REWARD.panels, *PROMPT_KINDS.panels[:3], ROLLOUTS.panels[0], ROLLOUTS.panels[2]), ""
 )
 CHARTS = (REWARD, PROMPT_KINDS, ROLLOUTS, CALIBRATION, DOSE, UPDATE, ENTROPY, KL, GRAD_NORM, LENGTH, OVERHEAD)
 
@@ -199,8 +184,8 @@ LEVELS = Chart(
     "levels",
     "Scores by level of difficulty",
     (),
-    "Scores by the benchmark's own levels of difficulty; below each level its number of problems. Few problems: "
-    "wide intervals. Band: 95 % bootstrap interval over the problems of the level.",
+    "Scores by the benchmark's own levels of difficulty; below each level its number of problems. Band: 95 % "
+    "bootstrap interval over the problems of the level.",
 )
 BY_K = Chart(
     "held_out_by_k",
@@ -223,22 +208,11 @@ PROMPTS = Chart(
     tuple(
         Panel(f"prompts/{kind}", kind.capitalize(), "share of all prompts", share=True) for kind in (*KINDS, "unseen")
     ),
-    "Every prompt of the training set, by how its rollouts came out when the run last generated for it. Mixed: "
-    "some were right and some wrong. Unseen: not generated for yet, or the verifier could not judge it. "
-    "Of several rows with the same prompt, one counts as seen and the others as unseen.",
+    "Every prompt of the training set, of a stream every prompt seen so far, by how its rollouts came out when the "
+    "run last generated for it. Mixed: some were right and some wrong. Unseen: not generated for yet, or the verifier "
+    "could not judge it. Of several rows with the same prompt, one counts as seen and the others as unseen.",
 )
-SKIPPED = Chart(
-    "prompts_skipped",
-    "Prompts passed over",
-    (
-        Panel("skipped", "Passed over", "share of drawn prompts", share=True),
-        Panel("saved", "Rollouts saved so far", "share of rollouts", share=True),
-    ),
-    "What prompt_selection passed over. Left: of the prompts that were drawn for a generation batch. Right: of all "
-    "rollouts that those drawn so far would have taken, num_generations for each prompt.",
-)
-OF_SCORES = (PASS_AT_K, MAJ_AT_K, LEVELS, BY_K, AGAINST)
-OF_PROMPTS = (PROMPTS, SKIPPED)
+OTHERS = (PASS_AT_K, MAJ_AT_K, LEVELS, BY_K, AGAINST, PROMPTS)  # not of the logs
 
 
 def held_out_chart(runs: Sequence[RunHistory]) -> Chart:
@@ -254,4 +228,4 @@ def held_out_chart(runs: Sequence[RunHistory]) -> Chart:
 
 def charts_of(runs: Sequence[RunHistory]) -> dict[str, Chart]:
     """Return the charts of training by name, in the order of a report."""
-    return {chart.name: chart for chart in (*CHARTS, held_out_chart(runs), COMPLETIONS)}
+    return {chart.name: chart for chart in (*CHARTS, held_out_chart(runs))}

@@ -1,76 +1,43 @@
-"""What TRL's completions files of a run say: length by outcome, how many differ, and some to read."""
+"""A few completions of a run to read, from the last of TRL's completions files."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-import numpy as np
-
-from ..reward_functions import find_verifier
 from ..runs.completions import TEXTS, completions_files, reward_columns
 from ..runs.files import read_parquet
-from ..runs.history import RunHistory
-from ..runs.training_record import read_verifier
-from .cells import as_number
-from .charts import MOST_COMPLETION_FILES
+from ..runs.history import RunHistory, number
+from ..tables import Table
+from ..text import one_line
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
+_ROWS = 6
 
 
-@dataclass(frozen=True)
-class Completions:
-    """Measures of a run's completions files as logs, some rows of the last, their column with the reward that decides,
-    and what could not be read."""
+def completions_table(run: RunHistory) -> tuple[Table | None, list[str]]:
+    """Return rollouts of the last file that can be read, spread over it, and what could not be read.
 
-    logs: Sequence[Mapping[str, Any]]
-    last: Sequence[Mapping[str, Any]]
-    reward: str | None
-    notes: Sequence[str]
-
-
-def read_completions(run: RunHistory, *, rows: int = 6) -> Completions:
-    """Read the completions files of a run, and keep some rows of the last."""
-    import pandas as pd
-
-    paths = completions_files(run.folder)
-    if len(paths) > MOST_COMPLETION_FILES:
-        last_place, parts = len(paths) - 1, MOST_COMPLETION_FILES - 1
-        paths = [paths[round(place * last_place / parts)] for place in range(MOST_COMPLETION_FILES)]
-    threshold = as_number(run.settings.get("correct_threshold"), 1.0)
-    logs, last, notes, reward = [], [], [], None
-    for path in paths:
+    None: the run recorded none.
+    """
+    notes = []
+    for path in reversed(completions_files(run.folder)):
         table, note = read_parquet(path)
-        notes += [note] if note else []
+        notes += [f"{run.name}: {note}"] if note else []
         if table is None or not table.num_rows or not TEXTS <= set(table.column_names):
             continue
-        rollouts = pd.DataFrame(table.to_pylist())  # conversations as lists of dicts
-        for name in ("prompt", "completion"):
-            rollouts[name] = rollouts[name].map(_as_text)
-        reward = _add_verdicts(run, rollouts)
-        logs.append(_measure(rollouts, reward, threshold))
-        kept = min(rows, len(rollouts))
-        last = rollouts.iloc[[place * len(rollouts) // kept for place in range(kept)]].to_dict("records")
-    return Completions(sorted(logs, key=lambda log: log["step"]), last, reward, notes)
+        kept = min(_ROWS, table.num_rows)
+        rollouts = table.take([place * table.num_rows // kept for place in range(kept)]).to_pylist()
+        types = {name: str(table.schema.field(name).type) for name in reward_columns(table.column_names)}
+        rewards = [name for name, kind in types.items() if kind in ("float", "double")]  # other columns may follow
+        rows = [[str(at), *_cells(rollout, rewards)] for at, rollout in enumerate(rollouts, 1)]
+        title = f"Some rollouts of step {rollouts[0]['step']} of {run.name}"
+        return Table(title, ["", "Prompt", "Completion", *rewards], rows, is_text=True), notes
+    return None, notes
 
 
-def completions_history(run: RunHistory, completions: Completions | None = None) -> RunHistory:
-    """Return the run with the measures of its completions files as its logs, to be drawn as "completions"."""
-    return replace(run, logs=(completions or read_completions(run)).logs)
-
-
-def _measure(rollouts: "DataFrame", reward: str | None, threshold: float) -> dict[str, float]:
-    log = {"step": float(rollouts["step"].max())}
-    if reward is not None:
-        # as the trainer compares them: 0.7 in float32 is less than 0.7
-        lengths, rewards = rollouts["completion"].str.len(), rollouts[reward].astype("float32")
-        threshold = float(np.float32(threshold))
-        for name, chosen in (("right", rewards >= threshold), ("wrong", rewards < threshold)):  # unscorable: neither
-            if chosen.any():
-                log[f"completions/{name}_characters"] = float(lengths[chosen].mean())
-    groups = rollouts.groupby("prompt")["completion"]
-    return log | {"completions/distinct": float((groups.nunique() / groups.count()).mean())}
+def _cells(rollout: Mapping[str, Any], rewards: list[str]) -> list[str]:
+    texts = [one_line(_as_text(rollout["prompt"]), 300), one_line(_as_text(rollout["completion"]), 600)]
+    values = [number(rollout[name]) for name in rewards]
+    return [*texts, *("unscorable" if value is None else f"{value:g}" for value in values)]
 
 
 def _as_text(said: Any) -> str:
@@ -95,17 +62,3 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_nulls(own) for key, own in value.items() if own is not None}
     return [_without_nulls(own) for own in value] if isinstance(value, list) else value
-
-
-def _add_verdicts(run: RunHistory, rollouts: "DataFrame") -> str | None:
-    """Add a column of the reward that decides what is correct, and return its name; None: there are no rewards."""
-    columns = reward_columns([*rollouts])
-    recorded = read_verifier(run.folder)
-    if recorded is None:  # damaged, or not there; other columns than rewards may follow them
-        verifier = find_verifier(columns, None)
-        recorded = (columns[:1] if verifier.is_guess else [*verifier.names], False)
-    names = [name for name in dict.fromkeys(recorded[0]) if name in columns]
-    title = " and ".join(names)
-    if names:
-        rollouts[title] = rollouts[names].astype(float).min(axis=1, skipna=not recorded[1])
-    return title or None

@@ -3,7 +3,6 @@
 matplotlib's object interface: no display, no pyplot, no state that outlives a call.
 """
 
-import functools
 import io
 import math
 import re
@@ -83,11 +82,14 @@ def new_figure(
 
     `size` is in inches; `options` are those of `Figure.subplots`.
     """
+    from matplotlib.figure import Figure
+
     columns = columns or (2 if panels == 4 else min(panels, 3))
     rows = math.ceil(panels / columns)
     legend_rows = math.ceil(legend_entries / _LEGEND_COLUMNS.get(columns, 6)) if legend_entries > 1 else 0
     size = size or (_WIDTHS.get(columns, 13.0), 3.3 * rows + 0.24 * legend_rows)
-    figure = _figure_class()(figsize=size, layout="constrained", facecolor=PAPER)
+    figure: Any = Figure(figsize=size, layout="constrained", facecolor=PAPER)
+    figure._repr_png_ = lambda: as_png(figure)  # for Jupyter, without pyplot
     every = list(figure.subplots(rows, columns, squeeze=False, **options).flat)
     for axes in every[panels:]:
         axes.remove()
@@ -134,14 +136,11 @@ def finish_axes(axes: Any, panel: Panel, xlabel: str, *, steps: bool = False) ->
 
 def scale_by_two(axes: Any, largest: int) -> None:
     """Make the x-axis logarithmic, base 2, with its powers up to `largest`, and that where there is room."""
-    from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
-
     ticks = [2**power for power in range(largest.bit_length())]
     ticks += [largest] if largest > 1.3 * ticks[-1] else []
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.set_xticks(ticks, ticks)
+    axes.minorticks_off()
 
 
 def add_legend(figure: Any, panels: Sequence[Any]) -> None:
@@ -210,15 +209,3 @@ def view_boxes(figure: Any) -> list[str]:
 
 def _with_two_decimals(path: re.Match[str]) -> str:
     return re.sub(r"(\d\.\d{2})\d+", r"\1", path[0]).replace(" \n", "\n")
-
-
-@functools.cache
-def _figure_class() -> Any:
-    from matplotlib.figure import Figure
-
-    class Picture(Figure):
-        """A figure that Jupyter shows without pyplot."""
-
-        _repr_png_ = as_png
-
-    return Picture

@@ -11,10 +11,9 @@ A row is the value of a metric of a run at a step:
 """
 
 import functools
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -51,10 +50,9 @@ class Metrics:
 
     @functools.cached_property
     def summary(self) -> dict[tuple[str, str], dict[str, float]]:
-        """By metric and run the number of known values, the first, last, mean, median, smallest and largest one."""
+        """By metric and run the number of known values, the first, last, mean, smallest and largest one."""
         values = self.rows.groupby(["metric", "run"], observed=True, sort=False)["value"]
-        table = values.agg(["count", "first", "last", "mean", "median", "min", "max"]).dropna()
-        return table.to_dict("index")
+        return values.agg(["count", "first", "last", "mean", "min", "max"]).dropna().to_dict("index")
 
     def has(self, metric: str, run: RunHistory) -> bool:
         """Return whether a run has a known value of a metric."""
@@ -64,16 +62,12 @@ class Metrics:
         """Return whether a metric is a number other than 0 somewhere."""
         return any(one["min"] or one["max"] for (name, _), one in self.summary.items() if name == metric)
 
-    def of(self, runs: Sequence[RunHistory], metric: str, what: str = "mean") -> list[float]:
-        """Return a column of `summary` for those of some runs that have the metric."""
-        return [self.summary[metric, run.name][what] for run in runs if self.has(metric, run)]
-
-    def cell(self, runs: Sequence[RunHistory], metric: str, form: str, *whats: str) -> str:
-        """Return the means over the runs of columns of `summary`, such as "first → last"; one for a single value."""
-        if self.of(runs, metric, "count") and max(self.of(runs, metric, "count")) == 1:
-            whats = whats[-1:]
-        known = [own for what in whats if (own := self.of(runs, metric, what))]
-        return " → ".join(form.format(statistics.fmean(own)) for own in known) or NOT_AVAILABLE
+    def cell(self, run: RunHistory, metric: str, form: str, *whats: str) -> str:
+        """Return columns of `summary`, such as "first → last"; one for a single value."""
+        known = self.summary.get((metric, run.name))
+        if known is None:
+            return NOT_AVAILABLE
+        return " → ".join(form.format(known[what]) for what in (whats[-1:] if known["count"] == 1 else whats))
 
 
 def read_metrics(methods: Sequence["Method"], metrics: Iterable[str]) -> Metrics:
@@ -90,7 +84,9 @@ def read_metrics(methods: Sequence["Method"], metrics: Iterable[str]) -> Metrics
 
 
 def as_rows(
-    keys: Sequence[tuple[str, str, str, int | None]], points: Sequence[Any], columns: Sequence[str] = COLUMNS[4:]
+    keys: Sequence[tuple[str, str, str, int | None]],
+    points: Sequence[np.ndarray],
+    columns: Sequence[str] = COLUMNS[4:],
 ) -> "DataFrame":
     """Return the tidy frame of (n, C) points with these columns; `keys`: metric, method, run and seed of each."""
     import pandas as pd
@@ -106,36 +102,30 @@ def as_rows(
 def _points(run: RunHistory, metric: str) -> np.ndarray:
     """Return (n, 2) optimizer steps, ascending, and values of a metric."""
     if metric in _DERIVED:
-        return np.array(_DERIVED[metric](run), dtype=float).reshape(-1, 2)
+        return _DERIVED[metric](run)
     if metric.startswith("eval:"):
         name = metric.removeprefix("eval:")
-        scored = [(step, scores[name]) for step, scores in sorted(run.scores.items()) if name in scores]
-        return np.array(scored, dtype=float).reshape(-1, 2)
+        return _pairs((step, scores[name]) for step, scores in sorted(run.scores.items()) if name in scores)
     return run.points(metric)
+
+
+def _pairs(pairs: Iterable[tuple[float, float]]) -> np.ndarray:
+    return np.array([*pairs], dtype=float).reshape(-1, 2)
 
 
 def _overhead(run: RunHistory) -> np.ndarray:
     """Return the share of a step's time that MINER's advantages took."""
-    points = _ratio(run, "miner/seconds", "step_time")  # of a generation batch, and of an optimizer step
-    return points / [1.0, run.per_step or 1.0]
+    seconds, totals = run.points("miner/seconds"), run.points("step_time")
+    totals = totals[np.nan_to_num(totals[:, 1]) != 0]
+    steps, at, to = np.intersect1d(seconds[:, 0], totals[:, 0], return_indices=True)
+    # the first is of a generation batch, the second of an optimizer step
+    return np.stack([steps, seconds[at, 1] / totals[to, 1] / (run.per_step or 1.0)], axis=1)
 
 
-def _l1_share(run: RunHistory) -> Any:
+def _l1_share(run: RunHistory) -> np.ndarray:
+    """Return the dose of all-right prompts against mixed ones in sums of |advantage|."""
     dose = dose_of(run)
-    return dose.reached if dose.unit in ("cap", "none") else []
+    return _pairs(dose.reached if dose.unit in ("cap", "none") else ())
 
 
-def _ratio(run: RunHistory, above: str, below: str) -> np.ndarray:
-    """Return the ratio of two metrics where the lower is logged and not 0."""
-    numerators, divisors = run.points(above), run.points(below)
-    divisors = divisors[np.nan_to_num(divisors[:, 1]) != 0]
-    steps, at, to = np.intersect1d(numerators[:, 0], divisors[:, 0], return_indices=True)
-    return np.stack([steps, numerators[at, 1] / divisors[to, 1]], axis=1)
-
-
-_DERIVED = {
-    "overhead": _overhead,
-    "l1_share": _l1_share,  # of all-right prompts, against mixed ones
-    "tau_ratio": lambda run: _ratio(run, "miner/tau_pos", "miner/tau_ref"),  # before the cap
-    "used_share": lambda run: _ratio(run, "rollouts/used_total", "rollouts/generated_total"),
-}
+_DERIVED = {"overhead": _overhead, "l1_share": _l1_share}

@@ -1,7 +1,7 @@
 """Whatever folders a report is given: runs, comparisons of runs, scored samples."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,12 @@ from ..runs.runs_file import is_runs_file, read_runs
 
 @dataclass(frozen=True)
 class EvalResult:
-    """A scored result folder of `trl-miner eval`, with the run whose model it is, if that is among those read."""
+    """A scored result folder of `trl-miner eval`."""
 
     folder: Path
-    name: str
+    name: str  # of its model
     settings: Mapping[str, Any]
     benchmarks: Mapping[str, Mapping[str, Any]]
-    run: RunHistory | None = None
 
 
 @dataclass(frozen=True)
@@ -32,12 +31,13 @@ class ReportInputs:
     notes: Sequence[str] = ()
 
 
-def read_result(folder: str | Path, runs: Sequence[RunHistory] = ()) -> EvalResult:
-    """Read a scored result folder of `trl-miner eval`; `runs` are those whose model it may be."""
+def read_result(folder: str | Path) -> EvalResult:
+    """Read a scored result folder of `trl-miner eval`."""
     folder = Path(folder)
     benchmarks, settings = read_scores(folder), read_settings(folder)
-    run, name = _model_of(settings, runs)
-    return EvalResult(folder, name or folder.resolve().name, settings, benchmarks, run)
+    model = settings.get("adapter") or settings.get("model")
+    name = "/".join(Path(str(model)).parts[-2:]) if model else folder.resolve().name
+    return EvalResult(folder, name, settings, benchmarks)
 
 
 def read_material(folders: Sequence[str | Path]) -> ReportInputs:
@@ -62,19 +62,17 @@ def read_material(folders: Sequence[str | Path]) -> ReportInputs:
                 raise FileNotFoundError(no_state(folder))
             runs += [replace(run, name="/".join(run.folder.parts[-2:])) for run in own]
         elif (folder / SETTINGS).is_file() or benchmark_folders(folder):
-            results.append(folder)
+            results.append(read_result(folder))
         else:
             raise FileNotFoundError(no_state(folder))
-    runs = tell_apart(runs)
-    return ReportInputs(runs, [read_result(folder, runs) for folder in results], notes)
+    return ReportInputs(tell_apart(runs), results, notes)
 
 
 def tell_apart(runs: Sequence[RunHistory]) -> list[RunHistory]:
     """Put the folders above in front of equal names until they differ, and number those of one folder."""
     names, folders = [run.name for run in runs], [run.folder.resolve() for run in runs]
     for depth in range(2, 12):
-        known = set(zip(names, folders, strict=True))
-        clashing = Counter(name for name, _ in known)
+        clashing = Counter(name for name, _ in set(zip(names, folders, strict=True)))
         names = [
             "/".join(folder.parts[-depth:]) if clashing[name] > 1 else name
             for name, folder in zip(names, folders, strict=True)
@@ -82,19 +80,3 @@ def tell_apart(runs: Sequence[RunHistory]) -> list[RunHistory]:
     counts = [names[: at + 1].count(name) for at, name in enumerate(names)]
     names = [name if count == 1 else f"{name} ({count})" for name, count in zip(names, counts, strict=True)]
     return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
-
-
-def _model_of(settings: Mapping[str, Any], runs: Iterable[RunHistory]) -> tuple[RunHistory | None, str | None]:
-    """Return the run whose model was sampled, and a name for it."""
-    model = settings.get("adapter") or settings.get("model")
-    if not model:
-        return None, None
-    path = Path(str(model))
-    for run in runs:
-        own = run.folder.resolve()
-        is_run = path.resolve() == own if path.exists() else len(path.parts) > 1 and f"{own}".endswith(f"/{path}")
-        if is_run:
-            return run, run.name
-        if path.exists() and path.resolve().parent == own:  # a checkpoint, or the best model
-            return run, f"{run.name} ({path.name})"
-    return None, "/".join(path.parts[-2:])

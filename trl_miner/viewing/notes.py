@@ -1,16 +1,16 @@
-"""What a reader of a report must know: unfair comparisons, unfinished runs, what was not recorded or not read."""
+"""What a reader of a report must know: unfair comparisons, unfinished runs, what was not recorded."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ..evaluation.alike import named_differences, sampling_differences
+from ..runs.completions import completions_files
 from ..runs.history import RunHistory
 from ..runs.token_credit import FOLDER as CREDIT
-from .charts import COMPLETIONS, charts_of
-from .completions import Completions
-from .curves import has_chart
+from .charts import charts_of
+from .drawing import has_chart
 from .frame import Metrics
-from .grouping import Method, is_miner
-from .material import EvalResult, ReportInputs
+from .grouping import Method
+from .material import EvalResult
 from .method_tables import steps_done
 
 _HELD_OUT_SETTINGS = (
@@ -38,50 +38,36 @@ def comparison_warnings(runs: Sequence[RunHistory], results: Sequence[EvalResult
     return warnings
 
 
-def unfinished_notes(runs: Sequence[RunHistory], methods: Sequence[Method]) -> list[str]:
+def unfinished_notes(methods: Sequence[Method]) -> list[str]:
     """Name the runs that stopped early, and say what that does to the line of their method."""
-    size = {str(run.folder): len(method.runs) for method in methods for run in method.runs}
     return [
         f"{run.name} is not finished: {steps_done(run).removesuffix(', unfinished')} steps."
-        + (" Beyond, the line of its method is of the others." if size[str(run.folder)] > 1 else "")
-        for run in runs
+        + (" Beyond, the line of its method is of the others." if len(method.runs) > 1 else "")
+        for method in methods
+        for run in method.runs
         if not run.finished
     ]
 
 
 def missing_notes(metrics: Metrics) -> list[str]:
-    """Name the charts that no run, or only some, recorded, and the setting that records each."""
-    notes = []
-    for chart in charts_of([]).values():
-        able = [m for m in metrics.methods if not chart.of_miner or not m.runs[0].settings or is_miner(m.runs[0])]
-        lacking = [m for m in able if not any(has_chart(chart, metrics, run) for run in m.runs)]
-        if chart is not COMPLETIONS and (lacking or not able):
-            whose = "" if len(lacking) == len(able) else f" by {_some([method.label for method in lacking])}"
-            notes.append(f"{chart.title}: not recorded{whose}. To record it: {chart.recorded_by}.")
-    return notes
+    """Name the charts and records that no run has, and the setting that records each."""
+    runs = [run for method in metrics.methods for run in method.runs]
+    missing = {
+        chart.title: chart.recorded_by
+        for chart in charts_of(runs).values()
+        if not any(has_chart(chart, metrics, run) for run in runs)
+    }
+    if not any(completions_files(run.folder) for run in runs):
+        missing["Completions"] = "log_completions: true"
+    if not any((run.folder / CREDIT).is_dir() for run in runs):
+        missing["Credit of each token"] = "log_token_credit: 10. To see it: trl-miner inspect RUN"
+    return [f"{title}: not recorded. To record it: {how}." for title, how in missing.items()] if runs else []
 
 
-def missing_text_notes(runs: Sequence[RunHistory], completions: Mapping[str, Completions]) -> list[str]:
-    """Say which runs recorded no completions, and whether none recorded its token credit."""
-    notes = []
-    lacking = sum(str(run.folder) not in completions for run in runs)
-    if lacking:
-        whose = "" if lacking == len(runs) else f" by {lacking} of {len(runs)} runs"
-        notes.append(f"{COMPLETIONS.title}: not recorded{whose}. To record it: {COMPLETIONS.recorded_by}.")
-    if runs and not any((run.folder / CREDIT).is_dir() for run in runs):
-        notes.append(
-            "Credit of each token: not recorded. To record it: log_token_credit: 10. To see it: trl-miner inspect RUN."
-        )
-    return notes
-
-
-def reading_notes(material: ReportInputs, completions: Mapping[str, Completions]) -> list[str]:
+def reading_notes(runs: Sequence[RunHistory]) -> list[str]:
     """Say what could not be read of the runs, or was read in another way than a reader may think."""
-    notes = [f"{run.name}: {note}" for run in material.runs for note in run.notes]
-    for run in material.runs:
-        if str(run.folder) in completions:
-            notes += [f"{run.name}: {note}" for note in completions[str(run.folder)].notes]
-    unknown = [run.name for run in material.runs if not run.settings]
+    notes = [f"{run.name}: {note}" for run in runs for note in run.notes]
+    unknown = [run.name for run in runs if not run.settings]
     if unknown:
         notes.append(f"No settings are recorded of {', '.join(unknown)}: each is a method of its own.")
     return notes
@@ -104,10 +90,8 @@ def _not_alike(name: str, first: EvalResult, other: EvalResult) -> list[str]:
     differing += named_differences(
         {key: (first.benchmarks[name].get(key), other.benchmarks[name].get(key)) for key in _OF_BENCHMARK}
     )
-    if not differing:
-        return []
     names = " and ".join(f"{result.name} ({result.folder.name})" for result in (first, other))
-    return [f"{name}: {names} were not measured alike: {'; '.join(differing)}."]
+    return [f"{name}: {names} were not measured alike: {'; '.join(differing)}."] if differing else []
 
 
 def _some(names: Sequence[str]) -> str:

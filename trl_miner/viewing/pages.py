@@ -1,5 +1,6 @@
 """A report as one self-contained HTML page, and as Markdown with the same content."""
 
+import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from ..runs.files import write_whole
 from ..tables import Table
 from ..text import for_markdown, one_line
-from .figures import COLORS, GRID, INK, PAPER, as_png, as_svg, view_boxes
-from .templates import asset, template
+from .figures import COLORS, GRID, INK, PAPER, as_svg, view_boxes
 
 if TYPE_CHECKING:
+    from jinja2 import Environment, Template
     from markupsafe import Markup
 
 _VARIABLES = {INK: "--ink", PAPER: "--paper", GRID: "--grid"}  # of report.css, for light and for dark
@@ -21,7 +22,7 @@ _VARIABLES |= {color: f"--c{place}" for place, color in enumerate(COLORS) if col
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure that has been written as `figures/NAME.png` and `figures/NAME.svg`, and how to read it."""
+    """A figure that has been written as `figures/NAME.svg`, and how to read it."""
 
     name: str
     title: str
@@ -55,22 +56,23 @@ class Plan:
     draw: Callable[[], Any]
 
     def write(self, folder: Path) -> Picture:
-        """Draw it, and write it as PNG and SVG."""
+        """Draw it, and write it as SVG."""
         figure = self.draw()
         svg = as_svg(figure, self.name)
         panels = view_boxes(figure) if len(figure.axes) > 1 else []
-        figure.set_layout_engine(None)  # its places are known now; finding them takes longer than the drawing
         write_whole(folder / f"{self.name}.svg", svg)
-        write_whole(folder / f"{self.name}.png", [as_png(figure)])
         return Picture(self.name, self.title, self.caption, svg, panels)
+
+
+Block = list[str] | Table | Plan | Picture | None  # a list is one of points; None is left out
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report; a list among its blocks is one of points."""
+    """A part of a report."""
 
     title: str
-    blocks: Sequence[list[str] | Table | Plan | Picture]
+    blocks: Sequence[Block]
     is_warning: bool = False
 
     @property
@@ -95,16 +97,38 @@ def markdown_page(title: str, lead: str, sections: Sequence[Section]) -> str:
     return "\n".join(parts)
 
 
-def _markdown_block(block: list[str] | Table | Plan | Picture) -> str:
-    assert not isinstance(block, Plan), "a picture is drawn before its page"
+def _markdown_block(block: Block) -> str:
+    assert block is not None and not isinstance(block, Plan), "a picture is drawn before its page"
     if isinstance(block, Table):
         return f"### {for_markdown(block.title)}\n\n{block.markdown()}"
     if isinstance(block, Picture):
         title, caption = for_markdown(block.title), for_markdown(block.caption)
         alt = for_markdown(block.title.replace("[", "(").replace("]", ")"))  # a bracket could end it
-        return f"### {title}\n\n![{alt}](figures/{block.name}.png)\n\n{caption} ([SVG](figures/{block.name}.svg))\n"
+        return f"### {title}\n\n![{alt}](figures/{block.name}.svg)\n\n{caption}\n"
     return "".join(f"- {for_markdown(point)}\n" for point in block)
 
 
 def _page_color(match: re.Match[str]) -> str:
     return f"var({_VARIABLES[match[0]]})" if match[0] in _VARIABLES else match[0]
+
+
+def template(name: str) -> "Template":
+    """Return a template of `page/`, which escapes all but `Markup` and makes control characters visible."""
+    return _environment().get_template(name)
+
+
+def asset(name: str) -> str:
+    """Return a file of `page/` as it is: a style or a script, which a template must not escape."""
+    return (Path(__file__).parent / "page" / name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def _environment() -> "Environment":
+    from jinja2 import Environment, PackageLoader
+
+    loader = PackageLoader(__package__, "page")
+    return Environment(loader=loader, autoescape=True, finalize=_shown, trim_blocks=True, lstrip_blocks=True)
+
+
+def _shown(value: Any) -> Any:
+    return value if hasattr(value, "__html__") else one_line(value)

@@ -1,36 +1,28 @@
 """`trl-miner report`: what happened in one run or several, from their folders alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ..progress import track
-from ..runs.completions import completions_files
 from ..runs.files import write_whole
+from ..runs.history import RunHistory
 from ..runs.places import check_target
 from ..runs.runs_file import is_runs_file
 from ..tables import Table, csv_of
 from .cells import counted
-from .charts import OF_PROMPTS, OF_SCORES, charts_of
-from .completions import Completions, read_completions
-from .curves import keys_of, training_plans
+from .charts import OTHERS, charts_of
+from .comparison import is_scored, methods_table
+from .completions import completions_table
+from .drawing import keys_of, training_plans
 from .frame import Metrics, read_metrics
 from .grouping import group_methods
-from .held_out import against_tables, held_out_plans, pass_tables, scored_alike
+from .held_out import against_tables, comparisons, held_out_plans, pass_rows, pass_tables, scored_alike
 from .material import ReportInputs, read_material
-from .method_tables import (
-    METRICS,
-    completions_table,
-    dose_table,
-    methods_table,
-    results_table,
-    runs_table,
-    settings_table,
-    training_table,
-)
-from .notes import comparison_warnings, missing_notes, missing_text_notes, reading_notes, unfinished_notes
-from .pages import Plan, Section, html_page, markdown_page
-from .prompts import prompt_plans, prompt_tables, read_prompts
+from .method_tables import METRICS, results_table, runs_table, settings_table
+from .notes import comparison_warnings, missing_notes, reading_notes, unfinished_notes
+from .pages import Block, Plan, Section, html_page, markdown_page
+from .prompts import prompts_plan, prompts_table, read_prompts
 from .score_curves import result_plans
 from .verdicts import verdicts
 
@@ -40,7 +32,7 @@ _READ_OUT = 3  # runs whose completions are shown as text
 def write_report(
     folders: Sequence[str | Path], output: str | Path | None = None, *, smooth: int = 1, quiet: bool = False
 ) -> Path:
-    """Write a report: `index.html`, `report.md`, `tables.csv`, and each picture as PNG and SVG in `figures`.
+    """Write a report: `index.html`, `report.md`, `tables.csv`, and each picture as SVG in `figures`.
 
     Args:
         folders: Training runs, outputs of `trl-miner compare` or their `runs.jsonl`, and result folders of
@@ -62,7 +54,7 @@ def write_report(
     methods = group_methods(material.runs)
     metrics = read_metrics(methods, [*keys_of(charts_of(material.runs).values()), *METRICS])
     target = default_output(folders) if output is None else Path(output)
-    sections = _sections(material, metrics, target, smooth, quiet)
+    sections = _sections(material, metrics, smooth)
     figures = target / "figures"
     if output is None and len(folders) == 1:
         check_target(figures, target.parent)
@@ -87,69 +79,67 @@ def default_output(folders: Sequence[str | Path]) -> Path:
     return (only.parent if is_runs_file(only) else only) / "report"
 
 
-def _sections(material: ReportInputs, metrics: Metrics, target: Path, smooth: int, quiet: bool) -> list[Section]:
+def _sections(material: ReportInputs, metrics: Metrics, smooth: int) -> list[Section]:
     """Return the parts of the report that hold something; pictures are yet to be drawn."""
     runs, results, methods = material.runs, material.results, metrics.methods
-    having = [run for run in runs if completions_files(run.folder)]
-    tracked = track(having, "reading completions", unit="runs", quiet=quiet) if having else ()
-    completions = {str(run.folder): read_completions(run) for run in tracked}
-    ledgers, ledger_notes = read_prompts(runs)
+    prompts, prompt_notes = read_prompts(runs)
     scored = scored_alike(methods)
-    held_out = [] if scored is None else held_out_plans(scored)
-    of_problems = [] if scored is None else [*against_tables(scored), *pass_tables(scored)]
-    missing = (missing_notes(metrics) if runs else []) + missing_text_notes(runs, completions)
-    warnings = comparison_warnings(runs, results) + unfinished_notes(runs, methods)
+    compared = [] if scored is None else comparisons(scored)
+    held_out: list[Block] = []
+    if scored is not None:
+        rows = pass_rows(scored)
+        held_out = [*held_out_plans(scored, compared, rows), *against_tables(scored, compared)]
+        held_out += pass_tables(scored, rows)
+    texts, text_notes = _completions(runs)
+    notes = [*material.notes, *prompt_notes, *text_notes, *reading_notes(runs)]
     sections = [
-        Section("Result", _points(verdicts(methods, scored, results))),
-        Section("Warnings", _points(warnings), is_warning=True),
-        Section("Held-out problems", [*held_out, *of_problems]),
-        Section(
-            "Evaluation", [*result_plans(results, methods), *([results_table(results, methods)] if results else [])]
-        ),
-        Section("Training", training_plans(metrics, completions, smooth)),
-        Section("Prompts", [*prompt_plans(metrics, ledgers), *prompt_tables(runs, ledgers, target)]),
-        Section("Tables", _tables(material, metrics)),
-        Section("Completions", _texts(material, completions)),
-        Section("Not recorded", _points(missing)),
-        Section("Notes", _points([*material.notes, *ledger_notes, *reading_notes(material, completions)])),
+        Section("Result", [verdicts(methods, scored, compared, len(results))]),
+        Section("Warnings", [comparison_warnings(runs, results) + unfinished_notes(methods)], is_warning=True),
+        Section("Held-out problems", held_out),
+        Section("Evaluation", [*result_plans(results), results_table(results)]),
+        Section("Training", training_plans(metrics, smooth)),
+        Section("Prompts", [prompts_plan(metrics, prompts), prompts_table(runs, prompts)]),
+        Section("Tables", [_methods_table(metrics), settings_table(methods), runs_table(metrics)]),
+        Section("Completions", texts),
+        Section("Not recorded", [missing_notes(metrics)]),
+        Section("Notes", [notes]),
     ]
+    sections = [replace(section, blocks=[block for block in section.blocks if block]) for section in sections]
     return [section for section in sections if section.blocks]
 
 
-def _points(sentences: Sequence[str]) -> list[list[str]]:
-    return [list(sentences)] if sentences else []
+def _methods_table(metrics: Metrics) -> Table | None:
+    """Return the table of `trl-miner compare`; None: no run was scored after training."""
+    scored = {method.label: [run for run in method.runs if is_scored(run)] for method in metrics.methods}
+    if not any(scored.values()):
+        return None
+    return methods_table(scored, {method.label: len(method.runs) for method in metrics.methods})
+
+
+def _completions(runs: Sequence[RunHistory]) -> tuple[list[Table], list[str]]:
+    """Return a few completions to read of the first runs that have some, and notes on what could not be read."""
+    tables: list[Table] = []
+    notes: list[str] = []
+    for run in runs:
+        if len(tables) == _READ_OUT:
+            break
+        table, own_notes = completions_table(run)
+        notes += own_notes
+        tables += [] if table is None else [table]
+    return tables, notes
 
 
 def _draw(sections: Sequence[Section], figures: Path, quiet: bool) -> list[Section]:
     """Return the sections with their pictures drawn, and delete those of a report that this one replaces."""
     plans = [block for section in sections for block in section.blocks if isinstance(block, Plan)]
     drawn = {plan.name: plan.write(figures) for plan in track(plans, "drawing", unit="figures", quiet=quiet)}
-    known = {*charts_of([]), *(chart.name for chart in (*OF_SCORES, *OF_PROMPTS))}
+    known = {*charts_of([]), *(chart.name for chart in OTHERS)}
     for name in known - drawn.keys():
-        for suffix in (".png", ".svg"):
-            (figures / f"{name}{suffix}").unlink(missing_ok=True)
+        (figures / f"{name}.svg").unlink(missing_ok=True)
     return [
         replace(section, blocks=[drawn[block.name] if isinstance(block, Plan) else block for block in section.blocks])
         for section in sections
     ]
-
-
-def _tables(material: ReportInputs, metrics: Metrics) -> list[Table]:
-    methods = metrics.methods
-    tables = [
-        methods_table(methods),
-        dose_table(methods),
-        settings_table(methods),
-        training_table(metrics),
-        runs_table(material.runs, metrics) if material.runs else None,
-    ]
-    return [table for table in tables if table is not None]
-
-
-def _texts(material: ReportInputs, completions: Mapping[str, Completions]) -> list[Table]:
-    """Return a few completions to read of the first runs that have some."""
-    having = [run for run in material.runs if str(run.folder) in completions and completions[str(run.folder)].last]
-    return [completions_table(run, completions[str(run.folder)]) for run in having[:_READ_OUT]]
 
 
 def _title(material: ReportInputs, metrics: Metrics) -> tuple[str, str]:

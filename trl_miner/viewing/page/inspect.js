@@ -4,7 +4,7 @@ const KEYS = [
   ["j k", "next, previous prompt"], ["l h", "next, previous rollout (or arrows)"],
   ["Enter", "from a rollout into its tokens; there arrows move, Escape leaves"],
   ["1 2 3 4", "show or hide prompts that are all right, mixed, all wrong, unscorable"], ["/", "search; Escape leaves"], ["n", "next prompt with the marked token"],
-  ["v", "next view"], ["t", "light or dark"], ["?", "these keys"],
+  ["v", "next view"], ["?", "these keys"],
 ];
 const ALL_AT_ONCE = 20000; // tokens; the rest of a prompt follows frame by frame
 const SHORT = 120; // tokens of a rollout
@@ -13,7 +13,7 @@ const LONG = 200, LONGEST = 1500;
 const $ = (id) => document.getElementById(id);
 const records = new Records();
 const state = { kinds: new Set(Object.keys(KIND_NAMES)), step: "", query: "", found: null, marked: null, cards: [], turn: 0 };
-let listed = [], chosen = null, paid = null;
+let listed = [], chosen = null, table = null;
 
 function mean(group) { return group.reward === null ? -Infinity : Number(group.reward); }
 
@@ -42,7 +42,7 @@ function item(group) {
   button.dataset.group = group.index;
   numbers.append(make("span", `badge ${group.kind}`, KIND_NAMES[group.kind]), `step ${group.step}, prompt ${group.group}`);
   const second = make("span", "numbers", `reward ${group.reward === null ? "unscorable" : show(group.reward)}, `
-    + `${group.paid} of ${group.size} paid, credit ${show(group.credit)}`);
+    + `credit ${show(group.credit)} in ${group.credited} of ${group.size}`);
   writeText(words, userTurn(group.prompt).slice(0, 120), true);
   words.replaceChildren(words.textContent.replaceAll("\u2423", " "));
   button.append(numbers, second, words);
@@ -59,20 +59,19 @@ async function choose(group) {
   chosen = group;
   const turn = ++state.turn, rows = Array.from({ length: group.size }, (_, i) => group.first + i);
   const worth = (list, row) => numberAt(list, row) ?? -Infinity, order = (list) => (a, b) => worth(list, b) - worth(list, a) || 0;
-  rows.sort((a, b) => order(records.reward)(a, b) || order(records.advantage)(a, b)); // the best, then the best paid, first
+  rows.sort((a, b) => order(records.reward)(a, b) || order(records.advantage)(a, b)); // the best first
   markChosen();
   hideTip();
   const tokens = await Promise.all(rows.map((row) => records.tokensOf(row)));
   if (turn !== state.turn) return; // another prompt was chosen meanwhile
-  const title = make("h2"), batch = records.head.batches.find((one) => one.step === group.step);
+  const title = make("h2");
   title.append(make("span", `badge ${group.kind}`, KIND_NAMES[group.kind]), `step ${group.step}, prompt ${group.group}`);
   $("prompt-head").replaceChildren(title);
   $("prompt-text").replaceChildren();
   writeText($("prompt-text"), group.prompt);
-  $("batch-sum").textContent = batch ? batchSum(batch) : "";
   state.cards = tokens.map((one) => card(one, group));
   $("cards").replaceChildren(...state.cards.map((one) => one.element));
-  $("cards").classList.toggle("short", tokens.every((one) => one.words.length <= SHORT)); // rows of cards, not one
+  $("cards").classList.toggle("short", tokens.every((one) => one.texts.length <= SHORT)); // rows of cards, not one
   $("cards").scrollLeft = 0;
   history.replaceState(null, "", `#${group.step}/${group.group}`);
   setScale();
@@ -88,10 +87,10 @@ async function fill(turn) {
       if (turn !== state.turn) return;
       left = ALL_AT_ONCE;
     }
-    left -= one.tokens.words.length;
+    left -= one.tokens.texts.length;
     const blocks = [make("div", "lines")];
     let size = 0, endsLine = false; // of the last block
-    for (let i = 0; i < one.tokens.words.length; i++) {
+    for (let i = 0; i < one.tokens.texts.length; i++) {
       const span = make("span", "t"), text = records.textAt(one.tokens, i);
       span.dataset.i = i;
       span.tabIndex = i ? -1 : 0;
@@ -121,13 +120,6 @@ function card(tokens, group) {
   head.append("length ", make("b", "", records.length[row]), " \u00b7 ", ...fact("NLL", records.nll));
   head.append(...fact("advantage", records.advantage), "GRPO's ", make("b", "", show(numberAt(records.grpo_advantage, row))));
   element.append(make("h3", "", `Rollout ${records.rollout[row]}`), head, text);
-  const whole = records.head.completions[row];
-  if (whole !== undefined) {
-    const details = make("details"), shown = make("div", "text");
-    writeText(shown, whole);
-    details.append(make("summary", "", "Completion as text: its tokens join to another one"), shown);
-    element.append(details);
-  }
   const one = { element, text, tokens, group, records, spans: [] };
   text.addEventListener("pointerover", (event) => hover(event, one));
   text.addEventListener("focusin", (event) => hover(event, one));
@@ -147,12 +139,9 @@ function hideTip() { $("tip").hidden = true; }
 
 // What the darkest token stands for, and the legend that says so.
 function setScale() {
-  const byKind = $("scale").value === "kind", { step, kind } = chosen;
-  state.largest = Number(byKind ? records.head.largest[`${step} ${kind}`] : chosen.largest);
-  const whose = byKind ? `the ${KIND_NAMES[kind].toLowerCase()} prompts of step ${step}` : "this prompt";
+  state.largest = Number(chosen.largest);
   $("legend-text").textContent = state.largest > 0
-    ? `deepest: abs(advantage) ${show(state.largest)}, the largest of ${whose}`
-    : `no token of ${whose} has an advantage`;
+    ? `deepest: abs(advantage) ${show(state.largest)}, the largest of this prompt` : "no token of this prompt has an advantage";
   $("swatch-up").style.background = `linear-gradient(to right, ${colorsFor(0, true)[0]}, ${colorsFor(1, true)[0]})`;
   $("swatch-down").style.background = `linear-gradient(to right, ${colorsFor(0, false)[0]}, ${colorsFor(1, false)[0]})`;
 }
@@ -165,25 +154,20 @@ function repaint() {
   }
 }
 
-const VIEWS = ["prompts", "paid", "batches"];
+const VIEWS = ["prompts", "tokens"];
 function view(name) {
   hideTip();
   for (const one of VIEWS) {
     $(one).hidden = one !== name;
     $(`view-${one}`).setAttribute("aria-pressed", one === name);
   }
-  if (name === "paid") paid ??= new PaidTable(records.head, records.words.texts, mark);
+  if (name === "tokens") table ??= new TokenTable(records.head, mark);
 }
 
 function toggleKind(kind) {
   if (!state.kinds.delete(kind)) state.kinds.add(kind);
   for (const button of $("kinds").children) button.setAttribute("aria-pressed", state.kinds.has(button.dataset.kind));
   filterPrompts();
-}
-
-function toggleTheme() {
-  document.documentElement.dataset.theme = themeNow() === "dark" ? "light" : "dark";
-  repaint();
 }
 
 function onKey(event) {
@@ -203,7 +187,6 @@ function onKey(event) {
   else if ("1234".includes(key)) toggleKind(Object.keys(KIND_NAMES)[key - 1]);
   else if (key === "/") { view("prompts"); $("search").focus(); }
   else if (key === "n") nextMarked();
-  else if (key === "t") toggleTheme();
   else if (key === "v") view(VIEWS[(VIEWS.findIndex((name) => !$(name).hidden) + 1) % VIEWS.length]);
   else if (key === "?") $("help").showModal();
   else return;
@@ -211,13 +194,13 @@ function onKey(event) {
 }
 
 function drawHead() {
-  const { head } = records, steps = head.batches.map((batch) => batch.step), count = (number) => number.toLocaleString("en");
+  const { head } = records, { steps } = head, count = (number) => number.toLocaleString("en");
   $("run").textContent = "";
   writeText($("run"), head.name);
   const range = steps.length > 1 ? `${steps.length} steps, ${steps[0]} to ${steps.at(-1)}` : steps.length ? `step ${steps[0]}` : "no step";
   const shown = head.rollouts === head.recorded ? `${count(head.rollouts)} rollouts` : `${count(head.rollouts)} of ${count(head.recorded)} recorded rollouts`;
-  $("facts").textContent = [head.methods.join(" + ") || "method not recorded", range, `${shown} of ${count(records.groups.length)} prompts`,
-    `${head.files.length} file${head.files.length === 1 ? "" : "s"}`].join(" \u00b7 ");
+  $("facts").textContent = [head.methods.join(" + ") || "method not recorded", range, `${shown} of ${count(records.groups.length)} prompts`]
+    .join(" \u00b7 ");
   $("notes").hidden = !head.notes.length;
   for (const note of head.notes) writeText($("notes").appendChild(make("li")), note);
   for (const [i, kind] of Object.keys(KIND_NAMES).entries()) {
@@ -235,7 +218,6 @@ function drawHead() {
     for (const key of keys.split(" ")) cell.append(make("kbd", "", key), " ");
     row.insertCell().textContent = what;
   }
-  drawBatches(head);
 }
 
 async function start() {
@@ -244,9 +226,7 @@ async function start() {
   let waiting;
   $("step").onchange = () => { state.step = $("step").value; filterPrompts(); };
   $("order").onchange = filterPrompts;
-  $("scale").onchange = repaint;
   $("search").oninput = () => { clearTimeout(waiting); waiting = setTimeout(() => search($("search").value), 200); };
-  $("theme").onclick = toggleTheme;
   $("help-button").onclick = () => $("help").showModal();
   for (const name of VIEWS) $(`view-${name}`).onclick = () => view(name);
   document.addEventListener("keydown", onKey);
@@ -276,10 +256,10 @@ window.trlMinerInspect = {
     const found = records.groups.find((one) => one.step === step && one.group === group);
     for (let row = found.first; row < found.first + found.size; row++) {
       if (records.rollout[row] !== rollout) continue;
-      const tokens = await records.tokensOf(row), places = [...tokens.words.keys()];
+      const tokens = await records.tokensOf(row), places = [...tokens.texts.keys()];
       const numbers = (name) => places.map((i) => numberAt(tokens[name], i));
       return {
-        token_ids: places.map((i) => records.words.ids[tokens.words[i]]), tokens: places.map((i) => records.textAt(tokens, i)),
+        tokens: places.map((i) => records.textAt(tokens, i)),
         old_logps: numbers("old_logps"), weights: numbers("weights"),
         advantages_before: numbers("advantages_before"), advantages: numbers("advantages"),
       };

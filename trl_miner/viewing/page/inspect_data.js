@@ -1,5 +1,5 @@
 "use strict";
-// The data of the page: trl_miner/viewing/inspect_data.py says how it is written.
+// The data of the page: trl_miner/viewing/inspect.py says how it is written.
 
 const PIECES_KEPT = 8;
 
@@ -18,7 +18,7 @@ function numberAt(list, place) {
 
 class Records {
   async load() {
-    [this.head, this.words] = await Promise.all([unpack("head"), unpack("words")]);
+    this.head = await unpack("head");
     Object.assign(this, this.head.rows); // by name, with an entry for each rollout
     this.pieces = new Map();
     this.groups = this.head.groups.map((group, index) => ({ ...group, index }));
@@ -34,10 +34,10 @@ class Records {
     return { row, ...(await piece)[row - this.head.pieces[index][0]] };
   }
 
-  textAt(tokens, place) { return this.words.texts[this.words.text_of[tokens.words[place]]]; }
+  textAt(tokens, place) { return this.head.texts[tokens.texts[place]]; }
 
   async textOf(row) {
     const tokens = await this.tokensOf(row);
-    return tokens.words.map((_, place) => this.textAt(tokens, place)).join("");
+    return tokens.texts.map((_, place) => this.textAt(tokens, place)).join("");
   }
 }

@@ -40,14 +40,14 @@ async function search(query) {
 
 async function hasMarked(group) {
   for (let i = 0; i < group.size; i++) {
-    const { words } = await records.tokensOf(group.first + i);
-    if (words.some((word) => records.words.text_of[word] === state.marked)) return true;
+    const { texts } = await records.tokensOf(group.first + i);
+    if (texts.some((text) => records.head.texts[text] === state.marked)) return true;
   }
   return false;
 }
 
-async function mark(index) {
-  state.marked = index;
+async function mark(token) {
+  state.marked = token;
   view("prompts");
   if (chosen && (await hasMarked(chosen))) showMarked();
   else await nextMarked();
@@ -64,7 +64,7 @@ function showMarked() {
   let count = 0, first = null;
   for (const one of state.cards) {
     for (const span of one.spans) {
-      const isIt = state.marked !== null && records.words.text_of[one.tokens.words[span.dataset.i]] === state.marked;
+      const isIt = state.marked !== null && records.textAt(one.tokens, span.dataset.i) === state.marked;
       span.classList.toggle("mark", isIt);
       count += isIt;
       first ??= isIt ? span : null;
@@ -73,7 +73,7 @@ function showMarked() {
   const box = $("marked"), name = make("b");
   box.hidden = state.marked === null;
   if (box.hidden) return;
-  writeText(name, records.words.texts[state.marked].slice(0, 60), true);
+  writeText(name, state.marked.slice(0, 60), true);
   const clear = makeButton("clear", () => { state.marked = null; showMarked(); });
   box.replaceChildren(name, ` ${count} times in this prompt`, makeButton("next prompt (n)", nextMarked), clear);
   first?.scrollIntoView({ block: "nearest", inline: "nearest" });

@@ -52,9 +52,7 @@ function show(number) {
 
 function exact(number) { return number === null ? "null" : String(number); }
 
-function themeNow() {
-  return document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-}
+function themeNow() { return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"; }
 
 // Background and the text color that reads better on it; WCAG: at a luminance of 0.179 black and white are equal.
 function colorsFor(darkness, isUp) {
@@ -80,12 +78,12 @@ function showTip(tip, span, card) {
   const { records, tokens } = card, i = Number(span.dataset.i);
   const numbers = Object.fromEntries(["old_logps", "weights", "advantages_before", "advantages"]
     .map((name) => [name, numberAt(tokens[name], i)]));
-  const id = records.words.ids[tokens.words[i]], text = records.textAt(tokens, i);
+  const text = records.textAt(tokens, i);
   const name = make("b");
   writeText(name, text.length > 300 ? text.slice(0, 300) + "\u2026" : text, true);
   const table = make("table");
   for (const [title, value] of [
-    ["token id", `${id}, ${i + 1} of ${tokens.words.length}`], ["old log-prob", show(numbers.old_logps)],
+    ["token", `${i + 1} of ${tokens.texts.length}`], ["old log-prob", show(numbers.old_logps)],
     ["probability", show(numbers.old_logps === null ? null : Math.exp(numbers.old_logps))],
     ["credit weight", numbers.weights === null ? "none, not ruled by MINER" : show(numbers.weights)], ["advantage before calibration", show(numbers.advantages_before)],
     ["advantage after", numbers.advantages === null ? "none, not the model's token" : show(numbers.advantages)],
@@ -96,7 +94,7 @@ function showTip(tip, span, card) {
   }
   tip.replaceChildren(name, table);
   Object.assign(tip.dataset, {
-    token: text, id, logp: exact(numbers.old_logps), weight: exact(numbers.weights),
+    token: text, logp: exact(numbers.old_logps), weight: exact(numbers.weights),
     before: exact(numbers.advantages_before), after: exact(numbers.advantages),
   });
   tip.hidden = false;
