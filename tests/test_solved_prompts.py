@@ -14,6 +14,7 @@ from trl_miner.methods.ngrpo import ngrpo_advantages
 from trl_miner.methods.placebo import deal_credit
 from trl_miner.methods.rl_zvp import rl_zvp_advantages
 from trl_miner.methods.unlikeliness import unlikeliness_advantages
+from trl_miner.methods.w_reinforce import signed_advantages
 
 NAN = float("nan")
 RIGHT, MIXED, WRONG = [1.0] * 4, [1.0, 0.0, 0.0, 1.0], [0.0] * 4
@@ -42,6 +43,20 @@ def test_ngrpo_without_a_virtual_rollout_is_grpo():
     expected = group_relative_advantages(rewards, 4, std_eps=1e-6)
     assert torch.equal(ngrpo_advantages(rewards, 4, virtual=0), expected)
     assert torch.equal(run("ngrpo", *batch(), ngrpo_virtual=0), run("grpo", *batch()))
+
+
+def test_w_reinforce_by_hand():
+    # compute_psr_nsr_outcome_advantage: .1 for a right one, -1 for a wrong one; PSR r; NSR r - 1
+    rewards = torch.tensor([1.0, 0.0, NAN, 0.5])
+    assert signed_advantages(rewards).tolist() == values([0.1, -1.0, 0.0, -0.45])
+    assert signed_advantages(rewards, positive=1.0, negative=0.0).tolist() == values([1.0, 0.0, 0.0, 0.5])
+    assert signed_advantages(rewards, positive=0.0).tolist() == values([0.0, -1.0, 0.0, -0.5])
+
+
+def test_w_reinforce_refuses_rewards_that_it_is_not_made_for():
+    rewards, mask, scores = batch()
+    with pytest.raises(ValueError, match="w_reinforce needs total rewards from 0 .* to 1 .*: got 0 to 2"):
+        run("w_reinforce", 2 * rewards, mask, scores)
 
 
 def test_rl_zvp_by_hand():

@@ -19,7 +19,7 @@ from .methods.fields import add_method_fields, list_methods, setting
 from .methods.method import AdvantageEstimator, Method, PolicyLoss
 from .methods.own import own_knobs
 from .redaction import redact
-from .rules import BATCH, DERIVED, SETTINGS, check
+from .rules import BATCH, DERIVED, DEVICE, SETTINGS, check
 from .setting import convert_fields
 
 C = TypeVar("C")
@@ -355,7 +355,11 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
         if self.optimizer_batch_size is not None:
             self._set_accumulation(self.num_processes)
         check(BATCH, self, self.num_processes)
-        super().__post_init__()
+        try:
+            super().__post_init__()  # which may still choose the device
+        except ValueError:
+            check(DEVICE, self)
+            raise
         check(DERIVED, self)
 
     def _take_derived_batch(self) -> None:

@@ -10,6 +10,8 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any
 
+import torch
+
 from .methods import KL_COV, METHODS, REINFORCE_PP_BASELINE, SELECTIONS
 from .methods.fields import check_limits
 from .methods.method import AdvantageEstimator, Kind, Knob
@@ -185,6 +187,21 @@ def batches_come_out_even(args: Any, num_processes: int) -> None:
         )
 
 
+# Known besides: whether this machine has the device that the settings ask for.
+
+
+def device_has_bf16(args: Any) -> None:
+    """bf16, transformers' default here, has a device that computes in it."""
+    from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_available
+
+    is_wanted = (args.bf16 if args.bf16 is not None else not args.fp16) or args.bf16_full_eval
+    if is_wanted and not args.use_cpu and not is_torch_bf16_gpu_available() and not is_torch_xla_available():
+        raise ValueError(
+            f"bf16 needs a GPU that has it: got {'no such GPU' if torch.accelerator.is_available() else 'no GPU'}. To "
+            f"train on a CPU, set use_cpu: true and bf16: false; on an older GPU, bf16: false and fp16: true."
+        )
+
+
 # Known: the settings with what `GRPOConfig` has derived.
 
 
@@ -344,7 +361,7 @@ def _prompts(kinds: Iterable[Kind]) -> str:
 
 
 # What has to be known, and the rules of settings that it is enough for.
-SETTINGS, BATCH, DERIVED = "settings", "batch", "derived settings"
+SETTINGS, BATCH, DEVICE, DERIVED = "settings", "batch", "device", "derived settings"
 RULES: Mapping[str, tuple[Callable[..., None], ...]] = {
     SETTINGS: (
         own_fields_are_in_range,
@@ -355,6 +372,7 @@ RULES: Mapping[str, tuple[Callable[..., None], ...]] = {
         dose_has_methods_to_scale,
     ),
     BATCH: (batches_come_out_even,),
+    DEVICE: (device_has_bf16,),
     DERIVED: (
         token_advantages_reach_tokens,
         settings_have_an_effect,

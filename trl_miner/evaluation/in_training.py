@@ -21,6 +21,7 @@ from ..rewards import text_of
 from ..runs import models
 from ..runs.held_out import HeldOut, Moment, read_held_out, write_held_out
 from ..runs.trainer_state import last_step
+from ..text import one_line
 from .gain import say_no_gain
 from .generate import sample_seed
 from .seeded_sampling import DEFAULT_BATCH_SIZE, sample_all
@@ -119,6 +120,8 @@ class EvaluationCallback(TrainerCallback):
             of = f"{missing} of {num_samples * len(num_scored)} answers"
             shown += f" ({of} unscored, as the reward is None: left out)"
         trainer.accelerator.print(f"{title}, on {len(self.problems)} held-out problems: {shown}")
+        if moment == "before":
+            trainer.accelerator.print(self._say_first())
         if moment == "after" and {"before", "after"} <= self.held_out.keys():
             before, after = (self.held_out[name] for name in ("before", "after"))
             if said := say_no_gain(before, after, trainer.state.log_history, self._answers):
@@ -129,6 +132,13 @@ class EvaluationCallback(TrainerCallback):
             write_held_out(self.folder, HeldOut(self.held_out, **self._about_problems))
         if self.keep_best and moment != "before" and scores.get("pass@1", -1.0) > self.best:
             self._keep(HeldOut({moment: found}, **self._about_problems))
+
+    def _say_first(self) -> str:
+        """Return the first problem as the model sees it, what it answers, and the gold: does all of it look right?"""
+        first, prompt = self.problems[0], self.problems[0]["prompt"]
+        asked = prompt if isinstance(prompt, str) else prompt[-1]["content"]
+        lines = {"the first": asked, "an answer to it": self._answers[0], "its gold": first.get("solution")}
+        return "\n".join(f"  {name}: {one_line(text, 300)}" for name, text in lines.items() if text is not None)
 
     def count_correct(self, num_samples: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Sample the trainer's model and grade the completions. Every process must call it, and all get the result.

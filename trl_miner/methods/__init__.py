@@ -21,6 +21,7 @@ from .ucas import UCAS as UCAS
 from .entropy_adv import ENTROPY_ADV as ENTROPY_ADV
 from .ngrpo import NGRPO as NGRPO
 from .unlikeliness import UNLIKELINESS as UNLIKELINESS
+from .w_reinforce import W_REINFORCE as W_REINFORCE
 from .rl_zvp import RL_ZVP as RL_ZVP
 from .entropy import ENTROPY as ENTROPY
 from .constant import CONSTANT as CONSTANT

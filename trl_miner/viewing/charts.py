@@ -151,9 +151,6 @@ UPDATE = Chart(
     "How much of the policy loss's gradient comes from PH prompts, and how it lies to that of the others.",
     recorded_by="log_gradient_share: 10",
 )
-TRAINING = Chart(  # on a model card
-    "training", "Training", (*REWARD.panels, *PROMPT_KINDS.panels[:3], ROLLOUTS.panels[0], ROLLOUTS.panels[2]), ""
-)
 CHARTS = (REWARD, PROMPT_KINDS, ROLLOUTS, CALIBRATION, DOSE, UPDATE, ENTROPY, KL, GRAD_NORM, LENGTH, OVERHEAD)
 
 

@@ -9,14 +9,29 @@ from pathlib import Path
 from typing import Any
 
 from ..runs.history import RunHistory, read_run
-from .charts import TRAINING, Chart, charts_of
+from .charts import UNSCORABLE, Chart, Panel, charts_of
 from .drawing import draw_metrics, keys_of
 from .figures import save
-from .frame import read_metrics
+from .frame import Metrics, read_metrics
 from .grouping import Method, group_methods
 from .material import read_material, tell_apart
 
 Runs = str | Path | RunHistory | Sequence[str | Path | RunHistory]
+
+_TRAINING = {  # of the picture of one run: a panel, and its metrics with their labels
+    Panel("reward", "Reward", "mean reward"): {"reward": "mean reward"},
+    Panel("prompts", "Kinds of prompt", "share of prompts", share=True): {
+        "groups/nh": "all wrong (NH)",
+        "groups/ph": "all right (PH)",
+        "groups/he": "mixed (HE)",
+        UNSCORABLE: "unscorable",
+    },
+    Panel("rollouts", "Rollouts with a gradient", "share of rollouts", share=True): {
+        "rollouts/used": "in this run",
+        "rollouts/recovered": "recovered from PH",
+        "rollouts/grpo": "under GRPO",
+    },
+}
 
 
 def draw_chart(chart: str | Chart, runs: Runs, path: str | Path | None = None, *, smooth: int = 1) -> Any:
@@ -70,5 +85,14 @@ def draw_training(run: str | Path, path: str | Path | None = None) -> Path:
     if not history.logs:
         raise ValueError(f"{run} has no logged training step. Set logging_steps below the number of steps.")
     path = Path(run) / "training.png" if path is None else Path(path)
-    save(draw_metrics(TRAINING, read_metrics([Method(history.name, [history])], keys_of([TRAINING]))), path)
+    labels = {metric: label for series in _TRAINING.values() for metric, label in series.items()}
+    panels = {metric: panel.key for panel, series in _TRAINING.items() for metric in series}
+    metrics = read_metrics([Method("", [history])], labels)
+    if not metrics.occurs(UNSCORABLE):
+        del labels[UNSCORABLE]
+    rows = metrics.rows[metrics.rows["metric"].isin([*labels])]
+    rows = rows.assign(method=rows["metric"].map(labels), metric=rows["metric"].map(panels))
+    methods = [Method(label, [], index) for index, label in enumerate(labels.values())]
+    chart = Chart("training", "Training", tuple(_TRAINING), "")
+    save(draw_metrics(chart, Metrics(methods, rows, metrics.axis)), path)
     return path
