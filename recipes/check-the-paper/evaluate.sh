@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Evaluate a released MINER model and its base model, and compare both with the paper: evaluate.sh 4B | 8B [OPTIONS]
-# OPTIONS go to both evaluations, such as --limit 10 for a quick look.
+# OPTIONS go to both evaluations, such as --samples 4 for a quick look.
 set -euo pipefail
 
 size=${1:?4B or 8B}
