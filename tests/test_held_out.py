@@ -162,7 +162,7 @@ def test_k_is_what_every_run_has_samples_for(tmp_path):
     )
     table = tables_of(scored_alike(methods_of(tmp_path)))[0]
     assert table.header[2:] == ["Pass@1", "Pass@4", "Pass@8"]
-    before = cells(table, "before training")
+    before = cells(table, "(before training)")
     assert before[1] == "9" and before[3] != "n/a" and before[4] == "n/a"  # 4 samples before training
 
 

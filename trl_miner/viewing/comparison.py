@@ -7,8 +7,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from ..runs.held_out import read_held_out
 from ..runs.history import RunHistory, read_run
 from ..runs.trainer_state import last_step
@@ -48,6 +46,8 @@ def final_scores(run: RunHistory) -> Mapping[str, float]:
 
 def mean_step_time(run: RunHistory) -> float | None:
     """Return the seconds of an optimizer step, without the scoring; None: not recorded."""
+    import numpy as np  # not above: `trl-miner compare` starts without it
+
     # A log holds the mean since the log before, so that it counts for as many optimizer steps.
     logged = np.array([log["step"] for log in run.logs], dtype=float)
     points = run.points("step_time")
@@ -108,7 +108,7 @@ def _target(runs: Sequence[RunHistory]) -> tuple[float, float]:
 
 def _last(run: RunHistory, metric: str) -> float | None:
     values = run.points(metric)[:, 1]
-    known = values[np.isfinite(values)]
+    known = values[values == values]  # NaN where it is no finite number
     return float(known[-1]) if len(known) else None
 
 

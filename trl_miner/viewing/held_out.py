@@ -24,7 +24,7 @@ from .pages import Plan
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_UNTRAINED = "before training"
+_UNTRAINED = "(before training)"
 _SIGNIFICANT = 0.05
 _SHOWN = (1, 4, 16, 64)  # K of the table, and the largest that all runs have
 
