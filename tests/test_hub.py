@@ -520,7 +520,7 @@ def test_the_record_of_a_run_names_no_place(policy, tmp_path, monkeypatch):
     trainer.prompt_form = PromptForm("chat")
     script = MinerScriptArguments(dataset_name=str(data), score_samples=2)
     others = [script, ModelConfig(model_name_or_path=policy, use_peft=True, lora_r=8)]
-    write_run_record(trainer, dataset="data/deepscaler", held_out=f"dev={tmp_path}/dev.jsonl", others=others)
+    write_run_record(trainer, dataset="data/deepscaler", held_out="dev", others=others)
     text = (tmp_path / RECORD).read_text()
     record = json.loads(text)
     assert record["base_model"] == {"name": Path(policy).name, "hub": False}

@@ -384,7 +384,7 @@ def test_a_resume_without_the_cycles_rollouts_draws_that_cycles_prompts_again(po
     cut = Drawing(policy, half_mixed, config(tmp_path, **settings), problems(12), callbacks=[At(3, stop_training)])
     cut.train()
     rollouts = tmp_path / "checkpoint-3" / "rollouts_0.pt"
-    torch.save({**torch.load(rollouts), "size": 2}, rollouts)
+    torch.save({**torch.load(rollouts), "layout": [2, 6, 1, 2]}, rollouts)  # of 2 processes
     resumed = Drawing(policy, half_mixed, config(tmp_path, **settings), problems(12))
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
     assert resumed.kept[0] == cut.kept[-1] and len(resumed.kept) == 2

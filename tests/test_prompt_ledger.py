@@ -128,14 +128,14 @@ def test_resumed_even_inside_a_generation_cycle_the_ledger_is_the_uninterrupted_
     assert again.startswith(fresh) and len(parse_ledger(again).batches) == 2 and "ledger" not in caplog.text
 
 
-def test_rollouts_that_are_generated_again_have_a_line_of_their_own(policy, tmp_path):
-    """Two steps to a cycle; the batch of steps 3 and 4 trained step 3, and its rollouts are gone."""
+def test_rollouts_that_are_generated_again_take_the_place_of_their_batch(policy, tmp_path):
+    """Two steps to a cycle; the rollouts of steps 3 and 4 are gone: the ledger goes back to the end of the first."""
     settings = dict(save_strategy="steps", save_steps=3, steps_per_generation=2, per_device_train_batch_size=6)
     for max_steps, temperature in ((3, 1.0), (6, 0.9)):
         args = config(tmp_path, **settings, max_steps=max_steps, temperature=temperature, resume_with_changes=True)
         MinerGRPOTrainer(policy, mixed_reward, args, problems()).train("latest")
     # TRL counts its micro-steps from there, so that the next two cycles begin with steps 4 and 6.
-    assert [batch.step for batch in read_ledger(tmp_path).batches] == [1, 3, 4, 6]
+    assert [batch.step for batch in read_ledger(tmp_path).batches] == [1, 4, 6]
 
 
 # The file

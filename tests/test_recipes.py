@@ -86,7 +86,7 @@ OF_THE_METHOD = {
 
 
 def test_there_is_a_recipe_for_every_method():
-    assert {path.stem for path in ARITHMETIC.glob("*.yaml")} == set(METHODS)
+    assert {path.stem for path in ARITHMETIC.glob("*.yaml")} - {"quick"} == set(METHODS)
     assert {path.stem for path in STUDY.glob("*.yaml")} == STUDIED
 
 

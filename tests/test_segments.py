@@ -1,6 +1,7 @@
 """Where a run goes on with other settings, it says so, or does not go on."""
 
 import dataclasses
+import html
 import json
 import re
 import shutil
@@ -168,8 +169,9 @@ def test_record_card_and_report_tell_both_parts(policy, run):
     assert record["methods"] == ["miner", "grpo"]
     assert [segment["settings"]["learning_rate"] for segment in record["segments"]] == ["0.001", "0.01"]
     card = (run / "README.md").read_text()
-    assert "| 2 | `learning_rate` | `0.001` | `0.01` |" in card
-    assert "| 2 | `advantage_estimator` | `miner` | `grpo` |" in card and "arXiv 2601.04731" in card
+    (told,) = (line for line in card.splitlines() if "After step 2 the run went on with other settings" in line)
+    assert "learning_rate: 0.001 -> 0.01" in html.unescape(told)
+    assert "advantage_estimator: miner -> grpo" in html.unescape(told) and "arXiv 2601.04731" in card
     assert any("After step 2" in note and "learning_rate: 0.001 -> 0.01" in note for note in read_run(run).notes)
     with pytest.raises(ValueError, match="learning_rate: 0.01 -> 0.001"):  # the last part counts
         trainer(policy, run, max_steps=6).train(resume_from_checkpoint="latest")

@@ -120,7 +120,7 @@ class EvaluationCallback(TrainerCallback):
             of = f"{missing} of {num_samples * len(num_scored)} answers"
             shown += f" ({of} unscored, as the reward is None: left out)"
         trainer.accelerator.print(f"{title}, on {len(self.problems)} held-out problems: {shown}")
-        if moment == "before":
+        if moment == "before" and self._answers:
             trainer.accelerator.print(self._say_first())
         if moment == "after" and {"before", "after"} <= self.held_out.keys():
             before, after = (self.held_out[name] for name in ("before", "after"))

@@ -112,7 +112,7 @@ class PromptLog(TrainerCallback):
         """
         lines = decided_by_one(self._read)
         if len(lines) == 1:
-            self._state().prompts |= {"batches": 0}
+            self._state().forget_batches()
         ledger = parse_ledger(b"".join(lines))
         self._numbers = {key: number for number, key in enumerate(ledger.keys)}
         self._writer = LedgerWriter(self._args.output_dir, lines) if PartialState().is_main_process else None

@@ -37,8 +37,9 @@ class RunState(TrainerCallback, ExportableState):
         self.used = 0  # those of them that had an advantage
         self.tokens = 0  # completion tokens of all that was generated
         # Generation batches so far, each of which has a line in the prompt ledger, and the position of the prompt
-        # stream; None: TRL draws the prompts.
+        # stream; None: TRL draws the prompts. `cycle_start`: where the generation cycle in progress began.
         self.prompts: dict[str, Any] = {"batches": 0, "stream": None}
+        self.cycle_start = self.prompts
         self.dose: dict[str, Any] = {}  # what was asked for, and a `DoseState`; empty: not begun
         self.segments: list[Segment] = []  # the settings of each part of the run: see `runs.segments`
 
@@ -49,17 +50,21 @@ class RunState(TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, in transformers' form."""
-        names = ("generated", "used", "tokens", "prompts", "dose", "segments")
+        names = ("generated", "used", "tokens", "prompts", "cycle_start", "dose", "segments")
         return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
 
     def count_batch(self, stream: dict[str, Any] | None) -> None:
         """Count a generation batch, which leaves the prompt stream at that position."""
         self.prompts = {"batches": self.prompts["batches"] + 1, "stream": stream}
 
+    def forget_batches(self) -> None:
+        """Count generation batches from 0 again."""
+        self.prompts, self.cycle_start = self.prompts | {"batches": 0}, self.cycle_start | {"batches": 0}
+
     def on_train_begin(
         self, args: Any, state: Any, control: Any, *, train_dataloader: Any = None, **kwargs: Any
     ) -> None:
-        self.prompts = {"batches": 0, "stream": None}
+        self.prompts = self.cycle_start = {"batches": 0, "stream": None}
         # transformers restores callbacks on request alone (restore_callback_states_from_checkpoint); the order of the
         # data is not a matter of choice.
         for name, value in state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).items():
@@ -197,13 +202,16 @@ class Checkpointing(TrainerCallback):
         """Take up the rollouts of the checkpoint, once, before the first training batch. Every process must call."""
         if self.resumed_from is None:
             return
-        trainer, folder = self._trainer, self.resumed_from
-        self.resumed_from = None
+        trainer, folder, run = self._trainer, self.resumed_from, RunState.of(self._trainer)
         place = trainer.accelerator.process_index, self._layout()
         device = trainer.accelerator.device
         rollouts = checkpoints.load_rollouts(folder, *place, device, has_changed=self._has_changed)
-        if rollouts is not None:  # else the cycle in progress, if there is one, is generated again
+        if rollouts is not None:
             trainer._step, trainer._buffered_inputs = rollouts["micro_step"], rollouts["batches"]
+        elif run.prompts != run.cycle_start:  # the cycle in progress is generated again
+            run.prompts = run.cycle_start
+            trainer.ledger.on_train_begin(trainer.args, trainer.state, trainer.control)
+        self.resumed_from = None
 
     def _layout(self) -> list[int]:
         args = self._trainer.args

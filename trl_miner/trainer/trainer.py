@@ -178,6 +178,8 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
             loss: Tensor = super().training_step(*args, **kwargs)
         self.has_stepped = True
         self._optimizer_step.end_micro_step()
+        if self._step % (self.args.steps_per_generation * self.num_iterations) == 0:
+            RunState.of(self).cycle_start = RunState.of(self).prompts
         return loss
 
     # A generation batch, in the order of what happens to it.
