@@ -26,7 +26,7 @@ from trl_miner.hub.folder import assemble
 from trl_miner.hub.model_card import RunFacts, complete_card
 from trl_miner.reward_functions import find_verifier
 from trl_miner.runs import models
-from trl_miner.runs.training_record import RECORD, read_verifier, run_record, write_run_record
+from trl_miner.runs.training_record import RECORD, run_record, write_run_record
 from trl_miner.train import main as train
 
 TESTS = Path(__file__).parent
@@ -531,7 +531,7 @@ def test_the_record_of_a_run_names_no_place(policy, tmp_path, monkeypatch):
     assert (rest["scale_rewards"], rest["lora_r"], rest["score_samples"]) == ("none", "8", "2")
     assert rest["reward_weights"] == "[0.1, 1]" and rest["reward_funcs"] == ", ".join(names)
     assert not {"output_dir", "hub_token", "learning_rate", "num_iterations"} & rest.keys()  # or are in settings
-    assert record["is_chat"] and read_verifier(tmp_path) == (["math_reward"], False)
+    assert record["is_chat"] and record["verifier"] == {"names": ["math_reward"], "all_must_score": False}
     assert set(record["versions"]) >= {"trl_miner", "trl", "transformers", "torch"}
     named = run_record(args, base_model="Qwen/Qwen3-4B-Base", dataset="trl_miner/arithmetic", held_out=None)
     assert named["base_model"]["hub"] and not named["dataset"]["hub"]

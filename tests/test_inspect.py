@@ -16,7 +16,6 @@ from credit_files import SCHEMA, rollout, small_batch, write_credit
 from trl_miner import cli
 from trl_miner.viewing.credit import (
     credited_tokens,
-    credited_tokens_markdown,
     draw_credited_tokens,
     read_credit,
     rollout_html,
@@ -454,15 +453,6 @@ def test_a_long_rollout_is_shown_whole(tmp_path, words):
 
 
 # For notebooks and trackers
-
-
-def test_tokens_as_markdown(tmp_path):
-    # (1 - .5)^2 * 2 = .5 of .5 + .125 * 2 = .75
-    tokens, logps = ["a|b", " *So*", "\n"], np.log([0.5, 0.75, 0.75])
-    write_credit(tmp_path, [rollout("PH", tokens, logps, mined=2.0)], num_generations=1)
-    lines = credited_tokens_markdown(read_credit(tmp_path), num_tokens=2).splitlines()
-    assert lines[0].split() == "| Token | Occurrences | Credit | Share | Mean |".split()
-    assert lines[2].split() == r"| a\|b | 1 | 0.5 | 66.67 % | 0.5 |".split() and len(lines) == 4
 
 
 def test_a_rollout_in_a_notebook_is_escaped_and_colored(tmp_path):

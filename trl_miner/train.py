@@ -58,12 +58,12 @@ from .runs.models import newest_checkpoint
 from .runs.run_folder import make_room, say_finished
 from .runs.segments import continued, settings_of
 from .runs.trainer_state import last_step
-from .runs.training_record import note, read_compared
+from .runs.training_record import note
 from .threads import fitting_threads
 from .tools import check_prompts, load_environments, load_tools
 from .trackers import why_unusable
 from .trainer import MinerGRPOTrainer
-from .training_callbacks import ProgressNote, show_training
+from .training_callbacks import show_training
 from .training_data import check_golds, held_out_problems, load_data, test_rows, training_form, training_rows
 from .viewing.curves import draw_training
 
@@ -206,8 +206,6 @@ def _run(
     }
     trainer.about = about
     checkpoint = trainer.find_checkpoint(config.resume_from_checkpoint)
-    if read_compared(output):
-        trainer.callback_handler.callbacks.insert(0, ProgressNote(output))  # before the last step's scores
     _train(trainer, scores, checkpoint, args.watchdog_seconds)
     is_made = args.dataset_name in WORLDS or reasoning_gym.is_task(args.dataset_name)
     _publish(trainer, output, None if is_made else args.dataset_name)

@@ -1,14 +1,10 @@
 """Callbacks that show how far a training is: on the terminal, and to `trl-miner compare`."""
 
-import contextlib
-import time
-from pathlib import Path
 from typing import Any
 
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
 from .progress import Progress, is_quiet
-from .runs.training_record import note
 
 # What to show: metric, title, format. Shares are per cent of the generation batch.
 _SHOWN = (
@@ -40,23 +36,6 @@ def show_training(trainer: Any) -> "TrainingProgress":
     if not is_quiet() and not trainer.args.disable_tqdm:
         trainer.add_callback(progress)
     return progress
-
-
-class ProgressNote(TrainerCallback):
-    """Tells `trl-miner compare` how far the run is, at most twice a second. A full disk does not end a run for it."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._written = folder, float("-inf")
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.on_step_end(args, state, control)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        now = time.monotonic()
-        if state.is_world_process_zero and (now - self._written > 0.5 or state.global_step >= state.max_steps):
-            with contextlib.suppress(OSError, ValueError):
-                note(self._folder, progress={"step": state.global_step, "of": state.max_steps})
-            self._written = now
 
 
 class TrainingProgress(TrainerCallback):

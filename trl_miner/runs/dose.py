@@ -6,7 +6,6 @@ The dose is how strongly the methods of all-right and all-wrong prompts act besi
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from ..prompt_kinds import PromptKind
 from .history import RunHistory
@@ -62,15 +61,6 @@ def dose_of(run: RunHistory) -> Dose:
         return Dose(methods, "none", "no limit", None, reached)
     asked = f"at most {_percent(cap)} of mixed prompts' sum of |advantage| in each batch"
     return Dose(methods, "cap", asked, cap, reached)
-
-
-def dose_reached(doses: Sequence[Dose]) -> tuple[str, str]:
-    """Return the mean dose of some runs of one method, and "first → last"; both are empty where none is recorded."""
-    known = [[value for _, value in dose.reached] for dose in doses if dose.reached]
-    if not known:
-        return "", ""
-    first, last = (_percent(fmean(own[place] for own in known)) for place in (0, -1))
-    return _percent(fmean(map(fmean, known))), f"{first} → {last}"
 
 
 def methods_by_kind(settings: Mapping[str, str]) -> dict[str, str]:

@@ -81,11 +81,6 @@ def newest_checkpoint(run: Path) -> Model | None:
     return next(_whole_checkpoints(run, reversed(list_checkpoints(run))), None)
 
 
-def find_checkpoints(run: Path) -> list[Model]:
-    """Return the models of a run's whole checkpoints, oldest first; others, and links out of it, with a warning."""
-    return [*_whole_checkpoints(run, list_checkpoints(run))]
-
-
 def _whole_checkpoints(run: Path, folders: Iterable[Path]) -> Iterator[Model]:
     for folder in folders:
         with only_within(run):

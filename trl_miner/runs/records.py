@@ -89,7 +89,6 @@ class Training(Record, total=False):
     optimizer_steps_per_step: AboveZero | None
     verifier: Verifier | None
     compared: Compared | None
-    progress: dict[Literal["step", "of"], Count] | None
     finished: dict[Literal["steps", "epochs"], Number | None] | None
 
 

@@ -160,16 +160,6 @@ def _in_order(tables: Iterable[Any]) -> Any:
     return table if np.array_equal(order, np.arange(len(order))) else table.take(pa.array(order))
 
 
-def recorded_prompts(run: str | Path) -> list[tuple[int, int, str]]:
-    """Return step, group and text of every prompt that the token records of a run hold; none: it has no records."""
-    found: dict[tuple[int, int], str] = {}
-    for path in (Path(run) / FOLDER).glob("credit_*.parquet"):
-        table, _ = read_parquet(path, ["step", "group", "prompt"])
-        for row in [] if table is None else table.to_pylist():
-            found[row["step"], row["group"]] = row["prompt"] or ""
-    return [(*place, found[place]) for place in sorted(found)]
-
-
 def groups_of(table: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return (P,) where each prompt's rows begin in a table, and (P,) how many they are."""
     keys = np.stack([table["step"].to_numpy(), table["group"].to_numpy()])

@@ -4,7 +4,6 @@ It holds neither paths of the machine nor secrets: of a local folder it keeps th
 that decide on the training. Some of its fields are written at other times:
 
 "compared"    by `trl-miner compare`, before the run begins: method, recipe, options, seed; paths, too
-"progress"    in a run of a comparison after its steps: {"step": 12, "of": 150}
 "finished"    once all is written: {"steps": 150, "epochs": null}; a run that is started again then stays as it is
 """
 
@@ -101,8 +100,7 @@ def read_run_record(run: Path) -> dict[str, Any] | None:
 def write_compared(run: Path, facts: Mapping[str, Any]) -> None:
     """Note what a comparison has decided of a run that is about to begin."""
     run.mkdir(parents=True, exist_ok=True)
-    record = read_optional(run / RECORD, [])
-    write_json(run / RECORD, {name: record[name] for name in record if name != "progress"} | {"compared": facts})
+    write_json(run / RECORD, {**read_optional(run / RECORD, []), "compared": facts})
 
 
 def read_compared(run: Path) -> dict[str, Any]:
@@ -112,16 +110,12 @@ def read_compared(run: Path) -> dict[str, Any]:
 
 
 def note(run: Path, **fields: Any) -> None:
-    """Set fields of a record: `progress={"step": 12, "of": 150}`, or `finished` with steps and epochs, once all is
-    written, on one process. A folder that was deleted meanwhile has no record: then the next start writes all anew."""
+    """Set fields of a record, such as `finished` with steps and epochs, once all is written, on one process.
+
+    A folder that was deleted meanwhile has no record: then the next start writes all anew.
+    """
     if (run / RECORD).is_file():
         write_json(run / RECORD, read_object(run / RECORD) | fields)
-
-
-def read_verifier(run: Path) -> tuple[list[str], bool] | None:
-    """Return the reward functions that decide what is correct, and whether all must have scored; None: not known."""
-    verifier = read_optional(run / RECORD, [], TRAINING).get("verifier")
-    return (verifier["names"], verifier["all_must_score"]) if verifier else None
 
 
 def read_tools(run: Path) -> str | None:

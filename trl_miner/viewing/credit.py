@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..runs.token_credit import KINDS, NULL_BITS, Credit, groups_of, read_credit, token_counts, token_numbers
-from ..tables import Table
 from ..text import visible
 from .figures import new_figure, save
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Credit",
     "credited_tokens",
-    "credited_tokens_markdown",
     "draw_credited_tokens",
     "read_credit",
     "rollout_html",
@@ -57,24 +55,6 @@ def token_texts(table: Any) -> Any:
     import pyarrow.compute as pc
 
     return pc.fill_null(pc.list_flatten(table["tokens"].combine_chunks()), "").dictionary_encode()
-
-
-def credited_tokens_markdown(credit: Credit, kind: str = "PH", *, num_tokens: int = 20) -> str:
-    """Return the first rows of `credited_tokens` as a Markdown table.
-
-    Args:
-        credit: Of `read_credit`.
-        kind: As for `credited_tokens`.
-        num_tokens: Rows at most.
-
-    Returns:
-        The table; texts of tokens are escaped, spaces and control characters visible.
-    """
-    rows = [
-        [visible(token[:40], spaces=True), f"{count:,}", f"{amount:.4g}", f"{100 * share:.2f} %", f"{mean:.4g}"]
-        for token, count, amount, share, mean in credited_tokens(credit, kind)[:num_tokens].itertuples(index=False)
-    ]
-    return Table("", ["Token", "Occurrences", "Credit", "Share", "Mean"], rows).markdown()
 
 
 def prompts_of(table: Any) -> "DataFrame":
