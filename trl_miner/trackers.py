@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from .errors import first_line
+from .importing import did_you_mean
 
 
 def why_unusable(trackers: Sequence[str], *, is_here: bool = True) -> str:
@@ -17,7 +18,8 @@ def why_unusable(trackers: Sequence[str], *, is_here: bool = True) -> str:
     for name in trackers:
         if name not in INTEGRATION_TO_CALLBACK:
             known = ", ".join(sorted(INTEGRATION_TO_CALLBACK))
-            return f"report_to must name trackers: got {name!r}. Known: {known}."
+            hint = did_you_mean(name, INTEGRATION_TO_CALLBACK)
+            return f"report_to must name trackers: got {name!r}.{hint} Known: {known}."
         if is_here and name not in (*get_available_reporting_integrations(), "flyte"):  # which it cannot tell
             return f"report_to: {name} is not installed. Run `pip install {name}`, or set report_to: none."
     if is_here and "wandb" in trackers and (why := _why_no_login()):

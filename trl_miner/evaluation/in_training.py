@@ -16,6 +16,7 @@ from datasets import Dataset
 from transformers import Trainer, TrainerCallback
 from trl.models import unwrap_model_for_generation
 
+from ..progress import is_quiet
 from ..reward_functions import KNOWN_VERIFIERS, check_rewards, parameters_of, reward_list
 from ..rewards import text_of
 from ..runs import models
@@ -120,7 +121,7 @@ class EvaluationCallback(TrainerCallback):
             of = f"{missing} of {num_samples * len(num_scored)} answers"
             shown += f" ({of} unscored, as the reward is None: left out)"
         trainer.accelerator.print(f"{title}, on {len(self.problems)} held-out problems: {shown}")
-        if moment == "before" and self._answers:
+        if moment == "before" and self._answers and not is_quiet():
             trainer.accelerator.print(self._say_first())
         if moment == "after" and {"before", "after"} <= self.held_out.keys():
             before, after = (self.held_out[name] for name in ("before", "after"))
