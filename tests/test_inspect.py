@@ -193,7 +193,7 @@ def test_the_command_names_a_bad_folder(tmp_path, capsys):
 def test_the_page_opens_without_an_error_or_a_request(run, tmp_path, scheme, width):
     with page_of(run, color_scheme=scheme, viewport={"width": width, "height": 800}) as page:
         assert page.inner_text("h1") == "a run"
-        assert "MINER · 2 steps, 10 to 20 · 12 rollouts of 6 prompts" in page.inner_text("#facts")
+        assert "· 2 steps, 10 to 20 · 12 rollouts of 6 prompts" in page.inner_text("#facts")
         assert page.evaluate("document.documentElement.scrollWidth") <= width  # nothing but the rollouts scrolls
         page.hover(".t >> nth=3")
         page.screenshot_as(f"inspect_{scheme}.png", tmp_path)

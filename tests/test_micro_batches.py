@@ -49,6 +49,8 @@ def test_trimming_takes_padding_alone():
     batch["completion_mask"][0, 1:3] = 0  # a tool's tokens; what counts is the last one
     # at least 2 of a completion: one column has a meaning of its own in TRL
     assert row_lengths(batch).tolist() == [[2, 5], [4, 2], [1, 3]]
+    one = torch.ones(1, 1, dtype=torch.long)
+    assert row_lengths({"prompt_mask": one, "completion_mask": one}).tolist() == [[1, 1]]  # there is no second
     short = shorten(batch, 4, 5)
     assert short["prompt_ids"].shape == (3, 4) and short["completion_ids"].shape == (3, 5)
     for name in ("prompt_ids", "completion_ids", "prompt_mask", "completion_mask"):

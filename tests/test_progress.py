@@ -283,7 +283,7 @@ def test_compare_on_a_terminal(terminal, recipe, tmp_path, monkeypatch, read_her
     compare = ["compare", "--recipes", str(recipe), "--seeds", "1", "--output", str(output), "--max_steps", "60"]
     assert terminal.here(compare, compare) == [0, 0]
     rows = terminal.rows
-    assert b"0/1 runs [" in terminal.written
+    assert b" 0/1 [" in terminal.written
     lines = [row for row in rows if row.startswith("[1/1]")]
     assert lines[0].startswith("[1/1] a recipe seed 1: Pass@1 ") and lines[1].endswith("finished before")
     assert not any("%|" in row for row in rows)

@@ -18,7 +18,7 @@ def row_lengths(batch: dict[str, Any]) -> np.ndarray:
         mask = batch[name].bool()
         size = mask.shape[1]
         places = torch.arange(size, 0, -1) if name == "prompt_mask" else torch.arange(1, size + 1)
-        columns.append((mask * places.to(mask.device)).amax(dim=1).clamp(min=least))
+        columns.append((mask * places.to(mask.device)).amax(dim=1).clamp(min=least).clamp(max=size))
     return torch.stack(columns, dim=1).cpu().numpy()
 
 
