@@ -14,11 +14,11 @@ from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from . import rewards
 from .config import MinerGRPOConfig
-from .data.benchmarks import BENCHMARKS, read_entry
+from .data.benchmarks import BENCHMARKS, KNOWN, is_known, read_entry
 from .data.own import Layout
 from .data.prompt_form import style_of
 from .data.prompts import STYLES, PromptForm, Style
-from .data.reasoning_gym import TRAIN_SIZE, benchmark_parts, is_task, read_parts
+from .data.reasoning_gym import TRAIN_SIZE, is_task, read_parts
 from .data.worlds import WORLDS
 from .evaluation.seeded_sampling import DEFAULT_BATCH_SIZE
 from .grading.pool import CPU_SECONDS
@@ -216,13 +216,10 @@ class MinerScriptArguments(ScriptArguments):
         try:
             number = float(text)
         except ValueError:
-            entry = read_entry(text)
-            if is_task(entry.name):
-                benchmark_parts(entry.name)
-            elif not entry.path and entry.name not in BENCHMARKS:
+            if not is_known(read_entry(text)):
                 raise ValueError(
                     f"held_out must be a number of problems, a share below 1, a benchmark, or NAME=PATH of a file: "
-                    f"got {text!r}. Benchmarks: {', '.join([*BENCHMARKS, 'reasoning_gym/FAMILY'])}."
+                    f"got {text!r}. Benchmarks: {', '.join(KNOWN)}."
                 ) from None
             return
         if not (0 <= number < 1 or (number >= 1 and number.is_integer())):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from . import columns as c
 from . import reasoning_gym
 from .golds import check_golds
-from .guess import ANSWERS, OPTIONS, QUESTIONS, find_column
+from .guess import guess_columns, is_marked
 from .problems import Benchmark, Problem, read_problems
 from .reading import Row, Source, read_rows
 from .worlds import WORLDS
@@ -64,6 +64,8 @@ _TABLE = (
 # fmt: on
 BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _TABLE}
 
+KNOWN = (*BENCHMARKS, "reasoning_gym/FAMILY")  # as users write them
+
 
 class Entry(NamedTuple):
     """A benchmark as users write it: NAME, or NAME=PATH for a file; with :N behind it, its first N problems."""
@@ -85,6 +87,17 @@ def read_entry(text: str) -> Entry:
         raise ValueError(f"A benchmark needs at least 1 problem: got {text!r}. Write {entry}:N, or {entry} for all.")
     name, _, path = (entry, "", "") if reasoning_gym.is_task(entry) else entry.partition("=")
     return Entry(name, path, count)
+
+
+def is_known(entry: Entry) -> bool:
+    """Return whether there is such a benchmark: in the table, at a path, or a family of reasoning-gym.
+
+    Raises:
+        ValueError: reasoning-gym has no such family.
+    """
+    if reasoning_gym.is_task(entry.name):
+        return bool(reasoning_gym.benchmark_parts(entry.name))
+    return bool(entry.path) or entry.name in BENCHMARKS
 
 
 def find_benchmark(name: str, path: str = "") -> Benchmark:
@@ -151,13 +164,9 @@ def user_benchmark(name: str, path: str | Path) -> Benchmark:
     rows, _ = read_rows(Source("", ""), path, flag="")
     if not rows:
         raise ValueError(f"A benchmark must have problems: got none in {path}. Write one per row.")
-    columns = list(rows[0])
-    question = find_column("question", QUESTIONS, columns, str(path), "Rename it to question")
-    others = [column for column in columns if column != question]
-    answer: c.Cell = find_column("answer", ANSWERS, others, str(path), "Rename it to answer")
-    options = next((column for column in others if column.lower() in OPTIONS), None)
-    if all("####" in c.text(row.get(str(answer))) for row in rows):
-        answer = c.marked(str(answer))
+    found = guess_columns(str(path), list(rows[0]), {}, "Rename it to {what}")
+    options, answer = found.get("dataset_options_column"), found["dataset_solution_column"]
+    solution = c.marked(answer) if is_marked(row.get(answer) for row in rows) else answer
     return Benchmark(
         name,
         name,
@@ -166,8 +175,8 @@ def user_benchmark(name: str, path: str | Path) -> Benchmark:
         None,
         "choice" if options else "math",
         samples=8,
-        question=question,
-        solution=c.letter(answer) if options else answer,
+        question=found["dataset_prompt_column"],
+        solution=c.letter(solution) if options else solution,
         options=c.options(options) if options else None,
         id="id",
         level="level",

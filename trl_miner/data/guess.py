@@ -1,6 +1,6 @@
 """Guess what the columns of a data set hold, and which verifier accepts its answers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from . import columns as c
@@ -30,18 +30,8 @@ def guess_settings(
     Raises:
         ValueError: No column looks like the question or like the answer, or no verifier accepts the answers.
     """
-    found = dict(given)
-    if "dataset_prompt_column" not in found:
-        hint = "Name it with --dataset_prompt_column COLUMN"
-        found["dataset_prompt_column"] = find_column("question", QUESTIONS, columns, name, hint)
-    others = [column for column in columns if column != found["dataset_prompt_column"]]
-    if "dataset_solution_column" not in found:
-        hint = "Name it with --dataset_solution_column COLUMN"
-        found["dataset_solution_column"] = find_column("answer", ANSWERS, others, name, hint)
-    if options := [column for column in others if column.lower() in OPTIONS]:
-        found.setdefault("dataset_options_column", options[0])
-    golds = [c.text(row.get(found["dataset_solution_column"])) for row in rows]
-    if golds and all("####" in gold for gold in golds):
+    found = dict(given) | guess_columns(name, columns, given, "Name it with --{setting} COLUMN")
+    if is_marked(row.get(found["dataset_solution_column"]) for row in rows):
         found.setdefault("answer_pattern", MARKED)
     if "reward_funcs" not in found:
         found["reward_funcs"] = ["choice_reward" if "dataset_options_column" in found else "math_reward"]
@@ -49,25 +39,47 @@ def guess_settings(
     return found
 
 
-def find_column(what: str, usual: Sequence[str], columns: Sequence[str], name: str, hint: str) -> str:
-    """Return the column with the surest name; one that is alone needs none.
+def guess_columns(name: str, columns: Sequence[str], given: Mapping[str, Any], hint: str) -> dict[str, str]:
+    """Return the settings that name the columns with questions, answers and, where there are some, options.
 
     Args:
-        what: What the column holds, for the error.
-        usual: Names for it, the surest first.
-        columns: Those there are.
-        name: Of the data set, for the error.
-        hint: The error's last sentence, without its full stop.
+        name: What the data set is called, for errors.
+        columns: Its columns.
+        given: Settings of the user, which stay as they are.
+        hint: What an error says to do, with {setting} and {what} for what is missing.
+
+    Raises:
+        ValueError: No column looks like the question or like the answer.
     """
+    found: dict[str, str] = {}
+    for setting, what, usual in (
+        ("dataset_prompt_column", "question", QUESTIONS),
+        ("dataset_solution_column", "answer", ANSWERS),
+    ):
+        others = [column for column in columns if column not in found.values()]
+        found[setting] = given.get(setting) or _find(usual, others)
+        if not found[setting]:
+            raise ValueError(
+                f"No column of {name} looks like the {what}: there are {', '.join(others) or 'no others'}. "
+                f"{hint.format(setting=setting, what=what)}."
+            )
+    options = [column for column in columns if column not in found.values() and column.lower() in OPTIONS]
+    if options:
+        found["dataset_options_column"] = given.get("dataset_options_column") or options[0]
+    return found
+
+
+def _find(usual: Sequence[str], columns: Sequence[str]) -> str:
+    """Return the column with the surest name, or one that is alone; empty: there is none."""
     by_name = {column.lower().strip(): column for column in reversed(columns)}
-    for candidate in usual:
-        if candidate in by_name:
-            return by_name[candidate]
-    if len(columns) == 1:
-        return columns[0]
-    raise ValueError(
-        f"No column of {name} looks like the {what}: there are {', '.join(columns) or 'no others'}. {hint}."
-    )
+    alone = columns[0] if len(columns) == 1 else ""
+    return next((by_name[candidate] for candidate in usual if candidate in by_name), alone)
+
+
+def is_marked(golds: Iterable[Any]) -> bool:
+    """Return whether all of these, which are some, end with #### and the answer."""
+    texts = [*map(c.text, golds)]
+    return bool(texts) and all("####" in text for text in texts)
 
 
 def _check_verifier(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> None:

@@ -12,9 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ..data.benchmarks import BENCHMARKS, find_benchmark, load_with_record, read_entry
+from ..data.benchmarks import BENCHMARKS, KNOWN, find_benchmark, is_known, load_with_record, read_entry
 from ..data.prompt_form import find_file
-from ..data.reasoning_gym import is_task
 from ..data.worlds import WORLDS
 from ..redaction import learn
 from ..runs.files import read_object
@@ -106,11 +105,11 @@ def load_problem_sets(
         if name not in names:
             raise ValueError(f"--local must name one of --benchmarks: got {name} for {', '.join(names)}.")
     problem_sets = []
-    for name, path, count in entries:
-        if not path and name not in BENCHMARKS and not is_task(name):
-            known = ", ".join([*BENCHMARKS, "reasoning_gym/FAMILY"])
+    for entry in entries:
+        name, path, count = entry
+        if not is_known(entry):
             raise ValueError(
-                f"--benchmarks must name known ones, or NAME=PATH of a file: got {name!r}. Known: {known}."
+                f"--benchmarks must name known ones, or NAME=PATH of a file: got {name!r}. Known: {', '.join(KNOWN)}."
             )
         benchmark = find_benchmark(name, path)
         problems, record = load_with_record(benchmark, local.get(name), strict=strict)

@@ -9,9 +9,7 @@ from torch import Tensor
 from .groups import grouped
 from .grpo import group_relative_advantages, keep
 from .method import AdvantageEstimator, Knob
-from .rollouts import Estimate, Rollouts
-
-ROUNDING = 1e-6  # of a sum of weighted rewards
+from .rollouts import ROUNDING, Estimate, Rollouts
 
 
 def ngrpo_advantages(

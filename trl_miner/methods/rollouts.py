@@ -13,6 +13,8 @@ from torch import Tensor
 from ..distributed import World, accumulation_dtype
 from .groups import GroupKinds
 
+ROUNDING = 1e-6  # of a total reward, which is a weighted sum
+
 
 def _not_given() -> Any:
     """Raise: a method asks for what these rollouts do not have."""

@@ -6,9 +6,7 @@
 from torch import Tensor
 
 from .method import AdvantageEstimator, Knob
-from .rollouts import Estimate, Rollouts
-
-ROUNDING = 1e-6  # of a sum of weighted rewards
+from .rollouts import ROUNDING, Estimate, Rollouts
 
 
 def signed_advantages(rewards_N: Tensor, *, positive: float = 0.1, negative: float = 1.0) -> Tensor:
