@@ -68,9 +68,14 @@ class RunHistory:
         """Return (logs, 2) optimizer steps and values of a metric by its key; NaN where it is no finite number."""
         import numpy as np
 
-        if key not in self._points:  # a report asks for the same metric some ten times
-            having = [(log["step"], number(log[key])) for log in self.logs if key in log]
-            self._points[key] = np.array(having, dtype=float).reshape(-1, 2)  # None becomes NaN
+        if key not in self._points:  # a report asks for the same metric some ten times, of up to a million logs
+            having = [log for log in self.logs if key in log]
+            values = [log[key] for log in having]
+            if {*map(type, values)} != {float}:
+                values = [*map(number, values)]  # None becomes NaN
+            points = np.array([[log["step"] for log in having], values], dtype=float).T
+            points[~np.isfinite(points)] = np.nan
+            self._points[key] = points
         return self._points[key]
 
     def values(self, key: str) -> list[tuple[float, float]]:
