@@ -335,7 +335,8 @@ def test_an_own_file_is_a_benchmark(tmp_path, base_model_folder, capsys):
     arguments += ["--max-tokens", "20"]
     assert cli.main([*arguments, "--output", str(tmp_path / "out"), "--backend", "transformers"]) == 0
     assert [s["problem"] for s in lines(tmp_path / "out", "own")] == ["own-0", "own-0", "own-1", "own-1"]
-    assert "\nown: Pass@1" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "\nown: Pass@1" in said.out and "own: questions are in the column question, answers in gold." in said.err
 
 
 @pytest.mark.parametrize(

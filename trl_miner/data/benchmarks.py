@@ -5,12 +5,15 @@ paper's, which does not ask GSM8K. A cell is the name of a column. Where a colum
 a function of the row from `columns.py`.
 """
 
+import os
 import re
+import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..progress import is_quiet
 from . import columns as c
 from . import reasoning_gym
 from .golds import check_golds
@@ -165,8 +168,11 @@ def user_benchmark(name: str, path: str | Path) -> Benchmark:
     if not rows:
         raise ValueError(f"A benchmark must have problems: got none in {path}. Write one per row.")
     found = guess_columns(str(path), list(rows[0]), {}, "Rename it to {what}")
-    options, answer = found.get("dataset_options_column"), found["dataset_solution_column"]
+    question, answer = found["dataset_prompt_column"], found["dataset_solution_column"]
+    options = found.get("dataset_options_column")
     solution = c.marked(answer) if is_marked(row.get(answer) for row in rows) else answer
+    if not is_quiet() and os.environ.get("RANK", "0") == "0":  # a wrong guess would be a wrong score
+        print(f"{name}: questions are in the column {question}, answers in {answer}.", file=sys.stderr)
     return Benchmark(
         name,
         name,
@@ -175,7 +181,7 @@ def user_benchmark(name: str, path: str | Path) -> Benchmark:
         None,
         "choice" if options else "math",
         samples=8,
-        question=found["dataset_prompt_column"],
+        question=question,
         solution=c.letter(solution) if options else solution,
         options=c.options(options) if options else None,
         id="id",

@@ -60,5 +60,5 @@ def _guess(model: str, form: PromptForm, tokenizer: Any) -> str:
     said = f"{model} does not say in which form it was trained. It is asked with {describe(form)}"
     if not getattr(tokenizer, "chat_template", None):
         return f"{said}: it has no chat template."
-    other, why = ("plain", "no base model") if form.style == "chat" else ("chat", "a base model")
-    return f"{said}: it has a chat template and its name that of {why}. --style {other} chooses the other form."
+    other, why = ("plain", "does not call it") if form.style == "chat" else ("chat", "calls it")
+    return f"{said}: it has a chat template, and its name {why} a base model. --style {other} chooses the other form."
